@@ -1,27 +1,27 @@
-"""Copies of tablets to this server: asked for by a tablet's leader, carried out beside everything else.
+"""Copies of tablets to this server. A tablet's leader requests them, and they run in the background.
 
-    answered first   the request is refused, or the replica is durably "copying", before anything is copied; it votes all the
-                     time with what it had before
-    never older      the source leads in a term that is not below that of our last entry, and what comes ends at or behind it; and it
-                     knows of every forced configuration that is known here (raft/forced.py)
-    all or nothing   rows, answers, position and log are synced before the superblock says ready; from a crash, a cancellation
-                     or an error at any step before that a tombstone remains, as it was
-    alone            a copy writes nothing but its own tablet's rows and log, made new
-    votes            one that has forgotten its votes, because the record is damaged, is copied onto only while it is no voter, from a
-                     leader that holds its lease; see below
-    bounded          `copies_max` at a time, no queue: the others are Throttled, and their leaders ask again; behind copies that
-                     stand still, whose disk hangs, it is Unavailable, so that those are copied elsewhere
-    cancelled        by operators, for CANCELLED_S at least: until then it is Throttled, whoever leads
+    answered first   the request is refused, or the replica is durably "copying", before anything is copied; until the end it
+                     votes with what it had before
+    never older      the source leads in a term that is not below the term of the last entry here, the copy ends at or after that
+                     entry, and the source knows of every forced configuration that is known here (raft/forced.py)
+    all or nothing   rows, answers, position and log are synced before the superblock says ready; after a crash, a
+                     cancellation or an error before that, the tombstone remains as it was
+    alone            a copy writes only the rows and the log of its own tablet, which are created for it
+    votes            a replica whose record of votes is damaged is copied only while it is no voter, from a leader that holds
+                     its lease; see below
+    bounded          `copies_max` at a time, without a queue: further requests are Throttled, and their leaders ask again. If
+                     all copies have stalled, whose disk hangs, further requests are Unavailable, so the leader copies elsewhere
+    cancelled        by operators; a new copy of the tablet is Throttled for CANCELLED_S
 
-The order: superblock copying; consensus metadata merged (the higher term; our vote, unless the source's term is higher; the
-source's committed configuration); answer; rows, answers, position, log; superblock ready; the replica starts.
+Steps: superblock copying; consensus record merged (the higher term; our vote, unless the source's term is higher; the source's
+committed configuration); answer; rows, answers, position, log; superblock ready; the replica starts.
 
-Why a voter that was removed may come back although it has forgotten its votes. The leader that it copies from, of term t, holds
-its lease: nobody was elected in a later term, so nobody has made it a voter again, or counted what it acknowledged. All that was
-committed is in that leader's log, the configuration without it included. Who holds that one asks it for no vote. Who does not
-can win no election of a later term with a vote that was forgotten: it needs all but one of a majority from the others, and too many
-of these hold the configuration; who had voted for it before would not have taken that entry. In t itself the newcomer's vote is the
-leader's, so that it cannot help a second one.
+Why a removed voter may return although it has forgotten its votes: its source, the leader of term t, holds its lease. So no one
+was elected in a later term who could have made it a voter again or counted its acknowledgements, and that leader's log has every
+committed entry, the configuration without it included. A candidate that holds that configuration does not ask it for a vote. A
+candidate that lacks it cannot win a later term with a forgotten vote: it needs all but one of a majority from the others, too
+many of them hold the configuration, and a voter that had voted for the candidate would not have accepted that entry. In t itself
+its vote is recorded as given to the leader, so it cannot help a second one.
 
 Source: seed 000 (StartTabletCopy, follower tablet copy, merging); Kudu's tablet copy client (kudu.md A4, A6).
 """
@@ -68,7 +68,7 @@ log = logging.getLogger(__name__)
 BEGIN_TIMEOUT_S = 10.0
 RETRY_S = 0.5
 ENDED_TOLD = 32
-CANCELLED_S = 10.0  # for who cancels to do something about it
+CANCELLED_S = 10.0  # for the operator to act
 CANCEL_S = 15.0  # what was copied is removed first
 
 
@@ -100,8 +100,8 @@ class Copies:
     # -- start
 
     async def start(self, request: m.StartCopyRequest) -> None:
-        """Idempotent: while the copy runs it is AlreadyInProgress, and after it the state is another. Durable when it
-        returns: the replica is copying, term and vote are merged."""
+        """Idempotent: AlreadyInProgress while the copy runs; afterwards the state is another. Durable when it returns: the
+        replica is copying, term and vote are merged."""
         tablet, lifecycle = request.tablet, self.lifecycle
         if lifecycle.was_removed(tablet):
             raise errors.TabletRemoved(
@@ -122,7 +122,7 @@ class Copies:
             del self._starting[tablet]
 
     def _full(self) -> EblaError:
-        """Who waits for others to be copied first is waited for; but behind copies that all stand still there is no turn."""
+        """A request waits for its turn, but there is none behind copies that have all stalled."""
         slots = len(self.jobs) + len(self._starting)
         assert slots >= self.options.copies_max, ("copies are refused when all slots are taken", slots)
         now, stands_s = self.world.clock.monotonic(), STANDS_FOR * self.options.copy_idle_s
@@ -171,7 +171,7 @@ class Copies:
         self.world.spawn(self._run(job), f"copy of {request.tablet} from {request.source.address}")
 
     def _check(self, request: m.StartCopyRequest) -> None:
-        """Whether the request stands on what is here, and its leader is not behind what was here."""
+        """The replica is in the requested state, and its leader is not behind it."""
         tablet, lifecycle = request.tablet, self.lifecycle
         state = lifecycle.state_of(tablet)
         if state != request.state:
@@ -187,7 +187,7 @@ class Copies:
         if last is not None:
             self._require_term(request, last.term)
         elif state != m.DOES_NOT_EXIST:
-            # Where its log ended nobody knows: all of it was of this term or an older one.
+            # The end of its log is unknown, but no entry was of a later term.
             consensus = lifecycle.consensus_of(tablet)
             self._require_term(request, consensus.hard_state.term if consensus else 0)
 
@@ -207,7 +207,7 @@ class Copies:
             )
 
     def _is_forgetful(self, request: m.StartCopyRequest) -> bool:
-        """A replica that came up knows its votes, and so does a tombstone that knows where its log ended."""
+        """Running replicas know their votes, and so do tombstones that know where their log ended."""
         lifecycle, tombstone = self.lifecycle, self.lifecycle.tombstones.get(request.tablet)
         if request.state == m.DOES_NOT_EXIST or request.tablet in lifecycle.replicas:
             return False
@@ -228,7 +228,7 @@ class Copies:
         )
 
     async def _reserve(self, request: m.StartCopyRequest, begun: m.CopyBegun) -> Tombstone:
-        """What was here is set aside; then the superblock says copying, and term and vote are merged."""
+        """Set the former replica aside; then the superblock says copying, and term and vote are merged."""
         tablet, lifecycle = request.tablet, self.lifecycle
         last: Position | None = START  # a server that never held the tablet acknowledged nothing
         unsafe = 0
@@ -265,7 +265,7 @@ class Copies:
             try:
                 await lifecycle.consensus.save(tablet, merged)
             except DiskFull:
-                tombstone.error = "there was no space for a copy"  # and the start undoes the mark
+                tombstone.error = "there was no space for a copy"  # the next start undoes the superblock
                 raise
             await self.world.faults.here("tablet.copy.after_consensus")
             lifecycle.receive(tombstone, superblock, merged)
@@ -295,7 +295,7 @@ class Copies:
         await self._end_session(job.request, job.begun.session, error)
 
     async def _ready(self, job: Job) -> None:
-        """The commit point, and the start of the replica. No vote is given meanwhile: it would be by the old memory."""
+        """The commit point, and the start of the replica. No vote is given meanwhile: it would use the old memory."""
         lifecycle, tombstone, tablet = self.lifecycle, job.tombstone, job.tablet
         async with tombstone.turn:
             await tombstone.save(lifecycle.consensus)  # a vote that a full disk held up
@@ -320,7 +320,7 @@ class Copies:
             job.move(READY)
 
     async def _undo(self, job: Job, error: EblaError) -> None:
-        """Back to the tombstone. What a full disk does not let us say, the next start says."""
+        """Back to the tombstone. If a full disk does not let the superblock say so, the next start does."""
         tombstone = job.tombstone
         assert self.lifecycle.tombstones[job.tablet] is tombstone, (
             "a failed copy leaves its tombstone",
@@ -342,7 +342,8 @@ class Copies:
             log.warning("what a copy of tablet %s left is not removed yet: %s", job.tablet, failure)
 
     async def cancel_for_a_while(self, tablet: str) -> None:
-        """Raises NotFound if there is no copy, or none that could be ended any more; OutcomeUnknown if its disk has not let it end."""
+        """Raises NotFound if there is no copy, or it could not be ended any more; OutcomeUnknown if its disk did not let it
+        end."""
         job = self.jobs.get(tablet)
         if job is None:
             raise errors.NotFound(

@@ -1,8 +1,8 @@
-"""One copy on its way: chunks are asked for a few ahead, checked, and written in their order.
+"""One copy under way: it fetches chunks a few ahead, checks them, and writes them in order.
 
-A lost or damaged answer is asked for again; an ended session, or a source that stays silent, ends the copy. One that waits for its
-own disk cannot be ended; it is told of as one that gets no further, and the tablet is copied elsewhere. The data has its
-name once every row of it is verified and all is synced: what was damaged at the source is never taken into service. Nothing counts before the superblock says so (copies.py).
+A lost or damaged answer is fetched again; an ended session, or a silent source, ends the copy. A copy that waits for its own disk
+cannot be ended; it is reported as stalled, and the tablet is copied elsewhere. The data gets its name once every row is verified
+and all is synced, so data that was damaged at the source is never served. Nothing counts before the superblock says so (copies.py).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ATTEMPTS_MAX = 6
 RETRY_S = 0.1
 NUMBER_MAX = 1 << 62
 DATABASES = [tablet_store.ROWS, RESULTS, tablet_store.META]
-STANDS_FOR = 5  # times copy_idle_s without a step: its disk hangs. A file is synced once so often that no step takes as long
+STANDS_FOR = 5  # times copy_idle_s without a step means that the disk hangs; files are synced often, so no step takes as long
 STALLED = "stalled"
 
 # The states of a copy. Operators see the first four, of a copy that has ended the last of them that it came to.
@@ -49,19 +49,19 @@ TRANSITIONS = {
     READY: (),
     STOPPED: (),
 }
-RATE_S = 5.0  # over which the rate is told
+RATE_S = 5.0  # over which the rate is measured
 
 
 class CopyEnded(EblaError):
-    """The copy did not come to its end; a tombstone is left."""
+    """The copy did not complete; a tombstone is left."""
 
 
 class CopyDamaged(CopyEnded):
-    """All of it came as it was sent, and fails its checks."""
+    """All of it arrived as it was sent, and fails its checks."""
 
 
 class Job:
-    """`parts`: what the replica is put together from, once everything is here."""
+    """`parts`: the parts of the replica, once everything is here."""
 
     def __init__(
         self,
@@ -90,8 +90,8 @@ class Job:
         self._receiver: Receiver | None = None
         self._open: dict[str, Environment] = {}
         self._arrived: dict[int, m.Chunk] = {}
-        self._next = 0  # to be asked for
-        self._wanted = 0  # to be written
+        self._next = 0  # the next to fetch
+        self._wanted = 0  # the next to write
         self._last = NUMBER_MAX  # as far as is known
         self._error: EblaError | None = None
         self._changed = asyncio.Event()
@@ -113,14 +113,14 @@ class Job:
             self._stop(CopyEnded(f"the copy of tablet {self.tablet} was cancelled"))
 
     def require_wanted(self) -> None:
-        """Asked after every wait."""
+        """Raises the reason why the copy ended. Checked after every wait."""
         if self._error is not None:
             raise self._error
 
     # -- the copy
 
     async def copy(self) -> None:
-        """Everything that the source has, synced here and put together; nothing says yet that it counts."""
+        """Everything that the source has, synced here and assembled. The superblock does not say ready yet."""
         try:
             await self._begin_data()
             self.move(DATA)
@@ -198,8 +198,8 @@ class Job:
         return chunk
 
     async def _put_together(self) -> Parts:
-        """As at a start, from what is on disk. Raises CopyEnded unless it is all that the source had, and not older than what
-        was here."""
+        """Load the parts from disk, as at a start. Raises CopyEnded unless they are complete, and not older than what was
+        here."""
         begun = self.begun
         tail = bootstrap.Tail(self.tablet)
         private = await bootstrap.open_private(self.world.disk, tail)
@@ -219,7 +219,7 @@ class Job:
         return parts
 
     def _require_not_older(self, parts: Parts) -> None:
-        """Than what was here: what this server acknowledged is in it."""
+        """The copy has every entry that this server acknowledged."""
         last = self.tombstone.superblock.last
         if last is not None and _newness(parts.log.last) < _newness(last):
             raise CopyEnded(
@@ -247,8 +247,8 @@ class Job:
     # -- chunks
 
     async def _fetch_all(self) -> None:
-        """One of WINDOW that ask for a chunk each, never further ahead than that. One behind the end may be asked for, and
-        is not missed."""
+        """One of WINDOW loops, each with one chunk under way, never further ahead than that. One of them may ask for a chunk
+        behind the end; its failure is ignored."""
         while self.state in FETCHING and self._next <= self._last:
             if self._next >= self._wanted + WINDOW:
                 self._changed.clear()
@@ -270,7 +270,7 @@ class Job:
             self._changed.set()
 
     async def _fetch(self, number: int) -> m.Chunk:
-        """Where the source's bandwidth is taken for long, it says when to come back; that is no failed attempt."""
+        """If the source's bandwidth is exhausted, it says when to ask again; that is no failed attempt."""
         error: EblaError = CopyEnded("no attempt was made")
         attempt = 0
         while True:
@@ -299,7 +299,7 @@ class Job:
         return chunk
 
     def _stop(self, error: EblaError) -> None:
-        """The first reason stands."""
+        """The first reason counts."""
         if self.state != STOPPED:
             self.move(STOPPED)
             self._error = error

@@ -1,18 +1,19 @@
-"""The source of tablet copies: sessions, each one snapshot of a replica, sent in numbered chunks.
+"""The source of tablet copies: each session sends one snapshot of a replica in numbered chunks.
 
     one state    rows, answers and position as of the flushed position; then the log from there up to its last entry at the
-                 begin, synced here or not: whatever the server that copies may have acknowledged is among them, since only a
+                 begin, synced here or not. These include every entry that the target may have acknowledged, since only a
                  leader serves, and it had those entries before
-    anchored     the log keeps what follows the snapshot for as long as the session lives, and what follows the copy until its
+    anchored     the log keeps what follows the snapshot while the session is open, and what follows the copy until its
                  replica has caught up (log_retention.py)
-    as it is     the data environment travels as bytes (storage/environment.py, Stream), which nobody looks at here. The target
-                 verifies all of it before it counts; if it finds damage, this replica is walked, and fails if it is its own
-    bounded      so many sessions, those that are just beginning included, one for a tablet and who copies it; so many chunks kept for a repeat; a session ends when it is told so, when nobody asked for
-                 `copy_idle_s`, when its replica ends, and when its log outgrows its limits (log_retention.py)
+    as it is     the data environment is sent as bytes (storage/environment.py, Stream) and not read here. The target verifies
+                 all of it before it counts; if it finds damage, this replica is walked, and fails if the damage is its own
+    bounded      a limited number of sessions, those that are beginning included, one for each tablet and target, and of chunks
+                 kept for repeats. A session ends on request, after `copy_idle_s` without a fetch, with its replica, and when its
+                 log outgrows its limits (log_retention.py)
 
-The stream's snapshot is taken while the replica's upkeep is held: only a flush commits to the data, and none begins before
-that, so the position that stands there is the stream's own. The target compares. Pages that the stream shows are not used
-again meanwhile, so the file may grow: the map is made large before, for the sake of scans, which a growing map expires.
+The snapshot is taken while the replica's upkeep is held: only a flush commits to the data, and none begins before the snapshot is
+taken, so its position is the stream's own. The target compares. Pages of the stream are not reused meanwhile, so the file may
+grow: the map is enlarged before, since a map that grows later would expire scans.
 
 Source: seed 000; Kudu's tablet copy service (kudu.md A3).
 """
@@ -47,11 +48,11 @@ from ebla.storage.tablets.tablet_store import position_of
 log = logging.getLogger(__name__)
 
 DATA, LOG = "data", "log"  # in the order in which they are sent
-# The fewer messages, the less Ray takes for a byte; below actors/ray_world.py's INLINE_BYTES.
-CHUNK_BYTES = 1_800_000  # with what is around it still a small allocation (storage/lmdb/pages.py)
+# Large, since Ray's cost is per message; below actors/ray_world.py's INLINE_BYTES.
+CHUNK_BYTES = 1_800_000  # with its frame still a small allocation (storage/lmdb/pages.py)
 CHUNK_BYTES_MIN = 64 << 10
 WINDOW = 3  # chunks that one copy may have asked for at once
-KEPT = WINDOW  # who asks for a chunk again has not asked further than that
+KEPT = WINDOW  # a repeat comes before any later window
 ROOM_BYTES = 1 << 34  # address space, see above
 LOOK_S = 1.0
 
@@ -89,7 +90,7 @@ class CopySources:
     # -- begin
 
     async def begin(self, replica: Replica, request: m.BeginCopyRequest) -> m.CopyBegun:
-        """Flushes first, so that there is little log to send. Nothing here outlives this process."""
+        """Flushes first, so that there is little log to send. No session outlives this process."""
         self._require_leading(replica, request.term)
         self._require_member(replica, request.requestor)
         for source in list(self.retention.sources.values()):
@@ -129,7 +130,7 @@ class CopySources:
         return self._begun(replica, request.requestor, stream, flushed)
 
     async def _stream(self, replica: Replica) -> tuple[Stream, Position]:
-        """And the position that it shows."""
+        """A stream, and the position that it shows."""
         environment = replica.store.environment
         try:
             flushed = position_of(environment, environment.path)
@@ -186,7 +187,7 @@ class CopySources:
             )
 
     def _require_member(self, replica: Replica, requestor: str) -> None:
-        """A request of the leader may have been on its way for long."""
+        """The leader's request may have been delayed for long."""
         if replica.core.configuration.peer(requestor) is None:
             raise errors.IllegalState(
                 f"server {requestor} is no member of tablet {replica.tablet}; members are copied to, so add it first",
@@ -195,7 +196,7 @@ class CopySources:
             )
 
     def _require_newcomer(self, replica: Replica, uuid: str) -> None:
-        """A leader that was superseded may not know that the requestor votes."""
+        """A superseded leader may not know that the requestor votes."""
         core = replica.core
         core.read_index(self.world.clock.monotonic())
         for configuration in (core.configuration, core.committed_configuration):
@@ -263,7 +264,7 @@ class CopySources:
         return LOG, transfer.pack(self._log_items(source))
 
     def _chunk_bytes(self) -> int:
-        """Where the bandwidth is limited, about a second of it: who looks on sees that it goes on."""
+        """About one second of a limited bandwidth, so that progress is visible."""
         limit = self.options.copy_bytes_per_s
         return min(CHUNK_BYTES, max(limit, CHUNK_BYTES_MIN)) if limit else CHUNK_BYTES
 
@@ -291,7 +292,7 @@ class CopySources:
     # -- end
 
     def end(self, session_id: str, *, failed: bool = False, damaged: bool = False) -> None:
-        """`failed`: the copy was not taken into service; `damaged`: since what arrived failed its checks."""
+        """`failed`: the copy was not taken into service; `damaged`: because its data failed the checks."""
         if failed:
             self.retention.release(session_id)
         source = self.retention.sources.get(session_id)
@@ -327,7 +328,7 @@ class CopySources:
             self.retention.end_over(now)
 
     def _outgrown(self, source: CopySource) -> bool:
-        """A copy that takes so long holds a log that grows without bound."""
+        """A copy that takes too long would hold a log that grows without bound."""
         tablet = source.replica.tablet
         granted = self.retention.granted(tablet, source.requestor)
         times = granted * (CATCHING_UP if source.ended else SENDING)
@@ -351,7 +352,7 @@ class CopySources:
         return source
 
     def _require(self, source: CopySource) -> None:
-        """Asked after every wait."""
+        """Checked after every wait."""
         if source.id not in self.retention.sources:
             raise self._gone(source.id)
 

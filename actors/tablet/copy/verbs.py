@@ -1,4 +1,4 @@
-"""What a tablet server answers about copies and quarantine: checks of who is meant, then copies.py, sources.py, quarantine."""
+"""The calls of a tablet server about copies and quarantine: each checks which server is meant."""
 
 from __future__ import annotations
 

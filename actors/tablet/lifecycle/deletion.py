@@ -1,14 +1,14 @@
-"""How a replica goes: to a tombstone, which remembers and votes, or for good.
+"""Deletion of a replica: to a tombstone, which remembers and votes, or for good.
 
-tombstone   its server left the configuration, or a copy is about to take its place. The six steps of the seed:
-            1 the replica stops, and votes and is told of as a tombstone at once; 2, 3 the quarantine gets its superblock; 4 the superblock says deleted, where the log
-            ended, and where the data goes: from here on it is a tombstone; 5 the quarantine gets term and vote; 6 log and
-            rows move there. What a crash interrupts behind step 4 is finished at the start
+tombstone   its server left the configuration, or a copy is about to take its place. The seed's six steps:
+            1 the replica stops, and votes and is reported as a tombstone at once; 2, 3 the quarantine gets its superblock;
+            4 the superblock says deleted, where the log ended, and where the data goes: from here on it is a tombstone;
+            5 the quarantine gets term and vote; 6 log and rows move there. A start finishes what a crash interrupts after 4
 for good    its table was dropped, or its tablet replaced: superblock "deleting" first, then rows, log, term and vote,
-            superblock; a crash between any two is finished at the start. Only the master's evidence starts it
+            superblock; a start finishes what a crash interrupts. Only the master's evidence starts it
 
-Whatever fails half-way (a full disk) leaves nothing open: the same request, sent again, is carried out; of a tombstone nobody has
-to send it, what is left to do is tried again every RETRY_S.
+A failure half-way (a full disk) leaves nothing open: the same request completes it later. For a tombstone no request is needed:
+the rest is tried again every RETRY_S.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Deletion:
                     await self._finish(tombstone)
 
     async def _finish(self, tombstone: Tombstone) -> None:
-        """Nobody else would: it is told of as the tombstone that was asked for."""
+        """No one else retries: it is already reported as a tombstone."""
         async with self.lifecycle.transition(tombstone.tablet):
             if self.lifecycle.tombstones.get(tombstone.tablet) is not tombstone:
                 return
@@ -81,17 +81,19 @@ class Deletion:
             except DiskFailed:
                 raise
             except StorageError as error:
-                if str(error) != tombstone.trouble:  # told once, not every RETRY_S
+                if str(error) != tombstone.trouble:  # logged once, not every RETRY_S
                     log.warning("tablet %s is not set aside yet: %s", tombstone.tablet, error)
                 tombstone.trouble = str(error)
 
     # -- what the master asks for
 
     async def delete(self, request: m.DeleteTabletRequest) -> None:
-        """Durable when it returns. Absent is ok, and so is what is done already. What is to go for good serves as before
-        until its mark is durable. What is to be a tombstone stops first, because its last position stands in the mark; from
-        there on it votes as one, and a start before the mark brings the replica back with these votes. What is a tombstone already
-        stays one, whatever the request stands on."""
+        """Durable when it returns. No-op if the replica is absent or already deleted in this way.
+
+        A replica that is deleted for good serves until its superblock says so durably. A replica that becomes a tombstone stops first,
+        because the superblock records its last position; from then on it votes as a tombstone, and a start before that commit brings the
+        replica back with these votes. A tombstone stays one, whatever configuration the request names.
+        """
         lifecycle, tablet = self.lifecycle, request.tablet
         async with self._turn(tablet):
             if not request.tombstone:
@@ -107,7 +109,8 @@ class Deletion:
 
     @contextlib.asynccontextmanager
     async def _turn(self, tablet: str) -> AsyncIterator[None]:
-        """The transition. What hangs there may hang for days; whoever asks asks again, and must not leave a call behind each time."""
+        """Hold the transition. A transition may hang for days; the caller repeats its call, so do not leave one behind each
+        time."""
         lock = self.lifecycle.transition(tablet)
         await self._in_time(lock.acquire(), f"tablet {tablet} is being made, copied or deleted")
         try:
@@ -116,7 +119,7 @@ class Deletion:
             lock.release()
 
     async def _end_copy(self, tablet: str) -> None:
-        """One whose disk hangs ends when that answers."""
+        """If its disk hangs, the copy ends when that answers."""
         await self._in_time(self.cancel_copy(tablet), f"the copy of tablet {tablet} is to end")
 
     async def cancel_copy(self, tablet: str) -> None:
@@ -136,7 +139,7 @@ class Deletion:
             ) from None
 
     def _require_excluded(self, request: m.DeleteTabletRequest) -> None:
-        """Evidence is a configuration at least as new as ours, without us. Of a tombstone none is asked."""
+        """The evidence is a configuration at least as new as ours, without us. A tombstone needs none."""
         tablet, index, unsafe = request.tablet, request.configuration_index, request.configuration_unsafe
         if self.lifecycle.state_of(tablet) == m.DELETED:
             return
@@ -149,8 +152,8 @@ class Deletion:
             )
 
     def _configuration(self, request: m.DeleteTabletRequest) -> Configuration:
-        """The committed one; or, if it has us, the one that is not committed yet, unless a leader of a later term has said that it
-        is not adding us: then that leader's log does not have it, and it never will be committed."""
+        """The committed configuration; or the uncommitted one, if it has us, unless a leader of a later term is not adding
+        us: then that leader's log lacks it, and it can never be committed."""
         replica = self.lifecycle.replicas.get(request.tablet)
         if replica is None:
             state = self.lifecycle.consensus_of(request.tablet)
@@ -164,8 +167,8 @@ class Deletion:
     # -- tombstones
 
     async def entomb(self, tablet: str, reason: str, unsafe: int = 0) -> Tombstone:
-        """The caller holds the transition. Durable when it returns: it is a tombstone, its data in quarantine. `unsafe`: how often a
-        configuration was forced, as whoever asks knows."""
+        """The caller holds the transition. Durable when it returns: a tombstone, its data in quarantine. `unsafe`: how often
+        a configuration was forced, as the caller knows."""
         assert self.lifecycle.in_transition(tablet), ("a replica is deleted in a transition", tablet)
         tombstone = self.lifecycle.tombstones.get(tablet)
         if tombstone is None:
@@ -184,7 +187,7 @@ class Deletion:
         return tombstone
 
     async def _supersede(self, tombstone: Tombstone, unsafe: int) -> None:
-        """A tombstone asks nobody, so what it was told it must remember."""
+        """Remember it durably: a tombstone cannot ask again."""
         assert unsafe > tombstone.superblock.unsafe, (
             "a forced epoch never goes back",
             tombstone.tablet,
@@ -197,8 +200,8 @@ class Deletion:
         tombstone.superblock = told
 
     async def _stop(self, tablet: str, reason: str, unsafe: int) -> Tombstone:
-        """Step 1. Nothing that it acknowledged lies behind the end of its log; of one that did not come up nobody knows
-        where that is."""
+        """Step 1. Every acknowledged entry is in the log; the end of the log of a replica that did not come up is
+        unknown."""
         lifecycle = self.lifecycle
         replica = lifecycle.replicas.get(tablet)
         superblock = lifecycle.superblock(tablet)
@@ -219,8 +222,7 @@ class Deletion:
         return tombstone
 
     async def _close(self, replica: Replica, *, keep: bool) -> None:
-        """Stop it and let go of its files. What is only in memory or in the shared log goes along, as far as possible:
-        nothing stands on it."""
+        """Stop the replica and close its files. Flush and move its entries if possible: nothing depends on it."""
         assert replica.tablet not in self.lifecycle.replicas, (
             "what is closed serves no more",
             replica.tablet,
@@ -241,7 +243,7 @@ class Deletion:
                 await replica.log.private.environment.close()
 
     async def _mark(self, tombstone: Tombstone, reason: str) -> None:
-        """Steps 2 to 4. A quarantine without a superblock that names it is dropped at the start."""
+        """Steps 2 to 4. A start drops a quarantine that no superblock names."""
         lifecycle, superblock = self.lifecycle, tombstone.superblock
         assert superblock.quarantine, ("a tombstone's data has a place", tombstone.tablet)
         await self.world.faults.here("tablet.entomb.before_mark")

@@ -1,6 +1,6 @@
-"""A replica whose data could not be loaded: it is there, it says why it failed, and it does nothing else.
+"""A replica whose data could not be loaded. It reports why it failed, and does nothing else.
 
-It is kept and reported, never taken for absent: what it held may be needed, and its votes must not be forgotten.
+It is kept and never taken for absent: its data may be needed, and its votes must not be forgotten.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""How a replica comes to be on this server, and comes back at start. How it goes: deletion.py; how it is copied: copy/copies.py.
+"""Creation and start of replicas. Deletion is in deletion.py, copies are in copy/copies.py.
 
 create   consensus state, then empty data, then the superblock: from that commit on the replica exists
-load     superblocks say what there is, and each is brought to an end that was interrupted:
+load     superblocks name the replicas; what was interrupted is completed:
 
-            ready      comes up on its own; a damaged one comes up failed, and so does one whose schema this version cannot use
-            deleted    a tombstone; what was to go to quarantine goes
+            ready      comes up by itself; a damaged one comes up failed, and so does one whose schema this version cannot use
+            deleted    a tombstone; its data moves to quarantine, if it has not yet
             copying    back to a tombstone, which votes with what the replica had before
-            deleting   is deleted to the end
+            deleting   is deleted completely
             failed     is failed
 
-       A full disk puts off what this would write: a server that starts on one serves what it has
+       A full disk postpones these writes: a server that starts on one serves what it has
 
-Whatever fails half-way (a full disk) leaves nothing open: the same request, sent again, is carried out.
+A failure half-way (a full disk) leaves nothing open: the same request completes it later.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ REMOVED_MAX = 100_000  # ids of tablets that were deleted for good, since the st
 
 @dataclass(frozen=True)
 class Parts:
-    """What a replica is put together from."""
+    """The parts that a replica is made of."""
 
     rows: Rows
     log: TabletLog
@@ -105,7 +105,7 @@ class Lifecycle:
         return m.DOES_NOT_EXIST if held is None else held.state
 
     def pending(self) -> dict[str, Configuration]:
-        """Of each replica whose configuration is not committed, as far as it knows."""
+        """By tablet, the configurations in force that are not known to be committed."""
         cores = [replica.core for replica in self.replicas.values()]
         return {
             core.tablet: core.configuration
@@ -129,7 +129,7 @@ class Lifecycle:
             return None
 
     def superblock(self, tablet: str) -> Superblock | None:
-        """What to mark as being deleted; a damaged superblock is replaced by one that says only that."""
+        """The superblock, to change its state; a damaged one is replaced by one with the tablet's id only."""
         try:
             return self.superblocks.get(tablet)
         except Corruption:
@@ -213,7 +213,8 @@ class Lifecycle:
         private: private_log.PrivateLog | None,
         tail: bootstrap.Tail,
     ) -> Parts:
-        """Rows and log, checked against each other. Raises Corruption, Damaged, InvalidArgument; then the rows are closed."""
+        """Rows and log, checked against each other. Raises Corruption, Damaged, InvalidArgument; then the rows are
+        closed."""
         store = await TabletStore.open(self.world.disk, superblock.tablet, create=False)
         try:
             make_log = partial(self._log, superblock.tablet, private)
@@ -224,7 +225,7 @@ class Lifecycle:
             raise
 
     async def _match(self, superblock: Superblock, private: private_log.PrivateLog | None) -> Superblock:
-        """Raises Damaged if there was a private log, and is none: what it held was acknowledged."""
+        """Raises Damaged if the private log is missing: it held acknowledged entries."""
         if private is None and superblock.private_log:
             raise Damaged(f"the log of tablet {superblock.tablet} is gone; rebuild the replica from a peer")
         if private is None or superblock.private_log:
@@ -239,12 +240,13 @@ class Lifecycle:
         return TabletLog(tablet, disk, self.shared, private, dropped, self._note_private_log, faults)
 
     async def _note_private_log(self, made: TabletLog) -> None:
-        """Durable when it returns: a start without that log is damage. Once it is made, and before anything is in it. It stands in
-        the superblock, since the disk of the rows may hang. Raises AlreadyInProgress where the superblock is about to change."""
+        """Durable when it returns: from now on a missing private log is damage. Called after the log is created, before its
+        first entry. Noted in the superblock, since the disk of the rows may hang. Raises AlreadyInProgress if the superblock
+        is about to change."""
         tablet = made.tablet
         replica = self.replicas.get(tablet)
         if replica is None or replica.log is not made:
-            return  # it goes into quarantine, and nothing stands on it
+            return  # it goes into quarantine, and nothing depends on it
         if self.in_transition(tablet):
             raise errors.AlreadyInProgress(f"tablet {tablet} is being copied or deleted", tablet=tablet)
         noted = msgspec.structs.replace(replica.superblock, private_log=True)
@@ -300,9 +302,8 @@ class Lifecycle:
     # -- failure
 
     async def abandon(self, below_seq: int) -> None:
-        """Durable when it returns: whoever is failed and may need entries of the shared log below this stays failed.
-        Their entries would help to understand them, but must not fill the disk; and a voter that came back without
-        what it acknowledged could help to lose it."""
+        """Durable when it returns: failed replicas that may need entries of the shared log below this stay failed. Their
+        entries must not fill the disk, and a voter that came back without acknowledged entries could help to lose them."""
         for replica in list(self.replicas.values()):
             needed_seq = replica.log.oldest_shared_seq()
             if replica.state == FAILED and needed_seq is not None and needed_seq < below_seq:
@@ -311,7 +312,7 @@ class Lifecycle:
             await self._abandon(broken.tablet, broken.error)
 
     async def _abandon(self, tablet: str, reason: str) -> None:
-        if self._as_ready(tablet) is None:  # nobody waits for a deletion that hangs with its disk
+        if self._as_ready(tablet) is None:  # do not wait for a deletion that hangs with its disk
             return
         async with self.transition(tablet):
             superblock = self._as_ready(tablet)
@@ -322,7 +323,7 @@ class Lifecycle:
                 await self.world.faults.here("tablet.abandon.after_mark")
 
     def _as_ready(self, tablet: str) -> Superblock | None:
-        """The superblock of a replica that a start would bring up."""
+        """The superblock, if a start would bring the replica up."""
         try:
             superblock = self.superblocks.get(tablet)
         except Corruption:
@@ -332,7 +333,7 @@ class Lifecycle:
     # -- the ends of what was interrupted
 
     async def remove(self, tablet: str) -> None:
-        """Everything that the mark "deleting" stands for."""
+        """Everything that the state "deleting" requires."""
         assert tablet not in self.replicas, ("only a stopped replica is removed", tablet)
         disk = self.world.disk
         await disk.remove(tablet_store.path_of(tablet))
@@ -345,7 +346,7 @@ class Lifecycle:
         await self.world.faults.here("tablet.delete.after_superblock")
 
     async def finish(self, tombstone: Tombstone) -> None:
-        """Set aside the data of a tombstone, or remove what an unfinished copy left. Nothing is there if it is done."""
+        """Set aside the data of a tombstone, or remove what an unfinished copy left. A no-op if it is done."""
         tablet, quarantine = tombstone.tablet, tombstone.superblock.quarantine
         assert tablet not in self.replicas, ("only a stopped replica's data is set aside", tablet)
         if quarantine:
@@ -359,7 +360,7 @@ class Lifecycle:
     # -- helpers
 
     def transition(self, tablet: str) -> asyncio.Lock:
-        """Held by whoever makes, copies or deletes the replica."""
+        """Held while the replica is created, copied or deleted."""
         return self._transitions.setdefault(tablet, asyncio.Lock())
 
     def in_transition(self, tablet: str) -> bool:
@@ -373,7 +374,7 @@ class Lifecycle:
     def tombstone(
         self, superblock: Superblock, consensus: ConsensusState | None, durable: ConsensusState | None
     ) -> Tombstone:
-        """`durable`: what is on disk of `consensus`. A replica without a record of votes never existed, so it gave none."""
+        """`durable`: the part of `consensus` that is on disk. A replica without a record never voted."""
         none = ConsensusState(self.replication.first_hard_state(), Configuration(()))
         state, saved = consensus or none, durable or none
         voter = self._voter(superblock, state, saved)
@@ -416,7 +417,7 @@ class Lifecycle:
 
 
 def _rows(superblock: Superblock, store: TabletStore) -> Rows:
-    """With the schema that the flushed rows are of. Raises InvalidArgument, Corruption."""
+    """With the schema of the flushed rows. Raises InvalidArgument, Corruption."""
     seed = checksum.seed(superblock.tablet)
     if store.alteration is None:
         return Rows(store, codec_of(superblock.schema), seed)

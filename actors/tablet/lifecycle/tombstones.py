@@ -1,11 +1,11 @@
-"""What stays of a replica that was deleted, or is still being copied: it has no rows and no log, but remembers.
+"""A tombstone: a replica that was deleted, or is still being copied. It has no rows and no log, but it remembers and votes.
 
-    memory      term, vote and the last position that it had stay for ever: a server that forgot them could help to elect
-                a leader that lacks what it acknowledged
-    votes       as a replica whose log ends at that position; durable before the answer leaves. One that does not know where
-                its log ended does not vote
-    silence     it takes no entries: what it says of itself makes the leader copy the tablet here, if it should be here, and have
-                it copied elsewhere if the copy gets no further
+    memory      term, vote and the position of its last entry are kept for ever: a server that forgot them could help to elect
+                a leader that lacks entries which it acknowledged
+    votes       as a replica whose log ends at that position; durable before the answer leaves. A tombstone that does not know
+                where its log ended does not vote
+    silence     it takes no entries. Its refusals make the leader copy the tablet here, if it is a member, and
+                elsewhere if the copy stalls
 
 Source: seed 000 (DELETED, COPYING); Kudu's tombstoned voting (kudu.md A8).
 """
@@ -104,8 +104,8 @@ class Tombstone:
     async def receive(
         self, now: float, request: Request, consensus: RecordStore[ConsensusState]
     ) -> Answer | None:
-        """Durable before it answers: term and vote. None where only a replica could answer: at once, since heartbeats of
-        other tablets travel with it."""
+        """Term and vote are durable before it answers. None, at once, if only a replica could answer: heartbeats of other
+        tablets travel in the same envelope."""
         if not self.voter.asks_vote(request):
             self.voter.receive(now, request)
             return None
@@ -116,11 +116,11 @@ class Tombstone:
             try:
                 await self.save(consensus)
             except DiskFull:
-                return None  # asked again, it answers when there is space
+                return None  # a repeated request is answered when there is space
             return None if self.ended else answer
 
     async def save(self, consensus: RecordStore[ConsensusState]) -> None:
-        """Durable when it returns: what it may never forget. The caller holds the turn."""
+        """Make term and vote durable. The caller holds the turn."""
         assert self.turn.locked(), ("votes are saved one at a time", self.tablet)
         state = self.voter.unsaved
         if state is not None:
@@ -130,7 +130,7 @@ class Tombstone:
             self.voter.saved(state)
 
     def superseded(self, unsafe: int) -> None:
-        """So often a configuration was forced, by now without this server: it helps no side that does not know."""
+        """A configuration was forced without this server: help no side that does not know."""
         self.voter.unsafe = max(self.voter.unsafe, unsafe)
 
     @property
