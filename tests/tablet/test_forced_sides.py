@@ -103,7 +103,7 @@ def test_one_that_was_kept_follows_nobody_of_the_two_others_and_they_say_why_the
         assert isinstance(errors.from_triple(reply.errors[0]), errors.NotLeader)
         assert group.replica(survivor).core.hard_state == before and group.replica(survivor).leads
         await entomb(group, told[0])
-        assert group.server(told[0]).lifecycle.tombstones[TABLET].voter.unsafe == 1, (
+        assert group.server(told[0]).lifecycle.tombstones[TABLET].voter.forced_epoch == 1, (
             "it remembers what it was told"
         )
         assert [found["v"] for found in await group.get(*NEW)] == ["by the survivors"] * 10
@@ -221,7 +221,7 @@ def test_a_tombstone_that_is_told_of_it_later_remembers_it_and_so_does_a_copy_th
         await group.restart(other)
         await delete(group, other, order[1], unsafe=order[0])
         await group.restart(other)
-        assert group.server(other).lifecycle.tombstones[TABLET].voter.unsafe == order[0]
+        assert group.server(other).lifecycle.tombstones[TABLET].voter.forced_epoch == order[0]
         server = group.server(other)
         server.consensus.save = lambda *given: asyncio.Event().wait()  # type: ignore[method-assign]
         await change(group, survivor, adds(Peer(server.instance.uuid, address(other), NON_VOTER)))
@@ -233,7 +233,7 @@ def test_a_tombstone_that_is_told_of_it_later_remembers_it_and_so_does_a_copy_th
         await until(group, marked, "a copy has just begun")
         group.cluster.crash(address(survivor))
         await group.restart(other)
-        assert group.server(other).lifecycle.tombstones[TABLET].voter.unsafe == order[0]
+        assert group.server(other).lifecycle.tombstones[TABLET].voter.forced_epoch == order[0]
 
     simulate(scenario)
 

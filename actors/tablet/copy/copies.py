@@ -180,7 +180,7 @@ class Copies:
         last = replica.log.last if replica else tombstone.superblock.last if tombstone else None
         if replica is not None and replica.leads:
             raise self._illegal(tablet, state, "leads")
-        known = replica.core.mark if replica else tombstone.voter.unsafe if tombstone else 0
+        known = replica.core.forced_epoch if replica else tombstone.voter.forced_epoch if tombstone else 0
         if request.unsafe < known:
             raise self._illegal(tablet, state, "knows of a forced configuration that its leader does not")
         self._require_last(request, last, state)
@@ -234,7 +234,7 @@ class Copies:
         unsafe = 0
         if request.state != m.DOES_NOT_EXIST:
             old = await self.deletion.entomb(tablet, f"a copy from {request.source.address} takes its place")
-            last, unsafe = old.superblock.last, old.voter.unsafe
+            last, unsafe = old.superblock.last, old.voter.forced_epoch
         assert lifecycle.in_transition(tablet), ("a copy begins in a transition", tablet)
         assert tablet not in lifecycle.replicas, ("a copy replaces no running replica", tablet)
         superblock = Superblock(

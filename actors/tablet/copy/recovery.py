@@ -129,7 +129,9 @@ class Recovery:
         assert own is not None, ("a leader is a member", replica.tablet, core.configuration)
         assert peer.uuid != own.uuid, ("a leader copies to others", replica.tablet, peer)
         assert not attempt.under_way, ("a peer is asked once at a time", replica.tablet, peer)
-        request = m.StartCopyRequest(peer.uuid, replica.tablet, own, core.term, state, last, core.mark)
+        request = m.StartCopyRequest(
+            peer.uuid, replica.tablet, own, core.term, state, last, core.forced_epoch
+        )
         self._count(peer, 1)
         attempt.under_way = True
         self.world.spawn(self._ask(replica, peer, attempt, request), f"copy to {peer.address}")

@@ -158,11 +158,11 @@ class GroupCore(Protocol):
         """Whether a successor was chosen, and has not been asked to take over yet."""
 
     @property
-    def mark(self) -> int:
+    def forced_epoch(self) -> int:
         """How often a configuration was forced, as far as is known here; lower requests are refused."""
 
     @property
-    def committed_mark(self) -> int: ...
+    def committed_forced_epoch(self) -> int: ...
 
     @property
     def apart(self) -> str | None:
@@ -241,7 +241,7 @@ class Voter(Protocol):
     """What a replica without a log, deleted or being copied, still owes to its group: it remembers, and it votes."""
 
     hard_state: HardState
-    unsafe: int
+    forced_epoch: int
 
     @property
     def unsaved(self) -> HardState | None:
@@ -272,7 +272,7 @@ class Replication(Protocol):
         """`configuration` is the committed one; `commit_index` an index known to be committed, such as the flushed one."""
 
     def voter(
-        self, hard_state: HardState, durable: HardState, last: tuple[int, int] | None, unsafe: int
+        self, hard_state: HardState, durable: HardState, last: tuple[int, int] | None, forced_epoch: int
     ) -> Voter:
         """`durable`: the hard state on disk. `last`: index and term of the log's last entry, None if unknown."""
 

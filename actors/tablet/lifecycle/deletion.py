@@ -210,7 +210,7 @@ class Deletion:
         durable = lifecycle.consensus_of(tablet)  # none of a damaged one: it does not vote
         consensus = replica.consensus() if replica else durable
         name = f"{tablet}-{self.world.clock.wall_us()}"
-        mark = max(superblock.unsafe, unsafe, replica.core.committed_mark if replica else 0)
+        mark = max(superblock.unsafe, unsafe, replica.core.committed_forced_epoch if replica else 0)
         marked = msgspec.structs.replace(
             superblock, state=m.DELETED, last=last, quarantine=name, reason=reason, unsafe=mark
         )

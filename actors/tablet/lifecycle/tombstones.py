@@ -129,9 +129,9 @@ class Tombstone:
             await self.faults.here("tablet.tombstone_vote.after_commit")
             self.voter.saved(state)
 
-    def superseded(self, unsafe: int) -> None:
+    def superseded(self, forced_epoch: int) -> None:
         """A configuration was forced without this server: help no side that does not know."""
-        self.voter.unsafe = max(self.voter.unsafe, unsafe)
+        self.voter.forced_epoch = max(self.voter.forced_epoch, forced_epoch)
 
     @property
     def hard_state(self) -> HardState:

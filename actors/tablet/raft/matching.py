@@ -9,10 +9,8 @@ from ebla.actors.tablet.engine.log_index import LogIndex
 
 
 class Agreement(msgspec.Struct, frozen=True):
-    """The logs are equal up to `until` once the entries from `first_new` on are taken (None: all are here).
-
-    `truncate_from` is `first_new` if entries of ours stand in its place.
-    """
+    """The logs are equal up to `until` once the entries from `first_new` on are taken (None: all are here). `truncate_from`:
+    `first_new`, if it replaces entries of ours."""
 
     until: int
     first_new: int | None
@@ -20,7 +18,7 @@ class Agreement(msgspec.Struct, frozen=True):
 
 
 class Disagreement(msgspec.Struct, frozen=True):
-    """The predecessor is missing here or is another entry; `hint` is where the leader should try next."""
+    """The predecessor is missing here or is another entry; the leader should try next after `hint`."""
 
     hint: int
 

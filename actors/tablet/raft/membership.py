@@ -1,10 +1,9 @@
 """Which configuration may follow which: one change at a time, and never more than one voter apart.
 
-Two configurations that differ by at most one voter have no disjoint majorities (Raft thesis, 4.1), so no joint
-consensus is needed. The other rules are Kudu's: the leader neither removes nor demotes itself, and whoever
-proposes must know the configuration that he changes.
+Two configurations that differ by at most one voter have no disjoint majorities (Raft thesis, 4.1), so no joint consensus is needed.
+The other rules are Kudu's: the leader neither removes nor demotes itself, and a request names the configuration that it changes.
 
-A forced configuration breaks the first rule, for a majority that is lost for good. It bears a mark, and so does every
+A forced configuration breaks the first rule, for a majority that is lost for good. It has a forced epoch, and so does every
 configuration after it.
 """
 
@@ -76,8 +75,8 @@ def promoted(current: Configuration, uuid: str) -> Configuration:
 def forced(
     committed: Configuration, active: Configuration, keep: Sequence[str], survivor: str, *, above: int = 0
 ) -> Configuration:
-    """What `survivor` makes of `committed`, with the members `keep` only. `active` may be pending on top of it, and is
-    given up. Its mark is higher than theirs, and than `above`. Raises InvalidArgument, naming the rule."""
+    """`committed` with the members `keep` only, led by `survivor`. `active` may be pending on top of it, and is given up.
+    The forced epoch exceeds theirs, and `above`. Raises InvalidArgument, naming the rule."""
     unknown = [uuid for uuid in keep if committed.peer(uuid) is None]
     if unknown:
         raise InvalidArgument(f"{unknown} are no members; keep only some of {_named(committed)}")

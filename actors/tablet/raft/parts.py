@@ -1,4 +1,4 @@
-"""What the tablet server needs to make replicas that use Raft: the engine's `Replication`."""
+"""The factory of Raft's parts for the tablet server: the engine's `Replication`."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ class Raft:
         )
 
     def voter(
-        self, hard_state: HardState, durable: HardState, last: tuple[int, int] | None, unsafe: int
+        self, hard_state: HardState, durable: HardState, last: tuple[int, int] | None, forced_epoch: int
     ) -> TombstoneVoter:
         now = self.world.clock.monotonic()
         return TombstoneVoter(
-            hard_state, last, self.limits.election_s_min, now, durable=durable, unsafe=unsafe
+            hard_state, last, self.limits.election_s_min, now, durable=durable, forced_epoch=forced_epoch
         )
 
     def copied(self, own: HardState, source: str, term: int, *, knows_end: bool) -> HardState:
-        """The higher term; a vote of ours is forgotten only with a term that is over (seed 000). A replica that does not know
-        where its log ended may have voted for the leader of this very term."""
+        """The higher term; our vote ends only with its term (seed 000). A replica that does not know where its log ended may
+        have voted for the leader of this very term."""
         merged = HardState(term) if term > own.term else own
         assert merged.term == max(own.term, term), ("terms never go back", merged, own, term)
         return merged if knows_end or merged != HardState(term) else HardState(term, source)

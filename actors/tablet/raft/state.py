@@ -1,7 +1,7 @@
-"""What a replica is to Raft at any moment, and the steps from one role to another.
+"""The state of a Raft core, and the steps from one role to another.
 
-The verbs that call these steps are in core.py. Every change of role, term or configuration goes through here, so
-that what belongs to a role (leadership, ballot, unsent messages) ends with it.
+The events that call these steps are in core.py. Every change of role, term or configuration is made here, so everything that
+belongs to a role (leadership, ballot, unsent messages) ends with it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ebla.actors.tablet.engine.core import (
     Send,
 )
 from ebla.actors.tablet.engine.log_index import LogIndex
-from ebla.actors.tablet.raft import forced as marks
+from ebla.actors.tablet.raft import forced
 from ebla.actors.tablet.raft.election import Ballot, ElectionTimer
 from ebla.actors.tablet.raft.events import (
     PRE_CANDIDATE,
@@ -41,8 +41,8 @@ STORY_EVENTS_MAX = 50
 
 
 class RaftState:
-    """`configuration` is the committed one; `commit_index` an index known to be committed, such as the flushed one
-    (0 is always right, and costs a resend of what it leaves out if the log must back up)."""
+    """`configuration` is the committed one; `commit_index` an index known to be committed, such as the flushed one (0 is
+    always correct, but may resend entries if the log must back up)."""
 
     def __init__(
         self,
@@ -106,19 +106,17 @@ class RaftState:
 
     @property
     def progress(self) -> dict[str, Progress]:
-        """What the leader knows of each peer, to look at; empty for others."""
+        """What the leader knows of each peer; empty for others."""
         return dict(self._lead.peers) if self._lead else {}
 
     @property
     def all_replicated_index(self) -> int:
-        """Every peer holds the log durably up to here, as far as is known; it may be dropped once flushed."""
         if self._lead:
             return min(self.commit_index, self._lead.held_by_all(self.durable_index))
         return self._all_replicated
 
     @property
     def handing_over(self) -> bool:
-        """It leads, and waits for its successor to catch up."""
         return self._lead is not None and self._lead.transfer is not None
 
     @property
@@ -126,34 +124,32 @@ class RaftState:
         return CANDIDATE if self.role == PRE_CANDIDATE else self.role
 
     @property
-    def mark(self) -> int:
+    def forced_epoch(self) -> int:
         """Requests of a lower one are refused."""
         return max(self.configuration.unsafe, self.superseded_by)
 
     @property
-    def committed_mark(self) -> int:
-        """The greatest that is known to be committed, here or elsewhere."""
+    def committed_forced_epoch(self) -> int:
+        """The highest that is known to be committed, here or elsewhere."""
         return max(self.committed_configuration.unsafe, self.superseded_by)
 
     @property
     def given_up(self) -> bool:
-        """A configuration was forced, and committed, without us."""
+        """A configuration without us was forced, and committed."""
         return self.superseded_by > self.configuration.unsafe
 
     @property
     def apart(self) -> str | None:
-        """Why nothing counts that it says of its tablet, if so."""
+        """Why its reports are ignored, if they are."""
         if self.given_up:
-            return marks.GIVEN_UP
-        forced = self.configuration.unsafe > self.committed_configuration.unsafe
-        return marks.NOT_COMMITTED if forced else None
+            return forced.GIVEN_UP
+        pending = self.configuration.unsafe > self.committed_configuration.unsafe
+        return forced.NOT_COMMITTED if pending else None
 
     def needs_copy(self, peer: str) -> bool:
-        """Whether the log cannot bring this peer up to date."""
         return self._lead is not None and peer in self._lead.peers and self._lead.peers[peer].state == LAGGING
 
     def health(self, now: float, failed_s: float) -> dict[str, str]:
-        """What a leader makes of each other member: see Progress.health. Empty for others."""
         return self._lead.health(now, failed_s) if self._lead else {}
 
     def next_wake(self, now: float) -> float:
@@ -168,7 +164,6 @@ class RaftState:
         return max(now, wake)
 
     def story(self) -> str:
-        """What happened here lately, for error messages."""
         return "\n".join(f"{at:.3f} term {term}: {what}" for at, term, what in self._story)
 
     def validate(self) -> None:
@@ -199,7 +194,6 @@ class RaftState:
 
     @property
     def quiet(self) -> bool:
-        """Whether a take() without sends would tell nothing new: most events only pass time."""
         return not (
             self._unsaved
             or self._reconfigured
@@ -212,12 +206,10 @@ class RaftState:
 
     @property
     def mute(self) -> bool:
-        """Whether a take() would bring no messages."""
         return not self._letters and (self._lead is None or self._lead.silent(self._now))
 
     def take(self, *, sends: bool = True) -> Effects:
-        """What the events since the last take() led to. With `sends=False` messages are left for a later one, so
-        that many proposals make one message."""
+        """With `sends=False` messages are left for a later call, so that many proposals make one message."""
         effects = Effects(
             hard_state=self.hard_state if self._unsaved else None,
             sends=self._sends() if sends else (),
@@ -244,7 +236,7 @@ class RaftState:
     # -- roles
 
     def _become_follower(self, why: str, term: int | None = None) -> None:
-        """Of nobody in particular yet; in a newer term, if one is given."""
+        """Of no leader yet; in a newer term, if one is given."""
         led = self._lead is not None
         assert term is None or term >= self.term, ("terms never go back", term, self.term)
         if term is not None and term > self.term:
@@ -258,7 +250,7 @@ class RaftState:
         self._set_role(FOLLOWER, why)
 
     def _become_candidate(self, *, pre_vote: bool, ordered: bool) -> Ballot:
-        """Open a ballot with our own vote in it. Only a real one spends a term."""
+        """Open a ballot with our own vote in it. Only a real one uses up a term."""
         assert self._lead is None, "a leader does not campaign"
         if not pre_vote:
             self._set_hard_state(HardState(self.term + 1, self.me))
@@ -279,8 +271,8 @@ class RaftState:
         return self._ballot
 
     def _become_leader(self, forced: Configuration | None = None) -> None:
-        """The first entry of the term is empty: entries of older terms are committed only under it (paper, 5.4.2). If the
-        leadership is forced, the configuration stands in its place."""
+        """The first entry of the term is empty: entries of older terms are committed only under it (paper, 5.4.2). In a
+        forced leadership the configuration replaces it."""
         elected = self._ballot is not None and self._ballot.won and not self._ballot.request.pre_vote
         assert elected or forced is not None, "a majority elects a leader"
         assert self.hard_state == HardState(self.term, self.me), (
@@ -338,14 +330,14 @@ class RaftState:
             self.committed_configuration = newest
 
     def _active_configuration(self) -> Configuration:
-        """The newest in the log counts from its appending on, committed or not (thesis, 4.1)."""
+        """The newest in the log is in force from its appending on, committed or not (thesis, 4.1)."""
         newest = self.log.latest_configuration(self.log.last_index)
         if newest is not None and newest.index > self.committed_configuration.index:
             return newest
         return self.committed_configuration
 
     def _adopt_configuration(self) -> None:
-        """After a change of the log: a new configuration is in force, or the one before it again."""
+        """After a change of the log: a new configuration is in force, or the former one again."""
         active = self._active_configuration()
         if active == self.configuration:
             return
@@ -365,8 +357,8 @@ class RaftState:
         self._adopt_configuration()
 
     def _may_campaign(self) -> bool:
-        """Not while entries wait for the disk here: while it hangs, this replica could neither apply nor answer, and would hand
-        over at once."""
+        """Not while entries wait for the disk here: while it hangs, this replica could neither apply nor answer, and would
+        hand over at once."""
         return self._is_voter() and not self.given_up and self.durable_index == self.log.last_index
 
     def _is_voter(self) -> bool:
@@ -384,7 +376,7 @@ class RaftState:
         return self._number
 
     def _note(self, what: str) -> None:
-        """Whatever repeats itself is told once, or it would push the interesting part out."""
+        """A repeated event is noted once, so that it does not displace the others."""
         if not self._story or self._story[-1][1:] != (self.term, what):
             self._story.append((self._now, self.term, what))
 
