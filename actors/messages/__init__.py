@@ -91,16 +91,16 @@ class ReplicaReport(msgspec.Struct, frozen=True):
 
     tablet: str
     state: str
-    role: str
-    term: int
-    leader: str | None
-    configuration: Configuration
-    schema_version: int
-    last_index: int
-    commit_index: int
-    applied_index: int
-    flushed_index: int
-    rows_bytes: int
+    role: str = "follower"
+    term: int = 0
+    leader: str | None = None
+    configuration: Configuration = Configuration(())
+    schema_version: int = 0
+    last_index: int = 0
+    commit_index: int = 0
+    applied_index: int = 0
+    flushed_index: int = 0
+    rows_bytes: int = 0
     error: str | None = None
     health: dict[str, str] = {}
     pending: Configuration | None = None

@@ -1,11 +1,11 @@
-"""What the engine needs of a replication protocol: a core that decides, without clock, disk, network or waiting.
+"""The engine's interface to a replication protocol: a core that decides, without clock, disk, network or waiting.
 
 Events go in as method calls, each with the monotonic time; `take()` returns their effects (see Effects for the caller's duties).
-The same events always give the same effects. A core owns the LogIndex: it says which entries exist, the engine keeps them.
+The same events always give the same effects. A core owns the LogIndex: it decides which entries exist, the engine stores them.
 
-`now` must be read after the event that it is passed with: after the message arrived, after the read was asked for.
+`now` must be read after the event that it is passed with: after the message arrived, after the read was requested.
 
-One room implements a protocol: `raft/`. Nothing else of the tablet server knows which protocol a tablet uses.
+One room implements a protocol: `raft/`. No other part of the tablet server knows which protocol a tablet uses.
 """
 
 from __future__ import annotations
@@ -25,10 +25,8 @@ NEVER = float("-inf")
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """A message to a peer whose entries `first`..`last` (none if last < first) are read from the log when it leaves.
-
-    It is dropped if the core does not lead in `term` any more.
-    """
+    """A message to a peer. Its entries `first`..`last` (none if last < first) are read from the log when it leaves. Dropped
+    if the core does not lead in `term` any more."""
 
     peer: str
     term: int
@@ -36,7 +34,6 @@ class Plan(msgspec.Struct, frozen=True):
     last: int
 
     def request(self, leader: str, entries: Sequence[Entry]) -> Request:
-        """The message, once the caller has the entries."""
         raise AssertionError(f"{type(self).__name__} makes no message")
 
 
@@ -48,11 +45,8 @@ class Send(msgspec.Struct, frozen=True):
 
 
 class Sent(NamedTuple):
-    """A message that left: when, and the very `request` of its Send.
-
-    `at` is read from the clock before the message leaves, never after: a lease counts from it. (Of a message
-    that failed it does not matter.)
-    """
+    """A message that left: when, and the very `request` of its Send. `at` is read from the clock before the message leaves,
+    never after: a lease counts from it. (It does not matter for a message that failed.)"""
 
     at: float
     request: Plan | Request
@@ -103,8 +97,9 @@ class Effects(msgspec.Struct, frozen=True):
 
 
 class PeerProgress(Protocol):
-    """What a leader knows of one peer. `last`: index and term of its last durable entry, as it told last. `refusal`: why its
-    server cannot answer for the replica (replication/health.py). Times are seconds of the monotonic clock, NEVER if not yet."""
+    """What a leader knows of one peer. `last`: index and term of its last durable entry, as it last reported. `refusal`: why
+    its server cannot answer for the replica (replication/health.py). Times are seconds of the monotonic clock, NEVER if not
+    yet."""
 
     match: int
     last: tuple[int, int]
@@ -200,11 +195,11 @@ class GroupCore(Protocol):
         """Start to hand over; the successor's uuid. Raises NotLeader, InvalidArgument, Unavailable."""
 
     def offered(self, request: Request) -> Offer | None:
-        """The entries that the request brings, if the core would look at them."""
+        """The entries that the request brings, if the core would accept its sender."""
 
     def receive(self, now: float, sender: str, request: Request) -> Pending | Answer:
-        """A peer's request. Its answer leaves when the hard state of the next take() is durable; that of a Pending, when the log
-        is durable up to its `until` besides."""
+        """A peer's request. An Answer leaves when the hard state of the next take() is durable; the answer to a Pending,
+        when the log is also durable up to its `until`."""
 
     def answer(self, pending: Pending) -> Answer: ...
 
@@ -221,11 +216,11 @@ class GroupCore(Protocol):
 
     @property
     def quiet(self) -> bool:
-        """Whether a take() without sends would tell nothing new."""
+        """Whether a take() without sends would return nothing new."""
 
     @property
     def mute(self) -> bool:
-        """Whether a take() would bring no messages."""
+        """Whether a take() would return no messages."""
 
     def take(self, *, sends: bool = True) -> Effects: ...
 
@@ -238,19 +233,19 @@ class Verdict(NamedTuple):
 
 
 class Voter(Protocol):
-    """What a replica without a log, deleted or being copied, still owes to its group: it remembers, and it votes."""
+    """The duty of a replica without a log, deleted or being copied: it remembers, and it votes."""
 
     hard_state: HardState
     forced_epoch: int
 
     @property
     def unsaved(self) -> HardState | None:
-        """What must be durable before any answer leaves."""
+        """The hard state that must be durable before any answer leaves."""
 
     def saved(self, state: HardState) -> None: ...
 
     def asks_vote(self, request: Request) -> bool:
-        """Whether it asks for more than a replica's attention."""
+        """Whether the request needs an answer."""
 
     def receive(self, now: float, request: Request) -> Verdict: ...
 

@@ -1,11 +1,10 @@
-"""Who this tablet server is among the others: what it shows of itself, and whether the others believe it.
+"""The identity of this tablet server among the others, and whether they believe it.
 
-Its number is raised as soon as it was believed by anybody, and then every `seqno_s` in which it was: see
-actors/incarnations.py. One that nobody believes stays where it is, so that an old copy which was cut off for long does not
-catch up with what it lacks.
+Its number is raised as soon as a server or master believed it, and then every `seqno_s` in which one did: see
+actors/incarnations.py. Otherwise it stays, so that an old copy that was cut off for long does not catch up with the number.
 
-Every message to another server also tells what its sender knows of the receiver. So an old copy learns what it is from
-the first message, before it answers anything; and whoever hears from it anyway checks what it shows.
+Every message to another server also carries what its sender knows of the receiver. So an old copy is recognised by the first
+message, before it answers anything; and each receiver checks what the sender shows.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from ebla.storage.errors import DiskFull, EblaError, OldCopy
 
 
 class Identity:
-    """`instance` is what is shown; `refused` why this server must not take part any more, if so."""
+    """`instance` is what is shown; `refused`: why this server must not take part any more, if so."""
 
     def __init__(
         self,
@@ -73,7 +72,7 @@ class Identity:
             self.believed()
 
     def answered(self, reply: EnvelopeReply) -> bool:
-        """Whether the answers count. The sender of the question was believed, or there would be none."""
+        """Whether the answers count. They prove that the receiver believed us."""
         try:
             self.others.meet(reply.source)
         except OldCopy:
@@ -82,7 +81,7 @@ class Identity:
         return True
 
     def told(self, reply: HeartbeatReply) -> None:
-        """A master has believed us, and tells what it has heard."""
+        """A master has believed us, and reports the incarnations that it knows."""
         self.believed()
         self.catalog.see(reply.catalog)
         self.others.learn(tuple(other for other in reply.others if other.uuid != self.uuid))
@@ -90,11 +89,11 @@ class Identity:
     # -- whether we are believed
 
     def believed(self) -> None:
-        """Somebody remembers what we have shown."""
+        """Another role remembers what we have shown."""
         self._believed.set()
 
     def failed(self, error: EblaError) -> None:
-        """A call of ours has failed: perhaps because of who we are."""
+        """A call of ours has failed: perhaps because of our identity."""
         if isinstance(error, OldCopy) and error.server == self.uuid:
             self.refuse(error)
 

@@ -1,9 +1,8 @@
-"""One replica's log as its server sees it: which entries there are, where each one lies, and their payloads.
+"""One replica's log: which entries there are, where each one lies, and their payloads.
 
-An entry is born in memory, becomes durable in the shared log with its round's one sync, and moves to the private
-log only if it must outlive the shared log. `slots` says of every entry from `first_index` on where it lies; the
-payload cache holds what apply and the peers still want soon. Terms and sizes for deciding stand in the core's
-LogIndex; this class never decides.
+An entry begins in memory, becomes durable in the shared log with its round's one sync, and moves to the private log only if it
+must outlive the shared log. `slots` records where each entry from `first_index` on lies; the payload cache holds what apply and the
+peers need soon. Terms and sizes for decisions are in the core's LogIndex; this class decides nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ async def _not_noted(log: TabletLog) -> None:
 
 
 class Slot:
-    """Where one entry lies. `seq` is its place in the shared log (0: only in the private log)."""
+    """The place of one entry. `seq` is its place in the shared log (0: only in the private log)."""
 
     __slots__ = ("chain", "entry", "seq", "size", "term", "time_us")
 
@@ -97,7 +96,7 @@ class TabletLog:
         return self.position(self.last_index)
 
     def check_chain(self, previous: int, previous_term: int, entries: Sequence[Entry]) -> None:
-        """Refuse entries that are not what the leader chained: damaged on the way, or another history."""
+        """Refuse entries that differ from what the leader chained: damaged on the way, or another history."""
         if not entries or not self.dropped.index <= previous <= self.last_index:
             return
         position = self.position(previous)
@@ -111,7 +110,6 @@ class TabletLog:
     # -- changes in memory; durability is the log writer's business
 
     def append(self, entry: Entry) -> Slot:
-        """Take the entry after the last one."""
         last_term = self.slots[-1].term if self.slots else self.dropped.term
         assert entry.index == self.last_index + 1, ("a log has no gaps", self.tablet, entry.index)
         assert entry.term >= last_term, (
@@ -128,7 +126,7 @@ class TabletLog:
         return slot
 
     def truncate(self, from_index: int) -> None:
-        """Forget from_index and everything after it: a newer leader has other entries there."""
+        """Remove from_index and everything after it: a newer leader has other entries there."""
         assert from_index > self.dropped.index, ("dropped entries never change", self.tablet, from_index)
         self._forget(from_index - self.first_index, len(self.slots))
         self.private_last = min(self.private_last, from_index - 1)
@@ -143,7 +141,7 @@ class TabletLog:
         self.dropped = position
 
     def excess(self, entries_max: int, bytes_max: int, until: int) -> int:
-        """The index up to which entries must be dropped to keep within both limits; `until` at most."""
+        """The index up to which entries must be dropped to keep within both limits; at most `until`."""
         index, entries, size = self.dropped.index, len(self.slots), self.size_bytes
         while index < until and (entries > entries_max or size > bytes_max):
             index += 1
@@ -160,7 +158,7 @@ class TabletLog:
         del self.slots[start:stop]
 
     def uncache(self, everywhere: int, applied: int) -> None:
-        """Let payloads go that every peer holds; under pressure also those that are merely applied."""
+        """Drop payloads that every peer holds; under pressure also those that are only applied."""
         index = max(self._cache_from, self.first_index)
         while index <= applied and (index <= everywhere or self.cached_bytes > CACHE_BYTES_MAX):
             slot = self.slot(index)
@@ -207,17 +205,15 @@ class TabletLog:
     # -- from the shared to the private log
 
     def oldest_shared_seq(self) -> int | None:
-        """The seq below which this tablet needs nothing of the shared log."""
+        """The tablet needs nothing of the shared log below this."""
         first = max(self.first_index, self.private_last + 1)
         for slot in self.slots[first - self.first_index :]:
             return slot.seq if slot.seq else None  # seq 0: not yet written, so above everything
         return None
 
     async def move(self, below_seq: int) -> None:
-        """Copy the entries that the shared log is about to drop into the private log. Durable when it returns.
-
-        What is truncated while we write is stale in the private log, until the next `extend` or `trim_private`.
-        """
+        """Copy the entries that the shared log is about to drop into the private log. Durable when it returns. Entries that
+        are truncated meanwhile stay in the private log until the next `extend` or `trim_private`."""
         while batch := self._movable(max(self.first_index, self.private_last + 1), below_seq):
             if self.private is None:
                 self.private = await self._make_private()
@@ -254,11 +250,10 @@ class TabletLog:
         return batch
 
     async def trim_private(self) -> None:
-        """Drop from the private log what `drop_to` and `truncate` have taken from memory.
+        """Drop from the private log the entries that `drop_to` and `truncate` have removed from memory.
 
-        Before the shared log is trimmed: what replaced a stale tail may be flushed and dropped by then, and nothing
-        else would tell a restart that the tail is stale. What is truncated while we write was replaced by entries
-        that the shared log has just got, and does not let go in the same round.
+        Called before the shared log is trimmed: the entries that replaced a stale tail may be flushed and dropped by then, and a restart
+        could not recognise the tail. Entries truncated meanwhile were replaced by entries that the shared log keeps in this round.
         """
         if self.private is not None:
             await self.private.trim(self.dropped.index, self.private_last)

@@ -1,7 +1,7 @@
-"""One replica of one tablet: its core, the log, the rows, and the clients that wait.
+"""One replica of one tablet: its core, the log, the rows, and the waiting clients.
 
-The replica turns events into changes of its own memory and into work for the server's round (rounds.py): hard state
-to persist, entries to write, messages to send. It never waits. What must be durable before an answer leaves:
+The replica turns events into changes of its own memory and into work for the server's round (rounds.py): hard state to persist,
+entries to write, messages to send. It never waits. Each answer depends on durable state:
 
     a vote, or an acknowledgement in a new term    the hard state
     an acknowledgement of entries                  the entries, in the shared log
@@ -20,22 +20,11 @@ import msgspec
 
 from ebla.actors import errors
 from ebla.actors.messages import ReplicaReport, RowBatch
-from ebla.actors.messages.raft import (
-    Answer,
-    HardState,
-    Request,
-)
+from ebla.actors.messages.peers import Answer, HardState, Request
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.apply import Rows
 from ebla.actors.tablet.engine.batches import decode_batch
-from ebla.actors.tablet.engine.core import (
-    LEADER,
-    Effects,
-    GroupCore,
-    Offer,
-    Pending,
-    Send,
-)
+from ebla.actors.tablet.engine.core import LEADER, Effects, GroupCore, Offer, Pending, Send
 from ebla.actors.tablet.engine.log import Slot, TabletLog
 from ebla.actors.tablet.engine.log_time import LogTime
 from ebla.actors.tablet.engine.records import ConsensusState, Superblock
@@ -135,8 +124,8 @@ class Replica:
         self.waiters: dict[int, Waiter] = {}
         self.unapplied_bytes = 0
         self.checkpoints: list[TabletSnapshot] = []  # as of checkpoint entries that were applied just now
-        self.alteration_asked = (0, 0, 0)  # term, version, index of the last that was put into the log here
-        self.expiry_asked = (0, 0)  # term, index of the last that was put into the log here
+        self.alteration_asked = (0, 0, 0)  # term, version, index of the last one proposed here
+        self.expiry_asked = (0, 0)  # term, index of the last one proposed here
         self.health: dict[str, str] = {}  # of the other members, while this one leads: see copy/recovery.py
         # One flush, one move of log entries at a time; a deletion waits for both. The log lies on another disk than the rows.
         self.upkeep = asyncio.Lock()
@@ -144,7 +133,7 @@ class Replica:
         self._offer: Offer | None = None  # what the request under way brings
         self.hard_in_flight = False  # the round is persisting a hard state of ours
         self.configuration_saved = configuration_saved
-        self._batches: dict[int, RowBatch] = {}  # decoded at admission, wanted again at apply
+        self._batches: dict[int, RowBatch] = {}  # decoded at admission, needed again at apply
         self._durable_waiters = Waits()
         self._hard_waiters: list[asyncio.Future[None]] = []
         self._applied_waiters = Waits()
@@ -179,13 +168,13 @@ class Replica:
         return self.core.receive(now, sender, request)
 
     def absorb(self) -> None:
-        """Bring log and clients in line with what the core has just decided; keep the rest for the round."""
+        """Apply the core's decisions to the log and the clients; leave the rest to the round."""
         offer, self._offer = self._offer, None
         if not self.core.quiet:
             self._realise(self.core.take(sends=False), offer)
 
     def take_sends(self) -> list[Send]:
-        """What the core wants sent now; nothing while a hard state that it may rest on is not yet durable."""
+        """The messages to send now; none while a hard state that they may depend on is not durable."""
         found: list[Send] = []
         for _ in range(SENDS_MAX):
             if self.work.hard_state is not None or (self.core.mute and self.core.quiet):
@@ -243,7 +232,6 @@ class Replica:
         assert self.unapplied_bytes == waiting, ("each waiting write is counted once", seen, waiting)
 
     def story(self) -> str:
-        """The last events of the core in words."""
         return self.core.story()
 
     def explain(self, error: Exception) -> None:
@@ -256,7 +244,7 @@ class Replica:
     # -- waiting for durability
 
     def hard_state_durable(self) -> asyncio.Future[None] | None:
-        """What an answer must wait for, if the hard state that it rests on is not yet on disk."""
+        """A future to wait for before an answer, if the hard state is not on disk yet."""
         if self.work.hard_state is None and not self.hard_in_flight:
             return None
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -274,14 +262,14 @@ class Replica:
         return waiters
 
     def on_durable(self, written: Unwritten) -> None:
-        """The log writer has synced this entry, and all before it."""
+        """This entry, and all before it, are synced."""
         self.core.durable(written.entry.index, written.entry.term, written.epoch)
         self._durable_waiters.come_to(self.core.durable_index)
 
     # -- applying
 
     def apply(self) -> bool:
-        """Apply what is committed and durable here; True if more is left for another turn."""
+        """Apply entries that are committed and durable here; True if more are left for another turn."""
         first = self.store.applied.index + 1
         target = min(self.core.commit_index, self.core.durable_index)
         if target < first:
@@ -323,7 +311,7 @@ class Replica:
             raise Corruption(f"tablet {self.tablet} cannot go on here: {error}") from error
 
     def _decoded(self, entry: Entry, decode: Callable[[bytes], T]) -> T:
-        """No leader proposes what it cannot read: what it means cannot be guessed, so the replica stops."""
+        """No leader proposes an entry that it cannot decode, and its meaning cannot be guessed: the replica stops."""
         try:
             return decode(entry.payload)
         except msgspec.MsgspecError as error:
@@ -335,7 +323,7 @@ class Replica:
         self.unapplied_bytes -= waiter.bytes
         assert self.unapplied_bytes >= 0, ("each waiting write is counted once", self.tablet)
         if waiter.future.done():
-            return  # whoever asked has given up
+            return  # the client does not wait any more
         if waiter.term != term or outcome is None:
             waiter.future.set_exception(self._unknown())
         elif isinstance(outcome, EblaError):
@@ -343,12 +331,12 @@ class Replica:
         else:
             waiter.future.set_result(outcome)
             return
-        waiter.future.exception()  # looked at, so that asyncio does not complain if its time ran out meanwhile
+        waiter.future.exception()  # retrieved, or asyncio would warn if the client does not wait any more
 
     # -- ends
 
     def fail(self, error: EblaError) -> None:
-        """Stop serving: the data cannot be believed. The server and its other replicas go on."""
+        """Stop serving: the data is damaged. The server and its other replicas continue."""
         if self.state == RUNNING:
             self.state, self.error = FAILED, str(error)
             self.explain(error)
@@ -387,7 +375,7 @@ class Replica:
         return ConsensusState(self.core.hard_state, self.core.committed_configuration)
 
     def facts(self) -> tuple[object, ...]:
-        """What the master wants to hear about at once when it changes."""
+        """The facts whose changes are reported to the master at once."""
         core = self.core
         configuration = core.committed_configuration.order, core.configuration.order
         version = self.rows.schema.version
@@ -448,7 +436,7 @@ class Replica:
             del self._batches[index]
 
     def _abandon_clients(self) -> None:
-        """No longer the leader: what waits may still be committed by the next one."""
+        """No longer the leader: the next one may still commit the waiting writes."""
         waiters, self.waiters = self.waiters, {}
         for waiter in waiters.values():
             self._answer(waiter, -1, None)

@@ -1,10 +1,9 @@
 """The rounds of a tablet server: one loop that drives every replica.
 
-A round takes the work of all replicas that something happened to, persists their hard states in one commit, posts
-their messages (one envelope per peer server), and applies what has become committed. Beside it the log writer syncs
-the new entries of all tablets, one shared-log commit at a time: while one is on its way to the disk, the next
-gathers. Messages with entries leave in parallel with the leader's own sync; a follower's acknowledgement waits for
-its own.
+A round takes the replicas with new events, persists their hard states in one commit, posts their messages (one envelope per peer
+server), and applies committed entries. In parallel the log writer syncs the new entries of all tablets, one shared-log commit at a
+time; the next batch gathers meanwhile. Messages with entries leave in parallel with the leader's own sync; a follower's
+acknowledgement waits for its own.
 """
 
 from __future__ import annotations
@@ -70,8 +69,8 @@ class Rounds:
     def step(self, replica: Replica, event: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Feed one event to a replica. Its log and its clients follow at once, and it takes part in the next round.
 
-        Every event of a core comes through here, so that none of the three is forgotten. An event that raises changes
-        nothing. An internal error carries the replica's story.
+        Every event of a core comes through here, so that none of the three is forgotten. An event that raises changes nothing. An
+        internal error carries the replica's story.
         """
         try:
             outcome = event(*arguments, **named)
@@ -97,8 +96,8 @@ class Rounds:
         self._wake.ring()
 
     def write(self, unwritten: Unwritten) -> None:
-        """Have the log writer sync this entry: a follower's at once, a leader's when the round has sent it to the
-        followers, for they have the longer way."""
+        """Queue the entry for the log writer: a follower's at once, a leader's after the round has sent it, for the
+        followers have the longer way."""
         assert unwritten.slot.seq == 0, (
             "an entry is written once",
             unwritten.replica.tablet,
@@ -129,7 +128,7 @@ class Rounds:
                 self._apply(replica)
 
     async def _persist(self, replicas: list[Replica]) -> None:
-        """Hard states, and configurations that were committed, durable before anything that follows from them."""
+        """Make hard states, and committed configurations, durable before anything that follows from them."""
         waiting = []
         for replica in replicas:
             assert not replica.hard_in_flight, ("one hard state is on its way to the disk", replica.tablet)
@@ -146,8 +145,8 @@ class Rounds:
             release(waiters)
 
     async def _commit(self, replicas: list[Replica]) -> None:
-        """A full disk holds up votes and terms until there is space: nothing may leave without them. What a replica is that
-        was deleted meanwhile is no longer for it to say: its tombstone may have voted since."""
+        """A full disk delays votes and terms until there is space: nothing may leave without them. A deleted replica must
+        not overwrite its tombstone's vote."""
         while True:
             states = [(each, each.consensus()) for each in replicas if each.state != DELETED]
             batch: list[Change] = [self.consensus.put(each.tablet, state) for each, state in states]
@@ -227,7 +226,7 @@ class Rounds:
                     self.step(unwritten.replica, unwritten.replica.on_durable, unwritten)
 
     def _take_unwritten(self) -> list[Unwritten]:
-        """Entries of deleted replicas are not wanted: behind the place where a copy begins they would be taken for its."""
+        """Skip entries of deleted replicas: after the place where a copy begins they would be taken for the copy's."""
         taken, self._unwritten = self._unwritten, []
         wanted = [unwritten for unwritten in taken if unwritten.replica.state != DELETED]
         if len(wanted) < len(taken):

@@ -1,4 +1,4 @@
-"""What a tablet server counts from its start on, for its figures (actors/tablet/measures.py): by batch and by sync, never by row."""
+"""Counters of a tablet server since its start, for its figures (actors/tablet/measures.py): by batch and by sync, never by row."""
 
 from __future__ import annotations
 

@@ -37,15 +37,6 @@ class Broken:
         return ReplicaReport(
             tablet=self.tablet,
             state=self.state,
-            role="follower",
-            term=0,
-            leader=None,
             configuration=self.configuration,
-            schema_version=0,
-            last_index=0,
-            commit_index=0,
-            applied_index=0,
-            flushed_index=0,
-            rows_bytes=0,
             error=self.error,
         )

@@ -144,19 +144,11 @@ class Tombstone:
 
     def report(self) -> ReplicaReport:
         last = self.superblock.last
-        index = last.index if last else 0
         return ReplicaReport(
             tablet=self.tablet,
             state=self.state,
-            role="follower",
             term=self.hard_state.term,
-            leader=None,
             configuration=self.configuration,
-            schema_version=0,
-            last_index=index,
-            commit_index=0,
-            applied_index=0,
-            flushed_index=0,
-            rows_bytes=0,
+            last_index=last.index if last else 0,
             error=self.error,
         )
