@@ -210,3 +210,26 @@ def test_events_of_a_core_go_through_rounds_step() -> None:
         if node.func.attr in events.get(ast.unparse(node.func.value).rpartition(".")[2], ())
     ]
     assert offenders == []
+
+
+# The room itself, the union of all protocols' messages, and the place where a server chooses its protocols.
+KNOW_RAFT = ("actors/messages/protocols.py", "actors/tablet/server.py")
+
+
+def test_nothing_else_knows_the_replication_protocol() -> None:
+    offenders = [
+        (name, module)
+        for name, tree, _ in modules("actors", "client", "placement", "pipelines")
+        if name not in KNOW_RAFT and not name.startswith("actors/tablet/raft/")
+        for module in imported(tree)
+        if module.startswith(("ebla.actors.tablet.raft", "ebla.actors.messages.raft"))
+    ]
+    assert offenders == []
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    """Every module, and every name of it, that is imported."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+    yield from imports(tree)

@@ -120,10 +120,11 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         self.rounds = Rounds(self.world, self.identity, self.shared, self.consensus, self.checksums.applied)
         self.scans = Scans(self.world, self.options)
         self.admission = Admission(self.world, self.options, self.rounds, self.load, self.space)
+        self.member_changes = raft = Raft(self.world, self.instance.uuid, self.options)
         self.lifecycle = Lifecycle(
             self.world,
             self.instance.uuid,
-            Raft(self.world, self.instance.uuid, self.options),
+            raft,
             self.replicas,
             superblocks,
             self.rounds,

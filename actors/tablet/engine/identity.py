@@ -19,11 +19,8 @@ from ebla.actors.messages import (
     HeartbeatReply,
     ServerInstance,
 )
-from ebla.actors.messages.peers import (
-    Envelope,
-    EnvelopeReply,
-    Request,
-)
+from ebla.actors.messages.peers import Envelope, EnvelopeReply
+from ebla.actors.messages.protocols import Request
 from ebla.actors.world import World
 from ebla.storage.errors import DiskFull, EblaError, OldCopy
 

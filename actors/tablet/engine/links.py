@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
 from ebla.actors import errors
-from ebla.actors.messages.peers import EnvelopeReply, Request
+from ebla.actors.messages.peers import EnvelopeReply
+from ebla.actors.messages.protocols import Request
 from ebla.actors.replication.configuration import Peer
 from ebla.actors.replication.health import (
     DAMAGED,

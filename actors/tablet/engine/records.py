@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ebla.actors.messages import CreateTabletRequest
-from ebla.actors.messages.peers import HardState
+from ebla.actors.messages.protocols import HardState
 from ebla.actors.replication.configuration import Configuration
 from ebla.storage.logs.entries import Position
 from ebla.storage.schema import TableSchema

@@ -20,7 +20,7 @@ import msgspec
 
 from ebla.actors import errors
 from ebla.actors.messages import ReplicaReport, RowBatch
-from ebla.actors.messages.peers import Answer, HardState, Request
+from ebla.actors.messages.protocols import Answer, HardState, Request
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.apply import Rows
 from ebla.actors.tablet.engine.batches import decode_batch

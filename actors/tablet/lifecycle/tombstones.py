@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 
 from ebla.actors.messages import COPYING, DELETED, ReplicaReport
-from ebla.actors.messages.peers import Answer, HardState, Request
+from ebla.actors.messages.protocols import Answer, HardState, Request
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.replication.health import (
     COPY_STALLED,

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from ebla.actors import messages as m
 from ebla.actors.messages.raft import HardState
 from ebla.actors.replication.configuration import Configuration
+from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.log_index import LogIndex
+from ebla.actors.tablet.engine.replica import Replica
+from ebla.actors.tablet.engine.rounds import Rounds
 from ebla.actors.tablet.options import TabletServerOptions
+from ebla.actors.tablet.raft import members
 from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.tablet.raft.events import RaftLimits
 from ebla.actors.tablet.raft.tombstone import TombstoneVoter
@@ -22,6 +27,16 @@ class Raft:
             lease_s=options.lease_s,
             append_bytes_max=options.append_bytes_max,
         )
+
+    async def change(
+        self, rounds: Rounds, replica: Replica, request: m.ChangeMembersRequest
+    ) -> m.MembersReply:
+        return await members.change(self.world, rounds, replica, request)
+
+    async def force(
+        self, rounds: Rounds, identity: Identity, replica: Replica, request: m.UnsafeChangeRequest
+    ) -> m.MembersReply:
+        return await members.force(self.world, rounds, identity, replica, request)
 
     def first_hard_state(self) -> HardState:
         return HardState()

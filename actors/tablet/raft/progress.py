@@ -46,7 +46,6 @@ from ebla.actors.tablet.raft.events import AppendPlan, RaftLimits
 
 PROBE, REPLICATE, LAGGING = "probe", "replicate", "lagging"
 
-HELD_BACK = "held_back"  # its disk hangs and its memory is full: it takes heartbeats only
 UNABLE = (
     TABLET_NOT_FOUND,
     TABLET_DELETED,
