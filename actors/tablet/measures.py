@@ -10,11 +10,7 @@ from ebla.actors.figures import Figure, Percentiles, Sheet, counter, gauge
 from ebla.actors.messages import COPYING, DELETED
 from ebla.actors.tablet.copy.copies import Copies
 from ebla.actors.tablet.copy.sources import CopySources
-from ebla.actors.tablet.engine.core import (
-    CANDIDATE,
-    FOLLOWER,
-    LEADER,
-)
+from ebla.actors.tablet.engine.core import CANDIDATE, FOLLOWER, LEADER
 from ebla.actors.tablet.engine.replica import FAILED, RUNNING, Replica
 from ebla.actors.tablet.engine.rounds import Rounds
 from ebla.actors.tablet.engine.space import Space

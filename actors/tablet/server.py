@@ -34,10 +34,7 @@ from ebla.actors.tablet.copy.sources import CopySources
 from ebla.actors.tablet.copy.verbs import CopyVerbs
 from ebla.actors.tablet.engine.batches import check_readable, check_version
 from ebla.actors.tablet.engine.identity import Identity
-from ebla.actors.tablet.engine.records import (
-    ConsensusState,
-    Superblock,
-)
+from ebla.actors.tablet.engine.records import ConsensusState, Superblock
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.engine.rounds import Rounds
 from ebla.actors.tablet.engine.space import Space

@@ -37,27 +37,11 @@ import msgspec
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.tablet.copy.job import (
-    COMMITTING,
-    READY,
-    STANDS_FOR,
-    CopyDamaged,
-    CopyEnded,
-    Job,
-)
-from ebla.actors.tablet.engine.records import (
-    ConsensusState,
-    Superblock,
-)
+from ebla.actors.tablet.copy.job import COMMITTING, READY, STANDS_FOR, CopyDamaged, CopyEnded, Job
+from ebla.actors.tablet.engine.records import ConsensusState, Superblock
 from ebla.actors.tablet.lifecycle.deletion import Deletion
 from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
-from ebla.actors.tablet.lifecycle.tombstones import (
-    ENDED,
-    MARKED,
-    SET_ASIDE,
-    UNDOING,
-    Tombstone,
-)
+from ebla.actors.tablet.lifecycle.tombstones import ENDED, MARKED, SET_ASIDE, UNDOING, Tombstone
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.world import World
 from ebla.storage.errors import DiskFailed, DiskFull, EblaError, StorageError

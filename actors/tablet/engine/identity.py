@@ -15,10 +15,7 @@ import msgspec
 
 from ebla.actors.catalog_versions import SeenCatalog
 from ebla.actors.incarnations import RAISED_BY, Incarnations, is_old, old_copy
-from ebla.actors.messages import (
-    HeartbeatReply,
-    ServerInstance,
-)
+from ebla.actors.messages import HeartbeatReply, ServerInstance
 from ebla.actors.messages.peers import Envelope, EnvelopeReply
 from ebla.actors.messages.protocols import Request
 from ebla.actors.world import World

@@ -15,17 +15,8 @@ from ebla.actors import errors
 from ebla.actors.messages.peers import EnvelopeReply
 from ebla.actors.messages.protocols import Request
 from ebla.actors.replication.configuration import Peer
-from ebla.actors.replication.health import (
-    DAMAGED,
-    NOT_RUNNING,
-    WRONG_SERVER,
-)
-from ebla.actors.tablet.engine.core import (
-    LEADER,
-    Plan,
-    Send,
-    Sent,
-)
+from ebla.actors.replication.health import DAMAGED, NOT_RUNNING, WRONG_SERVER
+from ebla.actors.tablet.engine.core import LEADER, Plan, Send, Sent
 from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.world import World

@@ -15,13 +15,7 @@ from ebla.actors.replication.configuration import Peer
 from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.links import Link
 from ebla.actors.tablet.engine.records import ConsensusState
-from ebla.actors.tablet.engine.replica import (
-    DELETED,
-    RUNNING,
-    Replica,
-    Unwritten,
-    Work,
-)
+from ebla.actors.tablet.engine.replica import DELETED, RUNNING, Replica, Unwritten, Work
 from ebla.actors.tablet.engine.tally import CONSENSUS, SHARED_LOG, Tally
 from ebla.actors.tablet.engine.waits import Bell, release
 from ebla.actors.world import World

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from ebla.actors.figures import Latencies
-from ebla.actors.tablet.engine.core import (
-    CANDIDATE,
-    LEADER,
-)
+from ebla.actors.tablet.engine.core import CANDIDATE, LEADER
 
 SHARED_LOG, PRIVATE_LOG, CONSENSUS, DATA = "shared-log", "private-log", "consensus", "data"
 ENVIRONMENTS = (SHARED_LOG, PRIVATE_LOG, CONSENSUS, DATA)

@@ -25,10 +25,7 @@ from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.records import ConsensusState
-from ebla.actors.tablet.engine.replica import (
-    RUNNING,
-    Replica,
-)
+from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
 from ebla.actors.tablet.lifecycle.tombstones import ENDED, MARKED, Tombstone
 from ebla.storage.errors import DiskFailed, StorageError

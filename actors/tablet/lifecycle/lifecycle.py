@@ -29,24 +29,13 @@ from ebla.actors.tablet.engine.apply import Rows, codec_of
 from ebla.actors.tablet.engine.core import Replication, Voter
 from ebla.actors.tablet.engine.log import TabletLog
 from ebla.actors.tablet.engine.log_index import LogIndex
-from ebla.actors.tablet.engine.records import (
-    ConsensusState,
-    Superblock,
-)
-from ebla.actors.tablet.engine.replica import (
-    FAILED,
-    Replica,
-)
+from ebla.actors.tablet.engine.records import ConsensusState, Superblock
+from ebla.actors.tablet.engine.replica import FAILED, Replica
 from ebla.actors.tablet.engine.rounds import Rounds
 from ebla.actors.tablet.engine.space import put_off
 from ebla.actors.tablet.lifecycle import bootstrap
 from ebla.actors.tablet.lifecycle.failed import Broken
-from ebla.actors.tablet.lifecycle.tombstones import (
-    MARKED,
-    RECEIVING,
-    SET_ASIDE,
-    Tombstone,
-)
+from ebla.actors.tablet.lifecycle.tombstones import MARKED, RECEIVING, SET_ASIDE, Tombstone
 from ebla.actors.world import World
 from ebla.storage.directories.records import RecordStore
 from ebla.storage.errors import Corruption, Damaged, EblaError, InvalidArgument

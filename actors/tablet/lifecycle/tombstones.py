@@ -17,16 +17,9 @@ import asyncio
 from ebla.actors.messages import COPYING, DELETED, ReplicaReport
 from ebla.actors.messages.protocols import Answer, HardState, Request
 from ebla.actors.replication.configuration import Configuration
-from ebla.actors.replication.health import (
-    COPY_STALLED,
-    TABLET_COPYING,
-    TABLET_DELETED,
-)
+from ebla.actors.replication.health import COPY_STALLED, TABLET_COPYING, TABLET_DELETED
 from ebla.actors.tablet.engine.core import Voter
-from ebla.actors.tablet.engine.records import (
-    ConsensusState,
-    Superblock,
-)
+from ebla.actors.tablet.engine.records import ConsensusState, Superblock
 from ebla.actors.world import Faults
 from ebla.storage.directories.records import RecordStore
 from ebla.storage.errors import DiskFull

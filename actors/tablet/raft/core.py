@@ -25,17 +25,8 @@ from ebla.actors.messages.raft import (
     VoteReply,
     VoteRequest,
 )
-from ebla.actors.replication.configuration import (
-    PRE_VOTER,
-    Configuration,
-)
-from ebla.actors.tablet.engine.core import (
-    FOLLOWER,
-    Offer,
-    Pending,
-    Send,
-    Sent,
-)
+from ebla.actors.replication.configuration import PRE_VOTER, Configuration
+from ebla.actors.tablet.engine.core import FOLLOWER, Offer, Pending, Send, Sent
 from ebla.actors.tablet.raft import election, forced, membership
 from ebla.actors.tablet.raft.election import Ballot
 from ebla.actors.tablet.raft.events import PRE_CANDIDATE, AppendPlan

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ebla.actors.messages.raft import (
-    AppendRequest,
-)
+from ebla.actors.messages.raft import AppendRequest
 from ebla.actors.tablet.engine.core import Plan
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.logs.entries import Entry

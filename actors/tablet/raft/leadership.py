@@ -13,13 +13,7 @@ from ebla.actors.replication.configuration import Configuration
 from ebla.actors.replication.health import LOST, VOTES_FORGOTTEN
 from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.raft.events import AppendPlan, RaftLimits
-from ebla.actors.tablet.raft.progress import (
-    LAGGING,
-    PROBE,
-    REPLICATE,
-    Progress,
-    majority_least,
-)
+from ebla.actors.tablet.raft.progress import LAGGING, PROBE, REPLICATE, Progress, majority_least
 
 
 @dataclass(frozen=True)

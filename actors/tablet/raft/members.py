@@ -18,17 +18,9 @@ import msgspec
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.messages import peers
-from ebla.actors.messages.raft import (
-    FORCED,
-    VoteReply,
-    VoteRequest,
-)
+from ebla.actors.messages.raft import FORCED, VoteReply, VoteRequest
 from ebla.actors.messages.repair import ADD, MODIFY, REMOVE
-from ebla.actors.replication.configuration import (
-    VOTER,
-    Configuration,
-    Peer,
-)
+from ebla.actors.replication.configuration import VOTER, Configuration, Peer
 from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.tablet.engine.rounds import Rounds

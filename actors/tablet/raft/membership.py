@@ -13,12 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ebla.actors.replication.configuration import (
-    NON_VOTER,
-    VOTER,
-    Configuration,
-    Peer,
-)
+from ebla.actors.replication.configuration import NON_VOTER, VOTER, Configuration, Peer
 from ebla.storage.errors import InvalidArgument
 
 

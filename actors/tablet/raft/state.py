@@ -11,28 +11,13 @@ from collections import deque
 import msgspec
 
 from ebla.actors import errors
-from ebla.actors.messages.raft import (
-    HardState,
-    VoteRequest,
-)
-from ebla.actors.replication.configuration import (
-    VOTER,
-    Configuration,
-)
-from ebla.actors.tablet.engine.core import (
-    CANDIDATE,
-    FOLLOWER,
-    LEADER,
-    Effects,
-    Send,
-)
+from ebla.actors.messages.raft import HardState, VoteRequest
+from ebla.actors.replication.configuration import VOTER, Configuration
+from ebla.actors.tablet.engine.core import CANDIDATE, FOLLOWER, LEADER, Effects, Send
 from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.raft import forced
 from ebla.actors.tablet.raft.election import Ballot, ElectionTimer
-from ebla.actors.tablet.raft.events import (
-    PRE_CANDIDATE,
-    RaftLimits,
-)
+from ebla.actors.tablet.raft.events import PRE_CANDIDATE, RaftLimits
 from ebla.actors.tablet.raft.leadership import Leadership
 from ebla.actors.tablet.raft.progress import LAGGING, Progress
 from ebla.actors.world import Random
