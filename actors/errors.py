@@ -28,7 +28,7 @@ The others are answers:
     IllegalState     the replica's state is another          look again
     OldTerm          who asks does not lead any more         it finds out by itself
     TabletRemoved    this server deleted the tablet for good  nothing; its table was dropped
-    NoSession        the copy session has ended              begin a new one
+    CopyExpired      the copy session has ended              begin a new one
     Internal         a defect                                report it; see the role's log
 """
 
@@ -154,7 +154,7 @@ class TabletRemoved(EblaError):
     tablet: str | None
 
 
-class NoSession(EblaError):
+class CopyExpired(EblaError):
     """The copy session has expired, was ended, or its server restarted."""
 
     fields = ("session",)

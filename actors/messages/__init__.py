@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from ebla.actors.catalog_versions import CatalogVersion
+from ebla.actors.messages.protocols import View as View
 from ebla.actors.messages.repair import ADD as ADD
 from ebla.actors.messages.repair import MODIFY as MODIFY
 from ebla.actors.messages.repair import REMOVE as REMOVE
@@ -83,7 +84,7 @@ class Registration(msgspec.Struct, frozen=True):
 class ReplicaReport(msgspec.Struct, frozen=True):
     """One replica as its server sees it.
 
-    `state`: running, failed, copying, deleted (a tombstone). `role`: leader, follower, candidate. `leader`: uuid or None.
+    `state`: running, failed, copying, deleted (a tombstone). `view`: its protocol's, None if it could not be loaded.
     `health`: of a leader, what it knows of each other member: healthy, unknown, silent (for long), failed (out of order for
     long, or silent and beyond the log's help) or lost (it cannot come back: the server there is another). `pending`: the
     configuration in force, if it is not the committed one.
@@ -91,19 +92,36 @@ class ReplicaReport(msgspec.Struct, frozen=True):
 
     tablet: str
     state: str
-    role: str = "follower"
-    term: int = 0
-    leader: str | None = None
+    view: View | None = None
     configuration: Configuration = Configuration(())
     schema_version: int = 0
-    last_index: int = 0
-    commit_index: int = 0
     applied_index: int = 0
     flushed_index: int = 0
     rows_bytes: int = 0
     error: str | None = None
     health: dict[str, str] = {}
     pending: Configuration | None = None
+
+    @property
+    def role(self) -> str:
+        """leader, follower or candidate"""
+        return self.view.role if self.view else "follower"
+
+    @property
+    def term(self) -> int:
+        return self.view.term if self.view else 0
+
+    @property
+    def leader(self) -> str | None:
+        return self.view.leader if self.view else None
+
+    @property
+    def last_index(self) -> int:
+        return self.view.last_index if self.view else 0
+
+    @property
+    def commit_index(self) -> int:
+        return self.view.commit_index if self.view else 0
 
 
 class TabletReport(msgspec.Struct, frozen=True):

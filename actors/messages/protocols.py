@@ -10,4 +10,5 @@ from ebla.actors.messages import raft
 
 Request = raft.Request
 Answer = raft.Answer
-HardState = raft.HardState  # what a replica may never forget
+Record = raft.HardState  # what a replica may never forget
+View = raft.RaftView  # what a replica reports of its group

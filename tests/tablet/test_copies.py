@@ -171,7 +171,7 @@ def test_a_vote_outlives_a_copy_unless_its_term_is_over(ahead: int) -> None:
         kept = group.server(target).consensus.get(TABLET)
         assert kept is not None
         expected = HardState(term + 1) if ahead else HardState(term, "somebody")
-        assert kept.hard_state == expected
+        assert kept.record == expected
 
     simulate(scenario)
 
@@ -295,7 +295,7 @@ def test_a_session_that_nobody_asks_lets_go_of_the_log() -> None:
         begun = await group.ask(leader, "begin_copy_session", begin, m.CopyBegun)
         again = await group.ask(leader, "begin_copy_session", begin, m.CopyBegun)
         assert len(server.copy_sources) == 1 and again.session != begun.session
-        with pytest.raises(errors.NoSession):
+        with pytest.raises(errors.CopyExpired):
             await group.ask(leader, "fetch_chunk", m.FetchRequest(begun.session, 0), m.Chunk)
         await fill(group, 600, at_once=50)
         for host in HOSTS:

@@ -120,7 +120,7 @@ def test_a_server_that_begins_anew_ends_its_first_session_and_copies_all_of_it()
         await start(group, target, leader)
         (after,) = group.server(leader).copy_sources.all()
         assert after.requestor == before.requestor and after.id != before.id
-        with pytest.raises(errors.NoSession, match="begin a new one"):
+        with pytest.raises(errors.CopyExpired, match="begin a new one"):
             await group.ask(leader, "fetch_chunk", m.FetchRequest(before.id, before.number), m.Chunk)
         await ended(group, target)
         assert group.server(target).lifecycle.state_of(TABLET) == m.RUNNING
@@ -155,7 +155,7 @@ def test_a_request_for_a_chunk_of_the_first_session_does_not_hold_up_or_feed_the
         chunk = await group.ask(leader, "fetch_chunk", m.FetchRequest(second.session, 0), m.Chunk)
         assert chunk.session == second.session and chunk.data
         may_go.set()
-        with pytest.raises(errors.NoSession):
+        with pytest.raises(errors.CopyExpired):
             await waiting
         assert [each.id for each in server.copy_sources.all()] == [second.session]
         assert group.replica(leader).state == m.RUNNING

@@ -35,9 +35,9 @@ def test_a_replica_whose_superblock_is_damaged_fails_alone_and_is_copied_anew_wi
         assert server.lifecycle.state_of(SECOND) == m.RUNNING
         await until(group, lambda: server.lifecycle.state_of(TABLET) == m.RUNNING, "it is copied anew")
         after = server.consensus.get(TABLET)
-        assert after is not None and after.hard_state.term >= before.hard_state.term
-        if after.hard_state.term == before.hard_state.term:
-            assert after.hard_state.vote == before.hard_state.vote
+        assert after is not None and after.record.term >= before.record.term
+        if after.record.term == before.record.term:
+            assert after.record.vote == before.record.vote
         await same_rows(group, target, other, leader)
         await group.restart(target)
         assert group.server(target).lifecycle.state_of(TABLET) == m.RUNNING

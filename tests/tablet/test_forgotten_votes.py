@@ -92,9 +92,7 @@ def test_it_comes_back_as_a_newcomer_once_it_was_removed(restarted: bool) -> Non
         kept = group.server(target).consensus.get(TABLET)
         # Not for another one in the leader's term, in which it may have voted before.
         assert kept is not None
-        assert kept.hard_state == HardState(
-            group.replica(leader).core.term, group.server(leader).instance.uuid
-        )
+        assert kept.record == HardState(group.replica(leader).core.term, group.server(leader).instance.uuid)
         successor = group.server(target).instance.uuid
         await group.ask(leader, "step_down", m.StepDownRequest(TABLET, successor), m.StepDownReply, 10.0)
         group.leader_hint = None
@@ -137,7 +135,7 @@ def test_a_tombstone_that_forgot_its_votes_comes_back_the_same_way() -> None:
             "the copy takes its place",
         )
         kept = group.server(target).consensus.get(TABLET)
-        assert kept is not None and kept.hard_state.vote == group.server(leader).instance.uuid
+        assert kept is not None and kept.record.vote == group.server(leader).instance.uuid
         await same_rows(group, target, other, leader)
 
     simulate(scenario)

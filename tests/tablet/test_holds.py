@@ -142,7 +142,7 @@ def test_a_copy_whose_log_outgrows_its_limits_is_ended_and_the_log_is_trimmed() 
         assert len(server.copy_sources) == 1 and replica.log.dropped.index <= begun.flushed.index
         await written(group, 20, leader, target, other)
         await until(group, lambda: not len(server.copy_sources), "the session ends", 3.0)
-        with pytest.raises(errors.NoSession):
+        with pytest.raises(errors.CopyExpired):
             await group.ask(leader, "fetch_chunk", m.FetchRequest(begun.session, 0), m.Chunk)
         await until(group, lambda: replica.log.dropped.index > begun.flushed.index, "the log is trimmed")
 

@@ -77,7 +77,7 @@ def test_a_tombstone_votes_for_who_has_everything_and_for_nobody_else() -> None:
         )
         voted = group.server(target).consensus.get(TABLET)
         assert voted is not None
-        assert voted.hard_state.vote == group.server(other).instance.uuid
+        assert voted.record.vote == group.server(other).instance.uuid
 
     simulate(scenario)
 

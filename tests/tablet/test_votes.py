@@ -38,7 +38,7 @@ class Election:
     def on_disk(self) -> HardState:
         found = self.group.server(self.asked).consensus.get(TABLET)
         assert found is not None
-        return found.hard_state
+        return found.record
 
     def held_up(self) -> tuple[asyncio.Event, asyncio.Event]:
         """From now on commits of the server say when they have begun, and wait until they may go on."""

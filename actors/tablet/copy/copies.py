@@ -173,7 +173,7 @@ class Copies:
         elif state != m.DOES_NOT_EXIST:
             # The end of its log is unknown, but no entry was of a later term.
             consensus = lifecycle.consensus_of(tablet)
-            self._require_term(request, consensus.hard_state.term if consensus else 0)
+            self._require_term(request, consensus.record.term if consensus else 0)
 
     def _require_last(self, request: m.StartCopyRequest, last: Position | None, state: str) -> None:
         if request.last is None or (last is not None and request.last == (last.index, last.term)):

@@ -269,7 +269,7 @@ class CopySources:
         return min(CHUNK_BYTES, max(limit, CHUNK_BYTES_MIN)) if limit else CHUNK_BYTES
 
     def _log_items(self, source: CopySource) -> list[Item]:
-        """The next entries. Raises NoSession if a new leader has replaced some of them since."""
+        """The next entries. Raises CopyExpired if a new leader has replaced some of them since."""
         entries, last = source.replica.log, source.last.index
         replaced = entries.last_index < last or entries.dropped.index > source.index
         if replaced or entries.position(last) != source.last:
@@ -356,9 +356,9 @@ class CopySources:
         if source.id not in self.retention.sources:
             raise self._gone(source.id)
 
-    def _gone(self, session_id: str, why: str = "") -> errors.NoSession:
+    def _gone(self, session_id: str, why: str = "") -> errors.CopyExpired:
         reason = f" ({why})" if why else ""
-        return errors.NoSession(
+        return errors.CopyExpired(
             f"copy session {session_id} has ended{reason}; begin a new one", session=session_id
         )
 

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from ebla.actors.messages.protocols import Answer, HardState, Request
+from ebla.actors.messages.protocols import Answer, Record, Request, View
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.storage.logs.entries import Entry
@@ -84,7 +84,7 @@ class Effects(msgspec.Struct, frozen=True):
     data without a log. take() must be called between two requests that bring entries.
     """
 
-    hard_state: HardState | None
+    hard_state: Record | None
     sends: tuple[Send, ...]
     truncate_from: int | None
     appended: tuple[int, int] | None
@@ -135,7 +135,7 @@ class GroupCore(Protocol):
     # -- views
 
     @property
-    def hard_state(self) -> HardState: ...
+    def hard_state(self) -> Record: ...
 
     @property
     def last_index(self) -> int: ...
@@ -172,6 +172,9 @@ class GroupCore(Protocol):
 
     def health(self, now: float, failed_s: float) -> dict[str, str]:
         """How a leader sees each other member; empty for others."""
+
+    def view(self) -> View:
+        """For reports."""
 
     def story(self) -> str:
         """The last events in words. Every internal error carries them: see Rounds.step."""
@@ -229,20 +232,23 @@ class Verdict(NamedTuple):
     """`answer` None: only a replica could answer. `save`: to be durable before the answer leaves."""
 
     answer: Answer | None
-    save: HardState | None
+    save: Record | None
 
 
 class Voter(Protocol):
     """The duty of a replica without a log, deleted or being copied: it remembers, and it votes."""
 
-    hard_state: HardState
+    hard_state: Record
     forced_epoch: int
 
     @property
-    def unsaved(self) -> HardState | None:
+    def unsaved(self) -> Record | None:
         """The hard state that must be durable before any answer leaves."""
 
-    def saved(self, state: HardState) -> None: ...
+    def saved(self, state: Record) -> None: ...
+
+    def view(self) -> View:
+        """For reports."""
 
     def asks_vote(self, request: Request) -> bool:
         """Whether the request needs an answer."""
@@ -253,13 +259,13 @@ class Voter(Protocol):
 class Replication(Protocol):
     """Makes the parts of one replication protocol."""
 
-    def first_hard_state(self) -> HardState:
+    def first_hard_state(self) -> Record:
         """Of a replica that was just created, and promised nothing."""
 
     def core(
         self,
         tablet: str,
-        hard_state: HardState,
+        hard_state: Record,
         configuration: Configuration,
         log: LogIndex,
         commit_index: int,
@@ -267,10 +273,10 @@ class Replication(Protocol):
         """`configuration` is the committed one; `commit_index` an index known to be committed, such as the flushed one."""
 
     def voter(
-        self, hard_state: HardState, durable: HardState, last: tuple[int, int] | None, forced_epoch: int
+        self, hard_state: Record, durable: Record, last: tuple[int, int] | None, forced_epoch: int
     ) -> Voter:
         """`durable`: the hard state on disk. `last`: index and term of the log's last entry, None if unknown."""
 
-    def copied(self, own: HardState, source: str, term: int, *, knows_end: bool) -> HardState:
+    def copied(self, own: Record, source: str, term: int, *, knows_end: bool) -> Record:
         """The hard state of a replica that is copied from the leader `source` of `term`. `knows_end`: whether it is known where
         its former log ended."""

@@ -20,7 +20,7 @@ import msgspec
 
 from ebla.actors import errors
 from ebla.actors.messages import ReplicaReport, RowBatch
-from ebla.actors.messages.protocols import Answer, HardState, Request
+from ebla.actors.messages.protocols import Answer, Record, Request
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.apply import Rows
 from ebla.actors.tablet.engine.batches import decode_batch
@@ -90,7 +90,7 @@ class LogWriter(Protocol):
 class Work:
     """What a replica wants of the next round."""
 
-    hard_state: HardState | None = None
+    hard_state: Record | None = None
     configuration: Configuration | None = None
 
     @property
@@ -398,13 +398,9 @@ class Replica:
         return ReplicaReport(
             tablet=self.tablet,
             state=self.state,
-            role=core.shown_role,
-            term=core.term,
-            leader=core.leader,
+            view=core.view(),
             configuration=core.committed_configuration,
             schema_version=self.rows.schema.version,
-            last_index=core.last_index,
-            commit_index=core.commit_index,
             applied_index=self.store.applied.index,
             flushed_index=self.store.flushed.index,
             rows_bytes=self.store.size_bytes,

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 
 from ebla.actors.messages import COPYING, DELETED, ReplicaReport
-from ebla.actors.messages.protocols import Answer, HardState, Request
+from ebla.actors.messages.protocols import Answer, Record, Request
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.replication.health import COPY_STALLED, TABLET_COPYING, TABLET_DELETED
 from ebla.actors.tablet.engine.core import Voter
@@ -127,7 +127,7 @@ class Tombstone:
         self.voter.forced_epoch = max(self.voter.forced_epoch, forced_epoch)
 
     @property
-    def hard_state(self) -> HardState:
+    def hard_state(self) -> Record:
         return self.voter.hard_state
 
     # -- views
@@ -136,12 +136,10 @@ class Tombstone:
         return (self.state, self.configuration.index, self.error)
 
     def report(self) -> ReplicaReport:
-        last = self.superblock.last
         return ReplicaReport(
             tablet=self.tablet,
             state=self.state,
-            term=self.hard_state.term,
+            view=self.voter.view(),
             configuration=self.configuration,
-            last_index=last.index if last else 0,
             error=self.error,
         )

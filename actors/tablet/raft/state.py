@@ -11,7 +11,7 @@ from collections import deque
 import msgspec
 
 from ebla.actors import errors
-from ebla.actors.messages.raft import HardState, VoteRequest
+from ebla.actors.messages.raft import HardState, RaftView, VoteRequest
 from ebla.actors.replication.configuration import VOTER, Configuration
 from ebla.actors.tablet.engine.core import CANDIDATE, FOLLOWER, LEADER, Effects, Send
 from ebla.actors.tablet.engine.log_index import LogIndex
@@ -147,6 +147,9 @@ class RaftState:
         if self._ballot:
             wake = min([wake, *self._ballot.ask_again.values()])
         return max(now, wake)
+
+    def view(self) -> RaftView:
+        return RaftView(self.shown_role, self.term, self.leader, self.last_index, self.commit_index)
 
     def story(self) -> str:
         return "\n".join(f"{at:.3f} term {term}: {what}" for at, term, what in self._story)

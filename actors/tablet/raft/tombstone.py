@@ -16,6 +16,7 @@ from ebla.actors.messages.raft import (
     Answer,
     AppendRequest,
     HardState,
+    RaftView,
     Request,
     TimeoutNowReply,
     VoteReply,
@@ -72,6 +73,9 @@ class TombstoneVoter:
         """This hard state, or a later one, is on disk."""
         assert state.term >= self._durable.term, ("hard states are saved in order", state, self._durable)
         self._durable = state
+
+    def view(self) -> RaftView:
+        return RaftView(term=self.hard_state.term, last_index=self.last[0] if self.last else 0)
 
     def _vote(self, now: float, request: VoteRequest) -> VoteReply:
         if request.unsafe < self.forced_epoch:
