@@ -28,7 +28,7 @@ The others are answers:
     IllegalState     the replica is in another state         read it again
     OldTerm          the caller no longer leads              it learns the new term by itself
     TabletRemoved    this server deleted the tablet for good  nothing; its table was dropped
-    NoSession        the copy session has ended              begin a new one
+    CopyExpired      the copy session has ended              begin a new one
     Internal         a defect                                report it; see the role's log
 """
 
@@ -140,7 +140,7 @@ class TabletRemoved(EblaError):
     tablet: str | None
 
 
-class NoSession(EblaError):
+class CopyExpired(EblaError):
     """The copy session has expired, was ended, or its server restarted."""
 
     session: str | None

@@ -187,3 +187,49 @@ def test_every_defect_of_the_track_record_names_its_test_and_its_fix() -> None:
     for _, _, kept, fixed in rows:
         assert re.fullmatch("[0-9a-f]{7}", fixed), fixed
         assert all((ROOT / path).exists() for path in re.findall("`([^`]+)`", kept)), kept
+
+
+# The calls of a core that change nothing which its log, its clients or the next round must follow.
+CORE_VIEWS = ("answer", "offered", "read_index")
+REPLICA_EVENTS = ("on_durable", "propose", "propose_write", "receive")
+
+
+def test_events_of_a_core_go_through_rounds_step() -> None:
+    """Rounds.step gets the event itself. After a direct call the log, the clients and the round would not follow the core."""
+    (core,) = (tree for name, tree, _ in modules("actors/tablet/raft") if name.endswith("/core.py"))
+    methods = [node.name for node in ast.walk(core) if isinstance(node, ast.FunctionDef)]
+    events = {"core": [name for name in methods if name[0] != "_" and name not in CORE_VIEWS]}
+    assert "tick" in events["core"] and "replied" in events["core"]
+    events["replica"] = [*REPLICA_EVENTS, "absorb"]
+    offenders = [
+        (name, node.lineno, ast.unparse(node))
+        for name, tree, _ in modules("actors", "client", "placement", "pipelines")
+        if name not in ("actors/tablet/engine/replica.py", "actors/tablet/engine/rounds.py")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        if node.func.attr in events.get(ast.unparse(node.func.value).rpartition(".")[2], ())
+    ]
+    assert offenders == []
+
+
+# The room itself, the union of all protocols' messages, and the place where a server chooses its protocols.
+KNOW_RAFT = ("actors/messages/protocols.py", "actors/tablet/server.py")
+
+
+def test_nothing_else_knows_the_replication_protocol() -> None:
+    offenders = [
+        (name, module)
+        for name, tree, _ in modules("actors", "client", "placement", "pipelines")
+        if name not in KNOW_RAFT and not name.startswith("actors/tablet/raft/")
+        for module in imported(tree)
+        if module.startswith(("ebla.actors.tablet.raft", "ebla.actors.messages.raft"))
+    ]
+    assert offenders == []
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    """Every module, and every name of it, that is imported."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+    yield from imports(tree)

@@ -12,6 +12,7 @@ from ebla.actors.messages.raft import HardState, VoteRequest
 from ebla.actors.replication.configuration import PRE_VOTER, Configuration
 from ebla.actors.tablet.copy.copies import Copies
 from ebla.actors.tablet.copy.job import Job
+from ebla.actors.tablet.copy.log_retention import LogRetention
 from ebla.actors.tablet.copy.sources import CopySources
 from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.engine.records import Superblock
@@ -105,7 +106,7 @@ def copy_without_its_log() -> list[Swap]:
 
     def without(self: CopySources, replica: Replica, *rest: object) -> m.CopyBegun:
         reply = begun(self, replica, *rest)  # type: ignore[arg-type]
-        session = self._sessions[reply.session]
+        session = self.retention.sources[reply.session]
         session.last = session.flushed
         return replace(reply, last=reply.flushed)
 
@@ -154,8 +155,8 @@ def promoted_before_caught_up(self: Progress, committed: object) -> bool:
     return True
 
 
-@defect("mending", 60, CopySources, "anchor", seed=47)
-def anchor_dropped_early(self: CopySources, tablet: object) -> None:
+@defect("mending", 60, LogRetention, "anchor", seed=47)
+def anchor_dropped_early(self: LogRetention, tablet: object) -> None:
     """The log drops entries that an open copy session still has to send."""
 
 

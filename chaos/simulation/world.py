@@ -371,7 +371,8 @@ class SimulatedCluster:
         else:
             self._kill(node)
         if node.address not in self._expected and not self.tolerates(node.address, error, node.disk.state):
-            failed = RoleFailed(f"{node.address} failed in {where} at {self.loop.time():.6f} s: {error!r}")
+            what = f"{node.address} failed in {where} at {self.loop.time():.6f} s: {error!r}"
+            failed = RoleFailed("\n".join([what, *getattr(error, "__notes__", ())]))
             failed.__cause__ = error
             self.loop.abort(failed)
 

@@ -13,6 +13,7 @@ import pytest
 from ebla.actors import messages as m
 from ebla.actors.errors import NotActive, NotRunning
 from ebla.actors.incarnations import old_copy
+from ebla.actors.messages.raft import RaftView
 from ebla.actors.replication.configuration import (
     NON_VOTER,
     Configuration,
@@ -49,18 +50,14 @@ def report(host: str, leader: str | None = "a", **other: Any) -> m.ReplicaReport
     made = m.ReplicaReport(
         tablet="t1",
         state="running",
-        role="leader" if host == leader else "follower",
-        term=3,
-        leader=uuid(leader) if leader else None,
         configuration=configuration(),
-        schema_version=0,
-        last_index=100,
-        commit_index=100,
         applied_index=100,
         flushed_index=90,
         rows_bytes=4096,
     )
-    return replace(made, **other)
+    view = RaftView("leader" if host == leader else "follower", 3, uuid(leader) if leader else None, 100, 100)
+    seen = {name: other.pop(name) for name in view.__struct_fields__ if name in other}
+    return replace(made, view=replace(view, **seen), **other)
 
 
 def state(host: str, *replicas: m.ReplicaReport) -> m.ServerState:

@@ -25,6 +25,7 @@ from ebla.actors.errors import (
     Unavailable,
     WrongServer,
 )
+from ebla.actors.messages.raft import RaftView
 from ebla.actors.messages.repair import REMOVE
 from ebla.actors.replication.configuration import (
     Configuration,
@@ -296,13 +297,15 @@ class ToyTabletServer(Role):
         return m.ReplicaReport(
             tablet=tablet,
             state=replica.state,
-            role="leader" if leader == self.uuid else "follower",
-            term=self.fairy.terms.get(tablet, 0),
-            leader=leader,
+            view=RaftView(
+                "leader" if leader == self.uuid else "follower",
+                self.fairy.terms.get(tablet, 0),
+                leader,
+                last_index=1,
+                commit_index=1,
+            ),
             configuration=configuration,
             schema_version=replica.version,
-            last_index=1,
-            commit_index=1,
             applied_index=1,
             flushed_index=0,
             rows_bytes=100,

@@ -81,7 +81,7 @@ def test_a_conflicting_entry_is_removed_with_all_later_entries() -> None:  # 5.3
 
 def test_a_committed_entry_is_never_replaced() -> None:
     made = core(terms="112", commit_index=3)
-    with pytest.raises(AssertionError, match="started"):
+    with pytest.raises(AssertionError, match="committed entries never change"):
         receive(made, append("2@1", "3", term=3))
 
 

@@ -287,7 +287,7 @@ def test_a_stranded_member_is_copied_and_does_not_affect_its_leader() -> None:
 
 
 def tombstone(unsafe: int) -> TombstoneVoter:
-    return TombstoneVoter(OLD, (3, 1), MIN, 0.0, durable=OLD, unsafe=unsafe)
+    return TombstoneVoter(OLD, (3, 1), MIN, 0.0, durable=OLD, forced_epoch=unsafe)
 
 
 def test_a_tombstone_refuses_candidates_of_the_side_given_up() -> None:

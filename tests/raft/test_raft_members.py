@@ -127,7 +127,7 @@ def test_after_a_failure_the_next_answer_is_first_contact_again() -> None:
     made.failed(10.0, "d", Sent(10.0, plan), None)
     probe = next_plan(made, "d", 10.0 + BEAT)
     made.progress["d"].match = 2  # the answer was lost, not the entry
-    agree(made, 10.0 + BEAT, probe, match=2)
+    agree(made, 10.0 + BEAT, probe)
     assert kinds(made)["d"] == "pre_voter"
 
 

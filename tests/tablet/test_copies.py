@@ -129,7 +129,8 @@ async def test_a_vote_survives_a_copy_unless_its_term_is_over(group: Group, ahea
     tombstone = group.server(target).lifecycle.tombstones[TABLET]
     term = group.replica(leader).core.term - ahead
     tombstone.voter.hard_state = HardState(term, "a-candidate")
-    await tombstone.save(group.server(target).consensus)
+    async with tombstone.turn:
+        await tombstone.save(group.server(target).consensus)
     await copied(group, target, leader)
     kept = group.server(target).consensus.get(TABLET)
     assert kept is not None
@@ -157,7 +158,8 @@ async def test_a_higher_term_without_entries_allows_a_copy_and_stays(group: Grou
     tombstone = group.server(target).lifecycle.tombstones[TABLET]
     term = group.replica(leader).core.term
     tombstone.voter.hard_state = HardState(term + 5)
-    await tombstone.save(group.server(target).consensus)
+    async with tombstone.turn:
+        await tombstone.save(group.server(target).consensus)
     await copied(group, target, leader)
     assert group.replica(target).core.term >= term + 5
     await same_rows(group, target, await group.leader())

@@ -29,7 +29,7 @@ def shortened(monkeypatch: pytest.MonkeyPatch, group: Group, source: str, *, ann
 
     def short(self: CopySources, replica: Replica, *rest: Any) -> m.CopyBegun:
         answer = begun(self, replica, *rest)
-        self._sessions[answer.session].last = answer.flushed
+        self.retention.sources[answer.session].last = answer.flushed
         return msgspec.structs.replace(answer, last=answer.flushed) if announced else answer
 
     async def nothing(replica: Replica) -> None:
@@ -79,7 +79,7 @@ async def test_a_target_refuses_a_leader_of_an_older_term_before_it_calls_it(
         await group.restart(target)
         consensus = group.server(target).lifecycle.consensus_of(TABLET)
         assert consensus is not None
-        term = consensus.hard_state.term
+        term = consensus.record.term
     assert group.state_of(target) == state
     with pytest.raises(errors.OldTerm, match="who leads in term"):
         await start(group, target, leader, term=term - 1)

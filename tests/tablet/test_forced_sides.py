@@ -103,7 +103,7 @@ async def test_a_single_kept_member_ignores_the_two_others_which_report_that_the
     assert isinstance(refused, errors.NotLeader)
     assert group.replica(survivor).core.hard_state == before and group.replica(survivor).leads
     await entomb(group, given_up_hosts[0])
-    assert group.server(given_up_hosts[0]).lifecycle.tombstones[TABLET].voter.unsafe == 1, (
+    assert group.server(given_up_hosts[0]).lifecycle.tombstones[TABLET].voter.forced_epoch == 1, (
         "the tombstone keeps the forced epoch"
     )
     assert [found["v"] for found in await group.get(*NEW)] == ["by the survivors"] * 10
@@ -208,7 +208,7 @@ async def test_a_tombstone_keeps_a_forced_epoch_that_it_learns_later_even_after_
     await group.restart(other)
     await delete(group, other, order[1], unsafe=order[0])
     await group.restart(other)
-    assert group.server(other).lifecycle.tombstones[TABLET].voter.unsafe == order[0]
+    assert group.server(other).lifecycle.tombstones[TABLET].voter.forced_epoch == order[0]
     server = group.server(other)
     server.consensus.save = lambda *given: asyncio.Event().wait()  # type: ignore[method-assign]
     await change(group, survivor, adds(Peer(server.instance.uuid, address(other), NON_VOTER)))
@@ -220,7 +220,7 @@ async def test_a_tombstone_keeps_a_forced_epoch_that_it_learns_later_even_after_
     await until(group, marked, "a copy has just begun")
     group.crash(survivor)
     await group.restart(other)
-    assert group.server(other).lifecycle.tombstones[TABLET].voter.unsafe == order[0]
+    assert group.server(other).lifecycle.tombstones[TABLET].voter.forced_epoch == order[0]
 
 
 @simulated()

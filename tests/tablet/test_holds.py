@@ -103,7 +103,7 @@ async def test_the_log_is_not_retained_for_long_for_a_paused_replica(
     replica, holds = group.replica(leader), group.server(leader).retention
     await entomb(group, target)
     await until(group, lambda: group.cluster.paused(address(target)), "the target is copied and paused")
-    (held,) = holds.anchors(TABLET)
+    held = holds.anchor(TABLET)
     assert replica.log.dropped.index <= held < replica.log.last_index - RETAINED
     if outgrown:
         await written(group, (CATCHING_UP - 2) * RETAINED + 10, leader, other)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,7 @@ class Bench:
         tail = bootstrap.Tail(TABLET)
         private = await bootstrap.open_private(disk, tail)
         bootstrap.gather(shared.recover(), {TABLET: tail})
-        log, _ = bootstrap.rebuild(TABLET, disk, shared, private, tail, flushed)
+        log, _ = bootstrap.rebuild(partial(TabletLog, TABLET, disk, shared, private), tail, flushed)
         return Bench(disk, shared, log, flushed)
 
     async def append(self, term: int, count: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.messages.raft import HardState
-from ebla.actors.tablet.lifecycle.tombstones import Tombstone
+from ebla.actors.tablet.lifecycle.tombstones import MARKED, Tombstone
 from ebla.storage.directories.records import RecordStore
 from ebla.storage.errors import DiskFull, StorageError
 from tests.tablet.copies import copied, copying, deleted, entomb, fill, filled, quarantined, start, until
@@ -88,7 +88,8 @@ async def test_a_tombstones_vote_survives_a_restart(group: Group) -> None:
     tombstone = group.server(target).lifecycle.tombstones[TABLET]
     last = tombstone.superblock.last
     tombstone.voter.hard_state = HardState(40, "a-candidate")
-    await tombstone.save(group.server(target).consensus)
+    async with tombstone.turn:
+        await tombstone.save(group.server(target).consensus)
     await group.restart(target)
     tombstone = group.server(target).lifecycle.tombstones[TABLET]
     assert tombstone.hard_state == HardState(40, "a-candidate")
@@ -304,7 +305,7 @@ async def test_a_tombstone_removed_while_another_is_being_finished_is_left_alone
     lifecycle = group.server(target).lifecycle
     for tablet in (second, TABLET):
         await entomb(group, target, tablet)
-        lifecycle.tombstones[tablet].finished = False
+        lifecycle.tombstones[tablet].phase = MARKED
     original, asked = lifecycle.finish, []
 
     async def finish(tombstone: Tombstone) -> None:
@@ -335,7 +336,7 @@ async def test_a_deletion_judges_a_copy_completed_meanwhile_by_its_committed_con
         index = (await change(group, leader, adds(new))).index
         await until(group, lambda: committed(group, target) >= index, "the replica follows")
 
-    server.deletion.end_copy = too_late
+    server.deletion.cancel_copy = too_late
     with pytest.raises(errors.ConfigurationMoved):
         await delete(group, target, ahead)
     assert server.lifecycle.state_of(TABLET) == m.RUNNING

@@ -9,9 +9,10 @@ from __future__ import annotations
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.messages import peers
-from ebla.actors.messages.peers import Answer, Request
+from ebla.actors.messages.protocols import Answer, Request
 from ebla.actors.replication.health import (
     DAMAGED,
+    HELD_BACK,
     REPLICA_FAILED,
     TABLET_NOT_FOUND,
     VOTES_FORGOTTEN,
@@ -24,7 +25,6 @@ from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.tablet.engine.rounds import Rounds
 from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
 from ebla.actors.tablet.lifecycle.tombstones import Tombstone
-from ebla.actors.tablet.raft.progress import HELD_BACK
 from ebla.actors.tablet.serving.admission import Load
 from ebla.actors.world import World, rpc
 from ebla.storage.directories.records import RecordStore

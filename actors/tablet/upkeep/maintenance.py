@@ -18,23 +18,23 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
 
 from ebla.actors import errors
+from ebla.actors.tablet.copy.log_retention import LogRetention
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
-from ebla.actors.tablet.engine.rounds import Rounds
 from ebla.actors.tablet.engine.tally import DATA, PRIVATE_LOG
+from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.serving.admission import Load
 from ebla.actors.tablet.serving.scans import Scans
 from ebla.actors.world import World
 from ebla.storage.errors import Corruption, Damaged, DiskFull, InvalidArgument
 from ebla.storage.logs.entries import EXPIRE, Position
-from ebla.storage.logs.shared_log import SharedLog
 from ebla.storage.tablets.tablet_store import META
 
 CHECK_S = 0.05  # between two checks of the replicas that have changed
@@ -57,16 +57,16 @@ class Measured(NamedTuple):
 class Maintenance:
     world: World
     options: TabletServerOptions
-    replicas: dict[str, Replica]
-    shared: SharedLog
-    rounds: Rounds
+    lifecycle: Lifecycle
+    retention: LogRetention
     scans: Scans
     load: Load
     on_flushed: Callable[[Replica], None]
-    abandon: Callable[[int], Awaitable[None]]
-    anchor: Callable[[str], int | None]
 
     def __post_init__(self) -> None:
+        self.replicas = self.lifecycle.replicas
+        self.rounds = self.lifecycle.rounds
+        self.shared = self.lifecycle.shared
         self._lost_data_dirs: dict[str, str] = {}
         self._measured: dict[str, Measured] = {}  # by tablet
         self._held: dict[str, int] = {}  # the sums, by disk
@@ -258,7 +258,7 @@ class Maintenance:
             min(flushed, replica.core.all_replicated_index),
             log.excess(options.log_retained_entries_max, options.log_retained_bytes_max, flushed),
         )
-        anchor = self.anchor(replica.tablet)
+        anchor = self.retention.anchor(replica.tablet)
         if anchor is not None:
             index = min(index, anchor)
         for made in replica.core.log.configurations:
@@ -281,7 +281,7 @@ class Maintenance:
                     pass  # its entries stay in the shared log for now
                 except (Corruption, Damaged) as error:
                     replica.fail(error)
-        await self.abandon(below)
+        await self.lifecycle.abandon(below)
         await self.world.faults.here("tablet.shared_log.before_trim")
         needed = [
             replica.log.oldest_shared_seq() for replica in self.replicas.values() if replica.state == RUNNING

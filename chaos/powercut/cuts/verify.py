@@ -125,7 +125,9 @@ class Verify:
         """The names on the disks that no replica owns."""
         disk = self.machine.server.world.disk
         owned = {*self.machine.server.replicas, "shared"}
-        remembered = set(self.machine.server.consensus.names()) - set(self.machine.server.lifecycle.tombstones)
+        remembered = set(self.machine.server.consensus.names()) - set(
+            self.machine.server.lifecycle.tombstones
+        )
         names = {*disk.list("data"), *disk.list("wals"), *remembered, *self._on_disks()}
         return sorted(names - owned)
 
