@@ -214,10 +214,10 @@ class Group:
         envelope = self.server(sender).identity.envelope(self.uuid(host), sent)
         return await self.ask(host, "replicate", envelope, peers.EnvelopeReply, timeout_s)
 
-    async def begin_session(self, source: str, target: str) -> m.SessionBegun:
+    async def begin_session(self, source: str, target: str) -> m.CopyBegun:
         term = self.replica(source).core.term
-        request = m.BeginSessionRequest(self.uuid(source), TABLET, self.uuid(target), term)
-        return await self.ask(source, "begin_copy_session", request, m.SessionBegun)
+        request = m.BeginCopyRequest(self.uuid(source), TABLET, self.uuid(target), term)
+        return await self.ask(source, "begin_copy_session", request, m.CopyBegun)
 
     def propose_without(self, leader: str, host: str) -> int:
         """Let the leader propose a configuration without the host; return its index."""

@@ -128,7 +128,7 @@ async def test_a_vote_survives_a_copy_unless_its_term_is_over(group: Group, ahea
     leader, target, _ = await deleted(group, 10)
     tombstone = group.server(target).lifecycle.tombstones[TABLET]
     term = group.replica(leader).core.term - ahead
-    tombstone.voter.hard_state = HardState(term, "a-candidate")
+    tombstone.voter._durable, tombstone.voter.hard_state = HardState(), HardState(term, "a-candidate")
     async with tombstone.turn:
         await tombstone.save(group.server(target).consensus)
     await copied(group, target, leader)

@@ -59,7 +59,7 @@ async def test_two_servers_copy_one_tablet_at_once_and_get_rows_written_meanwhil
     await start(group, targets[1], leader)
     source = group.server(leader).copy_sources
     assert {each.requestor for each in source.all()} == {group.uuid(target) for target in targets}
-    assert source.anchor(TABLET) == min(each.anchor for each in source.all())
+    assert source.retention.anchor(TABLET) == min(each.anchor for each in source.all())
     await ended(group, targets[0])
     assert not late.cancelled()
     await late

@@ -13,7 +13,7 @@ from ebla.actors.tablet.engine.core import LEADER
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.raft.core import RaftCore
 from ebla.storage.errors import Corruption
-from tests.tablet.harness import TABLET, Group, row, simulate
+from tests.tablet.harness import TABLET, Group, row, simulated
 
 
 async def leading(group: Group) -> tuple[Any, Replica]:
@@ -32,7 +32,7 @@ def test_a_broken_invariant_carries_the_story(monkeypatch: pytest.MonkeyPatch) -
         assert TABLET in note and f"{LEADER}: elected" in note
         monkeypatch.undo()
 
-    simulate(act)
+    simulated()(act)()
 
 
 def test_a_refusal_carries_no_story() -> None:
@@ -42,7 +42,7 @@ def test_a_refusal_carries_no_story() -> None:
             server.rounds.step(replica, replica.core.step_down, server.world.clock.monotonic(), "nobody")
         assert not hasattr(caught.value, "__notes__")
 
-    simulate(act)
+    simulated()(act)()
 
 
 def test_a_replica_that_fails_logs_its_story_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -52,5 +52,5 @@ def test_a_replica_that_fails_logs_its_story_once(caplog: pytest.LogCaptureFixtu
             replica.fail(Corruption("rotten"))
 
     with caplog.at_level(logging.ERROR, logger="ebla.actors.tablet.engine.replica"):
-        simulate(act)
+        simulated()(act)()
     assert caplog.text.count("rotten") == 1 and f"{LEADER}: elected" in caplog.text
