@@ -176,7 +176,7 @@ def test_a_server_on_an_old_copy_is_shown_with_the_remedy() -> None:
     (reason,) = [reason for reason in health.reasons if address("c") in reason]
     assert reason == f"{address('c')} is UNREACHABLE: {error.message}"
     assert brief(error.message, 60) == "older copy of its directory, set it aside and start again..."
-    assert "shows number 7" in reason and "heard 5007" in reason
+    assert "shows number 7" in reason and "seen 5007" in reason
 
 
 def test_another_server_at_the_address_is_not_the_replica() -> None:

@@ -270,7 +270,7 @@ class Twins(RuleBasedStateMachine):
             with pytest.raises(StorageError, match="is closed"):
                 await receiver.write(b"")
             if end == "finish":
-                with pytest.raises(StorageError, match="is there"):
+                with pytest.raises(StorageError, match="exists"):
                     await disk.receive(PATH)
             made = await disk.open_environment(PATH, DATABASES, create=end != "finish")
             found = [made.items(database) for database in DATABASES]
