@@ -1,15 +1,15 @@
-"""Which version of the catalog a master serves from, so that one that runs on an older copy of it is recognised.
+"""The version of the catalog that a master serves, so that a master on an older copy of its catalog is recognised.
 
-A master that begins to serve draws a token and makes its beginning durable as an edit of the catalog: the catalog knows the
-last beginnings, and how many changes there were before each (actors/master/catalog/lineage.py). With every answer to a heartbeat the
-master tells its version; a tablet server keeps the last one on its disk, and shows it with every heartbeat. What a server has
-seen was durable before, so a master whose catalog does not have it runs on an older copy: it ends before it counts the server
-as alive, and so before it asks that server for anything.
+A master that begins to serve draws a token and writes this start as an edit: the catalog knows its last starts, and the
+number of changes before each (actors/master/catalog/lineage.py). The master sends its version with every answer to a
+heartbeat; a tablet server keeps the last one on its disk and sends it with every heartbeat. A version was durable before
+a server saw it, so a master whose catalog does not have it runs on an older copy. Such a master ends before it counts
+the server as alive, and so before it requests anything of it.
 
-    the catalog is another one       it was begun anew: the ids of its tables and tablets are others, nothing can be mistaken
-    an older beginning than kept     the server was away for long
-    the same beginning               the catalog must have as many changes: up to the next beginning, or up to now
-    a beginning that is not known    the copy was made before it, or it is that of another copy
+    another catalog                  it is new, with new ids of tables and tablets: nothing can be mistaken
+    an older start than kept         the server was away for long
+    the same start                   the catalog must have as many changes: up to the next start, or up to now
+    an unknown start                 this copy was made before it, or it was made by another copy
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ DISK_FULL_PAUSE_S = 0.5
 
 
 class CatalogVersion(msgspec.Struct, frozen=True, array_like=True):
-    """`catalog` is the token of the first master, which names the catalog; `begun` is the number of the last one, `start` its
-    token; `changes` counts the changes of tables, tablets and servers."""
+    """`catalog`: the token of the first start, which identifies the catalog; `begun`: the number of the last start, `start`
+    its token; `changes`: the count of changes of tables, tablets and servers."""
 
     catalog: str
     begun: int
@@ -42,18 +42,18 @@ class CatalogVersion(msgspec.Struct, frozen=True, array_like=True):
 
 
 def older_catalog(seen: CatalogVersion, own: CatalogVersion, server: str) -> OldCopy:
-    """The beginning is what an operator sees where there is little space."""
+    """The remedy comes first, because some views show only the start of a message."""
     return OldCopy(
         f"older copy of the catalog, bring back the newest: {server} has seen version {seen}, which the catalog here, at "
-        f"{own}, does not have. Tables made or recalled since would be taken for those that are to be deleted. If the newest "
-        "directory is lost, or this one is it and an older one was in use meanwhile, start with "
-        f"`master: {{accepts: [{seen.start}]}}` in the settings: until that is taken back, nothing of what was dropped or replaced "
-        "before is deleted on the ground of time"
+        f"{own}, does not have. Tables created or recalled since would be deleted by mistake. If the newest directory is "
+        "lost, or this directory is the newest and an older one was in use meanwhile, start with "
+        f"`master: {{accepts: [{seen.start}]}}` in the settings: until that is removed, nothing that was dropped or replaced "
+        "before is deleted after a time"
     )
 
 
 class SeenCatalog:
-    """What a tablet server has seen. It counts at once and is on disk soon after: no heartbeat waits for that."""
+    """The version that a tablet server has seen. It counts at once and is on disk soon after: no heartbeat waits for that."""
 
     def __init__(self, world: World, environment: Environment) -> None:
         self.world = world
@@ -62,22 +62,22 @@ class SeenCatalog:
         self._wake = asyncio.Event()
 
     def start(self) -> None:
-        """A record that fails its check is as good as none, until the next answer."""
+        """Load the record. A damaged one counts as absent, until the next answer."""
         try:
             self.version = self._store.get(RECORD)
         except Corruption:
             self.version = None
         self.world.spawn(self._save(), "seen catalog")
 
-    def see(self, told: CatalogVersion | None) -> None:
-        """An answer may be late: only what is newer counts, or is of another catalog or master."""
+    def see(self, version: CatalogVersion | None) -> None:
+        """Take a newer version, or one of another catalog or master; answers may be late."""
         known = self.version
-        if told is None or told == known:
+        if version is None or version == known:
             return
-        same = known is not None and told.catalog == known.catalog
-        if known is not None and same and (told.begun, told.changes) < (known.begun, known.changes):
+        same = known is not None and version.catalog == known.catalog
+        if known is not None and same and (version.begun, version.changes) < (known.begun, known.changes):
             return
-        self.version = told
+        self.version = version
         self._wake.set()
 
     async def _save(self) -> None:

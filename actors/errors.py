@@ -1,7 +1,7 @@
-"""Errors that travel between roles, and how any error crosses the wire.
+"""Errors that travel between roles, and the form of errors on the wire.
 
-Two of them are what a caller sees instead of an answer. The first never travels; a role answers with the second where it
-cannot tell itself:
+A caller sees two of them instead of an answer. The first never travels; a role answers with the second if it does not
+know the outcome itself:
 
     NotDelivered     the request surely did not run          send it again, anywhere
     OutcomeUnknown   it may have run, now or later           send it again with the same request id
@@ -14,28 +14,28 @@ The others are answers:
     NotRunning       the role or replica is not ready yet    back off, then send it again
     ReplicaFailed    this replica's data failed a check      another replica must serve
     WrongServer      the server at this address is another   forget the old one
-    OldCopy          who asks, or is asked, runs on an old   it ends; its directory is set aside
-                     copy of its directory
+    OldCopy          the caller or the called role runs on   it ends; its directory is set aside
+                     an old copy of its directory
     Throttled        a stated limit is full                  back off `retry_after_s`, then send it again
-    StaleRequest     the answer to this request id is gone   its outcome cannot be told any more
+    StaleRequest     the answer to this request id is gone   its outcome is unknown for good
     RequestReused    one request id, two different bodies    a defect of the caller; use fresh ids
     SchemaMismatch   the tablet has another schema version   fetch the table again, then send it again
     NotFound / AlreadyPresent                                 the named thing, or the listed rows
     TableDropped     a NotFound: the table is kept           recall it
-    Unavailable      no quorum, no master, no host           wait, or look at `ebla check`
-    ConfigurationMoved  the tablet's members are others by now   look again, then decide
+    Unavailable      no quorum, no master, no host           wait, or run `ebla check`
+    ConfigurationMoved  the tablet's members have changed      read them again, then decide
     AlreadyInProgress   a copy, or a deletion, is under way    wait for its end
-    IllegalState     the replica's state is another          look again
-    OldTerm          who asks does not lead any more         it finds out by itself
+    IllegalState     the replica is in another state         read it again
+    OldTerm          the caller no longer leads              it learns the new term by itself
     TabletRemoved    this server deleted the tablet for good  nothing; its table was dropped
-    NoSession        the copy session has ended              begin a new one
+    CopyExpired      the copy session has ended              begin a new one
     Internal         a defect                                report it; see the role's log
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
@@ -46,7 +46,6 @@ from ebla.storage.errors import EblaError
 class NetworkError(EblaError):
     """The caller has no answer."""
 
-    fields = ("address",)
     address: str | None
     retriable = True
 
@@ -64,7 +63,6 @@ class OutcomeUnknown(NetworkError):
 class NotLeader(EblaError):
     """`leader` is the address of the server that leads, if known; `term` the term this replica knows."""
 
-    fields = ("tablet", "leader", "term")
     tablet: str | None
     leader: str | None
     term: int | None
@@ -72,36 +70,30 @@ class NotLeader(EblaError):
 
 
 class NotActive(EblaError):
-    """This master is a standby, or not sure that it is the active one. `active` is the address of the one that is, as far
-    as this one knows."""
+    """This master is a standby, or not sure that it is the active one. `active`: the address of the active one, if known."""
 
-    fields = ("active",)
     active: str | None
     retriable = True
 
 
 class TabletNotFound(EblaError):
-    fields = ("tablet",)
     tablet: str | None
     retriable = True
 
 
 class NotRunning(EblaError):
-    fields = ("tablet", "state")
     tablet: str | None
     state: str | None
     retriable = True
 
 
 class ReplicaFailed(EblaError):
-    fields = ("tablet", "reason")
     tablet: str | None
     reason: str | None
     retriable = True
 
 
 class WrongServer(EblaError):
-    fields = ("wanted", "found")
     wanted: str | None
     found: str | None
 
@@ -109,7 +101,6 @@ class WrongServer(EblaError):
 class Throttled(EblaError):
     """A limit is full: `limit` names it, `retry_after_s` is the least time to wait. Nothing was changed."""
 
-    fields = ("limit", "retry_after_s")
     limit: str | None
     retry_after_s: float | None
     retriable = True
@@ -118,7 +109,6 @@ class Throttled(EblaError):
 class ConfigurationMoved(EblaError):
     """Compare-and-set failed: `found` is the index of the committed configuration. Nothing was changed."""
 
-    fields = ("tablet", "found")
     tablet: str | None
     found: int | None
 
@@ -126,15 +116,13 @@ class ConfigurationMoved(EblaError):
 class AlreadyInProgress(EblaError):
     """A copy, a deletion or a change of members of this tablet is under way here; nothing was changed."""
 
-    fields = ("tablet",)
     tablet: str | None
     retriable = True
 
 
 class IllegalState(EblaError):
-    """The replica's `state` is not the one that the request stands on. Nothing was changed."""
+    """The replica's `state` is not the one that the request expects. Nothing was changed."""
 
-    fields = ("tablet", "state")
     tablet: str | None
     state: str | None
 
@@ -142,22 +130,19 @@ class IllegalState(EblaError):
 class OldTerm(EblaError):
     """A newer `term` than the request's is known here. Nothing was changed."""
 
-    fields = ("tablet", "term")
     tablet: str | None
     term: int | None
 
 
 class TabletRemoved(EblaError):
-    """The tablet was deleted for good on this server; it is not made anew."""
+    """The tablet was deleted for good on this server; it is not made again."""
 
-    fields = ("tablet",)
     tablet: str | None
 
 
-class NoSession(EblaError):
+class CopyExpired(EblaError):
     """The copy session has expired, was ended, or its server restarted."""
 
-    fields = ("session",)
     session: str | None
 
 
@@ -168,11 +153,10 @@ class StaleRequest(EblaError):
 
 
 class RequestReused(EblaError):
-    """A request id came back with different rows. Nothing of the second body was applied."""
+    """A request id was used again with different rows. Nothing of the second body was applied."""
 
 
 class SchemaMismatch(EblaError):
-    fields = ("wanted", "found")
     wanted: int | None
     found: int | None
     retriable = True
@@ -184,7 +168,6 @@ class NotFound(EblaError, KeyError):
     For row errors the other rows of the call were applied; `applied` counts them.
     """
 
-    fields: ClassVar[tuple[str, ...]] = ("what", "rows", "applied")
     what: str | None
     rows: list[int] | None
     applied: int | None
@@ -194,10 +177,9 @@ class NotFound(EblaError, KeyError):
 
 
 class TableDropped(NotFound):
-    """The table was dropped and is kept for a while: `table` is its id, `until_us` the time (of the epoch) at which it goes
-    for good. Nothing is read from it or written to it before it is recalled."""
+    """The table was dropped and is kept for a while: `table` is its id, `until_us` the time (since the epoch) of its deletion.
+    It is neither read nor written before it is recalled."""
 
-    fields = (*NotFound.fields, "table", "until_us")
     table: str | None
     until_us: int | None
 
@@ -219,23 +201,21 @@ class AlreadyPresent(EblaError):
     For row errors the other rows of the call were applied; `applied` counts them.
     """
 
-    fields = ("what", "rows", "applied")
     what: str | None
     rows: list[int] | None
     applied: int | None
 
 
 class Unavailable(EblaError):
-    """The service cannot answer now. As the answer to a request: it was not carried out, and will not be, however late. Where
-    that is not sure, OutcomeUnknown is raised instead."""
+    """The service cannot answer now. A request with this answer was not carried out and never will be; if that is not
+    certain, OutcomeUnknown is raised instead."""
 
     retriable = True
 
 
 class TimedOut(EblaError, TimeoutError):
-    """The deadline passed. A write may have been applied, wholly or (per tablet) in part; never half a tablet batch."""
+    """The deadline passed. A write may have been applied as a whole or on some tablets; never half a tablet's batch."""
 
-    fields = ("deadline_s",)
     deadline_s: float | None
     possibly_applied = True
 
@@ -254,14 +234,13 @@ class ErrorFrame(msgspec.Struct, frozen=True, array_like=True):
     values: dict[str, Any]
 
 
-Triple = tuple[str, str, dict[str, Any]]
+Triple = tuple[str, str, dict[str, Any]]  # an error inside an answer that carries several outcomes
 
 
 _known: dict[str, type[EblaError]] = {}
 
 
 def _kind(name: str) -> type[EblaError] | None:
-    """By the name of its class, wherever that is defined."""
     if name not in _known:
         pending: list[type[EblaError]] = [EblaError]
         while pending:
@@ -276,7 +255,7 @@ def to_frame(error: EblaError) -> ErrorFrame:
 
 
 def from_frame(frame: ErrorFrame) -> EblaError:
-    """The error as it was raised; an unknown kind (a newer peer's) becomes `Internal`."""
+    """The error as it was raised; an unknown kind (of a newer peer) becomes `Internal`."""
     kind = _kind(frame.kind)
     if kind is None:
         return Internal(f"{frame.kind}: {frame.message}")
@@ -284,7 +263,6 @@ def from_frame(frame: ErrorFrame) -> EblaError:
 
 
 def to_triple(error: EblaError) -> Triple:
-    """An error inside an answer that carries several outcomes."""
     return type(error).__name__, error.message, error.values()
 
 

@@ -1,7 +1,7 @@
-"""The names of every fault point and mark, so that a run can tell which of them it never came to.
+"""The names of all fault points and marks, so that a run can list those it never reached.
 
-A fault point lies before or after a durable step; a simulated node may be crashed there. A mark is a rare path that was
-taken. Both are told to the world (`Faults` in actors/world.py); the tests hold this list against the code.
+A fault point is before or after a durable step; a simulated node may be crashed there. A mark is a rare path that was
+taken. Both call the world (`Faults` in actors/world.py); a test compares this list with the code.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MASTER_POINTS = (
 )
 
 NAMESPACE_CHANGES = ("open_session", "close_session", "expire_session", "change_nodes")
-NAMESPACE_POINTS = tuple(  # of a master whose namespace is used
+NAMESPACE_POINTS = tuple(  # of a master with a used namespace
     f"master.{change}.{side}_edit" for change in NAMESPACE_CHANGES for side in ("before", "after")
 )
 
@@ -61,7 +61,7 @@ TABLET_POINTS = (
     "tablet.private_log.after_trim",
 )
 
-POINTS = MASTER_POINTS + TABLET_POINTS  # of what a deployment with one master runs
+POINTS = MASTER_POINTS + TABLET_POINTS  # of a deployment with one master
 
 GROUP_POINTS = (  # of one master of several, beside those above
     "master.standby.before_save",
@@ -83,7 +83,7 @@ JOIN_POINTS = tuple(  # of the nodes that join it
     f"journal.{commit}.{side}_commit" for commit in ("join", "admit") for side in ("before", "after")
 )
 
-ALTER_POINTS = (  # where tables are set aside, recalled or altered
+ALTER_POINTS = (  # where tables are dropped, recalled or altered
     *(
         f"master.{change}.{side}_edit"
         for change in ("alter_table", "recall_table", "end_reserve")
@@ -117,7 +117,7 @@ MEMBER_POINTS = (  # where members of tablets change
     "master.tombstone_tablet.before_rpc",
 )
 
-STEP_POINTS = (  # between two durable steps that follow each other at once
+STEP_POINTS = (  # between two consecutive durable steps
     "tablet.private_log.after_extend",
     "tablet.entomb.after_quarantine",
     "tablet.tombstone_vote.before_commit",

@@ -1,19 +1,17 @@
-"""What a role says of itself in numbers, for dashboards and for `ebla metrics`.
+"""The numbers that a role reports, for dashboards and for `ebla metrics`.
 
-A role lists its figures on sheets, each with how it is read off the role's state; reading decides nothing, waits for nothing
-and changes nothing. actors/ray_metrics.py exports them, client/figure_docs.py writes the dashboard and the documentation, all
-from the same sheets.
+A role lists its figures on sheets, each with a function that reads it from the role's state without waiting or changes.
+actors/ray_metrics.py exports the sheets, client/figure_docs.py makes the dashboard and the documentation from them.
 
-    bounded    tags name roles, hosts, nodes of a journal and states, never tables, tablets or clients
-    gauges     tell how it is now; a percentile is of the last samples
-    counters   only grow while their subject lives, and begin again at zero with the process, or with a new epoch
+    bounded    tags name roles, hosts, journal nodes and states, never tables, tablets or clients
+    gauges     show the present; a percentile is of the last samples
+    counters   only grow while their subject lives, and start again at zero with the process, or with a new epoch
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -23,13 +21,11 @@ T = TypeVar("T")
 GAUGE, COUNTER = "gauge", "counter"
 PREFIX = "ebla_"
 DEPLOYMENT, ROLE, HOST = "deployment", "role", "host"
-OWN_TAGS = (DEPLOYMENT, ROLE, HOST)  # that every exported series has, beside those of its figure
+OWN_TAGS = (DEPLOYMENT, ROLE, HOST)  # of every exported series, beside the tags of its figure
 SAMPLES_MAX = 2048
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """`kind`: gauge or counter."""
-
     name: str
     kind: str
     unit: str
@@ -57,7 +53,7 @@ class Definition(msgspec.Struct, frozen=True):
 
     @property
     def exported(self) -> str:
-        """As Ray's endpoint calls it."""
+        """The name at Ray's endpoint."""
         return f"ray_{PREFIX}{self.name}" + ("_total" if self.kind == COUNTER else "")
 
     def of(self, value: float, *tags: str) -> Figure:
@@ -83,28 +79,22 @@ def counter(name: str, unit: str, help: str, read: Callable[[T], float]) -> Line
     return Line(COUNTER, name, unit, help, read)
 
 
-@dataclass(frozen=True, init=False)
 class Sheet(Generic[T]):
-    """The figures of one kind of subject, which has these tags."""
-
-    definitions: tuple[Definition, ...]
-    _reads: tuple[Callable[[T], float], ...]
+    """The figures of one kind of subject, with the names of its tags."""
 
     def __init__(self, tags: tuple[str, ...], *lines: Line[T]) -> None:
-        defined = tuple(Definition(line.name, line.kind, line.unit, line.help, tags) for line in lines)
-        object.__setattr__(self, "definitions", defined)
-        object.__setattr__(self, "_reads", tuple(line.read for line in lines))
+        self.definitions = tuple(
+            Definition(line.name, line.kind, line.unit, line.help, tags) for line in lines
+        )
+        self._reads = tuple(line.read for line in lines)
 
     def read(self, subject: T, *tags: str) -> Iterator[Figure]:
         for definition, read in zip(self.definitions, self._reads, strict=True):
             yield definition.of(read(subject), *tags)
 
 
-# -- latencies -----------------------------------------------------------------------------------------------
-
-
 class Percentiles(msgspec.Struct, frozen=True):
-    """Of the last samples, in milliseconds."""
+    """Percentiles of the last samples, in milliseconds."""
 
     count: int
     p50: float
@@ -115,7 +105,7 @@ class Percentiles(msgspec.Struct, frozen=True):
 
 
 class Latencies:
-    """The last so many samples, and how many there have been."""
+    """The last SAMPLES_MAX samples, and the count of all samples."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -127,11 +117,9 @@ class Latencies:
 
     def percentiles(self) -> Percentiles:
         """Nearest rank."""
-        ordered = sorted(self._samples)
+        ordered = sorted(self._samples) or [0.0]
 
         def at(percent: int) -> float:
-            if not ordered:
-                return 0.0
             return ordered[-(-percent * len(ordered) // 100) - 1] * 1000
 
         return Percentiles(self.count, *map(at, (50, 75, 90, 95, 99)))

@@ -1,8 +1,8 @@
-"""A role's figures as Ray's own metrics: whoever scrapes the Ray cluster has them, as `ray_ebla_<name>`.
+"""A role's figures as Ray's own metrics, named `ray_ebla_<name>` at the endpoint of the Ray cluster.
 
-Every series carries the deployment, the role's address and its host, which stay when the role's process does not, beside the
-tags of the figure. Ray shows the last value of a series for as long as the process lives; so a series that is told no more,
-such as a writer's after its epoch, goes to zero. Ray's counters are told what was added: a count that went back began anew.
+Every series has the deployment, the role's address and its host, which outlive the role's process, beside the tags of
+the figure. Ray shows the last value of a series as long as the process lives; so a series that is no longer measured,
+such as a writer's after its epoch, is set to zero. Ray's counters take increments: a count that fell has started again.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ class Exporter:
         self._own = {DEPLOYMENT: deployment, ROLE: role, HOST: host}
         self._make = make or _of_ray
         self._metrics: dict[str, Metric] = {}
-        self._gauges: dict[Series, Figure] = {}  # as told last time
+        self._gauges: dict[Series, Figure] = {}  # as exported last
         self._counted: dict[Series, float] = {}
 
     def export(self, figures: Iterable[Figure]) -> None:
-        told = {(figure.name, tuple(figure.tags.values())): figure for figure in figures}
-        for series, figure in told.items():
+        measured = {(figure.name, tuple(figure.tags.values())): figure for figure in figures}
+        for series, figure in measured.items():
             if figure.kind == COUNTER:
                 self._grow(series, figure)
             else:
-                self._tell(figure, figure.value)
+                self._record(figure, figure.value)
         for series, figure in self._gauges.items():
-            if series not in told:
-                self._tell(figure, 0.0)
-        self._gauges = {series: figure for series, figure in told.items() if figure.kind != COUNTER}
+            if series not in measured:
+                self._record(figure, 0.0)
+        self._gauges = {series: figure for series, figure in measured.items() if figure.kind != COUNTER}
 
     def _grow(self, series: Series, figure: Figure) -> None:
         before = self._counted.get(series, 0.0)
         self._counted[series] = figure.value
         added = figure.value - before if figure.value >= before else figure.value
-        if added:  # Ray's counters refuse to grow by nothing
-            self._tell(figure, added)
+        if added:  # Ray's counters refuse an increment of zero
+            self._record(figure, added)
 
-    def _tell(self, figure: Figure, value: float) -> None:
+    def _record(self, figure: Figure, value: float) -> None:
         metric = self._metrics.get(figure.name)
         if metric is None:
             metric = self._metrics[figure.name] = self._make(figure)

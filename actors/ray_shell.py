@@ -1,17 +1,17 @@
-"""What drives a role inside its process: start, answering, graceful stop, and the ways to end.
+"""The driver of a role inside its process: start, answers, graceful stop, and the ways to end.
 
-Knows nothing of Ray (actors/ray_world.py wraps it into an actor), so its promises are tested without it:
+It does not use Ray (actors/ray_world.py wraps it into an actor), so its promises are tested without Ray:
 
     quick        the constructor returns at once; until the role has started, RPCs answer NotRunning
-    one writer   a directory held by an older incarnation is waited for, then the process ends and Ray tries again
-    no crash loop   a disk that failed, is damaged or an old copy leaves the role up, answering every RPC with that error,
-                 unless its directory may be set aside, once, and the role start as a new one
-    watched      what the role measures is exported every few seconds; a defect in that is told once, and ends nothing
+    one writer   the start waits for an older incarnation that holds the directory, then ends, and Ray tries again
+    no crash loop   with a disk that failed, is damaged or an old copy the role stays up and answers every RPC with that
+                 error, unless its directory may be set aside, once, and the role starts as a new one
+    watched      the role's figures are exported every few seconds; a defect there is logged once, and ends nothing
     loud         a background task that fails, `world.fail`, a poisoned disk: traceback to stderr, and the process
-                 ends with a status of its own, so that Ray starts the role afresh from what is on disk
+                 ends with its own status, so that Ray starts the role again from its disk
 
 A defect in one handler ends only that call (Internal, with the traceback on stderr): one malformed request must not
-take the role down on every replica in turn.
+end the role on every replica in turn.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ from ebla.storage.space import BALLAST_BYTES
 START_RETRY_S = 0.25
 START_TRIES_MAX = 60  # 15 s: an old incarnation outlives its raylet by 1 to 2 s
 EXPORT_S = 5.0
-STOP_S = 30.0  # for the role's own goodbye; durability never depends on it
+STOP_S = 30.0  # for the role's own graceful stop; durability never depends on it
 DISK = "ebla.storage.lmdb.disk:LmdbDisk"
 
 
 class Exit(enum.IntEnum):
     """The statuses with which a role's process ends on purpose; Ray shows them as the worker's exit code."""
 
-    DEFECT = 70  # a background task or the start raised what nobody expects
-    FAILED = 71  # world.fail with an error of ours
-    DISK_FAILED = 72  # a sync failed: nothing more is believed
-    LOCKED = 73  # another incarnation holds the directory, longer than we wait
-    DISK_FULL = 74  # no space to start in, longer than we wait
+    DEFECT = 70  # a background task or the start raised an unexpected error
+    FAILED = 71  # world.fail with an EblaError
+    DISK_FAILED = 72  # a sync failed: the disk is no longer trusted
+    LOCKED = 73  # another incarnation holds the directory, longer than the shell waits
+    DISK_FULL = 74  # no space to start in, longer than the shell waits
     OLD_COPY = 75  # the directory is an older copy of itself
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """All that an actor is told: which role it is, where, and with what. `role`, `options_type` and `disk` are dotted
-    names (`package.module:Class`), imported where the actor runs; `options` is MessagePack. `sets_aside`: its directory, once
-    given up, is replaced by a new one, which others fill."""
+    """The launch configuration of an actor. `role`, `options_type` and `disk` are dotted names (`package.module:Class`),
+    imported where the actor runs; `options` is MessagePack. `sets_aside`: a directory that was given up is replaced by a
+    new one, which peers fill."""
 
     address: str
     slot: str
@@ -72,7 +72,7 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 class Pong(msgspec.Struct, frozen=True):
-    """`state`: starting, running, failed (`error` says why; the role stays up to say it) or stopping."""
+    """`state`: starting, running, failed (with `error`, which the role stays up to report) or stopping."""
 
     address: str
     slot: str
@@ -90,19 +90,19 @@ End = Callable[[Exit], None]
 MakeWorld = Callable[[Disk, "Tasks", Callable[[BaseException], None]], World]
 Export = Callable[[Iterable[Figure]], None]
 
-# Told by the shell, which is there when the role could not start.
+# Reported by the shell, which runs even if the role could not start.
 SHELL: Sheet[bool] = Sheet((), gauge("role_running", "0/1", "the role serves", bool))
 
 
 def end_process(status: Exit) -> None:
-    """At once: no handlers, no finally. What is acknowledged is on disk."""
+    """End at once, without handlers or finally. Acknowledged data is on disk."""
     sys.stderr.flush()
     sys.stdout.flush()
     os._exit(status)
 
 
 class Tasks:
-    """The background tasks of one role: referenced until they end, and loud when they fail."""
+    """The background tasks of one role: referenced until they end, and reported when they fail."""
 
     def __init__(self, on_failure: Callable[[str, BaseException], None]) -> None:
         self._on_failure = on_failure
@@ -125,7 +125,7 @@ class Tasks:
 
 
 class Shell:
-    """See the module. Made inside the event loop that everything then runs on."""
+    """See the module. It must be made inside the event loop that the role runs on."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class Shell:
     ) -> None:
         self.assignment = assignment
         self.state = STARTING
-        self.why: EblaError | None = None  # what kept the last start from succeeding
+        self.why: EblaError | None = None  # the error of the last start
         self._make_world = make_world
         self._clock = clock
         self._end = end
@@ -151,8 +151,6 @@ class Shell:
         self._stopping: asyncio.Task[None] | None = None
         if export is not None:
             self._own.spawn(self._export(export), "export of figures")
-
-    # -- answering
 
     async def answer(self, method: str, data: bytes) -> bytes:
         if self._dispatcher is None:
@@ -186,17 +184,15 @@ class Shell:
             Pong(where.address, where.slot, self.state, os.getpid(), node_id, restarted, started_us, frame)
         )
 
-    # -- being watched
-
     async def _export(self, export: Export) -> None:
-        told = False
+        logged = False
         while self.state != STOPPING:
             try:
                 export(self._measure())
             except Exception as error:
-                if not told:
-                    self._say("its figures cannot be exported", error)
-                told = True
+                if not logged:
+                    self._log("its figures cannot be exported", error)
+                logged = True
             await self._clock.sleep(EXPORT_S)
 
     def _measure(self) -> list[Figure]:
@@ -207,8 +203,6 @@ class Shell:
             figures += self._role.measure()
         return figures
 
-    # -- starting
-
     async def _start(self) -> None:
         for attempt in range(START_TRIES_MAX):
             try:
@@ -216,18 +210,18 @@ class Shell:
             except (DirectoryLocked, DiskFull) as error:
                 self.why = error
                 if attempt == 0:
-                    self._say(f"waits: {error}")
+                    self._log(f"waits: {error}")
                 await self._clock.sleep(START_RETRY_S)
             except EblaError as error:
-                # Damaged, DiskFailed, OldCopy, options that are refused: another start would find the same.
+                # Damaged, DiskFailed, OldCopy, invalid options: another start would fail in the same way.
                 self.why, self.state = error, FAILED
-                self._say(f"cannot start, and answers with the reason: {type(error).__name__}: {error}")
+                self._log(f"cannot start, and answers with the reason: {type(error).__name__}: {error}")
                 return
             else:
                 self.why, self.state = None, RUNNING
                 return
         assert self.why is not None
-        self._say(f"gives up: {self.why}")
+        self._log(f"gives up: {self.why}")
         self._end(Exit.LOCKED if isinstance(self.why, DirectoryLocked) else Exit.DISK_FULL)
 
     async def _start_once(self) -> None:
@@ -245,10 +239,8 @@ class Shell:
             raise
         self._role, self._dispatcher = role, dispatcher
 
-    # -- ending
-
     async def stop(self) -> None:
-        """Graceful: the role says goodbye, its tasks end, its disk is closed. Safe to repeat, and in any state."""
+        """Stop gracefully: the role stops, its tasks end, its disk is closed. Safe to repeat, and in any state."""
         if self._stopping is None:
             self.state = STOPPING
             self._starting.cancel()
@@ -259,20 +251,20 @@ class Shell:
         if self._role is not None:
             try:
                 async with asyncio.timeout(STOP_S):
-                    await self._role.stop()  # it goes on answering: peers may be needed for a goodbye
+                    await self._role.stop()  # it still answers: a hand-over may need peers
             except (EblaError, TimeoutError) as error:
-                self._say(f"stops without having finished its goodbye: {error!r}")
+                self._log(f"its graceful stop was cut short: {error!r}")
         self._dispatcher = None
         for task in list(self._answering):
-            task.cancel()  # a call that waits for long would keep the process
+            task.cancel()  # a call that waits would keep the process alive
         self._tasks.cancel()
         if self._disk is not None:
             with contextlib.suppress(EblaError):
                 await self._disk.close()
 
     def _fail(self, error: BaseException) -> None:
-        """`world.fail`, and the disk's own alarm."""
-        self._say(f"fails: {type(error).__name__}: {error}", error)
+        """`world.fail`, also called by the disk."""
+        self._log(f"fails: {type(error).__name__}: {error}", error)
         if isinstance(error, DiskFailed):
             self._end(Exit.DISK_FAILED)
         elif isinstance(error, OldCopy):
@@ -281,26 +273,26 @@ class Shell:
             self._end(Exit.FAILED if isinstance(error, EblaError) else Exit.DEFECT)
 
     def _task_failed(self, name: str, error: BaseException) -> None:
-        self._say(f"task {name!r} failed")
+        self._log(f"task {name!r} failed")
         self._fail(error)
 
     def _defect(self, method: str, error: BaseException) -> None:
-        self._say(f"{method} failed", error)
+        self._log(f"{method} failed", error)
 
-    def _say(self, message: str, error: BaseException | None = None) -> None:
+    def _log(self, message: str, error: BaseException | None = None) -> None:
         print(f"{self.assignment.address}: {message}", file=sys.stderr, flush=True)
         if error is not None:
-            if error.__traceback__ is None:  # it was handed over, not raised: tell by whom
+            if error.__traceback__ is None:  # it was not raised: show its reporter
                 print("Traceback of the report:\n", *traceback.format_stack()[:-2], sep="", file=sys.stderr)
             traceback.print_exception(error, file=sys.stderr)
             sys.stderr.flush()
 
 
-# -- what an assignment names --------------------------------------------------------------------------------
+# -- the classes in an assignment ----------------------------------------------------------------------------
 
 
 def dotted(kind: type[Any]) -> str:
-    """`package.module:Class`, to be imported on the other side."""
+    """`package.module:Class`, for `load` in another process."""
     return f"{kind.__module__}:{kind.__qualname__}"
 
 

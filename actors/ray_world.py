@@ -1,13 +1,13 @@
 """The real world: Ray's actors as the network, this machine's clock, an LMDB directory.
 
-With ray_metrics.py the only place in actors/ that imports ray. A role on Ray is a detached actor named by its address, whose methods are
-the role's RPCs; actors/ray_shell.py drives the role inside it. The network here is the same for roles, for drivers
-and for Spark's workers: any asyncio loop of a process that is connected to the Ray cluster.
+In actors/ only this module and ray_metrics.py import ray. A role on Ray is a detached actor named by its address, whose
+methods are the role's RPCs; actors/ray_shell.py drives the role inside it. Roles, drivers and Spark's workers use the
+same network: any asyncio loop of a process that is connected to the Ray cluster.
 
-How Ray's failures become the two that callers know:
+Ray's failures become the two that callers know:
 
-    NotDelivered     the name is not there, or Ray refused the call before it left (too many pending)
-    OutcomeUnknown   everything else: actors that died, are restarting or unreachable, and timeouts. Ray may raise
+    NotDelivered     the name does not exist, or Ray refused the call before sending it (too many pending)
+    OutcomeUnknown   all others: actors that died, are restarting or unreachable, and timeouts. Ray may raise an error
                      for a call that did run.
 """
 
@@ -30,7 +30,7 @@ import ray.exceptions
 from ebla.actors.errors import NotDelivered, OutcomeUnknown
 from ebla.actors.ray_metrics import Exporter
 from ebla.actors.ray_shell import Assignment, Shell, Tasks, end_process
-from ebla.actors.world import Faults, NoFaults, Role, World, decode_answer, encode, methods
+from ebla.actors.world import Role, World, decode_answer, encode, methods
 from ebla.storage.environment import Disk
 from ebla.storage.errors import InvalidArgument
 
@@ -38,15 +38,14 @@ Reply = TypeVar("Reply")
 
 CALLS_MAX = 10_000  # at one time in one actor; the roles have their own, smaller limits
 PENDING_MAX = 10_000  # of one caller to one actor, beyond that Ray refuses
-# Called all the time: without Ray's events of each call they are a tenth cheaper, and do not push everything else out
-# of the dashboard's timeline.
+# Frequent calls: without Ray's event for each call they are a tenth cheaper, and do not fill the dashboard's timeline.
 QUIET = ("replicate", "write", "read", "scan_more", "heartbeat")
-# What a role sends of up to this size travels in the message itself. Through the object store, which is Ray's way for
-# more than 100 kB, every entry would be written to shared memory on one node and pulled by another: bulk writes and
-# scans lose a tenth to a third by that. It is a setting of the sending process.
+# Objects up to this size travel in the message itself, a setting of the sending process. Above 100 kB Ray would use the
+# object store, which writes them to shared memory on one node and pulls them from another: bulk writes and scans would be
+# a tenth to a third slower.
 INLINE_BYTES = 4_000_000
-# Each of malloc's arenas keeps what its threads have freed. A role has a dozen threads and hardly two that work at a time:
-# one arena for all costs no speed, and a tablet server under load stays a fifth smaller.
+# Each of malloc's arenas keeps the memory that its threads have freed. A role has a dozen threads, of which rarely two
+# work at a time: one arena costs no speed, and makes a tablet server under load a fifth smaller.
 ARENAS_MAX = 1
 ACTOR: dict[str, Any] = {
     "runtime_env": {
@@ -63,7 +62,7 @@ ACTOR: dict[str, Any] = {
     "num_cpus": 0,
 }
 COLLECT_AT = (20_000, 20, 20)  # new objects, and younger generations' runs, before the collector runs
-LOOKUPS_MAX = 4  # threads that ask the GCS for names; a GCS that hangs blocks no more than these
+LOOKUPS_MAX = 4  # threads for lookups in the GCS; a GCS that hangs blocks only these
 
 
 class RayClock:
@@ -81,7 +80,7 @@ class RayClock:
 
 
 class RayNetwork:
-    """Calls roles by address in one deployment's namespace. Handles are cached: a lookup asks the GCS."""
+    """Calls roles by address in one deployment's namespace. Handles are cached, because a lookup calls the GCS."""
 
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
@@ -119,7 +118,7 @@ class RayNetwork:
     def call_blocking(
         self, address: str, method: str, message: msgspec.Struct, reply: type[Reply], timeout_s: float
     ) -> Reply:
-        """For a thread that has nothing else to do. Fails as `call` does; the address must be known."""
+        """Call from a thread that may block. Fails as `call` does; the address must be known."""
         handle = self._handles.get(address)
         if handle is None:
             raise NotDelivered(f"{address} has not been looked up yet", address=address)
@@ -132,7 +131,7 @@ class RayNetwork:
             raise self._lost(address, method, error) from error
 
     def forget(self) -> None:
-        """Look every name up again, for a process that has connected to another Ray cluster."""
+        """Forget all handles, after the process has connected to another Ray cluster."""
         self._handles.clear()
 
     def _submit(self, handle: Any, address: str, method: str, data: bytes) -> Any:
@@ -148,13 +147,13 @@ class RayNetwork:
             ) from error
 
     def _lost(self, address: str, method: str, error: ray.exceptions.RayError) -> OutcomeUnknown:
-        """Look the name up again: it may have been given to a new actor, also where Ray says `unavailable`."""
+        """Forget the handle: the name may belong to a new actor, even if Ray reports the actor as unavailable."""
         self._handles.pop(address, None)
         return OutcomeUnknown(f"{method} at {address}: {_short(error)}", address=address)
 
     async def _find(self, address: str) -> Any:
         """One lookup at a time per address, shared by the callers of every loop."""
-        if not ray.is_initialized():  # asking would start a Ray cluster of its own
+        if not ray.is_initialized():  # a lookup would start a new Ray cluster
             raise NotDelivered(
                 "this process is not connected to a Ray cluster; use ebla.connect()", address=address
             )
@@ -180,9 +179,8 @@ def ray_world(
     disk: Disk,
     tasks: Tasks,
     fail: Callable[[BaseException], None],
-    faults: Faults | None = None,
 ) -> World:
-    """The world of one role. `tasks` holds what the role spawns; `fail` ends the process."""
+    """The world of one role. `tasks` has the role's background tasks; `fail` ends the process."""
     return World(
         address=address,
         clock=RayClock(),
@@ -191,11 +189,7 @@ def ray_world(
         random=random.Random(os.urandom(32)),
         spawn=tasks.spawn,
         fail=fail,
-        faults=faults or NoFaults(),
     )
-
-
-# -- a role as an actor --------------------------------------------------------------------------------------
 
 
 class RoleActor:
@@ -203,40 +197,40 @@ class RoleActor:
 
     def __init__(self, assignment: bytes) -> None:
         _settle_garbage()
-        told = msgspec.msgpack.decode(assignment, type=Assignment)
-        self._address, self._started_us = told.address, time.time_ns() // 1000
+        own = msgspec.msgpack.decode(assignment, type=Assignment)
+        self._address, self._started_us = own.address, time.time_ns() // 1000
         context = ray.get_runtime_context()
         self._node_id, self._restarted = context.get_node_id(), context.was_current_actor_reconstructed
 
         def make_world(disk: Disk, tasks: Tasks, fail: Callable[[BaseException], None]) -> World:
-            return ray_world(told.address, told.namespace, disk, tasks, fail)
+            return ray_world(own.address, own.namespace, disk, tasks, fail)
 
-        exporter = Exporter(told.namespace.removeprefix("ebla-"), told.address, told.slot)
-        self._shell = Shell(told, make_world, RayClock(), end_process, exporter.export)
+        exporter = Exporter(own.namespace.removeprefix("ebla-"), own.address, own.slot)
+        self._shell = Shell(own, make_world, RayClock(), end_process, exporter.export)
 
     def __repr__(self) -> str:
         return self._address
 
     async def ping(self, data: bytes = b"") -> bytes:
-        """An encoded Pong, whatever state the role is in."""
+        """An encoded Pong, in every state of the role."""
         return self._shell.pong(self._node_id, self._restarted, self._started_us)
 
     async def shutdown(self, data: bytes = b"") -> None:
-        """Stop gracefully and end for good: Ray does not start the actor again. The caller sees the actor's end."""
+        """Stop gracefully and end for good: Ray does not start the actor again. The caller's call fails by that end."""
         await self._shell.stop()
         ray.actor.exit_actor()  # type: ignore[no-untyped-call]
 
 
 def _settle_garbage() -> None:
-    """Modules stay for the life of the process: the collector need not walk them again and again. What a role makes
-    is mostly values that die with their last reference, so the collector may come less often, too."""
+    """Exempt modules, which stay for the life of the process, from garbage collection, and collect less often: most values
+    of a role are freed with their last reference."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECT_AT)
 
 
 def actor_class(role: type[Role]) -> type[RoleActor]:
-    """The role as an actor class of its own name, with the role's RPCs as methods of bytes to bytes."""
+    """The role as an actor class of the same name, with the role's RPCs as methods of bytes to bytes."""
     rpcs = {name: _rpc(name) for name in methods(role)}
     taken = sorted(set(rpcs) & set(dir(RoleActor)))
     assert not taken, f"{role.__name__} has RPCs named like the actor's own methods: {taken}"
@@ -253,9 +247,9 @@ def _rpc(name: str) -> Callable[[RoleActor, bytes], Coroutine[Any, Any, bytes]]:
 
 
 def remote_class(role: type[Role]) -> Any:
-    """Ready for `.options(name=..., namespace=..., scheduling_strategy=...).remote(encoded Assignment)`.
+    """The actor class for `.options(name=..., namespace=..., scheduling_strategy=...).remote(encoded Assignment)`.
 
-    Ray restarts it for ever and repeats no call: a call that failed may have run, and its caller knows what to do.
+    Ray restarts it without limit and repeats no call: a failed call may have run, and its caller decides.
     """
     return ray.remote(**ACTOR)(actor_class(role))
 
@@ -265,6 +259,6 @@ def _silent(address: str, method: str, timeout_s: float) -> OutcomeUnknown:
 
 
 def _short(error: BaseException) -> str:
-    """Ray's messages are pages long; their first line says what happened."""
+    """The first line of Ray's message, which can be pages long."""
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0] if text else ''}"

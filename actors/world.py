@@ -1,14 +1,14 @@
-"""The only door to the outside: what a role may ask of the world.
+"""A role's only interface to the outside.
 
-A role (TabletServer, Master, ...) is a plain asyncio class that gets a `World` and nothing else. On Ray the
-world is real (actors/ray_world.py); in tests it is deterministic (chaos/simulation/). A role therefore never
-reads the time, random numbers, files, threads or ray by itself; the lint enforces it.
+A role (TabletServer, Master, ...) is a plain asyncio class that gets a `World` and nothing else. On Ray the world is
+real (actors/ray_world.py); in tests it is deterministic (chaos/simulation/). So a role never uses time, random numbers,
+files, threads or ray directly; the lint enforces it.
 
-Three rules that every role keeps:
+Three rules of every role:
 
-    if it decides it does not await; if it awaits it does not decide
+    code that decides does not await; code that awaits does not decide
     after every await, compare term, epoch, ballot or incarnation again
-    a call fails in two ways only, NotDelivered and OutcomeUnknown, and every caller handles both
+    a call without an answer fails as NotDelivered or OutcomeUnknown, and every caller handles both
 """
 
 from __future__ import annotations
@@ -42,37 +42,35 @@ class Random(Protocol):
 
 class Clock(Protocol):
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start; never goes back within one incarnation."""
+        """Seconds from an arbitrary start; never decreases within one incarnation."""
 
     def wall_us(self) -> int:
-        """Microseconds since the epoch. May jump; nothing safe may depend on it."""
+        """Microseconds since the epoch. May jump; safety must not depend on it."""
 
     async def sleep(self, seconds: float) -> None: ...
 
     def timeout(self, seconds: float) -> asyncio.Timeout:
-        """A block that ends in TimeoutError after so long."""
+        """A block that raises TimeoutError after this time."""
 
 
 class Network(Protocol):
     async def call(
         self, address: str, method: str, message: msgspec.Struct, reply: type[Reply], timeout_s: float
     ) -> Reply:
-        """Ask the role at `address` (such as `tablet-server/host-a`) and wait for its answer.
-
-        Raises NotDelivered or OutcomeUnknown, or the typed EblaError that the role answered with.
-        """
+        """Call the role at `address` (such as `tablet-server/host-a`) and wait for its answer. Raises NotDelivered or
+        OutcomeUnknown, or the role's own EblaError."""
 
 
 class Faults(Protocol):
     async def here(self, point: str) -> None:
-        """A named fault point, before or after a durable step. Constant no-op in production."""
+        """A named fault point, before or after a durable step. A no-op in production."""
 
     def reached(self, mark: str) -> None:
-        """Count that a rare path was taken; a mark that no test reaches is a failure of the tests."""
+        """Count a rare path; a soak fails if it never takes it."""
 
 
 class NoFaults:
-    """Production: nothing fails on purpose."""
+    """The faults of production: none."""
 
     async def here(self, point: str) -> None:
         return None
@@ -91,7 +89,8 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class World:
-    """Everything a role may touch. `address` is this role's own stable name on the network."""
+    """Everything that a role may use. `address`: this role's own stable name on the network. `validates`: replicas check
+    their invariants after every event; only the simulation does."""
 
     address: str
     clock: Clock
@@ -101,9 +100,7 @@ class World:
     spawn: Spawn
     fail: Callable[[BaseException], None]
     faults: Faults = field(default_factory=NoFaults)
-    validates: bool = (
-        False  # whether replicas check their own invariants after every event; the simulation does
-    )
+    validates: bool = False
 
 
 def new_id(random: Random) -> str:
@@ -122,14 +119,14 @@ def rpc(handler: H) -> H:
 
 
 class Role:
-    """What the shell drives. A subclass marks its RPCs with @rpc and keeps the promises of its module. `parts`: classes whose RPCs
-    are also called at this role's address; `perform` finds the object that carries them out."""
+    """The base of all roles, driven by a shell. A subclass marks its RPCs with @rpc. `parts`: classes whose RPCs are also called at
+    this role's address; `perform` finds the object that carries them out."""
 
     world: World
     parts: ClassVar[tuple[type[Any], ...]] = ()
 
     async def start(self) -> None:
-        """Open the disk and begin. RPCs may arrive before it returns; they answer NotRunning until then."""
+        """Open the disk and begin to serve. RPCs that arrive before it returns answer NotRunning."""
 
     async def stop(self) -> None:
         """Graceful stop. Durability never depends on it."""
@@ -139,12 +136,11 @@ class Role:
         return await getattr(self, method)(request)
 
     def measure(self) -> Iterable[Figure]:
-        """The role in numbers, as of now: see figures.py. Raises NotRunning before it has started."""
+        """The role's present figures: see figures.py. Raises NotRunning before it has started."""
         return ()
 
     @rpc
     async def figures(self, request: FiguresRequest) -> Figures:
-        """The same, for whoever asks."""
         return Figures(tuple(self.measure()))
 
 
@@ -188,7 +184,7 @@ def encode_error(error: EblaError) -> bytes:
 
 
 def decode_answer(data: bytes, answer: type[Reply]) -> Reply:
-    """The answer, or the role's typed error raised."""
+    """Return the answer, or raise the role's error."""
     body = memoryview(data)[1:]
     if data[:1] == ERROR:
         raise errors.from_frame(_decode_error(body))
@@ -200,24 +196,23 @@ def decode_answer(data: bytes, answer: type[Reply]) -> Reply:
 
 
 _answers: dict[type[Any], Callable[[memoryview], Any]] = {}  # decoders by type; made once
-_decoders_of: dict[type[Any], Mapping[str, msgspec.msgpack.Decoder[Any]]] = {}  # by role; made once
 
 
-def _decoders(role: type[Role]) -> Mapping[str, msgspec.msgpack.Decoder[Any]]:
-    if role not in _decoders_of:
-        known = methods(role)
-        _decoders_of[role] = {name: msgspec.msgpack.Decoder(known[name].request) for name in known}
-    return _decoders_of[role]
+_decoders: dict[type[Role], Mapping[str, msgspec.msgpack.Decoder[Any]]] = {}  # by role; made once
 
 
 class Dispatcher:
-    """Decodes a request, runs the role's method, encodes its answer. Shared by Ray's shell and the simulation,
-    so that nothing else can differ between them."""
+    """Decodes a request, runs the role's method, encodes its answer. Ray's shell and the simulation share it, so that they
+    do not differ here."""
 
     def __init__(self, role: Role, on_defect: Callable[[str, BaseException], None]) -> None:
         self.role = role
         self.on_defect = on_defect
-        self.decoders = _decoders(type(role))
+        kind = type(role)
+        if kind not in _decoders:
+            requests = {name: method.request for name, method in methods(kind).items()}
+            _decoders[kind] = {name: msgspec.msgpack.Decoder(request) for name, request in requests.items()}
+        self.decoders = _decoders[kind]
 
     async def answer(self, method: str, data: bytes) -> bytes:
         decoder = self.decoders.get(method)
@@ -238,12 +233,12 @@ class Dispatcher:
             return encode_error(errors.Internal(f"{method} failed in {self.role.world.address}: {error!r}"))
 
     def _unknown(self, error: errors.NetworkError) -> errors.OutcomeUnknown:
-        """The role cannot tell what was done; or a third party could not, or did not answer, and what that leaves half-way our
-        caller cannot tell."""
+        """The outcome is unknown to the role itself; or to a third role that it called, so that our caller does not know
+        which steps were done."""
         address = self.role.world.address
         if error.address in (None, address):
             return errors.OutcomeUnknown(error.message, address=address)
-        message = f"{address} does not know what came of its call to {error.address}: {error}"
+        message = f"{address} does not know the outcome of its call to {error.address}: {error}"
         return errors.OutcomeUnknown(message, address=error.address)
 
 

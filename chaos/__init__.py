@@ -3,11 +3,11 @@
 plans.py         plans of faults, as data
 scenarios/       how large a deployment is, what its clients do, what goes wrong
 workloads/       what clients and operators do
-history.py       what clients asked and what they were told
+history.py       what clients requested, and the answers
 checkers/        judge a history
 simulation/      a deployment in virtual time, and the faults on it
 invariants/      what must hold at every moment of a simulated run
-runs.py          one simulated run: two acts and a judgement
+runs.py          one simulated run: two acts and a verdict
 growing.py       an operator lets a journal grow from one node to three
 story.py         what happened in a run, for people
 soak.py          many runs on all cores

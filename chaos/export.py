@@ -1,15 +1,15 @@
 """Histories as text, for people and for other checkers.
 
-    to_json_lines     one event a line with all its fields; `read_json_lines` gives the same history back
+    to_json_lines     one event a line with all its fields; `read_json_lines` reads the same history
     to_edn            Jepsen's form: one operation map a line, `:value [key value]` where the operation has a key
     to_knossos        one register key, in the words of Knossos' cas-register
     to_elle           registers as transactions, in the words of Elle's rw-register
-    to_set            elements that nobody removes, in the words of Jepsen's set-full
-    to_bank           transfers, and the balances that were there to begin with, in the words of Jepsen's bank
-    write             a history as all of these but the first that it can be, each in a file
+    to_set            elements that are never removed, in the words of Jepsen's set-full
+    to_bank           transfers and the initial balances, in the words of Jepsen's bank
+    write             a file in each of these forms except the first, if the history has that form
 
-A second opinion is only worth something if it cannot cry wolf: what the other checker has no word for is told to it
-as something that permits more, never less. Porcupine has no file format of its own; its users read lines of JSON.
+Exports cause no false alarms: an operation that the other checker has no word for is exported as one that permits more, never
+less. Porcupine has no file format of its own; its users read lines of JSON.
 
 In EDN an answered operation repeats its argument as the value, as Jepsen expects; an answer next to an argument stands
 under `:answer`. Times are nanoseconds.
@@ -30,13 +30,13 @@ from ebla.chaos.checkers.verdict import canonical
 from ebla.chaos.history import ENDS, FAIL, INVOKE, OK, Event, History, Operation
 from ebla.storage.errors import InvalidArgument
 
-PAIRS = "pairs"  # stands in JSON for a map whose keys are not all text
-LONG_MAX = 2**63 - 1  # EDN's integers are of 64 bits, unless marked
-ELEMENT = ("add", "remove")  # their key is what they are about, not an object of its own
+PAIRS = "pairs"  # marks in JSON a map with keys that are not text
+LONG_MAX = 2**63 - 1  # EDN's integers have 64 bits, unless marked
+ELEMENT = ("add", "remove")  # their key is an element, not an object of its own
 KEYWORD = re.compile(r"[a-zA-Z*!_?<>=+-][a-zA-Z0-9*!_?<>=+.-]*")
-REGISTER = ("read", "write", "insert", "update", "delete")  # what registers are asked
-REGISTERS = ("registers", "shared")  # workloads whose histories are of linearizable registers
-SET, BANK = "read-set", "read-bank"  # what only histories of sets, and of banks, have
+REGISTER = ("read", "write", "insert", "update", "delete")  # operations of registers
+REGISTERS = ("registers", "shared")  # workloads of linearizable registers
+SET, BANK = "read-set", "read-bank"  # operations that mark a history of a set, and of a bank
 LINES, EDN, KNOSSOS, ELLE = ".jsonl", ".edn", ".knossos.edn", ".elle.edn"
 SET_EDN, BANK_EDN = ".set.edn", ".bank.edn"
 KNOSSOS_DIRECTORY = "knossos"
@@ -65,7 +65,7 @@ def to_json_lines(history: History) -> str:
 
 
 def read_json_lines(text: str | Iterable[str]) -> History:
-    """The history that was written. Raises InvalidArgument, with the number of the line, where it is not one."""
+    """Read a history that `to_json_lines` wrote. Raises InvalidArgument, with the number of the line."""
     history = History()
     decoder = msgspec.json.Decoder(Event)
     for number, line in enumerate(text.split("\n") if isinstance(text, str) else text, 1):
@@ -112,7 +112,7 @@ def _from_json(value: Any) -> Any:
 
 
 def to_edn(history: History) -> str:
-    """One map a line: everything that was noted, by the names that it has here."""
+    """One map a line: every event with ebla's names."""
     lines = []
     asked: dict[int, Event] = {}
     for event in history.events:
@@ -120,13 +120,12 @@ def to_edn(history: History) -> str:
             asked[event.process] = event
         invoke = asked.get(event.process) if event.type == INVOKE else asked.pop(event.process, None)
         if invoke is None:
-            raise InvalidArgument(f"event {event.index}: {event.type} {event.operation} was not asked for")
+            raise InvalidArgument(f"event {event.index}: {event.type} {event.operation} has no invocation")
         lines.append(_map(event, event.index, event.type, event.operation, *_value(event, invoke)))
     return "".join(lines)
 
 
 def _value(event: Event, invoke: Event) -> tuple[Any, Any]:
-    """What an event's `:value` and `:answer` are."""
     if event.operation in ELEMENT:
         return event.key, event.value if event.type == OK else None
     value, answer = invoke.value, None
@@ -154,7 +153,6 @@ def _map(event: Event, index: int, type: str, word: str, value: Any, answer: Any
 
 
 def edn(value: Any) -> str:
-    """A plain value in EDN."""
     if value is None:
         return "nil"
     if isinstance(value, bool):
@@ -185,11 +183,11 @@ _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def to_knossos(history: History, key: Any) -> str:
-    """The operations on register `key`, as Knossos' cas-register knows them.
+    """The operations on register `key`, as Knossos' cas-register has them.
 
-    It reads nil as "unknown", so that absence is the value `:absent`, which the first operation writes. An insert is
-    a compare-and-set from there; an update or a delete that changed something is a write, and one that found nothing
-    a read of `:absent`.
+    It reads nil as "unknown". Absence is therefore the value `:absent`, which the first operation writes. An insert is a
+    compare-and-set from `:absent`; an update or delete that changed something is a write, and one that found nothing a read
+    of `:absent`.
     """
     operations = _by_key(history).get(canonical(key))
     if operations is None:
@@ -205,21 +203,19 @@ def _by_key(history: History) -> dict[Hashable, list[Operation]]:
 
 
 def _knossos(operations: Sequence[Operation], process: int) -> str:
-    """`process`: one that asked for nothing, for the first write."""
+    """`process`: one without operations, for the first write."""
     first = Event(0, 0, process, INVOKE, "write")
-    told: list[Told] = [(first, INVOKE, "write", ABSENT), (first, OK, "write", ABSENT)]
-    words: dict[int, Told] = {}
+    lines: list[Line] = [(first, INVOKE, "write", ABSENT), (first, OK, "write", ABSENT)]
+    words: dict[int, Line] = {}
     for operation in operations:
         word, value = _as_cas(operation)
         refused_insert = operation.known and operation.name == "insert" and operation.answer is False
-        _tell(
-            words, operation, word, None if word == "read" else value, value, FAIL if refused_insert else ""
-        )
-    return _lines([*told, *_in_order(words)])
+        _put(words, operation, word, None if word == "read" else value, value, FAIL if refused_insert else "")
+    return _lines([*lines, *_in_order(words)])
 
 
 def _as_cas(operation: Operation) -> tuple[str, Any]:
-    """The operation's word, and its value once it is answered."""
+    """The operation's word, and its value after the answer."""
     name, argument = operation.name, operation.argument
     if name == "read":
         if not operation.known:
@@ -238,12 +234,12 @@ def _as_cas(operation: Operation) -> tuple[str, Any]:
 def to_elle(history: History) -> str:
     """Registers as transactions of Elle's rw-register: `[[:r key value]]` and `[[:w key value]]`.
 
-    Elle tells writes apart by their values and has no word for a delete: once a value is written it is never absent
-    again. Of a key that somebody may have deleted, the deletes and whatever tells of absence are left out. What is left
-    is right if the whole is: a read that finds a value finds the last one written, deletes or not. A key to which one
-    value was written twice is left out altogether, and so is a refused insert, which says that something was there.
+    Elle distinguishes writes by their values and has no word for a delete: a written key is never absent again. Of a key that
+    may have been deleted, deletes and observations of absence are left out. The rest is right if the whole is: a read that
+    finds a value finds the last one written, with or without deletes. A key to which one value was written twice is left out,
+    and so is a refused insert, which says that some value was there.
     """
-    words: dict[int, Told] = {}
+    words: dict[int, Line] = {}
     for operations in _by_key(history).values():
         values = Counter(
             canonical(each.argument) for each in operations if each.name not in ("read", "delete")
@@ -256,12 +252,13 @@ def to_elle(history: History) -> str:
             if not steps:
                 continue
             asked = [[step, key, None if step == "r" else value] for step, key, value in steps]
-            _tell(words, operation, "txn", asked, steps if operation.known else asked)
+            _put(words, operation, "txn", asked, steps if operation.known else asked)
     return _lines(_in_order(words))
 
 
 def _as_transaction(operation: Operation, deleted: bool) -> list[list[Any]]:
-    """Empty for what Elle has no word for. `deleted`: absence may come back, which must not be told then."""
+    """The steps; empty for operations that Elle has no word for. `deleted`: the key may be absent again, so absence is left
+    out."""
     read, write = Keyword("r"), Keyword("w")
     name, key = operation.name, operation.key
     absent = [] if deleted else [[read, key, None]]
@@ -280,54 +277,54 @@ def _as_transaction(operation: Operation, deleted: bool) -> list[list[Any]]:
 
 
 def to_set(history: History) -> str:
-    """Adds and reads of the whole set. It has no word for removes: of an element that somebody may have removed nothing is
-    told, nor is any count."""
+    """Adds and reads of the whole set. Jepsen has no word for removes: elements that may have been removed are left out, and
+    so are counts."""
     removed = {canonical(each.key) for each in history.operations("remove") if not each.failed}
-    words: dict[int, Told] = {}
+    words: dict[int, Line] = {}
     for each in history.operations("add", SET):
         if each.name == SET:
             held = [value for value in each.answer if canonical(value) not in removed] if each.known else None
-            _tell(words, each, "read", None, held)
+            _put(words, each, "read", None, held)
         elif canonical(each.key) not in removed:
-            _tell(words, each, "add", each.key, each.key)
+            _put(words, each, "add", each.key, each.key)
     return _lines(_in_order(words))
 
 
 def to_bank(history: History) -> str:
-    """The balances that were there to begin with are told as the first read: their sum is Jepsen's `:total-amount`."""
-    words: dict[int, Told] = {}
+    """Transfers and reads. The initial balances are the first read: their sum is Jepsen's `:total-amount`."""
+    words: dict[int, Line] = {}
     for each in history.operations("open", "transfer", BANK):
         if each.name == "transfer":
             moved = {Keyword(name): value for name, value in each.argument.items()}
-            _tell(words, each, "transfer", moved, moved)
+            _put(words, each, "transfer", moved, moved)
         else:
             balances = each.argument if each.name == "open" else each.answer
-            _tell(words, each, "read", None, balances if each.known else None)
+            _put(words, each, "read", None, balances if each.known else None)
     return _lines(_in_order(words))
 
 
 # -- in the words of others
 
-Told = tuple[Event, str, str, Any]  # its type, its operation and its value there
+Line = tuple[Event, str, str, Any]  # an event; its type, operation and value in the export
 
 
-def _tell(
-    words: dict[int, Told], operation: Operation, word: str, asked: Any, ended: Any, type: str = ""
+def _put(
+    words: dict[int, Line], operation: Operation, word: str, asked: Any, ended: Any, type: str = ""
 ) -> None:
-    """Both events of the operation, by their places. `type`: of its end, if that is another one there."""
+    """Add both events of the operation by their places. `type`: of the end, if it differs in the export."""
     words[operation.began] = operation.invoke, INVOKE, word, asked
     if (end := operation.end) is not None:
         words[end.index] = end, type or end.type, word, ended
 
 
-def _in_order(words: Mapping[int, Told]) -> list[Told]:
+def _in_order(words: Mapping[int, Line]) -> list[Line]:
     return [words[index] for index in sorted(words)]
 
 
-def _lines(told: Iterable[Told]) -> str:
-    """Numbered anew."""
+def _lines(lines: Iterable[Line]) -> str:
+    """The lines with new numbers."""
     return "".join(
-        _map(event, index, type, word, value) for index, (event, type, word, value) in enumerate(told)
+        _map(event, index, type, word, value) for index, (event, type, word, value) in enumerate(lines)
     )
 
 
@@ -335,9 +332,8 @@ def _lines(told: Iterable[Told]) -> str:
 
 
 def write(history: History, name: str, directory: Path) -> list[Path]:
-    """EDN for every history; of a set or a bank what Jepsen reads; of registers what Elle and (in a directory of their own, one
-    file for each key) what Knossos reads. `name`: its workload's, on Ray with the number of a group. The paths of what was
-    written."""
+    """Write EDN for every history; for a set or a bank also Jepsen's form; for registers also Elle's form and, in a directory of
+    their own, one file of Knossos' form per key. `name`: the workload's, on Ray with the number of a group. Returns the paths."""
     texts = {directory / f"{name}{EDN}": to_edn(history)}
     asked = dict.fromkeys(event.operation for event in history.events)
     if SET in asked:

@@ -1,14 +1,14 @@
-"""Faults on a real Ray cluster of this machine: processes that are killed or stand still, nodes that go and come back.
+"""Faults on a real Ray cluster of this machine: processes are killed or paused, nodes are killed and returned.
 
     with RealFaults("ebla", cluster) as faults:
         faults.kill_actor("tablet-server/host-2")   # SIGKILL; Ray starts it again
-        faults.pause_actor("tablet-server/host-3")  # SIGSTOP: alive for the kernel, silent for everybody else
+        faults.pause_actor("tablet-server/host-3")  # SIGSTOP: alive for the kernel, silent for all other processes
         faults.resume_actor("tablet-server/host-3")
-        faults.kill_node(4)                         # SIGKILL of its raylet; its workers die by themselves
+        faults.kill_node(4)                         # SIGKILL of its raylet; its workers then end by themselves
         faults.return_node(4)
 
-A process is only signalled if it is the one that answered under the role's address, seen by its start time, so that a
-recycled pid is never hit. Whatever stands still goes on when the block ends. Everything here blocks, with a bound.
+A process is only signalled if it is the one that answered under the role's address, by its start time, so that a
+recycled pid is never hit. Paused processes resume when the block ends. Every call blocks, with a bound.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class RealFaults:
     # -- actors
 
     def kill_actor(self, address: str) -> int:
-        """SIGKILL. Returns the pid, once the process has ended."""
+        """Send SIGKILL, wait until the process has ended, and return its pid."""
         process = self._paused.pop(address, None) or self._process(address)
         process.send_signal(signal.SIGKILL)
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -60,14 +60,14 @@ class RealFaults:
         return process.pid
 
     def pause_actor(self, address: str) -> int:
-        """SIGSTOP: no heartbeat, no answer, and no lease kept, while connections stay open. Returns the pid."""
+        """Send SIGSTOP, and return the pid: no heartbeats, answers or leases, while connections stay open."""
         process = self._process(address)
         process.suspend()
         self._paused[address] = process
         return process.pid
 
     def resume_actor(self, address: str) -> None:
-        """SIGCONT. One that Ray has ended meanwhile stays ended."""
+        """Send SIGCONT. A process that Ray has ended meanwhile stays ended."""
         process = self._paused.pop(address, None)
         if process is None:
             raise InvalidArgument(f"{address} was not paused; paused are {sorted(self._paused) or 'none'}")
@@ -77,14 +77,12 @@ class RealFaults:
     # -- nodes
 
     def kill_node(self, number: int) -> None:
-        """Returns when its processes have ended. Ray takes a few seconds to declare it dead."""
+        """Kill a node, and wait until its processes have ended. Ray declares it dead a few seconds later."""
         self._local().kill_node(number)
 
     def return_node(self, number: int) -> None:
-        """Under its slot label, with the directories that it had; Ray then starts its roles again."""
+        """Start the node with its slot label and its old directories; Ray then starts its roles again."""
         self._local().start_node(number)
-
-    # -- who is hit
 
     def _process(self, address: str) -> psutil.Process:
         return victims.process_of(asyncio.run(victims.ask(self._network, address)))

@@ -1,18 +1,18 @@
-"""What clients asked and what they were told, in the one format that simulation, Ray and every checker share.
+"""Histories: the requests of clients and their answers, in one format for simulation, Ray and every checker.
 
 An operation is two events: an `invoke`, and one of
 
     ok      it took place, and this is the answer
     fail    it surely did not take place, and never will
-    info    nobody knows: it may take place at any later moment, or never
+    info    unknown: it may take place at any later moment, or never
 
-`process` is who asked; it has one operation under way at a time. One that ended in `info` never asks again (its
-operation may still be going on), so its client goes on under a new number: Jepsen's convention, which Knossos, Elle
-and Porcupine expect. `time_us` is of the stage's clock and only orders events of one history.
+A `process` has one operation under way at a time. After `info` its operation may still be under way, so its client
+continues under a new process number: Jepsen's convention, which Knossos, Elle and Porcupine expect. `time_us` is from the
+stage's clock and only orders events of one history.
 
-Operations and their values, per workload, are told in chaos/workloads/. Names that begin with `order-` are what an
-operator asks of a role, such as `order-move_replica`: it may be refused, and no checker of data looks at it. Nor does one at
-what is asked beside that, `beside-tables`: only its errors are judged.
+The modules of chaos/workloads/ define operations and their values. `order-...` is an operator's request to a role, such as
+`order-move_replica`: it may be refused. `beside-...` is an auxiliary request: only its errors are judged. No checker of data
+reads either.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def is_order(operation: str) -> bool:
 
 
 def is_data(operation: str) -> bool:
-    """Whether a checker of data looks at it."""
+    """Whether checkers of data read it."""
     return not operation.startswith((ORDER, BESIDE))
 
 
 @dataclass(frozen=True)
 class Operation:
-    """An invocation and how it ended: `end` is None while, or if, nobody ever learned it."""
+    """An invocation and its end; `end` is None while the outcome is unknown, or forever."""
 
     invoke: Event
     end: Event | None
@@ -121,24 +121,26 @@ class History:
         return event
 
     def operations(self, *names: str) -> Iterator[Operation]:
-        """Those of these names (all, without names), in the order of their invocations."""
+        """The operations with these names (all, without names), in the order of their invocations."""
         return (each for each in pair(self.events) if not names or each.name in names)
 
 
 def pair(events: Iterable[Event]) -> list[Operation]:
-    """Put invocations and ends together. Raises ValueError where an end has no invocation, or a process has two
-    operations under way: such a history was not recorded by `History`."""
+    """Match invocations with ends. Raises ValueError if an end has no invocation, or a process has two operations under way:
+    `History` records no such history."""
     under_way: dict[int, int] = {}
     found: list[Operation] = []
     for event in events:
         place = under_way.pop(event.process, None)
         if event.type == INVOKE:
             if place is not None:
-                raise ValueError(f"event {event.index}: process {event.process} asks before it is answered")
+                raise ValueError(
+                    f"event {event.index}: process {event.process} begins an operation before its last one ended"
+                )
             under_way[event.process] = len(found)
             found.append(Operation(event, None))
         elif event.type in ENDS and place is not None and found[place].name == event.operation:
             found[place] = Operation(found[place].invoke, event)
         else:
-            raise ValueError(f"event {event.index}: {event.type} {event.operation} was not asked for")
+            raise ValueError(f"event {event.index}: {event.type} {event.operation} has no invocation")
     return found

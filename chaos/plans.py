@@ -1,60 +1,60 @@
 """Plans of faults: plain data that says what goes wrong, where, when and for how long.
 
 The same plan runs in simulation (chaos/simulation/nemesis.py) and on a real Ray cluster (chaos/ray/faults/nemesis.py), is kept
-as JSON when it finds a defect, and shrinks by dropping faults. Hosts are named as they are in both: `host-1`, ...
+as JSON when it finds a defect, and shrinks by dropping faults. Both name hosts `host-1`, ...
 
-    kind            where    amount               what
+    kind            where    amount               effect
     crash           host     -                    SIGKILL of its roles, started again after `for_s`
     crash_point     host     a fault point        the same, when the host next passes the point
-    crash_midway    host     steps, from 1        the same, after so many more steps of its tasks: in the midst of a moment
+    crash_midway    host     steps, from 1        the same, after this many more steps of its tasks
     stop            host     -                    SIGTERM, started again after `for_s`
     pause           host     -                    SIGSTOP for `for_s`
-    zombie          host     -                    paused and believed dead; its address is given to a second incarnation,
-                                                  then it runs on for a second beside it
+    zombie          host     -                    paused and declared dead; a second incarnation gets its address, and it
+                                                  resumes for a second beside the second one
     node_loss       host     -                    SIGKILL of its Ray node and all its roles, back after `for_s`
     node_pause      host     -                    SIGSTOP of its Ray node and all its roles for `for_s`
     blackout        -        -                    SIGKILL of every host at once, all started again after `for_s`
-    client_crash    -        -                    SIGKILL of a client; another one comes after `for_s`
+    client_crash    -        -                    SIGKILL of a client; another one starts after `for_s`
     isolate         host     -                    cut off from every other host and client for `for_s`
     split           hosts    -                    these hosts on one side, all others on the other side
-    cut             2 hosts  -                    the two do not hear each other (a partial partition)
-    cut_one_way     2 hosts  -                    the second does not hear the first
-    cut_master      host     -                    it and the masters do not hear each other
-    cut_clients     host     -                    it and the clients do not hear each other
+    cut             2 hosts  -                    no messages between the two (a partial partition)
+    cut_one_way     2 hosts  -                    no messages from the first to the second
+    cut_master      host     -                    no messages between the host and the masters
+    cut_clients     host     -                    no messages between the host and the clients
     lose            -        share of messages    messages lost
     repeat          -        share of messages    messages delivered twice, out of order
     delay           -        seconds at most      messages late
-    slow_disk       host     seconds at most      every sync takes that long
+    slow_disk       host     seconds at most      every sync takes up to that long
     slow_disks      -        seconds at most      the same on every host
     hang_disk       host     -                    no sync that begins ends within `for_s`
     full_disk       host     -                    no space for `for_s`
     grow_map        host     -                    for `for_s` LMDB's maps grow again and again: open snapshots expire
     fail_sync       host     -                    a sync fails: the server ends, and returns as a new one after `for_s`
-    rot             host     seed                 one stored record is another one
-    misdirect       host     seed                 one record is served where another was written
+    rot             host     seed                 one bit of a stored record is flipped
+    misdirect       host     seed                 one record is read where another was written
     stale           host     seed                 one record is an older version of itself
-    lose_disk       host     -                    the directory is gone: returns as a new server after `for_s`
-    lose_data       host     -                    the disk that its tablets' rows are on is gone; the server goes on
-    hang_data       host     seed                 the disks that the rows of some of its tablets are on hang for `for_s`
-    old_copy        host     -                    the directory is again what it was `for_s` ago; in simulation only
-    old_catalog     -        -                    an only master's directory is what it was `for_s` ago, for some seconds; in
+    lose_disk       host     -                    the directory is lost: returns as a new server after `for_s`
+    lose_data       host     -                    the disk with its tablets' rows is lost; the server continues
+    hang_data       host     seed                 the disks with the rows of some of its tablets hang for `for_s`
+    old_copy        host     -                    the directory is restored as it was `for_s` ago; in simulation only
+    old_catalog     -        -                    a single master's directory is as it was `for_s` ago, for some seconds; in
                                                   simulation only
-    away            2 hosts  -                    both are gone at once, and come back after `for_s`
-    lose_hosts      host     -                    it and another one are gone for good, directories and all: that with which
-                                                  it has a majority of tablets that may lose theirs (Shape.forced)
+    away            2 hosts  -                    both are down at once, and return after `for_s`
+    lose_hosts      host     -                    the host and a second one are lost for good, with their directories. The
+                                                  second is the one with which most tablets of `Shape.forced` lose a majority
     clock_rate      host     seconds per second   its monotonic clock runs fast or slow for `for_s`
     clock_jump      host     seconds              its wall clock jumps
 
-`master` is a host like the others for crash, stop, pause and isolate, and in plans that are written by hand for cuts. Where there are several masters it is whoever is
-active at that time, and they and their journal nodes are hosts of their own: `master-0`, `journal-0`, ... The first host is spared NODES: on Ray its node
-is the head, whose loss is the cluster's.
+`master` is a host like the others for crash, stop, pause and isolate, and for cuts in plans that are written by hand. With
+several masters it is the active one of that moment, and masters and journal nodes are hosts of their own: `master-0`,
+`journal-0`, ... The first host is spared NODES: on Ray its node is the head, without which the cluster ends.
 
-The budget: faults of disks that destroy data (DESTROY) hit one host per plan, because three replicas bear the loss of
-one. Everything else may hit everybody, at the same time too. The second host of `lose_hosts` is chosen when it happens, such
-that all other tablets keep their majorities.
+The budget: faults of disks that destroy data (DESTROY) hit one host per plan, because three replicas tolerate the loss of
+one. All other faults may hit any host, also at the same time. The second host of `lose_hosts` is chosen when the fault
+happens, so that all other tablets keep their majorities.
 
-What is drawn here keeps to all of that. A plan from elsewhere is held against it (`check`) before anything is run: a fault
-that names nobody would pass for one that was borne.
+Drawn plans obey these rules. `check` tests any other plan before a run: a fault that hits no host would seem to be
+tolerated.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ EVERYWHERE = ("lose", "repeat", "delay", "blackout", "client_crash", "old_catalo
 EVERY_HOST = ("blackout", "slow_disks")
 NODES = ("node_loss", "node_pause")
 MASTER_TOO = ("crash", "stop", "pause", "isolate")
-RATE_RANGE = (0.9, 1.1)  # two clocks may drift apart by 22 %; leases bear 25 % (see RaftLimits)
+RATE_RANGE = (0.9, 1.1)  # two clocks may drift apart by 22 %; leases tolerate 25 % (see RaftLimits)
 HOLD_S = (0.1, 6.0)
 OVERTIME_S = 0.5  # a fault ends this long after act one at the latest
 MASTER = "master"
@@ -93,25 +93,23 @@ SIMULATION: Literal["simulation"] = "simulation"
 RAY: Literal["ray"] = "ray"
 AT_S_MAX = 86_400.0  # the latest that a fault may begin
 FOR_S_MAX = 3600.0
-# The least and the greatest amount of a kind; those that are not here take none.
+SEEDS = (0.0, 1e9), (1.0, 1e9)
+# The amounts of a kind that are allowed, and those that are drawn; other kinds take none.
 AMOUNTS = {
-    "crash_midway": (1.0, 1e6),
-    "lose": (0.0001, 1.0),
-    "repeat": (0.0001, 1.0),
-    "delay": (0.0001, 60.0),
-    "slow_disk": (0.0001, 60.0),
-    "slow_disks": (0.0001, 60.0),
-    "clock_rate": RATE_RANGE,
-    "clock_jump": (-1e8, 1e8),
-    "rot": (0.0, 1e9),
-    "misdirect": (0.0, 1e9),
-    "stale": (0.0, 1e9),
-    "hang_data": (0.0, 1e9),
+    "crash_midway": ((1.0, 1e6), (1.0, 60.0)),
+    "lose": ((0.0001, 1.0), (0.01, 0.3)),
+    "repeat": ((0.0001, 1.0), (0.01, 0.5)),
+    "delay": ((0.0001, 60.0), (0.01, 1.0)),
+    "slow_disk": ((0.0001, 60.0), (0.02, 4.0)),
+    "slow_disks": ((0.0001, 60.0), (0.02, 1.0)),
+    "clock_rate": (RATE_RANGE, RATE_RANGE),
+    "clock_jump": ((-1e8, 1e8), (-3600.0, 3600.0)),
+    **dict.fromkeys(("rot", "misdirect", "stale", "hang_data"), SEEDS),
 }
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """At `at_s` since the beginning of act one, for `for_s`. `where`: the hosts, as the kind needs them."""
+    """A fault `at_s` after the beginning of act one, for `for_s`. `where`: the hosts that the kind needs."""
 
     at_s: float
     kind: str
@@ -129,8 +127,8 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
 
 
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """`scenario` and `seed` decide everything that is not a fault: who asks what, when, and how messages travel. `stage` is
-    what it was drawn for: the scenario of that name there, `simulation` or `ray`."""
+    """`scenario` and `seed` decide everything except faults: the clients' operations and the delays of messages. `stage`:
+    whether the scenario is one of simulation or of Ray."""
 
     scenario: str
     seed: int
@@ -143,12 +141,12 @@ def encode(plan: Plan) -> bytes:
 
 
 def decode(data: bytes) -> Plan:
-    """Raises msgspec.ValidationError, which names the field."""
+    """Decode a plan. Raises msgspec.ValidationError, which names the field."""
     return msgspec.json.decode(data, type=Plan)
 
 
 def check(plan: Plan, hosts: Sequence[str], points: Sequence[str] = POINTS) -> None:
-    """Raises InvalidArgument for the first fault that cannot be carried out as it is written, with its number, the field
+    """Raise InvalidArgument for the first fault that cannot be carried out as it is written, with its number, its field
     and the remedy. `hosts`: all but the master's."""
     destroyed: tuple[str, ...] = ()
     for number, fault in enumerate(plan.faults):
@@ -167,14 +165,14 @@ def check(plan: Plan, hosts: Sequence[str], points: Sequence[str] = POINTS) -> N
 
 
 def misplaced(fault: Fault, hosts: Sequence[str]) -> str:
-    """Why the fault does not hit whom it names; empty if it does. `hosts`: the master's too."""
+    """The reason why the fault cannot hit its hosts; empty if it can. `hosts`: the master's, too."""
     unknown = [host for host in fault.where if host not in hosts]
     if unknown:
         return f"there is no host {', '.join(unknown)}; the hosts are {', '.join(hosts)}"
     among = [host for host in hosts if host != MASTER or _hits_master(fault)]
     least, most = _hosts_needed(fault.kind, len(among))
     if most == 0 and fault.where:
-        return f"{fault.kind} hits everybody; leave its hosts away"
+        return f"{fault.kind} hits all hosts; leave out `where`"
     if not least <= len(fault.where) <= most:
         wanted = f"{least}" if least == most else f"{least} to {most}"
         return f"{fault.kind} needs {wanted} of the hosts {', '.join(among)}, not {len(fault.where)}"
@@ -186,11 +184,11 @@ def misplaced(fault: Fault, hosts: Sequence[str]) -> str:
 
 
 def _hosts_needed(kind: str, hosts: int) -> tuple[int, int]:
-    """The least and the greatest number."""
+    """The least and the greatest number of hosts."""
     if kind in EVERYWHERE:
         return 0, 0
     if kind in EVERY_HOST:
-        return 0, 1  # plans that are drawn name one, and mean all
+        return 0, 1  # drawn plans name one host, and hit all
     if kind == "split":
         return 1, hosts - 1
     return (2, 2) if kind in TWO else (1, 1)
@@ -210,20 +208,19 @@ def _over_budget(fault: Fault, destroyed: tuple[str, ...]) -> str:
     if fault.kind not in DESTROY or destroyed in ((), fault.where):
         return ""
     (host,) = destroyed
-    return (
-        f"data of {host} is destroyed already, and three replicas bear the loss of one; name {host} here, too"
-    )
+    return f"data of {host} is destroyed already, and three replicas tolerate the loss of one; name {host} here, too"
 
 
 def _unfit_amount(fault: Fault) -> str:
     if fault.kind in AMOUNTS:
-        return _outside(f"the amount of {fault.kind}", fault.amount, *AMOUNTS[fault.kind])
-    return f"{fault.kind} takes no amount; leave it away" if fault.amount else ""
+        allowed, _ = AMOUNTS[fault.kind]
+        return _outside(f"the amount of {fault.kind}", fault.amount, *allowed)
+    return f"{fault.kind} takes no amount; leave it out" if fault.amount else ""
 
 
 def _unfit_point(fault: Fault, points: Sequence[str]) -> str:
     if fault.kind != "crash_point":
-        return f"{fault.kind} takes no fault point; leave it away" if fault.point else ""
+        return f"{fault.kind} takes no fault point; leave it out" if fault.point else ""
     if fault.point not in points:
         close = did_you_mean(fault.point, points)
         return f"there is no fault point {fault.point!r}{close or '; name one of ' + ', '.join(filter(None, points))}"
@@ -247,9 +244,9 @@ def generate(
     holds_s: Mapping[str, tuple[float, float]] = MappingProxyType({}),
     amounts: Mapping[str, tuple[float, float]] = MappingProxyType({}),
 ) -> Plan:
-    """A plan of this seed. `mix`: how many faults of each kind to expect per ten seconds; `hold_s`: how long they last,
-    unless `holds_s` says otherwise of a kind, and `amounts` how much. Each seed leaves some kinds out and doubles others, so that rare
-    combinations come up (swarm testing)."""
+    """Draw a plan from the seed. `mix`: expected faults of each kind per ten seconds. `hold_s`: how long they last; `holds_s`
+    and `amounts` give ranges of single kinds. Each seed leaves some kinds out and doubles others, so that rare combinations
+    occur (swarm testing)."""
     chance = Random(f"plan:{scenario}:{seed}")
     damaged = chance.choice(list(hosts))
     faults: list[Fault] = []
@@ -305,29 +302,15 @@ def _where(chance: Random, kind: str, hosts: Sequence[str], damaged: str) -> tup
 
 
 def _amount(chance: Random, kind: str, amounts: Mapping[str, tuple[float, float]]) -> float:
-    ranges = {
-        "crash_midway": (1, 60),
-        "lose": (0.01, 0.3),
-        "repeat": (0.01, 0.5),
-        "delay": (0.01, 1.0),
-        "slow_disk": (0.02, 4.0),
-        "slow_disks": (0.02, 1.0),
-        "clock_rate": RATE_RANGE,
-        "clock_jump": (-3600.0, 3600.0),
-        "rot": (1, 1e9),
-        "misdirect": (1, 1e9),
-        "stale": (1, 1e9),
-        "hang_data": (1, 1e9),
-    }
-    if kind not in ranges:
+    if kind not in AMOUNTS:
         return 0.0
-    low, high = amounts.get(kind, ranges[kind])
+    low, high = amounts.get(kind, AMOUNTS[kind][1])
     return float(int(chance.uniform(low, high))) if low == 1 else round(chance.uniform(low, high), 4)
 
 
 def shrink(plan: Plan, fails: Callable[[Plan], bool], tries_max: int = 200) -> Plan:
-    """The plan, which fails, with every fault left out that the failure does not need. `fails` runs a plan; at most
-    `tries_max` runs are made, the larger pieces first."""
+    """Leave out every fault of a failing plan that the failure does not need. `fails` runs a plan, at most `tries_max` times;
+    larger pieces are dropped first."""
     tries, size = 0, max(1, len(plan.faults) // 2)
     while size:
         start = 0

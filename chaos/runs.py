@@ -1,9 +1,9 @@
-"""One run: a scenario, a plan of faults, two acts, and a judgement.
+"""One run: a scenario, a plan of faults, two acts, and a verdict.
 
-    act one   clients ask, the nemesis carries out its plan, invariants are looked at all along
-    act two   everything is made whole; what was asked must be answered, replicas must agree, the last reads are made
+    act one   clients work, the nemesis carries out its plan, invariants are checked all along
+    act two   all faults end; every request must be answered, replicas must agree, clients make their last reads
 
-A run is a value of its scenario and plan: the same in any process, which its digest shows.
+A run depends on its scenario and plan only: its digest is the same in any process.
 """
 
 from __future__ import annotations
@@ -32,27 +32,26 @@ from ebla.chaos.simulation.medium import DurableState
 from ebla.chaos.simulation.nemesis import Nemesis
 from ebla.chaos.simulation.points import Points
 from ebla.chaos.workloads.base import Client, NoAnswer, Stage, Workload, judged
+from ebla.chaos.workloads.operators import known_digests
 from ebla.chaos.workloads.registers import Registers
 from ebla.chaos.workloads.salvage import Salvage
 from ebla.health.survey import digests, table_infos
-from ebla.health.verdicts import Unanswered
 from ebla.storage.errors import EblaError
 
-ANSWER_S_MAX = 60.0  # after healing, until everything asked is answered
+ANSWER_S_MAX = 60.0  # after healing, until every request is answered
 AGREE_S_MAX = 60.0  # and until all replicas of all tablets agree
-STEPS_MAX = 600_000  # ten times what the longest take
+STEPS_MAX = 600_000  # ten times the steps of the longest runs
 STEPS_PER_S_MAX = 10_000  # for each second of act one
 
 
 class Violation(AssertionError):
-    """Something that must never be; the message says what."""
+    """A broken promise; the message names it."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run came to. `violation`: empty if all held. `void`: too little happened to judge, or a checker gave up.
-    `begun` and `effects`: faults by
-    kind. `asked` and `carried_out`: of each kind of operation, by `<workload>.<operation>`. `verbs`: how often roles did what they were
-    called for, by method."""
+    """The results of a run. `violation`: empty if every promise was kept. `void`: too little happened to judge, or a checker
+    gave up. `begun` and `effects`: faults by kind. `asked` and `carried_out`: counts by `<workload>.<operation>`. `verbs`:
+    successful calls of roles, by method."""
 
     scenario: str
     seed: int
@@ -76,14 +75,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass
 class Run:
-    """A run under way, and after it everything that a story is told from."""
+    """A run under way; afterwards, the material of its story."""
 
     scenario: Scenario
     plan: Plan
     points: Points = field(default_factory=Points)
     histories: dict[str, History] = field(default_factory=dict)
     violation: str = ""
-    judged: Verdict | None = None  # of the history that was wrong, if it was a history
+    judged: Verdict | None = None  # of the history that breaks its promise, if a history does
     undecided: bool = False  # a checker gave up
     healed_s: float = 0.0
     loop: Any = None
@@ -92,23 +91,23 @@ class Run:
     local: LocalScans | None = None
     growing: Growing | None = None
     applied: AppliedLog = field(init=False)
-    whole_story: bool = False  # keep every line of it, for whoever wants to read it
+    whole_story: bool = False  # keep every line of the story
 
     def __post_init__(self) -> None:
         self.applied = AppliedLog((Registers.name, *self.scenario.shape.forced))
 
     def go(self) -> Report:
-        """Runs to the end; never raises for what the system did wrong."""
+        """Run to the end. A violation is part of the report and is not raised."""
         try:
             act_s = max([self.scenario.duration_s, *(fault.at_s + fault.for_s for fault in self.plan.faults)])
             steps_max = STEPS_MAX + int(STEPS_PER_S_MAX * act_s)
             loop.run(self._acts(), self.plan.seed, steps_max=steps_max)
         except (AssertionError, loop.Deadlock, loop.Livelock) as error:
             self.violation = f"{type(error).__name__}: {error}"
-        except (NoAnswer, EblaError) as error:  # in front of act one, or after everything was whole again
+        except (NoAnswer, EblaError) as error:  # before act one, or after all faults ended
             why = error.__cause__ or error
             self.violation = (
-                f"Violation: nobody answered a deployment that is whole: {type(why).__name__}: {why}"
+                f"Violation: a request failed in a deployment without faults: {type(why).__name__}: {why}"
             )
         except Exception as error:
             self.violation = f"the simulation itself failed: {type(error).__name__}: {error}"
@@ -148,7 +147,7 @@ class Run:
         await self._agree(deployment)
         self.healed_s = self.loop.time() - began
         await self._conclude(deployment, workloads, stage)
-        watch.look()
+        watch.check()
         watching.cancel()
         self._judge(workloads)
         deployment.close()
@@ -158,10 +157,10 @@ class Run:
 
     async def _watch(self, watch: Watch) -> None:
         while True:
-            await asyncio.sleep(self.scenario.look_s)
+            await asyncio.sleep(self.scenario.check_s)
             try:
-                watch.look()
-            except Exception as error:  # one that cannot look has not seen that all is well
+                watch.check()
+            except Exception as error:  # a failed check proves nothing, so the run must not pass
                 self.loop.abort(error)
                 return
 
@@ -201,16 +200,15 @@ class Run:
         growing.result()
 
     async def _all_answered(self, deployment: Deployment) -> None:
-        """By clients that are alive; nobody waits for the others."""
         alive = {a: c for a, c in deployment.clients.items() if deployment.cluster.alive(a)}
         _, pending = await asyncio.wait([client.task for client in alive.values()], timeout=ANSWER_S_MAX)
         left = [address for address, client in alive.items() if client.task in pending]
         if left:
-            raise Violation(f"{ANSWER_S_MAX:g} s after everything was healed nobody has answered {left}")
+            raise Violation(f"{ANSWER_S_MAX:g} s after everything was healed {left} still wait for answers")
 
     async def _agree(self, deployment: Deployment) -> None:
-        """Every replica that can must give the same digest, every tablet must have a majority of them, every journal node must
-        count again, and every master have one catalog."""
+        """Wait until all replicas of each tablet give the same digest, every journal node counts again, and all masters have
+        the same catalog."""
         _, world = deployment.connect("auditor")
         until = self.loop.time() + AGREE_S_MAX
         while True:
@@ -233,14 +231,10 @@ class Run:
         found = await digests(world.network, infos, timeout_s=5.0)
         for info in infos:
             for tablet in info.tablets:
-                told = found.get(tablet.tablet)
-                if told is None or told.error is not None:
-                    return f"tablet {tablet.tablet} of {info.name} gives no digest: {told and told.error}"
-                known = {
-                    uuid: (reply.rows, reply.digest)
-                    for uuid, reply in told.replicas.items()
-                    if not isinstance(reply, Unanswered)
-                }
+                result = found.get(tablet.tablet)
+                if result is None or result.error is not None:
+                    return f"tablet {tablet.tablet} of {info.name} gives no digest: {result and result.error}"
+                known = known_digests(result)
                 silent = [replica.address for replica in tablet.replicas if replica.uuid not in known]
                 voters = sum(replica.role != "learner" for replica in tablet.replicas)
                 unsettled = voters != info.replicas or deployment.on_the_way(tablet.tablet)
@@ -248,7 +242,7 @@ class Run:
                     return f"tablet {tablet.tablet} of {info.name} has {len(known)} replicas; silent are {silent}"
                 if len(set(known.values())) > 1:
                     raise Violation(
-                        f"replicas of tablet {tablet.tablet} of {info.name} differ at index {told.index}: {known}"
+                        f"replicas of tablet {tablet.tablet} of {info.name} differ at index {result.index}: {known}"
                     )
         return ""
 
@@ -272,7 +266,7 @@ class Run:
                 raise Violation(f"{workload.name}: {verdict.problem}")
 
     def _known_of(self, workload: Workload) -> tuple[Any, ...]:
-        """What is known of its table from outside of all clients."""
+        """What the simulation knows of the workload's table, beyond its clients' history."""
         if isinstance(workload, Registers):
             return (self.applied.of(workload.name),)
         if isinstance(workload, Salvage) and self.deployment is not None:
@@ -287,9 +281,9 @@ class Run:
             for event in history.events
             if is_data(event.operation)
         ]
-        answered, told = events.count(OK), tally(self.histories)
+        answered, operations = events.count(OK), tally(self.histories)
         if self.local is not None and self.local.tried:
-            told.add({"stage.local-scan": self.local.tried}, {"stage.local-scan": self.local.read_here})
+            operations.add({"stage.local-scan": self.local.tried}, {"stage.local-scan": self.local.read_here})
         return Report(
             scenario=self.scenario.name,
             seed=self.plan.seed,
@@ -306,8 +300,8 @@ class Run:
             fired=dict(self.points.fired),
             crashed=dict(self.points.crashed),
             reached=dict(self.points.reached),
-            asked=dict(told.asked),
-            carried_out=dict(told.carried_out),
+            asked=dict(operations.asked),
+            carried_out=dict(operations.carried_out),
             verbs=dict(self.deployment.cluster.network.carried_out) if self.deployment else {},
         )
 

@@ -1,11 +1,11 @@
-"""Many runs on all cores: which seeds fail, what of the code they never came to, and whether a seed is one history.
+"""Many runs on all cores: which seeds fail, which fault points they never reached, and whether each seed has one history.
 
     with soak.workers(2) as pools:
         for plan, report in soak.runs(soak.tasks(["chains"], range(100)), pools, soak.Soak()): ...
 
 Every worker is a process with a hash seed of its own. A share of the runs is made twice, in two workers, and their digests
-are compared: what depends on the order of a set, on an address or on real time shows there. A single worker has none to
-compare with, and whoever shows the figures says so.
+are compared. They differ if a run depends on the order of a set, on a memory address or on real time. A single worker
+compares nothing, and the figures say so.
 """
 
 from __future__ import annotations
@@ -40,17 +40,13 @@ from ebla.chaos.defects.planted import defect, planted
 from ebla.chaos.plans import Plan
 from ebla.chaos.ray.scenarios import scenario_of
 from ebla.chaos.runs import Report, Run, plan_of
-from ebla.chaos.scenarios.scenarios import (
-    SCENARIOS,
-    Scenario,
-    scenario,
-)
+from ebla.chaos.scenarios.scenarios import SCENARIOS, Scenario, scenario
 
 T = TypeVar("T")
 
-PAIRS_EVERY = 18  # one run of so many is made twice
-VOID_SHARE_MAX = 0.02  # of the runs; with more of them the others were lucky
-AHEAD_MAX = 4  # runs handed to a worker before it has finished one
+PAIRS_EVERY = 18  # one run in this number is made twice
+VOID_SHARE_MAX = 0.02  # of the runs
+AHEAD_MAX = 4  # runs queued for a worker
 SHRINK_RUNS_MAX = 60
 KIND_WORDS = 6  # of a violation, beside numbers and names
 IS_A_WORD = re.compile(r"[A-Za-z][A-Za-z-]*:?")
@@ -65,7 +61,7 @@ class Task(msgspec.Struct, frozen=True):
 
 @dataclass
 class Soak:
-    """What all runs so far came to, made by so many workers."""
+    """The sums over all runs so far, made by `workers` processes."""
 
     workers: int = 0
     runs: int = 0
@@ -101,8 +97,8 @@ class Soak:
             self.failed.append((plan, report.violation))
 
     def never(self) -> list[str]:
-        """Fault points that no run passed, marks that none reached, kinds of faults that had no effect in any, of those the runs
-        could have come to; and, of all scenarios, what roles can be called for and never did."""
+        """Fault points, marks and kinds of faults that the runs could have reached and never did; after runs of all
+        scenarios, also verbs of roles that were never carried out."""
         kinds = dict.fromkeys(kind for name in self.per_scenario for kind in scenario(name).mix)
         return [
             *(point for point in self.points() if not self.fired[point]),
@@ -117,13 +113,13 @@ class Soak:
         return list(dict.fromkeys(verb for role in roles for verb in methods(role)))
 
     def points(self) -> list[str]:
-        """The fault points that the scenarios of the runs could come to: where there is one master, nobody keeps a
-        journal or takes over. All of them as long as nothing was run."""
+        """The fault points that the scenarios of the runs could pass: with a single master there is no journal and no
+        take-over. All fault points before the first run."""
         could = {point for name in self.per_scenario for point in could_pass(scenario(name))}
         return [point for point in ALL_POINTS if point in could or not self.per_scenario]
 
     def voids(self) -> list[str]:
-        """Why it proves nothing, though nothing failed."""
+        """Reasons why the soak proves nothing, although no run failed."""
         found = []
         if not self.runs:
             found.append("no run was made; give it more time, or seeds")
@@ -133,7 +129,7 @@ class Soak:
             )
         if self.runs and self.workers > 1 and not self.pairs:
             found.append(
-                "no run was made twice, so nobody knows whether a seed is one history; make more runs"
+                "no run was made twice, so it is unknown whether each seed has one history; make more runs"
             )
         found += [f"{each}; see why with `ebla chaos replay --story`" for each in self.operations.never()]
         return found
@@ -145,7 +141,6 @@ def could_pass(wanted: Scenario) -> tuple[str, ...]:
 
 
 def carry_out(task: Task) -> Report:
-    """One run, in this process."""
     with planted(task.defect):
         report = quiet(Run(scenario_of(task.plan), task.plan).go)
     if not gc.isenabled():
@@ -154,7 +149,7 @@ def carry_out(task: Task) -> Report:
 
 
 def quiet(work: Callable[[], T]) -> T:
-    """Without what roles write into their logs: the story tells it."""
+    """Suppress the logs of roles; the story has their content."""
     log = logging.getLogger("ebla")
     before = log.level
     log.setLevel(logging.CRITICAL + 1)
@@ -165,7 +160,7 @@ def quiet(work: Callable[[], T]) -> T:
 
 
 def tasks(names: Sequence[str], seeds: Iterable[int]) -> Iterator[Task]:
-    """Every seed in every scenario, the scenarios in turn."""
+    """Every seed in every scenario; the scenarios take turns."""
     chosen = [scenario(name) for name in names or SCENARIOS]
     for seed in seeds:
         for each in chosen:
@@ -173,15 +168,14 @@ def tasks(names: Sequence[str], seeds: Iterable[int]) -> Iterator[Task]:
 
 
 def paired(plan: Plan) -> bool:
-    """Whether the run is made twice: one in PAIRS_EVERY seeds of every scenario, from a seed on that its name draws.
-    What a run is decides, not its place among the others, so that no scenario goes without."""
+    """Whether the run is made twice: one in PAIRS_EVERY seeds of each scenario. The scenario's name and the seed decide, not
+    the order of the runs, so that no scenario is left out."""
     return (crc32(plan.scenario.encode()) + plan.seed) % PAIRS_EVERY == 0
 
 
 def _begin_worker() -> None:
-    """Ctrl-C reaches every process of a terminal; who hands out the runs hears it, and a run under way ends quietly. What is
-    there before the first run stays, and what a run leaves is collected after it: all at once, and nothing else is looked
-    through."""
+    """Ignore Ctrl-C, which reaches every process of a terminal: the parent handles it. Freeze the objects that exist before
+    the first run, and collect the garbage of each run after it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.collect()
     gc.freeze()
@@ -190,13 +184,13 @@ def _begin_worker() -> None:
 
 @contextmanager
 def workers(count: int) -> Iterator[list[ProcessPoolExecutor]]:
-    """Processes, each with another order of its sets. Ctrl-C waits while they start: one that heard it before it knows
-    that it should not would end in a traceback."""
+    """Processes with different hash seeds. Ctrl-C is blocked while they start: a process that does not ignore it yet would
+    end in a traceback."""
     before = os.environ.get("PYTHONHASHSEED")
-    resource_tracker.ensure_running()  # it would let signals in again, were it started with the first process
+    resource_tracker.ensure_running()  # started with the first process, it would unblock signals
     with ExitStack() as stack:
         found = []
-        let_in = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
             for number in range(count):
                 os.environ["PYTHONHASHSEED"] = str(number + 1)
@@ -209,15 +203,15 @@ def workers(count: int) -> Iterator[list[ProcessPoolExecutor]]:
                 os.environ.pop("PYTHONHASHSEED", None)
             else:
                 os.environ["PYTHONHASHSEED"] = before
-            signal.pthread_sigmask(signal.SIG_SETMASK, let_in)
+            signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
         yield found
 
 
 def runs(
     asked: Iterable[Task], pools: Sequence[ProcessPoolExecutor], soak: Soak
 ) -> Iterator[tuple[Plan, Report]]:
-    """Make the runs, add them to `soak`, and give each out as it ends. The first one is always made twice, so that there
-    is no soak of several workers without a comparison."""
+    """Make the runs, add them to `soak`, and yield each as it ends. The first one is always made twice, so that every soak
+    of several workers has a comparison."""
     soak.workers = len(pools)
     source = enumerate(asked)
     under_way: dict[Future[Report], tuple[int, Plan]] = {}
@@ -259,22 +253,22 @@ def runs(
 
 
 class Shrunk(msgspec.Struct, frozen=True):
-    """What is left of a plan, and how it fails; `why` is empty where nothing failed, and the plan is as it was."""
+    """A plan without needless faults, and its violation; `why` is empty if the whole plan does not fail."""
 
     plan: Plan
     why: str
 
 
-def shrink(task: Task, told: Callable[[int], None] = lambda runs: None) -> Shrunk:
-    """The failing plan without the faults that the failure does not need: what is left breaks the same promise. The plan
-    itself is tried first. `told`: how many runs were made, after each of them."""
+def shrink(task: Task, on_run: Callable[[int], None] = lambda runs: None) -> Shrunk:
+    """Drop the faults that the failure does not need: the rest breaks the same promise. The plan itself is tried first.
+    `on_run` gets the number of runs after each run."""
     runs = 0
 
     def why(plan: Plan) -> str:
         nonlocal runs
         violation = carry_out(msgspec.structs.replace(task, plan=plan)).violation
         runs += 1
-        told(runs)
+        on_run(runs)
         return violation
 
     found = Shrunk(task.plan, why(task.plan))
@@ -295,13 +289,13 @@ def shrink(task: Task, told: Callable[[int], None] = lambda runs: None) -> Shrun
 
 
 def kind_of(violation: str) -> tuple[str, ...]:
-    """What was violated, whoever did it and when: the first words of the sentence that are no numbers or names."""
+    """The kind of a violation: the first words of its sentence, without numbers and names."""
     words = [word for word in violation.partition("\n")[0].split() if IS_A_WORD.fullmatch(word)]
     return tuple(words[:KIND_WORDS])
 
 
 class Hunt(msgspec.Struct, frozen=True):
-    """Whether the simulation found a planted defect: by which seed, after how many, and how it showed."""
+    """The search for a planted defect: the seed that found it (None: none did), the number of tries, the violation."""
 
     defect: str
     scenario: str
@@ -312,7 +306,7 @@ class Hunt(msgspec.Struct, frozen=True):
 
 
 def hunt(wanted: Defect, seeds: Iterable[int]) -> Hunt:
-    """Seed after seed of the defect's scenario, until one ends in a violation."""
+    """Try seeds of the defect's scenario until a run ends in a violation."""
     began, tried = monotonic(), 0
     for tried, seed in enumerate(seeds, 1):
         report = carry_out(Task(wanted.plan(seed), wanted.name))
@@ -324,7 +318,7 @@ def hunt(wanted: Defect, seeds: Iterable[int]) -> Hunt:
 def hunts(
     defects: Sequence[Defect], pools: Sequence[ProcessPoolExecutor], seeds: int | None = None
 ) -> Iterator[Hunt]:
-    """Every hunt as it ends. At most `seeds` of each; without a number, its own limit."""
+    """Every hunt as it ends, with at most `seeds` tries; by default the defect's own limit."""
     asked = [
         pools[number % len(pools)].submit(_hunt, each.name, seeds or each.seeds_max)
         for number, each in enumerate(defects)

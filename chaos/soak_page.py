@@ -1,4 +1,4 @@
-"""A soak as one page: how much was run, what failed and how to see it again, and what no run came to."""
+"""The page of a soak: how much was run, which runs failed and how to repeat them, and what no run reached."""
 
 from __future__ import annotations
 
@@ -12,18 +12,16 @@ from ebla.chaos.plans import Plan
 from ebla.chaos.soak import Soak
 from ebla.chaos.style import PAGES, STYLE
 
-COVERAGE_RUNS = (
-    1000  # from so many runs of all scenarios on, a fault point that none of them passed is a failure
-)
+COVERAGE_RUNS = 1000  # of all scenarios; in so many runs a fault point that none of them passed is a failure
 PAGE, FIGURES = "soak.html", "soak.json"
 VALID, VIOLATION, VOID = "valid", "violation", "void"
 WORDS = {VALID: "all held", VIOLATION: "failed", VOID: "void"}
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """A soak as a value. `points` and `crashed`: how often the fault points that its scenarios could come to were passed,
-    and ended a node. `never`: those and marks that no run came to, which is a failure if the soak was `thorough`: all
-    scenarios, in COVERAGE_RUNS runs or more. `voids`: why it proves nothing."""
+    """The figures of a soak. `points` and `crashed`: how often each fault point was passed, and crashed a node. `never`: fault
+    points and marks that no run reached; a failure if the soak was `thorough`: all scenarios, in COVERAGE_RUNS runs or more.
+    `voids`: why the soak proves nothing."""
 
     workers: int
     runs: int
@@ -56,19 +54,19 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def compared(self) -> str:
-        """How many of the runs that were made twice gave one history."""
+        """How many of the runs that were made twice had equal digests."""
         if self.workers < 2:
             return "not compared: one worker"
         return f"{self.pairs - len(self.different)} of {self.pairs}"
 
 
 def figures(soak: Soak, seconds: float, everything: bool) -> Figures:
-    """`everything`: whether all scenarios were asked for."""
+    """`everything`: whether all scenarios were requested."""
     never, voids = soak.never(), soak.voids()
     thorough = everything and soak.runs >= COVERAGE_RUNS
     if everything and never and not thorough:
         voids.append(
-            f"{len(never)} fault points or marks were never come to in so few runs; make {COVERAGE_RUNS:,} or more"
+            f"{len(never)} fault points or marks were never reached in so few runs; make {COVERAGE_RUNS:,} or more"
         )
     return Figures(
         workers=soak.workers,
@@ -98,7 +96,7 @@ _TEMPLATE = PAGES.from_string(
 <title>Soak: {{ word }}</title>
 {{ style }}</head><body>
 <h1>Soak <span class="verdict {{ f.verdict }}">{{ word }}</span></h1>
-<p class="sub">Whole deployments in virtual time under faults, one history per seed, each judged.</p>
+<p class="sub">Each run is a whole deployment in virtual time under faults, and is judged by checkers and invariants.</p>
 <div class="figures">
 {% for value, label in numbers %}<span><b>{{ value }}</b>{{ label }}</span>{% endfor %}
 </div>
@@ -108,7 +106,7 @@ _TEMPLATE = PAGES.from_string(
 <td class="n">{{ plan.faults | length }}</td><td>{{ why }}</td></tr>{% endfor %}</table>{% endif %}
 {% if f.different %}<h2>Two histories from one seed</h2><ul>
 {% for plan in f.different %}<li>{{ plan.scenario }} seed {{ plan.seed }}</li>{% endfor %}</ul>{% endif %}
-{% if f.never %}<h2>Never came to</h2><ul>{% for name in f.never %}<li class="false">{{ name }}</li>{% endfor %}</ul>{% endif %}
+{% if f.never %}<h2>Never reached</h2><ul>{% for name in f.never %}<li class="false">{{ name }}</li>{% endfor %}</ul>{% endif %}
 <h2>Scenarios</h2><table><tr><th>scenario</th><th class="n">runs</th></tr>
 {% for name, count in f.scenarios.items() %}<tr><td>{{ name }}</td><td class="n">{{ "{:,}".format(count) }}</td></tr>{% endfor %}
 </table>
@@ -142,7 +140,7 @@ def html(found: Figures) -> str:
 
 
 def write(found: Figures, directory: Path) -> Path:
-    """The page, the figures as JSON, and every failing plan; the page's path."""
+    """Write the page, the figures as JSON, and every failing plan. Returns the page's path."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / FIGURES).write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1))
     for plan, _ in found.failed:

@@ -1,9 +1,9 @@
-"""What happened in a run, told so that a person can follow it: faults, deaths, what clients asked and heard.
+"""The story of a run, for people: faults, crashes, and the clients' requests and answers.
 
-Messages between nodes are left out unless they are asked for; there are thousands. Told is what lies around the events
-that a checker's sentence names, and of clients only what they asked about the keys of these events; or what lies before
-the end of the run, where an invariant broke. Then comes what the replicas of the tablet in question remember of their own
-terms and elections meanwhile. Times are those of the run, for all of it.
+Messages between nodes are left out unless requested; there are thousands. If a checker found the violation, the story shows
+the time around the events that the violation names, and of clients only operations on the keys of these events. If an
+invariant broke, it shows the time before the end of the run. Then follow the notes of the tablet's replicas on their terms
+and elections. All times are times of the run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NAMES_EVENTS = re.compile(r"\bevents? (\d+)(?: and (\d+))?")
 
 @dataclass(frozen=True)
 class Line:
-    """`kind`: fault, node, message, or the name of the workload whose client speaks."""
+    """`kind`: fault, node, message, or the name of the client's workload."""
 
     at_s: float
     kind: str
@@ -36,7 +36,7 @@ class Line:
 
 
 def story(run: Run, *, messages: bool = False, around_s: float | None = AROUND_S) -> list[Line]:
-    """In order of time; the `around_s` around the violation and what concerns it only, or all of it (None)."""
+    """Lines in order of time: those that concern the violation, within `around_s`; or all (None)."""
     asked = _asked(run, lambda name, event: True) if around_s is None else _asked(run, _concerned(run))
     within = _window(run, around_s)
     lines = [line for line in (*_traced(run, messages), *asked) if within(line.at_s)]
@@ -56,7 +56,7 @@ def _window(run: Run, around_s: float | None) -> Callable[[float], bool]:
 
 
 def _concerned(run: Run) -> Callable[[str, Event], bool]:
-    """Whether something a client of this workload said is about what the violation names."""
+    """A predicate: whether a client's event is about a key that the violation names."""
     shown = _shown(run)
     if not shown:
         return lambda name, event: True
@@ -65,7 +65,7 @@ def _concerned(run: Run) -> Callable[[str, Event], bool]:
 
 
 def _shown(run: Run) -> list[Event]:
-    """The events that show the violation: those that the checker's sentence names, or else all that it had in mind."""
+    """The events that show the violation: those that its sentence names, or else all events of the verdict."""
     if run.judged is None:
         return []
     events = run.histories[_workload(run)].events
@@ -74,7 +74,7 @@ def _shown(run: Run) -> list[Event]:
 
 
 def _workload(run: Run) -> str:
-    """A violation that a checker found opens with its workload."""
+    """A checker's violation begins with the workload's name."""
     return run.violation.removeprefix(f"{Violation.__name__}: ").partition(":")[0]
 
 
@@ -95,8 +95,8 @@ _PAST = {
     "start": "starts",
     "crash": "crashes",
     "stop": "stops",
-    "pause": "stands still",
-    "resume": "goes on",
+    "pause": "pauses",
+    "resume": "resumes",
     "supersede": "is believed dead",
     "fail": "fails",
 }
@@ -105,10 +105,10 @@ _PAST = {
 def _asked(run: Run, wanted: Callable[[str, Event], bool]) -> Iterator[Line]:
     for name, history in run.histories.items():
         for event in filter(partial(wanted, name), history.events):
-            yield Line(event.time_us / 1e6, name, _said(event))
+            yield Line(event.time_us / 1e6, name, _line(event))
 
 
-def _said(event: Event) -> str:
+def _line(event: Event) -> str:
     words = [f"{event.index:5} client {event.process:3}", "asks" if event.type == INVOKE else event.type]
     words.append(event.operation)
     if event.key is not None:
@@ -121,7 +121,7 @@ def _said(event: Event) -> str:
 
 
 def replicas(run: Run, *, around_s: float | None = AROUND_S) -> Iterator[tuple[str, list[str]]]:
-    """Of every tablet that the violation names, or of all if it names none: each replica, and its last notes."""
+    """Each replica of the tablets that the violation names (of all tablets, if it names none), with its last notes."""
     cluster = run.deployment.cluster if run.deployment else None
     within = _window(run, around_s)
     for address in map(address_of, run.deployment.hosts) if run.deployment else ():
@@ -133,6 +133,6 @@ def replicas(run: Run, *, around_s: float | None = AROUND_S) -> Iterator[tuple[s
         for tablet in named or role.replicas:
             notes = [note.partition(" ") for note in role.replicas[tablet].core.story().splitlines()]
             at = [(clock.virtual_s(float(reading)), what) for reading, _, what in notes]
-            told = [f"{at_s:.3f} {what}" for at_s, what in at if within(at_s)]
-            if told:
-                yield f"{address} {tablet}", told[-NOTES_MAX:]
+            shown = [f"{at_s:.3f} {what}" for at_s, what in at if within(at_s)]
+            if shown:
+                yield f"{address} {tablet}", shown[-NOTES_MAX:]

@@ -1,11 +1,11 @@
-"""How the pages look, and what renders them."""
+"""The style of the pages, and the environment that renders them."""
 
 from __future__ import annotations
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-# What a template names must be given: a page without its figures, or its style, is an error.
+# Strict: a template whose figures or style are missing is an error.
 PAGES = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
 
 STYLE = Markup(

@@ -31,10 +31,10 @@ from ebla.actors.coordination.errors import VersionMismatch as VersionMismatch
 from ebla.actors.errors import AlreadyInProgress as AlreadyInProgress
 from ebla.actors.errors import AlreadyPresent as AlreadyPresent
 from ebla.actors.errors import ConfigurationMoved as ConfigurationMoved
+from ebla.actors.errors import CopyExpired as CopyExpired
 from ebla.actors.errors import IllegalState as IllegalState
 from ebla.actors.errors import Internal as Internal
 from ebla.actors.errors import NetworkError as NetworkError
-from ebla.actors.errors import NoSession as NoSession
 from ebla.actors.errors import NotActive as NotActive
 from ebla.actors.errors import NotDelivered as NotDelivered
 from ebla.actors.errors import NotFound as NotFound

@@ -1,13 +1,12 @@
-"""What bytes mean, and where they lie. Nothing here knows a role.
+"""Formats of bytes on disk and on the wire, and the disk itself. Nothing here knows a role.
 
-environment.py    what storage asks of a disk: ordered maps with atomic, durable, grouped commits
+environment.py    the interface of a disk: ordered maps with atomic, durable, grouped commits
 schema.py         table schemas
-errors.py         what can go wrong: the root of every error that ebla raises
-outside.py        files of the host outside of a role's directory
+errors.py         errors of storage, and the root of every error that ebla raises
 rows/             rows and keys as bytes; alterations; which tablet a row is in
 predicates/       conditions on rows, built by clients and evaluated by servers
 logs/             log entries, the shared log of a server, the private log of a tablet
 tablets/          a replica's rows: memtables, flushes, answers of writes, quarantine, local reads
 lmdb/             environments on a real disk
-directories/      who owns a role's directory; small records in it
+directories/      the owner of a role's directory; small records in it
 """

@@ -1,31 +1,32 @@
-"""What storage asks of a disk: environments of ordered byte maps with durable, atomic, grouped commits.
+"""The interface of a disk: environments of ordered byte maps with durable, atomic, grouped commits.
 
-Two implementations answer alike (a stateful test compares them): `LmdbDisk` (storage/lmdb/disk.py) and
-`MemoryDisk` (chaos/simulation/disk.py). The promises are LMDB's, nothing more:
+Two implementations behave alike (a stateful test compares them): `LmdbDisk` (storage/lmdb/disk.py) and
+`MemoryDisk` (chaos/simulation/disk.py). The promises are those of LMDB:
 
-    atomic     a commit's batch is in the environment wholly or not at all
+    atomic     a commit's batch is in the environment as a whole or not at all
     durable    when `commit` returns, the batch survives a power cut; one in flight at a crash may or may not
     ordered    batches become visible in the order in which `commit` was called
     loud       a failed sync raises DiskFailed and poisons the environment for good; a full disk raises DiskFull
                and changes nothing; a missing environment that must exist is Damaged, never "new"
 
-Records carry their own checksums (the layouts' business): LMDB does not notice rot.
+Records carry their own checksums, because LMDB does not notice rot.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import IO, Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from ebla.storage.outside import Outside
 from ebla.storage.space import DiskSpace
 
 T = TypeVar("T")
 
-QUARANTINE = "quarantine"  # what lies under it was moved there, and may bear the name that it had before
+QUARANTINE = (
+    "quarantine"  # environments below it were moved there; their identity may name their earlier path
+)
 
 Item = tuple[bytes, bytes]
 
@@ -57,11 +58,11 @@ Change = Put | Delete | DeleteRange
 Batch = Sequence[Change]
 
 
-JOINED_STEP = 256  # items between two looks at the size of what was read
-SAMPLED = 16  # items of a step that stand for the others
-# From each of them to the next: no power of two, since rows of a table may well have a period.
+JOINED_STEP = 256  # items between two checks of the size
+SAMPLED = 16  # items of a step that are measured
+# The distance between sampled items is no power of two, since rows of a table may have a period.
 JOINED_STRIDE = 17
-JOINED_LARGE = 2048  # bytes; larger items are looked at one by one
+JOINED_LARGE = 2048  # bytes; larger items are measured one by one
 
 
 class Reader(Protocol):
@@ -92,57 +93,58 @@ class Reader(Protocol):
         limit: int,
         bytes_max: int | None = None,
     ) -> tuple[list[bytes], bytes | None]:
-        """Ascending `key + value` of up to `limit` items, and the key to go on from (None at the end).
+        """Ascending `key + value` of up to `limit` items, and the key to continue from (None at the end).
 
-        With `bytes_max` it ends early, where the items together are about as large: see `within`.
-        The form that bulk scans want: one bytes object a row, made without Python code per row.
+        With `bytes_max` the result ends early, at about that size: see `within`. Bulk scans use this form: one bytes
+        object per row, made without Python code per row.
         """
 
     def last(self, database: str, stop: bytes | None = None) -> Item | None:
-        """The greatest item with key < stop (or of all)."""
+        """The greatest item with key < stop, or of the whole database."""
 
     def around(self, database: str, keys: Sequence[bytes]) -> list[tuple[Item | None, Item | None]]:
-        """Of each key: the item in front of its place, and the one at or behind it."""
+        """For each key: the last item below it, and the first item at or above it."""
 
     def count(self, database: str) -> int: ...
 
 
 class Snapshot(Reader, Protocol):
-    """A pinned state. It holds back page reuse and map growth, so it is closed soon, or expires (SnapshotExpired)."""
+    """A pinned state. It delays page reuse and map growth: close it soon, or it expires (SnapshotExpired)."""
 
     def close(self) -> None: ...
 
 
 class Stream(Protocol):
-    """All of an environment as of one moment, as bytes that `Disk.receive` takes: about `size_bytes` of them. It holds back page
-    reuse, so it is closed soon; closing the environment closes it."""
+    """All of an environment as of one moment, as about `size_bytes` bytes that `Disk.receive` takes. It delays page
+    reuse, so close it soon; closing the environment closes it."""
 
     size_bytes: int
 
     async def read(self, size: int) -> bytes:
-        """So many bytes, fewer at the end, none behind it. One call at a time. Raises StorageError if it breaks off, which may be damage
-        (what does not keep it from being read is copied, and found by who reads the copy); SnapshotExpired once it is closed."""
+        """At most `size` bytes; fewer at the end, then none. One call at a time. Raises StorageError if the stream breaks
+        off, which may be damage; SnapshotExpired once it is closed. Damage that does not prevent reading is copied and
+        found by the reader of the copy."""
 
     def close(self) -> None: ...
 
 
 class Receiver(Protocol):
-    """An environment that arrives. Nothing has its name before `finish` returns. One call at a time."""
+    """An environment that arrives. Its path does not exist before `finish` returns. One call at a time."""
 
     async def write(self, data: bytes) -> None: ...
 
     async def finish(self, databases: Sequence[str]) -> None:
-        """All of it has been written: durably it is an environment of this disk's, closed. Raises Damaged unless it is whole
-        and was one of the same path with these databases, and every sealed row is good. Nobody has looked at other records."""
+        """Make the written bytes a closed environment of this disk, durably. Raises Damaged unless it is complete, had the
+        same path and these databases, and every sealed row is good. Other records are not checked."""
 
     async def abort(self) -> None:
-        """Leave nothing. After `finish`, no matter how that ended, there is nothing to do."""
+        """Leave nothing. A no-op after `finish`, however that ended."""
 
 
 class Environment(Reader, Protocol):
-    """One LMDB environment. Its own reads see the newest committed state, each call on its own.
+    """One LMDB environment. Each of its own reads sees the newest committed state.
 
-    `directory` is where it lies on this host, for readers in other processes; `path` is relative to the role's.
+    `directory` is its place on this host, for readers in other processes; `path` is relative to the role's directory.
     """
 
     path: str
@@ -154,14 +156,14 @@ class Environment(Reader, Protocol):
     def snapshot(self) -> Snapshot: ...
 
     async def stream(self) -> Stream:
-        """Everything that is committed when this is called; what is committed before it returns may be in it or not."""
+        """Stream everything committed before the call. Commits during the call may be included."""
 
     async def run(self, work: Callable[..., T], *arguments: Any) -> T:
         """Run CPU-heavy `work` beside the event loop (in line in simulation). It must not touch role state."""
 
     async def reserve(self, bytes_wanted: int) -> None:
-        """Take so much address space now that records of so many bytes are committed without a larger map, which open
-        snapshots do not outlive. The file stays as it is. Only for this incarnation."""
+        """Map enough address space for records of `bytes_wanted` bytes. Growing the map later would expire open
+        snapshots. The file does not grow. Only for this incarnation."""
 
     def size_bytes(self) -> int: ...
 
@@ -172,10 +174,10 @@ class Environment(Reader, Protocol):
 def within(
     found: Iterator[T], limit: int | None, bytes_max: int, size: Callable[[T], int], *, large: bool = True
 ) -> list[T]:
-    """The first of `found`, up to `limit`, or until they are together about as large as `bytes_max`.
+    """The first items of `found`, up to `limit`, or until their total size is about `bytes_max`.
 
-    A large item counts, and may be the last, at once. The others are looked at after each JOINED_STEP, by sample, so
-    they may end a little early or late. `large` False promises that there are none, and spares a look at each.
+    The size of a large item is added at once. The size of other items is estimated from a sample after each JOINED_STEP, so
+    the result may end a little early or late. `large` False promises that there are no large items.
     """
     taken: list[T] = []
     total = 0
@@ -199,7 +201,7 @@ def within(
 
 
 class Instance(NamedTuple):
-    """Who owns a role directory. `uuid` is made when the directory is formatted and never changes; `seqno` grows by
+    """The owner of a role directory. `uuid` is made when the directory is formatted and never changes; `seqno` grows by
     one at every start, and by `raise_seqno` in between."""
 
     uuid: str
@@ -208,11 +210,24 @@ class Instance(NamedTuple):
 
 
 class SetAside(msgspec.Struct, frozen=True):
-    """A role directory that was given up: where it is now, why, and the uuid that it had."""
+    """A role directory that was given up: its present path, the reason, and its uuid."""
 
     path: str
     reason: str
     uuid: str
+
+
+class Outside(Protocol):
+    """Files of the host outside the role's directory, written for an operator: never synced, locked or read again. Paths are
+    absolute. Failures are OSErrors."""
+
+    def make(self, directory: str) -> list[str]:
+        """Make the directory if it does not exist, and return the names in it."""
+
+    def create(self, path: str) -> IO[bytes]: ...
+
+    def remove(self, path: str) -> None:
+        """Absent is no error."""
 
 
 class Disk(Protocol):
@@ -225,16 +240,16 @@ class Disk(Protocol):
     async def open_instance(self, new_uuid: str) -> Instance:
         """Lock the directory, format it if it does not exist at all, count this incarnation durably.
 
-        Raises DirectoryLocked, Damaged (exists but unreadable, or a data directory that is another's), DiskFailed (poisoned by an earlier failed sync), OldCopy
-        (given up).
+        Raises DirectoryLocked, Damaged (unreadable, or a data directory of another instance), DiskFailed (poisoned by an
+        earlier failed sync), OldCopy (given up).
         """
 
     async def raise_seqno(self, by: int) -> int:
-        """The new number of this incarnation, durable when it returns."""
+        """Return the new number of this incarnation, which is durable."""
 
     async def give_up(self, reason: str) -> bool:
-        """Mark the directory as an old copy of itself, durably: no start uses it again. False, and nothing is marked, if
-        this incarnation does not hold it any more: then it is another's."""
+        """Mark the directory as an old copy of itself, durably: no start uses it again. Return False and mark nothing if
+        this incarnation no longer holds the directory."""
 
     async def open_environment(
         self, path: str, databases: Sequence[str], *, create: bool, map_bytes: int = 1 << 30
@@ -242,17 +257,17 @@ class Disk(Protocol):
         """Open `path` (relative to the role directory), such as `wals/shared`.
 
         `create=True` makes it atomically if absent (beside, sync, rename, sync parent); `create=False` on an
-        absent one raises Damaged. `map_bytes` is only the first size of the map; it grows without a restart.
+        absent one raises Damaged. `map_bytes` is the initial size of the map, which grows without a restart.
         """
 
     async def receive(self, path: str, sealed: Mapping[str, int] | None = None) -> Receiver:
-        """Take the bytes of a `Stream` of an environment that had this path on another disk. Raises StorageError if one is
-        there, or arrives already. `sealed`: databases whose items are rows with checksums, and the seed of these."""
+        """Take the bytes of a `Stream` of an environment that had this path on another disk. Raises StorageError if it
+        exists, or is already being received. `sealed`: databases whose items are rows with checksums, with their seeds."""
 
     def exists(self, path: str) -> bool: ...
 
     def directories(self, path: str) -> list[str]:
-        """Names directly under `path` of what is no environment and leads to some, sorted."""
+        """Names directly under `path` of directories that contain environments, sorted."""
 
     def list(self, path: str) -> list[str]:
         """Names of the environments directly under `path`, sorted."""
@@ -261,34 +276,34 @@ class Disk(Protocol):
         """Remove an environment (closed before) durably. Absent is no error."""
 
     async def move(self, path: str, to: str) -> None:
-        """Give a closed environment a name under `quarantine/`, durably. Interrupted anywhere it is finished by being
-        called again, and if only `to` is there, it is done already; until it is, whoever opens `path` is told that it is
-        damaged. A new environment may have the old name at once.
+        """Rename a closed environment to a path under `quarantine/`, durably. An interrupted move is finished by a second
+        call, which is a no-op if only `to` exists. Until then opening `path` raises Damaged. After the move a new
+        environment may have the old path.
 
-        Raises StorageError if there are both, Damaged if there is neither.
+        Raises StorageError if both paths exist, Damaged if neither does.
         """
 
     def lost_data_dirs(self) -> dict[str, str]:
-        """The data directories whose disks are lost, and why. Environments on them raise DataDiskFailed, at once or when they
-        are opened; they can be removed and moved."""
+        """The data directories whose disks are lost, with reasons. Environments on them raise DataDiskFailed, at once or
+        when they are opened; they can be removed and moved."""
 
     def takes_data(self) -> bool:
-        """Whether there is a place for a new environment under `data/`: not if every data directory is lost."""
+        """Whether a new environment under `data/` has a place: not if every data directory is lost."""
 
     def set_aside(self) -> SetAside | None:
-        """The directory in whose place this one was made, for as long as it lies there."""
+        """The directory that this one replaced, as long as it exists."""
 
     def size_bytes(self, path: str = "") -> int:
-        """What everything under `path` occupies, or all there is."""
+        """Bytes occupied by everything under `path`, or by the whole disk."""
 
     async def used_bytes(self) -> int:
-        """All there is, measured without holding anybody up: a disk that hangs counts as it did before."""
+        """Bytes occupied by the whole disk, measured without blocking: a disk that hangs counts with its last value."""
 
     async def space(self) -> Sequence[DiskSpace]:
-        """What is left on the disk of the role's directory, then on each data disk that is not lost; likewise."""
+        """Free space of the role's directory, then of each data disk that is not lost; a hanging disk as in `used_bytes`."""
 
     def place_of(self, path: str) -> str:
-        """Which disk an environment is on, by its directory: who waits for one disk must not hold up the others."""
+        """The directory of the disk that has an environment: a wait for one disk must not delay the others."""
 
     async def close(self) -> None:
         """Close every environment and release the lock."""

@@ -1,9 +1,9 @@
-"""What can go wrong, told by what the caller should do next. The root of every error ebla raises.
+"""Errors of storage, by what the caller should do next, and the root of every error that ebla raises.
 
     InvalidArgument   the request can never succeed as it is     change the field it names
-    OverLimit         one of those: it passes a stated limit     ask for less, or have the operator raise the limit
+    OverLimit         an InvalidArgument: over a stated limit    ask for less, or have the operator raise the limit
     Corruption        bytes on disk fail their check             rebuild this replica from a peer, never from here
-    DiskFailed        a sync failed: nothing more is believed    the role stops; the directory is set aside
+    DiskFailed        a sync failed: nothing more is trusted     the role stops; the directory is set aside
     DataDiskFailed    one of several data disks is lost          rebuild the replicas on it from their peers
     DiskFull          no space left; nothing was changed         free space, then send it again
     DirectoryLocked   another incarnation holds this directory   wait for it to end; never run two
@@ -11,12 +11,12 @@
                       unreadable: damaged is never "new"
     OldCopy           a directory is an older copy of itself     set it aside, and come back as a new server
 
-Every error is a value with fields: it crosses the wire by its class name and fields (actors/errors.py), and
-its message names what to do.
+Every error crosses the wire as its class name and fields (actors/errors.py). Its message names the remedy.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -24,14 +24,18 @@ from typing import Any, ClassVar
 class EblaError(Exception):
     """The root of every error that ebla raises on purpose.
 
-    A subclass lists its `fields`; they are keyword arguments, attributes, and what travels on the wire.
-    `possibly_applied` says whether the request that got this error may have taken effect: by its kind, or because it had been
-    sent before and nobody knows what became of that.
+    The annotated attributes of a subclass are its `fields`: keyword arguments that travel on the wire. `possibly_applied`:
+    the request may have taken effect, by the kind of error, or because an earlier attempt has no known result.
     """
 
     fields: ClassVar[tuple[str, ...]] = ()
     possibly_applied: bool = False
     retriable: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        if "fields" not in cls.__dict__:
+            own = inspect.get_annotations(cls)
+            cls.fields = (*cls.fields, *(name for name, kind in own.items() if "ClassVar" not in str(kind)))
 
     def __init__(self, message: str, **values: Any) -> None:
         super().__init__(message)
@@ -60,9 +64,8 @@ def _rebuild(
 
 
 class InvalidArgument(EblaError, ValueError):
-    """The request can never succeed as it is. `column` and `row` (position in the call) say where, if known."""
+    """The request can never succeed as it is. `column` and `row` (position in the call) locate the mistake, if known."""
 
-    fields: ClassVar[tuple[str, ...]] = ("column", "row")
     column: str | None
     row: int | None
 
@@ -70,14 +73,12 @@ class InvalidArgument(EblaError, ValueError):
 class StorageError(EblaError):
     """Something below the role went wrong."""
 
-    fields: ClassVar[tuple[str, ...]] = ("path",)
     path: str | None
 
 
 class OverLimit(InvalidArgument):
-    """A stated limit would be passed: `limit` names it, `most` is what it allows. Nothing was changed."""
+    """The request exceeds the limit named `limit`, which allows `most`. Nothing was changed."""
 
-    fields = (*InvalidArgument.fields, "limit", "most")
     limit: str | None
     most: int | None
 
@@ -91,13 +92,13 @@ class DiskFailed(StorageError):
 
 
 class DataDiskFailed(Corruption):
-    """The disk under this replica is lost, and others go on: as if all of it failed its checksums."""
+    """The disk under this replica is lost, other disks work: handled as if every byte on it failed its checksum."""
 
     retriable = True
 
 
 class DiskFull(StorageError):
-    """The device has no space left. Nothing was changed; reads go on."""
+    """The device has no space left. Nothing was changed; reads still work."""
 
     retriable = True
 
@@ -107,21 +108,20 @@ class DirectoryLocked(StorageError):
 
 
 class Damaged(StorageError):
-    """A directory or file that must be there is missing or unreadable. Never taken for "new"."""
+    """A directory or file that must exist is missing or unreadable. It is never treated as new."""
 
 
 class OldCopy(StorageError):
-    """A server runs on an older copy of its directory: another incarnation of it, with a number as high or higher, was
-    heard. `server` is its uuid, `shown` the number that it shows, `known` the highest that was heard."""
+    """A server runs on an older copy of its directory: another incarnation with the same or a higher number was seen.
+    `server` is its uuid, `shown` its own number, `known` the highest number seen."""
 
-    fields = ("path", "server", "shown", "known")
     server: str | None
     shown: int | None
     known: int | None
 
 
 class Forgotten(OldCopy):
-    """An operator told that the server is gone for good. Its directory is given up as an old copy is."""
+    """An operator declared that the server is gone for good. Its directory is given up like an old copy."""
 
 
 class SnapshotExpired(StorageError):
@@ -131,7 +131,7 @@ class SnapshotExpired(StorageError):
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """`; did you mean 'x'?`, or nothing."""
+    """Return `; did you mean 'x'?` for the closest choice, or an empty string."""
     from difflib import get_close_matches
 
     close = get_close_matches(word, list(choices), n=1, cutoff=0.6)

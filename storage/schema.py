@@ -1,8 +1,8 @@
-"""Table schemas as ebla stores them: typed columns, a primary key, and how rows are divided into tablets.
+"""Table schemas as ebla stores them: typed columns, a primary key, and the division of rows into tablets.
 
-Made from Arrow (`TableSchema.from_arrow`), carried in messages, turned back into Arrow for results. Twelve
-types: int8..int64, float32, float64, bool, string, binary, date32, timestamp(unit, zone), decimal128(p, s).
-Key columns are never null. Limits and their grounds are in LIMITS.
+Made from Arrow (`TableSchema.from_arrow`), carried in messages, converted to Arrow for results. Twelve types:
+int8..int64, float32, float64, bool, string, binary, date32, timestamp(unit, zone), decimal128(p, s). Key columns are
+never null.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ebla.storage.errors import InvalidArgument, OverLimit
 
 COLUMNS_MAX = 300  # Kudu's limit; wider tables belong in nested values
 NAME_MAX = 256
-KEY_BYTES_MAX = 480  # LMDB's default key limit is 511 bytes; the rest is ours
+KEY_BYTES_MAX = 480  # LMDB's default key limit is 511 bytes; ebla uses the rest
 ROW_BYTES_MAX = 1 << 20
 BUCKETS_MAX = 4096
 
@@ -38,17 +38,12 @@ _SIMPLE: dict[str, pa.DataType] = {
 _NAMES = {kind: name for name, kind in _SIMPLE.items()}
 TIMESTAMP_UNITS = ("s", "ms", "us", "ns")
 _OFFSET = re.compile(r"[+-]([01][0-9]|2[0-3]):[0-5][0-9]")
-_NO_ZONES = (
-    "localtime",
-    "posixrules",
-    "Factory",
-    "posix/",
-    "right/",
-)  # files beside the zones: not the same everywhere
+# Files beside the zones that differ between hosts.
+_NO_ZONES = ("localtime", "posixrules", "Factory", "posix/", "right/")
 
 
 class FormerName(msgspec.Struct, frozen=True, array_like=True):
-    """A column was called so in the versions before `until`."""
+    """The name of a column in the versions before `until`."""
 
     until: int
     name: str
@@ -58,9 +53,9 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
     """One column. `type` is a name of _SIMPLE, `timestamp` (with `unit` and `zone`) or `decimal` (with
     `precision` 1..38 and `scale`).
 
-    Of a table that was altered (storage/rows/altered.py): `id` tells columns apart whatever they are called; rows written in
-    versions since <= v < until have the column (`until` 0: to this day); `default`: what the others have, as storage/rows/convert.py
-    packs it.
+    In an altered table (storage/rows/altered.py): `id` identifies the column across renames; rows written in versions
+    since <= v < until have the column (`until` 0: no end); `default`: the value in other rows, as packed by
+    storage/rows/convert.py.
     """
 
     name: str
@@ -141,8 +136,8 @@ class Partitioning(msgspec.Struct, frozen=True):
 
 
 class TableSchema(msgspec.Struct, frozen=True):
-    """Columns in the user's order, the key's columns in key order, and the partitioning. `version` grows by
-    one with every alteration. `former`: columns that were dropped; stored rows may have them."""
+    """Columns in the user's order, the key's columns in key order, and the partitioning. `version` grows by one with
+    every alteration. `former`: dropped columns, which stored rows may have."""
 
     columns: tuple[Column, ...]
     key: tuple[str, ...]
@@ -152,11 +147,11 @@ class TableSchema(msgspec.Struct, frozen=True):
 
     @property
     def layout(self) -> int:
-        """The version in which rows were last given or rid of a column: how new rows are laid out."""
+        """The version that last added or dropped a column: the layout of new rows."""
         return self.layout_of(self.version)
 
     def layout_of(self, version: int) -> int:
-        """As it was in that version."""
+        """The layout that was current in `version`."""
         changes = [at for column in (*self.columns, *self.former) for at in (column.since, column.until)]
         return max((at for at in changes if at <= version), default=0)
 
@@ -167,8 +162,7 @@ class TableSchema(msgspec.Struct, frozen=True):
         return max(self.layout, *names) if names else self.layout
 
     def in_layout(self, layout: int) -> TableSchema:
-        """The columns that rows of that layout have, under their present names; former ones under none that could be
-        asked for."""
+        """The columns of rows of that layout, under their present names; dropped ones under a name too long to be valid."""
         held = [column for column in self.columns if column.since <= layout]
         held += [
             msgspec.structs.replace(column, name=f"{column.id:0{NAME_MAX + 1}}")
@@ -180,7 +174,7 @@ class TableSchema(msgspec.Struct, frozen=True):
         )
 
     def called(self, name: str, version: int) -> Column:
-        """The column that had this name in that version, be it dropped since. Raises InvalidArgument."""
+        """The column that had this name in that version, even if it was dropped since. Raises InvalidArgument."""
         if version >= self.version:
             return self.column(name)
         for column in (*self.columns, *self.former):
@@ -215,7 +209,7 @@ class TableSchema(msgspec.Struct, frozen=True):
     def from_arrow(
         schema: pa.Schema, primary_key: Sequence[str], partitioning: Partitioning | None = None
     ) -> TableSchema:
-        """Checked; raises InvalidArgument naming the column and the remedy."""
+        """Make and validate a schema. Raises InvalidArgument with the column and the remedy."""
         _require(
             isinstance(schema, pa.Schema),
             f'schema is a pyarrow.Schema, such as pa.schema([("id", pa.int64())]), not {type(schema).__name__}',
@@ -224,23 +218,16 @@ class TableSchema(msgspec.Struct, frozen=True):
             isinstance(primary_key, (list, tuple)) and all(isinstance(name, str) for name in primary_key),
             f'primary_key is a list of column names, such as ["id"], not {primary_key!r:.100}',
         )
-        made = TableSchema(
-            tuple(Column.from_arrow(field) for field in schema),
-            tuple(primary_key),
-            partitioning or Partitioning(),
+        columns = tuple(
+            msgspec.structs.replace(column, nullable=column.nullable and column.name not in primary_key)
+            for column in map(Column.from_arrow, schema)
         )
-        made = msgspec.structs.replace(
-            made,
-            columns=tuple(
-                msgspec.structs.replace(c, nullable=c.nullable and c.name not in made.key)
-                for c in made.columns
-            ),
-        )
+        made = TableSchema(columns, tuple(primary_key), partitioning or Partitioning())
         made.validate()
         return made
 
     def validate(self) -> None:
-        """Everything that must hold of a schema; the master calls it again on what a client sent."""
+        """Raise InvalidArgument unless the schema is valid. The master validates schemas from clients again."""
         names = [column.name for column in self.columns]
         _require(len(names) > 0, f"a table has 1 to {COLUMNS_MAX} columns, this one none")
         require_within(
@@ -312,7 +299,7 @@ def _check_type(column: Column) -> None:
 
 
 def known_zone(zone: str) -> bool:
-    """Can Python make times of it: UTC, an offset of hours and minutes, or a zone of the IANA database here?"""
+    """Whether Python here knows the zone: UTC, an offset of hours and minutes, or a zone of the IANA database."""
     if zone == "UTC" or _OFFSET.fullmatch(zone):
         return True
     if zone.startswith(_NO_ZONES):

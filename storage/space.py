@@ -1,9 +1,9 @@
-"""Space on a file system: how much is left, and what must not depend on it.
+"""Free space on a file system, and two protections against running out of it.
 
-allocated   a file that is written through a map has all of its blocks before it is mapped: a page that has none when the
-            file system is full ends the process (SIGBUS)
-ballast     a file that is deleted when there is no other space, so that a role can start and vote until somebody has
-            made room. It is made again when there is plenty
+allocated   a file that is written through a map gets all its blocks before it is mapped: writing a page without a block
+            on a full file system ends the process (SIGBUS)
+ballast     a file that is deleted when no other space is left, so that a role can start and vote until an operator
+            makes room. It is made again when there is plenty
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pathlib import Path
 
 import msgspec
 
-LOW_BYTES = 64 << 20  # less than this is kept for votes, flushes and deletions: nothing new is begun
+LOW_BYTES = 64 << 20  # no new work starts below it: the rest is for votes, flushes and deletions
 BALLAST_BYTES = 4 << 20
 BALLAST = "ballast"
 PLENTY = 4  # times the ballast must be free before it is made again
 
 
 class DiskSpace(msgspec.Struct, frozen=True):
-    """Of the file system that `path` is on."""
+    """Free and total bytes of the file system that has `path`."""
 
     path: str
     free_bytes: int
@@ -29,13 +29,13 @@ class DiskSpace(msgspec.Struct, frozen=True):
 
 
 def space_of(path: Path) -> DiskSpace:
-    """What this user may still write there. Raises OSError."""
+    """The space that this user may still write. Raises OSError."""
     found = os.statvfs(path)
     return DiskSpace(str(path), found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
 
 
 def extend(path: Path, size: int) -> None:
-    """Have a file of at least `size` bytes, with zeros written where it ended before. Raises OSError."""
+    """Make the file at least `size` bytes long, with zeros written at its end. Raises OSError."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         end = os.fstat(file).st_size
@@ -46,15 +46,15 @@ def extend(path: Path, size: int) -> None:
 
 
 class Ballast:
-    """Of one directory; 0 bytes: there is none."""
+    """The ballast of one directory; size 0 disables it."""
 
     def __init__(self, directory: Path, size: int) -> None:
         self._file = directory / BALLAST
         self._size = size
 
     def trim(self) -> None:
-        """Drop it where there is no more space than it has, make it where there is plenty. A file system that lets neither
-        be done goes on without."""
+        """Delete the ballast when less than its size is free, make it when there is plenty. An OSError is ignored: the
+        role then works without ballast."""
         if not self._size:
             return
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Settings and hooks of all tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-# No assertion on time: what is slow on a busy machine is not wrong.
+# No assertion on time: tests run slowly on a busy machine.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
 
@@ -20,7 +20,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         parser.addoption("--rewrite", action="store_true", help="write golden transcripts anew")
 
 
-# What takes longest, in this order before everything else, so that no core idles at the end.
+# The longest tests, which run first and in this order, so that no core idles at the end.
 CLUSTER = "tests/cluster/"
 LONGEST = (
     CLUSTER,
@@ -32,11 +32,11 @@ NICENESS = 10
 
 
 class ByFile(LoadScopeScheduling):
-    """With `-n`: the tests of a file stay together, for the sake of what they share, and those with a Ray cluster are one
-    file here, so that there is one cluster at a time. They mostly wait; other files keep the cores busy meanwhile."""
+    """With `-n`, keep the tests of a file in one process, and all tests with Ray clusters in one, so that one cluster runs at a
+    time. Those tests mostly wait, while other files keep the cores busy."""
 
     def __init__(self, config: pytest.Config, log: object) -> None:
-        config.option.loadscopereorder = False  # they are ordered by what they take, not by how many they are
+        config.option.loadscopereorder = False  # files are ordered by duration, not by their number of tests
         super().__init__(config, log)
 
     def _split_scope(self, nodeid: str) -> str:
@@ -52,7 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """What computes lets what waits for a cluster go first: roles on a cluster have leases to keep."""
+    """Give tests on a cluster priority over tests that compute: roles on a cluster must renew leases in time."""
     if "PYTEST_XDIST_WORKER" in os.environ and CLUSTER not in item.nodeid and os.nice(0) < NICENESS:
         os.nice(NICENESS - os.nice(0))
 
@@ -63,6 +63,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByFile:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def ctrl_c_is_heard() -> None:
-    """A shell that runs the tests in the background has them ignore SIGINT, and their children too."""
+def ctrl_c_interrupts() -> None:
+    """Restore SIGINT, which a shell makes its background processes and their children ignore."""
     signal.signal(signal.SIGINT, signal.default_int_handler)

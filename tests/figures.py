@@ -1,4 +1,4 @@
-"""A role's figures, as tests look at them."""
+"""Figures of a role in forms for tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ebla.actors.world import Role
 
 
 def told(role: Role) -> dict[str, float]:
-    """What it says now, by `name` or `name/tag/...`."""
+    """The current figures of a role, by `name` or `name/tag/...`."""
     return by_series(role.measure())
 
 
@@ -22,6 +22,6 @@ def listed(sheets: Iterable[Sheet]) -> list[Definition]:
 
 
 def kinds(figures: Iterable[Figure]) -> list[Definition]:
-    """What they say of themselves, each once."""
+    """The distinct definitions of figures."""
     found = [Definition(f.name, f.kind, f.unit, f.help, tuple(f.tags)) for f in figures]
     return list(dict.fromkeys(found))

@@ -1,7 +1,7 @@
-"""What tests of known mistakes share: the mistake is found by a promise that it breaks, not by a fault of its own.
+"""Tests of planted mistakes: a broken promise must reveal the mistake, not an error of the mistake's own code.
 
-A mistake is swapped into production code. One whose signature no longer fits, or that leaves out what others rely on,
-ends in a TypeError or a KeyError, and such an end says nothing about the test that it was meant for.
+A mistake replaces production code. A mistake with a wrong signature or a missing attribute ends in a TypeError or a KeyError,
+which proves nothing about the test.
 """
 
 from __future__ import annotations
@@ -22,5 +22,5 @@ def found() -> Iterator[None]:
         yield
     error: BaseException | None = failure.value
     while error is not None:
-        assert not isinstance(error, OF_ITS_OWN), f"the mistake fails by itself: {error!r}"
+        assert not isinstance(error, OF_ITS_OWN), f"the mistake's own code fails: {error!r}"
         error = error.__cause__ or error.__context__

@@ -1,4 +1,4 @@
-"""The list of figures, its documentation and its dashboard say the same."""
+"""The list of figures, its documentation and its dashboard are equal."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ TAGS = (
     "node",
     "state",
     "step",
-)  # none of them grows with tables, tablets or clients
+)  # none grows with tables, tablets or clients
 
 
-def test_the_page_and_the_dashboard_are_those_of_the_figures() -> None:
+def test_the_page_and_the_dashboard_are_generated_from_the_figures() -> None:
     page = (DOCS / figure_docs.PAGE).read_text()
     assert figure_docs.page(page) == page, REMEDY
     assert (DOCS / figure_docs.DASHBOARD).read_text() == figure_docs.dashboard(), REMEDY
 
 
-def test_every_figure_has_a_name_of_its_own_a_line_on_the_page_and_a_chart() -> None:
+def test_every_figure_has_a_unique_name_a_line_on_the_page_and_a_chart() -> None:
     figures = figure_docs.definitions()
     names = [figure.name for figure in figures]
     assert len(names) == len(dict.fromkeys(names)) > 50
@@ -50,7 +50,7 @@ def test_figures_are_named_by_their_role_their_unit_last_and_their_tags_are_boun
             assert figure.name.endswith(f"_{figure.unit}"), figure.name
 
 
-def test_no_chart_lies_upon_another() -> None:
+def test_no_charts_overlap() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in json.loads(figure_docs.dashboard())["panels"]:
         at = panel["gridPos"]

@@ -1,4 +1,4 @@
-"""The docs use one word per idea: docs/glossary.md has the words."""
+"""The docs use one word per idea, from docs/glossary.md."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def rows(title: str) -> list[list[str]]:
 
 
 def prose(page: Path) -> Iterator[tuple[int, str, str]]:
-    """Number and text of every line outside of code, with the title of its section."""
+    """List the number, text and section title of every line outside of code."""
     title, code = "", False
     for number, line in enumerate(page.read_text().splitlines(), 1):
         if line.lstrip().startswith("```"):
@@ -37,7 +37,7 @@ def prose(page: Path) -> Iterator[tuple[int, str, str]]:
             yield number, line, title
 
 
-def test_terms_are_in_alphabetical_order_and_stand_once() -> None:
+def test_terms_are_unique_and_in_alphabetical_order() -> None:
     terms = [term for term, _, _ in rows("Terms")]
     assert len(terms) > 50
     assert terms == sorted(dict.fromkeys(terms), key=str.lower)
@@ -53,7 +53,7 @@ def test_every_meaning_is_a_sentence() -> None:
 
 
 @pytest.mark.parametrize(("words", "instead"), rows("Words not to use"))
-def test_no_page_uses_a_word_for_which_the_glossary_has_a_better_one(words: str, instead: str) -> None:
+def test_no_page_uses_a_word_that_the_glossary_replaces(words: str, instead: str) -> None:
     banned = re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, words.split(', ')))})(?![\w-])", re.IGNORECASE)
     found = [
         f"{page.name}:{number}: {match[0]}; better: {instead}"

@@ -1,4 +1,4 @@
-"""The rooms of the house: at every level of the tree, imports between neighbours run one way."""
+"""The folders of the code: at every level of the tree, imports between neighbours run one way."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MODULES_MAX = 16
 
 @cache
 def modules() -> dict[str, Path]:
-    """Every module of the package by its dotted name."""
+    """List every module of the package by its dotted name."""
     found = {}
     for folder, package in FOLDERS.items():
         for path in sorted((ROOT / folder).rglob("*.py")):
@@ -31,7 +31,7 @@ def modules() -> dict[str, Path]:
 
 
 def imports(name: str) -> Iterator[str]:
-    """The modules of the package that a module imports: at its top, in functions, and for the type checker."""
+    """List the imported modules of the package: at the top, in functions, and for the type checker."""
     known = modules()
     for node in ast.walk(ast.parse(known[name].read_text())):
         if isinstance(node, ast.Import):
@@ -47,7 +47,7 @@ def imports(name: str) -> Iterator[str]:
 
 @cache
 def arrows() -> dict[tuple[str, ...], dict[str, dict[str, list[str]]]]:
-    """By room: which child of the room imports which other child of it, and in which modules."""
+    """Collect, for each room, the imports between its children."""
     found: dict[tuple[str, ...], dict[str, dict[str, list[str]]]] = {}
     for name in modules():
         for target in imports(name):
@@ -60,7 +60,7 @@ def arrows() -> dict[tuple[str, ...], dict[str, dict[str, list[str]]]]:
 
 
 def circles(graph: dict[str, dict[str, list[str]]]) -> list[tuple[str, ...]]:
-    """Groups of nodes that reach each other."""
+    """Find groups of nodes that reach each other."""
     reach = {node: set(targets) for node, targets in graph.items()}
     for _ in graph:
         for node in reach:
@@ -79,7 +79,7 @@ def test_neighbours_import_each_other_one_way_only(room: tuple[str, ...]) -> Non
 
 
 def rooms() -> dict[Path, set[str]]:
-    """Every room with the names of its modules and of the rooms in it."""
+    """List every room with the names of its modules and inner rooms."""
     found: dict[Path, set[str]] = {}
     for path in modules().values():
         if path.name != "__init__.py":

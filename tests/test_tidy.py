@@ -1,4 +1,4 @@
-"""The house rules that a program can check."""
+"""The rules for code that a program can check."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_every_module_opens_by_saying_what_it_is_for() -> None:
     assert silent == []
 
 
-def test_files_and_functions_fit_in_a_head() -> None:
+def test_files_and_functions_are_short() -> None:
     long = [name for name, _, text in modules(*FOLDERS, "tests") if text.count("\n") > LINES_MAX + 50]
     assert long == []
     functions = [
@@ -93,7 +93,7 @@ def test_dependencies_point_one_way() -> None:
     assert offenders == []
 
 
-# The demo kills a node of its own; and disasters have commands.
+# The demo kills a node, and the command line starts chaos runs.
 DISASTERS = {
     (name, "chaos")
     for name in (
@@ -103,7 +103,7 @@ DISASTERS = {
 }
 
 
-def test_no_role_swallows_errors_it_does_not_know() -> None:
+def test_no_role_swallows_unknown_errors() -> None:
     offenders = []
     for name, tree, _ in modules(*ROLE_FOLDERS):
         for node in ast.walk(tree):
@@ -134,12 +134,12 @@ def test_no_role_iterates_over_a_set() -> None:
 
 
 @pytest.mark.parametrize("word", ["TODO", "FIXME", "XXX", "NotImplementedError"])
-def test_nothing_is_left_for_later(word: str) -> None:
+def test_no_work_is_marked_as_unfinished(word: str) -> None:
     found = [name for name, _, text in modules() if re.search(rf"\b{word}\b", text)]
     assert found == []
 
 
-def test_every_fault_point_says_whose_it_is_and_before_or_after_what() -> None:
+def test_every_fault_point_names_its_role_and_its_step() -> None:
     points = [
         point
         for _, _, text in modules(*ROLE_FOLDERS)
@@ -159,13 +159,13 @@ def fault_calls(name: str) -> Iterator[str]:
                 continue
             if node.func.attr != name or "faults" not in ast.unparse(node.func.value):
                 continue
-            told = node.args[0]
-            if isinstance(told, ast.Constant):
-                yield re.escape(told.value)
+            point = node.args[0]
+            if isinstance(point, ast.Constant):
+                yield re.escape(point.value)
             else:
-                assert isinstance(told, ast.JoinedStr), f"{module} names a fault point that cannot be read"
+                assert isinstance(point, ast.JoinedStr), f"{module} names a fault point that cannot be read"
                 parts = [
-                    re.escape(p.value) if isinstance(p, ast.Constant) else "[a-z_]+" for p in told.values
+                    re.escape(p.value) if isinstance(p, ast.Constant) else "[a-z_]+" for p in point.values
                 ]
                 yield "".join(parts)
 
@@ -174,16 +174,62 @@ def fault_calls(name: str) -> Iterator[str]:
     ("name", "known"),
     [("here", ALL_POINTS), ("reached", MARKS)],
 )
-def test_every_fault_point_and_mark_is_on_the_list_and_in_the_code(name: str, known: tuple[str, ...]) -> None:
+def test_the_lists_of_fault_points_and_marks_match_the_code(name: str, known: tuple[str, ...]) -> None:
     patterns = list(fault_calls(name))
     assert [p for p in patterns if not any(re.fullmatch(p, each) for each in known)] == []
     assert [each for each in known if not any(re.fullmatch(p, each) for p in patterns)] == []
 
 
-def test_every_defect_of_the_track_record_names_its_test_and_the_commit_that_mended_it() -> None:
+def test_every_defect_of_the_track_record_names_its_test_and_its_fix() -> None:
     table = (ROOT / "docs" / "testing.md").read_text().partition("## Track record")[2]
     rows = [row.strip("| ").split(" | ") for row in table.splitlines() if row.startswith("| ")][2:]
     assert rows
     for _, _, kept, fixed in rows:
         assert re.fullmatch("[0-9a-f]{7}", fixed), fixed
         assert all((ROOT / path).exists() for path in re.findall("`([^`]+)`", kept)), kept
+
+
+# The calls of a core that change nothing which its log, its clients or the next round must follow.
+CORE_VIEWS = ("answer", "offered", "read_index")
+REPLICA_EVENTS = ("on_durable", "propose", "propose_write", "receive")
+
+
+def test_events_of_a_core_go_through_rounds_step() -> None:
+    """Rounds.step gets the event itself. After a direct call the log, the clients and the round would not follow the core."""
+    (core,) = (tree for name, tree, _ in modules("actors/tablet/raft") if name.endswith("/core.py"))
+    methods = [node.name for node in ast.walk(core) if isinstance(node, ast.FunctionDef)]
+    events = {"core": [name for name in methods if name[0] != "_" and name not in CORE_VIEWS]}
+    assert "tick" in events["core"] and "replied" in events["core"]
+    events["replica"] = [*REPLICA_EVENTS, "absorb"]
+    offenders = [
+        (name, node.lineno, ast.unparse(node))
+        for name, tree, _ in modules("actors", "client", "placement", "pipelines")
+        if name not in ("actors/tablet/engine/replica.py", "actors/tablet/engine/rounds.py")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        if node.func.attr in events.get(ast.unparse(node.func.value).rpartition(".")[2], ())
+    ]
+    assert offenders == []
+
+
+# The room itself, the union of all protocols' messages, and the place where a server chooses its protocols.
+KNOW_RAFT = ("actors/messages/protocols.py", "actors/tablet/server.py")
+
+
+def test_nothing_else_knows_the_replication_protocol() -> None:
+    offenders = [
+        (name, module)
+        for name, tree, _ in modules("actors", "client", "placement", "pipelines")
+        if name not in KNOW_RAFT and not name.startswith("actors/tablet/raft/")
+        for module in imported(tree)
+        if module.startswith(("ebla.actors.tablet.raft", "ebla.actors.messages.raft"))
+    ]
+    assert offenders == []
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    """Every module, and every name of it, that is imported."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+    yield from imports(tree)

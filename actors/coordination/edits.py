@@ -1,7 +1,6 @@
-"""What can happen to the namespace: facts in the past tense, in the master's edit log beside those of the catalog.
+"""The edits of the namespace: facts in the past tense, in the master's edit log beside those of the catalog.
 
-A change carries the revision at which it took place. Revisions only grow, so an edit that was replayed twice, or left out by
-a log that lost it, does not fit.
+Each change has its revision. Revisions only grow, so a repeated or lost edit is found in a replay.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ class SessionOpened(msgspec.Struct, frozen=True, tag="session_opened"):
 
 
 class SessionEnded(msgspec.Struct, frozen=True, tag="session_ended"):
-    """It was closed, or expired; its ephemeral nodes went with it, at `revision` and the ones after it."""
+    """A session was closed, or expired. Its ephemeral nodes were deleted at `revision` and the following ones."""
 
     session: str
     revision: int
@@ -48,8 +47,8 @@ NodeChange = NodeCreated | NodeSet | NodeDeleted
 
 
 class NodesChanged(msgspec.Struct, frozen=True, tag="nodes_changed"):
-    """A session's request `number`, with this digest of its operations, was carried out and gets `results`. Its answers to
-    requests below `unanswered` are not needed any more."""
+    """A session's request `number`, with this digest of its operations, was carried out with `results`. Its answers below
+    `unanswered` are no longer needed."""
 
     session: str
     number: int

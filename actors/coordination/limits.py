@@ -1,4 +1,4 @@
-"""How much the namespace may hold. It is in the memory of every master, and in every checkpoint: for names, not for data."""
+"""Limits of the namespace, which is in the memory of every master and in every checkpoint: for names, not for data."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import msgspec
 
 from ebla.storage.errors import InvalidArgument
 
-# Changes that a client has under way in one session: their numbers are no further apart. Whatever a client believes to be its
-# lowest unanswered one, it then waits for fewer than twice as many answers.
+# Changes that a client has under way in one session: their numbers differ by less. So a client waits for fewer than twice
+# as many answers, even if it knows its lowest unanswered number late.
 UNDER_WAY_MAX = 500
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`session_s_min`, `session_s_max`: what timeouts sessions may ask for. `polls_max`: calls that wait for a change at one
-    time; `poll_s_max`: how long one of them may wait. `bytes_max`: of all paths and data together."""
+    """`session_s_min`, `session_s_max`: limits of a session's timeout. `polls_max`: concurrent calls that wait for a change;
+    `poll_s_max`: their longest wait. `bytes_max`: of all paths and data together."""
 
-    session_s_min: float = 1.0  # a client waits 0.8 s for a master that is silent, then asks the next
+    session_s_min: float = 1.0  # a client waits 0.8 s for a silent master, then calls the next
     session_s_max: float = 3600.0
     sessions_max: int = 10_000
     nodes_max: int = 100_000

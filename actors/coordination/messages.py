@@ -1,7 +1,7 @@
-"""What clients and the active master say to each other about the namespace.
+"""The messages between clients and the active master about the namespace.
 
-Whatever changes is a number of the namespace's one count, its `revision`. A node's version is the revision at which its data
-was last set: it never comes twice, not even if the node was deleted and made again.
+Each change increments the namespace's `revision`. A node's version is the revision at which its data was last set: it is
+never used twice, even if the node was deleted and made again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import msgspec
 
 
 class OpenSessionRequest(msgspec.Struct, frozen=True):
-    """`request_id`: a repeated one gets the same session, while that lives. `name` is for whoever looks at sessions."""
+    """`request_id`: a repeated request gets the same session while that lives. `name`: shown to operators."""
 
     request_id: str
     timeout_ms: int
@@ -27,8 +27,8 @@ class SessionReply(msgspec.Struct, frozen=True):
 
 
 class Create(msgspec.Struct, frozen=True, tag="create"):
-    """`ephemeral`: it goes with the session. `sequential`: a number is added to its name that no node ever had, greater than
-    all before. `parents`: the nodes above it are made if they are missing."""
+    """`ephemeral`: the node is deleted with the session. `sequential`: a number is added to the name, greater than all numbers
+    before. `parents`: missing nodes above it are made."""
 
     path: str
     data: bytes = b""
@@ -38,7 +38,7 @@ class Create(msgspec.Struct, frozen=True, tag="create"):
 
 
 class Set(msgspec.Struct, frozen=True, tag="set"):
-    """`version`: only if that is the node's version."""
+    """`version`: set only if the node has this version."""
 
     path: str
     data: bytes
@@ -51,8 +51,8 @@ class Delete(msgspec.Struct, frozen=True, tag="delete"):
 
 
 class Check(msgspec.Struct, frozen=True, tag="check"):
-    """Changes nothing; the operations beside it are carried out only if the node has this version (None: any; 0: there is
-    no such node)."""
+    """The other operations of the request are carried out only if the node has this version (None: any; 0: the node does not
+    exist)."""
 
     path: str
     version: int | None = None
@@ -62,8 +62,8 @@ Operation = Create | Set | Delete | Check
 
 
 class ChangeRequest(msgspec.Struct, frozen=True):
-    """All of the operations, or none. `number` identifies it within its session; a repeated one gets the first answer.
-    `unanswered`: the lowest number whose answer the client still waits for; lower ones are not carried out any more."""
+    """Carry out all operations, or none. `number` identifies the request within its session; a repeated one gets the first
+    answer. `unanswered`: the lowest number whose answer the client still needs; lower ones are refused."""
 
     session: str
     number: int
@@ -72,7 +72,7 @@ class ChangeRequest(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """Of one operation: the node, and its version now. Of a deleted one, the revision at which it went."""
+    """The result of one operation: the node, and its new version, or the revision of its deletion."""
 
     path: str
     version: int
@@ -83,15 +83,15 @@ class ChangeReply(msgspec.Struct, frozen=True):
 
 
 class NodeRequest(msgspec.Struct, frozen=True):
-    """`children`: their names as well."""
+    """`children`: also return the names of the children."""
 
     path: str
     children: bool = False
 
 
 class WaitRequest(msgspec.Struct, frozen=True):
-    """Answered when the node has come, gone or been set since revision `seen` (with `children`: when it has come or gone, or
-    a child of it has), or after `poll_ms`."""
+    """Answered when the node was created, deleted or set since revision `seen` (with `children`: when it or a child was
+    created or deleted), or after `poll_ms`."""
 
     path: str
     seen: int
@@ -100,7 +100,8 @@ class WaitRequest(msgspec.Struct, frozen=True):
 
 
 class NodeInfo(msgspec.Struct, frozen=True):
-    """`children_version`: the revision at which a child last came or went. `owner`: the session whose end it goes with."""
+    """`children_version`: the revision at which a child was last created or deleted. `owner`: the session of an ephemeral
+    node."""
 
     version: int
     created: int
@@ -110,7 +111,7 @@ class NodeInfo(msgspec.Struct, frozen=True):
 
 
 class NodeReply(msgspec.Struct, frozen=True):
-    """As of `revision`; `node` is None where there is none. `changed`: of a wait, whether there was a change."""
+    """The node as of `revision`; None if it does not exist. `changed`: whether a wait ended with a change."""
 
     revision: int
     node: NodeInfo | None
@@ -120,7 +121,7 @@ class NodeReply(msgspec.Struct, frozen=True):
 
 
 class SessionInfo(msgspec.Struct, frozen=True):
-    """`silent_s`: since when the master has not heard of it."""
+    """`silent_s`: the time since the session's last message."""
 
     session: str
     name: str

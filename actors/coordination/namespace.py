@@ -1,12 +1,12 @@
-"""The namespace: nodes in a tree, and the sessions that ephemeral ones belong to.
+"""The namespace: nodes in a tree, and the sessions that own ephemeral nodes.
 
-It is a state machine over edits (edits.py) and nothing else changes it; it is a part of the catalog, so it goes with it into
-every checkpoint and to every master. One count, `revision`, numbers all changes of nodes. It gives versions to nodes, numbers
-to sequential ones and, to holders of locks, the tokens that fence them; it is kept for ever, so none of these comes twice,
-whatever was deleted since.
+It is a state machine over edits (edits.py), changed by nothing else. It is a part of the catalog, so it is in every
+checkpoint and on every master. One count, `revision`, numbers all changes of nodes. It gives versions to nodes, numbers
+to sequential nodes and fencing tokens to lock holders; it is never reset, so none of these is used twice, even after
+deletions.
 
-Which nodes are gone is remembered for the last GONE_MAX of them: whoever last saw one before `horizon`, and does not find
-it, is told that something may have changed.
+The last GONE_MAX deleted nodes are remembered. A client that last saw an absent node before `horizon` gets the answer
+that it may have changed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ replace = msgspec.structs.replace
 
 
 class Node(msgspec.Struct, frozen=True):
-    """Revisions: when it was `created`, when its data was last set (`version`), when a child last came or went."""
+    """`created`, `version`, `children_version`: the revisions of its creation, of the last change of its data, and of the
+    last creation or deletion of a child."""
 
     data: bytes
     created: int
@@ -44,7 +45,7 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """Of a request that was carried out, for its repetitions."""
+    """The answer of a request that was carried out, for its repetitions."""
 
     number: int
     digest: int
@@ -64,7 +65,7 @@ class Session(msgspec.Struct, frozen=True):
 
 
 class NamespaceImage(msgspec.Struct, frozen=True):
-    """The whole of it as a value. Children come after their parents."""
+    """The whole namespace as a value. Children come after their parents."""
 
     revision: int
     nodes: tuple[tuple[str, Node], ...]
@@ -72,14 +73,14 @@ class NamespaceImage(msgspec.Struct, frozen=True):
 
 
 class Namespace:
-    """`tell` is called with each path whose node, or list of children, has changed."""
+    """`notify` is called with each path whose node, or list of children, has changed."""
 
     def __init__(self) -> None:
         self.revision = 0
         self.nodes: dict[str, Node] = {paths.ROOT: Node(b"", 0, 0)}
         self.sessions: dict[str, Session] = {}
-        self.tell: Callable[[str], None] = lambda path: None
-        # Derived, except for what is gone, which is forgotten sooner or later.
+        self.notify: Callable[[str], None] = lambda path: None
+        # Derived from nodes and sessions, except for `gone` and `horizon`.
         self.opened: dict[str, str] = {}  # request -> session
         self.bytes = 0
         self.gone: dict[str, int] = {}
@@ -90,7 +91,7 @@ class Namespace:
     # -- reading ---------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        """How many records a checkpoint would hold. 0: nobody has ever used it."""
+        """The number of records in a checkpoint."""
         return len(self.nodes) - 1 + len(self.sessions)
 
     def children(self, path: str) -> tuple[str, ...]:
@@ -100,7 +101,7 @@ class Namespace:
         return len(self._children.get(path, ()))
 
     def owned(self, session: str) -> tuple[str, ...]:
-        """Paths of its ephemeral nodes, in the order in which they were made."""
+        """The paths of a session's ephemeral nodes, in the order of their creation."""
         return tuple(self._owned.get(session, ()))
 
     def info(self, path: str) -> NodeInfo | None:
@@ -116,7 +117,7 @@ class Namespace:
         return (max(node.created, node.children_version) if children else node.version) > seen
 
     def image(self) -> NamespaceImage | None:
-        """None as long as nobody has ever used it."""
+        """None if the namespace was never used."""
         if not self.revision and not self.sessions:
             return None
         return NamespaceImage(self.revision, tuple(self.nodes.items()), tuple(self.sessions.values()))
@@ -124,7 +125,6 @@ class Namespace:
     # -- changing --------------------------------------------------------------------------------------------
 
     def load(self, image: NamespaceImage) -> None:
-        """Only into an empty one."""
         assert len(self) == 0 and not self.revision
         self.revision = self.horizon = image.revision
         for session in image.sessions:
@@ -138,7 +138,7 @@ class Namespace:
         self.check()
 
     def apply(self, edit: CoordinationEdit) -> None:
-        """Only with edits that are durable. Replaying the same edits gives an equal namespace."""
+        """Apply a durable edit. Replaying the same edits gives an equal namespace."""
         if isinstance(edit, NodesChanged):
             self._nodes_changed(edit)
         elif isinstance(edit, SessionOpened):
@@ -176,16 +176,15 @@ class Namespace:
         self.gone.pop(change.path, None)
         self._add(change.path, Node(change.data, change.revision, change.revision, owner=change.owner))
         self._child_changed(above)
-        self.tell(change.path)
+        self.notify(change.path)
 
     def _set(self, change: NodeSet) -> None:
         node = self.nodes[change.path]
         self.bytes += len(change.data) - len(node.data)
         self.nodes[change.path] = replace(node, data=change.data, version=change.revision)
-        self.tell(change.path)
+        self.notify(change.path)
 
     def _delete(self, path: str) -> None:
-        """As of `revision`."""
         assert path != paths.ROOT and path not in self._children, path
         node, above = self.nodes.pop(path), paths.parent(path)
         self.bytes -= len(path.encode()) + len(node.data)
@@ -199,11 +198,11 @@ class Namespace:
         if len(self.gone) > GONE_MAX:
             self.horizon = self.gone.pop(next(iter(self.gone)))
         self._child_changed(above)
-        self.tell(path)
+        self.notify(path)
 
     def _child_changed(self, path: str) -> None:
         self.nodes[path] = replace(self.nodes[path], children_version=self.revision)
-        self.tell(path)
+        self.notify(path)
 
     def _session_ended(self, edit: SessionEnded) -> None:
         for revision, path in enumerate(self.owned(edit.session), edit.revision):
@@ -211,8 +210,6 @@ class Namespace:
         ended = self.sessions.pop(edit.session)
         del self.opened[ended.request]
         self._owned.pop(edit.session, None)
-
-    # -- helpers ---------------------------------------------------------------------------------------------
 
     def _open(self, session: Session) -> None:
         assert session.session not in self.sessions and session.request not in self.opened, session
@@ -227,7 +224,7 @@ class Namespace:
             self._owned.setdefault(node.owner, {})[path] = None
 
     def check(self) -> None:
-        """Its invariants: all of one state, none about how it came to be."""
+        """Assert the invariants of the state."""
         for path, node in self.nodes.items():
             assert node.created <= node.version <= self.revision, path
             assert node.children_version <= self.revision, path

@@ -1,4 +1,4 @@
-"""Paths of nodes: `/a/b`, from the root `/` on, and what makes one valid. Await-free."""
+"""Paths of nodes: `/a/b`, from the root `/` on. Await-free."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from ebla.storage.errors import InvalidArgument
 
 ROOT = "/"
 DEPTH_MAX = 16
-NAME_MAX = 128  # characters, the number of a sequential node included
-SEQUENCE_DIGITS = 16  # names sort as their numbers do, for longer than any journal lasts
+NAME_MAX = 128  # characters, including the number of a sequential node
+SEQUENCE_DIGITS = 16  # more than any journal needs, so that names sort like their numbers
 
 
 def validate(path: str, sequential: bool = False) -> None:
-    """Raises InvalidArgument. `sequential`: a number is still to be added to the name."""
+    """Raise InvalidArgument unless the path is valid. `sequential`: a number will be added to the name."""
     if path == ROOT and not sequential:
         return
     if not path.startswith("/") or path.endswith("/"):
@@ -33,7 +33,6 @@ def validate(path: str, sequential: bool = False) -> None:
 
 
 def parent(path: str) -> str:
-    """Not of the root, which has none."""
     return path.rpartition("/")[0] or ROOT
 
 

@@ -1,4 +1,4 @@
-"""Requests to change nodes: whether they may be carried out, and as what. Await-free.
+"""Decisions on requests to change nodes: a refusal, or the changes. Await-free.
 
 The operations of one request see each other's effects, and are carried out together or not at all.
 """
@@ -24,8 +24,9 @@ from ebla.actors.coordination.messages import (
 )
 from ebla.actors.coordination.namespace import Namespace, Node, Session
 from ebla.actors.errors import AlreadyPresent, NotFound, RequestReused, StaleRequest, Throttled
-from ebla.storage.errors import InvalidArgument
+from ebla.storage.errors import EblaError, InvalidArgument
 
+REFUSALS_MAX = 1000  # of a session
 REQUEST_ID_MAX = 128
 SESSION_NAME_MAX = 256
 RETRY_AFTER_S = 0.1
@@ -46,7 +47,7 @@ def validate_open(request: OpenSessionRequest, limits: Limits) -> None:
 
 
 def validate(request: ChangeRequest, limits: Limits) -> None:
-    """What can never succeed, whatever the namespace holds: InvalidArgument."""
+    """Raise InvalidArgument for a request that can never succeed in any namespace."""
     if not 0 <= request.unanswered <= request.number:
         raise InvalidArgument(
             f"request {request.number} cannot be below the lowest unanswered one, {request.unanswered}"
@@ -63,7 +64,7 @@ def validate(request: ChangeRequest, limits: Limits) -> None:
                 f"a node's data has {limits.data_bytes_max} bytes at most, not {size}: keep large data in a table"
             )
         if operation.path == paths.ROOT and isinstance(operation, Create | Delete):
-            raise InvalidArgument("the root is always there")
+            raise InvalidArgument("the root always exists; name a node below it")
 
 
 def session_of(namespace: Namespace, session: str) -> Session:
@@ -77,24 +78,20 @@ def session_of(namespace: Namespace, session: str) -> Session:
 
 
 def decide(namespace: Namespace, request: ChangeRequest, limits: Limits) -> NodesChanged | tuple[Result, ...]:
-    """What is to be made durable; or the results, if there is nothing to change or it was carried out before."""
+    """The edit to make durable; or the results, if nothing changes or the request was carried out before."""
     session = session_of(namespace, request.session)
     digest = xxhash.xxh3_64_intdigest(_encode(request.operations))
     earlier = session.answer(request.number)
     if earlier is not None:
         if earlier.digest != digest:
             raise RequestReused(
-                f"request {request.number} of session {request.session} was something else before"
+                f"request {request.number} of session {request.session} had other operations before; use a new number"
             )
         return earlier.results
     if request.number < session.unanswered:
-        raise StaleRequest(
-            f"request {request.number} of session {request.session} was given up by its client"
-        )
+        raise _given_up(request)
     unanswered = max(request.unanswered, session.unanswered)
-    awaited = sum(
-        answer.number >= unanswered for answer in session.answers
-    )  # this change lets go of the others
+    awaited = sum(answer.number >= unanswered for answer in session.answers)  # this change drops the others
     if awaited >= limits.unanswered_max:
         raise Throttled(
             f"session {request.session} waits for {awaited} answers",
@@ -106,6 +103,45 @@ def decide(namespace: Namespace, request: ChangeRequest, limits: Limits) -> Node
     if not draft.changes:
         return results
     return NodesChanged(request.session, request.number, unanswered, digest, tuple(draft.changes), results)
+
+
+class _OfSession:
+    def __init__(self) -> None:
+        self.unanswered = 0
+        self.errors: dict[int, EblaError] = {}
+
+
+class Refusals:
+    """Requests that were refused in this active term: a late copy of such a request is refused as well. In memory only,
+    because a late copy was sent to this process. The namespace keeps the answers of carried out requests."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, _OfSession] = {}
+
+    def require_new(self, request: ChangeRequest) -> None:
+        """Raise the error with which the request was refused before, or StaleRequest if its client gave it up."""
+        of = self._of.setdefault(request.session, _OfSession())
+        if request.unanswered > of.unanswered:
+            of.unanswered = request.unanswered
+            for number in [number for number in of.errors if number < request.unanswered]:
+                del of.errors[number]
+        if request.number < of.unanswered:
+            raise _given_up(request)
+        earlier = of.errors.get(request.number)
+        if earlier is not None:
+            raise type(earlier)(earlier.message, **earlier.values())
+
+    def note(self, request: ChangeRequest, error: EblaError) -> None:
+        errors = self._of[request.session].errors
+        if not error.retriable and len(errors) < REFUSALS_MAX:
+            errors[request.number] = error
+
+    def forget(self, session: str) -> None:
+        self._of.pop(session, None)
+
+
+def _given_up(request: ChangeRequest) -> StaleRequest:
+    return StaleRequest(f"request {request.number} of session {request.session} was given up by its client")
 
 
 class _Draft:
@@ -135,7 +171,7 @@ class _Draft:
         self._make_parents(operation)
         revision, path = self._revision + 1, operation.path
         if operation.sequential:
-            # Somebody may have given such a name by hand; its number is passed over.
+            # A client may have created a node with such a name; skip its number.
             while self._node(paths.numbered(path, revision)) is not None:
                 revision += 1
             path = paths.numbered(path, revision)

@@ -1,10 +1,10 @@
-"""What the active master does with the namespace: it carries out changes, answers what is asked, lets sessions expire.
+"""The active master's part of the namespace: it carries out changes, answers reads, expires sessions.
 
-durable first   a change is in the edit log before it is answered and before anybody who waits for it hears of it
-exactly once    a repeated request gets the first answer, from whoever is the active master by then
-patience        a session expires after a whole timeout of silence on this master's clock; what it said to the
-                master before counts from the beginning of this one
-told            whoever asks with an expired session is told so; its nodes are gone by then, all at once
+durable first   a change is in the edit log before it is answered and before waiting calls return
+exactly once    a repeated request gets the first answer, also from a later active master
+patience        a session expires after a whole timeout of silence on this master's clock; after a take-over the
+                timeout starts again
+reported        a request with an expired session gets SessionExpired; all nodes of the session are gone by then
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from ebla.actors.coordination.edits import CoordinationEdit, NodesChanged, Sessi
 from ebla.actors.coordination.errors import LimitReached
 from ebla.actors.coordination.limits import Limits
 from ebla.actors.coordination.namespace import Namespace
-from ebla.actors.coordination.refusals import Refusals
-from ebla.actors.coordination.timers import LOOK_S, Timers
+from ebla.actors.coordination.timers import TICK_S, Timers
 from ebla.actors.coordination.watchers import Watchers
 from ebla.actors.errors import Throttled
 from ebla.actors.messages import Empty
@@ -36,7 +35,7 @@ OVERDUE_S = 5.0  # the end of a session is one edit
 
 
 class Scribe(Protocol):
-    """The one writer of the catalog, in which the namespace lies: actors/master/catalog/scribe.py."""
+    """The one writer of the catalog, of which the namespace is a part: actors/master/catalog/scribe.py."""
 
     async def change(
         self,
@@ -55,22 +54,21 @@ class Coordination:
         self._limits = limits
         self._timers = Timers(world.clock)
         self._watchers = Watchers(world.clock, limits.polls_max)
-        self._refusals = Refusals()
+        self._refusals = requests.Refusals()
         self._expiring: tuple[str, ...] = ()
         self._expiring_since: float | None = None
         self._due = asyncio.Event()
 
     def begin(self, scribe: Scribe, serves: Callable[[], bool]) -> None:
-        """From now on this master is the active one. `serves`: whether it may answer anybody at this instant."""
+        """Start as the active master. `serves`: whether it may answer at this instant."""
         self._scribe = scribe
         self._serves = serves
         self._timers.begin(self.namespace.sessions)
-        self.namespace.tell = self._watchers.tell
-        self._world.spawn(self._look(), "look at sessions")
+        self.namespace.notify = self._watchers.notify
+        self._world.spawn(self._tick(), "time sessions")
         self._world.spawn(self._expire(), "expire sessions")
 
     def close(self) -> None:
-        """Nobody waits any longer."""
         self._watchers.close()
 
     # -- sessions --------------------------------------------------------------------------------------------
@@ -93,30 +91,30 @@ class Coordination:
 
         def conclude() -> m.SessionReply:
             session = namespace.sessions[namespace.opened[request.request_id]]
-            self._timers.heard(session.session)
+            self._timers.renew(session.session)
             return m.SessionReply(session.session, session.timeout_ms)
 
         return await self._scribe.change("open_session", decide, conclude)
 
     async def keep_session(self, request: m.SessionRequest) -> m.SessionReply:
-        """A sign of life. One that comes while the session expires waits for what becomes of it."""
+        """Renew a session. While the session is being expired, the call waits for the outcome."""
 
-        def look() -> Sequence[CoordinationEdit]:
+        def require_session() -> Sequence[CoordinationEdit]:
             requests.session_of(self.namespace, request.session)
             return ()
 
         def conclude() -> m.SessionReply:
-            self._timers.heard(request.session)
+            self._timers.renew(request.session)
             session = self.namespace.sessions[request.session]
             return m.SessionReply(session.session, session.timeout_ms)
 
         if request.session in self._expiring:
-            return await self._scribe.change("keep_session", look, conclude)
-        look()
+            return await self._scribe.change("keep_session", require_session, conclude)
+        require_session()
         return conclude()
 
     async def close_session(self, request: m.SessionRequest) -> Empty:
-        """One that has ended stays so."""
+        """Close a session; a no-op if it has ended."""
 
         def decide() -> Sequence[CoordinationEdit]:
             return self._ends((request.session,), expired=False)
@@ -127,11 +125,11 @@ class Coordination:
 
         return await self._scribe.change("close_session", decide, conclude)
 
-    async def _look(self) -> None:
-        """A task of its own: what anything else waits for is not to pass for a master that stands still."""
+    async def _tick(self) -> None:
+        """A separate task, so that a wait for anything else does not look like a paused master."""
         while True:
-            await self._world.clock.sleep(LOOK_S)
-            self._timers.look(self._serves())
+            await self._world.clock.sleep(TICK_S)
+            self._timers.tick(self._serves())
             if any(map(self._timers.overdue, self.namespace.sessions.values())):
                 self._due.set()
 
@@ -149,11 +147,11 @@ class Coordination:
                 self._expiring_since = None
 
     async def _end_overdue(self) -> None:
-        """Before all other changes that wait: those who wait for a lock of one who is gone are not to wait for tables, too."""
+        """End the sessions before all other waiting changes: a wait for a lock must not include waits for tables."""
         sessions = self.namespace.sessions
 
         def decide() -> Sequence[CoordinationEdit]:
-            self._timers.look(self._serves())
+            self._timers.tick(self._serves())
             self._expiring = tuple(
                 name for name, session in sessions.items() if self._timers.overdue(session)
             )
@@ -168,7 +166,7 @@ class Coordination:
         await self._scribe.change("expire_session", decide, conclude, next_one=True)
 
     def overdue(self) -> int:
-        """How many sessions have expired and are still there, if their end has been under way for too long."""
+        """The number of expired sessions, if their end has been under way for too long."""
         since = self._expiring_since
         if since is None or self._world.clock.monotonic() - since < OVERDUE_S:
             return 0
@@ -207,7 +205,7 @@ class Coordination:
     async def change_nodes(self, request: m.ChangeRequest) -> m.ChangeReply:
         requests.validate(request, self._limits)
         if request.session in self.namespace.sessions:
-            self._timers.heard(request.session)
+            self._timers.renew(request.session)
         results: tuple[m.Result, ...] = ()
 
         def decide() -> Sequence[CoordinationEdit]:
@@ -235,20 +233,20 @@ class Coordination:
         return self._reply(request.path, request.children)
 
     async def wait_node(self, request: m.WaitRequest) -> m.NodeReply:
-        """Whatever became of the node since `seen` is told, also if nobody waited when it happened."""
+        """Wait for a change of the node since `seen`, including changes before this call."""
         paths.validate(request.path)
         if request.seen > self.namespace.revision:
             raise InvalidArgument(
                 f"revision {request.seen} is still to come, the present one is {self.namespace.revision}: was it read "
                 "from another deployment?"
             )
-        changed = self._since(request)
+
+        def changed() -> bool:
+            return self.namespace.changed_since(request.path, request.seen, request.children)
+
         poll_s = min(max(0, request.poll_ms) / 1000, self._limits.poll_s_max)
         await self._watchers.wait(request.path, changed, poll_s)
         return self._reply(request.path, request.children, changed())
-
-    def _since(self, request: m.WaitRequest) -> Callable[[], bool]:
-        return lambda: self.namespace.changed_since(request.path, request.seen, request.children)
 
     def _reply(self, path: str, children: bool, changed: bool = True) -> m.NodeReply:
         namespace = self.namespace

@@ -1,9 +1,8 @@
-"""When each session was last heard of, and which of them have been silent for too long. Await-free.
+"""The last message of each session, and the sessions that have been silent for too long. Await-free.
 
-The time is the active master's own. A master that begins, or was started again, has heard nobody yet: every session gets a
-whole timeout from then on. While a master itself stands still, what sessions sent waits unread; so of a longer pause
-between two looks at the clock only `PAUSE_S_MAX` counts. While it may answer nobody, for want of its lease, it hears nobody
-either, and no time counts at all.
+The time is that of the active master. When a master takes over or starts, every session gets a whole new timeout. While
+a master is paused, it does not receive messages; so of a longer pause between two ticks only `PAUSE_S_MAX` counts. While
+a master has no lease, it answers no session, and no time counts at all.
 """
 
 from __future__ import annotations
@@ -13,40 +12,41 @@ from collections.abc import Iterable
 from ebla.actors.coordination.namespace import Session
 from ebla.actors.world import Clock
 
-LOOK_S = 0.5  # between two looks at the clock
-# Little more. A session of the least timeout, 1 s, speaks every third of it: that and a pause must not make a whole one.
+TICK_S = 0.5
+# Little more than a tick. A session with the least timeout of 1 s sends a message every third of a second: the sum of
+# that and a pause must be less than the timeout.
 PAUSE_S_MAX = 0.6
 
 
 class Timers:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._looked_at = clock.monotonic()
-        self._stood_still_s = 0.0
-        self._heard_at: dict[str, float] = {}
+        self._ticked_at = clock.monotonic()
+        self._paused_s = 0.0
+        self._renewed_at: dict[str, float] = {}
 
     def begin(self, sessions: Iterable[str]) -> None:
-        self._looked_at = self._clock.monotonic()
+        self._ticked_at = self._clock.monotonic()
         for session in sessions:
-            self.heard(session)
+            self.renew(session)
 
-    def heard(self, session: str) -> None:
-        self._heard_at[session] = self._now()
+    def renew(self, session: str) -> None:
+        self._renewed_at[session] = self._now()
 
     def ended(self, session: str) -> None:
-        self._heard_at.pop(session, None)
+        self._renewed_at.pop(session, None)
 
     def silent_s(self, session: str) -> float:
-        return self._now() - self._heard_at[session]
+        return self._now() - self._renewed_at[session]
 
-    def look(self, serves: bool) -> None:
-        """`serves`: whether signs of life are heard now."""
+    def tick(self, serves: bool) -> None:
+        """`serves`: whether the master answers sessions now."""
         now = self._clock.monotonic()
-        self._stood_still_s += max(0.0, now - self._looked_at - (PAUSE_S_MAX if serves else 0.0))
-        self._looked_at = now
+        self._paused_s += max(0.0, now - self._ticked_at - (PAUSE_S_MAX if serves else 0.0))
+        self._ticked_at = now
 
     def overdue(self, session: Session) -> bool:
         return self.silent_s(session.session) * 1000 >= session.timeout_ms
 
     def _now(self) -> float:
-        return self._clock.monotonic() - self._stood_still_s
+        return self._clock.monotonic() - self._paused_s

@@ -1,4 +1,4 @@
-"""Calls that wait for a change. They are in memory only, and nothing is lost with them: each says what its client has seen."""
+"""Calls that wait for a change, in memory only: a repeated call names the revision that its client has seen."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Watchers:
         self._closed = False
 
     async def wait(self, path: str, until: Callable[[], bool], poll_s: float) -> None:
-        """Returns when `until()`, which is asked again whenever `path` was told; or after `poll_s`; or when all ends."""
+        """Wait for `until()`, which is called again at each change of `path`; at most `poll_s`, and until `close`."""
         if until() or self._closed:
             return
         if self.waiting >= self._polls_max:
@@ -31,13 +31,13 @@ class Watchers:
         try:
             async with self._clock.timeout(poll_s):
                 while not until() and not self._closed:
-                    await self._told(path)
+                    await self._changed(path)
         except TimeoutError:
             return
         finally:
             self.waiting -= 1
 
-    async def _told(self, path: str) -> None:
+    async def _changed(self, path: str) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiting = self._futures.setdefault(path, {})
         waiting[future] = None
@@ -48,7 +48,7 @@ class Watchers:
             if not waiting and self._futures.get(path) is waiting:
                 del self._futures[path]
 
-    def tell(self, path: str) -> None:
+    def notify(self, path: str) -> None:
         for future in self._futures.pop(path, ()):
             if not future.done():
                 future.set_result(None)
@@ -56,4 +56,4 @@ class Watchers:
     def close(self) -> None:
         self._closed = True
         for path in list(self._futures):
-            self.tell(path)
+            self.notify(path)

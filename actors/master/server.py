@@ -363,7 +363,7 @@ class Master(CoordinationVerbs, MembershipVerbs):
             return [*edits, TabletsForgotten(tablets)] if tablets else edits
 
         if decide():
-            await self.scribe.change("forget", decide, self.errands.buried.clear)
+            await self.scribe.change("forget", decide, self.errands.departed.clear)
         await self.tables.end_reserves()
 
     def _now(self) -> float:

@@ -11,24 +11,25 @@ from typing import Any
 import msgspec
 
 from ebla.actors.catalog_versions import CatalogVersion
+from ebla.actors.messages.protocols import View as View
 from ebla.actors.messages.repair import ADD as ADD
 from ebla.actors.messages.repair import MODIFY as MODIFY
 from ebla.actors.messages.repair import REMOVE as REMOVE
-from ebla.actors.messages.repair import BeginSessionRequest as BeginSessionRequest
+from ebla.actors.messages.repair import BeginCopyRequest as BeginCopyRequest
 from ebla.actors.messages.repair import CancelCopyRequest as CancelCopyRequest
 from ebla.actors.messages.repair import ChangeMembersRequest as ChangeMembersRequest
 from ebla.actors.messages.repair import Chunk as Chunk
+from ebla.actors.messages.repair import CopyBegun as CopyBegun
 from ebla.actors.messages.repair import CopyJob as CopyJob
 from ebla.actors.messages.repair import CopyJobs as CopyJobs
 from ebla.actors.messages.repair import DeleteTabletRequest as DeleteTabletRequest
-from ebla.actors.messages.repair import EndSessionRequest as EndSessionRequest
+from ebla.actors.messages.repair import EndCopyRequest as EndCopyRequest
 from ebla.actors.messages.repair import FetchRequest as FetchRequest
 from ebla.actors.messages.repair import MemberChange as MemberChange
 from ebla.actors.messages.repair import MembersReply as MembersReply
 from ebla.actors.messages.repair import QuarantineEntries as QuarantineEntries
 from ebla.actors.messages.repair import QuarantineEntry as QuarantineEntry
 from ebla.actors.messages.repair import QuarantineRequest as QuarantineRequest
-from ebla.actors.messages.repair import SessionBegun as SessionBegun
 from ebla.actors.messages.repair import StartCopyRequest as StartCopyRequest
 from ebla.actors.messages.repair import UnsafeChangeRequest as UnsafeChangeRequest
 from ebla.actors.messages.tables import AlterTableRequest as AlterTableRequest
@@ -83,7 +84,7 @@ class Registration(msgspec.Struct, frozen=True):
 class ReplicaReport(msgspec.Struct, frozen=True):
     """One replica as its server sees it.
 
-    `state`: running, failed, copying, deleted (a tombstone). `role`: leader, follower, candidate. `leader`: uuid or None.
+    `state`: running, failed, copying, deleted (a tombstone). `view`: its protocol's, None if it could not be loaded.
     `health`: of a leader, what it knows of each other member: healthy, unknown, silent (for long), failed (out of order for
     long, or silent and beyond the log's help) or lost (it cannot come back: the server there is another). `pending`: the
     configuration in force, if it is not the committed one.
@@ -91,19 +92,36 @@ class ReplicaReport(msgspec.Struct, frozen=True):
 
     tablet: str
     state: str
-    role: str
-    term: int
-    leader: str | None
-    configuration: Configuration
-    schema_version: int
-    last_index: int
-    commit_index: int
-    applied_index: int
-    flushed_index: int
-    rows_bytes: int
+    view: View | None = None
+    configuration: Configuration = Configuration(())
+    schema_version: int = 0
+    applied_index: int = 0
+    flushed_index: int = 0
+    rows_bytes: int = 0
     error: str | None = None
     health: dict[str, str] = {}
     pending: Configuration | None = None
+
+    @property
+    def role(self) -> str:
+        """leader, follower or candidate"""
+        return self.view.role if self.view else "follower"
+
+    @property
+    def term(self) -> int:
+        return self.view.term if self.view else 0
+
+    @property
+    def leader(self) -> str | None:
+        return self.view.leader if self.view else None
+
+    @property
+    def last_index(self) -> int:
+        return self.view.last_index if self.view else 0
+
+    @property
+    def commit_index(self) -> int:
+        return self.view.commit_index if self.view else 0
 
 
 class TabletReport(msgspec.Struct, frozen=True):

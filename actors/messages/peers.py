@@ -1,18 +1,11 @@
-"""Envelopes between tablet servers: one message to each of many tablets.
-
-`Request` and `Answer` are the messages of all replication protocols, `HardState` is what a replica of any protocol must never
-forget. Nothing else of a protocol is known here.
-"""
+"""Envelopes between tablet servers: one message to each of many tablets, whatever protocol each of them uses."""
 
 from __future__ import annotations
 
 import msgspec
 
-from ebla.actors.messages import ServerInstance, raft
-
-Request = raft.Request
-Answer = raft.Answer
-HardState = raft.HardState
+from ebla.actors.messages import ServerInstance
+from ebla.actors.messages.protocols import Answer, Request
 
 
 class Envelope(msgspec.Struct, frozen=True):
@@ -24,7 +17,7 @@ class Envelope(msgspec.Struct, frozen=True):
 
     source: ServerInstance
     dest: ServerInstance
-    requests: tuple[tuple[str, raft.Request], ...]
+    requests: tuple[tuple[str, Request], ...]
 
 
 class EnvelopeReply(msgspec.Struct, frozen=True):

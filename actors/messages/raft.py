@@ -12,11 +12,21 @@ import msgspec
 from ebla.storage.logs.entries import Entry
 
 
-class HardState(msgspec.Struct, frozen=True):
-    """What a replica may never forget: durable before anything that follows from it leaves."""
+class HardState(msgspec.Struct, frozen=True, tag="raft"):
+    """The record of a replica, which it may never forget: durable before anything that follows from it leaves."""
 
     term: int = 0
     vote: str | None = None
+
+
+class RaftView(msgspec.Struct, frozen=True, tag="raft"):
+    """A replica's view of its group, in reports. `role`: leader, follower or candidate. `leader`: uuid or None."""
+
+    role: str = "follower"
+    term: int = 0
+    leader: str | None = None
+    last_index: int = 0
+    commit_index: int = 0
 
 
 # Why a request is refused that comes from the other side of a forced configuration (raft/forced.py): it does not know of it; or
@@ -24,7 +34,7 @@ class HardState(msgspec.Struct, frozen=True):
 FORCED, STRANDED = "forced", "stranded"
 
 
-class AppendRequest(msgspec.Struct, frozen=True, tag="append"):
+class AppendRequest(msgspec.Struct, frozen=True, tag="raft.append"):
     """Leader to follower; without entries it is a heartbeat or a status probe.
 
     `all_replicated` is the greatest index that every peer holds durably: followers may drop their log up to it. `unsafe`: of the
@@ -41,7 +51,7 @@ class AppendRequest(msgspec.Struct, frozen=True, tag="append"):
     unsafe: int = 0
 
 
-class AppendReply(msgspec.Struct, frozen=True, tag="append_reply"):
+class AppendReply(msgspec.Struct, frozen=True, tag="raft.append_reply"):
     """`match`: with `success`, the index up to which this log surely equals the leader's and is durable.
 
     Without success: `hint` is the index after which the leader should try next (the follower's commit index or
@@ -60,7 +70,7 @@ class AppendReply(msgspec.Struct, frozen=True, tag="append_reply"):
     unsafe: int = 0
 
 
-class VoteRequest(msgspec.Struct, frozen=True, tag="vote"):
+class VoteRequest(msgspec.Struct, frozen=True, tag="raft.vote"):
     """`pre_vote`: nothing is persisted by either side; `term` is then the term that would be used.
     `ignore_live_leader`: the leader itself asked for this election (graceful step-down). `unsafe`: of the candidate's
     configuration."""
@@ -74,7 +84,7 @@ class VoteRequest(msgspec.Struct, frozen=True, tag="vote"):
     unsafe: int = 0
 
 
-class VoteReply(msgspec.Struct, frozen=True, tag="vote_reply"):
+class VoteReply(msgspec.Struct, frozen=True, tag="raft.vote_reply"):
     """`term` is the voter's term; `reason` is one of granted, leader_alive, old_term, voted, log_behind, forced; if it is forced,
     `unsafe` is the greatest mark that is known to be committed."""
 
@@ -85,7 +95,7 @@ class VoteReply(msgspec.Struct, frozen=True, tag="vote_reply"):
     unsafe: int = 0
 
 
-class TimeoutNow(msgspec.Struct, frozen=True, tag="timeout_now"):
+class TimeoutNow(msgspec.Struct, frozen=True, tag="raft.timeout_now"):
     """The leader abdicates in favour of the receiver, who starts an election at once. `unsafe`: of the leader's configuration."""
 
     term: int
@@ -93,7 +103,7 @@ class TimeoutNow(msgspec.Struct, frozen=True, tag="timeout_now"):
     unsafe: int = 0
 
 
-class TimeoutNowReply(msgspec.Struct, frozen=True, tag="timeout_now_reply"):
+class TimeoutNowReply(msgspec.Struct, frozen=True, tag="raft.timeout_now_reply"):
     term: int
 
 

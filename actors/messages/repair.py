@@ -2,7 +2,7 @@
 
     configuration   master or operator -> leader: ChangeMembersRequest; the last resort: UnsafeChangeRequest
     copy            leader -> the server that shall hold a copy: StartCopyRequest; from there on that server asks the source:
-                    BeginSessionRequest, FetchRequest (several under way), EndSessionRequest
+                    BeginCopyRequest, FetchRequest (several under way), EndCopyRequest
     operators       CopyJobs, CancelCopyRequest; QuarantineEntries, QuarantineRequest
 
 Source: seed 000 (StartTabletCopy, states, quarantine), Kudu's tablet copy and ChangeConfig.
@@ -82,7 +82,7 @@ class StartCopyRequest(msgspec.Struct, frozen=True):
     unsafe: int = 0
 
 
-class BeginSessionRequest(msgspec.Struct, frozen=True):
+class BeginCopyRequest(msgspec.Struct, frozen=True):
     """`requestor`: the uuid of the server that copies. A second one of the same requestor ends its first session. Refused
     unless the receiver leads in `term`: only then it holds everything that the requestor may have acknowledged before.
     `forgetful`: the requestor does not know its votes any more. Refused unless nobody else can lead now, and the requestor is no
@@ -95,7 +95,7 @@ class BeginSessionRequest(msgspec.Struct, frozen=True):
     forgetful: bool = False
 
 
-class SessionBegun(msgspec.Struct, frozen=True):
+class CopyBegun(msgspec.Struct, frozen=True):
     """The source's snapshot: rows and answers as of `flushed`, then the log up to `last`, all of it, synced or not;
     `configuration`, the committed one, was read after the log. `data_bytes` are sent before the log. Without a request for `idle_s` the
     session ends."""
@@ -132,7 +132,7 @@ class Chunk(msgspec.Struct, frozen=True):
     end: bool = False
 
 
-class EndSessionRequest(msgspec.Struct, frozen=True):
+class EndCopyRequest(msgspec.Struct, frozen=True):
     """Unknown sessions are no error. `error`: why the copy ended, if it did not succeed; `damaged` if what arrived, as it was
     sent, failed its checks: then the source looks at its own."""
 

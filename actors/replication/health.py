@@ -21,4 +21,6 @@ REPLICA_FAILED, DAMAGED, NOT_RUNNING = "replica_failed", "damaged", "not_running
 
 VOTES_FORGOTTEN = "votes_forgotten"  # it failed, and does not know for whom it voted
 
+HELD_BACK = "held_back"  # its disk hangs and its memory is full: it takes heartbeats only
+
 WRONG_SERVER = "wrong_server"

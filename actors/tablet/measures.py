@@ -9,12 +9,8 @@ from typing import NamedTuple, Protocol
 from ebla.actors.figures import Figure, Percentiles, Sheet, counter, gauge
 from ebla.actors.messages import COPYING, DELETED
 from ebla.actors.tablet.copy.copies import Copies
-from ebla.actors.tablet.copy.sessions import Sessions
-from ebla.actors.tablet.engine.core import (
-    CANDIDATE,
-    FOLLOWER,
-    LEADER,
-)
+from ebla.actors.tablet.copy.sources import CopySources
+from ebla.actors.tablet.engine.core import CANDIDATE, FOLLOWER, LEADER
 from ebla.actors.tablet.engine.replica import FAILED, RUNNING, Replica
 from ebla.actors.tablet.engine.rounds import Rounds
 from ebla.actors.tablet.engine.space import Space
@@ -40,7 +36,7 @@ class MeasuredServer(Protocol):
     scans: Scans
     scrubber: Scrubber
     copies: Copies
-    sessions: Sessions
+    copy_sources: CopySources
 
 
 class State(NamedTuple):
@@ -171,8 +167,8 @@ def measure(server: MeasuredServer) -> Iterator[Figure]:
     running = [replica for replica in server.replicas.values() if replica.state == RUNNING]
     counts = dict.fromkeys(ROLES, 0)
     counts[FAILED] = len(server.lifecycle.broken) + sum(r.state == FAILED for r in server.replicas.values())
-    for stone in server.lifecycle.stones.values():
-        counts[stone.state] += 1
+    for tombstone in server.lifecycle.tombstones.values():
+        counts[tombstone.state] += 1
     for replica in running:
         counts[replica.core.shown_role] += 1
     tally = server.rounds.tally
@@ -188,11 +184,11 @@ def measure(server: MeasuredServer) -> Iterator[Figure]:
     yield from COPIES.read(
         CopyCounts(
             running=len(copies.jobs),
-            sessions=len(server.sessions),
+            sessions=len(server.copy_sources),
             done=copies.done,
             failed=copies.failed,
             received_bytes=copies.copied_bytes,
-            sent_bytes=server.sessions.sent_bytes,
+            sent_bytes=server.copy_sources.sent_bytes,
         )
     )
 

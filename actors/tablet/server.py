@@ -2,7 +2,7 @@
 
 Start here, then: engine/replica.py (one replica's events), engine/rounds.py (the loop that drives them all), engine/links.py (what servers
 say to each other), serving/admission.py (what a request must pass), engine/apply.py (what a committed batch does), lifecycle/bootstrap.py
-(start), lifecycle/lifecycle.py and lifecycle/deletion.py (how replicas come and go), copy/copies.py and copy/sessions.py (both ends of a copy), raft/members.py
+(start), lifecycle/lifecycle.py and lifecycle/deletion.py (how replicas come and go), copy/copies.py and copy/sources.py (both ends of a copy), raft/members.py
 (who is a member), copy/recovery.py (what a leader does for its peers), upkeep/maintenance.py (flush and trim), upkeep/scrubber.py, serving/scans.py,
 serving/checksums.py, upkeep/reporter.py.
 
@@ -27,15 +27,14 @@ from ebla.actors.catalog_versions import SeenCatalog
 from ebla.actors.figures import Figure
 from ebla.actors.incarnations import Incarnations
 from ebla.actors.tablet.copy.copies import Copies
+from ebla.actors.tablet.copy.job import Job
+from ebla.actors.tablet.copy.log_retention import LogRetention
 from ebla.actors.tablet.copy.recovery import Recovery
-from ebla.actors.tablet.copy.sessions import Sessions
+from ebla.actors.tablet.copy.sources import CopySources
 from ebla.actors.tablet.copy.verbs import CopyVerbs
 from ebla.actors.tablet.engine.batches import check_readable, check_version
 from ebla.actors.tablet.engine.identity import Identity
-from ebla.actors.tablet.engine.records import (
-    ConsensusState,
-    Superblock,
-)
+from ebla.actors.tablet.engine.records import ConsensusState, Superblock
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.engine.rounds import Rounds
 from ebla.actors.tablet.engine.space import Space
@@ -106,7 +105,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         self.maintenance.start()
         self.scrubber.start()
         self.deletion.start()
-        self.sessions.start()
+        self.copy_sources.start()
         self.recovery.start()
         for reporter in self.reporters:
             reporter.start()
@@ -118,42 +117,33 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         self.rounds = Rounds(self.world, self.identity, self.shared, self.consensus, self.checksums.applied)
         self.scans = Scans(self.world, self.options)
         self.admission = Admission(self.world, self.options, self.rounds, self.load, self.space)
+        self.member_changes = raft = Raft(self.world, self.instance.uuid, self.options)
         self.lifecycle = Lifecycle(
             self.world,
-            self.options,
             self.instance.uuid,
-            Raft(self.world, self.instance.uuid, self.options),
+            raft,
             self.replicas,
             superblocks,
-            self.consensus,
-            self.shared,
             self.rounds,
             quarantine,
-            self._closing,
         )
-        self.deletion = Deletion(self.lifecycle)
-        self.sessions = Sessions(
-            self.world,
-            self.options,
-            lambda replica: self.maintenance.flush(replica),
-            self._changed,
-            lambda replica: self.scrubber.doubt(replica),
-        )
-        self.copies = Copies(self.world, self.options, self.lifecycle, self.deletion, self._told)
+        self.retention = LogRetention(self.options)
         self.maintenance = Maintenance(
+            self.world, self.options, self.lifecycle, self.retention, self.scans, self.load, self._changed
+        )
+        self.scrubber = Scrubber(self.world, self.options, self.replicas, self._changed)
+        self.copy_sources = CopySources(
             self.world,
             self.options,
-            self.replicas,
-            self.shared,
-            self.rounds,
-            self.scans,
-            self.load,
+            self.retention,
+            self.maintenance.flush,
             self._changed,
-            self.lifecycle.abandon,
-            self.sessions.anchor,
+            self.scrubber.doubt,
         )
+        jobs: dict[str, Job] = {}
+        self.deletion = Deletion(self.lifecycle, jobs, self._closing)
+        self.copies = Copies(self.world, self.options, self.lifecycle, self.deletion, jobs, self._told)
         self.recovery = Recovery(self.world, self.options, self.replicas)
-        self.scrubber = Scrubber(self.world, self.options, self.replicas, self._changed)
         self.reporters = [
             Reporter(
                 self.world,
@@ -203,7 +193,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
                 if replica.is_due(now):
                     self.rounds.step(replica, replica.core.tick, now)
             for reporter in self.reporters:
-                reporter.look()
+                reporter.find_changes()
 
     # -- clients
 
@@ -392,7 +382,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
     def _closing(self, tablet: str) -> None:
         """Its files are about to be closed."""
         self.scans.close_tablet(tablet)
-        self.sessions.close_tablet(tablet)
+        self.copy_sources.close_tablet(tablet)
 
     def _replica(self, tablet: str) -> Replica:
         self._require_running()

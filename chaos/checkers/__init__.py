@@ -9,8 +9,8 @@
     stamp         stamp read-stamps                        batches are never torn, groups never get older
     coordination  acquire use create list get cas ...      one holder, nothing comes twice, versions are linearizable
 
-What each operation means is told at the top of its checker. A history of several workloads is judged by the checker of
-each, and `together` makes one verdict of theirs.
+Each checker's module defines its operations. Each workload's history is judged by its own checker; `together` makes one verdict
+of several.
 """
 
 from __future__ import annotations

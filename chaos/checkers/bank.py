@@ -1,13 +1,13 @@
-"""A bank: transfers move money between accounts, and no read ever sees it come or go.
+"""A bank: transfers move money between accounts, and no read ever shows another total.
 
     transfer    value {"from", "to", "amount"}: one atomic batch
     read-bank   -> {account: balance} of all accounts
 
-Accounts that transfers join have one owner, who makes one transfer at a time. An owner whose transfer ended unknown
-goes on only with a transfer that shuts the door on it: its transfers take place in their sequence, or not at all.
-So each owner's accounts are one object, whose history is judged exactly. All together a read is one snapshot too: its total
-never changes, and the transfers that balances prove it to show, or not to show, must fit one moment, and one order of all
-reads (whole.py). No balance is ever negative.
+Accounts that transfers join have one owner, which makes one transfer at a time. After a transfer with an unknown outcome the
+owner's next one excludes it from taking place later: an owner's transfers take place in their sequence, or not at all. So each
+owner's accounts are one object, whose history is judged exactly. A read is also one snapshot of all accounts: its total never
+changes, and the transfers that its balances prove to be included or not must fit one moment, and one order of all reads
+(whole.py). No balance is ever negative.
 """
 
 from __future__ import annotations
@@ -16,25 +16,19 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from ebla.chaos.checkers import whole
-from ebla.chaos.checkers.linearizability import (
-    REFUSED,
-    STEPS_MAX,
-    UNKNOWN,
-    Call,
-    Linearization,
-    linearize,
-)
+from ebla.chaos.checkers.linearizability import REFUSED, STEPS_MAX, UNKNOWN, Call, Linearization, linearize
 from ebla.chaos.checkers.verdict import (
     Recorded,
     Verdict,
+    brief,
     broken,
+    described,
     joined,
     listed,
     nothing,
     operations_of,
     places,
     together,
-    told,
 )
 from ebla.chaos.history import Operation
 from ebla.storage.errors import InvalidArgument
@@ -46,7 +40,7 @@ Balances = Mapping[Any, int]
 
 
 def check_bank(recorded: Recorded, balances: Balances, steps_max: int = STEPS_MAX) -> Verdict:
-    """`balances` are the accounts and what they held before the history began."""
+    """`balances`: the accounts and their initial balances."""
     operations = [each for each in operations_of(recorded, NAMES) if not each.failed]
     transfers = [each for each in operations if each.name == TRANSFER]
     reads = [each for each in operations if each.name == READ and each.known]
@@ -58,7 +52,7 @@ def check_bank(recorded: Recorded, balances: Balances, steps_max: int = STEPS_MA
     for read in reads:
         problem = _wrong_read(read, balances)
         if problem:
-            return broken(f"{_brief(read)} {problem}", [read], judged)
+            return broken(f"{brief(read)} {problem}", [read], judged)
     owned = [
         (accounts, [each for each in transfers if each.argument["from"] in accounts])
         for accounts in _owners(transfers, balances)
@@ -75,21 +69,23 @@ def check_bank(recorded: Recorded, balances: Balances, steps_max: int = STEPS_MA
 def _check_transfer(transfer: Operation, balances: Balances) -> None:
     value = transfer.argument
     if not isinstance(value, dict) or not {"from", "to", "amount"} <= value.keys():
-        raise InvalidArgument(f'{told(transfer)}: the value must be {{"from", "to", "amount"}}')
+        raise InvalidArgument(f'{described(transfer)}: the value must be {{"from", "to", "amount"}}')
     for side in ("from", "to"):
         if value[side] not in balances:
-            raise InvalidArgument(f"{told(transfer)}: {side} is none of the accounts; give its first balance")
+            raise InvalidArgument(
+                f"{described(transfer)}: {side} is none of the accounts; give its first balance"
+            )
 
 
 def _wrong_read(read: Operation, balances: Balances) -> str:
-    """What a single read shows to be wrong."""
+    """The problem that a single read shows; empty if there is none."""
     if not isinstance(read.answer, dict):
-        raise InvalidArgument(f"{told(read)}: the answer must map accounts to balances")
+        raise InvalidArgument(f"{described(read)}: the answer must map accounts to balances")
     missing = [account for account in balances if account not in read.answer]
     extra = [account for account in read.answer if account not in balances]
     if missing or extra:
         lacks = [f"lacks the accounts {listed(missing)}"] if missing else []
-        return " and ".join(lacks + ([f"holds {listed(extra)}, which nobody opened"] if extra else []))
+        return " and ".join(lacks + ([f"holds {listed(extra)}, which were never opened"] if extra else []))
     total, should_be = sum(read.answer.values()), sum(balances.values())
     if total != should_be:
         return f"has a total of {total}, not {should_be}: {_few(read.answer)}"
@@ -98,7 +94,7 @@ def _wrong_read(read: Operation, balances: Balances) -> str:
 
 
 def _owners(transfers: Sequence[Operation], balances: Balances) -> list[list[Account]]:
-    """The accounts, together where a transfer joins them, in the order of `balances`."""
+    """The accounts in groups that transfers join, in the order of `balances`."""
     head: dict[Account, Account] = {account: account for account in balances}
 
     def find(account: Account) -> Account:
@@ -166,8 +162,8 @@ def _check_owner(
 def _check_sequence(earlier: Operation, later: Operation) -> None:
     if earlier.end is None or earlier.end.index > later.began:
         raise InvalidArgument(
-            f"{told(later)} began before {told(earlier)} ended: joined accounts have one owner, who makes one "
-            "transfer at a time"
+            f"{described(later)} began before {described(earlier)} ended: joined accounts have one owner, which makes "
+            "one transfer at a time"
         )
 
 
@@ -177,23 +173,18 @@ def _check_sequence(earlier: Operation, later: Operation) -> None:
 def _story(result: Linearization, accounts: Sequence[Account]) -> str:
     stuck = result.stuck[0]
     balances = dict(zip(accounts, result.state[0], strict=True))  # type: ignore[index]
-    after = f" after {told(result.last.operation)}" if result.last else " from the beginning"
+    after = f" after {described(result.last.operation)}" if result.last else " from the beginning"
     if stuck.observes:
         found = dict(zip(accounts, stuck.answer, strict=True))  # type: ignore[call-overload]
         return (
-            f"{_brief(stuck.operation)} found {_few(found)}, which no order of the transfers explains; the longest "
+            f"{brief(stuck.operation)} found {_few(found)}, which no order of the transfers explains; the longest "
             f"attempt has {_few(balances)}{after}"
         )
     return (
         f"no order of the transfers explains the reads; with {_few(balances)}{after}, "
-        f"{told(stuck.operation)} does not fit"
+        f"{described(stuck.operation)} does not fit"
     )
 
 
 def _few(balances: Mapping[Any, int]) -> str:
     return "{" + joined([f"{account!r}: {balance}" for account, balance in balances.items()]) + "}"
-
-
-def _brief(read: Operation) -> str:
-    end = read.end.index if read.end else "none"
-    return f"read-bank by process {read.invoke.process} (events {read.began} and {end})"

@@ -1,25 +1,26 @@
-"""Coordination: locks have one holder at a time, numbers and versions never come twice, what a session left is gone.
+"""Coordination: locks have one holder at a time, numbers and versions are unique, nodes of ended sessions are gone.
 
     acquire          key = lock                      -> the token
     use, release     key = lock, value = token       a step under the lock, by a process that is sure to hold it
-    create           key = parent, value = session   -> the number of the new sequential node; value None: it stays
+    create           key = parent, value = session   -> the number of the new sequential node; value None: not ephemeral
     delete           key = number
     list             key = parent                    -> numbers of its children
-    sure, ended      key = session                   it cannot have expired by now; the client was told that it has
+    sure, ended      key = session                   it cannot have expired by now; the client learned that it has
     get              key = node                      -> [value, version]
     cas              key = node, value = [version, new value]  -> [True, new version] or [False, the version found]
 
-**Locks**, per lock: tokens are never given twice, and in the order of the history the tokens of acquires and uses never fall:
-whoever is sure that he holds the lock meets nobody who came after him.
+**Locks**, per lock: tokens are never given twice, and in the order of the history the tokens of acquires and uses never fall: no
+process is sure to hold the lock after a later holder has got it.
 
-**Numbers**, of all creates together: none comes twice, and one that was asked for after another was answered is greater. A list
-holds what was created, was not deleted, and belongs to no session that has ended; and nothing else than what was asked for.
-What a list showed is there for those that begin later, whether or not its create was answered, and what one showed to be gone
-stays gone.
+**Numbers**, of all creates together: they are unique, and the number of a create that began after another was answered is
+greater. A list holds the nodes that were created, were not deleted, and belong to no ended session, and only nodes whose creation
+was requested. A node that a list showed is in later lists, whether or not its create was answered; a node that a list showed to
+be gone stays gone.
 
-**Versions**, per node: every compare-and-set that was carried out, known to its client or shown by a read, followed the version
-that it named, and one that was refused found another, each version was followed once, a read shows what was written with its version, and versions never fall from one answer to a later question. As
-versions order everything, this is linearizability, and needs no search.
+**Versions**, per node: every compare-and-set that took place, by its answer or by a read, followed the version that it named;
+a refused one found another version. Each version was followed once. A read shows the value that was written with its version.
+Versions never fall from an answer to a later request. As versions order all operations, this is linearizability, without a
+search.
 """
 
 from __future__ import annotations
@@ -29,22 +30,22 @@ from itertools import pairwise
 from typing import Any
 
 from ebla.chaos.checkers.verdict import (
+    Problem,
     Recorded,
     Verdict,
+    brief,
     broken,
+    described,
     listed,
     nothing,
     operations_of,
     together,
-    told,
 )
 from ebla.chaos.history import Operation
 
 LOCKS = ("acquire", "use", "release")
 NUMBERS = ("create", "delete", "list", "sure", "ended")
 VERSIONS = ("get", "cas")
-
-Problem = tuple[str, list[Operation]]
 
 
 def check_coordination(recorded: Recorded) -> Verdict:
@@ -96,11 +97,11 @@ def _locks(operations: list[Operation]) -> Iterator[Problem]:
         token = each.answer if each.name == "acquire" else each.argument
         if each.name == "acquire":
             if token in given:
-                yield f"{told(each)} got the token of {told(given[token])}", [given[token], each]
+                yield f"{described(each)} got the token of {described(given[token])}", [given[token], each]
             given[token] = each
         if latest is not None and token < latest[0]:
             yield (
-                f"{told(each)} was sure to hold the lock after {told(latest[1])}, who came later",
+                f"{described(each)} was sure to hold the lock after {described(latest[1])}, a later holder",
                 [latest[1], each],
             )
         latest = (token, each)
@@ -116,7 +117,7 @@ class _Numbers:
         self.deletes: dict[int, Operation] = {}
         self.ended: dict[str, Operation] = {}
         self.sure: dict[str, Operation] = {}
-        self.there: dict[tuple[Any, int], Operation] = {}  # by parent and number, who knew it first
+        self.there: dict[tuple[Any, int], Operation] = {}  # by parent and number, the first proof
         self.gone: dict[tuple[Any, int], Operation] = {}
         for each in operations:
             if each.name == "delete" and not each.failed:
@@ -137,7 +138,10 @@ class _Numbers:
         known: dict[int, Operation] = {}
         for each in _by_end(self.creates):
             if each.answer in known:
-                yield f"{told(each)} got the number of {told(known[each.answer])}", [known[each.answer], each]
+                yield (
+                    f"{described(each)} got the number of {described(known[each.answer])}",
+                    [known[each.answer], each],
+                )
             known[each.answer] = each
 
     def falling(self) -> Iterator[Problem]:
@@ -150,10 +154,10 @@ class _Numbers:
                     greatest = next_ended
                 next_ended = next(ended, None)
             if each.known and greatest is not None and each.answer < greatest.answer:
-                yield f"{told(each)} is less than {told(greatest)} before it", [greatest, each]
+                yield f"{described(each)} is less than {described(greatest)} before it", [greatest, each]
 
     def learn(self) -> None:
-        """What was there and what was gone, and the first operation at whose end that was known."""
+        """Collect the nodes that were there or gone, with the first operation that proves it."""
         for each in _by_end([*self.creates, *self.lists]):
             for number in [each.answer] if each.name == "create" else each.answer:
                 self.there.setdefault((each.key, number), each)
@@ -163,21 +167,21 @@ class _Numbers:
                     self.gone.setdefault((parent, number), each)
 
     def back(self, read: Operation) -> Iterator[Problem]:
-        """What the list holds again, and what it lacks although nobody can have taken it away."""
+        """Nodes that the list holds again, and nodes that it lacks although they cannot have been deleted."""
         for number in dict.fromkeys(read.answer):
             missed = self.gone.get((read.key, number))
             if missed is not None and (missed.ended or 0) < read.began:
-                yield f"{_brief(read)} holds {number}, which {_brief(missed)} shows was gone", [missed, read]
+                yield f"{brief(read)} holds {number}, which {brief(missed)} shows was gone", [missed, read]
         for (parent, number), shown in self.there.items():
             if parent != read.key or number in read.answer or (shown.ended or 0) > read.began:
                 continue
             delete = self.deletes.get(number)
             deleted = delete is not None and delete.began < (read.ended or 0)
             if shown.name == "list" and not deleted and self.stays(number, shown):
-                yield f"{_brief(read)} lacks {number}, which {_brief(shown)} held", [shown, read]
+                yield f"{brief(read)} lacks {number}, which {brief(shown)} held", [shown, read]
 
     def stays(self, number: int, shown: Operation) -> bool:
-        """Whether no create that may have made what the list held was for a session."""
+        """Whether no create that may have made the node was for a session."""
         began = [each for each in self.creates if each.key == shown.key and each.began < (shown.ended or 0)]
         made = [each for each in began if each.known and each.answer == number]
         return all(each.argument is None for each in made or began if each in made or not each.known)
@@ -191,33 +195,32 @@ class _Numbers:
             delete, session = self.deletes.get(number), create.argument
             if number in held:
                 if create.began > read.ended:
-                    yield f"{_brief(read)} holds {number} before {told(create)} began", [create, read]
+                    yield f"{brief(read)} holds {number} before {described(create)} began", [create, read]
                 elif delete is not None and delete.known and (delete.ended or 0) < read.began:
-                    yield f"{_brief(read)} holds {number}, but {told(delete)} was before it", [delete, read]
+                    yield (
+                        f"{brief(read)} holds {number}, but {described(delete)} was before it",
+                        [delete, read],
+                    )
                 elif session in self.ended and self.ended[session].began < read.began:
                     yield (
-                        f"{_brief(read)} holds {number}, made by {told(create)}, but {told(self.ended[session])}",
+                        f"{brief(read)} holds {number}, made by {described(create)}, but {described(self.ended[session])}",
                         [create, self.ended[session], read],
                     )
             elif (create.ended or 0) < read.began and (delete is None or delete.began > read.ended):
                 proof = self.sure.get(session) if session is not None else create
                 if proof is not None and (session is None or proof.began > read.ended):
                     yield (
-                        f"{_brief(read)} lacks {number}, made by {told(create)}; {told(proof)}",
+                        f"{brief(read)} lacks {number}, made by {described(create)}; {described(proof)}",
                         [create, proof, read],
                     )
         strangers = [number for number in held if number not in known]
         unknown = sum(not each.known and each.began < read.ended for each in here)
         if len(strangers) > unknown:
             yield (
-                f"{_brief(read)} holds {listed(strangers)}, of which {unknown} at most were asked for",
+                f"{brief(read)} holds {listed(strangers)}, of which {unknown} at most were requested",
                 [read],
             )
         yield from self.back(read)
-
-
-def _brief(read: Operation) -> str:
-    return f"list {read.key!r} by process {read.invoke.process} (events {read.began} and {read.ended})"
 
 
 # -- versions
@@ -232,16 +235,16 @@ def _versions(operations: list[Operation]) -> Iterator[Problem]:
         for known, version, what in ((written, after, "made"), (followed, before, "followed")):
             if version in known:
                 yield (
-                    f"{told(each)} {what} version {version} as {told(known[version])} did",
+                    f"{described(each)} {what} version {version} as {described(known[version])} did",
                     [known[version], each],
                 )
             known[version] = each
         if after <= before:
-            yield f"{told(each)} went back", [each]
+            yield f"{described(each)} went back", [each]
     for each in operations:
         if each.name == "cas" and each.known and not each.answer[0] and each.answer[1] == each.argument[0]:
             yield (
-                f"{told(each)} was refused although the version that it found is the one that it named",
+                f"{described(each)} was refused although it found the version that it named",
                 [each],
             )
     yield from _wrong_reads(operations, written)
@@ -250,7 +253,7 @@ def _versions(operations: list[Operation]) -> Iterator[Problem]:
 
 
 def _shown_unanswered(operations: list[Operation]) -> dict[int, Operation]:
-    """By version: the changes that nobody was answered, and that a read shows to have been carried out."""
+    """By version: changes without an answer that a read shows to have taken place."""
     unanswered = {
         each.argument[1]: each
         for each in operations
@@ -261,11 +264,11 @@ def _shown_unanswered(operations: list[Operation]) -> dict[int, Operation]:
 
 
 def _between(written: dict[int, Operation]) -> Iterator[Problem]:
-    """Nothing was written between the version that a change names and the one that it made."""
+    """No version was written between the version that a change names and the one that it made."""
     for earlier, version in pairwise(sorted(written)):
         each, other = written[version], written[earlier]
         if earlier > each.argument[0]:
-            yield f"{told(each)} was carried out although {told(other)} came between", [other, each]
+            yield f"{described(each)} was carried out although {described(other)} came between", [other, each]
 
 
 def _wrong_reads(operations: list[Operation], written: dict[int, Operation]) -> Iterator[Problem]:
@@ -278,20 +281,29 @@ def _wrong_reads(operations: list[Operation], written: dict[int, Operation]) -> 
         value, version = each.answer
         source = written.get(version) or attempts.get(value)
         if source is None:
-            yield f"{told(each)} shows what nobody wrote", [each]
+            yield f"{described(each)} shows a value that was never written", [each]
         elif value in refused:
-            yield f"{told(each)} shows what was refused to {told(attempts[value])}", [attempts[value], each]
+            yield (
+                f"{described(each)} shows the value of {described(attempts[value])}, which was refused",
+                [attempts[value], each],
+            )
         elif source.argument[1] != value:
-            yield f"{told(each)} does not show what {told(source)} wrote with this version", [source, each]
+            yield (
+                f"{described(each)} does not show the value that {described(source)} wrote with this version",
+                [source, each],
+            )
         elif source.began > (each.ended or 0):
-            yield f"{told(each)} shows what {told(source)} wrote later", [source, each]
+            yield f"{described(each)} shows the value that {described(source)} wrote later", [source, each]
         elif value in shown and shown[value].answer[1] != version:
-            yield f"{told(each)} and {told(shown[value])} show one change as two", [shown[value], each]
+            yield (
+                f"{described(each)} and {described(shown[value])} show one change as two",
+                [shown[value], each],
+            )
         shown.setdefault(value, each)
 
 
 def _falling(operations: list[Operation]) -> Iterator[Problem]:
-    """What was known when an operation began, it does not go behind."""
+    """No operation shows an older version than one that was known when it began."""
     latest: tuple[int, Operation] | None = None
     ended = iter(_by_end(operations))
     next_ended = next(ended, None)
@@ -305,7 +317,10 @@ def _falling(operations: list[Operation]) -> Iterator[Problem]:
             continue
         version = _version(each)
         if version < latest[0] or (version == latest[0] and _changed(each)):
-            yield f"{told(each)} is behind {told(latest[1])}, which was before it", [latest[1], each]
+            yield (
+                f"{described(each)} is behind {described(latest[1])}, which was before it",
+                [latest[1], each],
+            )
 
 
 def _version(operation: Operation) -> int:

@@ -1,21 +1,21 @@
-"""Is there one order of these calls that explains every answer?
+"""The search for an order of calls that explains every answer.
 
 Wing and Gong's search with Lowe's memo, as in Porcupine: take any call that may come first and whose answer fits the
-state, go on with the rest, come back if the rest cannot be ordered, and never enter the same situation (calls taken,
-state) twice. A call may come next if it began before the first answer that still waits. The answers and the calls
-that are left are a linked list in an array of places, so taking a call and putting it back costs nothing to speak of.
+state, continue with the rest, come back if the rest cannot be ordered, and never enter the same situation (calls taken,
+state) twice. A call may come next if it began before the first answer that is not taken yet. The remaining answers and calls
+are a linked list in an array of places, so taking a call and putting it back is cheap.
 
-Five things keep it fast, and none of them loses an order:
+Five rules keep the search fast, and none of them loses an order:
 
-- A call that only observed (a read, a refused insert) is taken as soon as it fits: it can be in nobody's way.
-- A situation remembers the calls taken from the first missing one on, so it is small however long the history is.
-- A call whose outcome is unknown need not be taken. It is tried after those that must be, unless only it makes
-  the next answer right; of two alike the earlier goes first; and a situation that is the same as an earlier one but
-  for more of these calls used up is not entered.
-- A call whose position in the replicated log is known waits for those before it, known or not.
-- A state that somebody has yet to see, and that nobody can make again, is not left.
+- A call that only observed (a read, a refused insert) is taken as soon as it fits: it blocks no other call.
+- A situation remembers the taken calls from the first missing one on, so it is small in a history of any length.
+- A call with an unknown outcome need not be taken. It is tried after those that must be taken, unless only it makes the
+  next answer right. Of two equal ones the earlier is tried first. A situation that equals an earlier one, except that more of
+  these calls are used, is not entered.
+- A call with a known position in the replicated log waits for those before it, known or not.
+- A state that a later call must observe, and that no remaining call can make again, is not left.
 
-The worst case stays exponential, so the search is bounded in steps, and then says that it does not know.
+The worst case stays exponential, so the number of steps is bounded; beyond it the result is undecided.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class _Mark:
         return self._name
 
 
-UNKNOWN: Final = _Mark("UNKNOWN")  # stands for an answer that nobody got
-REFUSED: Final = _Mark("REFUSED")  # a step's result where the answer cannot be right
+UNKNOWN: Final = _Mark("UNKNOWN")  # an answer that never arrived
+REFUSED: Final = _Mark("REFUSED")  # a step's result if the answer cannot be right
 ANY: Final = _Mark("ANY")  # not just one state
 
 # (state, argument, answer or UNKNOWN) -> the state after it, or REFUSED
@@ -49,10 +49,10 @@ Step = Callable[[Any, Any, Any], Any]
 
 @dataclass(frozen=True)
 class Call:
-    """One operation as the search sees it. `observes`: with this answer it never changes a state.
+    """One operation in the search. `observes`: with this answer it never changes a state.
 
-    `ended` is None where it may take place at any later moment; `position` is its place in the log, where that is
-    known. Without both it may also never take place. Where one call says what it `wants`, all must say what they make.
+    `operation.ended` is None if it may take place at any later moment; `position` is its place in the log, if known. Without
+    both it may also never take place. If one call has `wants`, all must have `makes`.
     """
 
     step: Step
@@ -71,25 +71,25 @@ class Call:
 
 @dataclass(frozen=True)
 class Linearization:
-    """`found` is None where the search was given up. Without an order: how far the longest attempt came."""
+    """`found` is None if the search was given up. Without an order, the other fields describe the longest attempt."""
 
     found: bool | None
     steps: int
     state: State = None
     taken: int = 0  # of the calls that must take place
-    last: Call | None = None  # the newest call of the attempt that was not a mere observation
-    stuck: tuple[Call, ...] = ()  # what could have come next, the one whose answer waits first
-    kept_for: Call | None = None  # the observation that still wanted this state, which nobody makes again
+    last: Call | None = None  # the newest call of the attempt that changed the state
+    stuck: tuple[Call, ...] = ()  # calls that could have come next, in the order of their answers
+    kept_for: Call | None = None  # the observation that still needs this state, which no call makes again
 
 
 def linearize(calls: Sequence[Call], initial: State, steps_max: int = STEPS_MAX) -> Linearization:
-    """Search an order of `calls` from `initial` on. States must be hashable; steps must be pure."""
+    """Search an order of `calls` from the state `initial`. States must be hashable; steps must be pure."""
     return _Search(calls, steps_max).run(initial)
 
 
 @dataclass(slots=True)
 class _Choice:
-    """A way on: take the listed call `number`, or (number -1) an unknown one that makes `used` of what was used."""
+    """A next step: take the listed call `number`, or (number -1) an unknown one, after which `used` unknown ones are used."""
 
     number: int
     state: State
@@ -98,7 +98,7 @@ class _Choice:
 
 @dataclass(slots=True)
 class _Frame:
-    """A situation of the search, to come back to, and the ways on that were not tried yet."""
+    """A situation of the search, with the choices that were not tried yet."""
 
     state: State
     used: int
@@ -108,12 +108,12 @@ class _Frame:
     in_order: int
     choices: list[_Choice]
     guessed: bool
-    before: State  # the state before the guess that led here, if it led nowhere else; else REFUSED
+    before: State  # the state before the guess that led here, if no call was taken since; else REFUSED
 
 
 @dataclass(slots=True)
 class _Alike:
-    """Unknown calls that are the same but for their beginning, in that order. `shift`: their bits in `used`."""
+    """Unknown calls that differ only in their beginnings, in that order. `shift`: the place of their bits in `used`."""
 
     call: Call
     began: list[int]
@@ -129,7 +129,7 @@ class _Search:
         self.left = sum(call.must for call in self.calls)
         self.must = self.left
         self.seen: dict[tuple[int, int, State], tuple[int, ...]] = {}
-        # What is taken: every call below `base`, and those of the bits of `window` from there on; `trail` in order.
+        # The taken calls: every call below `base`, and those of the bits of `window` from there on; in order: `trail`.
         self.base, self.window = 0, 0
         self.trail: list[int] = []
         self._count_wants()
@@ -147,18 +147,18 @@ class _Search:
         self.rank = [0 if call.position is None else first[call.position] for call in self.calls]
 
     def _count_wants(self) -> None:
-        """How many calls that are left want a state, and how many can make it. Unknown ones always can."""
+        """Count the remaining calls that want each state, and those that can make it. Unknown ones always can."""
         self.wanted = Counter(call.wants for call in self.calls if call.wants is not ANY)
         changes = (call for call in self.calls if not call.observes)
         self.makers = Counter(call.makes for call in changes)
         self.makers.update(alike.call.makes for alike in self.alike)
-        assert not self.wanted or ANY not in self.makers, "a state may be made by a call that does not say so"
+        assert not self.wanted or ANY not in self.makers, "every change must have `makes`"
 
     def _must_stay(self, state: State) -> bool:
         return bool(self.wanted.get(state)) and not self.makers.get(state)
 
     def _link(self) -> None:
-        """Beginnings and answers in one circle in the order of their events; place 0 is its head."""
+        """Link beginnings and answers in one circle in the order of their events; place 0 is its head."""
         events: list[tuple[int, int, bool]] = []
         for number, call in enumerate(self.calls):
             events.append((call.operation.began, number, True))
@@ -200,7 +200,7 @@ class _Search:
         return Linearization(True, self.steps, taken=self.must)
 
     def _arrive(self, state: State, used: int, before: State) -> _Frame:
-        """Take what only observes, then list the ways on. No ways on where it was here before."""
+        """Take the calls that only observe, then list the choices: none if this situation was met before."""
         taken = len(self.trail)
         choices = self._ways_on(state, used)
         if len(self.trail) != taken:
@@ -238,7 +238,7 @@ class _Search:
                         pass
                     elif call.observes:
                         self._take(number)
-                        again = again or call.position is not None  # it may have opened the way to others
+                        again = again or call.position is not None  # others may have waited for its position
                     else:
                         choices.append(_Choice(number, after, used))
                 place = self.next[place]
@@ -247,9 +247,9 @@ class _Search:
         return choices
 
     def _prefer(self, choices: list[_Choice]) -> bool:
-        """Put last, to be tried first, what makes the next answer right, then what is answered first.
+        """Put last, to be tried first, choices that make the next answer right, then those that are answered first.
 
-        False if nothing here makes the next answer right.
+        Returns whether any choice makes the next answer right.
         """
         waits = self._next_answer()
         if waits is None or not choices:
@@ -266,14 +266,14 @@ class _Search:
         return any(helps)
 
     def _next_answer(self) -> int | None:
-        """The call whose answer is the first that waits."""
+        """The call with the first answer that is not taken yet."""
         place = self.next[0]
         while self.begins[place]:
             place = self.next[place]
         return self.caller[place] if place else None
 
     def _guess(self, frame: _Frame) -> None:
-        """Add the unknown calls that might take place next and change something; the most useful is tried first."""
+        """Add the unknown calls that might take place next and change the state; the most useful is tried first."""
         frame.guessed = True
         waits = self._next_answer()
         if waits is None or self._must_stay(frame.state):
@@ -292,7 +292,7 @@ class _Search:
             if after is REFUSED or after == frame.state:
                 continue
             if frame.before is not REFUSED and call.step(frame.before, call.argument, UNKNOWN) == after:
-                continue  # the guess that led here would be in vain
+                continue  # the guess that led here would be useless
             helps = answer.step(after, answer.argument, answer.answer) is not REFUSED
             choice = _Choice(-1, after, frame.used | 1 << (alike.shift + count))
             (helpful if helps else others).append(choice)
@@ -317,7 +317,7 @@ class _Search:
         if call.must:
             self.left -= 1
             self._unlink(self.answer_at[number])
-        # Last, so that its `next` is right for a walk that goes on from here.
+        # Last, so that its `next` is right for a walk that continues from here.
         self._unlink(self.begin_at[number])
         self.trail.append(number)
         self.in_order += call.position is not None
@@ -351,10 +351,7 @@ class _Search:
     def _link_again(self, place: int) -> None:
         self.next[self.prior[place]] = self.prior[self.next[place]] = place
 
-    # -- the story of a failure
-
     def _gave_up(self, frame: _Frame) -> None:
-        """Remember the longest attempt."""
         taken = self.must - self.left
         if taken <= self.best.taken:
             return

@@ -1,10 +1,10 @@
-"""Operations that were refused, and kinds of operations that were never carried out: a service that answers everything with
-an error keeps every other promise.
+"""Refused operations, and kinds of operations that were never carried out: a service that answers every request with an error
+keeps all other promises.
 
-Faults explain that there is no answer in time, that nobody can answer, or that a snapshot was lost (EXPLAINED), where there are
-any (`excused`). Any other error is a violation, unless the workload brings it about and says so (`explained`, by operation);
-so is an error that promises that nothing was carried out (CERTAIN) where that is open. What operators ask of roles
-(`is_order`) may be refused for many reasons, so that it is only counted: each of it must be carried out now and then.
+Faults, if there are any (`excused`), explain a missing answer, an unavailable role and a lost snapshot (EXPLAINED). Every other
+error is a violation, unless the workload declares that it causes the error (`explained`, by operation). An error that promises
+that nothing was carried out (CERTAIN) is a violation if the operation's outcome is open. Operators' requests to roles
+(`is_order`) may be refused for many reasons, so they are only counted: each kind must be carried out now and then.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from ebla.chaos.checkers.verdict import LISTED_MAX, Verdict, places, told
+from ebla.chaos.checkers.verdict import LISTED_MAX, Verdict, described, places
 from ebla.chaos.history import INFO, INVOKE, OK, Event, History, is_order
 
 EXPLAINED = ("TimedOut", "OutcomeUnknown", "Unavailable", "ScanInterrupted")
 CERTAIN = ("Unavailable", "NotDelivered")
-ASKED_MIN = 20  # times, from which on one of them must have been carried out
+ASKED_MIN = 20  # of so many requests one at least must have been carried out
 
 Explained = Mapping[str, Collection[str]]
 NOTHING: Explained = MappingProxyType({})
@@ -28,7 +28,7 @@ NOTHING: Explained = MappingProxyType({})
 def check_refusals(
     history: History, explained: Explained = NOTHING, excused: Collection[str] = EXPLAINED
 ) -> Verdict:
-    """Valid where every error is explained, also where there was none: it rests on no operation."""
+    """Valid if every error is explained, also if there was none: the verdict rests on no operation."""
     ends = {event.index for event in history.events if not _explained(event, explained, excused)}
     if not ends:
         return Verdict(True)
@@ -36,7 +36,7 @@ def check_refusals(
     first = refused[0]
     assert first.end is not None
     more = f"; likewise {len(refused) - 1} more operations" if len(refused) > 1 else ""
-    problem = f"{told(first)} was refused, and no fault explains it: {first.end.error}{more}"
+    problem = f"{described(first)} was refused, and no fault explains it: {first.end.error}{more}"
     return Verdict(False, problem, places(refused[:LISTED_MAX]))
 
 
@@ -51,7 +51,7 @@ def _explained(event: Event, explained: Explained, excused: Collection[str]) -> 
 
 @dataclass
 class Tally:
-    """How often each kind of operation was asked, and how often it was carried out, by `<history>.<operation>`."""
+    """How often each kind of operation was requested and carried out, by `<history>.<operation>`."""
 
     asked: Counter[str] = field(default_factory=Counter)
     carried_out: Counter[str] = field(default_factory=Counter)
@@ -61,7 +61,7 @@ class Tally:
         self.carried_out.update(carried_out)
 
     def never(self) -> list[str]:
-        """Sentences on what was asked ASKED_MIN times or more, and never carried out."""
+        """Sentences about operations that were requested ASKED_MIN times or more, and never carried out."""
         return [
             f"{name} was asked {count} times and never carried out"
             for name, count in self.asked.items()

@@ -1,6 +1,6 @@
-"""Registers: every key is a value of its own, and its reads and writes are linearizable.
+"""Registers: every key is an object of its own, and its reads and writes are linearizable.
 
-    read        -> the value, or None where the key is absent
+    read        -> the value, or None if the key is absent
     write v     sets v, present or not
     insert v    -> True: was absent, is v now      False: was present, unchanged
     update v    -> True: was present, is v now     False: was absent, unchanged
@@ -8,9 +8,9 @@
 
 Keys begin absent. Each key is judged alone, which is exact: linearizability is local.
 
-What became of unknown writes may be known from the replicated log. `order` maps the invocation's index of a write to
-its position in the log, or to None where the log shows that it was never applied. Writes with positions take place
-in the order of their positions; those that are not in `order` may take place anywhere.
+The replicated log may show the outcome of unknown writes. `order` maps the invocation's index of a write to its position in the
+log, or to None if the log shows that it was never applied. Writes with positions take place in the order of their positions;
+those that are not in `order` may take place at any position.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from ebla.chaos.checkers.verdict import (
     Verdict,
     broken,
     canonical,
+    described,
     joined,
     nothing,
     operations_of,
     places,
     together,
-    told,
 )
 from ebla.chaos.history import Operation
 from ebla.storage.errors import InvalidArgument
 
-ABSENT = None  # as it is read
-OTHER = ("other", "a value that nobody read")  # all such values are one: what differs is never seen
+ABSENT = None  # as reads show it
+OTHER = ("other", "a value that was never read")  # such values are treated as one: no read distinguishes them
 Order = Mapping[int, int | None]
 NO_ORDER: Order = MappingProxyType({})
 
@@ -74,14 +74,14 @@ def check_key(
     for each in never:
         if each.known and not _observes(each):
             return broken(
-                f"key {each.key!r}: {told(each)} was acknowledged, but the log shows that it was never applied",
+                f"key {each.key!r}: {described(each)} was acknowledged, but the log shows that it was never applied",
                 [each],
                 judged,
             )
     remaining = [each for each in candidates if each.known or each not in never]
     source = _from_nowhere(remaining)
     if source:
-        return broken(f"key {source[-1].key!r}: {told(source[-1])} {_nowhere(source)}", source, judged)
+        return broken(f"key {source[-1].key!r}: {described(source[-1])} {_nowhere(source)}", source, judged)
     calls = _calls(remaining, order)
     result = linearize(calls, ABSENT, steps_max)
     if result.found:
@@ -94,7 +94,8 @@ def check_key(
 
 
 def _from_nowhere(operations: Iterable[Operation]) -> list[Operation]:
-    """A read of a value that nobody had begun to write when it ended; before it the write that came later, if any."""
+    """A read of a value whose first write began after the read ended: that write and the read; only the read if the value was
+    never written."""
     first: dict[Hashable, Operation] = {}
     for each in operations:
         if each.name in ("write", "insert", "update"):
@@ -144,7 +145,7 @@ STEPS: dict[str, Step] = {
 
 
 def _observes(operation: Operation) -> bool:
-    """Whether a known operation changed nothing, whatever it met."""
+    """Whether a known operation changed nothing."""
     return operation.name == "read" or operation.answer is False
 
 
@@ -176,7 +177,7 @@ def _argument(operation: Operation, read: Mapping[Hashable, None]) -> Hashable:
         return None
     if operation.argument is None:
         raise InvalidArgument(
-            f"{told(operation)}: a register never holds None, which is how absence reads; write another value"
+            f"{described(operation)}: a register never holds None, which means absence; write another value"
         )
     value = canonical(operation.argument)
     return value if value in read else OTHER
@@ -188,7 +189,7 @@ def _answer(operation: Operation) -> Hashable:
     if operation.name == "read":
         return canonical(operation.answer)
     if operation.name != "write" and not isinstance(operation.answer, bool):
-        raise InvalidArgument(f"{told(operation)}: the answer must be True or False")
+        raise InvalidArgument(f"{described(operation)}: the answer must be True or False")
     return None if operation.name == "write" else operation.answer
 
 
@@ -197,12 +198,12 @@ def _answer(operation: Operation) -> Hashable:
 
 def _story(result: Linearization, judged: int) -> str:
     state = "absent" if result.state is ABSENT else OTHER[1] if result.state == OTHER else repr(result.state)
-    after = f", after {told(result.last.operation)}" if result.last else ""
-    first, *others = [told(call.operation) for call in result.stuck]
+    after = f", after {described(result.last.operation)}" if result.last else ""
+    first, *others = [described(call.operation) for call in result.stuck]
     also = f", nor can {joined(others)}" if others else ""
     kept = ""
     if result.kept_for is not None and result.kept_for not in result.stuck:
-        kept = f": {told(result.kept_for.operation)} has yet to see the value, and nobody writes it again"
+        kept = f": {described(result.kept_for.operation)} still has to see the value, which is never written again"
     return (
         f"no order explains the answers; the longest attempt explains {result.taken} of {judged} and leaves the key "
         f"{state}{after}; then {first} cannot follow{also}{kept}"
@@ -211,8 +212,8 @@ def _story(result: Linearization, judged: int) -> str:
 
 def _nowhere(source: list[Operation]) -> str:
     if len(source) == 1:
-        return "reads a value that nobody wrote"
-    return f"reads a value before {told(source[0])} began, the first to write it"
+        return "reads a value that was never written"
+    return f"reads a value before {described(source[0])} began, the first to write it"
 
 
 def _where(result: Linearization) -> tuple[int, ...]:

@@ -1,18 +1,17 @@
-"""A set of elements, each added at most once and removed at most once: lost, duplicated, resurrected, imagined.
+"""A set of elements, each added at most once and removed at most once: none is lost, doubled, resurrected or imagined.
 
-    add       key = the element   -> True; False ("it is there already") is an add that was applied twice
+    add       key = the element   -> True; False ("already there") is an add that was applied twice
     remove    key = the element   -> True: was there; False: was not
     read-set                      -> the elements, as one snapshot
-    count                         -> how many there are, as one snapshot
+    count                         -> their number, as one snapshot
 
-An element is surely there after its add was acknowledged, or after a read that shows it ended, whichever is first;
-surely gone after its remove was acknowledged, or after a read ended that lacks it though it was surely there before.
-So an unknown add may show or not, but once it was seen it stays, and an unknown remove likewise. A snapshot is of one
-moment between the beginning and the end of its read: there must be a moment at which everything that it holds can
-have been there, and nothing that it lacks had to be. Two snapshots never disagree on which of them is the earlier: one does not
-lack what is still to come, or hold what is gone in the other, of some element and the other way round of another.
-`count` is the exactly-once counter: between the least and the most that adds and removes allow at some moment of it. One that
-is the most proves all that it needs, one that is the least proves that the rest is gone.
+An element is surely there after its add was acknowledged, or after the end of a read that shows it, whichever is first. It is
+surely gone after its remove was acknowledged, or after the end of a read that lacks it although it was surely there before. An
+element of an unknown add may or may not be there, but once seen it stays; likewise for an unknown remove. A snapshot is of one
+moment of its read: at that moment every element that it holds can have been there, and no element that it lacks had to be there.
+Two snapshots never disagree on which of them is earlier. `count` is the exactly-once counter: at some moment of it the number
+lies between the least and the most that adds and removes allow. A count that equals the most proves that all these elements are
+there; one that equals the least proves that all others are gone.
 """
 
 from __future__ import annotations
@@ -24,14 +23,16 @@ from itertools import accumulate
 from math import inf
 
 from ebla.chaos.checkers.verdict import (
+    Problem,
     Recorded,
     Verdict,
+    brief,
     broken,
     canonical,
+    described,
     listed,
     nothing,
     operations_of,
-    told,
 )
 from ebla.chaos.history import Operation
 from ebla.storage.errors import InvalidArgument
@@ -39,13 +40,11 @@ from ebla.storage.errors import InvalidArgument
 ADD, REMOVE, READ, COUNT = "add", "remove", "read-set", "count"
 NAMES = (ADD, REMOVE, READ, COUNT)
 
-Problem = tuple[str, list[Operation]]
-_Bounds = tuple[float, Operation, float, Operation]  # after, by whom; before, by whom
+_Bounds = tuple[float, Operation, float, Operation]  # a floor and its proof, a ceiling and its proof
 _Span = tuple[float, float, int, Hashable]  # there by, gone from, number, canonical element
 
 
 def check_set(recorded: Recorded) -> Verdict:
-    """Judge all operations on the one set of the history."""
     operations = operations_of(recorded, NAMES)
     judged = sum(each.known for each in operations)
     problem = next(_Set(operations).problems(), None)
@@ -58,22 +57,22 @@ def check_set(recorded: Recorded) -> Verdict:
 
 @dataclass
 class _Element:
-    """What is known of one element. The places are of events; the operations next to them are their proofs."""
+    """Knowledge about one element. The places are of events; the operations after them are their proofs."""
 
     value: object
     add: Operation | None = None
-    remove: Operation | None = None  # one that took it away, or may have
-    refused: Operation | None = None  # a remove that did not find it
+    remove: Operation | None = None  # a remove that succeeded, or may have
+    refused: Operation | None = None  # a remove that did not find the element
     failed: list[Operation] = field(default_factory=list)  # adds that surely did not take place
     there_from: float = inf  # before it, the element cannot have been there
     there_by: float = inf
     seen: Operation | None = None
-    gone_from: float = inf  # before it, nobody can have removed the element
+    gone_from: float = inf  # before it, the element cannot have been removed
     gone_by: float = inf
     missed: Operation | None = None
 
-    def all_is_noted(self) -> None:
-        """Every operation on the element is known: when it can have come and gone at the earliest follows."""
+    def conclude(self) -> None:
+        """Derive the earliest arrival and departure; every operation on the element is known by now."""
         began = self.add.began if self.add else inf
         self.there_from = max(began, self.refused.began) if self.refused else began
         self.gone_from = self.remove.began if self.remove else inf
@@ -103,7 +102,7 @@ class _Snapshot:
 
 @dataclass(frozen=True)
 class _Stages:
-    """How far the elements were on their way when a snapshot was taken. What may be to come or gone is in neither."""
+    """The elements that were to come, there, and gone when a snapshot was taken. Undecided ones are in none of these."""
 
     read: _Snapshot
     to_come: frozenset[Hashable]
@@ -111,7 +110,7 @@ class _Stages:
     gone: frozenset[Hashable]
 
     def precedes(self, later: _Stages) -> bool:
-        """Whether some element is further on its way in `later`."""
+        """Whether some element is in a later stage in `later`."""
         return not (
             self.to_come.isdisjoint(later.held)
             and self.to_come.isdisjoint(later.gone)
@@ -125,7 +124,7 @@ class _Stages:
 
 def _snapshot(operation: Operation) -> _Snapshot:
     if not isinstance(operation.answer, list | tuple):
-        raise InvalidArgument(f"{told(operation)}: the answer must be the list of the elements")
+        raise InvalidArgument(f"{described(operation)}: the answer must be the list of the elements")
     assert operation.ended is not None, "only answered reads are judged"
     held = dict.fromkeys(map(canonical, operation.answer))
     return _Snapshot(operation, held, operation.began, operation.ended)
@@ -138,7 +137,7 @@ class _Set:
             if operation.name in (ADD, REMOVE):
                 self._note(operation)
         for element in self.elements.values():
-            element.all_is_noted()
+            element.conclude()
         answered = [each for each in operations if each.known]
         self.counts = [each for each in answered if each.name == COUNT]
         reads = sorted((each for each in answered if each.name == READ), key=lambda each: each.ended or 0)
@@ -155,7 +154,7 @@ class _Set:
         earlier = element.add if operation.name == ADD else element.remove or element.refused
         if earlier is not None:
             raise InvalidArgument(
-                f"{told(operation)} follows {told(earlier)}: each element is added once and removed once; "
+                f"{described(operation)} follows {described(earlier)}: each element is added once and removed once; "
                 "take fresh elements"
             )
         if operation.name == ADD:
@@ -171,7 +170,7 @@ class _Set:
                 element.is_gone(operation.ended or 0, operation)
 
     def problems(self) -> Iterator[Problem]:
-        """The simplest to tell come first; each rule leans on what those before it established."""
+        """Problems by rule, the simplest first. Each rule relies on those before it."""
         yield from self.imagined()
         yield from self.wrong_answers()
         yield from self.lost()
@@ -188,7 +187,7 @@ class _Set:
     # -- the rules
 
     def imagined(self) -> Iterator[Problem]:
-        """A read shows only what was attempted before it ended, once."""
+        """A read shows only elements that were attempted before it ended, each once."""
         for read in self.reads:
             if len(read.held) != len(read.operation.answer):
                 times = Counter(map(canonical, read.operation.answer))
@@ -198,41 +197,41 @@ class _Set:
             for value in read.held:
                 element = self.elements.get(value)
                 if element is None or (element.add is None and not element.failed):
-                    yield f"{_brief(read.operation)} holds {value!r}, which nobody added", [read.operation]
+                    yield f"{_brief(read.operation)} holds {value!r}, which was never added", [read.operation]
                 elif element.add is None:
                     yield (
-                        f"{_brief(read.operation)} holds {value!r}, but {told(element.failed[0])} surely did not "
+                        f"{_brief(read.operation)} holds {value!r}, but {described(element.failed[0])} surely did not "
                         "take place",
                         [element.failed[0], read.operation],
                     )
                 elif element.there_by <= ended:
-                    continue  # somebody proved it before
+                    continue  # proved before
                 elif element.add.began > ended:
                     yield (
-                        f"{_brief(read.operation)} holds {value!r} before {told(element.add)} began",
+                        f"{_brief(read.operation)} holds {value!r} before {described(element.add)} began",
                         [element.add, read.operation],
                     )
                 else:
                     element.is_there(ended, read.operation)
 
     def wrong_answers(self) -> Iterator[Problem]:
-        """Adds find nothing there; removes find what is there, and nothing else."""
+        """Adds find the element absent; removes find it exactly if it is there."""
         for element in self.elements.values():
             add, removed, refused = element.add, element.remove, element.refused
             if add and add.known and add.answer is False:
-                yield f"{told(add)} was told that the element was there already: it was applied twice", [add]
+                yield f"{described(add)} found the element already there: it was applied twice", [add]
             if removed and removed.known and (add is None or add.began > (removed.ended or 0)):
-                yield f"{told(removed)} removed an element that nobody had added", [removed]
+                yield f"{described(removed)} removed an element that had not been added", [removed]
             if refused and element.there_by < refused.began:
                 assert element.seen is not None
                 yield (
-                    f"{told(refused)} did not find the element, which {_brief(element.seen)} proves was there: "
+                    f"{described(refused)} did not find the element, which {_brief(element.seen)} proves was there: "
                     "it was lost, or the remove was applied twice",
                     [element.seen, refused],
                 )
 
     def lost(self) -> Iterator[Problem]:
-        """What was surely there is in every read that began later, until somebody may have removed it."""
+        """An element that was surely there is in every later read, until it may have been removed."""
         for read in self.reads:
             began, held = read.began, read.held
             for value, element in self.elements.items():
@@ -241,13 +240,13 @@ class _Set:
                     if element.gone_from > read.ended:
                         yield (
                             f"{_brief(read.operation)} lacks {element.value!r}, which {_brief(element.seen)} "
-                            "proves was there before, and which nobody had begun to remove",
+                            "proves was there before, and whose removal had not begun",
                             [element.seen, read.operation],
                         )
                     element.is_gone(read.ended, read.operation)
 
     def resurrected(self) -> Iterator[Problem]:
-        """What was surely gone is in no read that began later."""
+        """An element that was surely gone is in no later read."""
         for read in self.reads:
             for value in read.held:
                 element = self.elements[value]
@@ -260,7 +259,7 @@ class _Set:
                     )
 
     def impossible_moments(self) -> Iterator[Problem]:
-        """Some moment within a read fits everything that it holds and everything that it lacks."""
+        """Each read has a moment that fits all elements that it holds and all that it lacks."""
         spans = [
             (each.there_by, each.gone_from, number, value)
             for number, (value, each) in enumerate(self.elements.items())
@@ -271,13 +270,13 @@ class _Set:
             yield from self._moment(read, spans)
 
     def _moment(self, read: _Snapshot, spans: list[_Span]) -> Iterator[Problem]:
-        """Find a place in the history where `read` fits: after `floor`, before `ceiling`, outside the spans in
-        which what it lacks was surely there."""
+        """Find a place in the history where `read` fits: after `floor`, before `ceiling`, outside the spans in which an element
+        that it lacks was surely there."""
         floor, after, ceiling, until = self._bounds(read)
         if floor > ceiling:
             yield (
-                f"{_brief(read.operation)} holds what was never there together: it was taken after {told(after)} "
-                f"began, and by then {_brief(until)} proves that an element which it holds was gone",
+                f"{_brief(read.operation)} holds elements that were never there together: it was taken after "
+                f"{described(after)} began, and by then {_brief(until)} proves that an element which it holds was gone",
                 [until, after, read.operation],
             )
         for there_by, gone_from, _, value in spans:
@@ -296,13 +295,13 @@ class _Set:
             floor, after = gone_from, element.remove or after
 
     def _bounds(self, read: _Snapshot) -> _Bounds:
-        """Known once `lost` has told what is surely gone."""
+        """Bounds of the read; final after `lost` has found the elements that are surely gone."""
         if read.began not in self._known_bounds:
             self._known_bounds[read.began] = self._find_bounds(read)
         return self._known_bounds[read.began]
 
     def _find_bounds(self, read: _Snapshot) -> _Bounds:
-        """The places between which it was taken, by what it holds, each with its proof."""
+        """The places between which the read was taken, by the elements that it holds, each with its proof."""
         floor, after = float(read.began), read.operation
         ceiling, until = float(read.ended), read.operation
         for value in read.held:
@@ -314,8 +313,7 @@ class _Set:
         return floor, after, ceiling, until
 
     def opposite_orders(self) -> Iterator[Problem]:
-        """Of two snapshots one is the earlier. Reads that do not overlap are in the order of their events, and the
-        rules above have compared them with it."""
+        """Of two snapshots one is the earlier. Only overlapping reads are compared: the rules above have judged the others."""
         under_way: list[_Stages] = []
         for read in sorted(self.reads, key=lambda read: read.began):
             one = self._stages(read)
@@ -331,7 +329,7 @@ class _Set:
             under_way.append(one)
 
     def _stages(self, read: _Snapshot) -> _Stages:
-        """Of what the read lacks, what was surely still to come, and what was surely gone."""
+        """Split the elements that the read lacks: surely still to come, and surely gone."""
         floor, _, ceiling, _ = self._bounds(read)
         lacked = [(value, each) for value, each in self.elements.items() if value not in read.held]
         to_come = frozenset(value for value, each in lacked if each.gone_from > ceiling)
@@ -339,8 +337,8 @@ class _Set:
         return _Stages(read, to_come, frozenset(read.held), gone)
 
     def learned_from_counts(self) -> bool:
-        """A count that needs all that can be there proves each of it, and one that leaves no room for more than what must be
-        there proves that the rest is gone. Whether anything was learned."""
+        """A count that equals the most that can be there proves all these elements; one that equals the least that must be there
+        proves that all others are gone. Returns whether anything new was learned."""
         least, most = self._sizes()
         learned = False
         for count in self.counts:
@@ -378,10 +376,10 @@ class _Set:
             moments = range(count.began, count.ended or 0)
             if not any(least[at] <= count.answer <= most[at] for at in moments):
                 low, high = min(least[at] for at in moments), max(most[at] for at in moments)
-                yield f"{told(count)} is impossible: there were {low} to {high} elements", [count]
+                yield f"{described(count)} is impossible: there were {low} to {high} elements", [count]
 
     def shrinking_counts(self) -> Iterator[Problem]:
-        """How many were ever added, those removed since included, never shrinks from one count to a later one."""
+        """The number of elements ever added, including those removed since, never shrinks between counts."""
         most_gone, least_gone = [0] * (self.last_place + 1), [0] * (self.last_place + 1)
         for element in self.elements.values():
             _step(most_gone, element.gone_from, 1)
@@ -394,7 +392,7 @@ class _Set:
         )
 
     def returning_counts(self) -> Iterator[Problem]:
-        """How many were removed never shrinks from one count to a later one: what was added, less what is there."""
+        """The number of removed elements (added, but not there) never shrinks between counts."""
         least_added, most_added = [0] * (self.last_place + 1), [0] * (self.last_place + 1)
         for element in self.elements.values():
             _step(least_added, element.there_by, 1)
@@ -404,13 +402,13 @@ class _Set:
         return self._shrinking(
             lambda count: least_added[count.began] - count.answer,
             lambda count: most_added[count.ended or 0] - count.answer,
-            "what was removed is back",
+            "removed elements are back",
         )
 
     def _shrinking(
         self, least: Callable[[Operation], int], most: Callable[[Operation], int], what: str
     ) -> Iterator[Problem]:
-        """What each count says that there were at least and at most of something that only grows."""
+        """Compare counts: each gives a `least` and a `most` value of a number that never shrinks."""
         earlier = deque(sorted(self.counts, key=lambda count: count.ended or 0))
         seen, proof = 0, None
         for later in self.counts:
@@ -419,7 +417,7 @@ class _Set:
                 if least(count) > seen:
                     seen, proof = least(count), count
             if proof and most(later) < seen:
-                yield f"{told(later)} is impossible after {told(proof)}: {what}", [proof, later]
+                yield f"{described(later)} is impossible after {described(proof)}: {what}", [proof, later]
 
 
 def _step(changes: list[int], place: float, by: int) -> None:
@@ -428,7 +426,4 @@ def _step(changes: list[int], place: float, by: int) -> None:
 
 
 def _brief(operation: Operation) -> str:
-    """A read without its answer, which may be long."""
-    if operation.name != READ:
-        return told(operation)
-    return f"read-set by process {operation.invoke.process} (events {operation.began} and {operation.ended})"
+    return brief(operation) if operation.name == READ else described(operation)

@@ -1,18 +1,18 @@
-"""Registers of a table whose configurations were forced: what an unsafe change may lose, and nothing more.
+"""Registers of a table with forced configurations: an unsafe change loses only the writes that it may lose.
 
-    read        -> the value, or None where the key is absent
+    read        -> the value, or None if the key is absent
     write v     sets v, present or not; each v is written once
 
-A tablet has sides, one for each configuration that was forced on it, by mark: side 0 is the tablet as it was created. Each begins with
-the log of the survivor that was kept, and until the servers that were given up are told, the side before goes on. So
+A tablet has sides, one per forced configuration, by mark: side 0 is the tablet as it was created. Each side begins with the log
+of its survivor. The side before continues until its servers learn that they were given up. Therefore
 
     every side is linearizable by itself: the writes in its log, in their order there, and the reads that it answered
-    what a side acknowledged is in its log
-    what an earlier side acknowledged is here just if the survivor had it, and then in the same place
+    every write that a side acknowledged is in its log
+    a write that an earlier side acknowledged is on this side exactly if the survivor had it, at the same index
 
-Where nothing was forced this is what check_register asks for. What servers answered is seen in front of them (simulation/observers/sides.py), so
-that no answer need be guessed to be of one side; an answer that none gave is a violation, and so is one of a newer side than any that
-was seen.
+Without forced configurations this equals check_register. The simulation records the servers' answers
+(simulation/observers/sides.py), so the side of each answer is known. An answer that no server gave is a violation, and so is one
+of a newer side than any whose log was seen.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ebla.chaos.checkers.register import check_key
-from ebla.chaos.checkers.verdict import Recorded, Verdict, broken, nothing, operations_of, together, told
+from ebla.chaos.checkers.verdict import Recorded, Verdict, broken, described, nothing, operations_of, together
 from ebla.chaos.history import Operation
 
 READ, WRITE = "read", "write"
@@ -30,8 +30,8 @@ NAMES = (READ, WRITE)
 
 @dataclass(frozen=True)
 class Side:
-    """The log of one side: at which index each value stands, and whether that is all of the log. What the last to be seen of a
-    side was before another one stood in its place is not there."""
+    """The log of one side: the index of each value, and whether the log is complete. The last entries of a replaced side may be
+    missing."""
 
     indexes: Mapping[Hashable, int]
     complete: bool = True
@@ -61,21 +61,23 @@ def check_sides(recorded: Recorded, seen: Seen) -> Verdict:
 
 
 def _check_key(key: Hashable, operations: list[Operation], seen: Seen) -> list[Verdict]:
-    unheard = [each for each in operations if each.known and not _marks(each, seen)]
-    if unheard:
-        problem = f"key {key!r}: {told(unheard[0])} was answered, and no server is seen to have done it"
-        return [broken(problem, unheard[:1], len(operations))]
+    unserved = [each for each in operations if each.known and not _marks(each, seen)]
+    if unserved:
+        problem = f"key {key!r}: {described(unserved[0])} was answered, but no server gave this answer"
+        return [broken(problem, unserved[:1], len(operations))]
     sides = seen.sides.get(seen.tablets.get(key, ""), {})
     newest = max(sides, default=-1)
     unseen = [each for each in operations if each.known and min(_marks(each, seen)) > newest]
     if unseen:
         side = f"side {min(_marks(unseen[0], seen))}, of which no log is seen"
-        return [broken(f"key {key!r}: {told(unseen[0])} was answered on {side}", unseen[:1], len(operations))]
+        return [
+            broken(f"key {key!r}: {described(unseen[0])} was answered on {side}", unseen[:1], len(operations))
+        ]
     return [_check_side(key, mark, sides, operations, seen) for mark in sorted(sides)]
 
 
 def _marks(operation: Operation, seen: Seen) -> list[int]:
-    """Of the sides that gave the answer of a known operation; several may have given a read's."""
+    """The sides that gave the answer of a known operation; for a read there may be several."""
     if operation.name == WRITE:
         return [mark for mark, _ in seen.written.get(operation.argument, ())]
     assert operation.end is not None
@@ -98,12 +100,14 @@ def _check_side(
             continue
         index = side.indexes.get(each.argument)
         if index is None and mark in marks and mark < max(sides):
-            index = dict(seen.written[each.argument])[mark]  # nobody saw the end of that side's log
+            index = dict(seen.written[each.argument])[mark]  # the end of that side's log was not seen
         elif index is None and mark in marks and side.complete:
-            problem = f"key {key!r}: {told(each)} was acknowledged on side {mark}, whose log does not have it"
+            problem = (
+                f"key {key!r}: {described(each)} was acknowledged on side {mark}, whose log does not have it"
+            )
             return broken(problem, [each], len(operations))
         if index is None and (side.complete or each.known):
-            continue  # it never came here, or was given up with another side
+            continue  # it never reached this side, or was lost with another side
         if index is not None:
             order[each.began] = index
         same = any(sides[of].indexes.get(each.argument) == index for of in marks if of <= mark)

@@ -3,9 +3,9 @@
     stamp         key = the group, value v: all its rows are v
     read-stamps   key = the group -> the values of its rows in one snapshot; an empty list before the first stamp
 
-Each group has one writer, whose values grow, and whose next acknowledged stamp shuts the door on earlier ones that
-ended unknown. So in every read all values are equal, not older than the newest stamp that was acknowledged before the
-read began nor than what a read that ended before it saw, and of a stamp that was attempted before the read ended.
+Each group has one writer with growing values. After the next acknowledged stamp, an earlier one with an unknown outcome cannot
+take place any more. So in every read all values are equal. The value is not older than the newest stamp that was acknowledged
+before the read began, not older than the value of any read that ended before, and was attempted before the read ended.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from itertools import pairwise
 from typing import Any
 
 from ebla.chaos.checkers.verdict import (
+    Problem,
     Recorded,
     Verdict,
+    brief,
     broken,
     canonical,
+    described,
     listed,
     nothing,
     operations_of,
     together,
-    told,
 )
 from ebla.chaos.history import Operation
 from ebla.storage.errors import InvalidArgument
@@ -32,11 +34,9 @@ from ebla.storage.errors import InvalidArgument
 STAMP, READ = "stamp", "read-stamps"
 NAMES = (STAMP, READ)
 
-Problem = tuple[str, list[Operation]]
-
 
 def check_stamp(recorded: Recorded, rows: int | None = None) -> Verdict:
-    """`rows` is how many rows a group has. Without it, as many as the longest read of the group shows."""
+    """`rows`: of each group; by default the number that its longest read shows."""
     groups: dict[Hashable, list[Operation]] = {}
     for operation in operations_of(recorded, NAMES):
         groups.setdefault(canonical(operation.key), []).append(operation)
@@ -55,7 +55,7 @@ def _check_group(operations: Sequence[Operation], rows: int | None) -> Verdict:
     judged = len(reads) + sum(each.known for each in stamps)
     for read in reads:
         if not isinstance(read.answer, list | tuple):
-            raise InvalidArgument(f"{told(read)}: the answer must be the list of the rows' values")
+            raise InvalidArgument(f"{described(read)}: the answer must be the list of the rows' values")
     size = rows if rows is not None else max(len(read.answer) for read in reads)
     torn = next(_torn(reads, size), None)
     problem = torn or next(_impossible(stamps, reads), None) or next(_older(stamps, reads), None)
@@ -65,7 +65,9 @@ def _check_group(operations: Sequence[Operation], rows: int | None) -> Verdict:
 def _check_growth(stamps: Sequence[Operation]) -> None:
     for earlier, later in pairwise(stamps):
         if not earlier.argument < later.argument:
-            raise InvalidArgument(f"{told(later)} follows {told(earlier)}: the stamps of a group must grow")
+            raise InvalidArgument(
+                f"{described(later)} follows {described(earlier)}: the stamps of a group must grow"
+            )
 
 
 def _seen(read: Operation) -> Any:
@@ -80,14 +82,14 @@ def _torn(reads: Sequence[Operation], size: int) -> Iterator[Problem]:
     for read in reads:
         values = list(dict.fromkeys(map(canonical, read.answer)))
         if len(values) > 1:
-            yield f"group {read.key!r} is torn: {_brief(read)} shows {listed(values)} in one snapshot", [read]
+            yield f"group {read.key!r} is torn: {brief(read)} shows {listed(values)} in one snapshot", [read]
         if len(read.answer) not in (0, size):
-            shows = f"{_brief(read)} shows {len(read.answer)} of {size} rows"
+            shows = f"{brief(read)} shows {len(read.answer)} of {size} rows"
             yield f"group {read.key!r} is torn: {shows} in one snapshot", [read]
 
 
 def _impossible(stamps: Sequence[Operation], reads: Sequence[Operation]) -> Iterator[Problem]:
-    """What is seen was attempted by then, and did not surely fail."""
+    """Every value that is read was attempted before, by a stamp that did not surely fail."""
     attempted = {each.argument: each for each in stamps if not each.failed}
     failed = {each.argument: each for each in stamps if each.failed}
     for read in reads:
@@ -96,16 +98,16 @@ def _impossible(stamps: Sequence[Operation], reads: Sequence[Operation]) -> Iter
             continue
         stamp = attempted.get(value)
         if stamp is None and value in failed:
-            why = f"{told(failed[value])} surely did not take place"
-            yield f"{_brief(read)} shows {value!r} in group {read.key!r}, but {why}", [failed[value], read]
+            why = f"{described(failed[value])} surely did not take place"
+            yield f"{brief(read)} shows {value!r} in group {read.key!r}, but {why}", [failed[value], read]
         elif stamp is None:
-            yield f"{_brief(read)} shows {value!r} in group {read.key!r}, which nobody wrote", [read]
+            yield f"{brief(read)} shows {value!r} in group {read.key!r}, which was never written", [read]
         elif stamp.began > (read.ended or 0):
-            yield f"{_brief(read)} shows {value!r} before {told(stamp)} began", [stamp, read]
+            yield f"{brief(read)} shows {value!r} before {described(stamp)} began", [stamp, read]
 
 
 def _older(stamps: Sequence[Operation], reads: Sequence[Operation]) -> Iterator[Problem]:
-    """Nothing older than what was acknowledged, or read, before the read began."""
+    """No read is older than a value that was acknowledged, or read, before it began."""
     proofs = [(each.ended or 0, each.argument, each) for each in stamps if each.known]
     proofs += [(each.ended or 0, _seen(each), each) for each in reads if _seen(each) is not None]
     proofs.sort(key=lambda proof: proof[0])
@@ -120,13 +122,12 @@ def _older(stamps: Sequence[Operation], reads: Sequence[Operation]) -> Iterator[
         _, value, proof_of = newest[before - 1]
         seen = _seen(read)
         if seen is None or seen < value:
-            what = told(proof_of) if proof_of.name == STAMP else f"{_brief(proof_of)} showed {value!r}, which"
+            what = (
+                described(proof_of)
+                if proof_of.name == STAMP
+                else f"{brief(proof_of)} showed {value!r}, which"
+            )
             yield (
-                f"{_brief(read)} shows {seen!r} in group {read.key!r}, but {what} ended before that began",
+                f"{brief(read)} shows {seen!r} in group {read.key!r}, but {what} ended before that began",
                 [proof_of, read],
             )
-
-
-def _brief(read: Operation) -> str:
-    end = read.end.index if read.end else "none"
-    return f"read-stamps by process {read.invoke.process} (events {read.began} and {end})"

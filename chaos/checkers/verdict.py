@@ -1,8 +1,8 @@
-"""What a checker says of a history, and the words it says it in.
+"""A checker's verdict on a history, and its wording.
 
-A verdict is one of three: the history keeps the promise, it breaks it (then `problem` is one sentence that names
-keys, operations, values and events, and `events` lists the places in the history for a story), or nobody can tell.
-A history in which nothing was judged is of the third kind: it must never pass for a good one.
+A verdict is one of three: the history keeps the promise, it breaks it, or the checker cannot decide. For a broken promise
+`problem` is one sentence that names keys, operations, values and events, and `events` lists the places in the history for a
+story. A history in which nothing was judged is of the third kind: it must never pass.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import Any
 from ebla.chaos.history import FAIL, History, Operation
 
 Recorded = History | Iterable[Operation]
+Problem = tuple[str, list[Operation]]  # a sentence, and the operations that show it
 LISTED_MAX = 5  # things of one kind that a sentence names
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """`valid` is None where nobody can tell; `judged` counts the operations that the verdict rests on."""
+    """`valid` is None if the checker cannot decide; `judged` counts the operations that the verdict rests on."""
 
     valid: bool | None
     problem: str = ""
@@ -27,23 +28,22 @@ class Verdict:
     judged: int = 0
 
     def __post_init__(self) -> None:
-        assert bool(self.problem) == (self.valid is not True), "a verdict that is not good says why"
+        assert bool(self.problem) == (self.valid is not True), "a verdict that is not valid has a reason"
 
 
 def broken(problem: str, operations: Iterable[Operation], judged: int) -> Verdict:
-    """The history breaks its promise, and these operations show it."""
+    """The history breaks its promise, as these operations show."""
     return Verdict(False, problem, places(operations), judged)
 
 
 def nothing(reason: str) -> Verdict:
-    """There was nothing to judge."""
     return Verdict(None, f"nothing was judged: {reason}")
 
 
 def together(parts: Sequence[Verdict], what: str = "parts") -> Verdict:
-    """One verdict over parts that are judged apart (keys, groups, workloads): as bad as the worst of them.
+    """One verdict over parts that are judged separately (keys, groups, workloads): as bad as the worst of them.
 
-    The first problem is told; the others are counted, under the name `what`, and their events are kept.
+    The problem is the first one; others are counted, under the name `what`, and their events are kept.
     """
     judged = sum(part.judged for part in parts)
     for valid in (False, None):
@@ -56,14 +56,14 @@ def together(parts: Sequence[Verdict], what: str = "parts") -> Verdict:
 
 
 def operations_of(recorded: Recorded, names: Iterable[str]) -> list[Operation]:
-    """The operations of these names, in the order of their invocations, failed ones too."""
+    """The operations with these names, in the order of their invocations, including failed ones."""
     wanted = frozenset(names)
     found = recorded.operations() if isinstance(recorded, History) else recorded
     return sorted((each for each in found if each.name in wanted), key=lambda each: each.began)
 
 
 def canonical(value: Any) -> Hashable:
-    """A plain value as one that can stand in a set: equal just where the values are, True apart from 1."""
+    """A hashable form of a plain value: equal exactly where the values are, with True distinct from 1."""
     kind = type(value)
     if kind is int or kind is str or value is None:
         return value  # type: ignore[no-any-return]
@@ -78,7 +78,7 @@ def canonical(value: Any) -> Hashable:
 # -- words
 
 
-def told(operation: Operation) -> str:
+def described(operation: Operation) -> str:
     """`write 'k' 4 by process 2 (events 40 and 43)`"""
     words = [operation.name]
     if operation.key is not None:
@@ -97,6 +97,13 @@ def _when(operation: Operation) -> str:
     return f"events {operation.began} and {operation.end.index}{outcome}"
 
 
+def brief(read: Operation) -> str:
+    """A read without its answer, which may be long: `read-set by process 2 (events 40 and 43)`."""
+    key = f" {read.key!r}" if read.name == "list" else ""
+    end = read.end.index if read.end else "none"
+    return f"{read.name}{key} by process {read.invoke.process} (events {read.began} and {end})"
+
+
 def listed(values: Iterable[object]) -> str:
     """`1, 'two', 3 and 7 more`"""
     return joined([repr(value) for value in values])
@@ -109,7 +116,6 @@ def joined(words: Sequence[str]) -> str:
 
 
 def places(operations: Iterable[Operation]) -> tuple[int, ...]:
-    """Where these operations stand in the history."""
     found: dict[int, None] = {}
     for operation in operations:
         found[operation.began] = None

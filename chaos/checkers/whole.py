@@ -1,14 +1,14 @@
-"""Reads of a bank that are snapshots of each owner's accounts, but not of all together.
+"""Finds reads of a bank that are snapshots of each owner's accounts, but not of all accounts together.
 
-An owner's transfers take place one after the other, so its balances tell how many of them a read shows: at least those
-before `first`, and not those behind `last`; both are the same transfer, unless balances repeat or an outcome is unknown.
-From that follows, for every owner and every read,
+An owner's transfers take place one after the other, so the balances in a read show which transfers it includes: the newest one
+is between `first` and `last`; both are the same transfer, unless balances repeat or an outcome is unknown. For every owner and
+every read this gives
 
-    a moment    the read was taken after what it shows began, and before what it does not show ended
-    an order    of two reads that one owner's transfers tell apart, the one that shows fewer is the earlier
+    a moment    the read took place after the transfers that it shows began, and before those that it does not show ended
+    an order    of two reads that show different numbers of an owner's transfers, the one that shows fewer is the earlier
 
-and no other owner may say otherwise. Reads that do not overlap are in the order of their events, which each owner's own
-history has been judged by.
+and no two owners may contradict each other. Reads that do not overlap are in the order of their events; each owner's own history
+has been judged by it.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ebla.chaos.checkers.verdict import told
+from ebla.chaos.checkers.verdict import Problem, brief, described
 from ebla.chaos.history import Operation
 
-POSSIBLE_MAX = 64  # balances that unknown transfers leave possible; with more, the owner tells nothing
+POSSIBLE_MAX = 64  # balances that unknown transfers leave possible; with more, the owner is ignored
 
-Problem = tuple[str, list[Operation]]
 _State = tuple[int, ...]
 
 
 def problems(
     owners: Sequence[Sequence[Operation]], reads: Sequence[Operation], balances: Mapping[Any, int]
 ) -> Iterator[Problem]:
-    """`owners` are the transfers of each, in their sequence; every owner's own history has been found good."""
+    """`owners`: the transfers of each, in their sequence; every owner's own history has been found valid."""
     histories = [_Owner(transfers, balances) for transfers in owners]
     under_way: list[_Shown] = []
     for read in sorted(reads, key=lambda read: read.began):
@@ -43,15 +42,15 @@ def problems(
 
 @dataclass(frozen=True)
 class _Shown:
-    """Of each owner the first and the last transfer, by number, that may be the newest one that the read shows; -1 stands
-    for none at all. None where it cannot be told."""
+    """For each owner the first and the last transfer, by number, that may be the newest one that the read shows; -1 stands for
+    none at all. None if it is unknown."""
 
     read: Operation
     newest: list[tuple[int, int] | None]
 
 
 def _moment(shown: _Shown, owners: Sequence[Sequence[Operation]]) -> Iterator[Problem]:
-    """What the read shows began before what it does not show ended."""
+    """Transfers that the read shows began before those that it does not show ended."""
     seen: list[Operation] = []
     unseen: list[Operation] = []
     for newest, transfers in zip(shown.newest, owners, strict=True):
@@ -65,13 +64,13 @@ def _moment(shown: _Shown, owners: Sequence[Sequence[Operation]]) -> Iterator[Pr
     before = min(unseen, key=_ended, default=None)
     if after is not None and before is not None and after.began > _ended(before):
         yield (
-            f"{_brief(shown.read)} shows {told(after)}, but not {told(before)}, which had ended before",
+            f"{brief(shown.read)} shows {described(after)}, but not {described(before)}, which had ended before",
             [before, after, shown.read],
         )
 
 
 def _order(one: _Shown, other: _Shown, owners: Sequence[Sequence[Operation]]) -> Iterator[Problem]:
-    """The two reads do not show each a transfer that the other one does not."""
+    """Not both reads show a transfer that the other one does not."""
     only: dict[bool, Operation] = {}  # that only `one` shows; that only `other` shows
     for mine, theirs, transfers in zip(one.newest, other.newest, owners, strict=True):
         if mine is None or theirs is None:
@@ -82,33 +81,33 @@ def _order(one: _Shown, other: _Shown, owners: Sequence[Sequence[Operation]]) ->
             only.setdefault(False, transfers[theirs[0]])
     if len(only) == 2:
         yield (
-            f"{_brief(one.read)} shows {told(only[True])} and {_brief(other.read)} does not, which shows "
-            f"{told(only[False])}, as the former does not: they disagree on which came first",
+            f"{brief(one.read)} shows {described(only[True])}, but not {described(only[False])}; "
+            f"{brief(other.read)} shows the second, but not the first: they disagree on which came first",
             [one.read, other.read, only[True], only[False]],
         )
 
 
 @dataclass
 class _Owner:
-    """What its accounts may hold right after each of its transfers."""
+    """The possible balances of an owner's accounts right after each of its transfers."""
 
     transfers: Sequence[Operation]
     balances: Mapping[Any, int]
     accounts: list[Any] = field(init=False)
     after: list[set[_State]] = field(init=False)
-    told: bool = field(init=False)
+    decided: bool = field(init=False)
 
     def __post_init__(self) -> None:
         sides = [each.argument[side] for each in self.transfers for side in ("from", "to")]
         self.accounts = list(dict.fromkeys(sides))
         before = {tuple(self.balances[account] for account in self.accounts)}
-        self.after, self.told = [], True
+        self.after, self.decided = [], True
         for transfer in self.transfers:
             after = {self._moved(state, transfer) for state in before}
             self.after.append(after)
             before = after if transfer.known else before | after
-            self.told = self.told and len(before) <= POSSIBLE_MAX
-            if not self.told:
+            self.decided = self.decided and len(before) <= POSSIBLE_MAX
+            if not self.decided:
                 return
 
     def _moved(self, state: _State, transfer: Operation) -> _State:
@@ -118,8 +117,8 @@ class _Owner:
         return tuple(changed.values())
 
     def shown(self, read: Operation) -> tuple[int, int] | None:
-        """See _Shown: of the transfers that began before the read ended, back to one that ended before it began."""
-        if not self.told:
+        """See _Shown. Considers transfers that began before the read ended, back to one that ended before it began."""
+        if not self.decided:
             return None
         found = tuple(read.answer[account] for account in self.accounts)
         possible = []
@@ -136,9 +135,5 @@ class _Owner:
 
 
 def _ended(operation: Operation) -> int:
-    assert operation.ended is not None, "only of what was answered"
+    assert operation.ended is not None, "only answered operations"
     return operation.ended
-
-
-def _brief(read: Operation) -> str:
-    return f"read-bank by process {read.invoke.process} (events {read.began} and {read.ended})"

@@ -1,21 +1,15 @@
-"""Defects that the simulation must find: known ways to get a replicated database wrong.
+"""Planted defects, which the simulation must find.
 
-A row of the table names a defect; the function that it swaps stands in the module of its subject.
-
-    planted.py              the table
-    planted_masters.py      its rows about masters, their journal and coordination
-    planted_disasters.py    its rows about forced configurations
-    planted_disks.py        its rows about full disks and scans
-    planted_crowds.py       its rows about several requests of one client
-    planted_answers.py      its rows about stored answers and clocks
-    defect.py               what a defect is, and plans that are written by hand
-    replication.py          swaps in elections, replication, rows and clients
-    repairs.py              swaps in changes of members and copies
-    alters.py               swaps in alterations
-    crowds.py               swaps where several requests of one client are under way
-    disasters.py            swaps in forced configurations
-    disks.py                swaps in full disks and scans
-    answers.py              swaps in stored answers, log time and refusals
-    standbys.py             swaps in standbys
-    growing.py              swaps in the growth of a journal
+planted.py         the table of all defects, and the block in which one is planted
+defect.py          how a defect is written, and plans that are written by hand
+raft.py            elections, commits, leases and reads
+storage.py         logs, flushes and scans
+answers.py         stored answers, log time and refusals
+masters.py         masters, standbys and their journal
+coordination.py    nodes, sessions, watches and locks
+members.py         changes of members, copies and tombstones
+alters.py          alterations and recalls
+disasters.py       forced configurations and forgotten servers
+disks.py           disks that are full, hang or are lost
+growing.py         the growth of a journal from one node to several
 """

@@ -1,40 +1,81 @@
-"""What planted defects swap of the answers that tablets keep, of the log time by which they expire, and of who may refuse a write;
-chaos/defects/planted_answers.py names them."""
+"""Defects of stored answers, of the log time by which they expire, and of refusals."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from ebla.actors.messages import WriteResult
 from ebla.actors.tablet.engine import replica
+from ebla.actors.tablet.engine.apply import Rows
 from ebla.actors.tablet.engine.log_time import LogTime
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.engine.rounds import Rounds
 from ebla.actors.tablet.upkeep import maintenance
-from ebla.chaos.defects.replication import Swap
+from ebla.chaos.defects.defect import LATE_DUPLICATES, Swap, defect
 from ebla.chaos.simulation.world import WALL_START_US
 from ebla.storage.errors import EblaError
 from ebla.storage.logs.entries import Entry, Position, chained
 from ebla.storage.tablets.results import Answer, Results
+from ebla.transport.batches import APPLIED, REJECTED, OpsUnit
 from ebla.transport.router import Router
 from ebla.transport.routes import Route
 
-
-def take_log_time_from_the_wall_clock() -> list[Swap]:
-    def next_us(self: LogTime, term: int, previous: Position) -> int:
-        clock: Any = self._monotonic.__self__  # type: ignore[attr-defined]
-        return max(previous.time_us, int(clock.wall_us()) - WALL_START_US)
-
-    return [(LogTime, "next_us", next_us)]
+# Production functions that defects wrap.
+original_record = Results.record
+original_succeed = OpsUnit.succeed
 
 
-def count_log_time_anew_in_each_term() -> list[Swap]:
-    honest = LogTime.next_us
+@defect("tokens", 20, Rows, "known_answer")
+def apply_twice(self: Rows, batch: object) -> None:
+    """A retry is applied again."""
+
+
+@defect("registers", 20, Results, "forgotten", seed=2, faults=LATE_DUPLICATES)
+def forgotten_is_new(self: Results, client: object, sequence: object) -> bool:
+    """A late duplicate of a write whose answer is forgotten is applied again."""
+    return False
+
+
+@defect("retries", 100, Results, "changes", seed=13)
+def answers_not_stored(self: Results, pending: object) -> list[Any]:
+    """A flush stores rows without the answers that belong to them."""
+    return []
+
+
+@defect("crowds", 60, Results, "record", seed=11)
+def open_request_forgotten(
+    self: Results, client: bytes, sequence: int, first_incomplete: int, time_us: int, answer: Answer
+) -> None:
+    """The lowest of a client's open requests counts as answered: its retry is refused."""
+    original_record(self, client, sequence, first_incomplete + 1, time_us, answer)
+
+
+@defect("crowds", 60, OpsUnit, "succeed", seed=1)
+def first_answer_for_all(self: OpsUnit, result: WriteResult) -> None:
+    """All callers whose rows travelled together get the answer of the first one."""
+    for op in self.ops:
+        if not op.future.done():
+            op.future.set_result(REJECTED if 0 in result.rejected else APPLIED)
+    original_succeed(self, result)
+
+
+@defect("clocks", 60, LogTime, "next_us", seed=8)
+def log_time_from_the_wall(self: LogTime, term: int, previous: Position) -> int:
+    """Log time is the leader's wall clock, so that a step of it makes answers expire."""
+    clock: Any = self._monotonic.__self__  # type: ignore[attr-defined]
+    return max(previous.time_us, int(clock.wall_us()) - WALL_START_US)
+
+
+@defect("clocks", 20)
+def log_time_of_each_term() -> list[Swap]:
+    """Each leader counts log time from the beginning of its term, so that it goes back."""
+    original = LogTime.next_us
 
     def next_us(self: LogTime, term: int, previous: Position) -> int:
         before = Position(previous.index, previous.term, previous.chain, vars(self).get("own_us", 0))
         if term != self._term:
             before = Position(previous.index, previous.term, previous.chain, 0)
-        vars(self)["own_us"] = honest(self, term, before)
+        vars(self)["own_us"] = original(self, term, before)
         return int(vars(self)["own_us"])
 
     def make_entry(
@@ -47,29 +88,25 @@ def count_log_time_anew_in_each_term() -> list[Swap]:
     return [(LogTime, "next_us", next_us), (replica, "make_entry", make_entry)]
 
 
-def forget_refusals() -> list[Swap]:
-    honest = Results.record
-
-    def record(
-        self: Results, client: bytes, sequence: int, first_incomplete: int, time_us: int, answer: Answer
-    ) -> None:
-        if answer.refusal is None:
-            honest(self, client, sequence, first_incomplete, time_us, answer)
-
-    return [(Results, "record", record)]
+@defect("refusals", 40, Results, "record", seed=1)
+def refusals_forgotten(
+    self: Results, client: bytes, sequence: int, first_incomplete: int, time_us: int, answer: Answer
+) -> None:
+    """A refusal is not stored as an answer, so that a late copy of the request is applied."""
+    if answer.refusal is None:
+        original_record(self, client, sequence, first_incomplete, time_us, answer)
 
 
-def end_writes_at_the_masters_word() -> list[Swap]:
-    def fail(self: Router, route: Route, error: EblaError) -> None:
-        for queue in route.queues:
-            while queue:
-                queue.popleft().fail(error)
+@defect("refusals", 100, Router, "_fail", seed=92)
+def refused_by_the_master(self: Router, route: Route, error: EblaError) -> None:
+    """A write fails for certain when the master reports its table as dropped, and a late copy of it is applied
+    after a recall."""
+    for queue in route.queues:
+        while queue:
+            queue.popleft().fail(error)
 
-    return [(Router, "_fail", fail)]
 
-
-def expire_by_the_own_setting() -> list[Swap]:
-    def expire(rounds: Rounds, replica: Replica, now: float, retention_us: int) -> None:
-        replica.store.results.expire(replica.store.applied.time_us - retention_us)
-
-    return [(maintenance, "expire", expire)]
+@defect("clocks", 20, maintenance, "expire", seed=1)
+def expired_by_the_own_setting(rounds: Rounds, replica: Replica, now: float, retention_us: int) -> None:
+    """Each server forgets answers by its own setting, and not by the log."""
+    replica.store.results.expire(replica.store.applied.time_us - retention_us)

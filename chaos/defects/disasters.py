@@ -1,5 +1,4 @@
-"""What planted defects swap where hosts are lost for good: forced configurations, and servers that are forgotten; chaos/defects/planted.py
-names them."""
+"""Defects of forced configurations and forgotten servers."""
 
 from __future__ import annotations
 
@@ -9,70 +8,67 @@ from typing import Any
 from msgspec.structs import replace
 
 from ebla.actors.master.repair.members import Members
-from ebla.actors.messages.raft import (
-    Answer,
-    AppendRequest,
-    Request,
-    VoteRequest,
-)
+from ebla.actors.messages.raft import Answer, AppendRequest, Request, VoteRequest
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.raft import forced as marks
 from ebla.actors.tablet.raft import membership
 from ebla.actors.tablet.raft.core import RaftCore
-from ebla.chaos.defects.replication import Swap
+from ebla.chaos.defects.defect import GIVEN_UP_AND_BACK, defect
+
+# Production functions that defects wrap.
+original_forced = membership.forced
+original_force_configuration = RaftCore.force_configuration
 
 
-def take_what_the_given_up_send() -> list[Swap]:
-    def receive(self: RaftCore, now: float, sender: str, request: Request) -> Any:
-        self._pass_time(now)
-        if isinstance(request, AppendRequest):
-            return self._receive_append(request)
-        if isinstance(request, VoteRequest):
-            return self._receive_vote(request)
-        return self._receive_timeout_now(sender, request)
-
-    return [(RaftCore, "receive", receive)]
-
-
-def force_without_a_mark() -> list[Swap]:
-    honest = membership.forced
-
-    def forced(
-        committed: Configuration,
-        active: Configuration,
-        keep: Sequence[str],
-        survivor: str,
-        *,
-        above: int = 0,
-    ) -> Configuration:
-        made = honest(committed, active, keep, survivor, above=above)
-        return replace(made, unsafe=max(committed.unsafe, active.unsafe))
-
-    return [(membership, "forced", forced)]
+@defect("disasters", 20, RaftCore, "receive", seed=1, faults=GIVEN_UP_AND_BACK)
+def mark_ignored(self: RaftCore, now: float, sender: str, request: Request) -> Any:
+    """A survivor accepts messages of replicas that a forced configuration gave up."""
+    self._pass_time(now)
+    if isinstance(request, AppendRequest):
+        return self._receive_append(request)
+    if isinstance(request, VoteRequest):
+        return self._receive_vote(request)
+    return self._receive_timeout_now(sender, request)
 
 
-def force_on_what_is_committed() -> list[Swap]:
-    honest = RaftCore.force_configuration
-
-    def force(self: RaftCore, now: float, keep: Sequence[str], reason: str, *, above_term: int = 0) -> None:
-        if self.commit_index < self.log.last_index:
-            self._truncate(self.commit_index + 1)
-            self._adopt_configuration()
-        honest(self, now, keep, reason, above_term=above_term)
-
-    return [(RaftCore, "force_configuration", force)]
-
-
-def lead_the_next_term() -> list[Swap]:
-    return [(marks, "forced_term", lambda known, random: known + 1)]
+@defect("disasters", 40, membership, "forced", seed=12)
+def forced_without_mark(
+    committed: Configuration,
+    active: Configuration,
+    keep: Sequence[str],
+    survivor: str,
+    *,
+    above: int = 0,
+) -> Configuration:
+    """A forced configuration is not newer than those before it."""
+    made = original_forced(committed, active, keep, survivor, above=above)
+    return replace(made, unsafe=max(committed.unsafe, active.unsafe))
 
 
-def lead_on_when_given_up() -> list[Swap]:
-    def refused(self: RaftCore, peer: str, sent: Any, answer: Answer) -> None:
-        self.failed(self._now, peer, sent, True)
+@defect("disasters", 20, RaftCore, "force_configuration")
+def forced_without_its_tail(
+    self: RaftCore, now: float, keep: Sequence[str], reason: str, *, above_term: int = 0
+) -> None:
+    """A forced leader drops the entries that it does not know to be committed."""
+    if self.commit_index < self.log.last_index:
+        self._truncate(self.commit_index + 1)
+        self._adopt_configuration()
+    original_force_configuration(self, now, keep, reason, above_term=above_term)
 
-    return [(RaftCore, "_refused_as_forced", refused)]
+
+@defect("disasters", 40, marks, "forced_term", seed=1, faults=GIVEN_UP_AND_BACK)
+def forced_in_the_next_term(known: int, random: object) -> int:
+    """A forced leader takes the term after the last that it knows, in which the other side may also
+    lead."""
+    return known + 1
 
 
-def forget_whoever_is_named() -> list[Swap]:
-    return [(Members, "_require_gone", lambda self, address, uuids: None)]
+@defect("disasters", 20, RaftCore, "_refused_as_forced", faults=GIVEN_UP_AND_BACK)
+def given_up_leads_on(self: RaftCore, peer: str, sent: Any, answer: Answer) -> None:
+    """A replica leads on after it learned that it was given up."""
+    self.failed(self._now, peer, sent, True)
+
+
+@defect("disasters", 20, Members, "_require_gone")
+def living_forgotten(self: Members, address: object, uuids: object) -> None:
+    """A living server is forgotten."""

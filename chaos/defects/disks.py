@@ -1,5 +1,4 @@
-"""What planted defects swap where disks are full, hang, are slow or lost, and where a scan's blocks are asked for twice;
-chaos/defects/planted.py names them."""
+"""Defects of disks that are full, hang or are lost, and of blocks that are requested twice."""
 
 from __future__ import annotations
 
@@ -22,50 +21,57 @@ from ebla.actors.tablet.serving.alterations import require_served
 from ebla.actors.tablet.serving.scans import Scans
 from ebla.actors.tablet.upkeep.maintenance import Maintenance
 from ebla.actors.world import World
-from ebla.chaos.defects.replication import Swap
+from ebla.chaos.defects.defect import Swap, defect
 from ebla.storage.tablets.tablet_store import TabletStore
 
+# Production functions that defects wrap.
+original_flush_largest = Maintenance._flush_largest
+original_more = Scans.more
 
-def end_when_the_disk_is_full() -> list[Swap]:
-    """Nobody catches it."""
+
+# No code catches the error.
+@defect("chains", 40)
+def ends_on_a_full_disk() -> list[Swap]:
+    """A tablet server ends when its disk is full."""
     return [(rounds, "DiskFull", ZeroDivisionError)]
 
 
-def end_a_start_on_a_full_disk() -> list[Swap]:
-    """What a start would have to write on it is not put off."""
+# The writes of a start are not put off.
+@defect("full-disks", 40, seed=15)
+def start_needs_space() -> list[Swap]:
+    """A tablet server that starts on a full disk ends if a deletion or a copy is left to be finished
+    there."""
     return [(lifecycle, "put_off", contextlib.nullcontext)]
 
 
-def flush_one_at_a_time() -> list[Swap]:
-    """Whatever disk it is on, and everybody waits for its memory."""
-    honest = Maintenance._flush_largest
-
-    def flush_largest(self: Maintenance) -> None:
-        if not self._flushing:
-            honest(self)
-
-    return [(Maintenance, "_flush_largest", flush_largest)]
+# A flush to any disk blocks all others, and all writers wait for the memory.
+@defect("hung-data", 40, Maintenance, "_flush_largest", seed=1)
+def one_flush_for_all_disks(self: Maintenance) -> None:
+    """A flush to a disk that hangs keeps the replicas on all others from being flushed."""
+    if not self._flushing:
+        original_flush_largest(self)
 
 
-def answer_every_question_with_the_next_block() -> list[Swap]:
-    honest = Scans.more
-
-    async def more(self: Scans, request: ScanContinue) -> ScanBlock:
-        scanner = self._open.get(request.scanner)
-        if scanner is None or scanner.busy:
-            return await honest(self, request)
-        return await self._next(scanner)
-
-    return [(Scans, "more", more)]
+@defect("scans", 60, Scans, "more")
+async def next_block_instead(self: Scans, request: ScanContinue) -> ScanBlock:
+    """A repeated request for a block of a scan gets the next block."""
+    scanner = self._open.get(request.scanner)
+    if scanner is None or scanner.busy:
+        return await original_more(self, request)
+    return await self._next(scanner)
 
 
-def lead_on_while_the_disk_hangs() -> list[Swap]:
-    return [(Leadership, "gives_way_at", lambda self: float("inf"))]
+@defect("hangs", 20, Leadership, "gives_way_at")
+def hung_leader_leads_on(self: Leadership) -> float:
+    """A leader whose disk hangs leads on, and answers neither writes nor reads."""
+    return float("inf")
 
 
-def check_the_schema_before_the_wait() -> list[Swap]:
-    """And not again when what was committed meanwhile has been applied: an alteration may be among it."""
-    honest_read, honest_scan = admission.read, TabletServer.scan
+# The schema is not checked again after the committed entries are applied.
+@defect("alters", 100, seed=11)
+def checked_before_the_wait() -> list[Swap]:
+    """A read checks the schema before it waits for committed entries, of which one may be an alteration."""
+    original_read, original_scan = admission.read, TabletServer.scan
 
     async def waited(world: World, replica: Replica, version: int) -> int:
         replica.require_running()
@@ -75,20 +81,22 @@ def check_the_schema_before_the_wait() -> list[Swap]:
         return replica.rows.schema.version
 
     async def read(world: World, replica: Replica, schema_version: int, wanted: TabletKeys) -> Any:
-        return await honest_read(world, replica, await waited(world, replica, schema_version), wanted)
+        return await original_read(world, replica, await waited(world, replica, schema_version), wanted)
 
-    @wraps(honest_scan)
+    @wraps(original_scan)
     async def scan(self: TabletServer, request: ScanRequest) -> ScanBlock:
         if request.at_leader:
             version = await waited(self.world, self._replica(request.tablet), request.schema_version)
             request = replace(request, schema_version=version)
-        return await honest_scan(self, request)
+        return await original_scan(self, request)
 
     return [(server, "read", read), (TabletServer, "scan", scan)]
 
 
-def measure_rows_on_a_lost_disk() -> list[Swap]:
-    """Their report needs a size, and there is none."""
+# The report needs the size of rows that no longer exist.
+@defect("disasters", 60, seed=1)
+def lost_disk_silences() -> list[Swap]:
+    """A server with a lost data disk can report neither its status nor its replicas."""
 
     def size_bytes(self: TabletStore) -> int:
         return self.environment.size_bytes()

@@ -1,4 +1,4 @@
-"""What planted defects swap in the growth of a journal from one node to several; chaos/defects/planted_masters.py names them."""
+"""Defects of the growth of a journal from one node to several."""
 
 from __future__ import annotations
 
@@ -10,30 +10,33 @@ from ebla.actors.journal.node import growth
 from ebla.actors.journal.node.journal import Journal
 from ebla.actors.journal.node.node import JournalNode
 from ebla.actors.master.leadership.growth import _Joins
-from ebla.chaos.defects.replication import Swap
+from ebla.chaos.defects.defect import Swap, defect
+
+# Production functions that defects wrap.
+original_admit = growth.admit_joining
+original_journal = JournalNode._journal
 
 
-def count_nodes_before_they_have_everything() -> list[Swap]:
-    honest = growth.admit_joining
+@defect("growing", 60, seed=1)
+def counted_too_early() -> list[Swap]:
+    """A node that joins a journal counts before it has all edits."""
 
     async def reach(self: _Joins, end: Any, limit_s: float) -> None:
         for address in self._request.nodes[1:]:
             await self._ask(address)
 
     def admit(view: Any, request: Any) -> Any:
-        return honest(view, replace(request, end=0, digest=0))
+        return original_admit(view, replace(request, end=0, digest=0))
 
     return [(_Joins, "reach", reach), (growth, "admit_joining", admit)]
 
 
-def serve_the_old_set() -> list[Swap]:
-    honest = JournalNode._journal
-
-    def found(self: JournalNode, wanted: Any) -> Any:
-        return honest(self, wanted.of_any_version())
-
-    return [(JournalNode, "_journal", found)]
+@defect("growing", 60, JournalNode, "_journal")
+def old_set_served(self: JournalNode, wanted: Any) -> Journal:
+    """A node of a journal that has grown still serves writers of the old set of nodes."""
+    return original_journal(self, wanted.of_any_version())
 
 
-def witness_while_joining() -> list[Swap]:
-    return [(Journal, "require_whole", lambda self: None)]
+@defect("growing", 60, Journal, "require_whole")
+def joining_node_promises(self: Journal) -> None:
+    """A node promises epochs and takes part in recoveries while it joins a journal."""

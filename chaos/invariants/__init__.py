@@ -1,10 +1,10 @@
-"""What must hold in a simulated deployment, one function each.
+"""Invariants of a simulated deployment, one function each.
 
-invariants.py     of one moment, and since the beginning
-seen.py           one running replica as the invariants look at it
-applied.py        what the replicated log says of writes
+invariants.py     the list of invariants, and the watch that checks them
+seen.py           one running replica, and the state that its invariants read
+applied.py        the writes in the replicated log
 membership.py     changes of members, and copies
-remembering.py    what a server must go on knowing of a tablet
-hanging.py        a data disk that hangs holds up no other replica
+remembering.py    what a server must never forget about a tablet
+hanging.py        a hanging data disk blocks no replica on other disks
 log_times.py      the time of a log never goes back
 """

@@ -1,8 +1,7 @@
-"""What the replicated log says of a table's writes, seen from outside of every node: hints for a checker.
+"""The writes of a table in the replicated log, read from outside of every node: hints for a checker.
 
-Clients learn too little to judge an unknown write quickly, and too little to notice that two answers which look
-well were given in another order than the log's. The simulation reads every committed entry once, when an invariant
-first sees it committed.
+Clients' histories alone do not show quickly whether an unknown write took place, and do not show that two answers were given
+in another order than the log's. The simulation reads every entry once, when an invariant first sees it committed.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Answers = dict[bytes, tuple[int, dict[int, Answer]]]
 @dataclass
 class _Tablet:
     codec: RowCodec
-    seen: dict[int, None] = field(default_factory=dict)  # indexes that were read
+    seen: dict[int, None] = field(default_factory=dict)  # indexes of entries that were read
     last: int = 0  # the highest index that any replica has committed
     values: dict[Hashable, int] = field(default_factory=dict)
 
@@ -42,25 +41,24 @@ class _Tablet:
 
 
 class AppliedLog:
-    """Collects for the tables that are named; `column` is the one whose values tell writes apart."""
+    """Collects writes of the named tables; the values of `column` identify writes."""
 
     def __init__(self, tables: tuple[str, ...], column: str = "v") -> None:
         self.tables = tables
         self.column = column
         self.columns = (column,)
-        self._tablets: dict[
-            str, dict[tuple[str, int], _Tablet]
-        ] = {}  # by table, by tablet and mark (observers/sides.py)
+        # By table, then by tablet and mark (observers/sides.py).
+        self._tablets: dict[str, dict[tuple[str, int], _Tablet]] = {}
 
     def begin(self, tablet: str, mark: int, shared: int) -> None:
-        """A new side of it: up to index `shared` it is as the one before."""
+        """Begin a new side of the tablet, equal to the one before up to index `shared`."""
         for of_table in self._tablets.values():
             before = max((each for of, each in of_table if of == tablet and each < mark), default=None)
             if before is not None:
                 of_table[tablet, mark] = of_table[tablet, before].up_to(shared)
 
     def take(self, replica: Replica, first: int, last: int) -> None:
-        """Entries first..last are committed."""
+        """Read the committed entries first..last."""
         block = replica.superblock
         if block.table_name not in self.tables:
             return
@@ -81,31 +79,30 @@ class AppliedLog:
                 tablet.values[value] = min(index, tablet.values[value])  # a retry is a second entry
 
     def _read(self, replica: Replica, tablet: _Tablet, index: int) -> RowBatch | None:
-        """The rows that the entry sets, if it sets any."""
         try:
             (entry,) = replica.log.load(index, index)
         except StorageError:
-            return None  # the disk is gone, or the record is damaged: another replica may show it
+            return None  # the disk is lost, or the record is damaged: another replica may show it
         tablet.seen[index] = None
         batch = decode_batch(entry.payload) if entry.kind == WRITE else None
         return None if batch is None or batch.kind == DELETE else batch
 
     def of(self, table: str) -> Applied:
-        """Of one on which nothing was ever forced."""
+        """The writes of a table without forced configurations."""
         tablets = self._tablets.get(table, {}).values()
         indexes = {value: index for tablet in tablets for value, index in tablet.values.items()}
         return Applied(indexes, all(len(tablet.seen) == tablet.last for tablet in tablets))
 
     def sides(self, table: str) -> dict[str, dict[int, Side]]:
-        """By tablet and mark."""
+        """The writes of each side, by tablet and mark."""
         found: dict[str, dict[int, Side]] = {}
-        for (tablet, mark), told in self._tablets.get(table, {}).items():
-            found.setdefault(tablet, {})[mark] = Side(told.values, len(told.seen) == told.last)
+        for (tablet, mark), side in self._tablets.get(table, {}).items():
+            found.setdefault(tablet, {})[mark] = Side(side.values, len(side.seen) == side.last)
         return found
 
 
 def answers_match(group: Iterable[tuple[object, Replica]]) -> None:
-    """Two replicas that applied the same entries would give the same answers to all that clients may still ask for again."""
+    """Replicas that applied the same entries would give the same answers to all requests that clients may still retry."""
     first: dict[int, tuple[object, Answers]] = {}
     for who, replica in group:
         store = replica.store

@@ -1,7 +1,7 @@
-"""A data disk that hangs holds up the replicas on it, and no others.
+"""A hanging data disk blocks the replicas on it, and no others.
 
-Where some of a server's data disks hang, and its others are neither slow nor full, the rows of the replicas on these do not stay
-in memory, above the limit at which they are flushed, for longer than UNFLUSHED_S_MAX.
+If some of a server's data disks hang and its others are neither slow nor full, then the rows of replicas on the others exceed
+the limit for flushes for UNFLUSHED_S_MAX at most.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNFLUSHED_S_MAX = 2.0
 
 @dataclass
 class Unflushed:
-    """Since when, by incarnation."""
+    """Since when the limit is exceeded, by incarnation."""
 
     since: dict[str, float] = field(default_factory=dict)
 

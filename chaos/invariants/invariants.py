@@ -1,37 +1,37 @@
-"""What must hold in a deployment at every moment, one function each, and the memory that some of them need.
+"""Invariants of a deployment, one function each, and the memory that some of them need.
 
-now      one state of everything, looked at once
-since    what was seen before must still be so; the memory is outside of every node, so no fault touches it
+now      about one state of the whole deployment
+since    about this state and earlier ones; the memory is outside of every node, so no fault touches it
 
-What is a function of one state alone, a replica's or the catalog's, is looked at when it has changed since the last look.
+An invariant of one state alone, a replica's or the catalog's, is checked when that state has changed since the last check.
 
     one_leader_per_term            a term of a tablet has one leader, ever
     leaders_have_what_is_committed a leader's log holds every entry that was committed before its term
-    entries_can_be_read            an entry that a replica says it has lies in a log that has not let go of it
+    entries_can_be_read            no log has dropped an entry that a replica reports to have
     leaders_commit_their_own_term  a leader's commit index only moves to entries of its term (the rest follows from it)
-    answers_match                  two replicas that applied the same entries would answer retries alike, see applied.py
+    answers_match                  replicas that applied the same entries would answer retries alike, see applied.py
     logs_match                     two logs with one entry in common are equal up to it (entries chain their history)
-    committed_never_changes        an entry once seen committed is the one at its index, in every replica, for ever; where a
-                                   configuration was forced, on each side of it, see observers/sides.py
-    log_time_keeps_its_pace        it never goes back, and never runs ahead of the clocks, see log_times.py
-    survivors_keep_what_they_had   whose log a forced configuration stands on, and all of it
-    who_was_given_up_serves_no_more  once it was told, see observers/sides.py
-    terms_and_votes_only_grow      on disk: the term never falls, and a vote in a term is never changed (they do on an old
-                                   copy of a directory, and nobody may count what its server says: see the next)
-    votes_are_given_once           what a server answers: one vote in a term, over all its starts, see observers/ballots.py
-    old_copies_are_not_believed    no role takes what runs on an old copy for the server whose copy it is
+    committed_never_changes        a committed entry keeps its index in every replica for ever; with a forced configuration,
+                                   on each side of it, see observers/sides.py
+    log_time_keeps_its_pace        log time never goes back, and never runs ahead of the clocks, see log_times.py
+    survivors_keep_their_logs      the survivor that leads a forced configuration keeps its whole log
+    given_up_servers_stop_serving  a server stops when it is informed that it was given up, see observers/sides.py
+    terms_and_votes_only_grow      on disk: the term never falls, and a vote in a term is never changed (an old copy of a
+                                   directory may break this; the next but one says that its server is not believed)
+    votes_are_given_once           a server answers with one vote per term, over all its starts, see observers/ballots.py
+    old_copies_are_not_believed    no role takes a process on an old copy for the server whose copy it is
     indexes_are_in_order           flushed <= applied <= committed <= last, and durable <= last
-    durable_is_on_disk             what a replica calls durable lies in a log on its disk
+    durable_is_on_disk             an entry that a replica calls durable lies in a log on its disk
     one_reader_at_a_time           no two replicas of a tablet believe at one instant that they may serve reads
     one_master_serves              no two masters believe at one instant that they may answer
     catalog_is_well_formed         the master's maps agree with each other
     nothing_is_deleted_unasked     a tablet's data leaves a disk only if the catalog has ended the tablet, or a tombstone stays
-    what_was_promised_is_remembered  a server never goes behind a vote or an entry of its own, see remembering.py
-    tombstones_remember            nor do its tombstones, and nothing is damaged that nobody damaged
-    members_change_by_the_rules    majorities are of voters, promotions and other changes as they must be, see membership.py
-    others_are_flushed             a data disk that hangs holds up the replicas on it and no others, see hanging.py
-    sessions_keep_their_log        what a copy is still to get stays in the log
-    lost_disks_are_told            a server that has lost a data disk can still tell how its replicas are
+    promises_are_remembered        a server never forgets its votes and entries, see remembering.py
+    tombstones_remember            neither do its tombstones, and only records that a fault damaged are damaged
+    members_change_by_the_rules    majorities consist of voters, and changes of members are legal, see membership.py
+    others_are_flushed             a hanging data disk blocks no replica on other disks, see hanging.py
+    sessions_keep_their_log        the log keeps the entries that a copy still needs
+    lost_disks_are_reported        a server that has lost a data disk can still report its replicas
 """
 
 from __future__ import annotations
@@ -50,12 +50,7 @@ from ebla.actors.tablet.server import RECORDS, TabletServer
 from ebla.chaos.invariants.applied import AppliedLog, answers_match
 from ebla.chaos.invariants.hanging import Unflushed, others_are_flushed
 from ebla.chaos.invariants.log_times import LogTimes
-from ebla.chaos.invariants.membership import (
-    Membership,
-    Newcomers,
-    anchors_hold,
-    elections_have_a_majority,
-)
+from ebla.chaos.invariants.membership import Membership, Newcomers, anchors_hold, elections_have_a_majority
 from ebla.chaos.invariants.remembering import Remembered
 from ebla.chaos.invariants.seen import Facts, Groups, Seen, by_side, facts_of
 from ebla.chaos.simulation.deployment import Deployment
@@ -73,8 +68,10 @@ class Memory:
     leaders: dict[tuple[str, int], str] = field(default_factory=dict)
     led_from: dict[tuple[str, int], int] = field(default_factory=dict)  # its commit index when first seen
     committed: Committed = field(default_factory=Committed)
-    looked_at: dict[int, int] = field(default_factory=dict)  # id of a replica object -> commit index
-    old_copies: dict[str, str] = field(default_factory=dict)  # start -> address of who runs on an old copy
+    commit_indexes: dict[int, int] = field(
+        default_factory=dict
+    )  # by id of the replica object, at the last check
+    old_copies: dict[str, str] = field(default_factory=dict)  # addresses of servers on old copies, by start
     log_times: LogTimes = field(default_factory=LogTimes)
     remembered: Remembered = field(default_factory=Remembered)
     membership: Membership = field(default_factory=Membership)
@@ -82,29 +79,27 @@ class Memory:
     newcomers: Newcomers = field(default_factory=Newcomers)
     data: dict[tuple[str, str], None] = field(default_factory=dict)  # (uuid, tablet) seen on a disk
     ended: dict[str, None] = field(default_factory=dict)  # tablets that were dropped or replaced
-    catalog: Facts = ()  # at the last look
-    paths: list[tuple[str, list[str]]] = field(default_factory=list)  # by disk, what was last on it
+    catalog: Facts = ()  # at the last check
+    paths: list[tuple[str, list[str]]] = field(
+        default_factory=list
+    )  # the environments on each disk, likewise
 
 
 class Watch:
-    """Looks at a deployment whenever it is asked to. `looks` counts."""
-
     def __init__(self, deployment: Deployment, applied: AppliedLog) -> None:
         self.deployment = deployment
         self.memory = Memory(applied)
-        self.looks = 0
-        self._known: dict[Replica, Seen] = {}  # keeps them, so that an id stays the id of one object
+        self._known: dict[Replica, Seen] = {}  # keeps the replicas, so that each id stays that of one object
         self.memory.membership.listen(deployment.cluster.network)
         self.memory.committed.listen(deployment)
 
-    def look(self) -> None:
-        """Raises AssertionError with the first thing that is not as it must be."""
-        self.looks += 1
+    def check(self) -> None:
+        """Raise AssertionError for the first invariant that does not hold."""
         servers, master = list(self._servers()), self._master()
         old_copies_are_not_believed(self.deployment, servers, master, self.memory)
         votes_are_given_once(self.deployment, servers)
         journal_nodes_keep_their_promises(self.deployment)
-        who_was_given_up_serves_no_more(self.deployment)
+        given_up_servers_stop_serving(self.deployment)
         one_master_serves(self.deployment)
         changed, leaders = self._replicas(servers)
         for tablet, those in changed.items():
@@ -114,7 +109,7 @@ class Watch:
                 entries_can_be_read(seen)
                 if seen.record_changed:
                     terms_and_votes_only_grow(seen, self.memory)
-                what_was_promised_is_remembered(seen, self.memory)
+                promises_are_remembered(seen, self.memory)
                 one_leader_per_term(seen, self.memory, servers)
                 members_change_by_the_rules(seen, self.deployment, self.memory)
                 leaders_commit_their_own_term(seen, self.memory)
@@ -128,10 +123,10 @@ class Watch:
             for side in by_side(group).values():
                 one_reader_at_a_time(side)
         tombstones_remember(self.deployment, servers, self.memory)
-        self.memory.newcomers.look_at(servers)
+        self.memory.newcomers.check(servers)
         sessions_keep_their_log(servers)
         others_are_flushed(self.deployment.cluster, servers, self.memory.unflushed)
-        lost_disks_are_told(self.deployment, servers)
+        lost_disks_are_reported(self.deployment, servers)
         if master is not None:
             if self._catalog_has_changed(master):
                 catalog_is_well_formed(master)
@@ -139,7 +134,7 @@ class Watch:
             nothing_is_deleted_unasked(self.deployment, self.memory)
 
     def _replicas(self, servers: list[TabletServer]) -> tuple[Groups, Groups]:
-        """By tablet: the running replicas that have changed, and those that lead and do not stand still."""
+        """By tablet: the running replicas that have changed, and the leaders that are not paused."""
         changed: Groups = {}
         leaders: Groups = {}
         for server in servers:
@@ -160,12 +155,12 @@ class Watch:
         return changed, leaders
 
     def _group(self, servers: list[TabletServer], tablet: str) -> list[Seen]:
-        """All replicas of the tablet that run."""
+        """All running replicas of the tablet."""
         there = [server.replicas.get(tablet) for server in servers]
         return [self._known[replica] for replica in there if replica and replica.state == RUNNING]
 
     def _catalog_has_changed(self, master: Master) -> bool:
-        """Its records are replaced and never changed, so that maps of the same records are the same catalog."""
+        """Records are replaced and never changed in place, so maps with the same records are the same catalog."""
         c = master.catalog
         maps: tuple[dict[str, Any], ...] = (
             c.tables,
@@ -188,7 +183,7 @@ class Watch:
                 yield server
 
     def _master(self) -> Master | None:
-        """Of several the one that serves: its catalog is the latest there is."""
+        """The single master, or the one of several that serves: it has the latest catalog."""
         only = self.deployment.masters if len(self.deployment.masters) == 1 else self.deployment.serving()
         role = self.deployment.reigning(only[0]) if only else None
         return role if role is not None and role._running else None
@@ -214,7 +209,7 @@ def durable_is_on_disk(seen: Seen) -> None:
     try:
         found = seen.server.shared.environment.items(ENTRIES, seq.to_bytes(SEQ_BYTES, "big"), limit=1)
     except StorageError:
-        return  # the disk is gone: nothing is served from it
+        return  # the disk is lost: the replica serves nothing from it
     there = bool(found) and int.from_bytes(found[0][0][:SEQ_BYTES], "big") == seq
     assert there and seq < seen.server.rounds.synced_seq, (
         f"{seen} calls entry {index} durable, which is not on its disk"
@@ -225,7 +220,7 @@ def entries_can_be_read(seen: Seen) -> None:
     log = seen.replica.log
     first = max(log.first_index, log.private_last + 1)
     if first <= log.last_index and 0 < log.slot(first).seq < seen.server.shared.first_seq:
-        raise AssertionError(f"{seen} needs entry {first}, which the shared log has let go of")
+        raise AssertionError(f"{seen} needs entry {first}, which the shared log has dropped")
 
 
 def logs_match(group: list[Seen]) -> None:
@@ -269,7 +264,7 @@ def sessions_keep_their_log(servers: list[TabletServer]) -> None:
         anchors_hold(server, server.world.address)
 
 
-def lost_disks_are_told(deployment: Deployment, servers: list[TabletServer]) -> None:
+def lost_disks_are_reported(deployment: Deployment, servers: list[TabletServer]) -> None:
     for server in servers:
         state = deployment.cluster.state(server.world.address)
         if not state.lost_data or state.failed is not None:
@@ -278,13 +273,11 @@ def lost_disks_are_told(deployment: Deployment, servers: list[TabletServer]) -> 
             try:
                 held.report()
             except StorageError as error:
-                raise AssertionError(
-                    f"{server.world.address} cannot tell how its replicas are: {error}"
-                ) from error
+                raise AssertionError(f"{server.world.address} cannot report its replicas: {error}") from error
 
 
 def members_change_by_the_rules(seen: Seen, deployment: Deployment, memory: Memory) -> None:
-    memory.membership.look_at(seen.replica, deployment.cluster.loop.time(), str(seen))
+    memory.membership.check(seen.replica, deployment.cluster.loop.time(), str(seen))
 
 
 def one_leader_per_term(seen: Seen, memory: Memory, servers: list[TabletServer]) -> None:
@@ -323,21 +316,21 @@ def leaders_have_what_is_committed(seen: Seen, memory: Memory) -> None:
 
 def committed_never_changes(seen: Seen, memory: Memory) -> None:
     replica, log = seen.replica, seen.replica.log
-    before = memory.looked_at.get(id(replica), 0)
+    before = memory.commit_indexes.get(id(replica), 0)
     mark = replica.core.committed_configuration.unsafe
     if memory.committed.begins(seen.tablet, mark):
-        survivors_keep_what_they_had(seen, memory)
+        survivors_keep_their_logs(seen, memory)
         shared = max(before, log.dropped.index)
         memory.committed.begin(seen.tablet, mark, shared)
         memory.applied.begin(seen.tablet, mark, shared)
     known = memory.committed.of(seen.tablet, mark)
     last = min(replica.core.commit_index, log.last_index)
     assert last >= before, f"{seen} had committed {before} entries and has {last}"
-    if before > log.dropped.index:  # its chain stands for everything before it
+    if before > log.dropped.index:  # the entry's chain covers all entries before it
         position = log.position(before)
         entry = known[before]
         assert (position.term, position.chain) == (entry.term, entry.chain), (
-            f"{seen} has exchanged entry {before}"
+            f"{seen} has another entry {before} than before"
         )
     first, term = max(before, log.dropped.index) + 1, replica.core.term
     for index in range(first, last + 1):
@@ -346,20 +339,20 @@ def committed_never_changes(seen: Seen, memory: Memory) -> None:
         elsewhere, here = (there.term, there.chain), (slot.term, slot.chain)
         assert elsewhere == here, f"{seen}: entry {index} was committed as {elsewhere}, here it is {here}"
     memory.applied.take(replica, first, last)
-    memory.looked_at[id(replica)] = last
+    memory.commit_indexes[id(replica)] = last
 
 
 def log_time_keeps_its_pace(seen: Seen, deployment: Deployment, memory: Memory) -> None:
-    memory.log_times.look_at(seen.replica, deployment.cluster.loop.time(), str(seen))
+    memory.log_times.check(seen.replica, deployment.cluster.loop.time(), str(seen))
 
 
-def survivors_keep_what_they_had(seen: Seen, memory: Memory) -> None:
-    """As of the request upon which one of them made itself the leader."""
+def survivors_keep_their_logs(seen: Seen, memory: Memory) -> None:
+    """The log at the time of the request that forced the survivor to lead."""
     log = seen.replica.log
     had = memory.committed.had_when_forced(seen.replica)
     if had is not None and had.index > log.dropped.index:
         assert had.index <= log.last_index and log.position(had.index).chain == had.chain, (
-            f"{seen} was forced to lead, and has not kept the {had.index} entries that it had"
+            f"{seen} was forced to lead, and has lost some of its {had.index} entries"
         )
 
 
@@ -378,13 +371,13 @@ def journal_nodes_keep_their_promises(deployment: Deployment) -> None:
     assert not deployment.promises.broken, deployment.promises.broken
 
 
-def who_was_given_up_serves_no_more(deployment: Deployment) -> None:
+def given_up_servers_stop_serving(deployment: Deployment) -> None:
     assert not deployment.answers.broken, deployment.answers.broken
 
 
-def what_was_promised_is_remembered(seen: Seen, memory: Memory) -> None:
+def promises_are_remembered(seen: Seen, memory: Memory) -> None:
     if seen.server.instance.start not in memory.old_copies:
-        memory.remembered.look_at(seen.server, seen.replica, str(seen))
+        memory.remembered.check(seen.server, seen.replica, str(seen))
 
 
 def tombstones_remember(deployment: Deployment, servers: list[TabletServer], memory: Memory) -> None:
@@ -393,7 +386,7 @@ def tombstones_remember(deployment: Deployment, servers: list[TabletServer], mem
             address = server.world.address
             directory = deployment.cluster.state(address)
             damaged = partial(deployment.cluster.tolerates, address, A_DAMAGED_RECORD, directory)
-            memory.remembered.look_at_stones(server, damaged)
+            memory.remembered.check_tombstones(server, damaged)
 
 
 def old_copies_are_not_believed(
@@ -404,10 +397,10 @@ def old_copies_are_not_believed(
             memory.old_copies[server.instance.start] = server.world.address
     if not memory.old_copies:
         return
-    heard = {server.world.address: server.identity.others for server in servers}
+    believed = {server.world.address: server.identity.others for server in servers}
     if master is not None:
-        heard[master.world.address] = master.incarnations
-    for address, incarnations in heard.items():
+        believed[master.world.address] = master.incarnations
+    for address, incarnations in believed.items():
         for known in incarnations.all():
             old = memory.old_copies.get(known.start)
             assert old is None, f"{address} takes {old}, which runs on an old copy, for server {known.uuid}"
@@ -420,7 +413,7 @@ def remember_what_ended(catalog: Catalog, memory: Memory) -> None:
 
 
 def nothing_is_deleted_unasked(deployment: Deployment, memory: Memory) -> None:
-    """Not knowing a tablet is no reason: the catalog must have been seen to end it."""
+    """That a server does not know a tablet is no reason: the catalog must have ended the tablet."""
     states = [deployment.cluster.state(address) for address in deployment.servers]
     paths = [(s.uuid, list(s.environments)) for s in states if s.uuid is not None and not s.is_copy]
     if paths == memory.paths:
@@ -435,13 +428,13 @@ def nothing_is_deleted_unasked(deployment: Deployment, memory: Memory) -> None:
     for uuid, tablet in memory.data:
         gone = uuid in uuids and (uuid, tablet) not in present
         assert not gone or tablet in memory.ended or _has_superblock(states, uuid, tablet), (
-            f"the data of tablet {tablet} has left server {uuid}, and nobody ended it"
+            f"server {uuid} deleted the data of tablet {tablet}, which the catalog did not end"
         )
     memory.data = present
 
 
 def _has_superblock(states: list[DurableState], uuid: str, tablet: str) -> bool:
-    """It knows that it had the tablet: what it promised is remembered, and its data is in quarantine."""
+    """Whether the server remembers that it had the tablet: its promises are kept, and its data is in quarantine."""
     return any(
         tablet.encode() in state.environments.get("tablet-meta", {}).get(RECORDS, {})
         for state in states

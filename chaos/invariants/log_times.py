@@ -1,6 +1,6 @@
-"""The time of each tablet's log as the invariants look at it: it never goes back, and never runs ahead of the clocks.
+"""The time of each tablet's log: it never goes back, and never runs ahead of the clocks.
 
-Kept outside of every node, by tablet and by the mark of a forced configuration: each side of one goes its own way.
+The memory is kept outside of every node, by tablet and forced epoch: each side of a forced configuration has its own time.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from ebla.actors.tablet.engine.replica import Replica
 from ebla.chaos.plans import RATE_RANGE
 from ebla.storage.logs.entries import START, Position
 
-SLACK_US = 1000  # by which times that are rounded may differ
+SLACK_US = 1000  # for rounding
 
 
 @dataclass
 class LogTimes:
     newest: dict[tuple[str, int], Position] = field(default_factory=dict)  # committed
 
-    def look_at(self, replica: Replica, now_s: float, who: str) -> None:
-        """`now_s`: of virtual time; a log began after its beginning, and no clock runs faster than RATE_RANGE."""
+    def check(self, replica: Replica, now_s: float, who: str) -> None:
+        """`now_s` is virtual time: every log is younger, and no clock runs faster than RATE_RANGE."""
         log, core = replica.log, replica.core
         committed = log.position(max(log.dropped.index, min(core.commit_index, log.last_index)))
         side = replica.tablet, core.committed_configuration.unsafe

@@ -1,16 +1,16 @@
-"""What must hold where the members of a tablet change, and where a tablet is copied.
+"""Invariants of changes of members and of copies.
 
-    commits_have_a_majority     a leader commits what a majority of the voters holds durably, as they told it; nobody else counts
-    only_voters_count           in an election, and for what a leader commits and its lease: the voters of its configuration
-    elections_have_a_majority   who leads was voted for by a majority of them
-    promoted_have_caught_up     a leader makes a voter of whom it knows to hold what was committed some time before
-    forced_only_when_asked      a configuration that is forced is one that an operator asked for
-    changes_were_asked_for      a configuration is a promotion, forced, or the answer to a request on the very one before it: one
-                                that was made from an older one has no effect
-    anchors_hold                no log lets go of what an open copy session is still to send
+    commits_have_a_majority     a leader commits an entry when a majority of voters has acknowledged it; no other member counts
+    only_voters_count           only voters count in elections, for commits and for the lease
+    elections_have_a_majority   a majority of voters voted for the leader
+    promoted_have_caught_up     a leader promotes a member that has the entries committed some time before
+    forced_only_when_asked      every forced configuration is one that an operator requested
+    changes_were_asked_for      a configuration is a promotion, is forced, or answers a request that names the configuration
+                                just before it; a request that names an older one has no effect
+    anchors_hold                no log drops entries that an open copy session still has to send
     newcomers_stay              a replica that its leader is adding does not become a tombstone because it left
 
-A look comes late: what is past by then is known from earlier looks, and where it is not, nothing is claimed.
+A check sees a change some time later. Earlier checks supply the past; where they do not, nothing is claimed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,7 @@ import msgspec
 
 from ebla.actors.master.errands.messenger import LEFT
 from ebla.actors.messages.repair import ChangeMembersRequest, UnsafeChangeRequest
-from ebla.actors.replication.configuration import (
-    PRE_VOTER,
-    Configuration,
-    Order,
-)
+from ebla.actors.replication.configuration import PRE_VOTER, Configuration, Order
 from ebla.actors.tablet.engine.core import LEADER
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.tablet.raft import members, membership
@@ -36,9 +32,7 @@ from ebla.chaos.simulation.network import SimulatedNetwork
 from ebla.storage.errors import StorageError
 
 NO_ORDER: Order = (0, -2)  # of no configuration
-
-# Clocks run up to a tenth apart.
-DRIFT = 1.3
+DRIFT = 1.3  # clocks run up to a tenth apart
 
 _configuration = msgspec.msgpack.Decoder(Configuration).decode
 _request = msgspec.msgpack.Decoder(ChangeMembersRequest).decode
@@ -46,12 +40,12 @@ _forced = msgspec.msgpack.Decoder(UnsafeChangeRequest).decode
 
 
 @dataclass
-class Reign:
-    """What was seen of one leader's term: its commit index and configuration at the last look, and both at earlier ones."""
+class LeaderTerm:
+    """One leader's term: its commit index and configuration at the last check, and its commit indexes at all checks."""
 
     commit_index: int
     configuration: Configuration
-    looked_at: float
+    checked_at: float
     commits: list[tuple[float, int]] = field(default_factory=list)
 
     def committed_at(self, at: float) -> int:
@@ -60,28 +54,27 @@ class Reign:
 
 @dataclass
 class Membership:
-    """`asked`: every request to change a tablet's members, whoever sent it, whatever became of it."""
+    """`asked`: every request to change a tablet's members, from any sender and with any outcome."""
 
-    reigns: dict[tuple[str, int], Reign] = field(default_factory=dict)
+    terms: dict[tuple[str, int], LeaderTerm] = field(default_factory=dict)
     configurations: dict[str, dict[Order, Configuration]] = field(default_factory=dict)  # committed ones
     judged: dict[tuple[str, int, int], None] = field(default_factory=dict)  # tablet, index, term
     asked: dict[str, list[ChangeMembersRequest]] = field(default_factory=dict)
     forced: dict[str, list[UnsafeChangeRequest]] = field(default_factory=dict)
 
     def listen(self, network: SimulatedNetwork) -> None:
-        network.tap("change_members", self._heard)
-        network.tap("unsafe_change", self._heard_forced)
+        network.tap("change_members", self._note_change)
+        network.tap("unsafe_change", self._note_forced)
 
-    def _heard(self, data: bytes) -> None:
+    def _note_change(self, data: bytes) -> None:
         request = _request(data)
         self.asked.setdefault(request.tablet, []).append(request)
 
-    def _heard_forced(self, data: bytes) -> None:
+    def _note_forced(self, data: bytes) -> None:
         request = _forced(data)
         self.forced.setdefault(request.tablet, []).append(request)
 
-    def look_at(self, replica: Replica, now: float, who: str) -> None:
-        """Raises AssertionError, as the others do."""
+    def check(self, replica: Replica, now: float, who: str) -> None:
         core = replica.core
         committed = core.committed_configuration
         self.configurations.setdefault(replica.tablet, {}).setdefault(committed.order, committed)
@@ -89,16 +82,16 @@ class Membership:
         if core.role != LEADER:
             return
         one_change_at_a_time(replica, who)
-        before = self.reigns.get((replica.tablet, core.term))
+        before = self.terms.get((replica.tablet, core.term))
         if before is not None:
             commits_have_a_majority(replica, before, who)
-        reign = before or Reign(core.commit_index, core.configuration, now)
-        self._judge_changes(replica, reign if before else None, who)
-        reign.commit_index, reign.configuration, reign.looked_at = core.commit_index, core.configuration, now
-        reign.commits.append((now, core.commit_index))
-        self.reigns[replica.tablet, core.term] = reign
+        term = before or LeaderTerm(core.commit_index, core.configuration, now)
+        self._judge_changes(replica, before, who)
+        term.commit_index, term.configuration, term.checked_at = core.commit_index, core.configuration, now
+        term.commits.append((now, core.commit_index))
+        self.terms[replica.tablet, core.term] = term
 
-    def _judge_changes(self, replica: Replica, reign: Reign | None, who: str) -> None:
+    def _judge_changes(self, replica: Replica, term: LeaderTerm | None, who: str) -> None:
         core, log = replica.core, replica.log
         known = self.configurations[replica.tablet]
         for made in core.log.configurations:
@@ -106,7 +99,7 @@ class Membership:
             if key in self.judged or not log.dropped.index < made.index <= log.last_index:
                 continue
             if log.position(made.index).term != core.term:
-                continue  # of another leader, who is not asked any more
+                continue  # made by an earlier leader
             self.judged[key] = None
             basis = made_from(replica, made.index)
             if is_forced(replica, made):
@@ -119,26 +112,26 @@ class Membership:
             if promoted is None:
                 asked = self.asked.get(replica.tablet, ())
                 changes_were_asked_for(before, made, asked, who)
-            elif reign is not None:
-                promoted_have_caught_up(replica, promoted, reign, who)
+            elif term is not None:
+                promoted_have_caught_up(replica, promoted, term, who)
 
 
 class Newcomers:
-    """Replicas that knew at the last look that they are in a configuration that is not committed, and that their leader has: its
-    term and the configuration's order."""
+    """Replicas that were, at the last check, in an uncommitted configuration that their leader also had: the leader's term and
+    the configuration's order."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], tuple[int, Order]] = {}
 
-    def look_at(self, servers: Iterable[TabletServer]) -> None:
+    def check(self, servers: Iterable[TabletServer]) -> None:
         cores = [(server, replica.core) for server in servers for replica in server.replicas.values()]
         led = {(core.tablet, core.term): core.configuration.order for _, core in cores if core.role == LEADER}
         for server in servers:
-            for tablet, stone in server.lifecycle.stones.items():
+            for tablet, tombstone in server.lifecycle.tombstones.items():
                 term, order = self._known.get((server.instance.start, tablet), (0, NO_ORDER))
                 still_added = led.get((tablet, term)) == order
-                assert not still_added or stone.superblock.reason != LEFT, (
-                    f"{server.world.address} was told to make a tombstone of tablet {tablet}, and the leader of term {term} is "
+                assert not still_added or tombstone.superblock.reason != LEFT, (
+                    f"{server.world.address} had to make a tombstone of tablet {tablet}, although the leader of term {term} is "
                     f"adding it at {order}"
                 )
         self._known = {
@@ -151,7 +144,8 @@ class Newcomers:
 
 
 def one_change_at_a_time(replica: Replica, who: str) -> None:
-    """Of two that a leader has made, and that are not committed, the second may have a majority that the first one's basis lacks."""
+    """A leader makes no change while another one is uncommitted: the second might get a majority that the configuration before
+    the first does not have."""
     core, log = replica.core, replica.log
     pending = [
         made.index
@@ -162,35 +156,35 @@ def one_change_at_a_time(replica: Replica, who: str) -> None:
 
 
 def made_from(replica: Replica, index: int) -> int | None:
-    """The index of the configuration that this one was made from; None if it cannot be read."""
+    """The index of the configuration that the entry at `index` was made from; None if the entry cannot be read."""
     try:
         (entry,) = replica.log.load(index, index)
     except StorageError:
-        return None  # the disk is gone, or damaged
+        return None  # the disk is lost, or damaged
     return _configuration(entry.payload).index
 
 
 def is_forced(replica: Replica, made: Configuration) -> bool:
-    """It begins its leader's term, in the place of the empty entry."""
+    """Whether the configuration begins its leader's term, in place of the empty entry."""
     return replica.log.position(made.index - 1).term != replica.log.position(made.index).term
 
 
 def forced_only_when_asked(made: Configuration, asked: Iterable[UnsafeChangeRequest], who: str) -> None:
     kept = {peer.uuid for peer in made.peers}
     assert any(set(request.keep) == kept for request in asked), (
-        f"{who} has forced the configuration {made}, and nobody asked for it"
+        f"{who} has forced the configuration {made}, which no operator requested"
     )
 
 
 def promoted_by(before: Configuration, made: Configuration) -> str | None:
-    """Whom the leader made a voter, if that is all that the configuration changes."""
+    """The member that the leader made a voter, if the configuration changes nothing else."""
     for peer in before.peers:
         if peer.kind == PRE_VOTER and membership.promoted(before, peer.uuid).peers == made.peers:
             return peer.uuid
     return None
 
 
-def commits_have_a_majority(replica: Replica, before: Reign, who: str) -> None:
+def commits_have_a_majority(replica: Replica, before: LeaderTerm, who: str) -> None:
     core, configuration = replica.core, replica.core.configuration
     if core.commit_index == before.commit_index or configuration != before.configuration:
         return
@@ -211,12 +205,12 @@ def only_voters_count(replica: Replica, who: str) -> None:
     voters = [peer.uuid for peer in core.configuration.voters()]
     counted = [*(ballot.answers if ballot is not None else ()), *(lead._voters if lead is not None else ())]
     strangers = [uuid for uuid in counted if uuid not in voters]
-    assert not strangers, f"{who} counts {strangers}, who are none of the voters {voters}"
+    assert not strangers, f"{who} counts {strangers}, which are not among the voters {voters}"
 
 
 def elections_have_a_majority(replica: Replica, servers: Iterable[TabletServer], who: str) -> None:
-    """Asked when a leader is first seen. Who is down, or has forgotten the tablet, may have voted; so may have who is in a later
-    term by now."""
+    """Checked when a leader is first seen. A server that is down, has forgotten the tablet, or is in a later term may have
+    voted."""
     core = raft_of(replica)
     lead, configuration = core._lead, core.configuration
     if lead is None or configuration.index >= lead.noop:
@@ -237,18 +231,18 @@ def _may_have_voted(server: TabletServer, replica: Replica) -> bool:
         state = server.consensus.get(replica.tablet)
     except StorageError:
         return True
-    if state is None or state.hard_state.term > core.term:
+    if state is None or state.record.term > core.term:
         return True
-    return (state.hard_state.term, state.hard_state.vote) == (core.term, core.me)
+    return (state.record.term, state.record.vote) == (core.term, core.me)
 
 
-def promoted_have_caught_up(replica: Replica, uuid: str, reign: Reign, who: str) -> None:
-    """What was committed an election timeout before the look that had not seen the promotion yet."""
+def promoted_have_caught_up(replica: Replica, uuid: str, term: LeaderTerm, who: str) -> None:
+    """The member has the entries that were committed an election timeout before the last check without the promotion."""
     core = raft_of(replica)
     peer = core.progress.get(uuid)
     if peer is None:
-        return  # it has gone again
-    committed = reign.committed_at(reign.looked_at - DRIFT * core.limits.election_s_min)
+        return  # removed since
+    committed = term.committed_at(term.checked_at - DRIFT * core.limits.election_s_min)
     assert peer.match >= committed, (
         f"{who} has made {uuid} a voter, which holds {peer.match} entries; {committed} were committed long before"
     )
@@ -262,17 +256,16 @@ def changes_were_asked_for(
     ]
     seen = [request.configuration_index for request in requests]
     assert before.index in seen or None in seen, (
-        f"{who} has changed its members at index {made.index}, from those of index {before.index}; this was asked for only of "
-        f"those of {seen}"
+        f"{who} has changed its members at index {made.index}, from those of index {before.index}; requests named only {seen}"
     )
 
 
 def anchors_hold(server: TabletServer, who: str) -> None:
-    for session in server.sessions.all():
+    for session in server.copy_sources.all():
         replica = session.replica
         if replica.state == RUNNING:
             dropped = replica.log.dropped.index
             assert dropped <= session.anchor, (
-                f"{who} has let go of its log of {replica.tablet} up to {dropped}; a copy is to get what follows "
+                f"{who} has dropped its log of {replica.tablet} up to {dropped}; a copy still needs the entries after "
                 f"{session.anchor}"
             )

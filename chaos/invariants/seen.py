@@ -1,4 +1,4 @@
-"""One running replica as the invariants look at it, and what of it they read."""
+"""One running replica, and the state that its invariants read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Groups = dict[str, list["Seen"]]
 
 
 class Seen:
-    """One running replica, and whose it is."""
+    """One running replica and its server."""
 
     __slots__ = ("disk", "facts", "key", "path", "record_changed", "replica", "server", "tablet")
 
@@ -26,8 +26,8 @@ class Seen:
         self.replica = replica
         self.tablet = replica.tablet
         self.key = replica.tablet.encode()
-        self.facts: Facts = ()  # its state at the last look
-        self.record_changed = True  # its record on disk, since then
+        self.facts: Facts = ()  # its state at the last check
+        self.record_changed = True  # whether its record on disk changed since then
 
     @property
     def uuid(self) -> str:
@@ -51,8 +51,8 @@ _OF_REPLICA = attrgetter(
 
 
 def facts_of(seen: Seen) -> Facts:
-    """All that the invariants of one replica read. The last slot stands for the whole log before it: another entry there is
-    another slot. The record is what lies on the medium, whether or not the disk still answers."""
+    """The state that the invariants of one replica read. The last slot represents the whole log before it: another entry
+    there gives another slot. The record is read from the medium, whether or not the disk still answers."""
     server, slots = seen.server, seen.replica.log.slots
     return (
         _OF_REPLICA(seen.replica),
@@ -64,7 +64,7 @@ def facts_of(seen: Seen) -> Facts:
 
 
 def by_side(group: list[Seen]) -> Groups:
-    """Those that a forced configuration gave up serve until they are told, and differ from the others."""
+    """Group by forced epoch: replicas that were given up serve until they learn it, and differ from the others."""
     found: Groups = {}
     for seen in group:
         found.setdefault(str(seen.replica.core.committed_configuration.unsafe), []).append(seen)

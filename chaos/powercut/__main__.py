@@ -1,8 +1,8 @@
-"""`python -m ebla.chaos.powercut`: record lives, replay power cuts of them, damage what they leave.
+"""`python -m ebla.chaos.powercut`: record lives, replay power cuts of them, and damage their files.
 
-Exit status 0 if nothing was lost and nothing wrong came out, 1 if something was, 2 if it could not be tried (this
-machine cannot record, the file is no recording), 130 if interrupted. What failed is kept with its recording, and told
-with the command that repeats it.
+Exit status 0: no promise was broken and no answer was wrong. 1: one was. 2: nothing could be tried (this machine cannot record,
+or the file is no recording). 130: interrupted. Recordings with failures are kept, and the command that repeats each failure is
+printed.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ console = Console()
 
 def main(
     cuts: Annotated[int, typer.Option(min=0, help="Power cuts to replay.")] = 2000,
-    flips: Annotated[int, typer.Option(min=0, help="Single bits to turn.")] = 2000,
+    flips: Annotated[int, typer.Option(min=0, help="Single bits to flip.")] = 2000,
     spoils: Annotated[
         int, typer.Option(min=0, help="Other damages: bytes, sectors, swapped and stale pages.")
     ] = 0,
-    lives: Annotated[int, typer.Option(min=1, help="Recordings; each has one of a recovery as well.")] = 6,
-    seed: Annotated[int, typer.Option(help="Of the recordings; cases count on from 0.")] = 1,
+    lives: Annotated[int, typer.Option(min=1, help="Recordings; for each a recovery is recorded, too.")] = 6,
+    seed: Annotated[int, typer.Option(help="The first recording's seed; seeds of cases begin at 0.")] = 1,
     jobs: Annotated[int, typer.Option(min=1, help="Processes that run cases.")] = max(
         1, (os.cpu_count() or 2) // 2
     ),
@@ -50,29 +50,29 @@ def main(
     keep: Annotated[Path, typer.Option(help="Where recordings with failures are kept.")] = Path(
         "powercut-failures"
     ),
-    recording: Annotated[Path | None, typer.Option(help="One that was kept: repeat cases of it.")] = None,
+    recording: Annotated[Path | None, typer.Option(help="A kept recording, to repeat a case of it.")] = None,
     cut: Annotated[int | None, typer.Option(help="With --recording: the seed of a power cut.")] = None,
-    flip: Annotated[int | None, typer.Option(help="With --recording: the seed of a turned bit.")] = None,
+    flip: Annotated[int | None, typer.Option(help="With --recording: the seed of a flipped bit.")] = None,
     spoil: Annotated[int | None, typer.Option(help="With --recording: the seed of another damage.")] = None,
 ) -> None:
-    """Power cuts and damage, for real."""
-    figures, told = Figures(), Console(stderr=True)
+    """Replay power cuts of real storage, and damage its files."""
+    figures, errors = Figures(), Console(stderr=True)
     try:
         if recording is not None:
             _repeat(figures, recording, cut, flip, spoil, quiet=as_json)
         elif not cut is flip is spoil is None:
             raise InvalidArgument("--cut, --flip and --spoil repeat a case of a recording; give --recording")
         elif not cuts + flips + spoils:
-            raise InvalidArgument("no cut, no flip and no other damage is wanted; raise --cuts or --flips")
+            raise InvalidArgument("--cuts, --flips and --spoils are all 0; raise --cuts or --flips")
         else:
             _check_keep(keep)
             _run(figures, _Wanted(cuts, flips, spoils, lives, seed, jobs, keep), quiet=as_json)
     except KeyboardInterrupt as interrupt:
-        told.print("interrupted; every process was ended, and every directory removed")
+        errors.print("interrupted; every process was ended, and every directory removed")
         raise typer.Exit(INTERRUPTED) from interrupt
     except EblaError as error:
         what = "cannot record here" if isinstance(error, CannotRecord) else "nothing was tried"
-        told.print(f"{what}: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        errors.print(f"{what}: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(2) from error
     if as_json:
         print(json.dumps(figures.as_dict(), indent=2))
@@ -123,8 +123,8 @@ def _run(figures: Figures, wanted: _Wanted, *, quiet: bool) -> None:
 
 
 def _check_keep(keep: Path) -> None:
-    """Before anything is recorded: what failed must not be lost for want of a place. It is tried with a file, since
-    permissions are not all that may be in the way; nothing is left."""
+    """Check before recording that failures can be kept there: write a temporary file, since permissions are not the only possible
+    obstacle."""
     there = next(place for place in (keep, *keep.absolute().parents) if place.exists())
     try:
         with tempfile.TemporaryFile(dir=there):
@@ -142,7 +142,7 @@ def _shares(files: list[Path], count: int) -> Iterator[tuple[Path, range]]:
 
 
 def _keep(figures: Figures, keep: Path) -> None:
-    """Recordings of what failed outlive the run. No two recordings are alike, so their names tell them apart."""
+    """Keep the recordings with failures, under names that contain their digests."""
     kept: dict[str, Path] = {}
     for failure in figures.failures:
         file = Path(failure.recording)
@@ -161,8 +161,8 @@ def _repeat(
     figures: Figures, recording: Path, cut: int | None, flip: int | None, spoil: int | None, *, quiet: bool
 ) -> None:
     if cut is None and flip is None and spoil is None:
-        raise InvalidArgument("which case of the recording? Give --cut, --flip or --spoil with a seed")
-    load(recording)  # what is no recording is told here, not by a process that ends
+        raise InvalidArgument("no case of the recording is named; give --cut, --flip or --spoil with a seed")
+    load(recording)  # reports a file that is no recording here, not in a child process
     show = Console(quiet=quiet)
     for seed, kind in ((flip, runs.flip), (spoil, runs.spoil)):
         if seed is not None:
@@ -179,12 +179,12 @@ def _show(figures: Figures) -> None:
     for table in figures.tables():
         console.print(table)
     for check, count in figures.audits.most_common():
-        console.print(f"{count} of the damages that came out wrong would be found by: {check}")
+        console.print(f"{count} damages with wrong answers would be found by: {check}")
     for outcome, signs in figures.notices.items():
         for sign, count in signs.most_common():
-            console.print(f"{count} of those that came out {outcome} were given away by: {sign}")
+            console.print(f"{count} damages with outcome {outcome} were revealed by: {sign}")
     for failure in figures.failures[:SHOWN_FAILURES_MAX]:
-        console.print(f"[red]{failure.why[:SHOWN_MAX]}[/red]\n  again: {failure.again}", highlight=False)
+        console.print(f"[red]{failure.why[:SHOWN_MAX]}[/red]\n  repeat: {failure.again}", highlight=False)
     if len(figures.failures) > SHOWN_FAILURES_MAX:
         console.print(f"... and {len(figures.failures) - SHOWN_FAILURES_MAX} more failures")
     console.print(
@@ -196,5 +196,5 @@ app = typer.Typer(add_completion=False)
 app.command()(main)
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends what it started, as Ctrl-C does
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends its child processes, as Ctrl-C does
     app(prog_name="python -m ebla.chaos.powercut")

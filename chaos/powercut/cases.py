@@ -1,7 +1,7 @@
 """The process that runs cases: `python -m ebla.chaos.powercut.cases RECORDING KIND FIRST COUNT SCRATCH`.
 
-It reads one recording, forks a child for each case, and prints a verdict a line, as JSON. It is a process of its own
-because it forks: whoever calls may have threads and open environments, it must have neither.
+It reads one recording, forks a child for each case, and prints a verdict a line, as JSON. It is a process of its own because a
+process that forks must have no threads and no open environments, which its caller may have.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main() -> int:
     file, kind, first, count, scratch = sys.argv[1:]
     logging.disable(logging.WARNING)
     recording = load(Path(file))
-    # What a child would import for the first time, each child would.
+    # Otherwise each child would import this for the first time.
     pa.RecordBatch.from_pylist([{"k": 1}]).to_pylist()
     gc.collect()
     gc.freeze()

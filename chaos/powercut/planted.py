@@ -1,4 +1,4 @@
-"""Defects that the replay must find: storage layers that acknowledge what is not on the disk.
+"""Defects that the replay must find: storage layers that acknowledge data that is not on the disk.
 
 no_meta_sync        LMDB without the sync of its root (`metasync=False`): the last commit may be undone
 no_sync             LMDB without any sync (`sync=False`)
@@ -25,7 +25,6 @@ from ebla.storage.logs import shared_log
 
 
 def plant(defect: str) -> None:
-    """For the rest of this process."""
     if defect:
         if defect not in PLANTED:
             raise InvalidArgument(f"planted must be one of {', '.join(PLANTED)}, not {defect!r}")

@@ -1,10 +1,9 @@
 """Make one recording, in a process of its own: `python -m ebla.chaos.powercut.recorder BASE OUT PLAN [RECORDING SEED]`.
 
-With RECORDING and SEED what is recorded is how the roles recover from that cut of it, and what they do then, instead
-of a life from the beginning: cuts of such a recording are cuts during recovery.
+With RECORDING and SEED it records how the roles recover from that cut, instead of a life from the beginning: cuts of such a
+recording are cuts during recovery.
 
-Before the recording is believed, what its events make is compared with what lies on the disk, byte by byte: whatever
-was written past the log shows here.
+At the end the result of the logged events is compared with the disk, byte by byte: a write that was not logged shows here.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def record_life(base: Path, plan: Plan) -> Recording:
 
 
 def record_recovery(base: Path, earlier: Recording, seed: int) -> Recording:
-    """Raises Unborn if nothing had been answered before that cut."""
+    """Record a recovery. Raises Unborn if no role had answered before the cut."""
     rng = random.Random(seed)
     at = Moments(earlier).draw(rng)
     platter, facts = Platter(earlier.events), Facts()
@@ -74,13 +73,13 @@ def conclude(watch: Watch, plan: Plan, first: int) -> Recording:
     missed = list(differences(platter.whole(), watch.root))
     if missed:
         raise CannotRecord(
-            f"the log does not make what lies on the disk, so something was written past it: {'; '.join(missed[:5])}"
+            f"the log does not produce the files on the disk, so a write was not logged: {'; '.join(missed[:5])}"
         )
     return Recording(plan, str(watch.root), watch.events, first)
 
 
 def differences(image: Image, root: Path) -> Iterator[str]:
-    """Where a tree of the model and a directory on disk disagree; the contents of lock files do not count."""
+    """The differences between a tree of the model and a directory on disk, except for the contents of lock files."""
     pending = [(0, root)]
     while pending:
         node, directory = pending.pop()

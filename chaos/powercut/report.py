@@ -1,4 +1,4 @@
-"""The figures of a run: what was tried, what came of it, and how to repeat what failed."""
+"""The figures of a run: the cases, their outcomes, and how to repeat failures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Failure(msgspec.Struct, frozen=True):
     seed: int
     why: str
     found_by: tuple[str, ...] = ()  # checks that storage does not make
-    noticed_by: tuple[str, ...] = ()  # what gave it away nevertheless
+    noticed_by: tuple[str, ...] = ()  # other signs of the damage
 
     @property
     def again(self) -> str:
@@ -31,15 +31,15 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Figures:
-    """Of any number of cases, of any number of recordings."""
+    """Sums over any number of cases and recordings."""
 
     def __init__(self) -> None:
         self.cuts: Counter[str] = Counter()
-        self.flips: dict[str, Counter[str]] = {}  # by what was done
-        self.areas: dict[str, Counter[str]] = {}  # of single bits, by what was hit
+        self.flips: dict[str, Counter[str]] = {}  # by kind of damage
+        self.areas: dict[str, Counter[str]] = {}  # of single bits, by area and part
         self.parts: dict[str, Counter[str]] = {}
-        self.audits: Counter[str] = Counter()  # of the failures, by what would have found them
-        self.notices: defaultdict[str, Counter[str]] = defaultdict(Counter)  # and by what gave them away
+        self.audits: Counter[str] = Counter()  # of the failures, by checks that would have found them
+        self.notices: defaultdict[str, Counter[str]] = defaultdict(Counter)  # and by other signs
         self.points: Counter[str] = Counter()
         self.answers = 0
         self.cuts_that_took = 0
@@ -82,7 +82,7 @@ class Figures:
                 [
                     _table("damage", self.flips),
                     _table("bits, by area", self.areas),
-                    _table("bits, by what they are for", self.parts),
+                    _table("bits, by part of a page", self.parts),
                 ]
                 if self.flips
                 else []
@@ -91,17 +91,20 @@ class Figures:
 
     def _cuts(self) -> Table:
         table = Table(title="power cuts", title_justify="left")
-        table.add_column("what")
+        table.add_column("result")
         table.add_column("count", justify="right")
-        table.add_row("replayed", str(self.cuts.total()))
-        table.add_row("of which something was gone", str(self.cuts_that_took))
-        table.add_row("every promise kept", str(self.cuts[KEPT]))
-        table.add_row("refused, nothing answered yet", str(self.cuts[UNBORN]))
-        table.add_row("a promise broken", str(self.cuts[LOST]))
-        table.add_row("the process died", str(self.cuts[DIED]))
-        table.add_row("answers that had to hold", f"{self.answers:,}")
-        table.add_row("fault points passed last", str(len([point for point in self.points if point])))
-        table.add_row("rests of unfinished creations, cleared", str(self.leftovers))
+        for name, count in (
+            ("replayed", self.cuts.total()),
+            ("with lost sectors or names", self.cuts_that_took),
+            ("every promise kept", self.cuts[KEPT]),
+            ("refused, no answer before the cut", self.cuts[UNBORN]),
+            ("a promise broken", self.cuts[LOST]),
+            ("the process died", self.cuts[DIED]),
+            ("answers that were checked", self.answers),
+            ("fault points passed last", sum(map(bool, self.points))),
+            ("with unfinished creations, cleared", self.leftovers),
+        ):
+            table.add_row(name, f"{count:,}")
         return table
 
     # -- as data

@@ -1,7 +1,7 @@
-"""Recordings and cases as whoever uses them sees them: functions that start the processes and hand on what they say.
+"""The functions that make recordings and run cases: they start processes and return their results.
 
-A recording is made in one process, cases are run in others (recorder.py, cases.py), so that whoever calls may have
-threads, open environments and a Ray cluster. Directories are laid in memory where the system has a place for that.
+A recording is made in one process, cases are run in others (recorder.py, cases.py), so that the caller may have threads, open
+environments and a Ray cluster. Directories are kept in memory if the system has a place for that.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from ebla.storage.errors import EblaError
 
 T = TypeVar("T", Cut, Flip)
 
-# Exit statuses of a recorder: this machine cannot record, and stderr says why; there is nothing to recover.
+# Exit statuses of a recorder: this machine cannot record, stderr says why; there is nothing to recover.
 CANNOT, UNBORN = 3, 4
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 256 << 20
 RECORD_S = 120.0
-RECOVERIES_MAX = 20  # seeds tried for a cut that there is something to recover from
+RECOVERIES_MAX = 20  # seeds tried for a cut that leaves data to recover
 
 
 class CaseFailed(EblaError):
@@ -44,13 +44,13 @@ class CaseFailed(EblaError):
 
 
 def record(plan: Plan, out: Path) -> Path:
-    """Record a life. Raises CannotRecord, with the reason, where that is not possible."""
+    """Record a life. Raises CannotRecord, with the reason, if that is not possible."""
     _record([str(out), msgspec.json.encode(plan).decode()])
     return out
 
 
 def record_recovery(recording: Path, seed: int, out: Path) -> Path:
-    """Record how the roles come back after the cut `seed` of a recording, or the first after it that has a yesterday."""
+    """Record how the roles recover from the cut `seed` of a recording, or from the first later seed that leaves data."""
     for attempt in range(seed, seed + RECOVERIES_MAX):
         if _record([str(out), "", str(recording), str(attempt)]):
             return out
@@ -58,29 +58,29 @@ def record_recovery(recording: Path, seed: int, out: Path) -> Path:
 
 
 def replay(recording: Path, seeds: range, *, jobs: int = 1) -> Iterator[Cut]:
-    """Every cut with a seed of `seeds`, in any order."""
+    """Replay every cut with a seed of `seeds`, in any order."""
     return _cases(recording, "cuts", seeds, jobs, Cut)
 
 
 def flip(recording: Path, seeds: range, *, jobs: int = 1) -> Iterator[Flip]:
-    """One bit each."""
+    """Flip one bit in each case."""
     return _cases(recording, "flips", seeds, jobs, Flip)
 
 
 def spoil(recording: Path, seeds: range, *, jobs: int = 1) -> Iterator[Flip]:
-    """Everything but single bits: see damage/damage.py."""
+    """Damage more than a single bit in each case: see damage/damage.py."""
     return _cases(recording, "spoils", seeds, jobs, Flip)
 
 
 def _record(arguments: list[str]) -> bool:
-    """False if there was nothing to recover."""
+    """Run the recorder. Returns False if there was nothing to recover."""
     with _scratch() as base:
         command = [sys.executable, "-m", "ebla.chaos.powercut.recorder", str(base), *arguments]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=RECORD_S, check=False)
         except subprocess.TimeoutExpired:
             raise CaseFailed(
-                f"nothing was recorded within {RECORD_S:g} s; try again on a machine that does less"
+                f"the recording took more than {RECORD_S:g} s; try again on a machine with less load"
             ) from None
     if done.returncode == CANNOT:
         raise CannotRecord(done.stderr.strip())
@@ -98,7 +98,7 @@ def _cases(recording: Path, kind: str, seeds: range, jobs: int, result: type[T])
             subprocess.Popen(
                 [*start, str(first), str(stop - first), str(scratch)],
                 stdout=subprocess.PIPE,
-                start_new_session=True,  # a group of its own: the cases that it forks end with it
+                start_new_session=True,  # a process group of its own: the cases that it forks end with it
             )
             for first, stop in pairwise(bounds)
         ]
@@ -117,7 +117,7 @@ def _cases(recording: Path, kind: str, seeds: range, jobs: int, result: type[T])
 
 
 def _lines(processes: list[subprocess.Popen[bytes]]) -> Iterator[bytes]:
-    """What they print, as it comes, until all have ended."""
+    """The lines that the processes print, until all have ended."""
     lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
 
     def read(process: subprocess.Popen[bytes]) -> None:

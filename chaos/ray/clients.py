@@ -1,14 +1,15 @@
-"""One process of clients: it connects to the deployment as any application would, runs workloads, notes what it was
-told, and judges it. chaos/ray/crowd.py starts several of them.
+"""One process of clients: it connects to the deployment as any application does, runs workloads, and notes and judges their
+histories. chaos/ray/crowd.py starts several of them.
 
     python -m ebla.chaos.ray.clients        not for people: it is driven by lines on its standard input
 
     in     Order, then the verbs `run`, `stop`, `conclude`, and `adopt N` for a group that was killed
-    out    a Told for each: prepared, running, answered, concluded, adopted; `failed` ends it at any moment
+    out    a Reply for each: prepared, running, answered, concluded, adopted; `failed` ends it at any moment
 
-Every process has tables of its own (`registers-1`, ...), so that what the clients of a workload share in its object they
-share truly; and all processes share one more (chaos/ray/shared.py). Histories are written line by line as they grow, and so survive a SIGKILL of this process; their times are
-of CLOCK_MONOTONIC, which is the same for all processes of a machine. It ends with its standard input.
+Every process has tables of its own (`registers-1`, ...), because the clients of a workload share state in its object. All
+processes share one more table (chaos/ray/shared.py). Histories are written line by line as they grow, and so survive a SIGKILL of
+this process; their times are of CLOCK_MONOTONIC, which is the same for all processes of a machine. The process ends when its
+standard input does.
 """
 
 from __future__ import annotations
@@ -35,14 +36,11 @@ from ebla.chaos.export import read_json_lines, to_json_lines
 from ebla.chaos.history import Event, History
 from ebla.chaos.ray import shared
 from ebla.chaos.ray.faults.network import sample
-from ebla.chaos.ray.orders import ORDER_BYTES_MAX, Judged, Order, Told
+from ebla.chaos.ray.orders import ORDER_BYTES_MAX, Judged, Order, Reply
 from ebla.chaos.ray.pulse import Pulse
 from ebla.chaos.ray.scenarios import scenario
 from ebla.chaos.workloads.base import Client, NoAnswer, Stage, Workload, judged
-from ebla.deployment import (
-    make_client,
-    namespace_of,
-)
+from ebla.deployment import make_client, namespace_of
 from ebla.placement.connection import connect_ray, disconnect_ray
 from ebla.storage.errors import EblaError
 from ebla.transport.client import DeploymentClient
@@ -52,7 +50,7 @@ class Recorded(History):
     """A history that is also written to a file, line by line."""
 
     def __init__(self, path: Path) -> None:
-        """Goes on where a process that was killed has left off; half a line at the end never happened."""
+        """Continue the history of a killed process; half a line at its end is dropped."""
         super().__init__()
         self.path = path
         if path.exists():
@@ -69,8 +67,6 @@ class Recorded(History):
 
 
 class Clients:
-    """All clients of one process."""
-
     def __init__(self, order: Order) -> None:
         self.order = order
         self.stage = Stage(replicas=scenario(order.scenario).replicas)
@@ -100,17 +96,17 @@ class Clients:
 
     # -- the verbs, in their order
 
-    async def prepare(self) -> Told:
+    async def prepare(self) -> Reply:
         for workload in self.workloads:
             await workload.prepare(self._client(workload, self._session(), 0))
         if self.order.group == 1:
             await self._in_thread(lambda: shared.prepare(self._database()))
         network = RayNetwork(namespace_of(self.order.deployment))
-        return Told(
+        return Reply(
             "prepared", calls=tuple(await sample(network, self.order.sample) if self.order.sample else ())
         )
 
-    async def run(self) -> Told:
+    async def run(self) -> Reply:
         for number in range(1, self.order.clients + 1):
             session = self._session()
             for workload in self.workloads:
@@ -120,10 +116,10 @@ class Clients:
                 name = f"{workload.name} client {number}"
                 self._tasks.append(asyncio.get_running_loop().create_task(workload.run(client), name=name))
             self._tasks.append(self._share(number))
-        return Told("running")
+        return Reply("running")
 
     def _share(self, number: int) -> asyncio.Task[None]:
-        """A thread of its own, as users of the synchronous client have."""
+        """Use the shared table in a thread of its own, as users of the synchronous client do."""
         name = f"{shared.NAME} client {self.order.group}.{number}"
         chance = Random(f"{self.order.seed}:{name}")
         work = self._in_thread(lambda: self._shared.run(self._database(), chance))
@@ -132,8 +128,8 @@ class Clients:
     async def _in_thread(self, work: Callable[[], None]) -> None:
         await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    async def stop(self) -> Told:
-        """Every operation under way must come to an end, and so must its client."""
+    async def stop(self) -> Reply:
+        """Stop all clients; every operation under way must end."""
         self.stage.stopping = True
         self._shared.stopping.set()
         _, pending = await asyncio.wait(self._tasks, timeout=self.order.answer_s_max)
@@ -143,23 +139,23 @@ class Clients:
                 trace = "".join(traceback.format_exception(error))
                 print(f"{task.get_name()}:\n{trace}", file=sys.stderr, flush=True)
                 problems.append(f"{task.get_name()} ended with {type(error).__name__}: {error}")
-        return Told("answered", tuple(problems))
+        return Reply("answered", tuple(problems))
 
-    async def conclude(self) -> Told:
-        told = await self._concluded("concluded", self.workloads)
+    async def conclude(self) -> Reply:
+        reply = await self._concluded("concluded", self.workloads)
         try:
             await self._in_thread(lambda: self._shared.conclude(self._database()))
         except EblaError as error:
             problem = f"{shared.NAME}: the last reads were not answered: {error!r}"
-            return msgspec.structs.replace(told, problems=(*told.problems, problem))
-        return told
+            return msgspec.structs.replace(reply, problems=(*reply.problems, problem))
+        return reply
 
-    async def adopt(self, group: int) -> Told:
-        """The last reads and the judgement for a group whose process was killed. What its clients had asked last has no
-        end in its histories."""
+    async def adopt(self, group: int) -> Reply:
+        """Make the last reads and verdicts for a group whose process was killed. The last operations of its clients have no end in
+        its histories."""
         return await self._concluded("adopted", self._make(group))
 
-    async def _concluded(self, what: str, workloads: Sequence[Workload]) -> Told:
+    async def _concluded(self, what: str, workloads: Sequence[Workload]) -> Reply:
         problems, verdicts = [], []
         until_s = self._now_s() + self.order.answer_s_max
         for workload in workloads:
@@ -175,7 +171,7 @@ class Clients:
             verdicts.append(
                 Judged(workload.name, path, found.valid, found.problem, found.events, found.judged)
             )
-        return Told(what, tuple(problems), tuple(verdicts))
+        return Reply(what, tuple(problems), tuple(verdicts))
 
     def close(self) -> None:
         for session in self._sessions:
@@ -207,22 +203,22 @@ class Clients:
 
 
 async def _serve(lines: asyncio.StreamReader, answers: TextIOWrapper) -> None:
-    def tell(told: Told) -> None:
-        answers.write(msgspec.json.encode(told).decode() + "\n")
+    def send(reply: Reply) -> None:
+        answers.write(msgspec.json.encode(reply).decode() + "\n")
         answers.flush()
 
     order = msgspec.json.decode(await lines.readline(), type=Order)
     connect_ray(order.address, directory=Path(order.cluster))
     clients = Clients(order)
     try:
-        tell(await clients.prepare())
+        send(await clients.prepare())
         verbs = {"run": clients.run, "stop": clients.stop, "conclude": clients.conclude}
         while words := (await lines.readline()).decode().split():
             verb, *group = words
-            tell(await (clients.adopt(int(group[0])) if verb == "adopt" else verbs[verb]()))
+            send(await (clients.adopt(int(group[0])) if verb == "adopt" else verbs[verb]()))
         clients.close()
     except Exception as error:
-        tell(Told("failed", (f"{type(error).__name__}: {error}",)))
+        send(Reply("failed", (f"{type(error).__name__}: {error}",)))
         raise
 
 
@@ -231,7 +227,7 @@ async def _main(answers: TextIOWrapper) -> None:
     lines = asyncio.StreamReader(limit=ORDER_BYTES_MAX)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin.buffer)
     serving = loop.create_task(_serve(lines, answers))
-    while not serving.done():  # with its input, at whatever moment: whoever started it is gone
+    while not serving.done():  # end with the standard input at any moment: the parent process is gone
         await asyncio.wait([serving], timeout=0.5)
         if lines.at_eof() and not serving.done():
             os._exit(1)
@@ -239,9 +235,9 @@ async def _main(answers: TextIOWrapper) -> None:
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what Ray prints is not an answer
+    os.dup2(2, 1)  # Ray's output must not mix with the answers
     asyncio.run(_main(answers))
     disconnect_ray()
 

@@ -1,4 +1,4 @@
-"""The processes of clients (chaos/ray/clients.py), as the run drives them: all at the same time, verb by verb."""
+"""Drives the processes of clients (chaos/ray/clients.py): all at the same time, verb by verb."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from types import TracebackType
 import msgspec
 import psutil
 
-from ebla.chaos.ray.orders import ORDER_BYTES_MAX, Order, Told
+from ebla.chaos.ray.orders import ORDER_BYTES_MAX, Order, Reply
 from ebla.storage.errors import EblaError
 
 END_S = 10.0
 
 
 class ClientsFailed(EblaError):
-    """A process of clients did not do what it was told; the message says which and why."""
+    """A process of clients failed; the message says which and why."""
 
 
 class _Group:
@@ -34,13 +34,13 @@ class _Group:
     def lives(self) -> bool:
         return self.process.returncode != -signal.SIGKILL
 
-    async def tell(self, line: bytes) -> None:
+    async def send(self, line: bytes) -> None:
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.process.stdin.write(line + b"\n")
             await self.process.stdin.drain()
 
-    async def hear(self, what: str, within_s: float) -> Told:
+    async def receive(self, what: str, within_s: float) -> Reply:
         assert self.process.stdout is not None
         name = f"the process of clients {self.order.group}"
         try:
@@ -51,14 +51,14 @@ class _Group:
         if not line:
             status = await self.process.wait()
             raise ClientsFailed(f"{name} ended with status {status} before it had {what}")
-        told = msgspec.json.decode(line, type=Told)
-        if told.what != what:
-            raise ClientsFailed(f"{name} failed before it had {what}: {'; '.join(told.problems)}")
-        return told
+        reply = msgspec.json.decode(line, type=Reply)
+        if reply.what != what:
+            raise ClientsFailed(f"{name} failed before it had {what}: {'; '.join(reply.problems)}")
+        return reply
 
 
 class Crowd:
-    """Ends its processes when the block ends. `killed_s`: when a group was killed on purpose."""
+    """Ends its processes when the block ends. `killed_s`: when groups were killed on purpose."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         self._environment = {**os.environ, **(environment or {})}
@@ -101,41 +101,41 @@ class Crowd:
             )
         group = _Group(order, process)
         self._groups.append(group)
-        await group.tell(msgspec.json.encode(order))
+        await group.send(msgspec.json.encode(order))
 
     def victim(self) -> psutil.Process | None:
-        """A process to be killed now: one that lives and does not take the pulse."""
+        """A living process to be killed, except the one with the pulse."""
         living = [group for group in self._living() if group.order.group > 1]
         if not living:
             return None
         self.killed_s[living[-1].order.group] = time.monotonic() - living[-1].order.epoch_s
         return psutil.Process(living[-1].process.pid)
 
-    async def await_prepared(self, within_s: float) -> list[Told]:
-        return list(await asyncio.gather(*(group.hear("prepared", within_s) for group in self._groups)))
+    async def await_prepared(self, within_s: float) -> list[Reply]:
+        return list(await asyncio.gather(*(group.receive("prepared", within_s) for group in self._groups)))
 
     async def run(self) -> None:
         await self._all(b"run", "running", END_S)
 
-    async def stop(self, within_s: float) -> list[Told]:
+    async def stop(self, within_s: float) -> list[Reply]:
         return await self._all(b"stop", "answered", within_s)
 
-    async def conclude(self, within_s: float) -> list[Told]:
-        """Whoever lives concludes for itself; the first process does so for those that were killed."""
-        told = await self._all(b"conclude", "concluded", within_s)
+    async def conclude(self, within_s: float) -> list[Reply]:
+        """Let the living processes conclude, and then the first one for those that were killed."""
+        replies = await self._all(b"conclude", "concluded", within_s)
         first = self._groups[0]
         for group in self._groups:
             if not group.lives:
-                await first.tell(f"adopt {group.order.group}".encode())
-                told.append(await first.hear("adopted", within_s))
-        return told
+                await first.send(f"adopt {group.order.group}".encode())
+                replies.append(await first.receive("adopted", within_s))
+        return replies
 
-    async def _all(self, verb: bytes, what: str, within_s: float) -> list[Told]:
+    async def _all(self, verb: bytes, what: str, within_s: float) -> list[Reply]:
         living = self._living()
         for group in living:
-            await group.tell(verb)
-        return list(await asyncio.gather(*(group.hear(what, within_s) for group in living)))
+            await group.send(verb)
+        return list(await asyncio.gather(*(group.receive(what, within_s) for group in living)))
 
     def _living(self) -> list[_Group]:
-        """All but those that were killed on purpose: any other end is a failure, which `hear` tells."""
+        """All groups except those killed on purpose: any other end is a failure, which `receive` raises."""
         return [group for group in self._groups if group.lives]

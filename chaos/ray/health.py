@@ -1,4 +1,4 @@
-"""Is the deployment whole again? `ebla check --checksum`'s own code says so, but for hosts that lost their disks."""
+"""Whether the deployment is healthy again, by the code of `ebla check --checksum`, except for hosts that lost their disks."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ebla.options import MASTER
 
 AGREE_S_MAX = 90.0
 DIGEST_S_MAX = 30.0
-LOOK_S = 0.5
+CHECK_S = 0.5
 LINE_MAX = 100
 
 
-async def until_whole(stage: RayStage, told: Callable[[str], None], within_s: float = AGREE_S_MAX) -> str:
-    """Empty when everything is healthy and all replicas hold equal rows; else what is wrong. Different rows are told at
-    once: they do not pass."""
+async def until_whole(stage: RayStage, show: Callable[[str], None], within_s: float = AGREE_S_MAX) -> str:
+    """Wait until the deployment is healthy and all replicas hold equal rows. Returns the problem, or "". Different rows end the wait
+    at once."""
     addresses = [address_of(host) for host in stage.hosts]
     destroyed = [address_of(host) for host in stage.destroyed]
     until_s = stage.now_s() + within_s
@@ -36,15 +36,15 @@ async def until_whole(stage: RayStage, told: Callable[[str], None], within_s: fl
             wrong = list(problems(compared, destroyed))
         if not wrong:
             return ""
-        told(wrong[0][:LINE_MAX])
+        show(wrong[0][:LINE_MAX])
         if stage.now_s() > until_s:
             return f"not healthy {within_s:g} s after everything was undone: {'; '.join(wrong[:3])}"
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(CHECK_S)
 
 
 def problems(health: ClusterHealth, destroyed: Collection[str]) -> Iterator[str]:
-    """What keeps it from being healthy. A replica that went with its disk is not built again yet: without it a tablet
-    must still be led and have a majority of equals."""
+    """The problems of the deployment. A replica on a lost disk may not be replaced yet: without it a tablet must still have a
+    leader and a healthy majority."""
     for master in health.masters:
         if master.status != HEALTHY:
             yield f"{master.address}: {master.error}"

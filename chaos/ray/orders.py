@@ -1,4 +1,4 @@
-"""What a run and its processes of clients (chaos/ray/clients.py) say to each other."""
+"""Messages between a run and its processes of clients (chaos/ray/clients.py)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ ORDER_BYTES_MAX = 1 << 20
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """`group` numbers the process, from 1 on; the first one takes the pulse. `epoch_s` is zero on the run's clock.
-    `answer_s_max`: for what is under way when clients stop, and again for all last reads. `sample`: addresses to which
-    calls are tried, where they are to be lost or late."""
+    """`group`: the number of the process, from 1 on; the first one runs the pulse. `epoch_s`: zero of the run's clock.
+    `answer_s_max`: the time for operations under way when clients stop, and for all last reads. `sample`: addresses to which calls
+    are measured, if calls are to be lost or late."""
 
     scenario: str
     seed: int
@@ -36,8 +36,8 @@ class Judged(msgspec.Struct, frozen=True):
     judged: int
 
 
-class Told(msgspec.Struct, frozen=True):
-    """`problems`: what went wrong, in words. `calls`: how long some calls took, None for one that was lost."""
+class Reply(msgspec.Struct, frozen=True):
+    """`problems`: failures, in words. `calls`: how long some calls took, None for a lost one."""
 
     what: str
     problems: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
 """The pulse of a deployment: one writer per tablet of a side table, one small row after the other.
 
-Each tablet holds one row with a number that grows. The time between two acknowledgements is how long the tablet was
-unavailable; and what is read in the end must be the number that was acknowledged last, or one whose outcome nobody knows.
+Each tablet holds one row with a growing number. The time between two acknowledgements shows how long the tablet was unavailable.
+The last read must show the last acknowledged number, or one with an unknown outcome.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WRITE_S_MAX = 30.0
 
 
 class Pulse(Workload):
-    """A workload (chaos/workloads/base.py) whose one client writes to all tablets at the same time."""
+    """A workload (chaos/workloads/base.py) with one client, which writes to all tablets at the same time."""
 
     name = "pulse"
 
@@ -77,7 +77,7 @@ def _number(row: dict[str, Any] | None) -> int:
 
 
 def check_pulse(history: History) -> Verdict:
-    """Every tablet's last reads against its writes, of which no two were under way at the same time."""
+    """Compare every tablet's last reads with its writes, of which no two overlapped."""
     by_tablet: dict[int, list[Operation]] = {}
     for operation in history.operations("write", "read"):
         by_tablet.setdefault(operation.key, []).append(operation)

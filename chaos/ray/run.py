@@ -1,12 +1,12 @@
-"""One run on real Ray: a scenario, a plan of faults, two acts, and a judgement. The shape of chaos/runs.py.
+"""One run on real Ray: a scenario, a plan of faults, two acts, and a verdict. Its form is that of chaos/runs.py.
 
-    act one   clients ask from processes of their own, the nemesis carries out its plan
-    act two   everything is made whole; what was asked must be answered, every replica of every tablet must hold equal
-              rows (`ebla check --checksum`), the last reads are made, and every history is judged
+    act one   clients work in processes of their own, the nemesis carries out its plan
+    act two   all faults end; every request must be answered, all replicas of each tablet must hold equal rows (`ebla check
+              --checksum`), clients make their last reads, and every history is judged
 
-A run is void, and proves nothing, if too few operations were acknowledged, if a fault was carried out and its effect was
-not seen, if fewer than half of the plan's faults had their effect (skipped ones apart), or if one kind of operation was
-asked again and again and never carried out.
+A run is void, and proves nothing, if too few operations were acknowledged, if the effect of a fault was not seen, if fewer than
+half of the plan's faults had their effect (without skipped ones), or if one kind of operation was requested often and never
+carried out.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ from ebla.chaos.ray import health, shared
 from ebla.chaos.ray.crowd import ClientsFailed, Crowd
 from ebla.chaos.ray.faults import probes
 from ebla.chaos.ray.faults.nemesis import Nemesis
-from ebla.chaos.ray.orders import Judged, Order
-from ebla.chaos.ray.orders import Told as Answer
+from ebla.chaos.ray.orders import Judged, Order, Reply
 from ebla.chaos.ray.pulse import Pulse
 from ebla.chaos.ray.report import figures
 from ebla.chaos.ray.report.report import JSON, PLAN, VALID, VIOLATION, VOID, RunReport, observed
@@ -46,11 +45,11 @@ from ebla.steps import Show, Steps
 from ebla.storage.errors import InvalidArgument
 
 GROUPS = 2  # processes of clients
-CLIENTS = 2  # in each of them, every one with a connection of its own
+CLIENTS = 2  # in each process, each with a connection of its own
 PREPARE_S_MAX = 120.0
 CALM_S = 3.0  # after the last fault, so that its recovery is seen
-ANSWER_S_MAX = 60.0  # after healing, until everything asked is answered
-CONCLUDE_S_MAX = 180.0  # for a process's last reads, which have ANSWER_S_MAX, and its judgement
+ANSWER_S_MAX = 60.0  # after healing, until every request is answered
+CONCLUDE_S_MAX = 180.0  # for a process's last reads, which have ANSWER_S_MAX, and its verdicts
 SLACK_S = 10.0
 SHARE_MIN = 0.6  # of the operations must be acknowledged
 OBSERVED_MIN = 0.5  # of the faults that were not skipped must have their effect
@@ -59,8 +58,8 @@ LOG_BYTES_MAX = 1 << 20  # of each log that is kept
 
 @dataclass(frozen=True)
 class Request:
-    """`plan`: None for the one of this seed. The cluster and its data are in `directory`; what is to be kept, the
-    histories, logs and the report, goes to `results`."""
+    """`plan`: None for a plan drawn from the seed. `directory`: for the cluster and its data. `results`: for histories, logs and the
+    report, which are kept."""
 
     scenario: str
     directory: Path
@@ -75,7 +74,7 @@ class Request:
 
 @dataclass
 class Seen:
-    """What is known when the cluster is gone."""
+    """The observations of a run, after its cluster has ended."""
 
     faults: list[FaultReport] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -85,8 +84,8 @@ class Seen:
     killed_s: dict[int, float] = field(default_factory=dict)  # groups of clients
 
 
-def run(request: Request, steps: Steps, told: Show = lambda text: None) -> RunReport:
-    """Nothing of it runs when this returns or raises. `told`: of every fault, when it is over."""
+def run(request: Request, steps: Steps, show: Show = lambda text: None) -> RunReport:
+    """Make a run; all its processes have ended when this returns or raises. `show` gets a line for each fault after its end."""
     wanted = scenario(request.scenario)
     hosts = request.hosts or wanted.hosts
     if request.plan is not None:
@@ -97,12 +96,12 @@ def run(request: Request, steps: Steps, told: Show = lambda text: None) -> RunRe
         raise InvalidArgument(f"{request.results} holds the histories of another run; name another directory")
     (request.results / PLAN).write_bytes(plans.encode(plan))
     with contextlib.ExitStack() as ending:
-        with steps.step("looking at what this machine can do"):
+        with steps.step("checking which faults this machine can carry out"):
             prepared = ending.enter_context(probes.prepared(plan.faults, hosts, request.directory))
         with steps.step(f"starting a Ray cluster of {hosts} nodes with a deployment on it") as line:
             stage = ending.enter_context(staged(hosts, request.directory, prepared.needs, line))
         ending.callback(_keep_logs, stage, request.results)
-        seen = asyncio.run(_Run(request, plan, stage, prepared.reasons, steps, told).acts())
+        seen = asyncio.run(_Run(request, plan, stage, prepared.reasons, steps, show).acts())
         with steps.step("ending everything"):
             ending.close()
     with steps.step("reading the histories"):
@@ -117,14 +116,14 @@ class _Run:
         stage: RayStage,
         reasons: Mapping[str, str],
         steps: Steps,
-        told: Show,
+        show: Show,
     ) -> None:
         self.request = request
         self.plan = plan
         self.stage = stage
         self.reasons = reasons
         self.steps = steps
-        self.told = told
+        self.show = show
         self.seen = Seen()
 
     async def acts(self) -> Seen:
@@ -135,8 +134,8 @@ class _Run:
                 for group in range(1, self.request.groups + 1):
                     await crowd.start(self._order(group))
                 prepared = await crowd.await_prepared(PREPARE_S_MAX)
-            nemesis = Nemesis(stage, self.plan, self.reasons, await self._tablets(), self.told)
-            nemesis.measured([call for told in prepared for call in told.calls])
+            nemesis = Nemesis(stage, self.plan, self.reasons, await self._tablets(), self.show)
+            nemesis.measured([call for reply in prepared for call in reply.calls])
             try:
                 await self._act_one(crowd, nemesis)
                 await self._act_two(crowd)
@@ -182,7 +181,7 @@ class _Run:
 
     async def _act_two(self, crowd: Crowd) -> None:
         stage, seen = self.stage, self.seen
-        with self.steps.step("act two: everything asked is answered"):
+        with self.steps.step("act two: every request is answered"):
             stopped = await crowd.stop(ANSWER_S_MAX + SLACK_S)
             seen.problems += _problems(stopped)
         with self.steps.step("all replicas hold equal rows") as line:
@@ -191,15 +190,15 @@ class _Run:
                 seen.problems.append(problem)
             else:
                 seen.healed_s = stage.now_s() - seen.act_s[1]
-        with self.steps.step("the last reads, and the judgement"):
+        with self.steps.step("the last reads, and the verdicts"):
             concluded = await crowd.conclude(CONCLUDE_S_MAX)
             seen.problems += _problems(concluded)
-            seen.judged = [verdict for told in concluded for verdict in told.verdicts]
+            seen.judged = [verdict for reply in concluded for verdict in reply.verdicts]
             seen.judged.append(await asyncio.to_thread(_judge_shared, self.request.results))
 
 
 def _judge_shared(results: Path) -> Judged:
-    """What every process of clients noted of the table that they share, as one history; it takes the place of theirs."""
+    """Judge the shared table by one history, merged from those of all processes of clients, which it replaces."""
     parts = sorted(results.glob(f"{shared.NAME}-*{LINES}"))
     history = shared.merged([read_history(path) for path in parts])
     path = results / f"{shared.NAME}{LINES}"
@@ -210,8 +209,8 @@ def _judge_shared(results: Path) -> Judged:
     return Judged(shared.NAME, str(path), found.valid, found.problem, found.events, found.judged)
 
 
-def _problems(told: Sequence[Answer]) -> list[str]:
-    return [problem for each in told for problem in each.problems]
+def _problems(replies: Sequence[Reply]) -> list[str]:
+    return [problem for each in replies for problem in each.problems]
 
 
 # -- the report ----------------------------------------------------------------------------------------------
@@ -266,7 +265,7 @@ def _report(
 
 
 def read_histories(results: Path) -> Iterator[tuple[str, History]]:
-    """What the clients wrote down, by table. A process that was killed may have left half a line at the end."""
+    """The histories of the clients, by table. A killed process may have left half a line at the end."""
     for path in sorted(results.glob(f"*{LINES}")):
         yield path.stem, read_history(path)
 
@@ -277,7 +276,7 @@ def read_history(path: Path) -> History:
 
 
 def _windows(seen: Seen, name: str, times: Sequence[float]) -> tuple[figures.Window, ...]:
-    """While the clients of the table lived."""
+    """The windows without writes, while the clients of the table were alive."""
     began_s, ended_s = seen.act_s
     for group, killed_s in seen.killed_s.items():
         if name.endswith(f"-{group}"):
@@ -304,7 +303,7 @@ def voids(
     others: int,
     never: Sequence[str] = (),
 ) -> Iterator[str]:
-    """`never`: which kinds of operations were asked and never carried out."""
+    """The reasons why a run is void. `never`: kinds of operations that were requested and never carried out."""
     least = wanted.operations_min * request.duration_s
     if acknowledged < least:
         yield f"void: {acknowledged} operations were acknowledged, of at least {least:.0f}"
@@ -320,7 +319,7 @@ def voids(
     elif seen < OBSERVED_MIN * asked:
         yield (
             f"void: {seen} of {asked} faults had their effect, fewer than half: the machine was too slow for the others, or the "
-            "plan too full; name a longer --duration, or a plan with fewer faults"
+            "plan has too many; give a longer --duration, or a plan with fewer faults"
         )
     if not judged:
         yield "void: nothing was judged"
@@ -330,7 +329,7 @@ def voids(
 
 
 def _keep_logs(stage: RayStage, results: Path) -> None:
-    """What roles have said on their standard error, which goes with the cluster: the end of each."""
+    """Keep the end of each role's standard error, which is removed with the cluster."""
     for path in sorted(Path(stage.cluster.state.temporary).glob("*/session_2*/logs/worker-*.err")):
         with contextlib.suppress(OSError):
             size = path.stat().st_size

@@ -1,8 +1,8 @@
-"""What is run on real Ray: which workloads, and which faults to expect. Rates are lower than in simulation, because
-what Ray and processes do takes seconds here: a role is back after one or two, a node after ten.
+"""The scenarios on real Ray: workloads and likely faults. Rates are lower than in simulation, because recovery takes seconds here: a
+role is back after one or two, a node after ten.
 
-Whoever names a scenario of the simulation (chaos/scenarios/scenarios.py) gets its workloads, replicas and mix of faults; the roles
-have their own options here, which are those of production.
+A scenario of the simulation (chaos/scenarios/scenarios.py) can be run, too: with its workloads, replicas and mix of faults. The
+roles have production options here.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from ebla.chaos.workloads.tokens import Tokens
 from ebla.storage.errors import InvalidArgument, did_you_mean
 
 HOSTS = 3
-HOSTS_PARTED = 4  # the head is not cut off: three more make a group that is parted in every way
-NO_POINTS = ("",)  # of which plans for Ray are drawn: fault points are passed in simulation only
+HOSTS_PARTED = 4  # the head is not cut off: three more hosts allow every kind of partition
+NO_POINTS = ("",)  # for drawn plans: fault points are passed in simulation only
 TRIES_MAX = 50
 FIRST_S = 2.0
 FOR_S = 1.0
-# Seconds until whoever was hit serves again after the end of a fault.
+# Seconds until the hit host serves again after the end of a fault.
 BACK_S = {
     "crash": 3.0,
     "stop": 3.0,
@@ -43,16 +43,16 @@ BACK_S = {
     "node_pause": 4.0,
     "zombie": 20.0,
 }
-GONE_S = 1.0  # the same of all others
-TAIL_S = 2.0  # at the end of the act without new faults
+GONE_S = 1.0  # the same for all other kinds
+TAIL_S = 2.0  # at the end of the act, without new faults
 TWIN_PAUSE_S = 0.3  # of a client of the simulated twin: acts are long here
 
 
 @dataclass(frozen=True)
 class RayScenario:
-    """`mix`: faults to expect per ten seconds, by kind. `every_s`: where it is set, the kinds come in turn, one fault
-    after so many seconds, so that each comes alone and its recovery can be measured. `operations_min`: acknowledged ones
-    per second of act one, with fewer a run is void."""
+    """`mix`: expected faults per ten seconds, by kind. `every_s`: if set, the kinds take turns, one fault in this many seconds, so
+    that each is alone and its recovery can be measured. `operations_min`: with fewer acknowledged operations per second of act one
+    a run is void."""
 
     name: str
     mix: Mapping[str, float]
@@ -99,8 +99,8 @@ SCENARIOS = {each.name: each for each in _ALL}
 
 
 def _runs_here(each: simulated.Scenario) -> bool:
-    """A deployment on Ray has one master, and one namespace: a process of clients has no nodes of its own in it. Its hosts are
-    not lost for good."""
+    """Whether the scenario can run on Ray, where a deployment has one master and one namespace, which processes of clients would
+    share, and hosts are not lost for good."""
     if each.shape.forced or each.shape.grows:
         return False
     return each.shape.masters == 1 and not any(isinstance(one, Locks) for one in each.workloads())
@@ -123,7 +123,7 @@ def scenario(name: str) -> RayScenario:
 
 
 def simulated_twin(plan: Plan) -> simulated.Scenario:
-    """For a plan that was made for Ray: its workloads on as many hosts, for as long as its faults last."""
+    """The scenario in which the simulation runs a plan made for Ray: with its workloads and hosts, for as long as its faults last."""
     wanted = scenario(plan.scenario)
     last_s = max((fault.at_s + fault.for_s for fault in plan.faults), default=0.0)
     hosts = max([wanted.hosts, *(_number(host) for fault in plan.faults for host in fault.where)])
@@ -134,12 +134,13 @@ def simulated_twin(plan: Plan) -> simulated.Scenario:
 
 
 def one_at_a_time(faults: Sequence[Fault], hosts: Sequence[str]) -> tuple[Fault, ...]:
-    """The nemesis waits until a host is over its last fault, so that more of them would only be missed in the end."""
+    """Drop faults that begin before their host has recovered from the last one: the nemesis would delay them, and miss them in the
+    end."""
     free_s = dict.fromkeys((*hosts, MASTER), 0.0)
     found = []
     for fault in faults:
         if fault.kind in IN_SIMULATION:
-            found.append(fault)  # and skipped
+            found.append(fault)  # the nemesis skips it
             continue
         hit = tuple(free_s) if fault.kind in EVERY_HOST else fault.where
         if all(free_s[host] <= fault.at_s for host in hit):
@@ -150,14 +151,14 @@ def one_at_a_time(faults: Sequence[Fault], hosts: Sequence[str]) -> tuple[Fault,
 
 
 def _number(host: str) -> int:
-    """Of host-3: 3."""
+    """3 for `host-3`; 0 for the master."""
     number = host.removeprefix("host-")
     return int(number) if number.isdecimal() else 0
 
 
 def plan_of(name: str, seed: int, hosts: Sequence[str], duration_s: float) -> Plan:
-    """The plan of this seed, without what would come to a host that is not over its last fault. A seed whose swarm leaves out
-    every fault takes the next one's faults, so that a run of a scenario with faults has some."""
+    """The plan of this seed, without faults on hosts that have not recovered. If the seed's draw has no fault, other draws follow,
+    so that a scenario with faults always has some."""
     wanted = scenario(name)
     least = HOSTS_PARTED if any(kind in NETWORK for kind in wanted.mix) else HOSTS
     if len(hosts) < least:
@@ -175,8 +176,8 @@ def plan_of(name: str, seed: int, hosts: Sequence[str], duration_s: float) -> Pl
 def _in_turn(
     wanted: RayScenario, every_s: float, seed: int, hosts: Sequence[str], until_s: float
 ) -> tuple[Fault, ...]:
-    """Kind after kind, host after host: whoever was hit before leads less than the next one. Where nodes are hit, the
-    first host is hit by all other kinds: its node is spared, and it would end up leading everything."""
+    """Kind after kind, host after host: a host that was hit leads fewer tablets than the next one. If nodes are hit, all other
+    kinds hit the first host: its node is spared, and it would end up leading all tablets."""
     kinds = list(wanted.mix)
     rest = hosts[:1] if any(kind in NODES for kind in kinds) else hosts
     found: list[Fault] = []
@@ -190,7 +191,7 @@ def _in_turn(
 
 
 def _faults(wanted: RayScenario, seed: int, hosts: Sequence[str], until_s: float) -> tuple[Fault, ...]:
-    """The head's network cannot be cut: its processes share it with the clients."""
+    """Draw faults. The head's network cannot be cut: its processes share it with the clients."""
     nodes = {kind: rate for kind, rate in wanted.mix.items() if kind in NETWORK}
     roles = {kind: rate for kind, rate in wanted.mix.items() if kind not in NETWORK}
     faults = list(generate(wanted.name, seed, roles, hosts, NO_POINTS, until_s).faults)
@@ -202,5 +203,5 @@ def _faults(wanted: RayScenario, seed: int, hosts: Sequence[str], until_s: float
 
 
 def scenario_of(plan: Plan) -> simulated.Scenario:
-    """The scenario of a plan. The simulation plays a plan that was drawn for Ray in its simulated twin."""
+    """The simulated scenario of a plan; for a plan drawn for Ray, its simulated twin."""
     return simulated.scenario(plan.scenario) if plan.stage == SIMULATION else simulated_twin(plan)

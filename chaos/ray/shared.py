@@ -1,12 +1,10 @@
-"""Registers that all processes of clients share, asked through the synchronous client: by threads, one connection each.
+"""Registers that all processes of clients share, used through the synchronous client: by threads, one connection each.
 
-Whoever reads and writes from one process cannot notice that another process reads what is out of date. So every process
-notes what it was told, on the clock that all processes of a machine share, and the run puts the histories together
-(`merged`) and judges them as one.
+A single process cannot notice that another process reads old values. So every process notes its operations by the clock that all
+processes of a machine share, and the run merges the histories (`merged`) and judges them as one.
 
-A thread's lone gets and upserts stay in it (client/transport/fast_path.py), which no other workload does; `get_many` is a read of every
-key that it names. Keys are taken from a new lot every LOT_S, so that judging stays cheap, and all of them are read in
-the end.
+A thread's single gets and upserts use the fast path (client/transport/fast_path.py), which no other workload does; `get_many` is a
+read of each of its keys. New keys are used every LOT_S, so that judging stays cheap, and all keys are read in the end.
 """
 
 from __future__ import annotations
@@ -35,13 +33,13 @@ NAME = "shared"
 KEYS = 4  # at a time
 TABLETS = 4
 LOT_S = 4.0
-VALUES = 1 << 40  # of one process: nobody else writes them
+VALUES = 1 << 40  # the size of each process's own range of values
 END_S = 60.0
 TRIES_MAX = 20
 
 
 def prepare(db: ebla.Database) -> None:
-    """By the first process, before the others begin."""
+    """Create the table: called by the first process, before the others begin."""
     db.create_table(
         NAME,
         schema=SCHEMA,
@@ -52,8 +50,8 @@ def prepare(db: ebla.Database) -> None:
 
 
 def merged(histories: Iterable[History]) -> History:
-    """One history of all. Each is in order by itself, and an operation takes place long after the moment, in microseconds,
-    at which it is noted that it begins: which of two events of the same moment comes first does not matter."""
+    """Merge the histories by time. The order of two events of the same microsecond does not matter: an operation takes place long
+    after the note of its beginning."""
     parts, processes = [], 0
     for history in histories:
         first = processes
@@ -72,7 +70,7 @@ def judge(history: History) -> Verdict:
 
 @dataclass
 class SharedRegisters:
-    """Of one process: the threads' common part. `now_s` is the run's clock."""
+    """The state that the threads of one process share. `now_s` is the run's clock."""
 
     group: int
     history: History
@@ -88,7 +86,7 @@ class SharedRegisters:
             caller.step()
 
     def conclude(self, db: ebla.Database) -> None:
-        """Every key that was ever asked for is read once more. Raises EblaError if they cannot be."""
+        """Read every key that was ever used once more. Raises EblaError if that fails."""
         keys = list(range(self._lot() + KEYS))
         caller = _Caller(self, db.table(NAME), Random(0))
         for _ in range(TRIES_MAX):
@@ -118,14 +116,12 @@ class SharedRegisters:
     def note(
         self, process: int, kind: str, name: str, key: int, value: Any = None, error: str | None = None
     ) -> None:
-        """The time is taken inside the gate: a process's events are in its order."""
+        """Take the time under the lock, so that a process's events are in the order of time."""
         with self._gate:
             self.history.note(self.now_s(), process, kind, name, key, value, error)
 
 
 class _Caller:
-    """One thread."""
-
     def __init__(self, shared: SharedRegisters, table: ebla.Table, chance: Random) -> None:
         self._shared = shared
         self._table = table
@@ -175,7 +171,7 @@ class _Caller:
         return self._read([(self._process, key)], lambda: [self._table.get({"k": key}, deadline_s=limit_s)])
 
     def read(self, keys: Sequence[int], limit_s: float) -> bool:
-        """All of them in one call; each is an operation of its own, by a process of its own."""
+        """Read all keys in one call; each is an operation of its own, by a process of its own."""
         marks = [(self._shared.process(), key) for key in keys]
         return self._read(
             marks, lambda: self._table.get_many([{"k": key} for key in keys], deadline_s=limit_s)

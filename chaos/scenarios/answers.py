@@ -1,4 +1,4 @@
-"""Scenarios about the answers that tablets keep: to retries, for how long, and of what was refused. scenarios.py lists them."""
+"""Scenarios of stored answers: retries, expiry and refusals."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ ANSWERS = (
         {"blackout": 8.0, "crash": 2.0, "lose": 4.0, "repeat": 4.0, "delay": 4.0, "full_disk": 2.0},
         lambda: [Tokens()],
         Shape(clients=5, server={**SMALL, "memtable_bytes": 300}, master=SMALL_MASTER),
-        holds_s={"blackout": (0.05, 0.5), "repeat": (3.0, 8.0), "delay": (3.0, 8.0)},  # the two meet
+        holds_s={"blackout": (0.05, 0.5), "repeat": (3.0, 8.0), "delay": (3.0, 8.0)},  # the last two overlap
         pause_s=0.15,
     ),
-    Scenario(  # answers expire after seconds, and each server's setting says after how many
+    Scenario(  # answers expire after seconds, and each server has another setting
         "clocks",
         {
             "clock_jump": 8.0,
@@ -41,7 +41,7 @@ ANSWERS = (
         pause_s=0.04,
         deadlines_s=(1.0,),
     ),
-    Scenario(  # requests that were refused arrive again, late
+    Scenario(  # refused requests arrive again, late
         "refusals",
         {
             "repeat": 8.0,

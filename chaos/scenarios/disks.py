@@ -1,4 +1,4 @@
-"""Scenarios of disks: rows of the list of chaos/scenarios/scenarios.py."""
+"""Scenarios of disks that are full, slow or hang."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ebla.chaos.workloads.registers import Registers
 
 DISK_SCENARIOS = (
     Scenario("disks", DISKS, lambda: [Registers(), Chains()], pause_s=0.2),
-    Scenario(  # servers start on full disks, with deletions and copies half done
+    Scenario(  # servers start on full disks, with unfinished deletions and copies
         "full-disks",
         {"full_disk": 12.0, "crash": 8.0, "crash_point": 12.0, "isolate": 1.0},
         lambda: [Moves(), Churn(TABLES), Registers(keys=2, tablets=2)],
@@ -26,7 +26,7 @@ DISK_SCENARIOS = (
         pause_s=0.2,
         points=REPAIR_POINTS,
     ),
-    Scenario(  # some of a server's data disks hang, for longer than it waits for them
+    Scenario(  # some of a server's data disks hang for longer than the server waits
         "hung-data",
         {"hang_data": 6.0, "crash": 1.0, "isolate": 1.0},
         lambda: [Chains(tablets=6), Registers(keys=2, tablets=4)],

@@ -1,4 +1,4 @@
-"""What a scenario is, and what several of them have in common: small limits, and mixes of faults. Their list is scenarios.py."""
+"""The class of scenarios, and the limits and mixes of faults that several scenarios share."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ebla.chaos.plans import HOLD_S
 from ebla.chaos.simulation.deployment import Shape
 from ebla.chaos.workloads.base import DEADLINES_S, PAUSE_S, Workload
 
-# Small limits, so that what happens every few gigabytes in production happens every few seconds here.
+# Small limits: an event that occurs every few gigabytes in production occurs every few seconds here.
 SMALL = {
     "memtable_bytes": 20_000,
     "shared_log_bytes": 30_000,
-    "log_retained_entries_max": 4_000,  # a replica that lags past it is copied anew
+    "log_retained_entries_max": 4_000,  # a replica that lags further is replaced by a copy
     "seqno_s": 1.0,
     "follower_failed_s": 4.0,
     "copy_idle_s": 5.0,
@@ -25,9 +25,9 @@ SMALL_MASTER = {"checkpoint_edits": 12, "forget_min_s": 2.0}
 
 @dataclass(frozen=True)
 class Scenario:
-    """`mix`: faults to expect per ten seconds, by kind (chaos/plans.py). `duration_s`: of act one. `operations_min`:
-    with fewer answered ones a run is void. `victims`: whom faults hit, by default the hosts of tablet servers. `deadlines_s`: one
-    is picked for each operation; `excused`: errors that faults explain."""
+    """`mix`: expected faults per ten seconds, by kind (chaos/plans.py). `duration_s`: of act one. `operations_min`: with fewer
+    answered operations a run is void. `victims`: hosts that faults may hit, by default those of tablet servers.
+    `deadlines_s`: each operation gets one of them. `excused`: errors that faults explain."""
 
     name: str
     mix: Mapping[str, float]
@@ -39,15 +39,15 @@ class Scenario:
     holds_s: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # the same, of some kinds
     amounts: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # of some kinds: from, to
     pause_s: float = PAUSE_S  # of a client between two operations, at most
-    deadlines_s: tuple[float, ...] = DEADLINES_S  # of its operations
-    look_s: float = 0.1  # between two looks at the invariants
+    deadlines_s: tuple[float, ...] = DEADLINES_S
+    check_s: float = 0.1  # between two checks of the invariants
     operations_min: int = 10
     points: tuple[str, ...] = POINTS
     victims: tuple[str, ...] = ()
     excused: Collection[str] = EXPLAINED
 
     def host_names(self) -> tuple[str, ...]:
-        """Those that its plans name."""
+        """The hosts that its plans name."""
         return self.victims or self.shape.host_names()
 
 
@@ -90,10 +90,10 @@ ELECTIONS = {
     "lose": 1.0,
 }
 LEASES = {"pause": 10.0, "delay": 8.0, "cut_one_way": 6.0, "clock_rate": 2.0}
-# Requests come so late that what they were to change was dropped and recalled meanwhile.
+# Requests arrive so late that their table was dropped and recalled meanwhile.
 LATE = {"delay": 10.0, "lose": 1.0, "crash": 0.5, "isolate": 0.5, "cut_clients": 1.0}
 
-# Tables heal while their members are changed: more hosts than replicas, logs that are soon too short.
+# Tables heal while their members change: more hosts than replicas, and short logs.
 MOVES = Shape(
     hosts=5,
     clients=2,
@@ -102,7 +102,7 @@ MOVES = Shape(
         "follower_failed_s": 1.5,
         "log_retained_entries_max": 25,
         "copy_idle_s": 2.0,
-        "copy_bytes_per_s": 20_000,  # slow, so that there is time to vote meanwhile
+        "copy_bytes_per_s": 20_000,  # slow, so that elections happen during copies
     },
     master={**SMALL_MASTER, "rpc_backoff_max_s": 1.0},
 )

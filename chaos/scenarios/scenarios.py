@@ -1,7 +1,5 @@
-"""Scenarios: how large a deployment is, what its clients do, and what goes wrong. The list that every run picks from.
-
-A scenario is data and a list of workloads. Whoever adds one adds a function here: see docs/testing.md.
-"""
+"""The list of all scenarios: the size of a deployment, its workloads, and its likely faults. docs/testing.md says how to add
+one."""
 
 from __future__ import annotations
 
@@ -64,7 +62,7 @@ _GROWN = replace(_MASTERS, masters=1, grows=True, clients=4)
 _MANY = Shape(clients=6, server=SMALL, master=SMALL_MASTER)
 _LOCKS = Shape(hosts=1, clients=4, masters=2, journals=3, server=SMALL, master=SMALL_MASTER)
 
-# Hosts are lost for good: two of five, so that tables of three replicas heal.
+# Two of five hosts are lost for good, so that tables of three replicas can heal.
 _LOSSES = Shape(
     hosts=5,
     forced=(Salvage.name,),
@@ -102,14 +100,14 @@ _ALL = (
             server={**SMALL, "scan_read_rows": 5, "scan_block_bytes_max": 300},
             master=SMALL_MASTER,
         ),
-        look_s=0.05,
+        check_s=0.05,
     ),
     Scenario(
         "handovers",
         {"cut": 3.0, "lose": 3.0, "delay": 3.0, "isolate": 2.0},
         lambda: [Churn(HAND_OVERS), Registers(keys=2, tablets=6)],
         duration_s=6.0,
-        look_s=0.02,
+        check_s=0.02,
     ),
     Scenario("elections", ELECTIONS, lambda: [Chains(tablets=2), Registers(keys=2, tablets=3)], pause_s=0.1),
     Scenario(
@@ -119,7 +117,7 @@ _ALL = (
         Shape(clients=4, server=SMALL, master=SMALL_MASTER),
         duration_s=6.0,
         holds_s={"pause": (1.3, 2.8)},
-        look_s=0.02,
+        check_s=0.02,
     ),
     Scenario(
         "drift",
@@ -128,7 +126,7 @@ _ALL = (
         Shape(clients=4, server=SMALL, master=SMALL_MASTER),
         duration_s=6.0,
         holds_s={"clock_rate": (3.0, 6.0), "split": (1.2, 3.0), "isolate": (1.2, 3.0)},
-        look_s=0.02,
+        check_s=0.02,
     ),
     Scenario(
         "restarts",
@@ -138,7 +136,7 @@ _ALL = (
         duration_s=6.0,
         holds_s={"cut": (2.0, 6.0), "crash": (0.02, 0.4)},
         pause_s=0.1,
-        look_s=0.02,
+        check_s=0.02,
     ),
     Scenario(
         "truncations",
@@ -146,7 +144,7 @@ _ALL = (
         lambda: [Chains(tablets=3, reads=0.0), Registers(keys=3, tablets=3)],
         Shape(clients=6, server=SMALL, master=SMALL_MASTER),
         holds_s={"split": (1.2, 2.6), "slow_disk": (3.0, 8.0)},
-        look_s=0.05,
+        check_s=0.05,
     ),
     *ANSWERS,
     Scenario(
@@ -159,7 +157,7 @@ _ALL = (
         {"crash_point": 12.0, "crash": 3.0, "isolate": 6.0, "split": 6.0, "slow_disk": 4.0},
         lambda: [Registers(keys=2, tablets=12)],
         Shape(restart_s=(0.0, 0.03), server=SMALL, master=SMALL_MASTER),
-        holds_s={"crash_point": (0.02, 0.4)},  # back while the other candidate still asks
+        holds_s={"crash_point": (0.02, 0.4)},  # back while the other candidate still requests votes
         points=("tablet.hard_state.before_commit", "tablet.hard_state.after_commit"),
     ),
     Scenario(
@@ -198,7 +196,7 @@ _ALL = (
         ),
         pause_s=0.15,
     ),
-    Scenario(  # one disk alone hangs: whoever leads there hands over, and nobody waits for long
+    Scenario(  # a single disk hangs: leaders there hand over, and no client waits for long
         "hangs",
         {"hang_disk": 2.0},
         lambda: [Registers(keys=6, tablets=3), Chains(tablets=3)],
@@ -251,7 +249,7 @@ _ALL = (
         duration_s=12.0,
         holds_s={"isolate": (1.0, 6.0), "pause": (1.0, 6.0), "crash": (0.5, 4.0)},
         pause_s=0.3,
-        look_s=0.02,
+        check_s=0.02,
         points=(*MASTER_POINTS, *GROUP_POINTS, *JOURNAL_POINTS),
         victims=(*_MASTERS.master_hosts(), *_MASTERS.journal_hosts()),
     ),
@@ -279,7 +277,7 @@ _ALL = (
         replicas=1,
         holds_s={"isolate": (0.5, 4.0), "pause": (0.5, 4.0), "crash": (0.2, 3.0)},
         pause_s=0.15,
-        look_s=0.05,
+        check_s=0.05,
         points=(*NAMESPACE_POINTS, *GROUP_POINTS),
         victims=(*_LOCKS.master_hosts(), *_LOCKS.journal_hosts()),
     ),
@@ -347,7 +345,7 @@ _ALL = (
         holds_s={"old_catalog": (0.3, 3.0)},
         pause_s=0.2,
     ),
-    Scenario(  # several requests of each connection under way, rows of it coalesced, and flushes that take long
+    Scenario(  # several requests of each connection under way, coalesced rows, and slow flushes
         "crowds",
         {"lose": 4.0, "repeat": 3.0, "slow_disks": 10.0, "crash": 2.0, "crash_point": 8.0, "isolate": 1.0},
         lambda: [Registers(keys=3, calls=5), Tokens(calls=2), Stamps(rows=6, calls=3), Locks(several=30)],
@@ -383,7 +381,7 @@ _ALL = (
         pause_s=0.12,
         points=(*MEMBER_POINTS, *REPAIR_POINTS),
     ),
-    Scenario(  # the same of masters that fail over
+    Scenario(  # the same, with masters that fail over
         "takeovers",
         {
             "crash": 2.0,

@@ -1,7 +1,7 @@
-"""Damage to the records that a simulated disk holds, and what else is read off a disk from outside.
+"""Damage to the records of a simulated disk, and readings of a disk from outside.
 
-Each function gives the path of the environment that it damaged, or "" if it found none. What is chosen depends on `chance`
-and the disk's contents only.
+Each damage returns the path of the damaged environment, or "" if none was suitable. The choice depends only on `chance` and
+the disk's contents.
 """
 
 from __future__ import annotations
@@ -17,14 +17,10 @@ from ebla.chaos.simulation.medium import DurableState
 from ebla.storage.directories.records import unseal
 from ebla.storage.tablets.tablet_store import ROWS
 
-NEVER_STALE = (
-    "consensus-meta",
-    "tablet-meta",
-)  # a vote that is older than itself is beyond the budget: see disk.py
+NEVER_STALE = ("consensus-meta", "tablet-meta")  # a stale vote is beyond the budget: see docs/testing.md
 
 
 def rot(state: DurableState, chance: Random) -> str:
-    """One bit of a record, of rows every other time."""
     tables = _tables(state, 1)
     rows = [each for each in tables if each[1] == ROWS]
     if not tables:
@@ -35,7 +31,6 @@ def rot(state: DurableState, chance: Random) -> str:
 
 
 def misdirect(state: DurableState, chance: Random) -> str:
-    """One record is served where another was written."""
     tables = _tables(state, 2)
     if not tables:
         return ""
@@ -45,7 +40,7 @@ def misdirect(state: DurableState, chance: Random) -> str:
 
 
 def make_stale(state: DurableState, old: DurableState, chance: Random) -> str:
-    """One record is what it was in `old`."""
+    """Restore one record from `old`."""
     records = [
         (path, name, key)
         for path, name in _tables(state, 1)
@@ -59,8 +54,8 @@ def make_stale(state: DurableState, old: DurableState, chance: Random) -> str:
     return path if state.make_stale(path, name, key, old) else ""
 
 
-def heard(state: DurableState, uuid: str) -> int:
-    """The highest number of this server that a role has on disk."""
+def known_seqno(state: DurableState, uuid: str) -> int:
+    """The highest number of this server's incarnations that a role has on disk."""
     for path in ("consensus-meta", "catalog"):
         found = state.environments.get(path, {}).get(incarnations.DATABASE, {}).get(uuid.encode())
         if found is not None:
@@ -79,7 +74,7 @@ def seen_catalog(state: DurableState) -> CatalogVersion | None:
 
 
 def _tables(state: DurableState, records_min: int) -> list[tuple[str, str]]:
-    """(environment, database) of those with so many records."""
+    """(environment, database) of those with at least `records_min` records."""
     return [
         (path, name)
         for path in sorted(state.environments)

@@ -1,8 +1,8 @@
-"""A whole deployment in virtual time: a master, or several and their journal nodes, a tablet server per host, and clients
-with the real client library.
+"""A whole deployment in virtual time: a master, or several and their journal nodes, a tablet server per host, and clients with the
+real client library.
 
-What Ray does for real roles, this does for simulated ones: a role that has ended is started again after a while, over
-what its disk kept, unless somebody holds it down.
+It does for simulated roles what Ray does for real ones: a role that has ended is started again after a while on its disk, unless a
+fault holds it down.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class ClientProcess:
-    """A client's loop, and how another one is started in its place."""
+    """A client's loop, and the function that starts a successor."""
 
     task: Any
     start_successor: Callable[[], None]
@@ -101,12 +101,12 @@ def address_of(host: str) -> str:
 
 
 def host_of(master: str) -> str:
-    """As plans name one of several masters."""
+    """The name in plans of one of several masters."""
     return master.replace("/", "-")
 
 
 class Deployment:
-    """See the module. Made inside a running SimulatedLoop."""
+    """See the module. Created inside a running SimulatedLoop."""
 
     def __init__(
         self,
@@ -217,18 +217,18 @@ class Deployment:
     # -- masters
 
     def reigning(self, address: str) -> Master | None:
-        """What serves at this address, or did until its lease ran out."""
+        """The master that serves at this address, or served until its lease expired."""
         role = self.cluster.role(address) if self.cluster.alive(address) else None
         return role.reign.master if isinstance(role, GroupMaster) and role.reign is not None else None
 
     def serving(self) -> list[str]:
-        """The masters that would answer at this instant; of one that is paused nobody hears."""
+        """The masters that would answer at this instant; a paused one would not."""
         cluster = self.cluster
         roles = {a: cluster.role(a) for a in self.masters if cluster.alive(a) and not cluster.paused(a)}
         return [address for address, role in roles.items() if role.reign is not None and role.reign.serves()]
 
     def master_address(self) -> str:
-        """Whom to ask."""
+        """The address of a serving master, or else of the first one."""
         if len(self.masters) == 1:
             return self.masters[0]
         return next(iter(self.serving()), self.masters[0])
@@ -239,7 +239,7 @@ class Deployment:
         return all(master.servers.is_alive(uuid, now) for uuid in uuids)
 
     async def rejoin(self, node: str) -> None:
-        """As an operator does who has replaced a disk: until the journal node has heard it."""
+        """Let a journal node rejoin after the loss of its disk, as an operator does."""
         world = self.cluster.client_world(f"client/operator-of-{node}")
         options = self.journal_options()
         if self.shape.grows:
@@ -248,7 +248,7 @@ class Deployment:
             try:
                 await rejoin_journal(world, options, node)
             except AlreadyPresent:
-                return  # its answer was lost, and it is whole by now
+                return  # the answer to an earlier try was lost
             except EblaError:
                 await asyncio.sleep(REJOIN_PAUSE_S)
             else:
@@ -282,14 +282,14 @@ class Deployment:
         )
 
     def on_the_way(self, tablet: str) -> bool:
-        """Whether some member of it is yet to become a voter."""
+        """Whether a member of the tablet is not a voter yet."""
         master = self.reigning(self.master_address())
         record = None if master is None else master.catalog.tablets.get(tablet)
         members = () if record is None or record.configuration is None else record.configuration.peers
         return any(peer.kind == PRE_VOTER for peer in members)
 
     def apart(self) -> list[str]:
-        """Masters whose catalog is not, or not yet, that of the one that serves."""
+        """Masters whose catalog differs from that of the serving one."""
         serving = self.reigning(self.master_address())
         if serving is None or len(self.masters) == 1:
             return []
@@ -304,7 +304,7 @@ class Deployment:
     # -- clients
 
     def connect(self, name: str) -> tuple[aio.Database, World]:
-        """A client on a host of its own (`client/<name>`), which may be crashed like any node."""
+        """A client on a host of its own (`client/<name>`), which may crash like any node."""
         world = self.cluster.client_world(f"client/{name}")
         client_world = ClientWorld(world.clock, world.network, world.random, world.spawn)
         session = DeploymentClient(client_world, masters=self.masters)
@@ -314,18 +314,18 @@ class Deployment:
     # -- roles that end and return
 
     def hold_down(self, host: str) -> None:
-        """Crash the host's role, and keep it from being started until as many `let_up` came."""
+        """Crash the host's role, and keep it down until `let_up` was called as often."""
         address = address_of(host)
         self._held_down[address] += 1
         if self.cluster.alive(address):
             self.cluster.crash(address)
 
     async def stop_and_hold_down(self, host: str) -> None:
-        """As `hold_down`, by SIGTERM."""
+        """`hold_down` by SIGTERM."""
         address = address_of(host)
         self._held_down[address] += 1
         if self.cluster.alive(address) and not self.cluster.paused(address):
-            with contextlib.suppress(NodeCrashed):  # by another fault, while it stopped
+            with contextlib.suppress(NodeCrashed):  # another fault ended it first
                 await self.cluster.stop(address)
 
     def let_up(self, host: str) -> None:
@@ -339,7 +339,6 @@ class Deployment:
         return host != MASTER
 
     def lose(self, host: str) -> None:
-        """For good, and its directory with it."""
         address = address_of(host)
         self.gone[address] = None
         if self.cluster.alive(address):
@@ -347,11 +346,10 @@ class Deployment:
         self.cluster.put_disk(address, DurableState())
 
     def is_held_down(self, address: str) -> bool:
-        """Whether its host is down."""
         return self._held_down[address] > 0
 
     def is_down(self, address: str) -> bool:
-        """What somebody sees who stands before the machine."""
+        """Whether the machine is down, as an operator sees it there."""
         return not self.cluster.alive(address)
 
     def let_up_all(self) -> None:
@@ -372,7 +370,7 @@ class Deployment:
                     self.cluster.launch(address, self.cluster.maker(address))
 
     def _set_aside(self, address: str) -> None:
-        """A directory that was given up because its server was forgotten: the next start is that of a new one."""
+        """Replace a directory that was given up because its server was forgotten: the next start is a new server's."""
         if address in self.forgotten and self.cluster.state(address).given_up is not None:
             self.cluster.put_disk(address, DurableState())
 

@@ -1,22 +1,22 @@
 """A disk in memory that promises what LMDB promises, and no more: the simulated twin of storage/lmdb/disk.py.
 
-`DurableState` is the medium: it outlives crashes. `MemoryDisk` is one incarnation's view of it. The faults it can
-show are those the system must live with; everything else is outside the model:
+`DurableState` is the medium: it outlives crashes. `MemoryDisk` is one incarnation's view of it. The model has these faults,
+which the system must tolerate, and no others:
 
-    crash       what `commit` returned is there; of what was in flight, a prefix by coin; snapshots are gone
-    failed sync `fail_next_commit`: DiskFailed, the whole disk poisoned, also for the next incarnation
-    full        `fill` .. `free`: commits raise DiskFull and change nothing; reads go on, and who has been here before
-                starts, on its ballast
-    low         `free_bytes`: so much is left, as is told
+    crash       committed batches stay; of the batches in flight, a random prefix stays; snapshots are lost
+    failed sync `fail_next_commit`: DiskFailed; the whole disk is poisoned, also for the next incarnation
+    full        `fill` .. `free`: commits raise DiskFull and change nothing; reads continue, and a role that has been here
+                before can start, on its ballast
+    low         `free_bytes`: the space that `space` reports as free
     slow        `commit_s`: a sync takes that long
-    hanging     `hang`: no sync that begins meanwhile ends before
-    hung data   `hang_data` .. `unhang_data`: commits to these environments do not end meanwhile
-    growing     `expire_snapshots`: a map must grow, which snapshots do not outlive
-    rot         `rot`: one stored value is another value, silently
-    misdirected `misdirect`: what was written to one key is found under another
+    hanging     `hang`: a sync that begins in this time ends after it
+    hung data   `hang_data` .. `unhang_data`: commits to these environments do not end in this time
+    growing     `expire_snapshots`: a map must grow, which ends snapshots
+    rot         `rot`: one bit of a stored value is flipped, silently
+    misdirected `misdirect`: a value that was written to one key is found under another
     stale       `make_stale`: a write to a record was lost, an older value is there
-    data disk   `lose_data`: what lies on it raises DataDiskFailed, now and at every start; everything else goes on
-    lost        `lose_environment`, `DurableState()` anew: the directory, or all of it, is gone
+    data disk   `lose_data`: its environments raise DataDiskFailed, now and at every start; all others continue
+    lost        `lose_environment`, or a new `DurableState()`: an environment, or the directory, is lost
     old copy    `copy`, later put back in its place: a restored backup; `given_up` says why no start uses it
 
 A batch becomes visible to reads when it is durable, a moment before its `commit` returns, as in LMDB.
@@ -34,15 +34,8 @@ from typing import IO, Any
 
 from sortedcontainers import SortedDict
 
-from ebla.chaos.simulation.environment import (
-    ACKNOWLEDGE_S,
-    MemoryEnvironment,
-)
-from ebla.chaos.simulation.medium import (
-    SPACE_BYTES,
-    DurableState,
-    tables_bytes,
-)
+from ebla.chaos.simulation.environment import ACKNOWLEDGE_S, MemoryEnvironment
+from ebla.chaos.simulation.medium import SPACE_BYTES, DurableState, tables_bytes
 from ebla.chaos.simulation.streams import MemoryReceiver
 from ebla.storage.environment import Instance, SetAside
 from ebla.storage.errors import (
@@ -57,11 +50,11 @@ from ebla.storage.errors import (
 from ebla.storage.lmdb.disk import check_move
 from ebla.storage.space import DiskSpace
 
-INSTANCE = "instance"  # what a sync of the instance file is called, to make it fail
+INSTANCE = "instance"  # the path of the instance file for `fail_next_commit`
 
 
 class MemoryFiles:
-    """Those of the host outside of the directory; one is there when it is closed."""
+    """Files of the host outside of the directory; a file appears when it is closed."""
 
     def __init__(self, state: DurableState) -> None:
         self._state = state
@@ -93,7 +86,7 @@ class _File(io.BytesIO):
 
 
 class MemoryDisk:
-    """One incarnation's view of a `DurableState`; made anew after every crash."""
+    """One incarnation's view of a `DurableState`; each start makes a new one."""
 
     def __init__(self, state: DurableState, random: random.Random) -> None:
         self.state = state
@@ -114,7 +107,7 @@ class MemoryDisk:
             raise StorageError("the disk is not open: call open_instance first, and not after close")
 
     def later(self, delay_s: float, act: Callable[..., None], *arguments: Any) -> None:
-        """Act unless this incarnation has ended by then."""
+        """Call `act` after the delay, unless this incarnation has ended."""
         self.loop.call_later(delay_s, self._unless_gone, act, arguments)
 
     def _unless_gone(self, act: Callable[..., None], arguments: tuple[Any, ...]) -> None:
@@ -150,9 +143,7 @@ class MemoryDisk:
         await self._write_file()
         self.state.seqno += by
         raised = self.state.seqno
-        await asyncio.sleep(
-            self.random.uniform(0, ACKNOWLEDGE_S)
-        )  # durable, and the caller does not know yet
+        await asyncio.sleep(self.random.uniform(0, ACKNOWLEDGE_S))  # durable, but not acknowledged yet
         return raised
 
     async def give_up(self, reason: str) -> bool:
@@ -197,7 +188,7 @@ class MemoryDisk:
     async def receive(self, path: str, sealed: Mapping[str, int] | None = None) -> MemoryReceiver:
         self._check_free(path)
         if path in self.state.environments:
-            raise StorageError(f"environment {path} is there; remove it before it is received", path=path)
+            raise StorageError(f"environment {path} exists; remove it before it is received", path=path)
         receiver = self._receivers[path] = MemoryReceiver(self, path, sealed or {})
         return receiver
 
@@ -244,30 +235,28 @@ class MemoryDisk:
             raise Damaged(f"environment {path} must exist and does not; restore it", path=path)
 
     def set_aside(self) -> SetAside | None:
-        """Nothing: who replaces a medium that failed is the scenario."""
+        """Nothing: the scenario replaces a failed medium."""
         return None
 
     def lost_data_dirs(self) -> dict[str, str]:
-        """Each environment that is lost counts as a directory."""
+        """The lost environments: each counts as a directory."""
         return dict(self.state.lost_data)
 
     def takes_data(self) -> bool:
-        """The next environment has a disk of its own."""
+        """Always: each environment has a disk of its own."""
         return True
 
     def check_data(self, path: str) -> None:
         if path in self.state.lost_data:
             raise DataDiskFailed(f"the disk of {path} is lost ({self.state.lost_data[path]})", path=path)
 
-    def tell_lost(self, paths: Sequence[str]) -> None:
-        """Whoever waits for a commit there learns it."""
+    def fail_lost(self, paths: Sequence[str]) -> None:
         for path in paths:
             environment = self._environments.get(path)
             if environment is not None:
                 environment.fail(DataDiskFailed(f"the disk of {path} is lost", path=path))
 
     def expire_snapshots(self) -> int:
-        """Of every environment."""
         return sum(environment.expire_snapshots() for environment in self._environments.values())
 
     def size_bytes(self, path: str = "") -> int:
@@ -297,7 +286,7 @@ class MemoryDisk:
         self._end()
 
     def crash(self) -> None:
-        """The process is gone, at once. The state keeps what it must; see the module."""
+        """End the process at once. The module says what the state keeps."""
         if not self.gone:
             if self.state.failed is None:
                 for environment in self._environments.values():
@@ -324,7 +313,6 @@ class MemoryDisk:
             raise DiskFull("no space left on the device; nothing was changed: free space", path=path)
 
     async def sync(self, path: str) -> None:
-        """What was received."""
         await self._sync()
         self.check()
         self.check_data(path)

@@ -1,6 +1,6 @@
 """Environments in memory: tables that change by whole batches, durable one group at a time.
 
-The simulated twin of storage/lmdb/environment.py; chaos/simulation/disk.py tells the fault model.
+The simulated twin of storage/lmdb/environment.py; chaos/simulation/disk.py has the fault model.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ebla.storage.environment import JOINED_LARGE, Batch, Delete, DeleteRange, I
 from ebla.storage.errors import DiskFull, InvalidArgument, SnapshotExpired, StorageError
 
 T = TypeVar("T")
-HUNG_LOOK_S = 0.05  # between two tries of a disk that hangs
+HUNG_RETRY_S = 0.05  # between two tries of a hanging disk
 KEY_BYTES_MAX = 511  # LMDB's
 FEW_ITEMS = 8
-ACKNOWLEDGE_S = 0.0001  # durable, and the caller does not know yet
+ACKNOWLEDGE_S = 0.0001  # from durable to acknowledged, at most
 
 
 class _View(abc.ABC):
-    """Reads of one state of an environment."""
+    """Reads one state of an environment."""
 
     @abc.abstractmethod
     def _table(self, database: str) -> Any: ...
@@ -93,7 +93,7 @@ class _View(abc.ABC):
 
 
 class MemorySnapshot(_View):
-    """The tables as they were; the environment copies a table before it changes one that a snapshot holds."""
+    """The tables at one moment: the environment copies a table before it changes one that a snapshot holds."""
 
     def __init__(self, environment: MemoryEnvironment, tables: Tables) -> None:
         self._environment = environment
@@ -110,7 +110,7 @@ class MemorySnapshot(_View):
 
 
 class MemoryEnvironment(_View):
-    """See the module. Group commit as in LMDB: what is queued when a sync ends shares the next one."""
+    """Group commit as in LMDB: all batches that are queued when a sync ends share the next one."""
 
     def __init__(self, disk: Keeper, path: str) -> None:
         self.path = path
@@ -160,7 +160,7 @@ class MemoryEnvironment(_View):
         return MemoryStream(self.path, self.check, self._disk.state.environments[self.path])
 
     def expire_snapshots(self) -> int:
-        """What LMDB does when the map must grow and a snapshot stays open too long. How many were open."""
+        """Close the open snapshots, as LMDB does when its map must grow and one stays open too long. Returns their number."""
         left = [snapshot for snapshot in self._snapshots if snapshot._tables is not None]
         for snapshot in left:
             snapshot.close()
@@ -191,10 +191,10 @@ class MemoryEnvironment(_View):
     def _synced(self) -> None:
         state, group = self._disk.state, self._group
         if state.failed is not None or not group:
-            return  # it failed meanwhile; `fail` has told everybody
+            return  # it failed meanwhile; `fail` has ended all waits
         if self.path in state.hung:
             state.seen["hung"] += 1
-            self._disk.later(HUNG_LOOK_S, self._synced)
+            self._disk.later(HUNG_RETRY_S, self._synced)
             return
         if state.takes_failure(self.path):
             self._disk.poison(f"sync of {self.path} failed: Input/output error")
@@ -228,14 +228,14 @@ class MemoryEnvironment(_View):
             _apply_change(tables[change.database], change)
 
     def fail(self, error: StorageError) -> None:
-        """The disk is poisoned: whoever waits for a commit learns it."""
+        """Fail all commits under way: the disk is poisoned."""
         for _, future in (*self._group, *self._queue):
             _settle(future, error)
         self._group, self._queue = [], []
         self._idle.set()
 
     def crash(self) -> None:
-        """Of the batches in flight a prefix made it, by coin."""
+        """Apply a random prefix of the batches in flight."""
         for batch, _ in (*self._group, *self._queue):
             if self._disk.random.random() < 0.5:
                 break
@@ -243,7 +243,6 @@ class MemoryEnvironment(_View):
 
 
 def check_batch(batch: Batch, tables: Tables) -> None:
-    """Refuse what LMDB would refuse."""
     for change in batch:
         _table_of(tables, change.database)
         if not isinstance(change, Put):
@@ -257,7 +256,7 @@ def _apply_change(table: Any, change: Put | Delete | DeleteRange) -> None:
     if isinstance(change, Put):
         if len(change.items) > FEW_ITEMS:
             table.update(change.items)
-        else:  # one that is updated may be sorted anew, as a whole
+        else:  # `update` may sort the whole table again
             for key, value in change.items:
                 table[key] = value
     elif isinstance(change, Delete):
@@ -271,7 +270,7 @@ def _apply_change(table: Any, change: Put | Delete | DeleteRange) -> None:
 def _table_of(tables: Tables, database: str) -> Any:
     table = tables.get(database)
     if table is None:
-        raise InvalidArgument(f"there is no database {database!r} here; it has {', '.join(tables)}")
+        raise InvalidArgument(f"there is no database {database!r} here; there are {', '.join(tables)}")
     return table
 
 

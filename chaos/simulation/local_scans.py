@@ -1,6 +1,5 @@
-"""Rows read where they lie, by a process beside a simulated tablet server: what client/local_scan.py does, whose way to the
-replica it goes. Only the disk is another: instead of LMDB's files the medium of the server's host is read, whether or not the
-server is alive by then."""
+"""Node-local scans beside a simulated tablet server. The code is that of client/local_scan.py, except for the disk: it reads
+the medium of the server's host instead of LMDB's files, whether or not the server is still alive."""
 
 from __future__ import annotations
 
@@ -27,8 +26,7 @@ from ebla.storage.tablets.tablet_store import ALTERATION, META, POSITION, ROWS
 
 
 class LocalScans:
-    """How often a tablet was to be read where it lies, and was. Otherwise the rows were not there, or could not be read, and the
-    leader was asked instead."""
+    """`tried`: attempts to read a tablet in place; `read_here`: those that succeeded. Otherwise the leader was asked."""
 
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
@@ -37,7 +35,7 @@ class LocalScans:
     async def read(
         self, table: aio.Table, columns: Sequence[str], chance: Random, deadline_s: float
     ) -> pa.Table:
-        """All tablets, each of one moment, on a host that the chance picks."""
+        """Read all tablets, each as of one moment, on a random host."""
         host = chance.choice(self.deployment.hosts)
         parts = []
         for bucket in range(len(table._routes.routes)):
@@ -71,18 +69,18 @@ class _Scan(TabletScan):
         return state.environments.get(found.path.removeprefix("memory:"))
 
     def read(self, found: m.LocalSnapshot) -> Iterator[pa.RecordBatch]:
-        """As storage/tablets/local_reader.py: as fresh as was asked for, of a schema that is known here, every row verified."""
+        """As storage/tablets/local_reader.py does: check freshness and schema, and verify every row."""
         schema, tables = self._routes.schema, self._tables(found)
         self._plan.require_same(schema)
         if tables is None:
-            raise StorageError(f"{found.path} is gone")
+            raise StorageError(f"{found.path} does not exist any more")
         if _sealed(tables, POSITION, Position).index < found.index:
             raise Stale(f"{found.path} is older than index {found.index}")
         altered = tables[META].get(ALTERATION)
         if altered is not None:
             known = alteration.decode(unseal(ALTERATION, altered, found.path)).schema
             if schema.version < known.renewed:
-                raise Stale(f"{found.path} is of a schema that this reader does not know")
+                raise Stale(f"{found.path} has a schema that this reader does not know")
         rows = [key + value for key, value in tables[ROWS].items()]
         yield RowCodec(schema).decode(rows, seed(found.tablet), list(self._plan.columns), found.path)
 

@@ -1,17 +1,14 @@
-"""An asyncio event loop in virtual time: nothing waits, and one seed is one history.
+"""An asyncio event loop in virtual time: no real waiting, and each seed has one history.
 
 When no callback is ready, time jumps to the next timer. Callbacks run in the order in which they became ready,
-timers of the same moment in the order in which they were set. What would let the real world in is refused:
-threads, executors, sockets, signals. Three ways to end badly are made loud instead of endless, or a line of a log:
+timers of the same moment in the order in which they were set. Threads, executors, sockets and signals are refused: they
+would make a run depend on the real world. A run that cannot continue, does not end or loses an error fails: see Deadlock, Livelock
+and NeverRetrieved.
 
-    Deadlock         nothing is scheduled and the main coroutine is not done
-    Livelock         the run took more than `steps_max` callbacks
-    NeverRetrieved   a task or future failed, and was let go of before anybody looked
-
-A *domain* is what can die, or stand still, as one (a simulated node). Every task started inside a domain belongs to
-it, whoever starts it. Once the domain is dead its tasks never take another step: like SIGKILL, and unlike
-cancellation, no `except` and no `finally` of theirs runs. While it is paused they take none either, and what was due
-meanwhile happens when it resumes: like SIGSTOP.
+The tasks of a *domain* (a simulated node) die and pause together. Every task that is started inside a domain belongs to it.
+Tasks of a dead domain never take another step: as after SIGKILL, and unlike after cancellation, none of their `except` and
+`finally` blocks runs. Tasks of a paused domain take no step until it resumes, as after SIGSTOP; callbacks that became due in
+between then run.
 """
 
 from __future__ import annotations
@@ -33,26 +30,27 @@ T = TypeVar("T")
 
 STEPS_MAX = 20_000_000
 STORY_MAX = 2_000
-DIGEST_LINES = 500  # at a time: a call for each of them costs more than the digest
+DIGEST_LINES = 500  # digested at a time: a call per line costs more than the digest
 
 
 class Deadlock(RuntimeError):
-    """Everything waits for something that will never happen."""
+    """Nothing is scheduled, and the main coroutine is not done."""
 
 
 class Livelock(RuntimeError):
-    """The run did not end within its ceiling of steps."""
+    """The run did not end within `steps_max` steps."""
 
 
-class NeverRetrieved(AssertionError): ...
+class NeverRetrieved(AssertionError):
+    """A task or future failed, and was dropped before its error was retrieved."""
 
 
 class NotSimulated(RuntimeError):
-    """The code under test reached for the real world; it should ask its `World`."""
+    """The code under test used the real world; it must use its `World`."""
 
 
 class Domain:
-    """What dies as one. `tasks` counts the tasks it ever started, which names them."""
+    """The tasks of one node. `tasks` counts all that were ever started: their names contain the count."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -61,7 +59,7 @@ class Domain:
         self.context = contextvars.copy_context()
         self.context.run(_domain.set, self)
         self.unfinished: dict[_Mortal[Any], None] = {}
-        self.slow = False  # a step must look at what stands below
+        self.slow = False  # a step must check the fields below
         self._paused = False
         self._held: list[asyncio.Future[None]] = []
         self._steps_left = 0
@@ -75,12 +73,11 @@ class Domain:
         self._paused = self.slow = True
 
     def call_after(self, steps: int, act: Callable[[], None] | None) -> None:
-        """Call `act`, once, in the place of the step after so many; None: do not."""
+        """Call `act` once, instead of the step after this many; None: cancel."""
         self._steps_left, self._at_last = steps, act
         self.slow = self._paused or act is not None
 
     def count(self) -> None:
-        """A step is about to be taken."""
         act = self._at_last
         if act is not None and self._steps_left == 0:
             self.call_after(0, None)
@@ -88,7 +85,7 @@ class Domain:
         self._steps_left -= 1
 
     def resume(self) -> None:
-        """What stood still goes on, in the order in which it was held up."""
+        """Take the delayed steps, in the order in which they were delayed."""
         self._paused = False
         self.slow = self._at_last is not None
         held, self._held = self._held, []
@@ -104,8 +101,7 @@ class Domain:
         return [each.task for each in self.unfinished if each.spawned and each.task is not None]
 
     def bury(self) -> None:
-        """The run is over: let the garbage go. What the dead do while being closed reaches nobody, also not the tasks
-        that they start then."""
+        """After the run, close the coroutines. Their clean-up code, and tasks that it starts, affects no other node."""
         self.alive = False
         while self.unfinished:
             mortal = next(iter(self.unfinished))
@@ -118,8 +114,8 @@ _domain: contextvars.ContextVar[Domain | None] = contextvars.ContextVar("domain"
 
 
 class _Mortal(Coroutine[Any, Any, T]):
-    """A coroutine that takes no step after its domain has died. The domain holds on to it, so that no clean-up code runs then.
-    `task` drives it until it has ended. `failed`, if it is set, is called with it soon after it ended in an error."""
+    """A coroutine that takes no step after its domain has died. The domain keeps a reference, so that no clean-up code runs
+    then. `task` drives it. `failed`, if set, is called with the task soon after the coroutine ended in an error."""
 
     __slots__ = ("_domain", "_loop", "_next", "coroutine", "failed", "spawned", "task")
 
@@ -130,7 +126,7 @@ class _Mortal(Coroutine[Any, Any, T]):
         self.spawned = False  # by the node's role itself
         self._domain = domain
         self._loop = loop
-        self._next: tuple[Callable[[Any], Any], Any] | None = None  # the step that a pause holds up
+        self._next: tuple[Callable[[Any], Any], Any] | None = None  # the step that a pause delays
         domain.unfinished[self] = None
 
     def send(self, value: Any) -> Any:
@@ -146,7 +142,7 @@ class _Mortal(Coroutine[Any, Any, T]):
         return waits_for if domain.alive else self._never()
 
     def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> Any:
-        self._next = None  # cancelled while it was held up: what it waited for is not delivered any more
+        self._next = None  # cancelled while it was delayed: the awaited result is not delivered any more
         return self._step(self.coroutine.throw, kind if value is None else value)
 
     def close(self) -> None:
@@ -181,7 +177,7 @@ class _Mortal(Coroutine[Any, Any, T]):
         return never
 
     def _end(self, error: BaseException) -> None:
-        """Of this kind is what a coroutine returns, too."""
+        """`error` is StopIteration if the coroutine returned."""
         self._domain.unfinished.pop(self, None)
         task, self.task = self.task, None
         if self.failed is not None and not isinstance(error, (StopIteration, asyncio.CancelledError)):
@@ -189,19 +185,19 @@ class _Mortal(Coroutine[Any, Any, T]):
 
 
 class _Nowhere:
-    """The selector that asyncio wants a loop to have. There is nothing to select from."""
+    """The selector that asyncio requires. There is nothing to select from."""
 
     def select(self, timeout: float | None) -> list[Any]:
         return []
 
 
 class _Handle(list[Any]):
-    """A callback, its arguments and its context: the cheapest that can be cancelled, for a run makes a hundred thousand."""
+    """A callback, its arguments and its context: as cheap as possible, because a run makes a hundred thousand."""
 
     __slots__ = ()
 
     def cancel(self) -> None:
-        """It is passed over when its time comes."""
+        """Mark the handle: the loop skips it."""
         self[:2] = None, ()
 
     def cancelled(self) -> bool:
@@ -209,8 +205,8 @@ class _Handle(list[Any]):
 
 
 class Alarm:
-    """What a task that sleeps waits for: a future that only time makes ready, and that wakes its task by one callback, not two.
-    To be yielded by a coroutine at once, and by nobody else."""
+    """The future that a sleeping task awaits: time makes it ready, and it wakes its task by one callback instead of two. The
+    coroutine that makes it must yield it at once."""
 
     __slots__ = ("_asyncio_future_blocking", "_cancelled", "_handle", "_loop", "_when")
 
@@ -224,7 +220,7 @@ class Alarm:
         self._handle = self._loop.call_at(self._when, callback, self, context=context)
 
     def cancel(self, msg: object = None) -> bool:
-        """Asked by a task that is cancelled: it wakes soon, and finds out."""
+        """Called when the task is cancelled: wake it soon; `result` then raises."""
         if self._cancelled:
             return False
         callback, arguments, context = self._handle
@@ -239,13 +235,13 @@ class Alarm:
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """See the module. `random` is the root of all chance in the run; derive from it with `derive`. `now` is the time."""
+    """See the module. `derive` gives generators of random numbers that depend on the seed. `now` is the time."""
 
-    # What BaseEventLoop keeps without telling the type checker; stable from Python 3.11 to 3.13.
+    # Attributes of BaseEventLoop that its stubs lack; stable from Python 3.11 to 3.13.
     _ready: collections.deque[Any]
     _asyncgens: Any
     _stopping: bool
-    get_debug: Any = staticmethod(bool)  # never: every future asks
+    get_debug: Any = staticmethod(bool)  # false, and cheap: every future calls it
 
     def __init__(self, seed: int = 0, steps_max: int = STEPS_MAX) -> None:
         super().__init__()
@@ -254,7 +250,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.steps = 0
         self.steps_max = steps_max
         self.domains: list[Domain] = []
-        # The tasks of no domain. asyncio's own set of all tasks is not kept up: it would be a fiftieth of a run.
+        # The tasks without a domain. asyncio's own set of all tasks is not maintained: it would cost 2 % of a run.
         self.outside: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         self.ending = self.over = False
         self.now = 0.0
@@ -268,7 +264,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.create_future = functools.partial(asyncio.Future, loop=self)  # type: ignore[method-assign]
 
     def derive(self, *names: object) -> random.Random:
-        """A generator of its own for one part of the run, so that a change there disturbs no other part."""
+        """A separate generator for one part of the run, so that a change there does not affect other parts."""
         return random.Random(f"{self.seed}:{':'.join(map(str, names))}")
 
     def domain(self, name: str) -> Domain:
@@ -281,11 +277,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._abort = self._abort or error
 
     def trace(self, *facts: object) -> None:
-        """Note what happened. Facts are plain values: no object whose repr tells an address or a hash order."""
+        """Note an event. Facts are plain values: no object whose repr contains a memory address or a hash order."""
         self.note(" ".join(map(str, facts)))
 
     def note(self, fact: str) -> None:
-        """As `trace`, of what is a text already."""
+        """`trace` for a fact that is a text already."""
         line = f"{self.now:.9f} {fact}"
         self._undigested.append(line)
         self.story.append(line)
@@ -306,7 +302,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             raise self._abort
 
     def reset(self) -> None:
-        """After the run: forget the abort and the ceiling, so that what is left can be cancelled."""
+        """After the run, forget the abort and the limit of steps, so that the remaining tasks can be cancelled."""
         self.ending = True
         self._abort, self.steps_max = None, self.steps + STEPS_MAX
 
@@ -316,7 +312,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def create_task(  # type: ignore[override]
         self, coroutine: Any, *, name: str | None = None, context: contextvars.Context | None = None
     ) -> asyncio.Task[Any]:
-        """Every task of a domain is mortal with it; also those that asyncio itself makes (gather, wait_for)."""
+        """Tie every task to its domain, also those that asyncio itself makes (gather, wait_for)."""
         domain = _domain.get() if context is None else context.get(_domain)
         if domain is None:
             task = asyncio.Task(coroutine, loop=self, name=name, context=context)
@@ -330,7 +326,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return task
 
     def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
-        """As asyncio's, without its checks for debugging."""
+        """asyncio's, without its checks for debugging."""
         handle = _Handle((callback, args, contextvars.copy_context() if context is None else context))
         self._ready.append(handle)
         return handle
@@ -348,8 +344,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return handle
 
     def _run_once(self) -> None:
-        """Until somebody stops the loop: asyncio comes back here only to see whether it was stopped. All callbacks that are
-        ready, again and again; if there are none, time jumps to the next timer first."""
+        """Run callbacks until the loop is stopped; asyncio calls this again only to see whether it was. If no callback is ready,
+        time first jumps to the next timer."""
         ready, timers = self._ready, self._timers
         while not self._stopping:
             if self._abort is not None:
@@ -376,25 +372,25 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                     self._callback_failed(error)
 
     def _callback_failed(self, error: Exception) -> None:
-        """What was decided in it was left half-way: the run is over. After the run only what is left is cancelled."""
+        """Abort the run: the callback was left half-way. After the run, callbacks only cancel the remaining tasks."""
         self.call_exception_handler({"message": "a callback failed", "exception": error})
         if not self.ending:
             self.abort(error)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """What asyncio says of what is let go of. What the dead leave behind, when the run is over, concerns nobody."""
+        """Abort the run if a dropped future has an error that was never retrieved. After the run such futures are ignored."""
         if not context["message"].endswith("exception was never retrieved"):
             super().call_exception_handler(context)
         elif not self.ending:
             lost, error = context["future"], context["exception"]
             name = lost.get_name() if isinstance(lost, asyncio.Task) else "a future"
-            self.abort(NeverRetrieved(f"{name} failed, and nobody looked: {error!r}"))
+            self.abort(NeverRetrieved(f"{name} failed, and its error was never retrieved: {error!r}"))
 
     def _process_events(self, event_list: list[Any]) -> None:
         assert not event_list
 
     def _asyncgen_finalizer_hook(self, generator: Any) -> None:
-        """A generator that was left half-way is closed soon, as asyncio does; after the run nobody cares."""
+        """Close an unfinished generator soon, as asyncio does, but not after the run."""
         self._asyncgens.discard(generator)
         if not self.over:
             self.call_soon(self.create_task, generator.aclose())
@@ -407,16 +403,18 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
 
 def run(main: Coroutine[Any, Any, T], seed: int = 0, *, steps_max: int = STEPS_MAX) -> T:
-    """Run `main` to its end in a fresh virtual world; an error leaves with a note that tells the seed."""
+    """Run `main` to its end in a new loop; a note with the seed is added to errors."""
     loop = SimulatedLoop(seed, steps_max)
     collected = gc.isenabled()
-    gc.disable()  # the collector's moment depends on the whole process; what it runs must not
+    gc.disable()  # the time of a collection depends on the whole process; finalizers must not
     registered: Any = asyncio.tasks._all_tasks  # type: ignore[attr-defined]
-    registered.add = id  # to do nothing: see SimulatedLoop.outside
+    registered.add = id  # does nothing: see SimulatedLoop.outside
     try:
         asyncio.set_event_loop(loop)
         result = loop.run_until_complete(main)
-        gc.collect(0)  # all of the run is that young; what is let go of only now may have failed, too
+        gc.collect(
+            0
+        )  # all objects of the run are that young; futures that are dropped only now may have failed, too
         loop.raise_aborted()
         return result
     except BaseException as error:
@@ -430,7 +428,7 @@ def run(main: Coroutine[Any, Any, T], seed: int = 0, *, steps_max: int = STEPS_M
 
 
 def _end(loop: SimulatedLoop) -> None:
-    """Close the loop. Tasks outside every domain are cancelled as asyncio.run does; nodes just end."""
+    """Close the loop. Tasks without a domain are cancelled, as asyncio.run does; tasks of nodes just end."""
     for domain in loop.domains:
         domain.alive = False
     left = sorted((task for task in loop.outside if not task.done()), key=asyncio.Task.get_name)

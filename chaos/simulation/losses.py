@@ -1,11 +1,11 @@
-"""Hosts that are lost for good, or seem to be: what operators force configurations for, and forget servers after.
+"""Hosts that are lost, for good or for a while: reasons for operators to force configurations and to forget servers.
 
-    away        two hosts at once; they come back with all that they had, whatever was done meanwhile
-    lose_hosts  two hosts for good. Some tablets lose their majority by it, but only tablets of tables that may (Shape.forced), and
-                of each of them a voter is left that runs; all others bear it
-    lose_data   the rows of a server's tablets; of each tablet a voter is left that has them
+    away        two hosts at once; they return with all their data, whatever operators did meanwhile
+    lose_hosts  two hosts for good. Some tablets lose their majority, but only tablets of the tables in Shape.forced, and each of
+                them keeps a running voter; all other tablets keep a majority
+    lose_data   the rows of a server's tablets; each tablet keeps a voter that has its rows
 
-A server that was forgotten while it was down gives its directory up when it returns, and begins anew.
+A server that was forgotten while it was down gives up its directory when it returns, and starts as a new server.
 """
 
 from __future__ import annotations
@@ -17,10 +17,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ebla.actors.master.messages import ForgetRequest
-from ebla.actors.replication.configuration import (
-    VOTER,
-    Configuration,
-)
+from ebla.actors.replication.configuration import VOTER, Configuration
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.tablet.server import TabletServer
 from ebla.chaos.plans import Fault
@@ -34,8 +31,8 @@ _forget_request = msgspec.msgpack.Decoder(ForgetRequest).decode
 
 @dataclass
 class Known:
-    """What servers know of a tablet, those that are down included: their replicas by address, and all configurations that may
-    be in force."""
+    """A tablet as all servers know it, including those that are down: replicas by address, and all configurations that may be
+    in force."""
 
     table: str
     replicas: dict[str, Replica] = field(default_factory=dict)
@@ -47,7 +44,7 @@ class Known:
         yield from (core.configuration for core in cores if core.configuration.order > committed.order)
 
     def sound(self, configuration: Configuration) -> list[str]:
-        """The addresses of its voters whose replicas are, or were, well, and know that they may vote."""
+        """The addresses of its voters whose replicas run, or ran, and know that they may vote."""
         return [
             peer.address
             for peer in configuration.voters()
@@ -62,17 +59,15 @@ class HostLosses(NetworkFaults):
     def __init__(self, deployment: Deployment) -> None:
         super().__init__(deployment)
         self._data_lost: dict[str, None] = {}  # addresses of servers whose data disks failed
-        self.network.tap("forget_server", self._heard_forget)
+        self.network.tap("forget_server", self._note_forget)
 
     def lost_data(self, address: str, error: BaseException) -> bool:
-        """Whether replicas fail because their data disk did."""
         return isinstance(error, Corruption) and address in self._data_lost
 
     def gives_up(self, address: str, error: BaseException) -> bool:
-        """Whether the server ends because it was forgotten."""
         return isinstance(error, OldCopy) and address in self.deployment.forgotten
 
-    def _heard_forget(self, data: bytes) -> None:
+    def _note_forget(self, data: bytes) -> None:
         address = _forget_request(data).server
         if address in self.deployment.servers and not self.deployment.cluster.alive(address):
             self.deployment.forgotten[address] = None
@@ -86,24 +81,23 @@ class HostLosses(NetworkFaults):
             self.deployment.let_up(host)
 
     async def _lose_hosts(self, fault: Fault) -> None:
-        pair = self._bearable(fault.where[0])
-        for host in pair:
+        for host in self._tolerable_pair(fault.where[0]):
             self.effects[fault.kind] += 1
             self.deployment.lose(host)
 
     async def _lose_data(self, fault: Fault) -> None:
-        """The replicas on it fail, are copied anew, and nobody else is hurt."""
+        """Lose the data disk: its replicas fail and are copied again, and no other replica is affected."""
         address = address_of(fault.where[0])
         state = self.deployment.cluster.state(address)
         lost = [path for path in state.environments if path.startswith(path_of(""))]
-        borne = self._hit_by(fault.where, self._known()) is not None
-        if lost and borne and self.deployment.cluster.alive(address):
+        tolerable = self._hit_by(fault.where, self._known()) is not None
+        if lost and tolerable and self.deployment.cluster.alive(address):
             self.effects[fault.kind] += 1
             self._data_lost[address] = None
             state.lose_data(*lost)
 
-    def _bearable(self, host: str) -> tuple[str, ...]:
-        """The host and the one that takes most majorities along with it; nobody if no loss can be borne."""
+    def _tolerable_pair(self, host: str) -> tuple[str, ...]:
+        """The host, and the one with which most tablets lose their majority; empty if no loss is tolerable."""
         known = self._known()
         found: dict[tuple[str, ...], int] = {}
         for other in self.deployment.hosts:
@@ -113,7 +107,7 @@ class HostLosses(NetworkFaults):
         return () if self.deployment.gone or not found else max(found, key=lambda pair: found[pair])
 
     def _hit_by(self, pair: tuple[str, ...], known: dict[str, Known]) -> int | None:
-        """How many tablets would lose their majority; None if one would that must not, or would lose all that it has."""
+        """How many tablets would lose their majority; None if one would that must not, or that would lose all its data."""
         lost, hit = [address_of(host) for host in pair], 0
         for tablet in known.values():
             for configuration in tablet.configurations():

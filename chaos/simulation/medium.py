@@ -1,4 +1,4 @@
-"""The durable state of a simulated disk: its bytes outlive crashes of the process above; disk.py tells the fault model."""
+"""The durable state of a simulated disk: its bytes outlive crashes of the process; disk.py has the fault model."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ Tables = dict[str, Any]  # database -> SortedDict[bytes, bytes]
 
 
 def tables_bytes(tables: Tables) -> int:
-    """The dict's own views: those of a sorted one are a step of Python for each record."""
+    """The size of keys and values. The views of `dict` are fast; those of SortedDict take a step of Python per record."""
     return sum(
         sum(map(len, dict.keys(table))) + sum(map(len, dict.values(table))) for table in tables.values()
     )
 
 
 SPACE_BYTES = 1 << 40
-
 COMMIT_S = (0.0001, 0.004)  # one sync of an SSD, idle to busy
 
 
@@ -39,7 +38,7 @@ class Keeper(Protocol):
     def check_room(self, path: str) -> None:
         """Raise DiskFull while the disk is full."""
 
-    def tell_lost(self, paths: Sequence[str]) -> None: ...
+    def fail_lost(self, paths: Sequence[str]) -> None: ...
 
     def expire_snapshots(self) -> int: ...
 
@@ -55,7 +54,7 @@ class Keeper(Protocol):
 
 
 class DurableState:
-    """The medium under one role directory. Its bytes survive any crash of the process above."""
+    """The medium under one role directory. Its bytes survive any crash of the process."""
 
     def __init__(self) -> None:
         self.uuid: str | None = None
@@ -76,11 +75,11 @@ class DurableState:
         self._fail_next: list[str | None] = []
 
     def fail_next_commit(self, path: str | None = None) -> None:
-        """The next sync (of environment `path`, or of any) fails as a device does: for good."""
+        """Let the next sync (of environment `path`, or of any) fail for good, as a device does."""
         self._fail_next.append(path)
 
     def sync_s(self, random: random.Random) -> float:
-        """How long the next sync takes."""
+        """The duration of the next sync."""
         least_s, most_s = self.commit_s
         taken_s = least_s + (most_s - least_s) * random.random()
         self.seen["slow"] += taken_s > COMMIT_S[1]
@@ -113,19 +112,19 @@ class DurableState:
             self.hung.pop(path, None)
 
     def rot(self, path: str, database: str, key: bytes) -> None:
-        """Flip one bit of a stored value, as a bad sector would."""
+        """Flip one bit of a stored value, as a bad sector does."""
         table = self.environments[path][database]
         value = table[key]
         middle = len(value) // 2
         table[key] = value[:middle] + bytes([value[middle] ^ 1]) + value[middle + 1 :] if value else b"\x00"
 
     def misdirect(self, path: str, database: str, key: bytes, other: bytes) -> None:
-        """What is stored under `key` is now what was written under `other`."""
+        """Store under `key` the value that was written under `other`."""
         table = self.environments[path][database]
         table[key] = table[other]
 
     def make_stale(self, path: str, database: str, key: bytes, old: DurableState) -> bool:
-        """Put back the value that an old copy has under `key`. False if there is none, or it is the same."""
+        """Restore the value that an old copy has under `key`. False if there is none, or it is the same."""
         was = old.environments.get(path, {}).get(database, {}).get(key)
         table = self.environments[path][database]
         if was is None or was == table[key]:
@@ -137,13 +136,12 @@ class DurableState:
         del self.environments[path]
 
     def lose_data(self, *paths: str) -> None:
-        """The data disk fails under these environments."""
         self.lost_data.update(dict.fromkeys(paths, "Input/output error"))
         if self.holder is not None:
-            self.holder.tell_lost(paths)
+            self.holder.fail_lost(paths)
 
     def copy(self) -> DurableState:
-        """A backup of the bytes; nobody holds it, and it has no failures armed."""
+        """A backup of the bytes, without a holder and without armed failures."""
         made = DurableState()
         made.uuid, made.seqno, made.is_copy = self.uuid, self.seqno, True
         made.lost_data = dict(self.lost_data)

@@ -1,9 +1,9 @@
-"""Carries out a plan of faults on a simulated deployment, and undoes every one of them at its end, but for a wall clock
-that has jumped. Where two of a kind overlap on one host the last to end ends it; meanwhile the greater amount counts
-(of clocks, the later rate).
+"""Carries out a plan of faults on a simulated deployment, and undoes each of them at its end, except for jumps of wall clocks. If
+two faults of a kind overlap on one host, the last one to end undoes both; the greater amount counts until then (for clocks, the
+later rate).
 
-One method per kind of chaos/plans.py. A fault that finds nothing to hit (the host is down already) does nothing; what
-had an effect is counted in `effects`.
+One method per kind of chaos/plans.py. A fault without a target (the host is down already) does nothing; `effects` counts faults
+that had an effect.
 """
 
 from __future__ import annotations
@@ -22,10 +22,7 @@ from ebla.actors.tablet.server import TabletServer
 from ebla.chaos.plans import MASTER, OVERTIME_S, Fault, Plan
 from ebla.chaos.simulation import damage
 from ebla.chaos.simulation.deployment import Deployment, address_of, host_of
-from ebla.chaos.simulation.medium import (
-    COMMIT_S,
-    DurableState,
-)
+from ebla.chaos.simulation.medium import COMMIT_S, DurableState
 from ebla.chaos.simulation.points import Points
 from ebla.chaos.simulation.restores import Restores
 from ebla.options import MASTER as MASTER_ADDRESS
@@ -34,10 +31,10 @@ from ebla.storage.tablets.tablet_store import path_of
 
 COPY_S = 3.0  # how old an old version is
 BELIEVED_DEAD_S = 2.0  # after which a paused node is superseded
-ZOMBIE_S = 1.0  # that a superseded node lives on beside its successor
+ZOMBIE_S = 1.0  # that a superseded node runs beside its successor
 ARMED_S_MAX = 8.0  # that a crash waits for its node at a fault point; it also stops waiting when act one ends
-RECOGNISED_S = 5.0  # within which an old copy ends, unless something else keeps it from being heard
-MIDWAY_S_MAX = 0.5  # that a crash waits for the steps that its node is still to take
+RECOGNISED_S = 5.0  # within which a server on an old copy ends, unless another fault isolates it
+MIDWAY_S_MAX = 0.5  # that a crash waits for the remaining steps of its node
 LOOK_S = 0.1
 HANGING = 0.4  # of a server's data disks
 GROW_EVERY_S = 0.03  # between two times that a map grows
@@ -50,18 +47,19 @@ class Nemesis(Restores):
         self.plan = plan
         self.points = points
         self._zombies: dict[str, None] = {}
-        self._damaged: dict[str, None] = {}  # addresses whose directory is not what it should be
+        self._damaged: dict[str, None] = {}  # addresses with damaged directories
         self._rotten: list[DurableState] = []  # directories, also after they were replaced
         self._old_copies: dict[str, DurableState] = {}
         self._ends_s = 0.0
 
     def tolerates(self, address: str, error: BaseException, directory: DurableState) -> bool:
-        """Whether a role may end with this error, given what was done to it. A role that another one has superseded may still
-        run on a `directory` that was replaced since."""
+        """Whether the faults so far explain that a role ends with this error. A superseded role may still run on a `directory` that
+        was replaced since."""
         if isinstance(error, DirectoryLocked):
             return address in self._zombies
         if isinstance(error, DiskFull):
-            # A start on a full disk; Ray tries again. Who runs must bear it, and so must a tablet server that was there before.
+            # Only a start on a full disk may fail; Ray repeats it. A running role must tolerate a full disk, and so must the start
+            # of a tablet server that was there before.
             new = self.cluster.state(address).uuid is None or address not in self.deployment.servers
             return self.cluster.state(address).full and not self.cluster.came_up(address) and new
         if isinstance(error, DiskFailed):
@@ -76,7 +74,7 @@ class Nemesis(Restores):
         return isinstance(error, Corruption | Damaged) and damaged
 
     async def run(self, duration_s: float) -> None:
-        """Act one, of that length or until its last fault has ended; returns when that is undone, a little later."""
+        """Carry out act one, of this length or until its last fault has ended. Returns when all faults are undone."""
         began = self.cluster.loop.time()
         last_s = max((fault.at_s + fault.for_s for fault in self.plan.faults), default=0.0)
         self._ends_s = began + max(duration_s, last_s - OVERTIME_S)
@@ -89,7 +87,7 @@ class Nemesis(Restores):
         await getattr(self, f"_{fault.kind}")(self._found(fault))
 
     def _found(self, fault: Fault) -> Fault:
-        """The same, of hosts that stay who they are: of several masters the active one of now."""
+        """The fault on fixed hosts: `master` becomes the master that is active now."""
         return replace(fault, where=tuple(self._found_host(fault, host) for host in fault.where))
 
     def _found_host(self, fault: Fault, host: str) -> str:
@@ -101,8 +99,7 @@ class Nemesis(Restores):
         return host_of(self.deployment.master_address()) if host == MASTER and several else host
 
     async def heal(self) -> None:
-        """Everything is whole again, before act two; a server whose directory is of no use any more gets an empty one,
-        as an operator would see to."""
+        """Undo all faults before act two. A server with a useless directory gets an empty one, as an operator would do."""
         self.network.heal()
         self.deployment.let_up_all()
         for address, old in self._old_copies.items():
@@ -127,7 +124,7 @@ class Nemesis(Restores):
     # -- processes
 
     def _hit(self, fault: Fault) -> tuple[str, str, bool]:
-        """The host, its address, and whether there is somebody to hit."""
+        """The host, its address, and whether its role is alive."""
         host = fault.where[0]
         address = address_of(host)
         hit = self.cluster.alive(address)
@@ -141,7 +138,7 @@ class Nemesis(Restores):
         self.deployment.let_up(host)
 
     async def _crash_midway(self, fault: Fault) -> None:
-        """A node that takes no such step for a while dies between two moments."""
+        """A node that does not take the step for a while crashes between two steps."""
         host, address = fault.where[0], address_of(fault.where[0])
         died = asyncio.get_running_loop().create_future()
 
@@ -176,18 +173,13 @@ class Nemesis(Restores):
             self.deployment.let_up(host)
 
     def _left_s(self) -> float:
-        """Of act one."""
+        """The rest of act one."""
         return max(0.0, self._ends_s - self.cluster.loop.time())
 
-    async def _node_loss(self, fault: Fault) -> None:
-        """A simulated host is one node with one role, and the role's data is where it was."""
-        await self._crash(fault)
-
-    async def _node_pause(self, fault: Fault) -> None:
-        await self._pause(fault)
+    _node_loss = _crash  # a simulated host is one node with one role, which keeps its data
 
     async def _client_crash(self, fault: Fault) -> None:
-        """A client dies with whatever it had asked; another one comes in its place."""
+        """A client crashes with its requests under way; another one replaces it."""
         alive = [address for address in self.deployment.clients if self.cluster.alive(address)]
         if alive:
             victim = self.deployment.random.choice(alive)
@@ -218,9 +210,11 @@ class Nemesis(Restores):
             with self._paused(address):
                 await asyncio.sleep(fault.for_s)
 
+    _node_pause = _pause
+
     @contextmanager
     def _paused(self, address: str) -> Iterator[None]:
-        """The process that is there now; one that is started meanwhile runs."""
+        """Pause the present process; one that is started meanwhile runs."""
 
         def resume(left: list[float]) -> None:
             if not left:
@@ -279,7 +273,7 @@ class Nemesis(Restores):
             await asyncio.sleep(fault.for_s)
 
     async def _grow_map(self, fault: Fault) -> None:
-        """What is written does not fit into the maps of LMDB any more, again and again: snapshots that are open go."""
+        """LMDB's maps must grow repeatedly, which closes open snapshots."""
         state = self.cluster.state(address_of(fault.where[0]))
         expired = 0
         until = self.cluster.loop.time() + fault.for_s
@@ -324,8 +318,8 @@ class Nemesis(Restores):
         await self._replace(host)
 
     async def _old_copy(self, fault: Fault) -> None:
-        """Somebody restores a backup. What is promised is only of copies that the others have heard more of, so that any
-        other is left alone; whom it is restored for must end, and its directory is set aside."""
+        """An operator restores a backup. The promise holds only for copies that are older than the state that other roles know, so
+        other copies are not restored. The server must end, and its directory is set aside."""
         host = fault.where[0]
         address = address_of(host)
         old = self.cluster.state(address).copy()
@@ -343,11 +337,11 @@ class Nemesis(Restores):
             await self._replace(host)
 
     def _surely_old(self, address: str, old: DurableState) -> bool:
-        """Whether everybody else has on disk that the server is further than the copy can get by a few starts."""
+        """Whether all other roles have on disk that the server is further than the copy can get by a few starts."""
         others = [MASTER_ADDRESS, *map(address_of, self.deployment.hosts)]
         states = [self.cluster.state(other) for other in others if other != address]
         return old.uuid is not None and all(
-            damage.heard(state, old.uuid) >= old.seqno + incarnations.RAISED_BY for state in states
+            damage.known_seqno(state, old.uuid) >= old.seqno + incarnations.RAISED_BY for state in states
         )
 
     async def _recognised(self, address: str, old: DurableState) -> None:
@@ -356,7 +350,7 @@ class Nemesis(Restores):
             await asyncio.sleep(LOOK_S)
 
     async def _replace(self, host: str) -> None:
-        """The directory is set aside, the server starts as a new one. A journal node has to be told that it was one."""
+        """Set the directory aside; the role starts as a new one. A journal node must rejoin its journal."""
         self._damages(address_of(host))
         self.deployment.hold_down(host)
         self.cluster.put_disk(address_of(host), DurableState())
@@ -374,7 +368,7 @@ class Nemesis(Restores):
         self._has_damaged(fault, address, state, damage.misdirect(state, chance))
 
     async def _stale(self, fault: Fault) -> None:
-        """A record is what it was a while ago; of votes and rows see the budget in docs/testing.md."""
+        """A record has its content of a while ago; see the budget in docs/testing.md about votes and rows."""
         old = self._victim(fault)[1].copy()
         await asyncio.sleep(COPY_S)
         address, state, chance = self._victim(fault)
@@ -411,7 +405,7 @@ class Nemesis(Restores):
         await asyncio.sleep(fault.for_s)
 
     def _lived_by(self, address: str, ahead_s: float) -> float:
-        """How far the clock is ahead, if there is somebody to look at it."""
+        """How far the clock is ahead, if its node is alive."""
         return round(ahead_s, 6) if self.cluster.alive(address) else 0.0
 
 

@@ -1,10 +1,9 @@
 """A network between simulated roles: seeded delays, cuts, losses, and the two failures a caller can see.
 
-Requests and answers travel as bytes, so nothing is shared between nodes and everything is proven encodable. What
-happens to a call:
+Requests and answers travel as bytes: nodes share no objects, and every message is proven encodable. The outcome of a call:
 
     unknown address                  NotDelivered
-    the role's node is down          NotDelivered or OutcomeUnknown, by coin, soon
+    the role's node is down          NotDelivered or OutcomeUnknown, at random, soon
     the node dies with the request   OutcomeUnknown, soon
     request or answer lost or late   OutcomeUnknown, at the caller's timeout; a late request still runs
 
@@ -29,13 +28,13 @@ from ebla.chaos.simulation.loop import Domain, SimulatedLoop
 Reply = TypeVar("Reply")
 
 LATENCY_S = (0.0002, 0.002)  # one way, same data centre
-SLOW_S = 0.05  # now and then a message meets a full queue
+SLOW_S = 0.05  # a message sometimes meets a full queue
 SLOW_PROBABILITY = 0.01
 
 
 @dataclass
 class Endpoint:
-    """A role on the network, and the calls it has received and not answered."""
+    """A role on the network, and the calls that it has received and not answered."""
 
     address: str
     domain: Domain
@@ -45,9 +44,9 @@ class Endpoint:
 
 @dataclass(eq=False, slots=True)
 class Exchange:
-    """One call under way; `digest` is that of its data, `told` what a story calls it."""
+    """One call under way; `digest` is that of its data, `title` its name in a story."""
 
-    told: str
+    title: str
     sender: str
     address: str
     method: str
@@ -70,18 +69,16 @@ class SimulatedNetwork:
         self._endpoints: dict[str, Endpoint] = {}
         self._cuts: dict[tuple[str, str], None] = {}
         self._isolated: dict[str, None] = {}
-        self._connected: dict[tuple[str, str], bool] = {}  # as long as nothing is cut or mended
+        self._connected: dict[tuple[str, str], bool] = {}  # a cache, cleared by every cut and mend
         self._exchanges = 0
-        self.seen: Counter[str] = (
-            Counter()
-        )  # messages that were stopped, lost, repeated or late, by what was done
+        self.seen: Counter[str] = Counter()  # messages that were stopped, lost, repeated or late, by fault
         self.carried_out: Counter[str] = Counter()  # calls that a role answered without an error, by method
         self._taps: dict[str, list[Callable[[bytes], None]]] = {}  # by method
 
     # -- faults ----------------------------------------------------------------------------------------------
 
     def cut(self, a: str, b: str, *, one_way: bool = False) -> None:
-        """Nothing sent from `a` reaches `b` any more, nor back unless `one_way`."""
+        """Stop all messages from `a` to `b`, and back unless `one_way`."""
         self._cuts[a, b] = None
         if not one_way:
             self._cuts[b, a] = None
@@ -103,7 +100,6 @@ class SimulatedNetwork:
         self._connected.clear()
 
     def heal(self) -> None:
-        """Undo every cut and isolation."""
         self._cuts.clear()
         self._isolated.clear()
         self._connected.clear()
@@ -123,7 +119,7 @@ class SimulatedNetwork:
         return not any((name in senders) != (name in receivers) for name in self._isolated)
 
     def _stopped(self, sender: str, receiver: str) -> None:
-        """Count the message for everything that keeps it from its receiver."""
+        """Count the message for each cut and isolation that stops it."""
         senders, receivers = _names(sender), _names(receiver)
         for a, b in self._cuts:
             self.seen[f"cut {a} {b}"] += a in senders and b in receivers
@@ -136,12 +132,12 @@ class SimulatedNetwork:
         self._endpoints[address] = Endpoint(address, domain, dispatcher)
 
     def unregister(self, address: str) -> None:
-        """The name is gone: later calls are NotDelivered."""
+        """Remove the address: later calls are NotDelivered."""
         self.died(address)
         self._endpoints.pop(address, None)
 
     def died(self, address: str) -> None:
-        """The node behind the name is gone; callers that wait for it learn so a little later."""
+        """Fail the calls that the node has received, a little later: the node has died."""
         endpoint = self._endpoints.get(address)
         for exchange in endpoint.received if endpoint else ():
             lost = OutcomeUnknown(f"{address} died with the request {exchange.method}", address=address)
@@ -149,9 +145,9 @@ class SimulatedNetwork:
         if endpoint:
             endpoint.received = {}
 
-    def tap(self, method: str, heard: Callable[[bytes], None]) -> None:
-        """It hears every such call as it is made."""
-        self._taps.setdefault(method, []).append(heard)
+    def tap(self, method: str, observe: Callable[[bytes], None]) -> None:
+        """Call `observe` with the request of every call of the method, when it is made."""
+        self._taps.setdefault(method, []).append(observe)
 
     # -- calls -----------------------------------------------------------------------------------------------
 
@@ -167,10 +163,10 @@ class SimulatedNetwork:
         self._exchanges += 1
         answer: asyncio.Future[bytes] = self.loop.create_future()
         data = encode(message)
-        for heard in self._taps.get(method, ()):
-            heard(data)
-        told = f"{self._exchanges} {sender} {address} {method}"
-        exchange = Exchange(told, sender, address, method, data, zlib.crc32(data), answer)
+        for observe in self._taps.get(method, ()):
+            observe(data)
+        title = f"{self._exchanges} {sender} {address} {method}"
+        exchange = Exchange(title, sender, address, method, data, zlib.crc32(data), answer)
         self._trace("call", exchange, exchange.digest)
         repeated = self.random.random() < self.repeat_probability
         self._travel(sender, address, self._arrive, exchange)
@@ -198,7 +194,7 @@ class SimulatedNetwork:
             self.loop.create_task(self._serve(endpoint, exchange), context=context)
 
     async def _serve(self, endpoint: Endpoint, exchange: Exchange) -> None:
-        """Runs in the node's domain: it ends when the node does."""
+        """Answer the call. Runs in the node's domain, and so ends when the node does."""
         data = await endpoint.dispatcher.answer(exchange.method, exchange.data)
         if endpoint.domain.alive:
             endpoint.received.pop(exchange, None)
@@ -220,7 +216,7 @@ class SimulatedNetwork:
             exchange.answer.set_exception(error)
 
     def _travel(self, sender: str, receiver: str, arrive: Callable[..., None], *arguments: object) -> None:
-        """From `sender` to `receiver`, unless it is lost; a cut counts at both ends of the way."""
+        """Carry a message from `sender` to `receiver`. A cut at the departure or at the arrival stops it."""
         delay_s = self._delay_s()
         if self.random.random() < self.drop_probability:
             self.seen["lose"] += 1
@@ -245,11 +241,11 @@ class SimulatedNetwork:
         low, high = self.latency_s
         if chance() < self.slow_probability:
             low, high = high, self.slow_s
-            self.seen["delay"] += self.slow_probability > SLOW_PROBABILITY  # not what is late anyway
+            self.seen["delay"] += self.slow_probability > SLOW_PROBABILITY  # not those that are always late
         return low + (high - low) * chance()
 
     def _trace(self, what: str, exchange: Exchange, digest: int) -> None:
-        self.loop.note(f"{what} {exchange.told} {digest}")
+        self.loop.note(f"{what} {exchange.title} {digest}")
 
 
 @dataclass(frozen=True)
@@ -266,5 +262,5 @@ class NodeNetwork:
 
 
 def _names(address: str) -> tuple[str, str, str]:
-    """Of one node: its address, its host or number, and what it is (`client`, `master`), as faults name it."""
+    """The names by which faults select a node: its address, its host or number, and its kind (`client`, `master`)."""
     return address, address.rpartition("/")[2], address.partition("/")[0]

@@ -1,6 +1,6 @@
-"""Faults of the simulated network, and what all faults have in common: what is in force, and whether it had an effect.
+"""Faults of the simulated network, and the base of all faults: which are in force, and which had an effect.
 
-One method per kind of chaos/plans.py, as in nemesis.py, whose base this is.
+One method per kind of chaos/plans.py, as in nemesis.py.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class NetworkFaults:
         self._unended: list[tuple[str, Callable[[], float], float]] = []
 
     def effects_so_far(self) -> Counter[str]:
-        """With those of what is still in force, as it is when an invariant breaks."""
+        """The effects, including those of faults that are still in force (when an invariant has ended the run)."""
         found = self.effects.copy()
         for kind, evidence, before in self._unended:
             found[kind] += evidence() != before
@@ -36,7 +36,7 @@ class NetworkFaults:
 
     @contextmanager
     def _seen(self, fault: Fault, evidence: Callable[[], float]) -> Iterator[None]:
-        """It had an effect if the evidence of one is not what it was: nothing counts because it was tried."""
+        """Count an effect if the evidence changes while the block lasts: an attempt alone does not count."""
         before = evidence()
         unended = fault.kind, evidence, before
         self._unended.append(unended)
@@ -48,7 +48,7 @@ class NetworkFaults:
     def _held(
         self, kind: str, target: str, amount: float, apply: Callable[[list[float]], None]
     ) -> Iterator[None]:
-        """In force until the block ends. `apply` is told the amounts of all that are, whenever that changes."""
+        """Keep a fault in force until the block ends. `apply` gets the amounts of all such faults, whenever they change."""
         amounts = self._in_force.setdefault((kind, target), [])
         amounts.append(amount)
         apply(amounts)
@@ -72,11 +72,9 @@ class NetworkFaults:
 
     async def _cut(self, fault: Fault) -> None:
         a, b = map(address_of, fault.where)
-        await self._cut_off(fault, [(a, b)], one_way=False)
+        await self._cut_off(fault, [(a, b)], one_way=fault.kind == "cut_one_way")
 
-    async def _cut_one_way(self, fault: Fault) -> None:
-        a, b = map(address_of, fault.where)
-        await self._cut_off(fault, [(a, b)], one_way=True)
+    _cut_one_way = _cut
 
     async def _cut_master(self, fault: Fault) -> None:
         await self._cut_off(fault, [(address_of(fault.where[0]), "master")], one_way=False)
@@ -99,21 +97,14 @@ class NetworkFaults:
         else:
             self.network.mend(*way, one_way=True)
 
-    async def _lose(self, fault: Fault) -> None:
-        await self._everywhere(fault)
-
-    async def _repeat(self, fault: Fault) -> None:
-        await self._everywhere(fault)
-
-    async def _delay(self, fault: Fault) -> None:
-        await self._everywhere(fault)
-
     async def _everywhere(self, fault: Fault) -> None:
         with (
             self._seen(fault, lambda: self.network.seen[fault.kind]),
             self._held(fault.kind, "everywhere", fault.amount, partial(self._set_share, fault.kind)),
         ):
             await asyncio.sleep(fault.for_s)
+
+    _lose = _repeat = _delay = _everywhere
 
     def _set_share(self, kind: str, amounts: list[float]) -> None:
         if kind == "lose":

@@ -1,4 +1,4 @@
-"""Fault points and marks of simulated nodes: counted, and armed to crash a node that comes by."""
+"""Fault points and marks of simulated nodes: passes are counted, and an armed point crashes its node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Points:
     _armed: dict[tuple[str, str], Callable[[], None]] = field(default_factory=dict)
 
     def arm(self, address: str, point: str, act: Callable[[], None]) -> None:
-        """When the node at `address` next passes `point`, `act` is called instead of passing."""
+        """Call `act` when the node at `address` next passes `point`."""
         self._armed[address, point] = act
 
     def disarm(self, address: str, point: str) -> None:
@@ -50,7 +50,7 @@ class NodePoints:
 
     async def here(self, point: str) -> None:
         if self.points.pass_by(self.address, point):
-            await asyncio.sleep(0)  # it is dead by now: this never returns
+            await asyncio.sleep(0)  # never returns: the node is dead
 
     def reached(self, mark: str) -> None:
         self.points.reached[mark] += 1

@@ -1,11 +1,11 @@
-"""An only master's directory that is replaced by an older copy of it: somebody restores a backup.
+"""A single master's directory is replaced by an older copy: an operator restores a backup.
 
-    old_catalog  the directory is again what it was a while ago. While the master comes up no server and no client hears it; then the
-                 servers do. Some time later somebody has found the newest directory, and puts that back in place
+    old_catalog  the directory is as it was a while ago. While the master starts, it is cut off from servers and clients; then
+                 only from clients. Some time later the operator puts the newest directory back
 
-What is promised is only of copies which every server has seen more of, so that any other is left alone. Nothing that runs by
-now may be deleted meanwhile (`nothing_is_deleted_unasked`, which learns nothing from such a master). Clients stay cut off:
-what they would be told is forgotten.
+The promise holds only for copies that are older than the catalog version that every server has seen; other copies are not
+restored. Meanwhile no running replica may be deleted (`nothing_is_deleted_unasked`, which ignores such a master's catalog).
+Clients stay cut off: changes that they made would be forgotten.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ebla.chaos.simulation.medium import DurableState
 from ebla.options import MASTER as MASTER_ADDRESS
 from ebla.storage.errors import OldCopy
 
-SILENT_S = 2.0  # more than a tablet may take to be created
-HEARD_S = 2.0
+SILENT_S = 2.0  # longer than the creation of a tablet takes
+CONNECTED_S = 2.0
 
 
 class Restores(HostLosses):
     def _is_old(self, directory: DurableState, error: BaseException) -> bool:
-        """Whether a master ends because it serves from such a directory."""
+        """Whether a master ended because it served from such a directory."""
         return isinstance(error, OldCopy) and directory.is_copy
 
     async def _old_catalog(self, fault: Fault) -> None:
@@ -50,13 +50,13 @@ class Restores(HostLosses):
         await asyncio.sleep(SILENT_S)
         for name in names[1:]:
             self.network.mend(MASTER_ADDRESS, name)
-        await asyncio.sleep(HEARD_S)
+        await asyncio.sleep(CONNECTED_S)
         self._put(newest)
         deployment.newest_catalog = None
         self.network.mend(MASTER_ADDRESS, names[0])
 
     def _serving_master(self) -> Master | None:
-        """The only one, if it has begun."""
+        """The single master, if it has begun."""
         if self.deployment.masters != (MASTER_ADDRESS,):
             return None
         master = self.deployment.reigning(MASTER_ADDRESS)

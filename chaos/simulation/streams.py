@@ -1,4 +1,4 @@
-"""Environments in memory on their way to another disk: the simulated twins of storage/lmdb/stream.py."""
+"""Environments in memory that are sent to another disk: the simulated twins of storage/lmdb/stream.py."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ebla.storage.rows import checksum
 
 
 class MemoryStream:
-    """The tables as they are, with whatever has become of their records."""
+    """The tables as they are, with damaged records."""
 
     def __init__(self, path: str, check: Callable[[], None], tables: Tables) -> None:
         self.path = path
@@ -25,10 +25,7 @@ class MemoryStream:
     async def read(self, size: int) -> bytes:
         self._check()
         if self._left is None:
-            raise SnapshotExpired(
-                f"this stream of {self.path} was closed; begin a new one",
-                path=self.path,
-            )
+            raise SnapshotExpired(f"this stream of {self.path} was closed; begin a new one", path=self.path)
         data, self._left = bytes(self._left[:size]), self._left[size:]
         return data
 

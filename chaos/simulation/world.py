@@ -1,4 +1,4 @@
-"""A cluster of roles in one process and in virtual time: their worlds, their deaths and their returns.
+"""A cluster of roles in one process and in virtual time: their worlds, crashes and restarts.
 
     async def scenario() -> None:
         cluster = SimulatedCluster()
@@ -6,13 +6,13 @@
         client = cluster.client_world("client")
         await client.network.call("journal/host-a", "append", request, Appended, timeout_s=1.0)
         cluster.crash("journal/host-a")             # SIGKILL: no finally runs
-        await cluster.restart("journal/host-a")     # a new role object over what the disk kept
+        await cluster.restart("journal/host-a")     # a new role object on the same disk
 
     loop.run(scenario(), seed=7)
 
-A role that fails (a background task raises, `world.fail`, a defect in a handler) ends the run with RoleFailed,
-unless the scenario said `expect_failure(address)`, or its `tolerates` accepts the error; then the node crashes and
-`failures` remembers why.
+A role that fails (a background task raises, `world.fail`, a defect in a handler) ends the run with RoleFailed. If the
+scenario called `expect_failure(address)`, or its `tolerates` accepts the error, then only the node crashes, and `failures`
+has the reason.
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ from ebla.chaos.simulation.medium import DurableState
 from ebla.chaos.simulation.network import NodeNetwork, SimulatedNetwork
 
 MakeRole = Callable[[World], Role]
-Tolerates = Callable[
-    [str, BaseException, DurableState], bool
-]  # the last: the directory that the role runs on
+Tolerates = Callable[[str, BaseException, DurableState], bool]  # address, error, directory of the role
 
 WALL_START_US = 1_700_000_000_000_000
 JITTER_S = 0.0001  # a timer fires a little late, each time differently
@@ -44,7 +42,7 @@ def tolerates_nothing(address: str, error: BaseException, directory: DurableStat
 
 
 class RoleFailed(AssertionError):
-    """A role failed and the scenario did not expect it."""
+    """A role failed, and the scenario did not expect it."""
 
 
 class NodeCrashed(RuntimeError):
@@ -60,7 +58,7 @@ class Failure:
 
 
 class NodeClock:
-    """A node's own idea of time: virtual time, run at `rate`, the wall off by `wall_offset_us`. Survives restarts."""
+    """A node's own clock: virtual time at `rate`; the wall clock is off by `wall_offset_us`. Survives restarts."""
 
     def __init__(self, loop: SimulatedLoop, random: random.Random) -> None:
         self._loop = loop
@@ -69,17 +67,19 @@ class NodeClock:
         self._since_s = loop.time()
         self._reading_s = self._start_s
         self._rate = 1.0
-        self._turns = [(self._reading_s, self._since_s, 1.0)]  # since when it runs at which rate
+        self._turns = [
+            (self._reading_s, self._since_s, 1.0)
+        ]  # reading and virtual time since when a rate holds
         self.wall_offset_us = 0
 
     def set_rate(self, rate: float) -> None:
-        """From now on a second of virtual time is `rate` seconds here; the clock does not jump."""
+        """From now on a second of virtual time is `rate` seconds on this clock. The clock does not jump."""
         self._reading_s, self._since_s = self.monotonic(), self._loop.time()
         self._rate = rate
         self._turns.append((self._reading_s, self._since_s, rate))
 
     def virtual_s(self, reading_s: float) -> float:
-        """When, in virtual time, `monotonic` was this."""
+        """The virtual time at which `monotonic` returned `reading_s`."""
         began = (turn for turn in reversed(self._turns) if turn[0] <= reading_s)
         first_s, since_s, rate = next(began, self._turns[0])
         return since_s + (reading_s - first_s) / rate
@@ -92,9 +92,9 @@ class NodeClock:
 
     @types.coroutine
     def sleep(self, seconds: float) -> Generator[Alarm | None, None, None]:
-        """As asyncio's, in one frame: nothing is called more often."""
+        """asyncio's sleep, in one frame: no function is called more often."""
         if seconds <= 0:
-            yield None  # to whoever is ready
+            yield None
             return
         late_s = JITTER_S * self._random.random()
         yield Alarm(self._loop, self._loop.now + (seconds / self._rate + late_s))
@@ -105,8 +105,6 @@ class NodeClock:
 
 @dataclass
 class Node:
-    """One incarnation of one address."""
-
     address: str
     domain: Domain
     world: World
@@ -117,7 +115,7 @@ class Node:
 
 
 class SimulatedCluster:
-    """See the module. Made inside a running SimulatedLoop, whose seed it shares."""
+    """See the module. Created inside a running SimulatedLoop, whose seed it shares."""
 
     def __init__(
         self,
@@ -142,24 +140,23 @@ class SimulatedCluster:
     # -- life and death --------------------------------------------------------------------------------------
 
     def launch(self, address: str, make_role: MakeRole) -> Node:
-        """Bring a node up without waiting until its role has started. A failing start is the role's failure."""
+        """Start a node without waiting until its role has started. A failing start is the role's failure."""
         return self._launch(address, make_role, self._fail)
 
     async def start(self, address: str, make_role: MakeRole) -> Role:
-        """Bring a node up and wait until its role has started. A failing start raises here; the node is down."""
+        """Start a node and wait until its role has started. A failing start raises here; the node is down then."""
         node = self._launch(address, make_role, self._fail_start)
         assert node.starting is not None and node.role is not None
         await node.starting
         return node.role
 
     async def restart(self, address: str) -> Role:
-        """Start the address again with the role it had; crash it first if it is alive."""
         if self.alive(address):
             self.crash(address)
         return await self.start(address, self._make[address])
 
     def crash(self, address: str) -> None:
-        """SIGKILL. Its tasks never run again; its disk keeps what it must."""
+        """SIGKILL: its tasks never run again."""
         node = self._nodes[address]
         if node.domain.alive:
             self.network.died(address)
@@ -173,10 +170,10 @@ class SimulatedCluster:
         node.ended.set_result(None)
         if node.starting is not None and not node.starting.done():
             node.starting.set_exception(NodeCrashed(f"{address} crashed before it had started"))
-            node.starting.exception()  # somebody may wait for it; nobody has to
+            node.starting.exception()  # marks the error as retrieved: the start need not be awaited
 
     def call_after(self, address: str, steps: int, act: Callable[[], None]) -> bool:
-        """Have `act` called when the node is about to take the step after so many. Whether it is alive."""
+        """Call `act` just before the node takes the step after this many. Returns whether the node is alive."""
         node = self._nodes.get(address)
         if node is None or not node.domain.alive:
             return False
@@ -184,20 +181,20 @@ class SimulatedCluster:
         return True
 
     def pause(self, address: str) -> None:
-        """SIGSTOP. Its connections stay open, its clock goes on."""
+        """SIGSTOP: its connections stay open, its clock continues."""
         self.loop.trace("pause", address)
         self._nodes[address].domain.pause()
 
     def resume(self, address: str) -> None:
-        """SIGCONT, for the node at this address and for one that was superseded there."""
+        """SIGCONT, for the node at this address and for a superseded one."""
         self.loop.trace("resume", address)
         for node in (self._zombies.get(address), self._nodes.get(address)):
             if node is not None:
                 node.domain.resume()
 
     def supersede(self, address: str) -> None:
-        """Ray believes that the node is dead, and it is not: calls reach it no more, and the address is free for a
-        second incarnation, while the first one runs on and can still call others. `end_zombie` ends it."""
+        """Act as if Ray took the living node for dead: calls do not reach it any more, and a second incarnation gets its
+        address, while the first one runs and can still call others. `end_zombie` ends it."""
         assert self.alive(address) and address not in self._zombies
         self.loop.trace("supersede", address)
         self.network.unregister(address)
@@ -209,8 +206,8 @@ class SimulatedCluster:
             self._kill(node)
 
     async def stop(self, address: str) -> None:
-        """SIGTERM: the role stops in its own order, then its tasks are cancelled and the disk is closed. Of two at the same
-        time, one raises NodeCrashed when the other has ended the node; and so does one that the role fails in."""
+        """SIGTERM: the role stops in its own order, then its tasks are cancelled and the disk is closed. Raises NodeCrashed if
+        the role fails, or if another stop or crash ends the node first."""
         node = self._nodes[address]
         self.loop.trace("stop", address)
         stopping = self.loop.create_task(self._stop(node), context=node.domain.context.copy())
@@ -234,20 +231,19 @@ class SimulatedCluster:
         await node.disk.close()
 
     def expect_failure(self, address: str) -> None:
-        """From now on a failure of this node crashes it, and the run goes on."""
+        """From now on a failure of this node crashes it without ending the run."""
         self._expected[address] = None
 
-    # -- what a scenario looks at ----------------------------------------------------------------------------
+    # -- queries ---------------------------------------------------------------------------------------------
 
     def alive(self, address: str) -> bool:
         return address in self._nodes and self._nodes[address].domain.alive
 
     def known(self, address: str) -> bool:
-        """Whether there is, or was, a node at this address."""
         return address in self._nodes
 
     def came_up(self, address: str) -> bool:
-        """Whether the last start at this address succeeded, be its node gone by now."""
+        """Whether the last start at this address succeeded; its node may have ended since."""
         starting = self._nodes[address].starting if address in self._nodes else None
         return starting is not None and starting.done() and starting.exception() is None
 
@@ -255,30 +251,29 @@ class SimulatedCluster:
         return self.alive(address) and self._nodes[address].domain.paused
 
     def maker(self, address: str) -> MakeRole:
-        """What is started at this address."""
         return self._make[address]
 
     def will_be(self, address: str, make_role: MakeRole) -> None:
-        """What is started at this address from now on."""
+        """Set the role that is started at this address from now on."""
         self._make[address] = make_role
 
     def role(self, address: str) -> Any:
         return self._nodes[address].role
 
     def state(self, address: str) -> DurableState:
-        """The medium under an address: to fill it, fail it, rot it; it is there before the first start."""
+        """The medium of an address, for faults; it exists before the first start."""
         state = self._states.get(address)
         if state is None:
             state = self._states[address] = DurableState()
         return state
 
     def lose_disk(self, address: str) -> None:
-        """The directory is gone for good (the node must be down)."""
+        """Replace the directory by an empty one (the node must be down)."""
         assert not self.alive(address)
         self._states[address] = DurableState()
 
     def put_disk(self, address: str, state: DurableState) -> None:
-        """Another directory in place of the present one, such as an old copy (the node must be down)."""
+        """Replace the directory, for instance by an old copy (the node must be down)."""
         assert not self.alive(address)
         self._states[address] = state
 
@@ -288,7 +283,7 @@ class SimulatedCluster:
         return self._clocks[address]
 
     def client_world(self, name: str) -> World:
-        """A world without a role, for whoever calls from outside."""
+        """A world without a role, for calls from outside."""
         return self._make_node(name).world
 
     # -- making nodes ----------------------------------------------------------------------------------------
@@ -311,12 +306,12 @@ class SimulatedCluster:
         def on_started(task: asyncio.Task[None]) -> None:
             if task.cancelled():
                 return
-            error = task.exception()  # retrieved, also if the node died in this very step
+            error = task.exception()  # marks it as retrieved, also if the node died in this very step
             if not node.domain.alive:
                 return
             if error is not None:
                 failed(node, "start", error)
-            elif not started.done():  # whoever waited for it may have been cancelled
+            elif not started.done():  # the wait for it may have been cancelled
                 started.set_result(None)
 
         task = self._spawn(node, role.start(), "start")
@@ -330,7 +325,7 @@ class SimulatedCluster:
         disk = MemoryDisk(self.state(address), self.loop.derive("disk", domain.name))
 
         def spawn(coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-            return self._spawn(node, coroutine, name, lambda task: self._look_at(node, name, task))
+            return self._spawn(node, coroutine, name, lambda task: self._task_failed(node, name, task))
 
         world = World(
             address=address,
@@ -360,13 +355,13 @@ class SimulatedCluster:
 
     # -- failures --------------------------------------------------------------------------------------------
 
-    def _look_at(self, node: Node, name: str, task: asyncio.Task[None]) -> None:
+    def _task_failed(self, node: Node, name: str, task: asyncio.Task[None]) -> None:
         error = task.exception()
         assert error is not None
         self._fail(node, name, error)
 
     def _fail(self, node: Node, where: str, error: BaseException) -> None:
-        """On Ray the process would end: so does the node."""
+        """End the node, as Ray ends the process."""
         if not node.domain.alive:
             return
         self.failures.append(Failure(node.address, self.loop.time(), where, error))
@@ -376,12 +371,13 @@ class SimulatedCluster:
         else:
             self._kill(node)
         if node.address not in self._expected and not self.tolerates(node.address, error, node.disk.state):
-            failed = RoleFailed(f"{node.address} failed in {where} at {self.loop.time():.6f} s: {error!r}")
+            what = f"{node.address} failed in {where} at {self.loop.time():.6f} s: {error!r}"
+            failed = RoleFailed("\n".join([what, *getattr(error, "__notes__", ())]))
             failed.__cause__ = error
             self.loop.abort(failed)
 
     def _fail_start(self, node: Node, where: str, error: BaseException) -> None:
-        """`start` is being awaited: whoever waits gets the error itself."""
+        """Give the error to the awaited `start`."""
         assert node.starting is not None
         if not node.starting.done():
             node.starting.set_exception(error)

@@ -1,18 +1,18 @@
-"""What clients and operators do in a run. Each workload notes a history that a checker judges.
+"""Workloads: the clients and operators of a run. Each notes a history that a checker judges.
 
-base.py           what every workload is made of
-operators.py      what workloads share that act as operators
-registers.py      a few keys that everybody reads and writes
-tokens.py         one set that everybody adds to and reads
-bank.py           money moved in atomic batches
-chains.py         nodes that point to the last acknowledged one
-stamps.py         groups of rows that get one number
+base.py           the classes and helpers of all workloads
+operators.py      requests of operators, shared by several workloads
+registers.py      all clients read and write a few keys
+tokens.py         all clients add to one set and read it
+bank.py           money is moved in atomic batches
+chains.py         nodes point to the last acknowledged one
+stamps.py         groups of rows get one number in one batch
 locks.py          locks, sequential nodes, watches
-alters.py         columns come and go under inserts
-churn.py          tables come and go
-moves.py          members come and go
-salvage.py        an operator saves what is left after hosts are lost
-recalls.py        a table is dropped and recalled under inserts
-refused.py        requests that were refused arrive again
-inspections.py    an operator looks at masters and their journal
+alters.py         columns are added, dropped and renamed during inserts
+churn.py          tables are created and dropped
+moves.py          members are added, moved and removed
+salvage.py        an operator repairs tablets after hosts are lost
+recalls.py        a table is dropped and recalled during inserts
+refused.py        refused requests arrive again
+inspections.py    an operator inspects masters and their journal
 """

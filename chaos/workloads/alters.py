@@ -1,16 +1,15 @@
-"""Alters: columns come, go and change their names, tables are dropped for a while and recalled, under inserts.
+"""Alters: columns are added, dropped and renamed, tables are dropped and recalled, during inserts.
 
-Every client has a table of its own. What it writes into a column says which column it means, by number; names are few, so
-that they are used again and again. What a row must show follows from that alone, whatever became of an alteration whose
-answer was lost:
+Every client has a table of its own. The values that it writes into a column contain the column's number; there are few names, so
+that they are used repeatedly. The expected content of a row follows from that alone, also if the answer to an alteration was lost:
 
     a row whose insert was acknowledged is there
-    a column shows what the row was given for it, or its default if the row was given nothing
-    so nothing shows under a name that was meant for another column of that name
+    a column shows the value that the row got for it, or its default if the row got none
+    so no value shows under a name if it was meant for another column of that name
 
-While it alters the table it reads it, too, through a handle that hears of alterations only when it is refused.
+During an alteration the client also reads the table, through a handle that learns of alterations only when it is refused.
 
-Tables that nobody recalls in time are created and dropped beside it; in the end none of them is kept.
+Other tables are created and dropped, and not recalled in time; in the end none of them is kept.
 """
 
 from __future__ import annotations
@@ -26,7 +25,15 @@ import ebla
 from ebla import aio
 from ebla.chaos.checkers.verdict import Verdict, nothing
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import Client, NoAnswer, Workload, persist, until_stopped
+from ebla.chaos.workloads.base import (
+    Client,
+    NoAnswer,
+    Workload,
+    make_own_table,
+    persist,
+    until_stopped,
+    wrong,
+)
 from ebla.storage.rows.convert import defaults
 from ebla.storage.schema import Column, TableSchema
 from ebla.transport.routes import TableRoutes
@@ -34,12 +41,13 @@ from ebla.write.alter import Alteration
 
 NAMES = ("a", "b", "c", "d", "e")
 ROWS_MAX = 12  # of one insert
-LOOKS, LOOK_S = 8, 1.0  # reads beside an alteration, and how long each may take
+READS, READ_S = 8, 1.0  # reads during an alteration, and how long each may take
 KEPT_S = 600.0  # far more than a run takes, and less than wall clocks jump
 SHORT_S = 0.3
-ENDED_S = 10  # seconds in which such a table must be gone, once nothing fails any more
-# Who waits for an alteration no longer than a moment is told that not every tablet has heard of it. Clients that begin at once take the same name for their tables, and look for another. A drop whose answer was lost is carried out under whatever comes next; after an alteration whose answer was lost a client
-# asks for columns that are there, or gone.
+ENDED_S = 10  # seconds in which such a table must be gone after all faults
+# An alteration with a short wait may time out before every tablet has it. Clients that begin at once take the same name for their
+# tables. A drop whose answer was lost may take place during a later operation. After an alteration whose answer was lost, a client
+# adds columns that exist already, or drops columns that are gone.
 EXPLAINED = {
     "insert": ("TableDropped",),
     "set-aside": ("TableDropped",),
@@ -53,7 +61,7 @@ EXPLAINED = {
 
 @dataclass
 class _Mine:
-    """A client's table, and what it gave to which row: value by the column's number, by key."""
+    """A client's table, and the values that it wrote: by key, by the column's number."""
 
     table: aio.Table
     id: str
@@ -73,36 +81,23 @@ class Alters(Workload):
         self._short = 0
         self._kept: list[str] = []
 
-    async def prepare(self, client: Client) -> None:
-        """Nothing: every client makes its own table."""
-
     async def run(self, client: Client) -> None:
         name = f"{self.name}-{len(self._tables)}"
         schema = pa.schema([("k", pa.int64()), ("a", pa.int64()), ("b", pa.int64())])
-        by = ebla.hash("k", buckets=2)
-        replicas = client.stage.replicas
-        mine: _Mine | None = None
-        while mine is None and not client.stopping:
-            call = client.db.create_table(
-                name, schema=schema, primary_key=["k"], partition_by=by, replicas=replicas
-            )
-            try:
-                table = await client.beside("create", name, call)
-                mine = _Mine(table, table._routes.info.table)
-                self._tables.append(mine)
-            except NoAnswer:
-                name += "'"
-                await client.pause()
+        table = await make_own_table(client, name, schema=schema, partition_by=ebla.hash("k", buckets=2))
+        if table is None:
+            return
+        mine = _Mine(table, table._routes.info.table)
+        self._tables.append(mine)
 
         async def step() -> None:
-            assert mine is not None
-            verbs = (self._insert, self._alter, self._read, self._drop, self._let_go)
+            verbs = (self._insert, self._alter, self._read, self._drop, self._drop_for_good)
             await client.random.choices(verbs, (8, 4, 4, 1, 1))[0](client, mine)
 
         await until_stopped(client, step)
 
     async def conclude(self, client: Client) -> None:
-        """By a client of its own: those that made the tables may be gone."""
+        """Read all tables by a new client: those that made the tables may have ended."""
         for mine in self._tables:
             await persist(client, lambda mine=mine: self._read_whole(client, mine))  # type: ignore[misc]
         await persist(client, lambda: self._find_kept(client))
@@ -115,13 +110,13 @@ class Alters(Workload):
 
     def judge(self, history: History) -> Verdict:
         if self.problems:
-            return Verdict(False, "; ".join(self.problems[:3]), (), len(self.problems))
+            return wrong(self.problems)
         return Verdict(True, judged=self.judged) if self.judged else nothing("no table was read to its end")
 
     # -- verbs
 
     async def _insert(self, client: Client, mine: _Mine) -> None:
-        """In what the handle takes for the present schema: it may be an older one."""
+        """Insert rows in the handle's schema, which may be an older one."""
         columns = _columns(mine.table)
         keys = range(mine.keys, mine.keys + client.random.randint(1, ROWS_MAX))
         mine.keys = keys.stop
@@ -156,7 +151,7 @@ class Alters(Workload):
             change.add_column(client.random.choice(free), pa.int64(), default=default)
         if not change.changes:
             return
-        await asyncio.gather(self._apply(client, mine, change), self._look_on(client, mine))
+        await asyncio.gather(self._apply(client, mine, change), self._read_meanwhile(client, mine))
 
     async def _apply(self, client: Client, mine: _Mine, change: Alteration) -> None:
         call = change.apply(wait_s=client.random.choice([0.0, 0.5, 5.0]))
@@ -165,13 +160,13 @@ class Alters(Workload):
             return
         await self._recalled(client, mine)
 
-    async def _look_on(self, client: Client, mine: _Mine) -> None:
-        """Through a handle of before the alteration."""
+    async def _read_meanwhile(self, client: Client, mine: _Mine) -> None:
+        """Read through a handle with the schema before the alteration."""
         unaware = aio.Table(client.db._client, TableRoutes(mine.table._routes.info))
-        for _ in range(LOOKS):
-            read = client.random.choice((self._get_some, self._read_through))
+        for _ in range(READS):
+            read = client.random.choice((self._get_some, self._read_all))
             with suppress(NoAnswer):
-                await read(client, mine, unaware, LOOK_S)
+                await read(client, mine, unaware, READ_S)
 
     async def _read_whole(self, client: Client, mine: _Mine) -> None:
         call = client.db.tables(self.name, deadline_s=client.deadline_s())
@@ -181,19 +176,18 @@ class Alters(Workload):
             await self._recalled(client, mine)
             raise NoAnswer
         table = await client.beside("table", name, client.db.table(name, deadline_s=client.deadline_s()))
-        await self._read_through(client, mine, table)
+        await self._read_all(client, mine, table)
 
     async def _find_kept(self, client: Client) -> None:
-        """Of the tables whose time to be recalled is over."""
         prefix = f"{self.name}-short-"
         call = client.db.tables(prefix, deleted=True, deadline_s=client.deadline_s())
         kept = await client.beside("tables", prefix, call)
         self._kept = [table.name for table in kept]
 
     async def _read(self, client: Client, mine: _Mine) -> None:
-        await self._read_through(client, mine, mine.table)
+        await self._read_all(client, mine, mine.table)
 
-    async def _read_through(
+    async def _read_all(
         self, client: Client, mine: _Mine, table: aio.Table, deadline_s: float | None = None
     ) -> None:
         sure = list(mine.sure)
@@ -219,7 +213,7 @@ class Alters(Workload):
         found = await client.beside("get", table.name, call)
         seen = {key: row for key, row in zip(sure, found, strict=True) if row is not None}
         if len(seen) < len(sure):
-            self.problems.append(f"{table.name}: of the rows {sure} there are only {list(seen)}")
+            self.problems.append(f"{table.name}: of the rows {sure} only {list(seen)} are there")
         self._compare(mine, table, table._routes.schema, seen)
 
     def _compare(
@@ -235,8 +229,8 @@ class Alters(Workload):
                     else given.get(_number(column, columns), _default(column))
                 )
                 if given is None or row[column.name] != expected:
-                    told = f"{row[column.name]} of row {key} in column {column.name!r}, number {column.id}"
-                    self.problems.append(f"{table.name}: {told}; it should be {expected}")
+                    found = f"{row[column.name]} of row {key} in column {column.name!r}, number {column.id}"
+                    self.problems.append(f"{table.name}: {found}; it should be {expected}")
 
     async def _drop(self, client: Client, mine: _Mine) -> None:
         try:  # it may have another name by now
@@ -252,15 +246,15 @@ class Alters(Workload):
             await self._recalled(client, mine)
 
     async def _recalled(self, client: Client, mine: _Mine) -> None:
-        """If it is set aside, also by a drop whose answer was lost: have it back."""
+        """Recall the table if it is dropped, also by a drop whose answer was lost."""
         name = f"{self.name}-{client.random.randrange(10**9)}"
         new_name = client.random.choice([None, name])
         call = client.db.recall_table(mine.id, new_name, deadline_s=client.deadline_s())
-        with suppress(NoAnswer):  # it was not dropped; or the next step finds it dropped again
+        with suppress(NoAnswer):  # it was not dropped; or the next step recalls it
             await client.order("recall_table", mine.id, call)
 
-    async def _let_go(self, client: Client, mine: _Mine) -> None:
-        """A table that nobody recalls, or too late."""
+    async def _drop_for_good(self, client: Client, mine: _Mine) -> None:
+        """Create and drop a table that is never recalled."""
         self._short += 1
         name = f"{self.name}-short-{self._short}"
         schema = pa.schema([("k", pa.int64())])
@@ -276,7 +270,7 @@ def _columns(table: aio.Table) -> list[Column]:
 
 
 def _number(column: Column, columns: list[Column]) -> int:
-    """Its id; of a table that was never altered its place, which becomes its id. The key is the first column."""
+    """The column's id; in a table that was never altered, its place, which becomes its id. The key is the first column."""
     return column.id or columns.index(column) + 2
 
 

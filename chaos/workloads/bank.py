@@ -1,11 +1,13 @@
-"""Bank: accounts in one tablet. Each client moves money between two accounts of its own in one atomic batch, with the
-filter and the limit of its scans changing; whoever reads all accounts in one snapshot finds all the money.
+"""Bank: accounts in one tablet. Each client moves money between two accounts of its own in one atomic batch. Every read of all
+accounts in one snapshot, with a changing filter and limit, finds all the money.
 
-A client repeats a transfer under the same write id until it knows the outcome: one that may still take place would come
-between the next ones. One that never learns it makes no more transfers, it only reads.
+A client repeats a transfer under the same write id until it knows the outcome: otherwise the transfer might still take place
+between later ones. A client that never learns the outcome only reads from then on.
 """
 
 from __future__ import annotations
+
+from collections.abc import Awaitable
 
 import pyarrow as pa
 
@@ -14,15 +16,23 @@ from ebla import aio
 from ebla.chaos.checkers.bank import check_bank
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import Client, NoAnswer, Workload, by_key, make_table, persist, until_stopped
+from ebla.chaos.workloads.base import (
+    Client,
+    NoAnswer,
+    Workload,
+    by_key,
+    make_table,
+    persist,
+    until_known,
+    until_stopped,
+)
 
 SCHEMA = pa.schema([("account", pa.int64()), ("balance", pa.int64())])
 START = 100
-ATTEMPTS_MAX = 200
 
 
 class Bank(Workload):
-    """Two accounts per client. `slow`: the share of reads that take their time between one block and the next."""
+    """Two accounts per client. `slow`: the share of reads that pause between blocks."""
 
     name = "bank"
 
@@ -52,7 +62,7 @@ class Bank(Workload):
             try:
                 await self._transfer(client, table, mine, (write_client, sequence))
             except NoAnswer:
-                mine.clear()  # what they hold is not known any more
+                mine.clear()  # the balances are unknown now
                 raise
 
         await until_stopped(client, step)
@@ -74,20 +84,11 @@ class Bank(Workload):
             {"account": target, "balance": mine[target] + amount},
         ]
 
-        async def until_known() -> None:
-            for _ in range(ATTEMPTS_MAX):
-                try:
-                    await table.upsert(rows, deadline_s=client.deadline_s(), write_id=write_id)
-                except ebla.EblaError as error:
-                    if not (error.retriable or error.possibly_applied):
-                        raise
-                    await client.pause()
-                else:
-                    return
-            raise ebla.TimedOut(f"no answer to a transfer in {ATTEMPTS_MAX} attempts")
+        def attempt() -> Awaitable[object]:
+            return table.upsert(rows, deadline_s=client.deadline_s(), write_id=write_id)
 
         value = {"from": source, "to": target, "amount": amount}
-        await client.ask("transfer", source, value, until_known())
+        await client.ask("transfer", source, value, until_known(client, attempt, "a transfer"))
         mine[source] -= amount
         mine[target] += amount
 

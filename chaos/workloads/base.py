@@ -1,10 +1,10 @@
-"""What every workload is made of: a client that asks, notes what it was told, and stops when the stage says so.
+"""The base of all workloads: a client that makes requests, notes requests and answers, and stops when the stage says so.
 
 A workload is a class with four verbs, the same in simulation and on Ray:
 
-    prepare    make its table, before anything goes wrong
+    prepare    make its table, before the first fault
     run        one client's loop, until `client.stopping`
-    conclude   the last reads, when everything is whole again
+    conclude   the last reads, after all faults
     judge      a verdict over its history
 """
 
@@ -21,6 +21,7 @@ import pyarrow as pa
 
 import ebla
 from ebla import aio
+from ebla.actors.errors import TimedOut
 from ebla.actors.world import Clock, Network
 from ebla.chaos.checkers.refusals import EXPLAINED, NOTHING, Explained, check_refusals
 from ebla.chaos.checkers.verdict import Verdict, together
@@ -29,27 +30,28 @@ from ebla.storage.errors import DiskFull, EblaError
 
 T = TypeVar("T")
 
-# All rows of a table, of these columns, as they lie on a host that the chance picks; within so many seconds.
+# Reads these columns of all rows of a table on a random host, within a deadline in seconds.
 LocalScan = Callable[[aio.Table, Sequence[str], Random, float], Awaitable[pa.Table]]
 
 PREPARE_S = 60.0
-DEADLINES_S: tuple[float, ...] = (1.0, 5.0, 20.0)  # one is picked for each operation: users differ
+DEADLINES_S: tuple[float, ...] = (1.0, 5.0, 20.0)  # each operation gets one of them
 PAUSE_S = 0.06
+ATTEMPTS_MAX = 200  # of one write with a fixed id
 
 
 class NoAnswer(Exception):
-    """The operation ended without an answer; the history says how."""
+    """The operation ended without an answer; the history has the reason."""
 
 
 def is_open(error: EblaError) -> bool:
-    """Whether the write may be carried out, now or later. A message that the network repeats after its answer may meet a disk that
-    has space again, so `DiskFull` is certain on Ray, whose calls are not repeated, and open here."""
+    """Whether the write may still take place. `DiskFull` is open here, because the network may repeat a request after its answer,
+    when the disk has space again. On Ray calls are not repeated, and `DiskFull` is certain."""
     return error.possibly_applied or isinstance(error, DiskFull)
 
 
 @dataclass
 class Client:
-    """One client's loop in one workload. `process` is its present number in the history."""
+    """One client of one workload. `process`: its present number in the history."""
 
     db: aio.Database
     clock: Clock
@@ -68,7 +70,7 @@ class Client:
         return self.stage.stopping
 
     def another(self) -> Client:
-        """One on the same connection, who may ask while this one waits: a process of its own in the history."""
+        """A client on the same connection, with a process of its own, which may make requests while this one waits."""
         return replace(self)
 
     async def ask(
@@ -77,15 +79,15 @@ class Client:
         key: Any,
         value: Any,
         call: Awaitable[T],
-        answer: Callable[[T], Any] = lambda told: None,
+        answer: Callable[[T], Any] = lambda result: None,
         *,
         reads: bool = False,
     ) -> T:
-        """Note, wait for `call`, note what came: `answer` turns it into the history's value. Raises NoAnswer."""
+        """Note an operation and its end; `answer` turns the result of `call` into the history's value. Raises NoAnswer."""
         process = self.process
         self.note(process, INVOKE, operation, key, value)
         try:
-            told = await call
+            result = await call
         except EblaError as error:
             unknown = is_open(error) and not reads
             kind = INFO if unknown else FAIL
@@ -93,8 +95,8 @@ class Client:
             if unknown:
                 self.process = self.history.new_process()
             raise NoAnswer from error
-        self.note(process, OK, operation, key, answer(told))
-        return told
+        self.note(process, OK, operation, key, answer(result))
+        return result
 
     async def ask_many(
         self,
@@ -105,41 +107,41 @@ class Client:
         *,
         reads: bool = False,
     ) -> T:
-        """One call that is many operations, one for each key; each by a process of its own. Raises NoAnswer."""
+        """One call that is many operations: one per key, each by a process of its own. Raises NoAnswer."""
+        return await self._ask_apart(
+            operation, keys, call, answers, lambda error: is_open(error) and not reads
+        )
+
+    async def order(self, verb: str, key: Any, call: Awaitable[T]) -> T:
+        """An operator's request to a role. Raises NoAnswer."""
+        return await self._ask_apart(f"{ORDER}{verb}", (key,), call)
+
+    async def beside(self, what: str, key: Any, call: Awaitable[T]) -> T:
+        """An auxiliary request; its errors are judged, too. Raises NoAnswer."""
+        return await self._ask_apart(f"{BESIDE}{what}", (key,), call)
+
+    async def _ask_apart(
+        self,
+        operation: str,
+        keys: Sequence[Any],
+        call: Awaitable[T],
+        answers: Callable[[T], Sequence[Any]] = lambda result: (None,),
+        unknown: Callable[[EblaError], bool] = lambda error: error.possibly_applied,
+    ) -> T:
+        """Note an operation for each key by a process of its own, so that this client may make other requests meanwhile."""
         marks = [(self.history.new_process(), key) for key in keys]
         for process, key in marks:
             self.note(process, INVOKE, operation, key)
         try:
-            told = await call
+            result = await call
         except EblaError as error:
-            kind = INFO if is_open(error) and not reads else FAIL
+            kind = INFO if unknown(error) else FAIL
             for process, key in marks:
                 self.note(process, kind, operation, key, None, f"{type(error).__name__}: {error}")
             raise NoAnswer from error
-        for (process, key), answer in zip(marks, answers(told), strict=True):
+        for (process, key), answer in zip(marks, answers(result), strict=True):
             self.note(process, OK, operation, key, answer)
-        return told
-
-    async def order(self, verb: str, key: Any, call: Awaitable[T]) -> T:
-        """What an operator asks of a role. Raises NoAnswer."""
-        return await self._ask_apart(f"{ORDER}{verb}", key, call)
-
-    async def beside(self, what: str, key: Any, call: Awaitable[T]) -> T:
-        """What is asked on the way to what is judged. Its errors are judged, too. Raises NoAnswer."""
-        return await self._ask_apart(f"{BESIDE}{what}", key, call)
-
-    async def _ask_apart(self, operation: str, key: Any, call: Awaitable[T]) -> T:
-        """Noted by a process of its own: others may ask meanwhile."""
-        process = self.history.new_process()
-        self.note(process, INVOKE, operation, key)
-        try:
-            told = await call
-        except EblaError as error:
-            kind = INFO if error.possibly_applied else FAIL
-            self.note(process, kind, operation, key, None, f"{type(error).__name__}: {error}")
-            raise NoAnswer from error
-        self.note(process, OK, operation, key)
-        return told
+        return result
 
     def note(
         self, process: int, kind: str, operation: str, key: Any, value: Any = None, error: str | None = None
@@ -155,12 +157,10 @@ class Client:
 
 @dataclass
 class Stage:
-    """What the clients of a run share: whether it is time to stop, how many replicas tables have, how long a client pauses
-    between two operations, at most, from which deadlines it picks one for each, and how a process beside a tablet server reads
-    its rows, where there are such. `is_down`: what
-    an operator sees who stands before the machine with this address; `gone`: those that are lost for good;
-    `read_file`: what lies in a file on the host of a server, if there is one. `servers` and `journals`: addresses of tablet
-    servers and journal nodes, as Ray knows them."""
+    """Settings that the clients of a run share. `pause_s`: the longest pause between two operations. `local_scan`: how a process
+    beside a tablet server reads its rows, if there are such. `is_down`: what an operator sees at the machine with this address.
+    `gone`: machines that are lost for good. `read_file`: the content of a file on a server's host, if it exists. `servers` and
+    `journals`: addresses of tablet servers and journal nodes, as Ray knows them."""
 
     stopping: bool = False
     replicas: int = 3
@@ -175,24 +175,34 @@ class Stage:
 
 
 class Workload(Protocol):
-    """`explained`: errors that the workload itself brings about, by operation, besides those that faults explain. One that
-    `disturbs` is to all of them what a fault is."""
+    """`explained`: errors that the workload itself causes, by operation, besides those that faults explain. `disturbs`: whether
+    it acts on all workloads as a fault does."""
 
     name: str
     explained: Explained = NOTHING
     disturbs: bool = False
 
-    async def prepare(self, client: Client) -> None: ...
+    async def prepare(self, client: Client) -> None:
+        return None
+
     async def run(self, client: Client) -> None: ...
-    async def conclude(self, client: Client) -> None: ...
+
+    async def conclude(self, client: Client) -> None:
+        return None
+
     def judge(self, history: History) -> Verdict: ...
+
+
+def wrong(problems: Sequence[str]) -> Verdict:
+    """The verdict over a history with problems that the workload itself noticed."""
+    return Verdict(False, "; ".join(problems[:3]), (), len(problems))
 
 
 def judged(
     workload: Workload, history: History, *known: Any, excused: Collection[str] = EXPLAINED
 ) -> Verdict:
-    """What the workload says of its history, and whether an operation ended in an error that nothing explains. `known`: what
-    else its `judge` takes. `excused`: errors that faults explain, none where there was no fault."""
+    """The workload's verdict on its history, together with that on errors that nothing explains. `known`: further arguments of
+    `judge`. `excused`: errors that faults explain; none if there was no fault."""
     refusals = check_refusals(history, workload.explained, excused)
     return together([workload.judge(history, *known), refusals])
 
@@ -200,7 +210,7 @@ def judged(
 async def make_table(
     client: Client, name: str, schema: pa.Schema, key: str, *, tablets: int = 1, replicas: int | None = None
 ) -> aio.Table:
-    """To begin with; by default with as many replicas as the scenario says."""
+    """Create a table before the faults; by default with the scenario's number of replicas."""
     return await client.db.create_table(
         name,
         schema=schema,
@@ -212,7 +222,7 @@ async def make_table(
 
 
 async def until_stopped(client: Client, step: Callable[[], Awaitable[None]]) -> None:
-    """Steps with pauses between them. One that went without an answer is noted by then; the next one follows."""
+    """Repeat steps, with pauses between them. After a step without an answer the next one follows."""
     while not client.stopping:
         try:
             await step()
@@ -222,7 +232,7 @@ async def until_stopped(client: Client, step: Callable[[], Awaitable[None]]) -> 
 
 
 async def crowd(client: Client, calls: int, loop: Callable[[Client], Awaitable[None]]) -> None:
-    """As many loops side by side on the client's one connection: up to `calls` of its calls are under way."""
+    """Run `calls` loops side by side on the client's connection, so that as many calls are under way."""
     if calls == 1:
         await loop(client)
     else:
@@ -230,16 +240,16 @@ async def crowd(client: Client, calls: int, loop: Callable[[Client], Awaitable[N
 
 
 async def at_once(client: Client, calls: int, ask: Callable[[Client], Awaitable[None]]) -> None:
-    """So many calls of one connection, begun at one moment; returns when all have ended. Raises NoAnswer if one had none."""
+    """Begin `calls` calls of one connection at one moment, and wait until all have ended. Raises NoAnswer if one had none."""
     asked = [ask(client.another()) for _ in range(calls)]
-    for told in await asyncio.gather(*asked, return_exceptions=True):
-        if isinstance(told, BaseException):
-            raise told
+    for result in await asyncio.gather(*asked, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
 
 
 @asynccontextmanager
 async def meanwhile(call: Awaitable[T]) -> AsyncIterator[asyncio.Future[T]]:
-    """`call` is under way while the block lasts. If the block fails, it is not waited for any more."""
+    """Keep `call` under way while the block lasts. It is cancelled when the block ends."""
     under_way = asyncio.ensure_future(call)
     try:
         yield under_way
@@ -249,15 +259,41 @@ async def meanwhile(call: Awaitable[T]) -> AsyncIterator[asyncio.Future[T]]:
 
 
 def by_key(keys: Sequence[Any], values: Sequence[Any]) -> dict[Any, Any]:
-    """What a scan told, by key. A key that came again stands as another one, which nobody wrote."""
+    """The result of a scan, by key. A repeated key appears as another one, which was never written."""
     found: dict[Any, Any] = {}
     for key, value in zip(keys, values, strict=True):
         found[key if key not in found else f"{key}, once more"] = value
     return found
 
 
+async def until_known(client: Client, attempt: Callable[[], Awaitable[object]], what: str) -> None:
+    """Repeat a write under its fixed id until its outcome is known."""
+    for _ in range(ATTEMPTS_MAX):
+        try:
+            await attempt()
+        except EblaError as error:
+            if not (error.retriable or error.possibly_applied):
+                raise
+            await client.pause()
+        else:
+            return
+    raise TimedOut(f"no answer to {what} in {ATTEMPTS_MAX} attempts")
+
+
+async def make_own_table(client: Client, name: str, **options: Any) -> aio.Table | None:
+    """Create a table of this client, under another name if the name is taken; None if the run stops before."""
+    while not client.stopping:
+        call = client.db.create_table(name, primary_key=["k"], replicas=client.stage.replicas, **options)
+        try:
+            return await client.beside("create", name, call)
+        except NoAnswer:
+            name += "'"
+            await client.pause()
+    return None
+
+
 async def persist(client: Client, attempt: Callable[[], Awaitable[T]], tries_max: int = 20) -> T:
-    """In act two everything must be answered sooner or later."""
+    """Repeat the attempt until it is answered, as every request in act two must be."""
     for _ in range(tries_max - 1):
         try:
             return await attempt()

@@ -1,4 +1,4 @@
-"""Chains: each client inserts nodes that point to its last acknowledged one, so a lost write breaks a chain in two."""
+"""Chains: each client inserts nodes that point to its last acknowledged one, so a lost write breaks a chain."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Churn: tables come and go, leaders hand over, memtables are flushed, replicas are compared, and everything is looked
-at, while the other workloads run.
+"""Churn: tables are created and dropped, leaders hand over, memtables are flushed, replicas are compared, and roles are
+inspected, while the other workloads run.
 
-The names of tables are a set that creations add to, drops remove from, and `tables()` reads: judged as one. Every new
-table gets rows, which must all be found. A flush or a hand-over that is refused is no error; a replica whose digest
-differs is.
+The names of tables are judged as a set: creations add to it, drops remove from it, and `tables()` reads it. Every new table gets
+rows, which must all be found. A refused flush or hand-over is no error; a replica with another digest is.
 """
 
 from __future__ import annotations
@@ -20,16 +19,15 @@ from ebla.actors.master.messages import HandOverReply, HandOverRequest
 from ebla.chaos.checkers.sets import check_set
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import Client, Workload, persist, until_stopped
-from ebla.chaos.workloads.operators import Operators
+from ebla.chaos.workloads.base import Client, Workload, persist, until_stopped, wrong
+from ebla.chaos.workloads.operators import Operators, known_digests
 from ebla.health.survey import digests
-from ebla.health.verdicts import Unanswered
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
 ROWS = 25
 TABLES_MAX = 4  # of one client, at a time
 DIGEST_S = 5.0
-# How often to create, drop, list, hand over, flush, compare, look, and change the master, against each other.
+# Relative frequencies of: create, drop, list, hand over, flush, compare, inspect, change the master.
 WEIGHTS = (4, 3, 2, 4, 2, 2, 1, 0)
 HAND_OVERS = (1, 1, 1, 30, 0, 0, 0, 0)
 TABLES = (10, 8, 12, 0, 0, 0, 2, 1)
@@ -43,9 +41,6 @@ class Churn(Operators, Workload):
         self._next = 0
         self.problems: list[str] = []
 
-    async def prepare(self, client: Client) -> None:
-        """Nothing: tables are what it is about."""
-
     async def run(self, client: Client) -> None:
         mine: list[str] = []
 
@@ -58,7 +53,7 @@ class Churn(Operators, Workload):
                     partial(self._hand_over, client),
                     partial(self._flush, client),
                     partial(self._compare, client),
-                    partial(self._look, client, mine),
+                    partial(self._inspect, client, mine),
                     partial(self._change_master, client),
                 ),
                 self.weights,
@@ -72,7 +67,7 @@ class Churn(Operators, Workload):
 
     def judge(self, history: History) -> Verdict:
         if self.problems:
-            return Verdict(False, "; ".join(self.problems[:3]), (), len(self.problems))
+            return wrong(self.problems)
         return check_set(history)
 
     # -- tables
@@ -96,7 +91,7 @@ class Churn(Operators, Workload):
         await client.beside("upsert", name, table.upsert(rows, deadline_s=10.0 + client.deadline_s()))
         found = await client.beside("scan", name, table.scan(deadline_s=10.0 + client.deadline_s()).count())
         if found != ROWS:
-            self.problems.append(f"{name} was given {ROWS} rows and has {found}")
+            self.problems.append(f"{name} got {ROWS} rows and has {found}")
 
     async def _drop(self, client: Client, mine: list[str]) -> None:
         if not mine:
@@ -106,8 +101,8 @@ class Churn(Operators, Workload):
         asked = [client.ask("remove", name, None, call, lambda _: True)]
         if client.random.random() < 0.5:
             asked.append(self._flush_everything(client))
-        told = await asyncio.gather(*asked, return_exceptions=True)
-        for failed in (each for each in told if isinstance(each, BaseException)):
+        results = await asyncio.gather(*asked, return_exceptions=True)
+        for failed in (each for each in results if isinstance(each, BaseException)):
             raise failed
 
     async def _list(self, client: Client) -> None:
@@ -119,35 +114,30 @@ class Churn(Operators, Workload):
     # -- operators
 
     async def _change_master(self, client: Client) -> None:
-        """Where there are several, another one becomes the active one."""
-        request = HandOverRequest()
-        await self._tell(client, client.db._client.master, "hand_over", request, HandOverReply)
+        """Let another one of several masters become the active one."""
+        await self._ask_master(client, "hand_over", HandOverRequest(), HandOverReply)
 
     async def _flush_everything(self, client: Client) -> None:
-        """On some server, which is to lose a replica meanwhile."""
+        """Flush a server that loses a replica meanwhile."""
         tablet = await self._some_tablet(client)
         if tablet is not None:
             address = client.random.choice(tablet.replicas).address
-            await self._tell(client, address, "flush", m.FlushRequest(), m.FlushReply)
+            await self._ask_role(client, address, "flush", m.FlushRequest(), m.FlushReply)
 
     async def _compare(self, client: Client) -> None:
-        """As `ebla check --checksum` does. A replica may have no digest now; it may not have another one."""
+        """Compare digests, as `ebla check --checksum` does. A replica may have no digest now, but no other one."""
         info = await self._some_table(client)
         if info is None:
             return
         call = digests(client.network, [info], timeout_s=DIGEST_S)
         found = await client.beside("digests", info.name, call)
-        for tablet, told in found.items():
-            known = {
-                uuid: (reply.rows, reply.digest)
-                for uuid, reply in told.replicas.items()
-                if not isinstance(reply, Unanswered)
-            }
+        for tablet, result in found.items():
+            known = known_digests(result)
             if len(set(known.values())) > 1:
-                self.problems.append(f"replicas of {tablet} differ at index {told.index}: {known}")
+                self.problems.append(f"replicas of {tablet} differ at index {result.index}: {known}")
 
-    async def _look(self, client: Client, mine: list[str]) -> None:
-        """All that operators look at, and what node-local readers and readers that lose interest ask."""
+    async def _inspect(self, client: Client, mine: list[str]) -> None:
+        """Make all requests of inspecting operators, of node-local readers, and of readers that stop early."""
         await client.beside("servers", None, client.db.servers(deadline_s=client.deadline_s()))
         await client.beside("status", None, client.db.status(deadline_s=client.deadline_s()))
         if mine:
@@ -157,18 +147,13 @@ class Churn(Operators, Workload):
         if tablet is None or tablet.leader is None:
             return
         here, server = m.TabletRequest(tablet.tablet), client.random.choice(tablet.replicas).address
-        await self._tell(client, client.db._client.master, "get_tablet", here, m.TabletLocation)
-        await self._tell(client, server, "status", m.Empty(), m.ServerState)
-        await self._tell(
-            client,
-            client.random.choice([server, client.db._client.master]),
-            "figures",
-            FiguresRequest(),
-            Figures,
-        )
-        found = await self._tell(client, tablet.leader, "read_index", here, m.ReadIndexReply)
+        await self._ask_master(client, "get_tablet", here, m.TabletLocation)
+        await self._ask_role(client, server, "status", m.Empty(), m.ServerState)
+        either = client.random.choice([server, client.db._client.master])
+        await self._ask_role(client, either, "figures", FiguresRequest(), Figures)
+        found = await self._ask_role(client, tablet.leader, "read_index", here, m.ReadIndexReply)
         request = m.LocalSnapshotRequest(tablet.tablet, found.index, 2.0)
-        snapshot = await self._tell(client, server, "local_snapshot", request, m.LocalSnapshot)
+        snapshot = await self._ask_role(client, server, "local_snapshot", request, m.LocalSnapshot)
         if snapshot.index < found.index:
             self.problems.append(f"{server} flushed {tablet.tablet} to {snapshot.index}, not {found.index}")
 

@@ -1,8 +1,8 @@
-"""Locks: clients share locks, make and list sequential nodes, and compare and set others, each in sessions of its own. They watch
-some of these; and two nodes are only ever set by one change, so that they are one register, whichever of them is read.
+"""Locks: clients share locks, make and list sequential nodes, and compare-and-set and watch registers, each in sessions of its
+own. Two nodes are always set by one change, so that they are one register: either of them shows its value.
 
-Everything that a lock protects is a step that is noted when its holder is sure to hold it. Ephemeral nodes are called `e-`,
-others `p-`; in the end, when nobody has a session any more, no ephemeral one may be left.
+Each step under a lock is noted while its holder is sure to hold it. Names of ephemeral nodes begin with `e-`, others with `p-`.
+In the end, when all sessions have ended, no ephemeral node may be left.
 """
 
 from __future__ import annotations
@@ -16,11 +16,17 @@ from ebla.actors.coordination.messages import Set
 from ebla.chaos.checkers.coordination import check_coordination
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import INVOKE, OK, History
-from ebla.chaos.workloads.base import Client, NoAnswer, Workload, at_once, meanwhile, persist, until_stopped
-from ebla.coordination.awaited import (
-    Session,
-    Watch,
+from ebla.chaos.workloads.base import (
+    Client,
+    NoAnswer,
+    Workload,
+    at_once,
+    meanwhile,
+    persist,
+    until_stopped,
+    wrong,
 )
+from ebla.coordination.awaited import Session, Watch
 from ebla.coordination.locks import Lock
 from ebla.coordination.nodes import Node
 from ebla.errors import SessionExpired, VersionMismatch
@@ -30,13 +36,15 @@ PARENTS = ("/nodes/a", "/nodes/b")
 REGISTERS = ("/registers/a", "/registers/b", "/registers/c")
 PAIR = "/pair"
 SIDES = ("/pair/left", "/pair/right")  # the version of the second is one above that of the first
-HEARD = "/heard"
+WATCHED = "/watched"
 TIMEOUTS_S = (1.2, 3.0, 9.0)
 WAITS_S = (0.3, 3.0, 20.0)
 NODES_MAX = 8  # of one client, at a time
 GONE_S_MAX = 30.0
 WATCHES_S = (0.1, 0.5)
-HEARD_S_MAX = 2.0  # after a change, when everything is whole; somebody who polls in vain looks after ebla.coordination.awaited.POLL_S
+NOTICED_S_MAX = (
+    2.0  # after a change, without faults; less than the polling interval, ebla.coordination.awaited.POLL_S
+)
 WEIGHTS = {
     "lock": 7,
     "create": 5,
@@ -51,17 +59,17 @@ WEIGHTS = {
     "watch": 1,
     "look": 1,
 }
-SEVERAL, CHANGES = 4, 6  # so many side by side, so many of each one after the other
+SEVERAL, CHANGES = 4, 6  # loops side by side, and changes of each
 EXPLAINED = {
     **dict.fromkeys(("release", "create", "delete", "cas", "beside-keep"), ("SessionExpired",)),
-    "acquire": ("SessionExpired", "TimedOut"),  # somebody else held it for as long
-    "get": ("TimedOut",),  # nothing changed while it was watched
+    "acquire": ("SessionExpired", "TimedOut"),  # another client held the lock that long
+    "get": ("TimedOut",),  # no change during the watch
 }
-DOZES = 0.2  # of the holders of locks
+DOZES = 0.2  # share of acquired locks
 
 
 class Locks(Workload):
-    """`several`: how often, against the WEIGHTS, a session has some changes under way side by side."""
+    """`several`: the weight, beside WEIGHTS, of several changes of one session side by side."""
 
     name = "locks"
     explained = EXPLAINED
@@ -94,14 +102,14 @@ class Locks(Workload):
             try:
                 await user.step()
             except NoAnswer as error:
-                user.told(error.__cause__)
+                user.note_error(error.__cause__)
                 raise
 
         await until_stopped(client, step)
         await user.leave()
 
     async def conclude(self, client: Client) -> None:
-        """Sessions of clients that died are silent by now, and end; what was theirs goes with them."""
+        """Wait until the sessions of all clients have expired; their nodes must be gone then. Then make the last reads."""
         nodes = client.db.coordination
         for _ in range(int(GONE_S_MAX)):
             if not await nodes.sessions():
@@ -112,59 +120,60 @@ class Locks(Workload):
         for path in (*LOCKS, *PARENTS):
             left = [name for name in await nodes.children(path) if not name.startswith("p-")]
             if left:
-                self.problems.append(f"nobody has a session any more, but {path} still holds {left}")
+                self.problems.append(f"all sessions have ended, but {path} still holds {left}")
         for path in PARENTS:
             await persist(client, lambda path=path: _list(client, path))  # type: ignore[misc]
         for path in REGISTERS:
             await persist(client, lambda path=path: _get(client, path))  # type: ignore[misc]
         for path in SIDES:
             await persist(client, lambda path=path: _get_side(client, path))  # type: ignore[misc]
-        await persist(client, lambda: self._hear(client))
-        await persist(client, lambda: self._hear_the_end(client))
+        await persist(client, lambda: self._notice_change(client))
+        await persist(client, lambda: self._notice_deletion(client))
 
-    async def _hear(self, client: Client) -> None:
-        """Who watches a node hears of a change at once, and not because he looks again."""
+    async def _notice_change(self, client: Client) -> None:
+        """A watch of a node reports a change at once, and not only by polling."""
         path = REGISTERS[0]
         opened = client.db.coordination.session(30.0)
         async with await client.beside("session", None, opened) as session:
             watch = await _watch(client, path)
             before = _shown(watch.node)[1]
-            async with meanwhile(client.beside("change", path, watch.change(30.0))) as hearing:
+            async with meanwhile(client.beside("change", path, watch.change(30.0))) as watching:
                 await client.clock.sleep(0.1)
                 value = self._take()
                 call = session.set(path, str(value).encode(), version=before)
                 made = await client.ask("cas", path, [before, value], call, lambda version: [True, version])
                 began_s = client.now_s()
-                heard = _shown(await hearing)
+                noticed = _shown(await watching)
         late_s = client.now_s() - began_s
-        if late_s > HEARD_S_MAX or heard != [value, made]:
-            told = f"who watched {path} heard of {heard} {late_s:.1f} s after {[value, made]} was set"
-            self.problems.append(told)
+        if late_s > NOTICED_S_MAX or noticed != [value, made]:
+            self.problems.append(
+                f"a watch of {path} reported {noticed} {late_s:.1f} s after {[value, made]} was set"
+            )
 
-    async def _hear_the_end(self, client: Client) -> None:
-        """Whoever watches a node, or its parent's children, hears at once that it was deleted."""
-        path, nodes = f"{HEARD}/{self._take()}", client.db.coordination
+    async def _notice_deletion(self, client: Client) -> None:
+        """Watches of a node and of its parent's children report its deletion at once."""
+        path, nodes = f"{WATCHED}/{self._take()}", client.db.coordination
         async with await client.beside("session", None, nodes.session(30.0)) as session:
             await client.beside("create", path, session.create(path, parents=True))
-            watches = [await nodes.watch(path), await nodes.watch(HEARD, children=True)]
+            watches = [await nodes.watch(path), await nodes.watch(WATCHED, children=True)]
             calls = [client.beside("change", watch.path, watch.change(10.0)) for watch in watches]
-            async with meanwhile(asyncio.gather(*calls)) as hearing:
+            async with meanwhile(asyncio.gather(*calls)) as watching:
                 await client.clock.sleep(0.1)
                 began_s = client.now_s()
                 await client.beside("delete", path, session.delete(path))
-                node, _ = await hearing
+                node, _ = await watching
         late_s = client.now_s() - began_s
-        if late_s > HEARD_S_MAX or node is not None or path.rpartition("/")[2] in watches[1].children:
+        if late_s > NOTICED_S_MAX or node is not None or path.rpartition("/")[2] in watches[1].children:
             left = f"{node} and {watches[1].children}"
-            self.problems.append(f"who watched {path} heard of {left} {late_s:.1f} s after it was deleted")
+            self.problems.append(f"watches of {path} reported {left} {late_s:.1f} s after it was deleted")
 
     def judge(self, history: History) -> Verdict:
         if self.problems:
-            return Verdict(False, "; ".join(self.problems[:3]), (), len(self.problems))
+            return wrong(self.problems)
         return check_coordination(history)
 
     def note_sure(self) -> None:
-        """Everybody who is sure of his session: nothing of it may have been missing in what was listed by now."""
+        """Note the sessions whose clients are sure of them: no list before may lack a node of these."""
         for user in self._users:
             user.note_sure()
 
@@ -174,7 +183,7 @@ class Locks(Workload):
 
 
 class _User:
-    """One client: its present session, and which nodes it has made in it."""
+    """One client: its present session, and the nodes that it has made in it."""
 
     def __init__(self, workload: Locks, client: Client) -> None:
         self.workload = workload
@@ -211,7 +220,7 @@ class _User:
         elif what == "watch":
             await self._watch()
         elif what == "look":
-            await self._look(session)
+            await self._check(session)
         elif what == "several":
             await self._several(session)
 
@@ -225,17 +234,16 @@ class _User:
         return self.session
 
     async def leave(self) -> None:
-        """Close the session. Whether it was told is not known, so nothing is noted."""
+        """Close the session. It is unknown whether the close arrived, so nothing is noted."""
         session, self.session, self.mine = self.session, None, []
         if session is not None:
             await session.close()
 
-    def told(self, error: BaseException | None) -> None:
+    def note_error(self, error: BaseException | None) -> None:
         if isinstance(error, SessionExpired):
             self._forget()
 
     def _forget(self) -> None:
-        """The session has expired, and the client knows."""
         assert self.session is not None
         self._note("ended", self.session.id)
         self.session, self.mine = None, []
@@ -244,7 +252,7 @@ class _User:
         return await self.client.ask(operation, key, value, call)
 
     def _note(self, operation: str, key: Any, value: Any = None) -> None:
-        """Something that the client knows at this instant."""
+        """Note a fact that the client knows at this instant."""
         process = self.client.history.new_process()
         self.client.note(process, INVOKE, operation, key, value)
         self.client.note(process, OK, operation, key)
@@ -254,12 +262,10 @@ class _User:
             self._note("sure", self.session.id)
 
     async def _oversleep(self, session: Session) -> None:
-        """Long enough to be told that it has expired, if that is not too long."""
+        """Doze; if the session's timeout is short, long enough for the session to expire."""
         _doze(session)
         if session.timeout_s < max(TIMEOUTS_S):
             await self.client.clock.sleep(session.timeout_s * self.client.random.uniform(0.5, 2.0))
-
-    # -- what it does
 
     async def _lock(self, session: Session) -> None:
         client = self.client
@@ -295,7 +301,7 @@ class _User:
         self.mine.append((made.path, paths.number(made.path) or 0))
 
     async def _several(self, session: Session) -> None:
-        """Changes of one session side by side: while one has no answer yet, later ones are carried out."""
+        """Make changes of one session side by side: later ones are carried out while one has no answer yet."""
 
         async def one(client: Client) -> None:
             user = _User(self.workload, client)
@@ -311,7 +317,7 @@ class _User:
         path = client.random.choice(REGISTERS)
         version = (await _get(client, path))[1]
         if client.random.random() < 0.2:
-            version = max(1, version - 1)  # one that is gone, or never was this node's
+            version = max(1, version - 1)  # an earlier version, or one that this node never had
         value = self.workload._take()
 
         async def attempt() -> list[Any]:
@@ -324,7 +330,7 @@ class _User:
         await client.ask("cas", path, [version, value], attempt(), list)
 
     async def _set_both(self, session: Session) -> None:
-        """By one change, which is refused as a whole if the second version is one that is gone."""
+        """Set both nodes by one change, which is refused as a whole if the second version is an earlier one."""
         client = self.client
         version = (await _get_side(client, SIDES[0]))[1]
         named = max(1, version - 1) if client.random.random() < 0.2 else version
@@ -342,7 +348,7 @@ class _User:
         await client.ask("cas", PAIR, [named, value], attempt(), list)
 
     async def _watch(self) -> None:
-        """What a watch tells is a read, of a version that it has not told yet."""
+        """Read through a watch: each change must show a new version."""
         client = self.client
         watch = await _watch(client, client.random.choice(REGISTERS))
         while client.random.random() < 0.7:
@@ -350,20 +356,20 @@ class _User:
             call = watch.change(client.random.choice(WATCHES_S))
             after = _shown(await client.ask("get", watch.path, None, call, _shown, reads=True))
             if after[1] == before[1]:
-                self.workload.problems.append(f"a watch of {watch.path} told a change to {after} twice")
+                self.workload.problems.append(f"a watch of {watch.path} reported a change to {after} twice")
 
-    async def _look(self, session: Session) -> None:
-        """A sign of life, and whether a node is there that nobody deletes."""
+    async def _check(self, session: Session) -> None:
+        """Send a heartbeat, and check that a node exists that is never deleted."""
         client = self.client
         await client.beside("keep", session.id, session.keep(deadline_s=client.deadline_s()))
         path = client.random.choice(REGISTERS)
         there = session.exists(path, deadline_s=client.deadline_s())
         if not await client.beside("exists", path, there):
-            self.workload.problems.append(f"{path} is not there, and nobody has deleted it")
+            self.workload.problems.append(f"{path} does not exist, although it was never deleted")
 
 
 def _doze(session: Session) -> None:
-    """From now on it gives no signs of life by itself, as if its process stood still between two steps."""
+    """Stop the session's own heartbeats, as if its process were paused between two steps."""
     session._keeping.cancel()
 
 

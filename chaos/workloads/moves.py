@@ -1,8 +1,8 @@
-"""Members come and go: replicas are added, removed and moved, hosts are drained or in maintenance, copies cancelled, the quarantine emptied, while
-the other workloads run and the master repairs what faults broke.
+"""Moves: replicas are added, removed and moved, hosts are drained or in maintenance, copies are cancelled, the quarantine is
+purged, while the other workloads run and the master repairs tablets.
 
-Whatever an operator asks may be refused; nothing of it may harm what the other workloads are judged by. At the end every host
-takes part again, so every table must come back to its number of healthy voters: the run judges that (its second act).
+Every request of an operator may be refused, and none may break the promises of other workloads. At the end every host is in use
+again, so every table must return to its number of healthy voters: act two of the run judges that.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ebla.chaos.history import History, is_order
 from ebla.chaos.workloads.base import Client, NoAnswer, Workload, until_stopped
 from ebla.chaos.workloads.operators import Operators
 
-# How often to move, add, remove, drain, cancel a copy, step down, flush, purge, copy over, maintain, against each other.
+# Relative frequencies of: move, add, remove, drain, cancel a copy, step down, flush, purge, copy over, maintain.
 WEIGHTS = (8, 3, 3, 1, 2, 4, 3, 1, 0, 1)
 COPIES = (0, 0, 0, 0, 1, 2, 1, 0, 20, 0)
 MARKED_S = (0.5, 4.0)
@@ -29,9 +29,6 @@ class Moves(Operators, Workload):
 
     def __init__(self, weights: tuple[int, ...] = WEIGHTS) -> None:
         self.weights = weights
-
-    async def prepare(self, client: Client) -> None:
-        """Nothing: it moves what the others made."""
 
     async def run(self, client: Client) -> None:
         verbs = (
@@ -52,13 +49,12 @@ class Moves(Operators, Workload):
 
         await until_stopped(client, step)
 
-    async def conclude(self, client: Client) -> None:
-        """Nothing: what it did shows in what the others read."""
-
     def judge(self, history: History) -> Verdict:
-        """Nothing that it asks for may be wrong; but that it was never carried out is no pass."""
+        """Valid if a request was carried out: the other workloads judge the effects."""
         judged = sum(each.known and is_order(each.name) for each in history.operations())
-        return Verdict(True, judged=judged) if judged else nothing("nothing was carried out for an operator")
+        return (
+            Verdict(True, judged=judged) if judged else nothing("no request of an operator was carried out")
+        )
 
     # -- members
 
@@ -99,7 +95,7 @@ class Moves(Operators, Workload):
         request: type[mm.DrainRequest] | type[mm.MaintainRequest],
         reply: type[msgspec.Struct],
     ) -> None:
-        """And take the mark back after a while, however long that takes to be heard."""
+        """Mark a server, and remove the mark after a while; repeat until that is acknowledged."""
         servers = await self._servers(client)
         if not servers:
             return
@@ -108,9 +104,9 @@ class Moves(Operators, Workload):
             await self._ask_master(client, verb, request(address, True), reply)
             await client.clock.sleep(client.random.uniform(*MARKED_S))
         finally:
-            await self._take_back(client, verb, request(address, False), reply)
+            await self._unmark(client, verb, request(address, False), reply)
 
-    async def _take_back(
+    async def _unmark(
         self, client: Client, verb: str, request: msgspec.Struct, reply: type[msgspec.Struct]
     ) -> None:
         while True:
@@ -127,36 +123,36 @@ class Moves(Operators, Workload):
         if not servers:
             return
         server = client.random.choice(servers)
-        jobs = await self._tell(client, server.address, "list_copies", m.Empty(), m.CopyJobs)
+        jobs = await self._ask_role(client, server.address, "list_copies", m.Empty(), m.CopyJobs)
         for job in jobs.jobs:
             request = m.CancelCopyRequest(server.uuid, job.tablet)
-            await self._tell(client, server.address, "cancel_copy", request, m.Empty)
+            await self._ask_role(client, server.address, "cancel_copy", request, m.Empty)
 
     async def _copy_over(self, client: Client) -> None:
-        """A replica that is well is copied anew, as its leader would have it done if its log were too short. Only where nothing
-        destroys data: what the replica held is held by one less meanwhile."""
+        """Replace a healthy replica by a copy, as its leader does when its log is too short. Used only where no fault destroys
+        data: during the copy one replica less has the data."""
         tablet = await self._some_tablet(client)
         replicas = () if tablet is None else tablet.replicas
         leader = next((each for each in replicas if tablet and each.address == tablet.leader), None)
         if tablet is None or leader is None:
             return
         target = client.random.choice(tablet.replicas)
-        state = await self._tell(client, target.address, "status", m.Empty(), m.ServerState)
+        state = await self._ask_role(client, target.address, "status", m.Empty(), m.ServerState)
         report = next((each for each in state.replicas if each.tablet == tablet.tablet), None)
         if report is None:
             return
         source = Peer(leader.uuid, leader.address)
         request = m.StartCopyRequest(target.uuid, tablet.tablet, source, report.term, report.state)
-        await self._tell(client, target.address, "start_copy", request, m.Empty)
+        await self._ask_role(client, target.address, "start_copy", request, m.Empty)
 
     async def _purge(self, client: Client) -> None:
         servers = await self._servers(client)
         if not servers:
             return
         server = client.random.choice(servers)
-        await self._tell(client, server.address, "quarantine_list", m.Empty(), m.QuarantineEntries)
+        await self._ask_role(client, server.address, "quarantine_list", m.Empty(), m.QuarantineEntries)
         request = m.QuarantineRequest(server.uuid)
-        await self._tell(client, server.address, "quarantine_purge", request, m.Empty)
+        await self._ask_role(client, server.address, "quarantine_purge", request, m.Empty)
 
     async def _servers(self, client: Client) -> list[m.ServerStatus]:
         call = client.db.servers(deadline_s=client.deadline_s())

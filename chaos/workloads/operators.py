@@ -1,4 +1,4 @@
-"""What workloads do that act as operators: ask roles directly, pick a tablet, hand over, flush."""
+"""Requests of operators that several workloads share: ask roles directly, pick a tablet, hand over, flush."""
 
 from __future__ import annotations
 
@@ -10,26 +10,33 @@ import msgspec
 from ebla.actors import messages as m
 from ebla.chaos.checkers.refusals import Explained
 from ebla.chaos.workloads.base import Client
+from ebla.health.verdicts import Digests, Unanswered
 
 Reply = TypeVar("Reply")
-TELL_S = 5.0
+ANSWER_S = 5.0
+
+
+def known_digests(result: Digests) -> dict[str, tuple[int, str]]:
+    """The number of rows and the digest of each replica that answered, by uuid."""
+    replies = result.replicas.items()
+    return {uuid: (reply.rows, reply.digest) for uuid, reply in replies if not isinstance(reply, Unanswered)}
 
 
 class Operators:
-    """A refusal, or no answer, is NoAnswer: an operator looks again. A table that was listed may be gone by the time that it is
-    looked at."""
+    """A refusal, or no answer, raises NoAnswer: an operator tries again later. A table that was listed may be gone by the time of
+    the next request about it."""
 
     explained: Explained = MappingProxyType({"beside-info": ("NotFound", "TableDropped")})
 
     async def _hand_over(self, client: Client) -> None:
-        """Some tablet's leader steps down, for a successor that the operator names, or whoever is best."""
+        """Let a tablet's leader step down, for a named successor or the best one."""
         tablet = await self._some_tablet(client)
         if tablet is None or tablet.leader is None:
             return
         others = [replica.uuid for replica in tablet.replicas if replica.address != tablet.leader]
         successor = client.random.choice([None, *others])
         request = m.StepDownRequest(tablet.tablet, successor, 2.0)
-        await self._tell(client, tablet.leader, "step_down", request, m.StepDownReply)
+        await self._ask_role(client, tablet.leader, "step_down", request, m.StepDownReply)
 
     async def _flush(self, client: Client) -> None:
         tablet = await self._some_tablet(client)
@@ -38,18 +45,18 @@ class Operators:
         address = client.random.choice([replica.address for replica in tablet.replicas])
         everything = client.random.random() < 0.3
         request = m.FlushRequest(None if everything else tablet.tablet)
-        await self._tell(client, address, "flush", request, m.FlushReply)
+        await self._ask_role(client, address, "flush", request, m.FlushReply)
 
     async def _ask_master(
         self, client: Client, method: str, request: msgspec.Struct, reply: type[Reply]
     ) -> Reply:
-        return await self._tell(client, client.db._client.master, method, request, reply)
+        return await self._ask_role(client, client.db._client.master, method, request, reply)
 
-    async def _tell(
+    async def _ask_role(
         self, client: Client, address: str, method: str, request: msgspec.Struct, reply: type[Reply]
     ) -> Reply:
         return await client.order(
-            method, address, client.network.call(address, method, request, reply, TELL_S)
+            method, address, client.network.call(address, method, request, reply, ANSWER_S)
         )
 
     async def _some_table(self, client: Client) -> m.TableInfo | None:

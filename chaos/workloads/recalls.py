@@ -1,7 +1,7 @@
-"""Recalls: tokens are added to a table that is dropped and recalled all the time.
+"""Recalls: tokens are added to a table that is dropped and recalled repeatedly.
 
-An add that meets the dropped table is refused. If its client was told that it surely was not carried out, no late copy of it may
-be carried out after the recall. Judged as the set that it is: see tokens.py.
+An add that meets the dropped table is refused. If the answer says that the add surely did not take place, then no late copy of it
+may take place after the recall. Judged as a set: see tokens.py.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from ebla.chaos.workloads.tokens import SCHEMA, Tokens
 
 KEPT_S = 3600.0
 DROPS = 0.15  # of the steps
-REFUSED_S = 1.0  # at most, until who was refused goes on
+REFUSED_S = 1.0  # the longest pause of a client after a refusal
 DROPPED = ("TableDropped",)
 EXPLAINED = {
     **dict.fromkeys(("add", "remove", "read-set", "count", "beside-table"), DROPPED),
-    "beside-recall": ("NotFound",),  # somebody else has recalled it
+    "beside-recall": ("NotFound",),  # another client has recalled it
 }
 
 
@@ -46,7 +46,7 @@ class Recalls(Tokens):
                 return
             try:
                 await self._step(client, tables[0], mine)
-            except NoAnswer:  # a later write of the same client would have late copies of this one refused
+            except NoAnswer:  # pause: after a later write of this client, late copies of this one are refused
                 await client.clock.sleep(client.random.uniform(0.0, REFUSED_S))
                 raise
 
@@ -63,9 +63,9 @@ class Recalls(Tokens):
         return await client.beside("table", self.name, call)
 
     async def _drop(self, client: Client) -> None:
-        """For a moment, in which others find it dropped."""
+        """Drop the table for a moment, in which other clients find it dropped."""
         call = client.db.drop_table(self.name, reserve_s=KEPT_S, deadline_s=client.deadline_s())
-        with suppress(NoAnswer):  # somebody else has, or it is on its way
+        with suppress(NoAnswer):  # another client has dropped it, or the drop is under way
             await client.order("drop_table", self.name, call)
         await client.pause()
         await self._recall(client)

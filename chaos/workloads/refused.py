@@ -1,9 +1,9 @@
-"""Refused: what a tablet has refused for certain is never applied, however late a copy of the request arrives.
+"""Refused: a request that a tablet has refused for certain is never applied, also when a copy of it arrives much later.
 
-Every client has a table of its own, which it drops and recalls while it writes, by several calls at once; and a row that it lets grow so
-far that an update of it is over the limit, before it makes it small again. What is judged:
+Every client has a table of its own, which it drops and recalls while it writes by several calls at once. It also grows a row
+until an update of the row exceeds the limit, and then makes the row small again. Judged are two promises:
 
-    a value whose write failed for certain (`possibly_applied` is false) is in no row, ever
+    a value whose write failed for certain (`possibly_applied` is false) is never in a row
     a row whose write was acknowledged is there
 """
 
@@ -20,7 +20,15 @@ import pyarrow as pa
 from ebla import aio
 from ebla.chaos.checkers.verdict import Verdict, nothing
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import Client, NoAnswer, Workload, persist, until_stopped
+from ebla.chaos.workloads.base import (
+    Client,
+    NoAnswer,
+    Workload,
+    make_own_table,
+    persist,
+    until_stopped,
+    wrong,
+)
 from ebla.storage.errors import EblaError
 from ebla.storage.schema import ROW_BYTES_MAX
 
@@ -28,7 +36,7 @@ SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("a", pa.string()), ("
 LARGE = "x" * (ROW_BYTES_MAX * 6 // 10)  # one of them fits into a row, two do not
 GROWING = 0  # the key of the row that grows
 KEPT_S = 3600.0
-CALLS = 3  # inserts at once, beside a drop
+CALLS = 3  # inserts at once, during a drop
 EXPLAINED = {
     "insert": ("TableDropped",),
     "update": ("TableDropped", "InvalidArgument"),
@@ -59,52 +67,41 @@ class Refused(Workload):
         self._tables: list[_Mine] = []
         self._value = 0
 
-    async def prepare(self, client: Client) -> None:
-        """Nothing: every client makes its own table."""
-
     async def run(self, client: Client) -> None:
         name = f"{self.name}-{client.random.getrandbits(48)}"
-        mine: _Mine | None = None
-        while mine is None and not client.stopping:
-            call = client.db.create_table(
-                name, schema=SCHEMA, primary_key=["k"], replicas=client.stage.replicas
-            )
-            try:
-                table = await client.beside("create", name, call)
-                mine = _Mine(table, table._routes.info.table)
-                self._tables.append(mine)
-            except NoAnswer:
-                name += "'"
-                await client.pause()
+        table = await make_own_table(client, name, schema=SCHEMA)
+        if table is None:
+            return
+        mine = _Mine(table, table._routes.info.table)
+        self._tables.append(mine)
 
         async def step() -> None:
-            assert mine is not None
             verbs = (self._drop_beside_inserts, self._grow, self._read)
             await client.random.choices(verbs, (4, 3, 2))[0](client, mine)
 
         await until_stopped(client, step)
 
     async def conclude(self, client: Client) -> None:
-        """By a client of its own: those that made the tables may be gone."""
+        """Read all tables by a new client: those that made the tables may have ended."""
         for mine in self._tables:
             await persist(client, lambda mine=mine: self._read(client, mine))  # type: ignore[misc]
 
     def judge(self, history: History) -> Verdict:
         if self.problems:
-            return Verdict(False, "; ".join(self.problems[:3]), (), len(self.problems))
+            return wrong(self.problems)
         return Verdict(True, judged=self.judged) if self.judged else nothing("no table was read to its end")
 
     # -- verbs
 
     async def _drop_beside_inserts(self, client: Client, mine: _Mine) -> None:
-        """Then it is recalled, whatever became of the drop."""
+        """Drop the table during inserts, and recall it, also if the outcome of the drop is unknown."""
         asked = [self._insert(client.another(), mine) for _ in range(CALLS)]
         name = mine.table.name
         gone = client.db.drop_table(name, reserve_s=KEPT_S, deadline_s=client.deadline_s())
         drop = client.another().ask("set-aside", name, None, gone)
-        for told in await asyncio.gather(drop, *asked, return_exceptions=True):
-            if isinstance(told, BaseException) and not isinstance(told, NoAnswer):
-                raise told
+        for result in await asyncio.gather(drop, *asked, return_exceptions=True):
+            if isinstance(result, BaseException) and not isinstance(result, NoAnswer):
+                raise result
         await self._recall(client, mine)
 
     async def _insert(self, client: Client, mine: _Mine) -> None:
@@ -116,8 +113,8 @@ class Refused(Workload):
         mine.sure[value] = value
 
     async def _grow(self, client: Client, mine: _Mine) -> None:
-        """The second of three updates would make the row too large. A late copy of it finds room after the third. It has an id
-        under which nothing else is ever written: no later request says what became of it."""
+        """Make three updates, the second of which would make the row too large. A late copy of it would fit after the third. It has
+        a write id of its own, so that no later request reveals its outcome to the tablet."""
         row = {"k": GROWING, "v": self._next(), "a": LARGE, "b": ""}
         await client.beside("update", GROWING, mine.table.upsert(row, deadline_s=client.deadline_s()))
         value = self._next()
@@ -161,8 +158,10 @@ class Refused(Workload):
         self.judged += 1
         for key, value in seen.items():
             if value in mine.refused:
-                told = f"row {key} has the value {value}, whose write was refused: {mine.refused[value]}"
-                self.problems.append(f"{mine.table.name}: {told}")
+                self.problems.append(
+                    f"{mine.table.name}: row {key} has the value {value}, whose write was refused: "
+                    f"{mine.refused[value]}"
+                )
         missing = [key for key, value in sure.items() if seen.get(key) != value]
         if missing:
             self.problems.append(f"{mine.table.name}: rows {missing[:5]} were acknowledged and are missing")

@@ -1,4 +1,4 @@
-"""Registers: a few keys that everybody reads, writes, inserts, updates and deletes. Judged for linearizability per key."""
+"""Registers: all clients read, write, insert, update and delete a few keys. Judged for linearizability per key."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 
 @dataclass(frozen=True)
 class Applied:
-    """What is known of a table's replicated log: at which index of its tablet's log each value was first written, and
-    whether that is all of the log. Deletions have no value."""
+    """The replicated log of a table: at which index of its tablet's log each value was first written, and whether the log is
+    complete. Deletions have no value."""
 
     indexes: Mapping[Hashable, int] = field(default_factory=dict)
     complete: bool = False
@@ -30,10 +30,9 @@ NOTHING_KNOWN = Applied()
 
 
 class Registers(Workload):
-    """`keys` at a time; each is retired after `operations` of it, so that judging stays cheap. `many`: the share of reads
-    that ask for all of them in one call, `scanned`: that scan the table for them, which freezes what was written until then, so that
-    later reads find a key in several layers. `calls`: as many of a client begin at one moment, so that their rows
-    travel together."""
+    """`keys` at a time; each is retired after `operations`, so that judging stays cheap. `many`: the share of reads that get all
+    keys in one call. `scanned`: the share of reads that scan the table, which freezes the memtable, so that later reads find a
+    key in several layers. `calls`: as many of a client begin at one moment, so that their rows travel together."""
 
     name = "registers"
 
@@ -74,7 +73,6 @@ class Registers(Workload):
         await until_stopped(client, step)
 
     async def conclude(self, client: Client) -> None:
-        """Every live register is read once more."""
         table = await client.db.table(self.name)
         for key in self._live:
             await persist(client, partial(self._read, client, table, key))
@@ -118,7 +116,7 @@ class Registers(Workload):
 
     async def _read(self, client: Client, table: aio.Table, key: int) -> None:
         call = table.get({"k": key}, deadline_s=client.deadline_s())
-        await client.ask("read", key, None, call, lambda row: None if row is None else row["v"], reads=True)
+        await client.ask("read", key, None, call, lambda row: row and row["v"], reads=True)
 
     def _all_keys(self) -> list[int]:
         for key in self._live:
@@ -142,7 +140,7 @@ class Registers(Workload):
 
 
 def _order(history: History, applied: Applied) -> dict[int, int | None]:
-    """By its invocation's index, where the log has each write; None where it is known to have none."""
+    """The place in the log of each write, by its invocation's index; None if the log is known not to have it."""
     order: dict[int, int | None] = {}
     for operation in history.operations():
         if operation.name in ("write", "insert", "update"):

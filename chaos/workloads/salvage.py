@@ -1,12 +1,12 @@
-"""Salvage: registers of a table whose tablets may lose their majorities for good, and an operator who saves what is left.
+"""Salvage: registers of a table whose tablets may lose their majorities for good, and an operator who repairs them.
 
-The operator does what docs/repair.md tells. He looks at everything, as `ebla check` does; a host counts as lost when he has seen for
-a while that its machine is down. Where a tablet has no majority any more he forces a configuration onto those that survived, as
-`ebla tablet unsafe-change-config` does, and never at a second survivor while the first may have obeyed. He forgets hosts that
-are lost, and tries to forget one by mistake that is not. He may be wrong about a host: it comes back. What its replicas had alone
-is in quarantine then, from where he has it written out. Now and then he gives the table another name.
+The operator follows docs/repair.md. It inspects the deployment, as `ebla check` does. A host counts as lost when its machine has
+been down for a while. If a tablet has lost its majority, the operator forces a configuration of the survivors, as `ebla tablet
+unsafe-change-config` does; it never asks a second survivor while the first may have obeyed. It forgets hosts that are lost, and
+sometimes tries to forget one that is not. A host that it gave up may return: then the data that only its replicas had is in
+quarantine, and the operator exports it from there. Sometimes the operator renames the table.
 
-What may be lost by this, and what not, is told in chaos/checkers/sides.py.
+chaos/checkers/sides.py defines which writes may be lost by this.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ebla.chaos.checkers.refusals import Explained
 from ebla.chaos.checkers.sides import Seen, check_sides
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import Client, NoAnswer, Workload, make_table, persist, until_stopped
+from ebla.chaos.workloads.base import Client, NoAnswer, Workload, make_table, persist, until_stopped, wrong
 from ebla.chaos.workloads.operators import Operators
 from ebla.health.survey import survey
 from ebla.health.tablets import judge
@@ -38,18 +38,18 @@ from ebla.storage.tablets.restore import ROWS_FILE
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 REPLICAS = 3
-SURE_S = 2.5  # that a machine must be seen to be down
-LOOK_S = 0.5
-ANSWER_S = 1.0
-MISTAKES = 0.05  # of the looks
+SURE_S = 2.5  # how long a machine must be down to count as lost
+INSPECT_S = 0.5
+SURVEY_S = 1.0
+MISTAKES = 0.05  # share of the inspections
 RESCUES = 0.6
 RENAMES = 0.1
 NAMES = ("salvage", "salvaged")
-OPERATIONS = 60  # of one key; then another one takes its place
+OPERATIONS = 60  # of one key, until another one replaces it
 
 
 class Forced(NamedTuple):
-    """Who was last asked to lead a tablet, and the mark that this would have."""
+    """The survivor that was last asked to lead a tablet, and the forced epoch of that configuration."""
 
     mark: int
     uuid: str
@@ -77,7 +77,7 @@ class Salvage(Operators, Workload):
         await make_table(client, self.name, SCHEMA, "k", tablets=self.tablets, replicas=REPLICAS)
 
     async def run(self, client: Client) -> None:
-        """One of the clients is the operator, too."""
+        """One of the clients is also the operator."""
         first, self._operated = not self._operated, True
         table = await client.db.table(self.name)
         if first:
@@ -87,20 +87,20 @@ class Salvage(Operators, Workload):
             await self._use(client, table)
 
     async def conclude(self, client: Client) -> None:
-        """Whoever is lost for good can be forgotten now, and everything be read."""
+        """All lost hosts can be forgotten now, and all keys can be read."""
         for address in client.stage.gone:
             await persist(client, lambda address=address: self._forget(client, address))  # type: ignore[misc]
         listed = await persist(client, lambda: client.beside("servers", None, client.db.servers()))
         left = [server.address for server in listed if server.address in client.stage.gone]
         if left:
-            self.problems.append(f"{left} were forgotten, and are told of")
+            self.problems.append(f"{left} were forgotten, but are still listed")
         table = await client.db.table(await persist(client, lambda: self._find(client)))
         for key in self._live:
             await persist(client, lambda key=key: self._read(client, table, key))  # type: ignore[misc]
 
     def judge(self, history: History, seen: Seen = Seen()) -> Verdict:  # noqa: B008
         if self.problems:
-            return Verdict(False, "; ".join(self.problems[:3]), (), len(self.problems))
+            return wrong(self.problems)
         return check_sides(history, seen)
 
     # -- users
@@ -125,27 +125,27 @@ class Salvage(Operators, Workload):
 
     async def _read(self, client: Client, table: aio.Table, key: int) -> None:
         call = table.get({"k": key}, deadline_s=client.deadline_s())
-        await client.ask("read", key, None, call, lambda row: None if row is None else row["v"], reads=True)
+        await client.ask("read", key, None, call, lambda row: row and row["v"], reads=True)
 
     # -- the operator
 
     async def _operate(self, client: Client) -> None:
-        """Until the others stop, and no tablet is without a majority for good."""
+        """Repair until the other clients stop, and all tablets serve."""
         while True:
             stopping, served = client.stopping, False
             try:
-                served = await self._look_after(client)
+                served = await self._repair(client)
             except NoAnswer:
                 pass
             if stopping and served:
                 return
-            await client.clock.sleep(LOOK_S)
+            await client.clock.sleep(INSPECT_S)
 
-    async def _look_after(self, client: Client) -> bool:
-        """Whether all tablets serve."""
+    async def _repair(self, client: Client) -> bool:
+        """Make one inspection and its repairs. Returns whether all tablets serve."""
         masters = [client.db._client.master]
-        found = await client.beside("survey", None, survey(client.network, masters, timeout_s=ANSWER_S))
-        self._look_at_machines(client, found)
+        found = await client.beside("survey", None, survey(client.network, masters, timeout_s=SURVEY_S))
+        self._note_machines(client, found)
         tablets = [tablet for tablet in judge(found).tablets if tablet.table in NAMES]
         for tablet in tablets:
             if tablet.status == UNAVAILABLE:
@@ -157,7 +157,7 @@ class Salvage(Operators, Workload):
             await self._rename(client)
         return len(tablets) == self.tablets and all(tablet.status != UNAVAILABLE for tablet in tablets)
 
-    def _look_at_machines(self, client: Client, found: Survey) -> None:
+    def _note_machines(self, client: Client, found: Survey) -> None:
         for address in found.states:
             if client.stage.is_down(address):
                 self._down_since.setdefault(address, client.now_s())
@@ -171,7 +171,7 @@ class Salvage(Operators, Workload):
     # -- forced configurations
 
     async def _save(self, client: Client, found: Survey, tablet: TabletHealth) -> None:
-        """By all that run, or, if one of them was just being added, by the voters."""
+        """Force a configuration of all running replicas; if that is refused, because one was being added, of the voters."""
         running = _running(found, tablet)
         for keep in (list(running), [uuid for uuid, report in running.items() if _votes(uuid, report)]):
             try:
@@ -184,22 +184,22 @@ class Salvage(Operators, Workload):
                         return
 
     def _is_given_up(self, client: Client, found: Survey, plan: Plan, uuid: str) -> bool:
-        """Its machine is down, or its server runs and has no replica that does."""
+        """Whether the machine is lost, or its server answers and has no running replica."""
         peer = plan.configuration.peer(uuid)
         assert peer is not None, plan
         answered = not isinstance(found.states.get(peer.address, _SILENT), Unanswered)
         return answered or self._is_lost(client, peer.address)
 
     async def _force(self, client: Client, plan: Plan, uuid: str, address: str) -> bool:
-        """False if another survivor is to be asked."""
+        """Ask a survivor to lead. Returns False if another survivor should be asked."""
         mark, before = plan.configuration.unsafe + 1, self._forced.get(plan.tablet)
         elsewhere = before is not None and before.mark >= mark and before.uuid != uuid
         if before is not None and elsewhere and before.address not in client.stage.gone:
-            return False  # that one may have obeyed: two configurations would be equally new
+            return False  # the other survivor may have obeyed: two configurations would be equally new
         self._forced[plan.tablet] = Forced(mark, uuid, address)
         request = request_of(plan, uuid, "its hosts are lost")
         try:
-            await self._tell(client, address, "unsafe_change", request, m.MembersReply)
+            await self._ask_role(client, address, "unsafe_change", request, m.MembersReply)
         except NoAnswer as refused:
             return not isinstance(refused.__cause__, InvalidArgument)
         return True
@@ -207,7 +207,7 @@ class Salvage(Operators, Workload):
     # -- the table's name
 
     async def _rename(self, client: Client) -> None:
-        """Whoever uses the table goes on. It has one of two names, whatever became of the last request."""
+        """Rename the table, which has one of two names; its users continue."""
         name = await self._find(client)
         table = await client.beside("table", name, client.db.table(name))
         change = table.alter().rename(NAMES[1 - NAMES.index(name)])
@@ -217,36 +217,36 @@ class Salvage(Operators, Workload):
         listed = await client.beside("tables", None, client.db.tables(self.name))
         names = [table.name for table in listed]
         if len(names) != 1 or names[0] not in NAMES:
-            self.problems.append(f"of {' and '.join(NAMES)} there are {names}")
+            self.problems.append(f"of the names {' and '.join(NAMES)}, these tables exist: {names}")
             raise NoAnswer
         return names[0]
 
-    # -- what replicas leave
+    # -- quarantine
 
     async def _rescue(self, client: Client, found: Survey) -> None:
-        """Have some of what lies in quarantine written out, and look at it."""
+        """Export one replica from a quarantine, and check its rows."""
         up = [each for each in found.states.items() if not isinstance(each[1], Unanswered)]
         if not up:
             return
         address, state = client.random.choice(up)
         assert not isinstance(state, Unanswered)
-        listed = await self._tell(client, address, "quarantine_list", m.Empty(), m.QuarantineEntries)
+        listed = await self._ask_role(client, address, "quarantine_list", m.Empty(), m.QuarantineEntries)
         names = [entry.name for entry in listed.entries if entry.table_name == self.name]
         if not names:
             return
         self._rescued += 1
         name, directory = client.random.choice(names), f"/rescue/{self._rescued}"
         request = m.QuarantineRequest(state.instance.uuid, (name,), directory)
-        await self._tell(client, address, "quarantine_restore", request, m.Empty)
+        await self._ask_role(client, address, "quarantine_restore", request, m.Empty)
         rows = client.stage.read_file(address, f"{directory}/{name}/{ROWS_FILE}")
         if rows is not None:
-            self._look_at_rescued(name, parquet.read_table(pa.BufferReader(rows)))
+            self._check_rescued(name, parquet.read_table(pa.BufferReader(rows)))
 
-    def _look_at_rescued(self, name: str, rows: pa.Table) -> None:
-        """Whichever side it was on: nothing is there that nobody wrote."""
+    def _check_rescued(self, name: str, rows: pa.Table) -> None:
+        """A replica of any side has only rows that were written."""
         for key, value in zip(rows["k"].to_pylist(), rows["v"].to_pylist(), strict=True):
             if self._written.get(value) != key:
-                self.problems.append(f"{name} has {value} under key {key}, which nobody wrote")
+                self.problems.append(f"{name} has {value} under key {key}, which was never written")
 
     # -- hosts that are gone
 
@@ -258,7 +258,7 @@ class Salvage(Operators, Workload):
             elif server.alive and client.random.random() < MISTAKES:
                 answered = await self._try_to_forget(client, server.address)
                 if answered and not client.stage.is_down(server.address):
-                    self.problems.append(f"{server.address} was forgotten, and lives")
+                    self.problems.append(f"{server.address} was forgotten, although it is alive")
 
     async def _try_to_forget(self, client: Client, address: str) -> bool:
         try:
@@ -271,11 +271,11 @@ class Salvage(Operators, Workload):
         await self._ask_master(client, "forget_server", ForgetRequest(address), ForgetReply)
 
 
-_SILENT = Unanswered("NotAsked", "it was not asked")
+_SILENT = Unanswered("NotAsked", "the server was not asked")
 
 
 def _running(found: Survey, tablet: TabletHealth) -> dict[str, m.ReplicaReport]:
-    """By uuid of their servers."""
+    """The running replicas of the tablet, by uuid of their servers."""
     members = [each.uuid for each in tablet.replicas]
     return {
         state.instance.uuid: replica

@@ -1,10 +1,12 @@
-"""Stamps: all rows of a group get one number in one atomic batch, and a scan must never find two.
+"""Stamps: all rows of a group get one number in one atomic batch, and a scan must never find two numbers.
 
-Groups are rows of one tablet. Each has one writer, whose numbers grow; it repeats a stamp with an unknown outcome under
-the same write id until it is known. Rows are flushed while this goes on.
+Groups are rows of one tablet. Each has one writer with growing numbers. It repeats a stamp with an unknown outcome under the same
+write id until the outcome is known. Rows are flushed in between.
 """
 
 from __future__ import annotations
+
+from collections.abc import Awaitable
 
 import pyarrow as pa
 
@@ -13,14 +15,13 @@ from ebla import aio
 from ebla.chaos.checkers.stamps import check_stamp
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import Client, Workload, crowd, make_table, persist, until_stopped
+from ebla.chaos.workloads.base import Client, Workload, crowd, make_table, persist, until_known, until_stopped
 
 SCHEMA = pa.schema([("place", pa.int64()), ("stamp", pa.int64()), ("group", pa.int32())])
-ATTEMPTS_MAX = 200
 
 
 class Stamps(Workload):
-    """`calls` of each client are under way; each group has one writer all the same."""
+    """`calls` of each client are under way at once; each group still has one writer."""
 
     name = "stamps"
 
@@ -72,22 +73,11 @@ class Stamps(Workload):
     async def _stamp(
         self, client: Client, table: aio.Table, group: int, stamp: int, write_client: bytes
     ) -> None:
-        async def until_known() -> None:
+        def attempt() -> Awaitable[object]:
             write_id = (write_client, 1 + stamp * self.rows)
-            for _ in range(ATTEMPTS_MAX):
-                try:
-                    await table.upsert(
-                        self._rows(group, stamp), deadline_s=client.deadline_s(), write_id=write_id
-                    )
-                except ebla.EblaError as error:
-                    if not (error.retriable or error.possibly_applied):
-                        raise
-                    await client.pause()
-                else:
-                    return
-            raise ebla.TimedOut(f"no answer to a stamp in {ATTEMPTS_MAX} attempts")
+            return table.upsert(self._rows(group, stamp), deadline_s=client.deadline_s(), write_id=write_id)
 
-        await client.ask("stamp", group, stamp, until_known())
+        await client.ask("stamp", group, stamp, until_known(client, attempt, "a stamp"))
 
     async def _flush(self, client: Client, table: aio.Table) -> None:
         await client.order("flush", self.name, table.flush(deadline_s=client.deadline_s()))

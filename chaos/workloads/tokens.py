@@ -1,7 +1,7 @@
-"""Tokens: everybody adds tokens of his own to one set, takes some of them away again, and reads the whole set.
+"""Tokens: each client adds tokens of its own to one set, removes some of them, and reads the whole set.
 
-Some read it where it lies, on a server's disk: no less is promised of that. Every token is added once, so an insert that finds it present, or a delete that finds it absent, was applied twice; the
-count is an exactly-once counter. Judged as Jepsen's set-full.
+Some reads are node-local, with the same promises. Every token is added once, so an insert that finds it present, or a delete that
+finds it absent, was applied twice; the count is an exactly-once counter. Judged as Jepsen's set-full.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BULK_MAX = 40
 
 
 class Tokens(Workload):
-    """`local`: some reads are made where the rows lie. `calls` of each client are under way."""
+    """`local`: some reads are node-local. `calls` of each client are under way at once."""
 
     name = "tokens"
 
@@ -80,7 +80,7 @@ class Tokens(Workload):
         mine.append(token)
 
     async def _bulk(self, client: Client, table: aio.Table, mine: list[int]) -> None:
-        """Many at once, as another path of the client library; every one its own operation of the history."""
+        """Add many tokens in one call, another path of the client library; each is an operation of its own in the history."""
         tokens = [self._take() for _ in range(client.random.randint(2, BULK_MAX))]
         rows = [{"token": token, "v": "bulk"} for token in tokens]
         call = table.insert(rows, if_present="ignore", deadline_s=client.deadline_s())

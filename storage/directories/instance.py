@@ -1,16 +1,16 @@
-"""Who owns a role directory: the `instance` file, the lock held for life, and the marker of one that was given up.
+"""The owner of a role directory: the `instance` file, the lock held for life, and the mark of a directory given up.
 
-    instance    JSON: format version, uuid, seqno (it only grows), when and for which data directories
+    instance    JSON: format version, uuid, seqno (it only grows), time of creation, data directories
     lock        flock, exclusive, held until the process ends; its content is the holder's pid
-    FAILED      nothing in this directory is believed any more: a sync failed here, or it is an old copy of itself
+    FAILED      mark: nothing in this directory is trusted; a sync failed here, or it is an old copy of itself
 
-A directory that bears this mark is never used again. Of a role that others can fill anew it is set aside at the next start,
-as <name>.set-aside, and the role comes back with a new uuid. One lies there at most: who fails twice stays down.
+A marked directory is never used again. If peers can fill the role again, the next start renames it to <name>.set-aside,
+and the role starts with a new uuid. At most one set-aside directory may exist: a role that fails twice stays down.
 
-A directory is formatted only when it is absent or empty. One that has contents and no readable `instance` is
-Damaged: taking it for new would forget promises. Everything here blocks; LmdbDisk calls it beside the loop.
-A process that forks hands the lock on to its child, so the owner of a directory never forks, unless to become another program
-at once (lmdb/stream.py), which closes the lock.
+A directory is formatted only when it is absent or empty. A directory with contents and no readable `instance` is
+Damaged: to treat it as new would forget promises. Everything here blocks; LmdbDisk calls it beside the loop. A fork
+would pass the lock on to the child, so the owner of a directory never forks, except to execute another program at once
+(lmdb/stream.py), which closes the lock.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ FORMAT = 2  # 2: the roots of data.mdb files have seals
 INSTANCE, LOCK, FAILED = "instance", "lock", "FAILED"
 SET_ASIDE = ".set-aside"
 PID_CHARACTERS = 10
-BESIDE, REMOVED = ".new", ".removed"  # suffixes of what is half made and half removed
+BESIDE, REMOVED = ".new", ".removed"  # suffixes of half made and half removed entries
 
 
 class InstanceFile(msgspec.Struct, frozen=True):
-    """`lost`: the data directories in which a sync failed, and what was told of it. `set_aside`: in whose place it was made."""
+    """`lost`: the data directories in which a sync failed, with the error. `set_aside`: the directory that this replaced."""
 
     format: int
     uuid: str
@@ -55,25 +55,25 @@ class FailedFile(msgspec.Struct, frozen=True):
 
 
 class InstanceDirectory:
-    """One role directory, with the further `data_dirs` that it spreads its data over. A data directory is
+    """One role directory, with the further `data_dirs` that have its data. A data directory is
 
-    formatted    when it is named for the first time: it bears the instance's uuid
-    lost         if we know it and it is not there, empty, unreadable, or if a sync failed in it
-    replaced     a lost one that is empty by now, and to which no tablet leads any more, is formatted again
-    forgotten    when it is not named any more, and no tablet leads to it
+    formatted    when it is configured for the first time: it gets the instance's uuid
+    lost         if it is known and is absent, empty, unreadable, or a sync failed in it
+    replaced     if it was lost, is empty now, and no tablet links to it: it is formatted again
+    forgotten    when it is no longer configured, and no tablet links to it
     """
 
     def __init__(self, root: Path, data_dirs: Sequence[Path] = (), *, sets_aside: bool = False) -> None:
         self.root = root
         self.data_dirs = tuple(data_dirs)
         self.sets_aside = sets_aside
-        self.lost: dict[Path, str] = {}  # and why
+        self.lost: dict[Path, str] = {}  # directory -> reason
         self._lock: int | None = None
         self._file: InstanceFile | None = None
-        self._writing = threading.Lock()  # the instance file
+        self._writing = threading.Lock()  # guards the instance file
 
     def open(self, new_uuid: str) -> Instance:
-        """Lock, format if there is nothing at all, clear what was left half done, count this incarnation."""
+        """Lock, format if there is nothing at all, clear half done entries, count this incarnation."""
         assert self._lock is None, "open it once"
         make_directory(self.root)
         self._acquire()
@@ -82,7 +82,7 @@ class InstanceDirectory:
             held = self._read(self.root)
             if held is None:
                 held = self._fresh(new_uuid)
-                self._write(held)  # before anything else bears its uuid
+                self._write(held)  # before anything else has its uuid
             file = self._join_data_dirs(held)
             for directory in map(Path, file.data_dirs):
                 if directory not in self.lost:
@@ -109,7 +109,7 @@ class InstanceDirectory:
             return self._file.seqno
 
     def lose(self, directory: Path, reason: str) -> None:
-        """A sync failed in a data directory. It is remembered there and here; raises OSError if it is neither."""
+        """Record a failed sync of a data directory, there and in the instance file. Raises OSError if both fail."""
         assert self._file is not None, "open it first"
         marked = False
         with contextlib.suppress(OSError):
@@ -138,7 +138,7 @@ class InstanceDirectory:
         self._file = file
 
     def holds(self) -> bool:
-        """Whether the directory of this name is the one that was locked, and not another in its place."""
+        """Whether the directory of this name is the locked one, and not another in its place."""
         if self._lock is None:
             return False
         try:
@@ -152,12 +152,12 @@ class InstanceDirectory:
             self._lock = None
 
     def mark_failed(self, reason: str) -> None:
-        """As durable as a failing disk allows: what cannot be written is not worth another error."""
+        """Write the mark if the failing disk permits it; an OSError is ignored."""
         with contextlib.suppress(OSError):
             _mark(self.root, reason, old_copy=False)
 
     def give_up(self, reason: str) -> bool:
-        """False if the directory is another's by now."""
+        """Mark an old copy. Return False if another incarnation holds the directory."""
         if not self.holds():
             return False
         _mark(self.root, reason, old_copy=True)
@@ -179,12 +179,11 @@ class InstanceDirectory:
         if not self.holds():
             self.close()
             raise DirectoryLocked(f"{self.root} was set aside meanwhile; start again", path=str(self.root))
-        os.pwrite(
-            lock, f"{os.getpid():<{PID_CHARACTERS}}\n".encode(), 0
-        )  # always as long: it needs no new block
+        pid = f"{os.getpid():<{PID_CHARACTERS}}\n"  # of fixed length, so that it needs no new block
+        os.pwrite(lock, pid.encode(), 0)
 
     def _leave_given_up(self) -> None:
-        """Go on beside what was given up, or not at all."""
+        """Set a marked directory aside and lock a new one, or raise OldCopy or DiskFailed."""
         marker = _marked(self.root)
         if marker is None:
             return
@@ -192,13 +191,13 @@ class InstanceDirectory:
         if not self.sets_aside:
             remedy = "move the directory aside and start again: the server comes back as a new one and is filled from its peers"
         elif os.path.lexists(aside):
-            remedy = f"and since an earlier one still lies in {aside}, move both away and start again"
+            remedy = f"and because an earlier one is still in {aside}, move both away and start again"
         else:
             try:
                 self._set_aside(aside)
                 return
             except OSError as error:
-                remedy = f"and since it cannot be set aside ({error}), move it away and start again"
+                remedy = f"and because it cannot be set aside ({error}), move it away and start again"
         if marker.old_copy:
             why = f": {remedy}" if self.sets_aside else ""
             raise OldCopy(f"{marker.reason} ({self.root} was given up{why})", path=str(self.root))
@@ -207,15 +206,14 @@ class InstanceDirectory:
         )
 
     def _set_aside(self, aside: Path) -> None:
-        """The lock goes along; whoever makes the new directory first has that one's."""
-        os.rename(self.root, aside)
+        os.rename(self.root, aside)  # with its lock; a new lock belongs to the first process that makes it
         sync_path(self.root.parent)
         self.close()
         make_directory(self.root)
         self._acquire()
 
     def _found_aside(self) -> tuple[SetAside, dict[str, str]] | None:
-        """What lies aside where a new directory is being made, and the data directories that had failed it."""
+        """The directory that the new one replaces, and the data directories that had failed it."""
         aside = beside(self.root, SET_ASIDE)
         if not self.sets_aside or not aside.is_dir():
             return None
@@ -228,7 +226,7 @@ class InstanceDirectory:
         return found, before.lost if before else {}
 
     def _read(self, directory: Path) -> InstanceFile | None:
-        """None only where nothing was ever kept."""
+        """Read the instance file. None only if the directory never had contents."""
         path = directory / INSTANCE
         try:
             data = path.read_bytes()
@@ -272,7 +270,7 @@ class InstanceDirectory:
         return msgspec.structs.replace(file, data_dirs=tuple(map(str, kept)), lost=marked)
 
     def _why_lost(self, directory: Path, file: InstanceFile) -> str | None:
-        """None if it is there, or was made. What is wrong with one that we do not know yet is raised."""
+        """Why a known directory is lost; None if it is usable or was formatted. Problems of an unknown one are raised."""
         known = str(directory) in file.data_dirs
         try:
             found = self._read(directory) if directory.is_dir() else None
@@ -297,7 +295,7 @@ class InstanceDirectory:
         )
 
     def _leads_to(self, directory: Path) -> bool:
-        """Whether a tablet is there, or was when the disk was lost."""
+        """Whether a tablet links to it, even if the disk is lost."""
         places = self.root / "data"
         links = [entry.path for entry in os.scandir(places) if entry.is_symlink()] if places.is_dir() else []
         return any(Path(os.readlink(link)).is_relative_to(directory) for link in links)
@@ -316,7 +314,7 @@ def _format_data_dir(directory: Path, file: InstanceFile) -> None:
 
 
 def _set_aside_data_dir(directory: Path, file: InstanceFile) -> str | None:
-    """What the role's directory had there, before it was set aside itself. Why that is not possible, or None."""
+    """Set aside the data of the role's earlier directory, then format. Return why that is impossible, or None."""
     aside = beside(directory, SET_ASIDE)
     if os.path.lexists(aside):
         return (
@@ -354,7 +352,6 @@ def beside(path: Path, suffix: str) -> Path:
 
 
 def sync_path(path: Path) -> None:
-    """fsync a file or a directory."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -363,7 +360,7 @@ def sync_path(path: Path) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory and its missing parents, each durably named in its parent."""
+    """Make a directory and its missing parents, each with a durable entry in its parent."""
     if not path.is_dir():
         make_directory(path.parent)
         with contextlib.suppress(FileExistsError):
@@ -372,7 +369,7 @@ def make_directory(path: Path) -> None:
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Replace the file: its old content or the new one, never a mixture, whenever the power goes."""
+    """Replace the file. After a power cut it has its old content or the new one, never a mixture."""
     made = beside(path, BESIDE)
     with open(made, "wb") as file:
         file.write(data)
@@ -383,7 +380,7 @@ def write_durably(path: Path, data: bytes) -> None:
 
 
 def remove_tree(path: Path, lost: Collection[Path] = ()) -> None:
-    """Delete a directory, or a link and the directory it points at, unless that is on a disk that is lost."""
+    """Delete a directory, or a link and its target, unless the target is on a lost disk."""
     if path.is_symlink():
         target = Path(os.readlink(path))
         if not any(map(target.is_relative_to, lost)) and target.exists():
@@ -398,8 +395,7 @@ def remove_tree(path: Path, lost: Collection[Path] = ()) -> None:
 
 
 def clear_leftovers(directory: Path, lost: Collection[Path] = ()) -> None:
-    """Undo what was half made, finish what was half removed. Where a half made link leads to stays: that may have been
-    there before it."""
+    """Remove half made and half removed entries. The target of a half made link stays: it may be older than the link."""
     for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
         if entry.name.endswith(BESIDE) and entry.is_symlink():
             os.unlink(entry.path)
@@ -410,7 +406,7 @@ def clear_leftovers(directory: Path, lost: Collection[Path] = ()) -> None:
 
 
 def clear_empty(directory: Path) -> None:
-    """Remove the empty directories in it."""
+    """Remove the empty directories directly in `directory`."""
     for entry in os.scandir(directory) if directory.is_dir() else ():
         if entry.is_dir(follow_symlinks=False) and not os.listdir(entry.path):
             os.rmdir(entry.path)

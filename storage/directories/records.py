@@ -1,6 +1,6 @@
 """Small typed records (superblocks, consensus metadata, edits' heads) with a checksum bound to their key.
 
-A record that is absent is None; one that fails its check is Corruption: *damaged* is told apart from *never had*.
+An absent record is None; one that fails its check raises Corruption: *damaged* differs from *never existed*.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ R = TypeVar("R", bound=msgspec.Struct)
 
 
 def seal(key: bytes, body: bytes) -> bytes:
-    """`body` with a CRC-32C over key and body, four bytes little endian, at its end."""
+    """Append a CRC-32C over key and body to `body`, four bytes little endian."""
     return body + int(crc32c.crc32c(body, crc32c.crc32c(key))).to_bytes(4, "little")
 
 
@@ -46,7 +46,7 @@ class RecordStore(Generic[R]):
         return [key.decode(errors="replace") for key, _ in self.environment.items(self.database)]
 
     def all(self) -> Iterator[tuple[str, R | Corruption]]:
-        """Every record, or what is wrong with it, by ascending name. Raises Damaged if not all of them are found."""
+        """Every record, or its Corruption, by ascending name. Raises Damaged if some are not found."""
         items = self.environment.items(self.database)
         if len(items) != self.environment.count(self.database):
             path = self.environment.path
@@ -59,7 +59,7 @@ class RecordStore(Generic[R]):
                 yield name, error
 
     def put(self, name: str, record: R) -> Put:
-        """The change that sets it; commit it with others in one batch."""
+        """The change that sets the record, for a batch."""
         key = name.encode()
         return Put(self.database, [(key, seal(key, msgspec.msgpack.encode(record)))])
 
@@ -67,7 +67,6 @@ class RecordStore(Generic[R]):
         return Delete(self.database, [name.encode()])
 
     async def save(self, name: str, record: R) -> None:
-        """Durable when it returns."""
         await self.environment.commit([self.put(name, record)])
 
     def _open(self, key: bytes, data: bytes) -> R:

@@ -2,15 +2,15 @@
 
 disk.py           a role's directory: environments are created, found, moved and removed durably
 environment.py    a writable environment: group commit by one writer, a map that grows, no trust in a failed disk
-commit.py         one group of batches, one transaction, one sync; what every failure means
+commit.py         one group of batches, one transaction, one sync; the meaning of every failure
 reads.py          short transactions and pinned snapshots
 reader.py         another process's environment, read in place
 files.py          the files of an environment: no power cut leaves half of one
 data_dirs.py      further disks: each may be lost without the others
-stream.py         an environment on its way to another disk
+stream.py         the transfer of an environment to another disk
 copier.py         the two processes that walk and rebuild it
 roots.py          seals for LMDB's two roots, which have no checksum
 structure.py      a check of all pages of a small file before it is opened
-neighbours.py     a second look for rows that damaged pages may hide
-pages.py          gives mapped pages back to the system
+neighbours.py     a second check for rows that damaged pages may hide
+pages.py          returns mapped pages to the system
 """

@@ -1,12 +1,11 @@
-"""One group of batches, one LMDB transaction, one sync; and what every way of failing means.
+"""One group of batches, one LMDB transaction, one sync; and the meaning of every failure.
 
-bad in itself     a key too long, a database that is not there: that batch alone gets InvalidArgument,
-                  the others are committed without it
-map full          MapFull is raised to the writer, who makes the map larger and commits the group again
-no space          DiskFull: LMDB writes to fresh pages and turns the root last, so nothing was changed
-tree damaged      Corruption, met while changing pages, or in the roots before that; nothing was changed
-anything else     DiskFailed. A failed sync looks survivable, and the next commit would even succeed; but the
-                  kernel has marked pages clean that are on no disk. Nothing is believed any more
+invalid batch     a key too long, an unknown database: that batch alone gets InvalidArgument, the others are committed
+map full          MapFull is raised to the writer, which makes the map larger and commits the group again
+no space          DiskFull: LMDB writes to fresh pages and changes the root last, so nothing was changed
+tree damaged      Corruption, found while changing pages, or in the roots before; nothing was changed
+anything else     DiskFailed. After a failed sync the next commit would succeed, but the kernel has marked pages clean
+                  that are not on disk. So the disk is no longer trusted
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from ebla.storage.lmdb.reads import DAMAGE, Database, LmdbMapping, Transaction
 from ebla.storage.lmdb.roots import Roots
 
 KEY_BYTES_MAX = 511  # LMDB's compiled-in limit
-FULL_BYTES = 1 << 20  # less than this is free after a write was cut short: that was the reason
+FULL_BYTES = 1 << 20  # a write that was cut short with less than this free failed for lack of space
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _BAD_IN_ITSELF = (lmdb.BadValsizeError, TypeError, ValueError, KeyError, AttributeError)
 
@@ -45,10 +44,10 @@ class MapFull(Exception):
 
 
 def commit_group(mapping: LmdbMapping, roots: Roots, batches: Sequence[Batch]) -> list[EblaError | None]:
-    """Commit the batches in order. Per batch None (durable) or its error. Raises MapFull."""
+    """Commit the batches in order. Return for each None (durable) or its error. Raises MapFull."""
     errors: list[EblaError | None] = [None] * len(batches)
     left = list(range(len(batches)))
-    while left:  # each round but the last takes at least one batch out
+    while left:  # each round but the last removes one batch
         try:
             refused = _commit(mapping, roots, [batches[position] for position in left])
         except _TooLarge as error:
@@ -78,7 +77,7 @@ class _TooLarge(Exception):
 def _commit(
     mapping: LmdbMapping, roots: Roots, batches: Sequence[Batch]
 ) -> tuple[int, InvalidArgument] | None:
-    """None when all of it is durable; otherwise nothing was changed, because of the batch at this position."""
+    """None when all batches are durable; otherwise nothing was changed, and the result is the invalid batch."""
     path, databases = mapping.path, mapping.databases
     try:
         roots.check()
@@ -112,8 +111,8 @@ def _commit(
 
 
 def _abort(mapping: LmdbMapping, transaction: Transaction) -> None:
-    """With nobody reading: py-lmdb waits here for a moment at which no thread is inside LMDB, and two threads
-    that read without a pause never leave it one."""
+    """Abort with readers locked out: py-lmdb waits for a moment at which no thread is inside LMDB, and two threads that
+    read without a pause leave none."""
     with mapping.gate.closed():
         transaction.abort()
 
@@ -125,16 +124,16 @@ def _classify(environment: lmdb.Environment, path: str, error: lmdb.Error, commi
         return Corruption(f"{path} is damaged inside: {error}; rebuild it from a peer", path=path)
     if not committing and isinstance(error, lmdb.MemoryError):
         return StorageError(f"no memory for a commit in {path}; nothing was changed", path=path)
-    return DiskFailed(f"a commit in {path} failed: {error}; nothing on this disk is believed", path=path)
+    return DiskFailed(f"a commit in {path} failed: {error}; this disk is no longer trusted", path=path)
 
 
 def for_want_of_space(code: int | None, directory: str | Path) -> bool:
-    """Whether what LMDB could not write there is the fault of a full disk: it calls a write that was cut short EIO."""
+    """Whether a failed write is due to a full disk: LMDB reports a write that was cut short as EIO."""
     return code in NO_SPACE or (code == errno.EIO and _is_full(Path(directory)))
 
 
 def _is_full(directory: Path) -> bool:
-    """Whether the file system, or the file by its limit, has no room for as much as one write."""
+    """Whether the file system, or the limit on file size, has no room for one write."""
     try:
         space = os.statvfs(directory)
     except OSError:
@@ -147,7 +146,7 @@ def _is_full(directory: Path) -> bool:
 
 
 def _no_space(environment: lmdb.Environment, path: str, error: lmdb.Error) -> StorageError:
-    """Nothing was changed, unless it was the root that could not be written: then LMDB refuses all further use."""
+    """DiskFull, or DiskFailed if the root could not be written: LMDB then refuses all further use."""
     try:
         environment.begin().abort()
     except lmdb.Error as panic:
@@ -176,7 +175,7 @@ def _put(cursor: lmdb.Cursor[bytes], items: Sequence[Item], sorted_keys: bool) -
     if sorted_keys and (not cursor.last() or items[0][0] > cursor.key()):
         consumed, added = cursor.putmulti(items, append=True)
         if added == consumed:
-            return  # otherwise the promise of ascending keys was broken: LMDB left some out
+            return  # otherwise the keys did not ascend, and LMDB left some out
     cursor.putmulti(items)
 
 
@@ -188,7 +187,7 @@ def _delete_range(cursor: lmdb.Cursor[bytes], start: bytes, stop: bytes | None) 
 
 
 def _refusal(path: str, databases: Mapping[str, Database], batch: Batch, error: Exception) -> InvalidArgument:
-    """Say which change of the batch is at fault."""
+    """The error of the batch, which names the invalid change."""
     for change in batch:
         if isinstance(change, Put | Delete | DeleteRange) and change.database not in databases:
             known = ", ".join(databases)
@@ -204,6 +203,6 @@ def _refusal(path: str, databases: Mapping[str, Database], batch: Batch, error: 
 
 
 def batch_bytes(batches: Sequence[Batch]) -> int:
-    """About how much the batches may add to the file."""
+    """Estimate how much the batches add to the file."""
     puts = (change for batch in batches for change in batch if isinstance(change, Put))
     return sum(len(key) + len(value) + 64 for put in puts for key, value in put.items)

@@ -1,11 +1,11 @@
-"""Both ends of a stream of an environment (stream.py), each in a process of its own, started by the path of this file, so
-that little but LMDB is loaded.
+"""Both ends of a stream of an environment (stream.py), each in its own process, started by the path of this file, so
+that little more than LMDB is loaded.
 
-What lies between them are frames: a length, then a database's name and some of its items, in order. The last frame has no
-name; it says how many items each database has. Pages stay where they are: what travels is half as many bytes as the pages of
-a tablet whose rows came in no order, and a damaged page does not travel.
+The stream consists of frames: a length, then a database's name and some of its items, in order. The last frame has no
+name and the count of items of each database. Items are half as large as the pages of a tablet whose rows arrived in no
+order, and a damaged page does not travel.
 
-Either end that fails says why in one line, behind the number of the operating system's error, or DAMAGE.
+An end that fails prints one line: the number of the operating system's error, or DAMAGE, and the reason.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ import lmdb
 import msgspec
 
 LENGTH_BYTES = 4
-SIZE_BYTES = 8  # in front of the first frame: about how many bytes will come
+SIZE_BYTES = 8  # before the first frame: the estimated length of the stream
 FRAME_BYTES = 1 << 20
 FRAME_MAX = 1 << 28
-STEP = 16  # items between two looks at the size of a frame
+STEP = 16  # items between two checks of the size of a frame
 SAMPLED = 64  # items at either end of a database
-SYNC_BYTES = 4 << 20  # written from one sync to the next: others, who sync a record, may have to wait for it
+SYNC_BYTES = 4 << 20  # written between two syncs, for which a sync of another process may have to wait
 ROOM_BYTES = 1 << 26
-NICE = 10  # whoever waits for an answer goes first
+NICE = 10  # requests have priority
 DAMAGE = 0
 
 Item = tuple[bytes, bytes]
@@ -43,8 +43,8 @@ FRAMES = msgspec.msgpack.Decoder(Frame)
 
 
 class Work(msgspec.Struct, frozen=True):
-    """`sealed`: the databases whose items carry a checksum, each with the seed of these; `residues`: what a good item's comes to
-    with the checksum itself (storage/rows/checksum.py)."""
+    """`sealed`: the databases whose items carry checksums, with the seed; `residues`: the CRCs of a good item including
+    its checksum (storage/rows/checksum.py)."""
 
     verb: str
     directory: str
@@ -54,7 +54,7 @@ class Work(msgspec.Struct, frozen=True):
 
 
 class Broken(Exception):
-    """What is read is not all, or not what it should be."""
+    """The data is incomplete or wrong."""
 
 
 def send(work: Work) -> None:
@@ -81,7 +81,7 @@ def write(out: BinaryIO, frame: Frame) -> None:
 
 
 def frames(transaction: Transaction, database: lmdb._Database, entries: int) -> Iterator[list[Item]]:
-    """All items, or Broken: a damaged page may hide some, or lead in a circle."""
+    """All items. Raises Broken: a damaged page may hide some, or lead in a circle."""
     found = transaction.cursor(db=database).iternext()
     sent, more = 0, True
     while more and sent <= entries:
@@ -117,7 +117,7 @@ def receive(work: Work) -> None:
         metasync=False,
         meminit=False,
         max_dbs=work.databases_max,
-        lock=False,  # nobody else knows of it; and a lock file is written through a map, which a full disk would not bear
+        lock=False,  # no other process uses it; a lock file is written through a map, which ends the process on a full disk
     )
     syncs = Syncs(os.open(data_file, os.O_RDWR | os.O_CLOEXEC))
     arrived: dict[bytes, int] = {}
@@ -140,13 +140,13 @@ def receive(work: Work) -> None:
             unsynced = 0
             syncs.begin()
     if sys.stdin.buffer.read(1):
-        raise Broken("there is more behind its end")
+        raise Broken("there is more data after its end")
     syncs.end()
     _finish(environment, arrived, items)
 
 
 class Syncs:
-    """Of a file, one at a time, beside what is written next: the disk and the processor both have something to do."""
+    """Syncs of one file, one at a time, concurrent with the next writes."""
 
     def __init__(self, file: int) -> None:
         self._file = file
@@ -154,7 +154,7 @@ class Syncs:
         self._error: OSError | None = None
 
     def begin(self) -> None:
-        """When the one before has ended. Raises OSError if that one failed."""
+        """Wait for the previous sync, then start one. Raises OSError if the previous one failed."""
         self.end()
         self._thread = Thread(target=self._sync, daemon=True)
         self._thread.start()
@@ -180,7 +180,7 @@ def _verify(items: list[Item], seed: int, residues: set[int]) -> None:
 
 
 def _finish(environment: lmdb.Environment, arrived: dict[bytes, int], expected: dict[bytes, int]) -> None:
-    """Databases without an item are made; all is synced."""
+    """Make the databases without items, check the counts, sync."""
     with environment.begin(write=True) as transaction:
         for name in expected:
             environment.open_db(name, txn=transaction)
@@ -206,30 +206,26 @@ def _read(stdin: BinaryIO) -> Frame:
 
 
 def _room(environment: lmdb.Environment, items: list[Item]) -> None:
-    """Before each transaction, so that none ends for want of it. Pages are at worst half full."""
+    """Grow the map before a transaction needs it. Pages are at worst half full."""
     used = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
     wanted = used + 4 * _size(items) + ROOM_BYTES // 2
     if wanted > environment.info()["map_size"]:
         environment.set_mapsize(2 * wanted)
 
 
-def main(told: str) -> None:
+def main(encoded: str) -> None:
     os.nice(NICE)
-    gc.disable()  # items make no circles
+    gc.disable()  # items make no reference cycles
     try:
-        work = msgspec.json.decode(told, type=Work)
+        work = msgspec.json.decode(encoded, type=Work)
         {"send": send, "receive": receive}[work.verb](work)
     except Broken as error:
         sys.exit(f"{DAMAGE} {error}")
     except lmdb.Error as error:
-        sys.exit(f"{_code(error)} {error}")
+        code = getattr(error, "code", 0) or 0  # negative, or absent, for errors of LMDB itself
+        sys.exit(f"{max(code, DAMAGE)} {error}")
     except OSError as error:
         sys.exit(f"{error.errno or DAMAGE} {error}")
-
-
-def _code(error: lmdb.Error) -> int:
-    """LMDB's own errors have negative numbers, or none."""
-    return max(getattr(error, "code", 0) or 0, DAMAGE)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """The further disks of a role: each may be lost without the others, and without the role's own.
 
-The link under `data/` of the role's directory leads to where an environment lies. What goes wrong there is the failure of that
-disk alone: everything on it raises DataDiskFailed from then on, and nothing new goes there. storage/directories/instance.py tells which
-disks are lost at a start, and remembers those in which a sync failed.
+A link under `data/` of the role's directory leads to an environment on a data disk. An error there is a failure of that
+disk alone: every use of it raises DataDiskFailed from then on, and it gets no new environments.
+storage/directories/instance.py finds lost disks at a start, and records those in which a sync failed.
 """
 
 from __future__ import annotations
@@ -12,17 +12,36 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 import lmdb
 
 from ebla.storage.directories.instance import InstanceDirectory
 from ebla.storage.errors import DataDiskFailed, DiskFailed, StorageError
 from ebla.storage.lmdb.commit import for_want_of_space
-from ebla.storage.lmdb.keeper import Keeper
+
+
+class Keeper(Protocol):
+    """The disk of an environment, as the environment needs it."""
+
+    @property
+    def growth_grace_s(self) -> float: ...
+
+    @property
+    def failed(self) -> StorageError | None:
+        """The first failed sync."""
+
+    def check(self) -> None:
+        """Raise once the disk is poisoned or closed."""
+
+    def poison(self, error: DiskFailed) -> StorageError:
+        """Record the failure, and return the error for waiting callers."""
+
+    def forget(self, path: str) -> None: ...
 
 
 class DataDisk:
-    """The `Keeper` of what lies in one data directory. `role` is that of the role's own directory."""
+    """The `Keeper` of environments in one data directory. `role` is the keeper of the role's own directory."""
 
     def __init__(self, path: Path, role: Keeper, directory: InstanceDirectory) -> None:
         self.path = path
@@ -45,14 +64,14 @@ class DataDisk:
             raise self._error(self._failed)
 
     def poison(self, error: DiskFailed) -> StorageError:
-        """From any thread. Nobody learns of it before it is remembered; if that fails, the role's disk has failed too."""
+        """From any thread. The failure is recorded before it is reported; if that fails, the role's disk has failed too."""
         with self._poisoning:
             if self._failed is None:
                 try:
                     self.directory.lose(self.path, error.message)
                 except OSError as refused:
-                    told = f"{error}; and that cannot be noted in {self.directory.root}: {refused}"
-                    return self.role.poison(DiskFailed(told, path=error.path))
+                    both = f"{error}; and that cannot be noted in {self.directory.root}: {refused}"
+                    return self.role.poison(DiskFailed(both, path=error.path))
                 self._failed = error.message
             return self._error(self._failed)
 
@@ -67,7 +86,7 @@ class DataDisk:
 
 
 class DataDisks:
-    """All of them that are named, or that links lead to."""
+    """All data disks that are configured, or that links lead to."""
 
     def __init__(self, role: Keeper, directory: InstanceDirectory) -> None:
         self._named = directory.data_dirs
@@ -78,7 +97,7 @@ class DataDisks:
         return bool(self._named)
 
     def sound(self) -> list[Path]:
-        """Where new environments may go. Raises DataDiskFailed if nowhere."""
+        """The directories for new environments. Raises DataDiskFailed if there are none."""
         sound = [path for path in self._named if self._disks[path].failed is None]
         if not sound:
             raise DataDiskFailed(
@@ -94,14 +113,13 @@ class DataDisks:
         return [path for path, disk in self._disks.items() if disk.failed is None]
 
     def of(self, place: Path) -> DataDisk | None:
-        """The disk that a link leads to; None if what lies there is on the role's own."""
+        """The data disk that a link leads to; None for the role's own disk."""
         target = Path(os.readlink(place)) if place.is_symlink() else place
         return next((disk for path, disk in self._disks.items() if target.is_relative_to(path)), None)
 
     @contextmanager
     def touching(self, place: Path) -> Iterator[bool]:
-        """Around what is done to the files that `place` leads to: what goes wrong is that disk's failure. Whether it is there
-        to be touched at all."""
+        """Make errors of the body a failure of the data disk that `place` leads to. Yields whether that disk is usable."""
         disk = self.of(place)
         try:
             yield disk is None or disk.failed is None

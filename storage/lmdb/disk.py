@@ -1,18 +1,18 @@
-"""A role's directory on a real disk: LMDB environments that are made, found, given up and removed durably.
+"""A role's directory on a real disk: LMDB environments that are made, found, moved and removed durably.
 
-    <root>/instance  lock  FAILED       whose it is, and whether it is believed (storage/directories/instance.py)
+    <root>/instance  lock  FAILED       owner and trust (storage/directories/instance.py)
     <root>/<path>/data.mdb  lock.mdb    an environment
     <root>/data/<name> -> <data dir>    a link, when several data directories share the tablets
 
-Environments under `data/` go to the data directory that holds the fewest; the link remembers where. A data directory may be
-lost alone (storage/lmdb/data_dirs.py); a failure anywhere else is the end of the whole disk. The lifetime
-of an environment is made of single renames: made beside (`.new`) and committed with an identity record before it
-gets its name, renamed away (`.removed`) before it is deleted; a start finishes or undoes what was interrupted.
+A new environment under `data/` goes to the data directory that has the fewest; the link records it. A data directory
+may be lost alone (storage/lmdb/data_dirs.py); a failure elsewhere is the end of the whole disk. The lifetime of an
+environment consists of single renames: it is made beside its name (`.new`) and committed with an identity record before
+it gets its name, and renamed (`.removed`) before it is deleted; a start finishes or undoes an interrupted step.
 
-This module and its neighbours are where threads live: a writer for each environment in `hot`; and on each disk, so that one
-that hangs holds up nobody else, two for the other environments, two for `run`, one that measures. The owner of a disk shares
-its interpreter with those threads, so the disk shortens the interpreter's switch interval: a writer that comes back from a sync
-waits that long for a busy event loop.
+Only this module and its neighbours have threads: a writer for each environment in `hot`; and for each disk, so that a
+disk that hangs delays no other, two for the other environments, two for `run`, one for measures. These threads share
+the interpreter with the event loop, so the disk shortens the interpreter's switch interval: a writer that returns from
+a sync waits that long for a busy event loop.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from ebla.storage.directories.instance import (
     BESIDE,
@@ -43,20 +43,19 @@ from ebla.storage.lmdb.data_dirs import DataDisks
 from ebla.storage.lmdb.environment import LmdbEnvironment
 from ebla.storage.lmdb.files import EnvironmentFiles, directory_bytes
 from ebla.storage.lmdb.stream import LmdbReceiver
-from ebla.storage.outside import HostFiles
 from ebla.storage.space import Ballast, DiskSpace, space_of
 
 T = TypeVar("T")
 
 HOT = ("wals/shared",)
 GROWTH_GRACE_S = 5.0
-MARK_S_MAX = 5.0  # a disk that does not even take its mark within this time is left as it is
+MARK_S_MAX = 5.0  # longest wait for the mark of a failed disk
 SWITCH_INTERVAL_S = 0.0005  # Python's 5 ms made a 0.2 ms commit take 10 ms beside a busy loop
-MEASURE_S_MAX = 1.0  # a disk that takes longer is told of as it was
+MEASURE_S_MAX = 1.0  # a disk that takes longer is reported with its last value
 
 
 class Threads:
-    """Of one disk. None of them is there before it is needed."""
+    """The thread pools of one disk. A thread is started when it is first needed."""
 
     def __init__(self) -> None:
         self.commits = ThreadPoolExecutor(2, "ebla-commit")
@@ -66,6 +65,20 @@ class Threads:
     def end(self) -> None:
         for each in (self.commits, self.work, self.measures):
             each.shutdown()
+
+
+class HostFiles:
+    """Implements `Outside`."""
+
+    def make(self, directory: str) -> list[str]:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        return sorted(os.listdir(directory))
+
+    def create(self, path: str) -> IO[bytes]:
+        return open(path, "wb")
+
+    def remove(self, path: str) -> None:
+        Path(path).unlink(missing_ok=True)
 
 
 class LmdbDisk:
@@ -82,8 +95,8 @@ class LmdbDisk:
         sets_aside: bool = False,
         ballast_bytes: int = 0,
     ) -> None:
-        """`sets_aside`: what was given up is replaced by a new directory at the start (storage/directories/instance.py). `ballast_bytes`:
-        kept free for a start on a full disk (storage/space.py)."""
+        """`sets_aside`: replace a given-up directory by a new one at the start (storage/directories/instance.py).
+        `ballast_bytes`: reserved for a start on a full disk (storage/space.py)."""
         self.root = Path(root).absolute()
         self.outside = HostFiles()
         self.growth_grace_s = growth_grace_s
@@ -93,7 +106,7 @@ class LmdbDisk:
         self._on_failed = on_failed
         self._instance: Instance | None = None
         self.failed: DiskFailed | None = None
-        self._marked = threading.Event()  # what `failed` says is on disk, as far as it can be
+        self._marked = threading.Event()  # the mark of `failed` was written, or the disk refused it
         self._environments: dict[str, LmdbEnvironment] = {}
         self._opening: dict[str, None] = {}
         self._receivers: dict[str, LmdbReceiver] = {}
@@ -189,7 +202,6 @@ class LmdbDisk:
         await self.beside(self._files.move, path, to, thread=self._threads_of(path).commits)
 
     def size_bytes(self, path: str = "") -> int:
-        """Bytes that the files occupy on the disks."""
         self.check()
         if path:
             check_path(path)
@@ -201,28 +213,28 @@ class LmdbDisk:
         return str(self._files.place(path))
 
     async def space(self) -> tuple[DiskSpace, ...]:
-        found = await self._measure("space", lambda place: partial(self._space, place))
+        def measure(place: Path) -> DiskSpace:
+            if place == self.root:
+                self._ballast.trim()
+            return space_of(place)
+
+        found = await self._measure("space", measure)
         for each in found:
             self._files.free_bytes[each.path] = each.free_bytes
         return found
 
-    def _space(self, place: Path) -> DiskSpace:
-        if place == self.root:
-            self._ballast.trim()
-        return space_of(place)
-
     async def used_bytes(self) -> int:
-        return sum(await self._measure("used", lambda place: partial(directory_bytes, place)))
+        return sum(await self._measure("used", directory_bytes))
 
-    async def _measure(self, what: str, how: Callable[[Path], Callable[[], T]]) -> tuple[T, ...]:
-        """Of every disk that works, beside the loop. One that does not answer is not asked again meanwhile, and counts as it
-        did before."""
+    async def _measure(self, what: str, measure: Callable[[Path], T]) -> tuple[T, ...]:
+        """Measure every working disk beside the loop. A disk that does not answer gets no second request meanwhile, and
+        counts with its last value."""
         self.check()
         keys = [(what, str(place)) for place in self._directories()]
         for key, place in zip(keys, self._directories(), strict=True):
             if key not in self._measuring:
                 thread = self._threads_at(place).measures
-                self._measuring[key] = self._loop.run_in_executor(thread, how(place))
+                self._measuring[key] = self._loop.run_in_executor(thread, measure, place)
         await asyncio.wait([self._measuring[key] for key in keys], timeout=MEASURE_S_MAX)
         for key in keys:
             future = self._measuring.get(key)
@@ -233,7 +245,7 @@ class LmdbDisk:
         return tuple(self._measured[key] for key in keys if key in self._measured)
 
     def _directories(self) -> tuple[Path, ...]:
-        """The role's, and those of its data disks that are not lost."""
+        """The role's directory and the data directories that are not lost."""
         lost = self._directory.lost
         return (self.root, *(each for each in self._directory.known_data_dirs() if each not in lost))
 
@@ -247,25 +259,25 @@ class LmdbDisk:
         return not self._data_disks.all_lost
 
     async def close(self) -> None:
-        """Also the way to let go of a failed disk: what was acknowledged stays, nothing else is written."""
+        """Close everything, even on a failed disk: acknowledged data stays, nothing else is written."""
         for environment in list(self._environments.values()):
             await environment.close()
         for receiver in list(self._receivers.values()):
             await receiver.abort()
         self._instance = None
-        await asyncio.get_running_loop().run_in_executor(None, self._end_threads)
+        for threads in self._threads.values():
+            await asyncio.get_running_loop().run_in_executor(None, threads.end)
         self._directory.close()
 
     def check(self) -> None:
-        """Whoever learns that the disk failed may end the process, so nobody does before the next one would find out."""
-        if self.failed is not None:
+        if self.failed is not None:  # a caller may then end the process, so first the mark must be on disk
             self._marked.wait(MARK_S_MAX)
             raise DiskFailed(self.failed.message, path=self.failed.path)
         if self._instance is None:
             raise StorageError(f"{self.root} is not open: call open_instance first, and not after close")
 
     def poison(self, error: DiskFailed) -> DiskFailed:
-        """From any thread: nothing on this disk is believed any more. The first reason stands."""
+        """From any thread: stop trusting this disk. The first reason is kept."""
         if self.failed is not None:
             self._marked.wait(MARK_S_MAX)
         else:
@@ -295,7 +307,7 @@ class LmdbDisk:
         self._environments.pop(path, None)
 
     async def beside(self, work: Callable[..., T], *arguments: object, thread: Executor | None = None) -> T:
-        """Do file work on a thread; what the operating system refuses is one of our errors."""
+        """Do file work on a thread. An OSError becomes DiskFull or DiskFailed."""
         try:
             executor = thread or self._threads_at(self.root).commits
             return await self._loop.run_in_executor(executor, work, *arguments)
@@ -317,10 +329,6 @@ class LmdbDisk:
     def _threads_at(self, place: Path) -> Threads:
         return self._threads.setdefault(str(place), Threads())
 
-    def _end_threads(self) -> None:
-        for threads in self._threads.values():
-            threads.end()
-
 
 def check_path(path: str) -> None:
     parts = path.split("/")
@@ -333,7 +341,7 @@ def check_path(path: str) -> None:
 
 
 def check_move(path: str, to: str) -> None:
-    """Only there is an environment believed under another name than its own."""
+    """Raise InvalidArgument unless `to` is in quarantine, where an environment may differ from its identity's path."""
     check_path(path)
     check_path(to)
     if not to.startswith(f"{QUARANTINE}/") or path.startswith(f"{QUARANTINE}/"):

@@ -1,15 +1,15 @@
-"""A writable LMDB environment: group commit by one writer, a map that grows, and no belief in a failed disk.
+"""A writable LMDB environment: group commit by one writer, a map that grows, and no trust in a failed disk.
 
-Who calls `commit` waits on the event loop; the transaction runs on a writer thread, and whatever is queued when
-the writer becomes free goes into one transaction with one sync, in the order of the calls. A group's answers
-reach the loop in one call. A caller that is cancelled while it waits has committed nevertheless, or will.
+A caller of `commit` waits on the event loop. A writer thread commits all queued batches in one transaction with one
+sync, in the order of the calls, and answers the group in one call to the loop. A batch is committed even if its caller
+is cancelled while it waits.
 
-The map doubles when a group does not fit. That needs every transaction of this process ended: snapshots get
+The map doubles when a group does not fit. No transaction of this process may be open then: snapshots get
 `growth_grace_s` to be closed and then expire.
 
-Memory: LMDB keeps a page in memory for every page that its largest commit changed, and counts what it has mapped. So
+Memory: LMDB keeps a page in memory for every page that its largest commit changed, and mapped pages count as memory. So
 the environment is closed and opened again after a large commit, as soon as no snapshot is open, and mapped pages are
-let go of as commits go by.
+released from time to time.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from ebla.storage.environment import Batch, Put
 from ebla.storage.errors import DiskFailed, EblaError, StorageError
 from ebla.storage.lmdb import pages
 from ebla.storage.lmdb.commit import MapFull, batch_bytes, commit_group
+from ebla.storage.lmdb.data_dirs import Keeper
 from ebla.storage.lmdb.files import DATA_FILE, map_environment
-from ebla.storage.lmdb.keeper import Keeper
 from ebla.storage.lmdb.reads import Database, LmdbMapping
 from ebla.storage.lmdb.roots import Roots
 from ebla.storage.lmdb.stream import LmdbStream
@@ -41,15 +41,13 @@ T = TypeVar("T")
 
 GROUP_MAX = 4096  # batches in one transaction
 GROWTHS_MAX = 40  # doublings: from a page to more than any disk
-# Written between two releases of mapped pages; each may have changed a page of its own.
-RELEASE_ITEMS = 16_384
-# LMDB keeps the pages of an environment's largest commit until that is closed: after one of so many items, it is.
-RENEW_ITEMS = 4096
+RELEASE_ITEMS = 16_384  # written between two releases of mapped pages; each may have changed its own page
+RENEW_ITEMS = 4096  # a commit of more items makes the environment be opened again
 _MIB = 1 << 20
 
 
 class Job(NamedTuple):
-    """A batch and who waits for it; without a batch: the end, or room for so many bytes."""
+    """A batch and the future of its caller. Without a batch: a request for `room_bytes` of map, or the end."""
 
     batch: Batch | None
     done: asyncio.Future[None]
@@ -57,7 +55,7 @@ class Job(NamedTuple):
 
 
 class LmdbEnvironment(LmdbMapping):
-    """See the module. `own_thread` gives the environment a writer of its own, else it shares `commits`."""
+    """See the module. With `own_thread` the environment has its own writer, else it shares `commits`."""
 
     def __init__(
         self,
@@ -103,16 +101,15 @@ class LmdbEnvironment(LmdbMapping):
         return stream
 
     async def reserve(self, bytes_wanted: int) -> None:
-        """The map has room for twice as much: pages are rarely full."""
         self._check_open()
-        await self._submit(None, 2 * bytes_wanted)
+        await self._submit(None, 2 * bytes_wanted)  # pages are rarely full
 
     async def run(self, work: Callable[..., T], *arguments: Any) -> T:
         self.check()
         return await self._loop.run_in_executor(self._work, work, *arguments)
 
     def size_bytes(self) -> int:
-        """Bytes in use by pages up to the last one ever used (the file is as large)."""
+        """Bytes up to the last page ever used: the size of the file."""
         return self._inside(self._used_bytes)
 
     async def close(self) -> None:
@@ -134,7 +131,7 @@ class LmdbEnvironment(LmdbMapping):
             raise StorageError(f"environment {self.path} is closing", path=self.path)
 
     def _streamed(self, stream: LmdbStream) -> None:
-        """On the stream's thread: its copier has ended. One that was killed has left its snapshot in the lock file."""
+        """On the stream's thread, after its copier ended. A killed copier leaves its snapshot in the lock file."""
         self._streams.pop(stream, None)
         with contextlib.suppress(StorageError):
             self._inside(lambda: self.lmdb.reader_check())
@@ -159,7 +156,7 @@ class LmdbEnvironment(LmdbMapping):
             self._write(self._take(self._jobs.get()))
 
     def _write_some(self) -> None:
-        """One group, then to the end of the queue for a shared thread: nobody waits for a busy neighbour."""
+        """Write one group, then queue again for a shared thread, so that a busy environment does not delay others."""
         self._write(self._take(self._jobs.get()))
         with self._scheduling:
             self._scheduled = not self._jobs.empty()
@@ -200,13 +197,13 @@ class LmdbEnvironment(LmdbMapping):
         try:
             self._loop.call_soon_threadsafe(_settle, group, outcomes)
         except RuntimeError:
-            assert self._loop.is_closed()  # nobody is left who waits
+            assert self._loop.is_closed()  # no caller is left
 
     def _commit(self, batches: Sequence[Batch]) -> list[EblaError | None]:
         try:
             self._keeper.check()
             errors = self._commit_growing(batches)
-            self._keeper.check()  # poisoned from elsewhere meanwhile: what was written there may be gone
+            self._keeper.check()  # another environment may have poisoned the disk: this commit may be lost
         except StorageError as error:
             return [type(error)(error.message, **error.values()) for _ in batches]
         failed = next((error for error in errors if isinstance(error, DiskFailed)), None)
@@ -220,8 +217,8 @@ class LmdbEnvironment(LmdbMapping):
         self._roots.close()
 
     def _release(self, items: int) -> None:
-        """Let go of memory after a commit of so many items, which read and changed about as many pages. On this
-        thread, which alone maps and unmaps the file."""
+        """Release memory after a commit of `items`, which used about as many pages. Only this thread maps and unmaps the
+        file."""
         self._unreleased += items
         self._swollen |= items >= RENEW_ITEMS
         if self._swollen and not self._keeper.failed:
@@ -231,8 +228,8 @@ class LmdbEnvironment(LmdbMapping):
             pages.release(os.path.join(self.directory, DATA_FILE))
 
     def _renew(self) -> bool:
-        """Whether LMDB has let go of what a large commit took. A disk that does not give the environment back is a
-        failed one; what was committed before stays committed."""
+        """Open the environment again to free the memory of a large commit. Return whether that succeeded. A disk that
+        refuses has failed; earlier commits stay committed."""
         try:
             renewed = self.renew(partial(map_environment, Path(self.directory)))
         except (lmdb.Error, OSError) as error:
@@ -273,7 +270,7 @@ class LmdbEnvironment(LmdbMapping):
 
 
 def _settle(group: list[Job], outcomes: list[EblaError | None]) -> None:
-    """On the loop: tell everybody who still waits."""
+    """On the loop: answer the callers that still wait."""
     for job, error in zip(group, outcomes, strict=True):
         if not job.done.done():
             if error is None:

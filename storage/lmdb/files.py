@@ -1,7 +1,7 @@
 """The files of LMDB environments: made, opened, listed and removed so that no power cut leaves half of one.
 
-An environment that has its name was committed and synced under that name, with an identity record inside. One that
-is missing, truncated, unreadable or somebody else's is therefore Damaged, never new. Everything here blocks.
+An environment gets its name after it was committed and synced with an identity record. One that is missing, truncated,
+unreadable or of another instance is therefore Damaged, never new. Everything here blocks.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from ebla.storage.space import LOW_BYTES, extend
 
 DATA_FILE, LOCK_FILE = "data.mdb", "lock.mdb"
 READERS_MAX = 510
-LOCK_BYTES = 64 * (READERS_MAX + 2)  # LMDB: a cache line for each reader, and what the others share
+LOCK_BYTES = 64 * (READERS_MAX + 2)  # LMDB: a cache line for each reader, and a shared header
 DATABASES_MAX = 32
-RESERVED_MAX = 8  # ours, and those of versions to come
-ROOM_BYTES = 1 << 20  # for the one record that is changed in what was received
+RESERVED_MAX = 8  # databases of ebla itself, now and in later versions
+ROOM_BYTES = 1 << 20  # for the one record that is changed in a received environment
 IDENTITY_DATABASE, IDENTITY_KEY = b"~ebla", b"identity"
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What an environment says about itself, and which databases it must have."""
+    """The record inside an environment: its owner, its path, and the databases that it must have."""
 
     format: int
     instance: str
@@ -58,7 +58,7 @@ class EnvironmentFiles:
         self.root = root
         self.disks = disks
         self.uuid = uuid
-        self.free_bytes: dict[str, int] = {}  # of data directories, when they were last measured
+        self.free_bytes: dict[str, int] = {}  # of data directories, as last measured
 
     def open(
         self, path: str, databases: Sequence[str], *, create: bool, map_bytes: int
@@ -80,7 +80,10 @@ class EnvironmentFiles:
         try:
             return self._open(path, databases, map_bytes)
         except (lmdb.Error, OSError, msgspec.MsgspecError) as error:
-            raise _open_error(path, self.root / path, error) from error
+            if for_want_of_space(_code(error), self.root / path):
+                raise DiskFull(f"no space left to open {path}: {error}; free space", path=path) from error
+            problem = f"environment {path} is unreadable: {error}; rebuild it from a peer"
+            raise Damaged(problem, path=path) from error
 
     def exists(self, path: str) -> bool:
         return _is_environment(self.root / path)
@@ -121,7 +124,7 @@ class EnvironmentFiles:
         for each in (
             moved.parent,
             place.parent,
-        ):  # also when it was done: who did it may not have come so far
+        ):  # even if the move was done: it may have been interrupted here
             if each.is_dir():
                 sync_path(each)
 
@@ -129,7 +132,7 @@ class EnvironmentFiles:
         return sum(map(directory_bytes, _behind_links(self.root / path)))
 
     def _remove_tree(self, place: Path) -> None:
-        """Also a link to a disk that is lost, or turns out to be: then the files there stay as they are."""
+        """Remove a tree, or a link. Files on a disk that is lost, or fails now, stay."""
         with suppress(DataDiskFailed), self.disks.touching(place) as there:
             if there:
                 remove_tree(place)
@@ -138,7 +141,7 @@ class EnvironmentFiles:
             sync_path(place.parent)
 
     def _move_target(self, place: Path, moved: Path, to: str) -> None:
-        """The data first, then the new link, and the old link last: the old name leads to its own data or to nothing."""
+        """Move the data first, then make the new link, then remove the old: it leads to its own data or to nothing."""
         target, target_moved = _targets(place, to)
         with suppress(DataDiskFailed), self.disks.touching(place) as there:
             if there and target.exists():
@@ -151,16 +154,14 @@ class EnvironmentFiles:
         place.unlink()
 
     def begin(self, path: str) -> Path:
-        """The empty directory in which an environment is made that is not there yet."""
+        """Make the empty directory in which a new environment is built."""
         place = self.root / path
         target = self.target_place(path) / path
         make_directory(place.parent)
         with self.disks.touching(target):
             make_directory(target.parent)
             if target != place and target.exists():
-                remove_tree(
-                    target
-                )  # nothing leads there: half made, or of an earlier one, on a disk that was lost then
+                remove_tree(target)  # no link leads there: half made, or removed while the disk was lost
             beside = target.with_name(target.name + BESIDE)
             if os.path.lexists(beside):
                 remove_tree(beside)
@@ -168,7 +169,7 @@ class EnvironmentFiles:
         return beside
 
     def finish(self, path: str, beside: Path) -> None:
-        """What was made, and committed, is sealed and gets its name."""
+        """Seal a committed environment and give it its name."""
         place, target = self.root / path, beside.with_name(beside.name.removesuffix(BESIDE))
         with self.disks.touching(target):
             with closing(Roots(beside / DATA_FILE, path)) as roots:
@@ -183,7 +184,7 @@ class EnvironmentFiles:
     def _create(self, path: str, databases: Sequence[str], map_bytes: int) -> None:
         beside = self.begin(path)
         with self.disks.touching(beside):
-            made = map_environment(beside, map_bytes, synced=False)  # `finish` syncs it, before it has a name
+            made = map_environment(beside, map_bytes, synced=False)  # `finish` syncs it before the rename
             try:
                 with made.begin(write=True) as transaction:
                     identity = made.open_db(IDENTITY_DATABASE, txn=transaction)
@@ -196,14 +197,14 @@ class EnvironmentFiles:
         self.finish(path, beside)
 
     def adopt(self, path: str, beside: Path, databases: Sequence[str]) -> None:
-        """What was received becomes ours, synced. Raises Damaged unless it is all of an environment that had this path."""
+        """Make a received environment one of this instance, synced. Raises Damaged unless it is complete and had this path."""
         with self.disks.touching(beside):
             try:
-                self._rename_inside(path, beside, databases)
+                self._adopt_identity(path, beside, databases)
             except (*DAMAGE, msgspec.MsgspecError) as error:
                 raise Damaged(f"environment {path} arrived unreadable: {error}", path=path) from error
 
-    def _rename_inside(self, path: str, beside: Path, databases: Sequence[str]) -> None:
+    def _adopt_identity(self, path: str, beside: Path, databases: Sequence[str]) -> None:
         opened = map_environment(beside, (beside / DATA_FILE).stat().st_size + ROOM_BYTES)
         try:
             identity = opened.open_db(IDENTITY_DATABASE, create=False)
@@ -229,7 +230,7 @@ class EnvironmentFiles:
         with ExitStack() as undo:
             roots = Roots(data, path)
             undo.callback(roots.close)
-            unsealed = roots.check()  # before LMDB goes by what they say
+            unsealed = roots.check()  # before LMDB trusts them
             if data.stat().st_size <= structure.BYTES_MAX:
                 structure.check(data.read_bytes(), path)
             opened = map_environment(place, max(map_bytes, data.stat().st_size))
@@ -243,7 +244,7 @@ class EnvironmentFiles:
         return opened, handles, roots
 
     def _identify(self, opened: lmdb.Environment, path: str, data: Path) -> Identity:
-        """Before anything else is read, see that every page is there: one beyond the end would be a SIGBUS."""
+        """Read the identity, after making sure that every page exists: reading beyond the end of the file is a SIGBUS."""
         _make_whole(data, opened.info()["last_pgno"] + 1, opened.stat()["psize"])
         identity = opened.open_db(IDENTITY_DATABASE, create=False)
         with opened.begin() as transaction:
@@ -259,18 +260,18 @@ class EnvironmentFiles:
         return found
 
     def place(self, path: str) -> Path:
-        """The data directory in which it lies; the role's own for what does not lie in one."""
+        """The data directory of an environment, or the role's directory."""
         disk = self.disks.of(self.root / path)
         return self.root if disk is None else disk.path
 
     def target_place(self, path: str) -> Path:
-        """The same of one that may be still to be made."""
+        """As `place`, also for an environment that does not exist yet."""
         spread = self.disks.any and path.startswith("data/") and not os.path.lexists(self.root / path)
         return self._roomiest() if spread else self.place(path)
 
     def _roomiest(self) -> Path:
-        """For a new environment: where there is space, the data directory that holds the fewest. No disk but the role's is
-        asked."""
+        """The data directory for a new environment: one with space, then with the fewest environments. Only the role's own
+        disk is read."""
         held: dict[Path, int] = {}
         with suppress(FileNotFoundError):
             for entry in os.scandir(self.root / "data"):
@@ -285,9 +286,9 @@ class EnvironmentFiles:
 
 
 def _make_whole(data: Path, pages: int, page_bytes: int) -> None:
-    """Make the file as long as LMDB thinks it is. It may be short in good health (its last pages were used and
-    freed within one commit, or a write to a full disk was cut short), or because it was cut off: what is missing
-    then reads as zeros, which LMDB reports as corrupted. A page that is there in part counts as missing."""
+    """Make the file as long as LMDB expects. A sound file may be shorter (its last pages were used and freed within one
+    commit, or a write to a full disk was cut short). In a truncated file missing pages then read as zeros, which LMDB
+    reports as corrupted. A partial page counts as missing."""
     size = data.stat().st_size
     if size < pages * page_bytes:
         os.truncate(data, size - size % page_bytes)
@@ -297,7 +298,7 @@ def _make_whole(data: Path, pages: int, page_bytes: int) -> None:
 def _databases(
     opened: lmdb.Environment, identity: Identity, wanted: Sequence[str], roots: Roots
 ) -> dict[str, Database]:
-    """Those that the identity names must be there: one that rot has hidden is not made anew."""
+    """Open the wanted databases. Those that the identity names must exist: one hidden by rot is not made again."""
     known = {name: opened.open_db(name.encode(), create=False) for name in identity.databases}
     added = [name for name in wanted if name not in known]
     if added:
@@ -313,8 +314,8 @@ def _databases(
 
 
 def map_environment(directory: Path, map_bytes: int, *, synced: bool = True) -> lmdb.Environment:
-    """With every sync, if there is anything to lose: `nosync` may break the tree at a power cut, `nometasync` loses the last
-    commit. LMDB writes its lock file, and no other, through a map."""
+    """Open with full syncs, unless `synced` is False: at a power cut `nosync` may break the tree, and `nometasync` loses the
+    last commit. LMDB writes only its lock file through a map."""
     extend(directory / LOCK_FILE, LOCK_BYTES)
     return lmdb.open(
         str(directory),
@@ -334,18 +335,12 @@ def create_error(path: str, place: Path, error: Exception) -> StorageError:
     return DiskFailed(f"cannot make environment {path}: {error}", path=path)
 
 
-def _open_error(path: str, place: Path, error: Exception) -> StorageError:
-    if for_want_of_space(_code(error), place):
-        return DiskFull(f"no space left to open {path}: {error}; free space", path=path)
-    return Damaged(f"environment {path} is unreadable: {error}; rebuild it from a peer", path=path)
-
-
 def _code(error: Exception) -> int | None:
     return error.code if isinstance(error, lmdb.Error) else getattr(error, "errno", None)
 
 
 def _is_environment(place: Path) -> bool:
-    """Also one whose files are lost; but not a directory that only leads to environments."""
+    """Whether `place` is an environment, even without its files; not a directory that only contains environments."""
     if place.name.endswith((BESIDE, REMOVED)):
         return False
     if place.is_symlink():
@@ -354,14 +349,14 @@ def _is_environment(place: Path) -> bool:
 
 
 def _is_half_moved(place: Path, moved: Path, to: str) -> bool:
-    """Whether both names are there because a move was interrupted: the old one leads to nothing any more."""
+    """Whether both names exist because a move was interrupted: the old link then leads to nothing."""
     if not (place.is_symlink() and moved.is_symlink()) or place.exists():
         return False
     return Path(os.readlink(moved)) == _targets(place, to)[1]
 
 
 def _targets(place: Path, to: str) -> tuple[Path, Path]:
-    """Where a link leads, <data dir>/data/<name>, and where `to` is on the same data directory."""
+    """The target of a link, <data dir>/data/<name>, and the path of `to` in the same data directory."""
     target = Path(os.readlink(place))
     return target, target.parent.parent / to
 
@@ -389,7 +384,7 @@ def _link(place: Path, target: Path) -> None:
 
 
 def _behind_links(place: Path) -> list[Path]:
-    """The place itself, or where it and what lies in it lead to."""
+    """The place and the targets of links in it, or the target of the place."""
     if place.is_symlink():
         return [Path(os.readlink(place))]
     inside = [Path(entry.path) for entry in os.scandir(place)] if place.is_dir() else []
@@ -397,12 +392,12 @@ def _behind_links(place: Path) -> list[Path]:
 
 
 def directory_bytes(directory: Path) -> int:
-    """What the files under it occupy; links are counted where they point, by whoever owns that."""
+    """Bytes on disk of the files under `directory`, without following links."""
     total = 0
     for at, _, names in os.walk(directory):
         for name in names:
             try:
                 total += os.lstat(os.path.join(at, name)).st_blocks * 512
             except OSError:
-                continue  # removed meanwhile, or on a disk that is failing: others find that out
+                continue  # removed meanwhile, or on a failing disk, which other calls find
     return total

@@ -1,15 +1,15 @@
-"""What a read does not find is looked for twice, because LMDB's pages have no checksums.
+"""A second check of keys that a read did not find, because LMDB's pages have no checksums.
 
-A damaged pointer or key makes LMDB look in the wrong place, and say "absent" of a row that is there. It leaves a trace: the
-rows on both sides of the place where the row should stand are not on those sides, or fail their own checksum.
+A damaged pointer or key makes LMDB search in the wrong place and report an existing row as absent. Then the rows on
+both sides of the key's place are out of order, or fail their checksum.
 
-    absent      for every key that was not found: the row in front of its place is smaller, the one behind it larger,
-                and both are whole
-    edges       of a range that was read: nothing in front of it belongs to it, its last row is the one that stands in
-                front of what follows (or the last of all), and what follows is whole
+    absent      for every key that was not found: the row before its place is smaller, the row after it larger, and both
+                pass their checksums
+    edges       of a range that was read: the row before it is outside it, its last row is directly before the following
+                row (or is the last of all), and the following row passes its checksum
 
-Two rows more for every key that is not found, none for one that is. Consecutive keys that fall between the same two rows
-cost one look.
+This costs two row reads for every key that is not found, none for a found one. Consecutive keys between the same two
+rows share one check.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def require_absent(reader: Reader, database: str, keys: Sequence[bytes], seed: i
     gap: Gap | None = None
     for key in sorted(keys):
         if gap is not None and (gap[1] is None or key < gap[1][0]):
-            continue  # they ascend: it is behind the row in front
+            continue  # keys ascend, so the key is after gap[0]
         (gap,) = reader.around(database, [key])
         _require_whole(gap, seed, path)
         before, after = gap
@@ -49,8 +49,8 @@ def require_edges(
     *,
     to_the_end: bool,
 ) -> None:
-    """Raise Corruption unless `rows` (key and value joined) can be what stands from `start` on, and, if they are said
-    to reach `to_the_end`, up to `stop`."""
+    """Raise Corruption unless `rows` (key and value joined) can be the rows from `start` on, and, with `to_the_end`, up to
+    `stop`."""
     ((before, first),) = reader.around(database, [start])
     inside = first if first is not None and (stop is None or first[0] < stop) else None
     if (before is not None and before[0] >= start) or _joined(inside) != (rows[0] if rows else None):
@@ -70,7 +70,6 @@ def require_edges(
 
 
 def require_ascending(keys: Sequence[bytes], path: str) -> None:
-    """A damaged pointer may lead to a page that belongs elsewhere, or to one that is free and was written again."""
     if not ascend(keys):
         raise Corruption(f"the rows of {path} do not ascend", path=path)
 
@@ -78,8 +77,11 @@ def require_ascending(keys: Sequence[bytes], path: str) -> None:
 def require_order(
     reader: Reader, database: str, start: bytes, stop: bytes | None, rows: Sequence[bytes], path: str
 ) -> None:
-    """Raise Corruption unless `rows` (key and value joined), read from `start` on, come in the order of their keys."""
-    if not ascend(rows):  # rows may not where their keys do, if one key begins with another
+    """Raise Corruption unless `rows` (key and value joined), read from `start` on, are in the order of their keys: a damaged
+    pointer may lead to another page."""
+    if not ascend(
+        rows
+    ):  # joined rows may be out of order although their keys ascend, if one key begins with another
         again = reader.items(database, start, stop, limit=len(rows))
         require_ascending([key for key, _ in again], path)
 

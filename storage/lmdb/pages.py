@@ -1,8 +1,7 @@
-"""Letting go of pages of a data file that this process has mapped, and how it allocates memory of its own.
+"""Release of mapped pages of a data file, and limits of the allocator.
 
-What a process has read through a map counts as its memory until the kernel is short of it, and whoever looks at
-processes by size (a dashboard, an out-of-memory killer) takes a server of much data for one that needs much memory.
-The data stays in the kernel's cache; a page that is read again is found there.
+Pages read through a map count as memory of the process until the kernel is short of it. A dashboard or an out-of-memory
+killer then takes a server with much data for one that needs much memory. Released pages stay in the kernel's cache.
 """
 
 from __future__ import annotations
@@ -18,16 +17,15 @@ DONT_NEED = 4  # of madvise(2); for a shared, read-only map of a file it changes
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
-# Of glibc's mallopt(3). LMDB asks for 2 MiB of zeros for every environment that it opens; what is read, sent and written in
-# one piece is smaller.
+# Of glibc's mallopt(3). LMDB allocates 2 MiB of zeros for every environment that it opens; other pieces are smaller.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 LARGE_BYTES = 2_000_000
 KEPT_BYTES = 16_000_000
 
 
 def release(file: str) -> int:
-    """Let go of every mapped page of `file` (an absolute path). Returns the bytes of address space covered; 0 where
-    the system does not tell its maps. The caller keeps the file mapped meanwhile."""
+    """Release every mapped page of `file` (an absolute path). Return the bytes of address space covered; 0 if the system
+    does not list its maps. The caller keeps the file mapped meanwhile."""
     released = 0
     for start, stop in _ranges(file):
         if _libc.madvise(start, stop - start, DONT_NEED) == 0:
@@ -36,17 +34,17 @@ def release(file: str) -> int:
 
 
 def trim() -> None:
-    """Give freed memory back to the system, where the C library knows how (glibc's malloc_trim)."""
+    """Return freed memory to the system, if the C library can (glibc's malloc_trim)."""
     if hasattr(_libc, "malloc_trim"):
         _libc.malloc_trim(0)
 
 
 def keep_small_allocations() -> None:
-    """From now on this process allocates what is smaller than LARGE_BYTES from memory that it has, of which it keeps KEPT_BYTES
-    when it is free, and gets every larger piece from the system, which makes the zeros of a page when that is touched.
+    """Allocate pieces smaller than LARGE_BYTES from the heap, which keeps KEPT_BYTES when free, and larger ones from the
+    system, which zeroes a page when it is first touched.
 
-    By itself glibc moves the limit to what was freed last. Above it, a piece of 1 MB costs 250 page faults, twenty times its
-    copying; below it glibc writes the zeros, and every open environment holds 2 MiB of them.
+    Otherwise glibc moves the limit to the size freed last. Above the limit, a piece of 1 MB costs 250 page faults, twenty
+    times its copying; below it glibc writes the zeros, and every open environment has 2 MiB of them.
     """
     if hasattr(_libc, "mallopt"):
         _libc.mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
@@ -54,13 +52,13 @@ def keep_small_allocations() -> None:
 
 
 def environment() -> dict[str, str]:
-    """Of a process that is to be started, for the same from its beginning."""
+    """The environment variables that give a new process the same limits from its start."""
     limits = {"MALLOC_MMAP_THRESHOLD_": LARGE_BYTES, "MALLOC_TRIM_THRESHOLD_": KEPT_BYTES}
     return {**os.environ, **{name: str(value) for name, value in limits.items()}}
 
 
 def _ranges(file: str) -> Iterator[tuple[int, int]]:
-    """Where the file is mapped readable and shared, but not writable."""
+    """The address ranges at which the file is mapped readable and shared, but not writable."""
     try:
         lines = MAPS.read_text(errors="surrogateescape").splitlines()
     except OSError:

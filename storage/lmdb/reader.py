@@ -1,8 +1,8 @@
 """Read another process's environment in place: node-local scans at the speed of memory.
 
-The owner goes on writing and growing while any number of readers look at snapshots; LMDB's lock file keeps the
-pages of a snapshot from being reused. A reader that stays open long makes the owner's file grow, so close it.
-What is read is what the owner has flushed; ask it first to flush as far as you want to see.
+The owner continues to write and grow while any number of readers use snapshots; LMDB's lock file prevents the reuse of a
+snapshot's pages. A reader that stays open long makes the owner's file grow, so close it. Only flushed data is visible:
+first ask the owner to flush.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ebla.storage.errors import Damaged
 from ebla.storage.lmdb.files import DATA_FILE, DATABASES_MAX, READERS_MAX
 from ebla.storage.lmdb.reads import SPARE_READS, LmdbMapping
 
-ADDRESS_SPACE_BYTES = 1 << 36  # only addresses; the larger, the rarer the owner's growth is noticed
+ADDRESS_SPACE_BYTES = 1 << 36  # only addresses; a file that grows beyond them must be mapped again
 
 
 class LmdbReader(LmdbMapping):
-    """A `Reader` with snapshots over the environment in `directory`, which another process may be writing."""
+    """A `Reader` with snapshots over the environment in `directory`, which another process may write."""
 
     def __init__(
         self, directory: Path, databases: Sequence[str], *, map_bytes: int = ADDRESS_SPACE_BYTES

@@ -1,8 +1,8 @@
-"""Reads of LMDB environments: short transactions, pinned snapshots, and the map they must not lose.
+"""Reads of LMDB environments: short transactions, pinned snapshots, and the exchange of the map.
 
-A read transaction points into the memory map, and the map may only be exchanged for a larger one while no
-transaction of this process is open. So every read passes a gate, snapshots are registered, and whoever exchanges
-the map closes the gate and expires the snapshots that are left. Loops run in C: no Python code per row.
+A read transaction points into the memory map, and the map may only be exchanged for a larger one while no transaction
+of this process is open. So every read passes a gate, snapshots are registered, and an exchange of the map closes the
+gate and expires the snapshots that are left. Loops run in C: no Python code per row.
 
 A latent sector error under a memory map is SIGBUS, which Python cannot turn into an error: the process dies.
 """
@@ -29,10 +29,10 @@ P = ParamSpec("P")
 Transaction: TypeAlias = "lmdb.Transaction[bytes]"
 Database: TypeAlias = "lmdb._Database"
 
-SPARE_READS = 1  # a read transaction kept for reuse: beginning one anew costs three times as much
+SPARE_READS = 1  # a read transaction kept for reuse: a new one costs three times as much
 
 DAMAGE = (
-    lmdb.BadTxnError,  # what a cursor says after it has met a damaged page
+    lmdb.BadTxnError,  # the error of a cursor after it has met a damaged page
     lmdb.CorruptedError,
     lmdb.PageNotFoundError,
     lmdb.InvalidError,
@@ -43,7 +43,7 @@ DAMAGE = (
 
 
 class LmdbReads(abc.ABC):
-    """The verbs of `environment.Reader`; a subclass says in which transaction they run."""
+    """The methods of `environment.Reader`; a subclass chooses the transaction."""
 
     @abc.abstractmethod
     def _read(
@@ -108,7 +108,6 @@ class LmdbMapping(LmdbReads):
         self._closed = False
 
     def check(self) -> None:
-        """Raise unless this environment may be used."""
         if self._closed or os.getpid() != self._pid:
             assert os.getpid() == self._pid, "an LMDB environment never crosses a fork"
             raise StorageError(f"environment {self.path} is closed", path=self.path)
@@ -157,7 +156,7 @@ class LmdbMapping(LmdbReads):
         return self._read(work, database, *arguments, **options)
 
     def _inside(self, work: Callable[[], T]) -> T:
-        """As `_read`, for what needs no database."""
+        """As `_read`, for work without a database."""
         with self.gate.inside():
             self.check()
             try:
@@ -170,8 +169,7 @@ class LmdbMapping(LmdbReads):
         return self._inside(work)
 
     def _adopt(self) -> None:
-        """Another process, the owner, has made the map larger: take it over at that size. It grows each time,
-        so this comes to an end."""
+        """Take over the larger map of the owner, which is another process. The map must grow, so retries end."""
         before = self.lmdb.info()["map_size"]
         try:
             self.exchange_map(0, grace_s=0.0)
@@ -189,7 +187,7 @@ class LmdbMapping(LmdbReads):
         return snapshot
 
     def exchange_map(self, map_bytes: int, grace_s: float) -> None:
-        """Take a map of this size (0: as large as the file says), once nothing points into the present one."""
+        """Map `map_bytes` (0: the size in the file), once no transaction points into the present map."""
         self._await_snapshots(grace_s)
         with self.gate.closed():
             self._expire_snapshots()
@@ -209,8 +207,8 @@ class LmdbMapping(LmdbReads):
             snapshot.close()
 
     def renew(self, again: Callable[[int], lmdb.Environment]) -> bool:
-        """Close the environment and open it `again`, with as large a map. Nothing is done, and False returned, while
-        a snapshot is open. After an lmdb.Error nothing can be read or written here any more."""
+        """Close the environment and open it `again` with a map of the same size. A no-op that returns False while a snapshot
+        is open. After an lmdb.Error the environment is unusable."""
         with self.gate.closed():
             if self._snapshots or self._closed:
                 return False
@@ -229,7 +227,7 @@ class LmdbMapping(LmdbReads):
 
 
 class LmdbSnapshot(LmdbReads):
-    """One pinned state. May be used from any thread, by one call at a time."""
+    """One pinned state, for any thread, one call at a time."""
 
     def __init__(self, mapping: LmdbMapping, transaction: Transaction) -> None:
         self._mapping = mapping
@@ -237,7 +235,7 @@ class LmdbSnapshot(LmdbReads):
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Waits for a read of it under way in another thread."""
+        """Wait for a read in another thread, then close."""
         with self._lock:
             transaction, self._transaction = self._transaction, None
             if transaction is not None:
@@ -266,7 +264,7 @@ class LmdbSnapshot(LmdbReads):
 
 
 class Gate:
-    """Many may be inside at once, or one has closed it."""
+    """A lock that many readers share, or one closer has alone."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -296,7 +294,7 @@ class Gate:
 
     @contextlib.contextmanager
     def closed(self) -> Iterator[None]:
-        """Nobody is inside, and nobody enters, while the body runs."""
+        """Run the body while no thread is inside, and keep threads from entering."""
         with self._lock:
             while self._shut:
                 self._changed.wait()
@@ -312,7 +310,6 @@ class Gate:
 
 
 def read_error(error: lmdb.Error, path: str) -> StorageError:
-    """What a failed read means."""
     if isinstance(error, DAMAGE):
         return Corruption(f"{path} is damaged inside: {error}; rebuild it from a peer", path=path)
     if isinstance(error, lmdb.PanicError):
@@ -328,7 +325,7 @@ def read_error(error: lmdb.Error, path: str) -> StorageError:
 
 
 def _get(transaction: Transaction, database: Database, key: bytes) -> bytes | None:
-    return transaction.get(key, db=database) if key else None  # LMDB has no empty key, and says so loudly
+    return transaction.get(key, db=database) if key else None  # LMDB raises an error for an empty key
 
 
 def _get_many(transaction: Transaction, database: Database, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -339,8 +336,7 @@ def _get_many(transaction: Transaction, database: Database, keys: Sequence[bytes
 
 
 def _range(cursor: lmdb.Cursor[bytes], start: bytes, stop: bytes | None) -> Iterator[Item]:
-    """Items from start to before stop. `(stop,) > (key, value)` exactly when stop > key: the bound costs one
-    comparison in C a row."""
+    """Items with start <= key < stop. `(stop,) > (key, value)` exactly when stop > key: one comparison in C per row."""
     if not (cursor.set_range(start) if start else cursor.first()):
         return iter(())
     items = cursor.iternext()
@@ -362,7 +358,7 @@ def _items(
 
 
 def _may_be_large(transaction: Transaction, database: Database) -> bool:
-    """Whether there may be items above JOINED_LARGE: LMDB keeps what takes half a page on pages of its own."""
+    """Whether there may be items above JOINED_LARGE: LMDB stores an item of half a page on its own pages."""
     stat = transaction.stat(database)
     return bool(stat["overflow_pages"]) or stat["psize"] // 2 > JOINED_LARGE
 
@@ -385,7 +381,7 @@ def _joined(
         rows = list(islice(whole, limit))
     else:
         rows = within(whole, limit, bytes_max, len, large=_may_be_large(transaction, database))
-    if not rows or not cursor.next():  # at the end it stays there; one that found nothing would begin anew
+    if not rows or not cursor.next():  # a cursor that found nothing would start again
         return rows, None
     following = cursor.key()
     return rows, following if stop is None or following < stop else None

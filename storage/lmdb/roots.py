@@ -1,21 +1,21 @@
 """Seals for the two roots of an LMDB file, which carry no checksum of their own.
 
-A root is what a commit writes last: its number, where its trees begin, how far the file is used. Commit N writes root N
-into page N & 1, over root N - 2, and LMDB goes on from the root with the higher number. One turned bit of a number brings
-back the state before a commit; one of another field damages quietly with the next. So every root has a *seal*, its number
-and digest, in the part of the *other* root's page that LMDB leaves alone:
+A commit writes its root last: its number, the start of its trees, the last page in use. Commit N writes root N into page
+N & 1, over root N - 2, and LMDB continues from the root with the higher number. A flipped bit in a number restores the
+state before a commit; one in another field silently damages the next commit. So every root has a *seal*, its number and
+digest, in the part of the *other* root's page that LMDB does not use:
 
-    after a commit   the seal of root N is written beside root N - 1, before anybody is answered. It is not synced: the next
-                     commit's sync takes it along, and root N + 1 is written only after that
-    on the disk      so wherever root N is, the seal of root N - 1 is there. That of root N itself may be missing after a power
+    after a commit   the seal of root N is written beside root N - 1 before callers are answered. It is not synced: the
+                     next commit's sync includes it, and root N + 1 is written only after that
+    on the disk      so if root N is on disk, so is the seal of root N - 1. The seal of root N may be missing after a power
                      cut, with the seal of root N - 2 in its place; if it is there, root N was durable before it
-    at a start       the numbers follow each other, the older root matches its seal, the newest its own; or the newest has
-                     none yet, is believed, and is sealed. Anything else is Damaged
-    before a commit  the roots are those that were sealed, or nothing is changed
+    at a start       the numbers are consecutive, the older root matches its seal, the newest its own; or the newest has
+                     no seal yet, is trusted, and is sealed. Anything else is Damaged
+    before a commit  the roots are the sealed ones, or nothing is changed
 
-So a bit anywhere in the roots or the seals is noticed, and so are roots that stand in each other's place and either root's
-page as it was at an earlier time. What is not: a bit in a newest root that had no seal when the power went; the loss of a
-newest root whose seal was lost as well. Walks do not look here: only the writer's thread could without a race.
+So a flipped bit anywhere in the roots or the seals is found, and so are swapped roots and an older version of either
+page. Not found are: a flipped bit in a newest root that had no seal at a power cut; the loss of a newest root together
+with its seal. Walks do not check roots: only the writer's thread can without a race.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ MAGIC, VERSION = 0xBEEFC0DE, 1
 TREES_AT = HEADER_BYTES + META.size
 NUMBER_AT = TREES_AT + 2 * TREE.size + 8
 ROOT_BYTES = NUMBER_AT + 8
-_FIXED = (slice(8, HEADER_BYTES + 16), slice(TREES_AT, TREES_AT + 6))  # alike in both, for the life of a file
+_FIXED = (slice(8, HEADER_BYTES + 16), slice(TREES_AT, TREES_AT + 6))  # equal in both, for the life of a file
 _PAGE_BYTES = tuple(1 << power for power in range(9, 17))
 
-# A seal: what it is, number and digest of the root in the other page, and a digest of these three.
-SEAL_AT = 256  # far from what LMDB writes
+# A seal: a name, number and digest of the root in the other page, and a digest of these three.
+SEAL_AT = 256  # after the part that LMDB writes
 _SEAL = struct.Struct("<8sQQ")
 _DIGEST_BYTES = 8
 SEAL_BYTES = _SEAL.size + _DIGEST_BYTES
@@ -52,23 +52,22 @@ Pages = tuple[bytes, bytes]  # the first SEALED_BYTES of each
 
 
 class Roots:
-    """The roots of one open data.mdb. `path` is what errors call the environment.
+    """The roots of one open data.mdb. Errors call the environment `path`.
 
-    With a descriptor of its own, since LMDB gives none away; LMDB's locks are on another file. Whoever commits is the only
-    one who calls.
+    It has its own descriptor, because LMDB does not share one; LMDB's locks are on another file. Only the writer calls it.
     """
 
     def __init__(self, data: Path, path: str) -> None:
         self.path = path
         self._file = os.open(data, os.O_RDWR | os.O_CLOEXEC)
         self._page_bytes = 0
-        self._sealed: Pages | None = None  # what was found good, or written since: it is the same still
+        self._sealed: Pages | None = None  # the pages as last checked or written
 
     def close(self) -> None:
         os.close(self._file)
 
     def check(self) -> int | None:
-        """The number of a newest root that has no seal yet. Raises Damaged; OSError if they cannot be read."""
+        """Return the number of a newest root that has no seal yet. Raises Damaged; OSError if the roots cannot be read."""
         pages = self._read()
         if pages == self._sealed:
             return None
@@ -77,7 +76,7 @@ class Roots:
         return number
 
     def seal(self, number: int) -> None:
-        """Seal the root of this number, if it is there: a commit that changes nothing writes none. Raises DiskFailed."""
+        """Seal the root of this number, if it exists: a commit that changes nothing writes none. Raises DiskFailed."""
         try:
             page = os.pread(self._file, SEALED_BYTES, (number & 1) * self._page_bytes)
             if number_of(page) == number:
@@ -100,7 +99,7 @@ class Roots:
         return first, os.pread(self._file, SEALED_BYTES, self._page_bytes)
 
     def _write(self, page: bytes) -> None:
-        """The seal of the root in the page, into the other page."""
+        """Write the seal of the root in `page` into the other page."""
         other, made = 1 - (number_of(page) & 1), seal(page)
         written = os.pwrite(self._file, made, other * self._page_bytes + SEAL_AT)
         if written != SEAL_BYTES:
@@ -111,17 +110,14 @@ class Roots:
 
 
 def unsealed(pages: Pages, path: str) -> int | None:
-    """As `Roots.check`, of what lies in the two pages up to the ends of their seals."""
+    """As `Roots.check`, for the bytes of the two pages up to the ends of their seals."""
     for place, page in enumerate(pages):
         if not _is_root(page, place) or any(page[part] != pages[0][part] for part in _FIXED):
             raise damaged(path, f"its page {place} is no root")
     older, newest = sorted(pages, key=number_of)
     number = number_of(newest)
     if number != number_of(older) + 1:
-        raise damaged(
-            path,
-            f"its roots have the numbers {number_of(older)} and {number}, which do not follow each other",
-        )
+        raise damaged(path, f"the numbers of its roots, {number_of(older)} and {number}, are not consecutive")
     if held(newest) != seal(older):
         raise damaged(path, f"its root {number - 1} does not match its seal")
     if held(older) == seal(newest):
@@ -133,19 +129,19 @@ def unsealed(pages: Pages, path: str) -> int | None:
 
 
 def seal(page: bytes) -> bytes:
-    """Of the root in the page, number and all."""
-    said = _SEAL.pack(_NAME, number_of(page), xxhash.xxh3_64_intdigest(page[:ROOT_BYTES]))
-    return said + xxhash.xxh3_64_digest(said)
+    """The seal of the root in the page."""
+    body = _SEAL.pack(_NAME, number_of(page), xxhash.xxh3_64_intdigest(page[:ROOT_BYTES]))
+    return body + xxhash.xxh3_64_digest(body)
 
 
 def is_seal(data: bytes, number: int) -> bool:
-    """Whether it is whole, and of a root with this number."""
-    said, digest = data[: _SEAL.size], data[_SEAL.size :]
-    return xxhash.xxh3_64_digest(said) == digest and _SEAL.unpack(said)[:2] == (_NAME, number)
+    """Whether `data` is a valid seal of a root with this number."""
+    body, digest = data[: _SEAL.size], data[_SEAL.size :]
+    return xxhash.xxh3_64_digest(body) == digest and _SEAL.unpack(body)[:2] == (_NAME, number)
 
 
 def held(page: bytes) -> bytes:
-    """The seal in the page, which is the other root's."""
+    """The seal in the page, which belongs to the other root."""
     return page[SEAL_AT:SEALED_BYTES]
 
 
@@ -154,7 +150,7 @@ def number_of(page: bytes) -> int:
 
 
 def last_page(page: bytes) -> int:
-    """The last one in use, or that was."""
+    """The number of the last page that is or was in use."""
     return int.from_bytes(page[NUMBER_AT - 8 : NUMBER_AT], "little")
 
 

@@ -1,11 +1,11 @@
-"""An environment on its way to another disk: all of its items at one end, a new environment at the other.
+"""The transfer of an environment to another disk: all of its items at one end, a new environment at the other.
 
-A process of its own walks, another one builds (copier.py); servers only pass their bytes on. Inside the owner a walk of
-all pages would last for as long as somebody reads: a commit that is taken back waits until no such call is under way, the map
-could not grow, and a damaged tree could take the owner's memory with it. To the owner the walking process is one more reader
-of its lock file. The new environment is made beside its name, adopted (files.py) and renamed at the end.
+One process walks, another builds (copier.py); servers only pass their bytes on. A walk of all pages inside the owner
+would block an aborted commit and the growth of the map for its whole time, and a damaged tree could break the owner's
+memory. To the owner the walking process is one more reader of its lock file. The new environment is made beside its
+name, adopted (files.py) and renamed at the end.
 
-Rows are verified where they arrive; other records arrive as they are.
+Rows are verified where they arrive; other records are not checked.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from ebla.storage.rows.checksum import MARKED, RESIDUE
 T = TypeVar("T")
 
 PIPE_BYTES = 1 << 20
-TOLD_MAX = 300  # characters of what a process said
+TEXT_MAX = 300  # characters of a copier's error
 
 
 class LmdbStream:
-    """One walk. `check` raises once the environment is closed; `forget` is told that the copier has ended."""
+    """One walk. `check` raises once the environment is closed; `forget` is called when the copier has ended."""
 
     def __init__(
         self, path: str, directory: str, check: Callable[[], None], forget: Callable[[LmdbStream], None]
@@ -57,7 +57,7 @@ class LmdbStream:
         self._thread = ThreadPoolExecutor(1, f"ebla-stream-{path}")
 
     async def begin(self) -> None:
-        """Its snapshot is taken when this returns."""
+        """Start the walk. Its snapshot exists when this returns."""
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._begin)
         except BaseException:
@@ -108,10 +108,10 @@ class LmdbStream:
         return data
 
     def _broken(self) -> StorageError:
-        """Somebody has ended the copier, or it has met damage, which may have been the end of it."""
+        """The error of a copier that was killed, or met damage, which may have ended it."""
         assert self._copier is not None
         self._copier.kill()
-        return StorageError(f"{self.path} cannot be copied: {told(self._copier)[1]}", path=self.path)
+        return StorageError(f"{self.path} cannot be copied: {last_error(self._copier)[1]}", path=self.path)
 
     def _end(self) -> None:
         if self._copier is not None:
@@ -136,26 +136,24 @@ def start(
     )
 
 
-def told(copier: subprocess.Popen[bytes]) -> tuple[int, str]:
-    """The last thing that it said, once it has ended: the number of an error, and what happened."""
+def last_error(copier: subprocess.Popen[bytes]) -> tuple[int, str]:
+    """The error number and text that an ended copier printed last."""
     assert copier.stderr is not None
     lines = copier.stderr.read().decode(errors="replace").strip().splitlines()
     code, _, text = (lines[-1] if lines else "").partition(" ")
     if code.isdecimal():
-        return int(code), text[:TOLD_MAX]
-    return (
-        lmdb_copier.DAMAGE,
-        f"its copier ended with status {copier.wait()} {' '.join(lines)[-TOLD_MAX:]}".strip(),
-    )
+        return int(code), text[:TEXT_MAX]
+    text = f"its copier ended with status {copier.wait()} {' '.join(lines)[-TEXT_MAX:]}"
+    return lmdb_copier.DAMAGE, text.strip()
 
 
 def _widen(pipe: Any) -> None:
-    with contextlib.suppress(OSError):  # what one user may have of larger pipes is limited
+    with contextlib.suppress(OSError):  # the system limits the larger pipes of one user
         fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
 
 class Owner(Protocol):
-    """What a receiver needs of its disk."""
+    """The disk, as a receiver needs it."""
 
     def check(self) -> None: ...
 
@@ -194,7 +192,7 @@ class LmdbReceiver:
             await self.abort()
 
     async def abort(self) -> None:
-        """A disk that does not even let go of what was written is cleared at the next start."""
+        """Remove the written data. If the disk refuses, the next start removes it."""
         if not self._over:
             self._over = True
             if self._copier is not None:
@@ -244,9 +242,9 @@ class LmdbReceiver:
             raise create_error(self.path, self._beside, error) from error
 
     def _failed(self) -> StorageError:
-        """Why the copier ended. Raises what the disk is to blame for."""
+        """The error of damaged data. Errors of the disk are raised."""
         assert self._beside is not None and self._copier is not None
-        code, text = told(self._copier)
+        code, text = last_error(self._copier)
         if code != lmdb_copier.DAMAGE:
             full = for_want_of_space(code, self._beside)
             with self._files.disks.touching(self._beside):
@@ -254,7 +252,6 @@ class LmdbReceiver:
         return Damaged(f"environment {self.path} arrived unreadable: {text}", path=self.path)
 
     def _clear(self) -> None:
-        """Of what has its name by now, nothing is left beside it."""
         if self._copier is not None:
             with contextlib.suppress(BrokenPipeError), self._copier:  # waits, and closes the pipes
                 pass

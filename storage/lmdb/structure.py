@@ -1,17 +1,17 @@
-"""Whether the pages of a small LMDB file are what LMDB left: looked at before it goes by them.
+"""A check of all pages of a small LMDB file before it is opened.
 
-LMDB believes its pages, and what it reads there it acts on when it writes: a page whose flags say that it need not be
-written is not, one that bears another page's number has that page given away. Such a bit is not seen by reading. So every
-page that the newest root leads to is held to what LMDB keeps true of all of them:
+LMDB trusts its pages when it writes: it does not write a page whose flags call it clean, and frees another page if a page
+has that page's number. Reads do not find such flipped bits. So every page that the newest root leads to must have LMDB's
+invariants:
 
-    page     it bears its own number and is nothing but a branch or a leaf; its nodes fill it from `upper` to its end
-             without a gap or an overlap, and begin where its pointers say
-    tree     keys ascend, within a page and between those of the page above; every page is reached once; depth, pages and
-             entries are as many as the record of the tree says
-    free     a page that is free is not in use, and is named once
+    page     it has its own number and is either a branch or a leaf; its nodes begin at its pointers, and fill it from
+             `upper` to its end without a gap or an overlap
+    tree     keys ascend, within a page and between the keys of the page above; every page is reached once; depth, pages
+             and entries match the record of the tree
+    free     a free page is not in use, and is listed once
 
-It costs about as much as reading all rows, so only what is small is looked at as a whole (`BYTES_MAX`). Values are not
-judged here: they have checksums.
+The check costs about as much as reading all rows, so only files up to `BYTES_MAX` are checked. Values are not checked
+here: they have checksums.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BRANCH, LEAF, OVERFLOW = 0x01, 0x02, 0x04
 BIG, DATABASE = 0x01, 0x02  # flags of a leaf's node
 NO_PAGE = (1 << 64) - 1
 FREE, MAIN = "free list", "names"
-_FIRST_PAGE = 2  # behind the roots
+_FIRST_PAGE = 2  # after the roots
 _WORD_BYTES = 8
 _DEPTH_MAX = 32  # LMDB's own
 
@@ -42,7 +42,7 @@ Bounds = tuple[bytes, bytes | None]
 
 
 class Tree(NamedTuple):
-    """What the record of a tree says of it."""
+    """The record of a tree."""
 
     page_bytes: int  # of the free list; 0 elsewhere
     flags: int
@@ -55,7 +55,7 @@ class Tree(NamedTuple):
 
 
 def check(data: bytes, path: str) -> None:
-    """Raise Damaged unless the file is sound. Its roots are (roots.py)."""
+    """Raise Damaged unless the file is sound. Its roots must have been checked (roots.py)."""
     page_bytes = TREE.unpack_from(data, TREES_AT)[0]
     newest = max(data[:page_bytes], data[page_bytes : 2 * page_bytes], key=number_of)
     free, main = (Tree._make(TREE.unpack_from(newest, TREES_AT + at * TREE.size)) for at in (0, 1))
@@ -71,18 +71,18 @@ class _Walk:
         self.page_bytes = page_bytes
         self.pages = pages
         self.path = path
-        self.used = bytearray(len(data) // page_bytes)  # what lies beyond can only be free
+        self.used = bytearray(len(data) // page_bytes)  # pages beyond can only be free
         self.free: list[bytes] = []  # the lists of page numbers
 
     def tree(self, name: str, tree: Tree) -> None:
-        """Its pages, and those of the trees that it names."""
+        """Check the pages of a tree, and of the trees named in it."""
         counted = _Counted()
         if tree.root != NO_PAGE:
             self._page(name, tree.root, 1, (b"", None), counted)
-        said = (tree.depth, tree.branch_pages, tree.leaf_pages, tree.overflow_pages, tree.entries)
+        recorded = (tree.depth, tree.branch_pages, tree.leaf_pages, tree.overflow_pages, tree.entries)
         found = (counted.depth, counted.branches, counted.leaves, counted.overflows, counted.entries)
-        if said != found or (name != FREE and (tree.page_bytes, tree.flags) != (0, 0)):
-            raise self._damaged(f"the tree {name!r} is not as its record says")
+        if recorded != found or (name != FREE and (tree.page_bytes, tree.flags) != (0, 0)):
+            raise self._damaged(f"the tree {name!r} differs from its record")
         for named, record in counted.trees:
             self.tree(named, record)
 
@@ -94,7 +94,7 @@ class _Walk:
                 raise self._damaged("the list of free pages is broken")
             for number in numbers[:count]:
                 if not _FIRST_PAGE <= number < self.pages:
-                    raise self._damaged(f"page {number}, which is said to be free, does not exist")
+                    raise self._damaged(f"page {number}, which is listed as free, does not exist")
                 if number < len(self.used):
                     self._use(number, "free")
 
@@ -134,7 +134,7 @@ class _Walk:
     def _require_filled(
         self, number: int, pointers: Sequence[int], nodes: Sequence[tuple[int, ...]], flags: int
     ) -> None:
-        """The nodes lie end to end, from `upper` to the end of the page."""
+        """Raise Damaged unless the nodes lie end to end, from `upper` to the end of the page."""
         sizes: dict[int, int] = {}
         for pointer, (low, high, node_flags, key_bytes) in zip(pointers, nodes, strict=True):
             if flags == BRANCH:
@@ -152,8 +152,8 @@ class _Walk:
 
     def _require_order(self, number: int, name: str, keys: list[bytes], bounds: Bounds, flags: int) -> None:
         if name == FREE:
-            keys = [key[::-1] for key in keys]  # numbers, low byte first; bounds are turned by who gives them
-        ordered = keys[1:] if flags == BRANCH else keys  # a branch's first key means nothing
+            keys = [key[::-1] for key in keys]  # numbers, low byte first
+        ordered = keys[1:] if flags == BRANCH else keys  # a branch's first key has no meaning
         low, high = (bound[::-1] if name == FREE and bound else bound for bound in bounds)
         good = all(map(lt, ordered, ordered[1:]))
         if ordered and not (good and (low or b"") <= ordered[0] and (high is None or ordered[-1] < high)):
@@ -174,7 +174,7 @@ class _Walk:
             self.free.append(self.data[at : at + value_bytes])
 
     def _overflow(self, first: int, value_bytes: int, counted: _Counted) -> int:
-        """Where the value begins. A value that was replaced by a shorter one may leave pages over."""
+        """Check the pages of a large value and return its place. Its last pages may be unused after a shorter update."""
         self._use(first, "in use")
         found, _, flags, count = OVERFLOW_HEADER.unpack_from(self.data, first * self.page_bytes)
         if (found, flags) != (first, OVERFLOW) or HEADER_BYTES + value_bytes > count * self.page_bytes:
@@ -186,9 +186,9 @@ class _Walk:
 
     def _use(self, number: int, what: str) -> None:
         if not _FIRST_PAGE <= number < min(self.pages, len(self.used)):
-            raise self._damaged(f"page {number}, which is said to be {what}, does not exist")
+            raise self._damaged(f"page {number}, which is listed as {what}, does not exist")
         if self.used[number]:
-            raise self._damaged(f"page {number}, which is said to be {what}, is taken already")
+            raise self._damaged(f"page {number}, which is listed as {what}, is used twice")
         self.used[number] = 1
 
     def _damaged(self, what: str) -> Damaged:
@@ -196,7 +196,7 @@ class _Walk:
 
 
 class _Counted:
-    """What was found of one tree."""
+    """Counts of one tree, and the trees named in it."""
 
     def __init__(self) -> None:
         self.depth = self.branches = self.leaves = self.overflows = self.entries = 0

@@ -1,8 +1,8 @@
-"""A log entry, and how one is written to disk: bound to its tablet, its index and its whole history.
+"""A log entry and its record on disk, bound to its tablet, its index and its whole history.
 
-An entry's `chain` digests the entry and the position before it, so two replicas whose chain agrees at an index
-agree on every entry up to it, and divergence is a comparison of two numbers. A record on disk carries the
-predecessor's term, time and chain, so that it can be checked alone; a wrong byte anywhere in it is Corruption.
+An entry's `chain` digests the entry and the position before it: two replicas with the same chain at an index have the
+same entries up to it, so one comparison finds divergence. A record on disk carries the predecessor's term, time and
+chain, so that it can be checked alone; a wrong byte anywhere in it is Corruption.
 
     record = format u8, kind u8, payload length u32, index u64, term u64, time_us u64,
              previous term u64, previous time_us u64, previous chain u64, chain u64, payload
@@ -28,7 +28,7 @@ NAME_BYTES = 4
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
-    """One log entry. `time_us` is log time (actors/tablet/engine/log_time.py): it never goes back along the log."""
+    """One log entry. `time_us` is log time (actors/tablet/engine/log_time.py), which never decreases along the log."""
 
     index: int
     term: int
@@ -43,7 +43,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Position(msgspec.Struct, frozen=True):
-    """A point in a tablet's history: everything up to `index`, whose entry has `term`, `chain` and `time_us`."""
+    """A point in a tablet's history: all entries up to `index`, whose entry has `term`, `chain` and `time_us`."""
 
     index: int
     term: int
@@ -65,7 +65,6 @@ def chained(
 
 
 def make_entry(tablet: str, previous: Position, term: int, kind: int, time_us: int, payload: bytes) -> Entry:
-    """The entry after `previous`."""
     assert time_us >= previous.time_us, (tablet, time_us, previous)
     index = previous.index + 1
     chain = chained(tablet, previous, index, term, kind, time_us, payload)
@@ -73,7 +72,7 @@ def make_entry(tablet: str, previous: Position, term: int, kind: int, time_us: i
 
 
 def follows(tablet: str, previous: Position, entry: Entry) -> bool:
-    """Whether the entry's bytes are what its writer chained to `previous`."""
+    """Whether the entry is unchanged and its writer chained it to `previous`."""
     return entry.chain == chained(
         tablet, previous, entry.index, entry.term, entry.kind, entry.time_us, entry.payload
     )
@@ -96,21 +95,21 @@ def to_record(entry: Entry, previous: Position) -> bytes:
 
 
 def to_item(key: bytes, entry: Entry, previous: Position) -> tuple[bytes, bytes]:
-    """Key and value under which a log keeps an entry. The value begins with a checksum of the key alone: of an entry
-    whose body is rotten the key still tells, for sure, which one it is."""
+    """Key and value of an entry in a log. The value begins with a checksum of the key alone, so that a good key
+    identifies an entry whose body is damaged."""
     return key, _name(key) + to_record(entry, previous)
 
 
 def from_item(tablet: str, index: int, key: bytes, value: bytes, path: str) -> Record:
-    """What `to_item` made, checked. Raises Corruption if the body is damaged, Damaged if nothing tells any more
-    which entry this was."""
+    """Check and decode an item of `to_item`. Raises Corruption if only the body is damaged, Damaged if the entry cannot
+    be identified either."""
     try:
         return from_record(tablet, index, value[NAME_BYTES:], path)
     except Corruption:
         if value[:NAME_BYTES] == _name(key):
             raise
     raise Damaged(
-        f"an entry of the log in {path} is damaged, and its key {key.hex()} with it: whose it was is unknown",
+        f"an entry of the log in {path} is damaged, and so is its key {key.hex()}: its tablet and index are unknown",
         path=path,
     )
 
@@ -127,7 +126,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 def from_record(tablet: str, index: int, data: bytes, path: str) -> Record:
-    """Checked against its own digest, the tablet and the index under which it was found."""
+    """Decode a record and check it against its digest, the tablet, and the index under which it was found."""
     where = f"entry {index} of tablet {tablet}"
     if len(data) < HEADER_BYTES:
         raise Corruption(f"{where} is cut short", path=path)

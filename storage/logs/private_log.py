@@ -1,8 +1,8 @@
 """A tablet's own log: the entries that outlive the shared log, because data or a peer still needs them.
 
-It is written in batches, off the write path, when the shared log is about to be trimmed. What a newer leader has
-replaced since may stand here as a stale tail for as long as the shared log still says so: `extend` replaces
-everything from its first entry on, and `trim`, which comes before the shared log lets go, cuts the rest of it.
+It is written in batches, off the write path, when the shared log is about to be trimmed. Entries that a newer leader
+has replaced may remain here as a stale tail while the shared log has their replacements: `extend` replaces everything
+from its first entry on, and `trim`, which runs before the shared log is trimmed, cuts the rest of the tail.
 
 Key: index u64 big endian. Value: storage/logs/entries.py (`to_item`).
 """
@@ -26,7 +26,7 @@ def path_of(tablet: str) -> str:
 
 
 def item_of(entry: Entry, previous: Position) -> Item:
-    """As it stands in the log of its tablet, on whichever server."""
+    """The item of an entry, which is the same on every server."""
     return to_item(_INDEX.pack(entry.index), entry, previous)
 
 
@@ -49,8 +49,8 @@ class PrivateLog:
             raise
 
     def recover(self) -> Iterator[tuple[int, Record | Corruption]]:
-        """Every entry by ascending index, or what is wrong with it. Raises Damaged where entries are missing, or it is
-        unknown which they were."""
+        """Every entry by ascending index, or its Corruption. Raises Damaged if entries are missing or cannot be
+        identified."""
         start, before, found = b"", -1, 0
         while items := self.environment.items(ENTRIES, start, limit=READ_ITEMS):
             for key, value in items:
@@ -76,7 +76,7 @@ class PrivateLog:
         return Damaged(f"the log of tablet {self.tablet} is damaged: {what}", path=self.environment.path)
 
     async def extend(self, entries: Sequence[tuple[Entry, Position]]) -> None:
-        """Durable when it returns; entries are consecutive, and replace everything from the first one on."""
+        """Replace everything from the first of these consecutive entries on, durably."""
         first = entries[0][0].index
         items = [item_of(entry, previous) for entry, previous in entries]
         changes: list[Change] = [
@@ -87,7 +87,7 @@ class PrivateLog:
         self.last_index = entries[-1][0].index
 
     def read(self, first: int, last: int) -> list[Record]:
-        """Checked records first..last inclusive; the caller knows that they were written."""
+        """Checked records first..last inclusive, which must have been written."""
         keys = [_INDEX.pack(index) for index in range(first, last + 1)]
         found: list[Record] = []
         stored = self.environment.get_many(ENTRIES, keys)
@@ -100,8 +100,7 @@ class PrivateLog:
         return found
 
     async def trim(self, to_index: int, valid_index: int) -> None:
-        """Keep only the entries with to_index < index <= valid_index: those before are not needed, those after it
-        are stale. Durable, both at once, when it returns."""
+        """Keep only to_index < index <= valid_index, durably: earlier entries are not needed, later ones are stale."""
         changes = [DeleteRange(ENTRIES, b"", _INDEX.pack(to_index + 1))]
         changes.append(DeleteRange(ENTRIES, _INDEX.pack(max(to_index, valid_index) + 1), None))
         await self.environment.commit(changes)

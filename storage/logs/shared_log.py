@@ -1,12 +1,12 @@
 """The shared log: every append of every tablet of a server, one synced commit per round. The write path's only sync.
 
     durable    `append` returns when the entries of the round are synced; all of them or none
-    ordered    positions (`seq`) grow by one per entry; a tablet's later entry at an index replaces what stood at
-               that index and after it (so a truncation needs no write)
-    trimmed    from the front only, once private logs or flushed data hold what is dropped
+    ordered    positions (`seq`) grow by one per entry; a tablet's later entry at an index replaces its earlier entries
+               at and after that index (so a truncation needs no write)
+    trimmed    from the front only, once private logs or flushed data have the trimmed entries
 
-Key: seq u64, tablet 16 bytes, index u64, term u64, big endian. Identity stands in the key, apart from the body, so
-a rotten body still says *which* entry is damaged. Value: storage/logs/entries.py (`to_item`).
+Key: seq u64, tablet 16 bytes, index u64, term u64, big endian. The identity is in the key, apart from the body, so
+that a damaged entry can be identified. Value: storage/logs/entries.py (`to_item`).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ ENTRIES = "entries"
 RECOVER_ITEMS = 256  # per read while recovering; entries may be large
 _KEY = struct.Struct(">Q16sQQ")
 _SEQ = struct.Struct(">Q")
-SEQ_BYTES = _SEQ.size  # in front of every key
+SEQ_BYTES = _SEQ.size  # at the start of every key
 
 
 class Found(msgspec.Struct, frozen=True):
-    """One entry met in recovery, in log order. `damage` instead of `record` if its body fails its check."""
+    """One entry of recovery. If its body fails its check, `damage` is set instead of `record`."""
 
     seq: int
     tablet: str
@@ -46,7 +46,7 @@ class SharedLog:
         last = environment.last(ENTRIES)
         self.first_seq = self._parts(first[0][0])[0] if first else 1
         self.next_seq = self._parts(last[0])[0] + 1 if last else self.first_seq
-        self.bytes = 0  # of entries between first_seq and next_seq; recovery counts the old ones
+        self.bytes = 0  # of entries between first_seq and next_seq; recovery adds the old ones
         self._sizes: dict[int, int] = {}
 
     @staticmethod
@@ -55,14 +55,14 @@ class SharedLog:
         return SharedLog(environment)
 
     def recover(self) -> Iterator[Found]:
-        """Every entry in log order, checked one by one. Raises Damaged where entries are missing, or it is unknown
-        whose they were: what this server acknowledged cannot be told any more."""
+        """Every entry in log order, each checked. Raises Damaged if entries are missing or cannot be identified: the
+        server then does not know what it acknowledged."""
         start, seq = b"", self.first_seq
         while items := self.environment.items(ENTRIES, start, limit=RECOVER_ITEMS):
             for key, value in items:
                 found = self._found(key, value)
                 if found.seq != seq:
-                    raise self._damaged(f"entry {found.seq} stands where entry {seq} should")
+                    raise self._damaged(f"entry {found.seq} is in the place of entry {seq}")
                 seq += 1
                 yield found
             start = items[-1][0] + b"\0"
@@ -72,13 +72,13 @@ class SharedLog:
             )
 
     def reserve(self, count: int) -> int:
-        """The seq of the first of `count` entries that the next `append` will write, in this order."""
+        """Take `count` seqs for the next `append` and return the first."""
         first = self.next_seq
         self.next_seq += count
         return first
 
     async def append(self, first_seq: int, entries: Sequence[tuple[str, Entry, Position]]) -> None:
-        """Durable when it returns: (tablet, entry, the position it follows), at seqs from `first_seq` on."""
+        """Write (tablet, entry, the position it follows) at seqs from `first_seq` on, durably."""
         items: list[Item] = []
         for seq, (tablet, entry, previous) in enumerate(entries, first_seq):
             items.append(to_item(_key(seq, tablet, entry.index, entry.term), entry, previous))
@@ -87,7 +87,7 @@ class SharedLog:
             self._count(seq, len(value))
 
     def read(self, tablet: str, wanted: Sequence[tuple[int, int, int]]) -> list[Record]:
-        """Checked records by (seq, index, term). An absent one is Corruption: the caller knows it was written."""
+        """Checked records by (seq, index, term). An absent one is Corruption, because the caller knows it was written."""
         keys = [_key(seq, tablet, index, term) for seq, index, term in wanted]
         found: list[Record] = []
         stored = self.environment.get_many(ENTRIES, keys)
@@ -98,7 +98,7 @@ class SharedLog:
         return found
 
     async def trim(self, below_seq: int) -> None:
-        """Drop every entry with seq < below_seq. The caller has made sure that none of them is needed."""
+        """Drop every entry with seq < below_seq, none of which may be needed."""
         below_seq = min(below_seq, self.next_seq)
         if below_seq <= self.first_seq:
             return

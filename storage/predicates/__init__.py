@@ -1,4 +1,4 @@
-"""Conditions on rows: clients build them, they travel, servers evaluate them.
+"""Conditions on rows, which clients build and servers evaluate.
 
 conditions.py     conditions as immutable values
 expressions.py    the conditions of `ebla.col`, evaluated over Arrow batches

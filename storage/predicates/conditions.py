@@ -1,7 +1,7 @@
-"""Conditions on rows as immutable values: what `col("origin") == "JFK"` and & | ~ make.
+"""Conditions on rows as immutable values, made by `col("origin") == "JFK"` and & | ~.
 
-Only the tree and the user's verbs are here; ebla.storage.predicates.expressions binds, evaluates and sends it. Values keep their type on
-the wire, so that 1, 1.0, True, "1" and Decimal("1") stay apart.
+Only the tree and the user's operators are here; ebla.storage.predicates.expressions binds, evaluates and sends it.
+Values keep their type on the wire, so that 1, 1.0, True, "1" and Decimal("1") are different.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ebla.storage.errors import InvalidArgument
 from ebla.storage.rows.python_values import shown
 
 ISIN_MAX = 10_000
-BITS_MAX = 1024  # of an int: more than any column holds
+BITS_MAX = 1024  # of an int: more than a column can have
 DEPTH_MAX = 100  # of nested & | ~; a chain of one operator counts once
 _EPOCH = date(1970, 1, 1)
 _INT64 = range(-(1 << 63), 1 << 63)
@@ -75,7 +75,7 @@ class Expression(msgspec.Struct, frozen=True, tag_field="is"):
 
     def __bool__(self) -> NoReturn:
         raise InvalidArgument(
-            "a condition on rows is neither true nor false by itself: join conditions with & | ~ (not and, or, not), "
+            "a condition on rows is neither true nor false by itself; join conditions with & | ~ (not and, or, not), "
             'each in parentheses, and write ranges as two: (col("x") > 1) & (col("x") < 5)'
         )
 
@@ -146,7 +146,7 @@ class Reference:
         given = tuple(_value(value, self.name) for value in islice(values, ISIN_MAX + 1))
         if len(given) > ISIN_MAX:
             raise InvalidArgument(
-                f"isin takes up to {ISIN_MAX} values, not more; scan in several goes, or get the rows by key",
+                f"isin takes up to {ISIN_MAX} values, not more; divide the scan, or get the rows by key",
                 column=self.name,
             )
         return Membership(self.name, given)
@@ -162,7 +162,7 @@ class Reference:
 
     def _refuse(self, *_: Any) -> NoReturn:
         raise InvalidArgument(
-            f"column {self.name!r} alone is no condition: compare it, and put comparisons into parentheses, as in "
+            f"column {self.name!r} alone is no condition; compare it, and put comparisons into parentheses, as in "
             f'(col("{self.name}") == 1) & (col("b") == 2)',
             column=self.name,
         )
@@ -176,9 +176,6 @@ class Reference:
 def col(name: str) -> Reference:
     """The column `name`, to be compared: `col("origin") == "JFK"`."""
     return Reference(name)
-
-
-# -- values --------------------------------------------------------------------------------------------------
 
 
 def _value(given: Any, column: str) -> Value:
@@ -228,7 +225,7 @@ def _time(given: Any) -> Value:
 
 
 def python_value(value: Value) -> Any:
-    """What the user gave. (A bound timestamp is an int.)"""
+    """The user's value; of a bound timestamp its int."""
     data: Any = value.data
     match value.kind:
         case "bigint":
@@ -246,18 +243,15 @@ def python_value(value: Value) -> Any:
     return data
 
 
-# -- operands ------------------------------------------------------------------------------------------------
-
-
 def condition(given: Any) -> Node:
-    """`given`, if it is a condition."""
+    """Return `given` if it is a condition, else raise InvalidArgument."""
     if isinstance(given, Node):
         return given
     return _refuse_operand(given)
 
 
 def _parts(kind: type[And] | type[Or], node: Any) -> tuple[Node, ...]:
-    """A chain of one operator is kept flat."""
+    """The parts of a node of this operator, so that chains stay flat."""
     return node.parts if isinstance(node, kind) else (node,)
 
 

@@ -1,14 +1,14 @@
 """Predicates: `ebla.col("origin") == "JFK"`, joined with & | ~, as immutable values that travel to the servers.
 
-    client   bind        checks columns and types against the schema, turns values into the columns' types
-             key_bounds  which part of the key space, and with storage/rows/partition.py which tablets, to ask
+    client   bind        checks columns and types against the schema, converts values to the columns' types
+             key_bounds  the part of the key space, and with storage/rows/partition.py the tablets, to scan
              encode      bytes for the scan request
     server   decode      the same expression
-             mask        which rows of a batch it keeps
+             mask        the rows of a batch that match
 
-Logic is SQL's: a comparison with null is neither true nor false, and only rows for which the whole is true are kept.
-Floats compare as IEEE has it: NaN equals nothing, and a value for a float column is rounded to float. Key bounds may
-admit rows that the mask then drops, never the reverse (a property test holds it).
+Logic is that of SQL: a comparison with null is neither true nor false, and only rows for which the whole is true are
+kept. Floats compare by IEEE 754: NaN equals nothing, and a value for a float column is rounded to float. Key bounds may
+include rows that the mask then drops, never the reverse (a property test checks it).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ __all__ = [
     "mask",
 ]
 
-ENCODED_BYTES_MAX = 4 << 20  # it goes to every tablet that is asked
+ENCODED_BYTES_MAX = 4 << 20  # of a condition, which is sent to every scanned tablet
 
 _decoder = msgspec.msgpack.Decoder(Node)
 
@@ -76,7 +76,6 @@ _KINDS = {"float": "float", "double": "float", "bool": "bool", "string": "str", 
 
 
 def encode(expression: Expression) -> bytes:
-    """Raises InvalidArgument if it cannot be sent."""
     try:
         data = msgspec.msgpack.encode(condition(expression))
     except (OverflowError, UnicodeEncodeError, RecursionError) as error:
@@ -98,13 +97,13 @@ def decode(data: bytes) -> Expression:
 def _check_size(data: bytes) -> None:
     if len(data) > ENCODED_BYTES_MAX:
         raise InvalidArgument(
-            f"the condition takes {len(data)} bytes, over the limit of {ENCODED_BYTES_MAX}; scan in several goes, or get "
-            "the rows by key"
+            f"the condition takes {len(data)} bytes, over the limit of {ENCODED_BYTES_MAX}; divide the scan, or get the "
+            "rows by key"
         )
 
 
 def columns(expression: Expression) -> list[str]:
-    """The columns it names, each once, in order of appearance."""
+    """The columns in the expression, each once, in order of appearance."""
     return list(dict.fromkeys(_columns(condition(expression))))
 
 
@@ -115,13 +114,10 @@ def _columns(node: Node) -> Iterator[str]:
         yield from _columns(part)
 
 
-# -- binding -------------------------------------------------------------------------------------------------
-
-
 def bind(expression: Expression, schema: TableSchema) -> Expression:
     """The same condition with every value in its column's type. Binding again changes nothing.
 
-    Raises InvalidArgument, naming the column, for unknown columns and for values that the column cannot hold.
+    Raises InvalidArgument with the column for unknown columns and for values that the column cannot have.
     """
     node = condition(expression)
     check_depth(node)
@@ -176,7 +172,7 @@ def _unbound(value: Value) -> Any:
 
 
 def _data(column: Column, raw: Any) -> Any:
-    """A raw value (storage/rows/scalars.py) as a Value holds it."""
+    """A raw value (storage/rows/scalars.py) as the data of a Value."""
     if column.type in ("bool", "string"):
         return scalar(column).from_raw(raw)
     return str(scalar(column).from_raw(raw)) if column.type == "decimal" else raw
@@ -189,11 +185,8 @@ def _raw(column: Column, value: Value) -> Any:
     return value.data
 
 
-# -- evaluation ----------------------------------------------------------------------------------------------
-
-
 def mask(expression: Expression, batch: pa.RecordBatch) -> pa.BooleanArray:
-    """True for the rows to keep; null counts as false. The expression is bound, the batch holds its columns."""
+    """True for the rows to keep; null counts as false. The expression is bound, the batch has its columns."""
     try:
         kept = _evaluate(condition(expression), batch)
     except (pa.ArrowException, KeyError, *_MALFORMED) as error:
@@ -222,10 +215,10 @@ def _evaluate(node: Node, batch: pa.RecordBatch) -> pa.BooleanArray:
 
 
 def _is_in(array: pa.Array, values: Sequence[Value]) -> pa.BooleanArray:
-    """SQL's IN: what `==` says of each value, joined with `or`."""
+    """SQL's IN: `==` with each value, joined with `or`."""
     wanted = pa.array([_for_arrow(value) for value in values], array.type)
     if pa.types.is_floating(array.type):
-        # Arrow's is_in goes by bits: there -0.0 is not 0.0, and NaN is NaN.
+        # Arrow's is_in compares bits: there -0.0 is not 0.0, and NaN is NaN.
         zero = pa.scalar(0.0, array.type)
         wanted = pc.add(wanted.filter(pc.invert(pc.is_nan(wanted))), zero)
         array = pc.add(array, zero)
@@ -237,11 +230,8 @@ def _for_arrow(value: Value) -> Any:
     return value.data if value.kind == "date" else python_value(value)
 
 
-# -- key bounds ----------------------------------------------------------------------------------------------
-
-
 def key_bounds(expression: Expression | None, schema: TableSchema) -> KeyBounds:
-    """Where the keys of all rows that it keeps lie: values known of a key prefix, then a range on the next column."""
+    """Bounds of the keys of all matching rows: the values of a key prefix, then a range on the next column."""
     if expression is None:
         return KeyBounds()
     terms = _terms(bind(expression, schema))
@@ -274,7 +264,7 @@ def _terms(node: Any) -> list[Node]:
 
 
 def _choices(terms: Sequence[Node], column: Column) -> list[Any] | None:
-    """The raw values that the column can have, or None if the terms do not say."""
+    """The raw values that the column can have, or None if the terms do not limit them."""
     found: dict[Any, None] | None = None
     for term in terms:
         values = _allowed(term, column.name)
@@ -304,7 +294,7 @@ def _narrowed(
     terms: Sequence[Node],
     choices: list[Any] | None,
 ) -> KeyBounds:
-    """Keys that begin with `prefix` and whose next column is within what the terms say of it."""
+    """Bounds of keys that begin with `prefix` and whose next column matches the terms."""
     limits = [
         (term.relation, codec.encode_raw(place, _raw(column, term.value)))
         for term in terms
@@ -317,9 +307,7 @@ def _narrowed(
     start, stop = prefix, successor(prefix)
     for relation, part in limits:
         first = prefix + part
-        above = (
-            first + ZERO if open_end else successor(first)
-        )  # the least key beyond the rows that equal `part`
+        above = first + ZERO if open_end else successor(first)  # the least key after the rows equal to `part`
         if relation == ">" and above is None:
             return NOWHERE
         if relation in (">", ">="):
@@ -331,7 +319,7 @@ def _narrowed(
 
 
 def _clipped(bounds: KeyBounds, equal: tuple[tuple[str, tuple[bytes, ...]], ...]) -> KeyBounds:
-    """No key is longer than KEY_BYTES_MAX, and LMDB takes no longer one: cut bounds outwards."""
+    """Cut the bounds outwards to KEY_BYTES_MAX, the longest key, because LMDB takes no longer one."""
     start, stop = bounds.start[:KEY_BYTES_MAX], bounds.stop
     if stop is not None and len(stop) > KEY_BYTES_MAX:
         stop = successor(stop[:KEY_BYTES_MAX])

@@ -9,9 +9,9 @@ checksum.py         the checksum that ends every row; a block is verified in one
 fixed.py            fixed-width columns
 ragged.py           variable-width columns
 scalars.py          one value at a time
-convert.py          rows as users have them, turned into one Arrow batch
-python_values.py    which Python values a column takes
-altered.py          what an alteration makes of a schema
+convert.py          rows in the user's form to one Arrow batch
+python_values.py    the Python values that a column takes
+altered.py          the schema after an alteration
 alteration.py       the last alteration, as every replica keeps it
-partition.py        which tablet a row is in, and which tablets a predicate needs
+partition.py        the tablet of a row, and the tablets that a predicate needs
 """

@@ -1,8 +1,8 @@
-"""What the last alteration made of a table, as every replica of its tablets keeps it.
+"""The last alteration of a table, as every replica of its tablets keeps it.
 
-A tablet is created with the schema that its table was created with, and each alteration since comes to it as an entry of
-its log, so replicas agree on which rows came before it and which after. The newest applied one is flushed together with
-the rows (storage/tablets/tablet_store.py): rows, position and schema on disk are of one moment.
+A tablet is created with the first schema of its table. Each later alteration is an entry of its log, so replicas agree
+on the rows before and after it. The newest applied alteration is flushed together with the rows
+(storage/tablets/tablet_store.py): rows, position and schema on disk are of one moment.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Dropped(msgspec.Struct, frozen=True):
 
 
 class Alteration(msgspec.Struct, frozen=True):
-    """The whole of it, not a difference: `schema.version` numbers it, an older or equal one changes nothing."""
+    """The whole new schema, numbered by `schema.version`; an older or equal version changes nothing."""
 
     schema: TableSchema
     dropped: Dropped | None = None

@@ -1,9 +1,8 @@
-"""What an alteration makes of a schema: columns are added, renamed and dropped; the key's are never dropped.
+"""The schema after an alteration: columns are added, renamed and dropped; key columns are never dropped.
 
-Rows that are stored already are never rewritten. A row keeps the layout that it was written in, and says so
-(storage/rows/checksum.py); the schema knows every layout that there was, because a dropped column stays in it as a former one.
-A column is what its number says, not its name: a name that is used again belongs to another column, and no old value comes
-back under it.
+Stored rows are never rewritten. A row keeps and names the layout that it was written in (storage/rows/checksum.py); the
+schema knows every earlier layout, because a dropped column stays in it as a former one. A column is identified by its
+number, not its name: a reused name belongs to a new column, without the old values.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from ebla.storage.rows import convert
 from ebla.storage.schema import Column, FormerName, Hash, Partitioning, Range, TableSchema, require_within
 
 VERSIONS_MAX = 60_000  # a row has two bytes for the number of its layout
-COLUMNS_EVER_MAX = 600  # those that were dropped count: rows that hold them must be read
+COLUMNS_EVER_MAX = 600  # including dropped ones, because rows with them must be read
 NAMES_EVER_MAX = 100  # of one column
 
 replace = msgspec.structs.replace
 
 
 class AddColumn(msgspec.Struct, frozen=True, tag="add"):
-    """Rows that are there already, and new ones that do not say otherwise, have the column's default (null if none)."""
+    """Stored rows, and new rows without a value for the column, have its default (null if none)."""
 
     column: Column
 
@@ -43,8 +42,7 @@ Change = AddColumn | RenameColumn | DropColumn
 
 
 def altered(schema: TableSchema, changes: Sequence[Change]) -> TableSchema:
-    """The schema after all of the changes, in their order, one version later. Raises InvalidArgument, which names the
-    column."""
+    """The schema after all changes in order, one version later. Raises InvalidArgument with the column."""
     version = schema.version + 1
     require_within(
         "VERSIONS_MAX",
@@ -60,8 +58,8 @@ def altered(schema: TableSchema, changes: Sequence[Change]) -> TableSchema:
         "COLUMNS_EVER_MAX",
         ever,
         COLUMNS_EVER_MAX,
-        f"the table would have had {ever} columns by now, and {COLUMNS_EVER_MAX} are the limit, dropped ones included; copy "
-        "it into a new table",
+        f"with dropped ones the table would have {ever} columns, over the limit of {COLUMNS_EVER_MAX}; copy it into a "
+        "new table",
     )
     made.validate()
     for column in made.columns:
@@ -70,7 +68,7 @@ def altered(schema: TableSchema, changes: Sequence[Change]) -> TableSchema:
 
 
 def plain(schema: TableSchema) -> TableSchema:
-    """With nothing of an alteration: how a table begins."""
+    """The schema without traces of alterations, as of a new table."""
     columns = tuple(
         Column(c.name, c.type, c.nullable, c.unit, c.zone, c.precision, c.scale) for c in schema.columns
     )
@@ -78,7 +76,7 @@ def plain(schema: TableSchema) -> TableSchema:
 
 
 def _numbered(schema: TableSchema) -> tuple[Column, ...]:
-    """A table that was never altered has no numbers: its columns' are their places."""
+    """The columns with numbers: in a table that was never altered, the place of each."""
     if all(column.id for column in schema.columns):
         return schema.columns
     return tuple(replace(column, id=place) for place, column in enumerate(schema.columns, 1))
@@ -93,8 +91,8 @@ def _add(schema: TableSchema, change: AddColumn) -> TableSchema:
         )
     if not given.nullable and given.default is None:
         raise InvalidArgument(
-            f"column {given.name!r} may not be null, and the rows that are there have no value for it; give a default, or "
-            "make it nullable",
+            f"column {given.name!r} may not be null, and stored rows have no value for it; give a default, or make it "
+            "nullable",
             column=given.name,
         )
     number = 1 + max(column.id for column in (*schema.columns, *schema.former))
@@ -113,8 +111,8 @@ def _rename(schema: TableSchema, change: RenameColumn) -> TableSchema:
     renamed = replace(column, name=change.to)
     if column.since < schema.version and not any(each.until == schema.version for each in column.names):
         renamed = replace(renamed, names=(*column.names, FormerName(schema.version, column.name)))
-    told = f"column {change.name!r} was renamed {NAMES_EVER_MAX} times; keep this name"
-    require_within("NAMES_EVER_MAX", len(renamed.names), NAMES_EVER_MAX, told, change.name)
+    problem = f"column {change.name!r} was renamed {NAMES_EVER_MAX} times; keep this name"
+    require_within("NAMES_EVER_MAX", len(renamed.names), NAMES_EVER_MAX, problem, change.name)
 
     def new(name: str) -> str:
         return change.to if name == change.name else name
@@ -139,7 +137,7 @@ def _drop(schema: TableSchema, change: DropColumn) -> TableSchema:
     column = schema.column(change.name)
     if column.name in schema.key:
         raise InvalidArgument(
-            f"column {column.name!r} is part of the key, and rows are found by it; a key column can be renamed, not dropped",
+            f"column {column.name!r} is part of the key; a key column can be renamed, not dropped",
             column=column.name,
         )
     left = tuple(each for each in schema.columns if each is not column)

@@ -1,23 +1,22 @@
-"""The checksum that ends every row, and how a whole block of rows is verified in one pass.
+"""The checksum at the end of every row, and the verification of a block of rows in one pass.
 
-LMDB hands out rotten bytes as if they were good, so each row ends in a CRC-32C (4 bytes, little endian) over its
-key and value, begun with a seed made from the tablet's id: a row that turns up under another key or in another
-tablet does not pass.
+LMDB returns rotten bytes as if they were good, so each row ends in a CRC-32C (4 bytes, little endian) over its key and
+value, started with a seed from the tablet's id: a row under another key or in another tablet fails.
 
-Two properties of a CRC make this cheap, and this module is where they are kept:
+Two properties of a CRC make this cheap:
 
-    residue    the CRC over a row *including* its own CRC is one constant, whatever the data and the seed
-    linearity  any four bytes can be chosen that lead a CRC from one given state to another
+    residue    the CRC over a row *including* its own CRC is one constant, for all data and seeds
+    linearity  for any two states of a CRC there are four bytes that lead from one to the other
 
-From the first, verifying a row needs no slicing. From the second, rows can be joined with a four-byte *bridge* that
-leads from the residue back to the seed, and one call over the joined block verifies all of its rows. One damaged
-row in a block is found exactly as surely as if it were checked alone; two damaged rows hide each other with
-probability 2**-32. The joined block is also what the decoder wants: rows at known places in one buffer.
+Because of the first, verifying a row needs no slicing. Because of the second, rows can be joined with a four-byte
+*bridge* that leads from the residue back to the seed, and one call over the joined block verifies all rows. One damaged
+row in a block is found with the same certainty as alone; two damaged rows hide each other with probability 2**-32. The
+decoder uses the same block: rows at known places in one buffer.
 
-A row of a table that was altered names the layout it was written in (storage/rows/altered.py): two bytes in front of the
-checksum, and the checksum is MARKed, so that its residue is another constant. Rows of both kinds stand side by side, and
-the checksum itself tells which is which; rows of the first layout are what they always were. MARK has an even number of
-bits, so no odd number of flipped bits makes one kind of the other.
+A row of an altered table names the layout it was written in (storage/rows/altered.py): two bytes before the checksum,
+and the checksum is MARKed, so that its residue is another constant. Tables have rows of both kinds, distinguished by
+the residue; rows of the first layout have no mark. MARK has an even number of bits, so an odd number of flipped bits
+never changes one kind into the other.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from array import array
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import repeat, starmap
-from typing import Any, NoReturn
+from typing import Any
 
 import crc32c
 import numpy as np
@@ -55,18 +54,18 @@ U32 = npt.NDArray[np.uint32]
 
 
 def seed(tablet: str) -> int:
-    """Where the checksums of a tablet's rows begin."""
+    """The start value of the checksums of a tablet's rows."""
     return int(_crc(tablet.encode()))
 
 
 def verify(joined: Sequence[bytes], seed: int, path: str | None = None) -> None:
-    """Raise Corruption unless every row (key + value) of the block carries its own checksum."""
+    """Raise Corruption unless every row (key + value) of the block passes its checksum."""
     if joined and _crc(bridge(seed).join(joined), seed) != RESIDUE:
         _layouts(joined, seed, path)  # some may be marked
 
 
 class OtherLayouts(Corruption):
-    """Rows that are good, but not all of the layout that was expected. To a reader that knows but that one it is damage."""
+    """The rows are good, but not all of the expected layout. A reader that knows only that layout treats it as damage."""
 
     def __init__(self, layouts: Sequence[int], path: str | None) -> None:
         super().__init__(
@@ -78,42 +77,42 @@ class OtherLayouts(Corruption):
 def verified_block(
     joined: Sequence[bytes], seed: int | None, path: str | None = None, layout: int = 0
 ) -> bytes:
-    """The rows in one buffer, BRIDGE_BYTES apart. Raises Corruption, unless `seed` is None (not verified), and OtherLayouts
-    if they are good, and not all of this layout."""
+    """The rows in one buffer, BRIDGE_BYTES apart. Raises Corruption, and OtherLayouts if good rows are not all of this
+    layout. With `seed` None nothing is verified."""
     if seed is None:
         return bytes(BRIDGE_BYTES).join(joined)
     residue = MARKED if layout else RESIDUE
     block = bridge(seed, residue).join(joined)
-    if joined and (_crc(block, seed) != residue or (layout and not _all_name(joined, layout))):
+    tag = layout.to_bytes(TAG_BYTES, "little")
+    other = layout and any(row[-CRC_BYTES - TAG_BYTES : -CRC_BYTES] != tag for row in joined)
+    if joined and (_crc(block, seed) != residue or other):
         raise OtherLayouts(_layouts(joined, seed, path), path)
     return block
-
-
-def _all_name(joined: Sequence[bytes], layout: int) -> bool:
-    tag = layout.to_bytes(TAG_BYTES, "little")
-    return all(row[-CRC_BYTES - TAG_BYTES : -CRC_BYTES] == tag for row in joined)
 
 
 def _layouts(joined: Sequence[bytes], seed: int, path: str | None) -> list[int]:
     crcs = list(map(_crc, joined, repeat(seed)))
     bad = [place for place, crc in enumerate(crcs) if crc not in (RESIDUE, MARKED)]
     if bad:
-        _blame(joined, bad, path)
+        shown = "; ".join(f"row {place} begins {_hex(joined[place])}" for place in bad[:_SHOWN_ROWS])
+        raise Corruption(
+            f"{len(bad)} of {len(joined)} rows{_place(path)} fail their checksum: {shown}", path=path
+        )
     return [0 if crc == RESIDUE else layout_of(row) for crc, row in zip(crcs, joined, strict=True)]
 
 
 def layout_of(marked: bytes) -> int:
-    """Of a row, or a value, that names it."""
+    """The layout in a marked row or value."""
     return int.from_bytes(marked[-CRC_BYTES - TAG_BYTES : -CRC_BYTES], "little")
 
 
 def seal(key: bytes, body: bytes, seed: int, mark: int = 0) -> bytes:
-    """The value of one row: its body and the checksum over key and body. `mark`: MARK if the body ends in its layout."""
+    """The value of a row: its body and the checksum over key and body. `mark`: MARK if the body ends in its layout."""
     return body + int(_crc(body, _crc(key, seed)) ^ mark).to_bytes(CRC_BYTES, "little")
 
 
 def verify_row(key: bytes, value: bytes, seed: int, path: str | None = None) -> int:
-    """The layout of the row. Raises Corruption."""
+    """Verify a row and return its layout. Raises Corruption."""
     crc = _crc(value, _crc(key, seed))
     if crc == RESIDUE:
         return 0
@@ -123,7 +122,7 @@ def verify_row(key: bytes, value: bytes, seed: int, path: str | None = None) -> 
 
 
 def seals(open_rows: Sequence[bytes], seeds: int | Sequence[int], mark: int = 0) -> U32:
-    """The checksums of rows that end in four zero bytes where the checksum will go."""
+    """The checksums of rows that end in four zero bytes in place of the checksum."""
     each = repeat(seeds) if isinstance(seeds, int) else seeds
     crcs = array("I", starmap(_crc, zip(open_rows, each, strict=False)))
     return _undo(np.frombuffer(crcs, np.uint32) ^ np.uint32(RESIDUE)) ^ np.uint32(mark)
@@ -131,7 +130,7 @@ def seals(open_rows: Sequence[bytes], seeds: int | Sequence[int], mark: int = 0)
 
 @lru_cache(BRIDGES_MAX)
 def bridge(seed: int, residue: int = RESIDUE) -> bytes:
-    """Four bytes that lead a CRC from the residue back to `seed`. Kept: there is one for each tablet."""
+    """Four bytes that lead a CRC from the residue back to `seed`. Cached, one per tablet."""
     return ((residue ^ _FLIP) ^ int(_undo(np.array([seed ^ _FLIP], np.uint32))[0])).to_bytes(4, "little")
 
 
@@ -144,13 +143,6 @@ def rows_digest(keys: list[bytes], values: list[bytes]) -> int:
     return hasher.intdigest()
 
 
-def _blame(joined: Sequence[bytes], bad: Sequence[int], path: str | None) -> NoReturn:
-    shown = "; ".join(f"row {place} begins {_hex(joined[place])}" for place in bad[:_SHOWN_ROWS])
-    raise Corruption(
-        f"{len(bad)} of {len(joined)} rows{_place(path)} fail their checksum: {shown}", path=path
-    )
-
-
 def _place(path: str | None) -> str:
     return f" of {path}" if path else ""
 
@@ -160,7 +152,7 @@ def _hex(data: bytes) -> str:
 
 
 def _undo_tables() -> npt.NDArray[Any]:
-    """Per byte of a register, what the register was four zero bytes (32 shifts) earlier."""
+    """For each byte of a register, the register four zero bytes (32 shifts) earlier."""
     register = np.arange(256, dtype=np.uint32)[None, :] << np.array([[0], [8], [16], [24]], np.uint32)
     for _ in range(32):
         top = register >> np.uint32(31)
@@ -172,7 +164,7 @@ _UNDO = _undo_tables()
 
 
 def _undo(registers: U32) -> U32:
-    """The four bytes (as a little-endian number) that take an empty register to each of `registers`."""
+    """The four bytes (as a little-endian number) that lead an empty register to each of `registers`."""
     octets = np.ascontiguousarray(registers, "<u4").view(np.uint8).reshape(-1, 4)
     undone: U32 = _UNDO[0][octets[:, 0]]
     for place in (1, 2, 3):

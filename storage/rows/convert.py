@@ -1,9 +1,9 @@
-"""Rows as users have them, turned into one Arrow batch of exactly a table's columns.
+"""Rows in the user's form to one Arrow batch with exactly a table's columns.
 
-Taken: a pa.Table or RecordBatch, a pandas DataFrame, a dict of columns, a list of dicts. Conversions lose nothing: an
-int that does not fit, a float with a fraction for an integer column, a time that is finer than the column's unit, a
-datetime without a zone for a column with one (or the other way round) are refused. Only a double for a float column
-is rounded. A missing nullable column is null. Every refusal is an InvalidArgument that names column, row and remedy.
+Accepted: a pa.Table or RecordBatch, a pandas DataFrame, a dict of columns, a list of dicts. Conversions lose nothing:
+refused are an int that does not fit, a float with a fraction for an integer column, a time finer than the column's
+unit, a datetime without a zone for a column with one (and the reverse). Only a double for a float column is rounded. A
+missing nullable column is null. Every refusal is an InvalidArgument with column, row and remedy.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _REFUSALS = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 
 class Columns:
-    """User rows seen as named columns: `names`, `rows` of them, and `get(name)`: an Arrow array or a list. `each`: rows
-    that are dicts, of which some may say nothing of a column that others have."""
+    """User rows as named columns: `names`, the number of `rows`, and `get(name)`: an Arrow array or a list. `each`: the
+    rows if they are dicts, which may have different columns."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ def to_batch(rows: Any, columns: Sequence[Column], schema: pa.Schema) -> pa.Reco
 
 
 def pack_default(column: Column, value: Any) -> bytes | None:
-    """The value in the form in which a schema keeps it: text as bytes, all else as the slot of a row (storage/rows/fixed.py)."""
+    """The value as a schema keeps it: text as bytes, other types as the slot of a row (storage/rows/fixed.py)."""
     if value is None:
         return None
     array = to_array(column, [value])
@@ -84,7 +84,7 @@ def pack_default(column: Column, value: Any) -> bytes | None:
 
 
 def defaults(column: Column, rows: int) -> pa.Array:
-    """What rows have that say nothing of the column. Raises InvalidArgument if its default is none."""
+    """The column's default, `rows` times. Raises InvalidArgument if the packed default is invalid."""
     kind, packed = column.arrow_type(), column.default
     if packed is None:
         return pa.nulls(rows, kind)
@@ -161,11 +161,8 @@ def _check_names(rows: Any, given: Columns, known: set[str]) -> None:
     )
 
 
-# -- one column ----------------------------------------------------------------------------------------------
-
-
 def to_array(column: Column, values: Any) -> pa.Array:
-    """The values as one array of the column's type, without loss. Nulls are not judged here."""
+    """The values as one array of the column's type, without loss. Nulls are not checked here."""
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         return _cast(column, values)
     if isinstance(values, np.ndarray) and values.dtype == object:
@@ -185,7 +182,7 @@ def to_array(column: Column, values: Any) -> pa.Array:
 
 
 def raw(column: Column, value: Any) -> Any:
-    """One value in the form in which storage/rows/scalars.py keeps it: the exact, slow way."""
+    """The raw form of one value (storage/rows/scalars.py), by the exact, slow conversion."""
     if value is None:
         raise InvalidArgument(f"column {column.name!r} needs a value here; give it one", column=column.name)
     return python_values.raws(column, to_array(column, [value]))[0]
@@ -215,7 +212,7 @@ def _from_python(column: Column, values: list[Any]) -> pa.Array:
 
 
 def _cast(column: Column, array: Any, given: list[Any] | None = None) -> pa.Array:
-    """`given`: the Python values that the array was made of, for messages."""
+    """`given`: the Python values of the array, for messages."""
     kind = column.arrow_type()
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
@@ -262,25 +259,22 @@ def _exact_cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _related(column: Column, given: pa.DataType) -> bool:
-    """May values of type `given` be cast to the column's type, if each one fits?"""
-    kind = column.type
+    """Whether values of type `given` may be cast to the column's type, if each one fits."""
     if pt.is_null(given):
         return True
-    if kind.startswith("int"):
-        return bool(pt.is_integer(given) or pt.is_floating(given))
-    if kind in ("float", "double"):
-        return bool(pt.is_integer(given) or pt.is_floating(given))
-    if kind == "string":
-        return bool(pt.is_large_string(given) or pt.is_string_view(given))
-    if kind == "binary":
-        return bool(pt.is_large_binary(given) or pt.is_binary_view(given) or pt.is_fixed_size_binary(given))
-    if kind == "date":
-        return bool(pt.is_date(given))
-    if kind == "timestamp":
+    if column.type == "timestamp":
         return bool(pt.is_timestamp(given) and (given.tz is None) == (column.zone is None))
-    if kind == "decimal":
-        return bool(pt.is_decimal(given) or pt.is_integer(given))
-    return False
+    return any(test(given) for test in _RELATED.get(column.type, ()))
+
+
+_NUMBERS = (pt.is_integer, pt.is_floating)
+_RELATED: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
+    **dict.fromkeys(("int8", "int16", "int32", "int64", "float", "double"), _NUMBERS),
+    "string": (pt.is_large_string, pt.is_string_view),
+    "binary": (pt.is_large_binary, pt.is_binary_view, pt.is_fixed_size_binary),
+    "date": (pt.is_date,),
+    "decimal": (pt.is_decimal, pt.is_integer),
+}
 
 
 def _remedy(column: Column, given: pa.DataType) -> str:
@@ -304,12 +298,12 @@ def _shown(values: Any, row: int) -> str:
         return python_values.shown(values[row])
     try:
         return python_values.shown(values[row].as_py())
-    except python_values.UNREADABLE:  # Arrow holds what Python cannot
+    except python_values.UNREADABLE:  # Arrow can hold it, Python cannot
         return f"a {values.type} that Python cannot express"
 
 
 def _first_bad(count: int, attempt: Callable[[int, int], Any]) -> int:
-    """The first of `count` rows on which `attempt(start, stop)` fails, given that it fails on all together."""
+    """The first of `count` rows on which `attempt(start, stop)` fails, given that it fails on all rows together."""
     start, stop = 0, count
     while stop - start > 1:
         middle = (start + stop) // 2

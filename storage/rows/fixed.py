@@ -36,7 +36,7 @@ _FORMATS = {
 
 
 class Fixed:
-    """How one fixed-width column is kept."""
+    """The representations of one fixed-width column."""
 
     def __init__(self, column: Column) -> None:
         self.type = column.arrow_type()
@@ -46,7 +46,7 @@ class Fixed:
         self.part = np.dtype("V16") if self.kind == "decimal" else np.dtype(f">u{self.width}")
 
     def values(self, array: pa.Array) -> Array:
-        """The slots of an array, nulls zeroed. A view of Arrow's buffer where that is possible."""
+        """The slots of an array, nulls zeroed. A view of Arrow's buffer if possible."""
         count, offset = len(array), array.offset
         if count == 0:
             return np.zeros(0, self.slot)
@@ -102,7 +102,7 @@ class Fixed:
 
 
 def nulls(array: pa.Array) -> Array:
-    """A bool per row: is it null?"""
+    """A bool per row: whether it is null."""
     validity = array.buffers()[0]
     if validity is None or not array.null_count:
         return np.zeros(len(array), np.bool_)

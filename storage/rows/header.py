@@ -1,15 +1,15 @@
-"""The fixed-size end of every value, which makes a row readable from its tail.
+"""The fixed-size end of every value, which makes a row readable from its end.
 
     bytes of the variable-width value columns, one after the other
     header   null bitmap, one bit per value column (1: null), in bytes
              fixed-width value columns, little endian (null slots are zero)
-             u32 per variable-width value column: where its bytes end, from the start of the value
+             u32 per variable-width value column: the end of its bytes, from the start of the value
              u16 per closed key column (storage/rows/keys.py): the encoded length of its part of the key
              u16 the layout, unless it is the first one (storage/rows/altered.py)
     CRC-32C  over the key and all of the above (storage/rows/checksum.py)
 
-The header's size follows from the schema. So, from the end of `key + value`: the header, the value's length, hence
-the key's, hence every column, by arithmetic on whole batches.
+The schema determines the header's size. So the end of `key + value` gives the header, the value's length, the key's
+length, and every column, by arithmetic on whole batches.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Header:
                 ("crc", "<u4"),
             ]
         )
-        # Places in the unpacked tuple: the bitmap is 0; a `last_end` of 0 means that there are no ends.
+        # Places in the unpacked tuple, of which 0 is the bitmap. A `last_end` of 0: there are no ends.
         self.first_end = 1 + len(self.fixed)
         self.last_end = len(self.fixed) + len(self.variable) if self.variable else 0
         self.first_closed = self.first_end + len(self.variable)
@@ -62,11 +62,11 @@ class Header:
         assert self.dtype.itemsize == self.tail_bytes
 
     def slot(self, name: str) -> str:
-        """The field of the dtype that holds a fixed-width column."""
+        """The field of a fixed-width column in the dtype."""
         return f"c{self.bit[name]}"
 
     def field(self, name: str) -> int:
-        """Its place in the unpacked tuple: of a fixed-width column's slot, of a variable one's end."""
+        """The place in the unpacked tuple of a fixed-width column's slot, or of a variable one's end."""
         if name in self.fixed:
             return 1 + list(self.fixed).index(name)
         return self.first_end + self.variable.index(name)

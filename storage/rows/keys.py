@@ -1,13 +1,13 @@
 """Primary keys as bytes whose order is the key's order, column by column, and back.
 
-    fixed-width columns      as storage/rows/fixed.py maps them: big endian, order-preserving
-    string, binary           as they are (UTF-8) when they end the key; elsewhere closed: 0x00 becomes 0x00 0x01, and
+    fixed-width columns      mapped by storage/rows/fixed.py: big endian, order-preserving
+    string, binary           unchanged (UTF-8) at the end of the key; elsewhere closed: 0x00 becomes 0x00 0x01, and
                              0x00 0x00 ends the value, so that no value's bytes are a prefix of another's
 
-A KeyCodec with `open_end=False` closes its last column too: that form is concatenated for hashing and compared with
-range splits. Its bytes are stored and hashed, so they never change.
+A KeyCodec with `open_end=False` closes its last column too: this form is concatenated for hashing and compared with
+range splits. Keys are stored and hashed, so the encoding never changes.
 
-Whole batches are encoded and decoded with numpy and Arrow; single rows in plain Python, to the same bytes.
+Batches are encoded and decoded with numpy and Arrow; single rows in plain Python, to the same bytes.
 """
 
 from __future__ import annotations
@@ -60,10 +60,11 @@ class KeyCodec:
     # -- batches ---------------------------------------------------------------------------------------------
 
     def encode(self, rows: pa.RecordBatch) -> pa.BinaryArray:
-        """The keys of `rows`, which hold at least the key columns, in the columns' types."""
+        """The keys of `rows`, which have at least the key columns, in the columns' types."""
         arrays = [rows.column(column.name) for column in self.columns]
         for column, array in zip(self.columns, arrays, strict=True):
-            _refuse_nulls(column, array)
+            assert array.type == column.arrow_type(), (column.name, array.type)
+            convert.refuse_nulls(column, array)
         parts: list[pa.BinaryArray] = []
         run: list[Array] = []
         for fixed, closed, array in zip(self.fixed, self.closed, arrays, strict=True):
@@ -79,7 +80,7 @@ class KeyCodec:
         return ragged.join(parts)
 
     def closed_lengths(self, rows: pa.RecordBatch) -> list[Array]:
-        """Per closed column the encoded length in each row's key: what a record remembers to take keys apart."""
+        """For each closed column the encoded length in each row's key, which the header keeps to split keys."""
         found = []
         for name in self.closed_names:
             array = rows.column(name)
@@ -92,10 +93,8 @@ class KeyCodec:
     def decode(
         self, data: Any, starts: Array, stops: Array, sizes: Sequence[Array], wanted: Sequence[str]
     ) -> dict[str, pa.Array]:
-        """The `wanted` columns of the keys at starts[i]..stops[i] of `data`; `sizes` as closed_lengths gives them.
-
-        The caller has checked that every key is long enough for its fixed-width columns and `sizes`.
-        """
+        """The `wanted` columns of the keys at starts[i]..stops[i] of `data`; `sizes` as from closed_lengths. Every key must
+        be long enough for its fixed-width columns and `sizes`."""
         found: dict[str, pa.Array] = {}
         octets = np.frombuffer(data, np.uint8)
         place, closed_seen = starts, 0
@@ -136,7 +135,7 @@ class KeyCodec:
         return self._parts[place](raw)
 
     def decode_row(self, key: bytes, sizes: Sequence[int]) -> list[Any]:
-        """The Python values of a key, per column; `sizes` are the encoded lengths of its closed columns."""
+        """The Python values of a key; `sizes` are the encoded lengths of its closed columns."""
         found, place, closed_seen = [], 0, 0
         for width, closed, read, from_raw in self._readers:
             if width:
@@ -168,7 +167,7 @@ class KeyCodec:
 
 
 def check_keys(keys: pa.BinaryArray, columns: Sequence[Column], rows: pa.RecordBatch) -> None:
-    """Refuse keys that are empty or over KEY_BYTES_MAX, naming the row and its longest variable column."""
+    """Refuse keys that are empty or over KEY_BYTES_MAX, with the row and its longest variable column."""
     sizes = ragged.lengths(keys)
     if not len(sizes) or (sizes.min() > 0 and sizes.max() <= KEY_BYTES_MAX):
         return
@@ -183,13 +182,13 @@ def check_key(key: bytes, columns: Sequence[Column], row: Mapping[str, Any]) -> 
 
 
 def successor(prefix: bytes) -> bytes | None:
-    """The least bytes above everything that begins with `prefix`; None if there are none."""
+    """The least bytes above all bytes that begin with `prefix`; None if there are none."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
 
 
 def part(column: Column, closed: bool) -> Part:
-    """How one raw value of the column stands in a key."""
+    """The encoding of a raw value of the column in a key."""
     if column.variable:
         return (lambda raw: raw.replace(ZERO, ESCAPED) + END) if closed else (lambda raw: raw)
     kind, width = column.type, Fixed(column).width
@@ -222,7 +221,7 @@ def _float_part(width: int) -> Part:
 
 
 def _reader(column: Column) -> Callable[[bytes], Any]:
-    """The raw value of a fixed-width part: the inverse of `part`."""
+    """The inverse of `part` for a fixed-width column."""
     if column.variable:
         return bytes
     kind, width = column.type, Fixed(column).width
@@ -242,7 +241,7 @@ def _reader(column: Column) -> Callable[[bytes], Any]:
 
 
 def _packed(run: list[Array]) -> pa.BinaryArray:
-    """Neighbouring fixed-width parts as one value per row."""
+    """Adjacent fixed-width parts as one value per row."""
     if len(run) == 1:
         return ragged.constant(run[0])
     packed = np.empty(len(run[0]), [(f"p{place}", each.dtype) for place, each in enumerate(run)])
@@ -256,11 +255,6 @@ def _closed(array: pa.Array) -> pa.BinaryArray:
     if ragged.holds_zero(values):
         values = pc.replace_substring(values, ZERO, ESCAPED)
     return pc.binary_join_element_wise(values, pa.scalar(END, pa.binary()), pa.scalar(b"", pa.binary()))
-
-
-def _refuse_nulls(column: Column, array: pa.Array) -> None:
-    assert array.type == column.arrow_type(), (column.name, array.type)
-    convert.refuse_nulls(column, array)
 
 
 def _refuse_size(key_bytes: int, variable: dict[str, int], row: int | None) -> None:

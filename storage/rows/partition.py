@@ -1,10 +1,10 @@
-"""Which tablet a row belongs to, and which tablets can hold rows that a predicate asks for.
+"""The tablet of a row, and the tablets that can have rows which match a predicate.
 
     hash     xxh3-64 of the hash columns' closed key encodings, one after the other, modulo the buckets
     range    the number of splits that are not above the encoded key
     tablet   bucket * ranges + range
 
-Rows are found again by this arithmetic for as long as the table lives: it never changes (a golden test holds it).
+Stored rows are found by this arithmetic, so it never changes (a golden test checks it).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from ebla.storage.rows.python_values import shown
 from ebla.storage.rows.ragged import Array
 from ebla.storage.schema import Hash, Range, TableSchema
 
-COMBINATIONS_MAX = 1024  # of hash column values; beyond that every bucket is asked
+COMBINATIONS_MAX = 1024  # of hash column values; beyond that every bucket is included
 
 _hash = xxhash.xxh3_64_intdigest
 
 
 class KeyBounds(msgspec.Struct, frozen=True):
-    """Where the keys of all matching rows lie: start <= key < stop (None: no end). `equal` names the key columns
-    that can only have certain values, with those values' closed key encodings."""
+    """Bounds of the keys of all matching rows: start <= key < stop (None: no end). `equal`: the key columns that can only
+    have certain values, with the closed key encodings of these."""
 
     start: bytes = b""
     stop: bytes | None = None
@@ -84,7 +84,7 @@ def range_spec(columns: Sequence[str], splits: Sequence[Any], schema: TableSchem
         made = codec.encode_row(dict(zip(columns, values, strict=True)))
         if encoded and made <= encoded[-1]:
             raise InvalidArgument(
-                f"split {place} ({shown(split)}) does not lie above the one before; sort them", row=place
+                f"split {place} ({shown(split)}) is not above the one before; sort them", row=place
             )
         encoded.append(made)
     return Range(columns, tuple(encoded))
@@ -105,7 +105,7 @@ class Partitioner:
         )
 
     def assign(self, rows: pa.RecordBatch, keys: pa.BinaryArray) -> Array:
-        """The tablet number (int32) of every row. `rows` need only hold the hash columns."""
+        """The tablet number (int32) of every row. `rows` need only have the hash columns."""
         tablets = np.zeros(len(keys), np.int64)
         if self.codec:
             hashes = map(_hash, ragged.objects(self.codec.encode(rows)))
@@ -121,7 +121,7 @@ class Partitioner:
         return bucket * self.ranges + bisect_right(self.splits, key)
 
     def prune(self, bounds: KeyBounds | None) -> list[int]:
-        """The numbers, ascending, of the tablets that can hold rows within `bounds`."""
+        """The numbers, ascending, of the tablets that can have rows within `bounds`."""
         if bounds is None:
             bounds = KeyBounds()
         if bounds.empty:

@@ -1,8 +1,8 @@
-"""A row patched at a time, in plain Python: the bytes that storage/rows/rows.py makes of batches, without what Arrow and NumPy take
-for each call, whatever its size (hundreds of microseconds). Most updates are of a row or a few.
+"""Patches of single rows in plain Python: the same bytes as storage/rows/rows.py makes of batches, without the fixed cost
+of Arrow and NumPy calls (hundreds of microseconds). Most updates are of one or a few rows.
 
-Only the ordinary is done here. A row that fails its checksum or does not fit, one of another layout, one that becomes too
-large: of these `patch` says None, and the batch path knows what to do and what to say.
+Only the ordinary case is handled here. For a row that fails its checksum, does not fit, is of another layout or becomes
+too large, `patch` returns None, and the batch path handles it or raises the error.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from ebla.storage.rows.header import Header
 from ebla.storage.rows.keys import KeyCodec
 from ebla.storage.schema import ROW_BYTES_MAX
 
-FEW_ROWS = 8  # patched one by one; above that a batch is faster
+FEW_ROWS = 8  # with more rows a batch is faster
 
 
 class Opened(NamedTuple):
-    """A verified row: its header up to the checksum, where its value begins, and where each of its texts ends in it."""
+    """A verified row: its header up to the checksum, the start of its value, and the end of each text in the value."""
 
     row: bytes
     header: bytes
@@ -32,7 +32,7 @@ class Opened(NamedTuple):
 
 
 class Opener:
-    """Takes rows of one layout apart, with the checks that rows.py makes."""
+    """Splits rows of one layout, with the same checks as rows.py."""
 
     def __init__(self, keys: KeyCodec, header: Header) -> None:
         self.header = header
@@ -44,7 +44,7 @@ class Opener:
         self.places = struct.Struct(f"<{self.texts}I{len(keys.closed_names)}H")
 
     def place(self, field: str) -> tuple[int, int]:
-        """Where a field of the header begins and ends."""
+        """The start and end of a field in the header."""
         dtype, begin = self.header.dtype.fields[field][:2]  # type: ignore[index]
         return begin, begin + dtype.itemsize
 
@@ -69,7 +69,7 @@ class Opener:
 
 
 class Patching:
-    """Patches of one choice of columns, onto rows of one layout."""
+    """Patches of one choice of columns, applied to rows of one layout."""
 
     def __init__(self, rows: Opener, patches: Opener) -> None:
         self.rows, self.patches = rows, patches

@@ -1,9 +1,9 @@
-"""Which Python values a column takes, and what Arrow's own conversion would silently lose of them.
+"""The Python values that a column takes, and checks against silent losses in Arrow's conversion.
 
-Arrow truncates floats to integers, cuts microseconds off for coarser columns, reads a datetime without a zone as UTC,
+Arrow truncates floats to integers, cuts off microseconds for coarser columns, reads a datetime without a zone as UTC,
 takes a str for binary; decimals with many digits after the point become zero, or end the process. ebla refuses all of
-that: `fits` judges by type, `first_unfit_time` and `exact_decimals` by value, and `exact_type` names the Arrow type in
-which nothing is lost yet. `rows` is the way back.
+that: `fits` checks the type, `first_unfit_time` and `exact_decimals` the value, and `exact_type` is an Arrow type that
+loses nothing. `rows` converts back.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from decimal import Context, Decimal, Inexact, InvalidOperation
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,43 +21,34 @@ from ebla.storage.rows.fixed import Fixed
 from ebla.storage.rows.ragged import binary, objects
 from ebla.storage.schema import Column
 
-_TAKEN: dict[str, tuple[type, ...]] = {
-    "int8": (int, np.integer),
-    "int16": (int, np.integer),
-    "int32": (int, np.integer),
-    "int64": (int, np.integer),
-    "float": (float, int, np.floating, np.integer),
-    "double": (float, int, np.floating, np.integer),
-    "bool": (bool, np.bool_),
-    "string": (str,),
-    "binary": (bytes, bytearray, memoryview),
-    "date": (date,),
-    "timestamp": (datetime,),
-    "decimal": (Decimal, int),
-}
-_NAMED = {
-    "int8": "an int of 8 bits",
-    "int16": "an int of 16 bits",
-    "int32": "an int of 32 bits",
-    "int64": "an int of 64 bits",
-    "float": "a float",
-    "double": "a float",
-    "bool": "a bool",
-    "string": "a str",
-    "binary": "bytes",
-    "date": "a date (not a datetime)",
-}
-_REMEDIES = {
-    "int8": "give an int from -128 to 127, such as 42",
-    "int16": "give an int from -32768 to 32767, such as 42",
-    "int32": "give an int from -2147483648 to 2147483647, such as 42",
-    "int64": "give an int from -9223372036854775808 to 9223372036854775807, such as 42",
-    "float": "give a float up to 3.4e38, such as 1.5",
-    "double": "give a float, such as 1.5",
-    "bool": "give True or False",
-    "string": "give a str of valid Unicode, such as 'abc'",
-    "binary": "give bytes, such as b'abc'",
-    "date": "give a datetime.date, such as datetime.date(2024, 5, 17)",
+
+class _Taken(NamedTuple):
+    """The Python types that a column takes; their name and a remedy, for messages."""
+
+    types: tuple[type, ...]
+    named: str = ""
+    remedy: str = ""
+
+
+def _integers(bits: int) -> _Taken:
+    limit = 1 << (bits - 1)
+    remedy = f"give an int from {-limit} to {limit - 1}, such as 42"
+    return _Taken((int, np.integer), f"an int of {bits} bits", remedy)
+
+
+_FLOATS = (float, int, np.floating, np.integer)
+_TAKEN: dict[str, _Taken] = {
+    **{f"int{bits}": _integers(bits) for bits in (8, 16, 32, 64)},
+    "float": _Taken(_FLOATS, "a float", "give a float up to 3.4e38, such as 1.5"),
+    "double": _Taken(_FLOATS, "a float", "give a float, such as 1.5"),
+    "bool": _Taken((bool, np.bool_), "a bool", "give True or False"),
+    "string": _Taken((str,), "a str", "give a str of valid Unicode, such as 'abc'"),
+    "binary": _Taken((bytes, bytearray, memoryview), "bytes", "give bytes, such as b'abc'"),
+    "date": _Taken(
+        (date,), "a date (not a datetime)", "give a datetime.date, such as datetime.date(2024, 5, 17)"
+    ),
+    "timestamp": _Taken((datetime,)),
+    "decimal": _Taken((Decimal, int)),
 }
 _TIME_EXAMPLES = {
     "s": "datetime.datetime(2024, 5, 17, 12, 30, 15{0})",
@@ -67,12 +58,12 @@ _TIME_EXAMPLES = {
 }
 SHOWN_MAX = 100
 _SCALARS = (str, bytes, bytearray, memoryview)
-UNREADABLE = (ArithmeticError, ValueError, LookupError)  # what Arrow raises if Python has no such value
+UNREADABLE = (ArithmeticError, ValueError, LookupError)  # raised by Arrow if Python has no such value
 
 
 def fits(column: Column) -> Callable[[type], bool]:
-    """Does the column take Python values of this type?"""
-    taken = _TAKEN[column.type]
+    """A function from a Python type to whether the column takes it."""
+    taken = _TAKEN[column.type].types
 
     def judge(kind: type) -> bool:
         if column.type != "bool" and issubclass(kind, bool):
@@ -85,17 +76,17 @@ def fits(column: Column) -> Callable[[type], bool]:
 
 
 def expected(column: Column) -> str:
-    """In words, for messages: what the column takes."""
+    """A description of the column's values, for messages."""
     if column.type == "timestamp":
         zone = "a datetime with a zone" if column.zone else "a datetime without a zone"
         return f"{zone}, in whole {column.unit}"
     if column.type == "decimal":
         return f"a Decimal of {column.precision} digits, {column.scale} of them after the point"
-    return _NAMED[column.type]
+    return _TAKEN[column.type].named
 
 
 def remedy(column: Column) -> str:
-    """In words, for messages: what to give instead, with an example."""
+    """A remedy with an example, for messages."""
     if column.type == "timestamp":
         example = _TIME_EXAMPLES[str(column.unit)].format(", tzinfo=datetime.UTC" if column.zone else "")
         if column.zone and column.unit in ("us", "ns"):
@@ -107,11 +98,11 @@ def remedy(column: Column) -> str:
         places = min(scale, 8)
         number = Decimal((0, tuple(range(1, places + 1 + (precision > scale))), -places))
         return f"give decimal.Decimal values, such as Decimal('{number}')"
-    return _REMEDIES[column.type]
+    return _TAKEN[column.type].remedy
 
 
 def shown(value: Any) -> str:
-    """A value in a message: short, whatever it is."""
+    """Any value in short form, for messages."""
     try:
         text = repr(value)
     except ValueError:  # an int of thousands of digits has no text
@@ -130,10 +121,10 @@ def exact_type(column: Column) -> pa.DataType:
     return column.arrow_type()
 
 
-def first_unfit_time(column: Column, values: Sequence[datetime | None]) -> int | None:
+def first_unfit_time(column: Column, values: Sequence[Any]) -> int | None:
     """The first time that has a zone and should not (or the reverse), or nanoseconds that would be lost."""
     zoned, coarse = column.zone is not None, column.unit != "ns"
-    sound = None  # the zone that was looked at last: mostly it is that of all values
+    sound = None  # the zone that was checked last: mostly all values have the same
     for place, value in enumerate(values):
         if value is None:
             continue
@@ -141,16 +132,13 @@ def first_unfit_time(column: Column, values: Sequence[datetime | None]) -> int |
         if zone is not None and zone is not sound:
             sound = zone if value.utcoffset() is not None else None
             zone = sound
-        if (zone is not None) != zoned or (coarse and _nanosecond(value)):
-            return place
+        if (zone is not None) != zoned or (coarse and getattr(value, "nanosecond", False)):
+            return place  # a pandas Timestamp has nanoseconds
     return None
 
 
 def exact_decimals(column: Column, values: Sequence[Any]) -> tuple[list[Any], int | None]:
-    """The values with decimals in the column's scale, and the place of the first one that does not fit.
-
-    What Arrow sees afterwards has an exponent and a number of digits that it can deal with.
-    """
+    """The values with decimals in the column's scale, which Arrow can handle, and the place of the first misfit."""
     quantum = Decimal((0, (1,), -(column.scale or 0)))
     context = Context(prec=column.precision or 1, traps=[Inexact, InvalidOperation])
     made: list[Any] = []
@@ -159,12 +147,12 @@ def exact_decimals(column: Column, values: Sequence[Any]) -> tuple[list[Any], in
             made.append(value.quantize(quantum, None, context) if isinstance(value, Decimal) else value)
     except ArithmeticError:
         return made, len(made)
-    return made, None  # NaN is still among them: Arrow refuses it
+    return made, None  # NaN is left for Arrow to refuse
 
 
 def wild_objects(values: Any) -> list[Any] | None:
-    """The Python objects in a pandas object column (or one of categories), missing ones as None, if Arrow must not see
-    them as they are: decimals that it would round or break at, and containers that might hold such."""
+    """The Python objects in a pandas object column (or one of categories), missing ones as None, if Arrow must not get them
+    directly: decimals that it would round or fail on, and containers that may contain decimals. Otherwise None."""
     dtype = values.dtype
     inner = getattr(dtype, "categories", getattr(dtype, "subtype", None))
     distinct = values if inner is None else inner
@@ -187,7 +175,7 @@ def _missing(value: Any) -> bool:
 
 
 def rows(batch: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
-    """The rows as Python values. A value that Python cannot hold is refused with its column."""
+    """The rows as Python values. A value that Python cannot express is refused with its column."""
     try:
         found: list[dict[str, Any]] = batch.to_pylist()
         return found
@@ -205,7 +193,7 @@ def rows(batch: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
 
 
 def raws(column: Column, array: pa.Array) -> list[Any]:
-    """The values of an array without nulls as the codecs keep them: int, float or bytes."""
+    """The values of an array without nulls in raw form: int, float or bytes."""
     assert array.null_count == 0
     if column.variable:
         return objects(binary(array))
@@ -213,8 +201,3 @@ def raws(column: Column, array: pa.Array) -> list[Any]:
     if column.type == "decimal":
         return [int.from_bytes(value, "little", signed=True) for value in values]
     return values
-
-
-def _nanosecond(value: Any) -> int:
-    """Of a pandas Timestamp what a datetime has no room for."""
-    return getattr(value, "nanosecond", 0)

@@ -1,7 +1,7 @@
-"""Variable-width columns as Arrow keeps them (offsets and one data buffer), cut and joined without a loop per row.
+"""Variable-width columns in Arrow's form (offsets and one data buffer), cut and joined without a loop per row.
 
-Everything here answers with plain `pa.BinaryArray`s without nulls. Slices (offset != 0) are welcome as input; totals
-are bounded by what 32-bit offsets can say.
+Results are plain `pa.BinaryArray`s without nulls. Slices (offset != 0) are accepted; totals are limited by 32-bit
+offsets.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def from_offsets(places: Array, data: Any) -> pa.BinaryArray:
 
 
 def constant(matrix: Array) -> pa.BinaryArray:
-    """One value per row of a C-contiguous array whose rows all have the same size in bytes."""
+    """One value per row of a C-contiguous array."""
     count = len(matrix)
     width = matrix.nbytes // count if count else 0
     check_total(count * width)
@@ -64,7 +64,7 @@ def constant(matrix: Array) -> pa.BinaryArray:
 
 
 def join(parts: Sequence[pa.BinaryArray]) -> pa.BinaryArray:
-    """Row by row, the parts one after the other."""
+    """Concatenate the parts row by row."""
     if len(parts) == 1:
         return parts[0]
     check_total(sum(len(content(part)) for part in parts))
@@ -72,7 +72,7 @@ def join(parts: Sequence[pa.BinaryArray]) -> pa.BinaryArray:
 
 
 def cut(data: Any, starts: Array, stops: Array) -> pa.BinaryArray:
-    """The values at starts[i]..stops[i] of a buffer. The places must ascend and lie inside (the caller checked)."""
+    """The values at starts[i]..stops[i] of a buffer. The caller checks that the places ascend and lie inside."""
     count = len(starts)
     if count == 0:
         return pa.array([], pa.binary())
@@ -89,7 +89,7 @@ def cut(data: Any, starts: Array, stops: Array) -> pa.BinaryArray:
 
 
 def window(data: Array, width: int) -> Array:
-    """Every run of `width` bytes of the buffer, by where it starts: index it to gather."""
+    """Every run of `width` bytes of the buffer, by its start: index it to gather."""
     assert 0 < width <= len(data)
     return np.ndarray((len(data) - width + 1,), f"V{width}", data, strides=(1,))
 

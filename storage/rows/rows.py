@@ -3,17 +3,17 @@
     key      the encoded primary key: byte order is key order (storage/rows/keys.py)
     value    the other columns, a header at the end and a checksum over key and value (storage/rows/header.py)
 
-A RowCodec belongs to one schema, and to all of its value columns or a chosen few (an UPDATE's patch). Single rows have
-a path of their own in plain Python; both paths give equal bytes and equal values. What `decode` and `decode_row`
-return has been verified, unless the caller passes no seed.
+A RowCodec belongs to one schema, and to all of its value columns or some (the patch of an UPDATE). Single rows have
+their own path in plain Python; both paths give equal bytes and equal values. `decode` and `decode_row` verify rows,
+unless the caller passes no seed.
 
-Of a table that was altered, rows are read in whatever layout they name, and written in the newest. What a row does not
-have is the column's default. Without a seed rows are taken for ones of the newest layout.
+Rows of an altered table are read in the layout that they name, and written in the newest. A column that a row lacks has
+its default. Without a seed all rows count as ones of the newest layout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from operator import add
 from typing import Any, NamedTuple
 
@@ -31,15 +31,13 @@ from ebla.storage.rows.single import SingleRows, refuse_row
 from ebla.storage.schema import ROW_BYTES_MAX, TableSchema
 
 CHUNK_ROWS = 8192  # encoded at a time: the pieces stay in the processor's cache
-PATCHES_MAX = 64  # column sets whose codec is kept ready
-WIDE_CHUNK_ROWS = 1024  # where rows are large: ROW_BYTES_MAX times this fits Arrow's 32-bit offsets
+PATCHES_MAX = 64  # column sets whose codec is cached
+WIDE_CHUNK_ROWS = 1024  # for large rows: ROW_BYTES_MAX times this fits Arrow's 32-bit offsets
 
 
 class Block(NamedTuple):
-    """Rows taken apart by offsets only: key i is data[starts[i]:splits[i]], its value goes on from there.
-
-    `ends[i, j]` is where the bytes of the value's variable column j end, in `data`.
-    """
+    """Rows split by offsets only: key i is data[starts[i]:splits[i]], its value follows. `ends[i, j]` is the end in `data` of
+    the value's variable column j."""
 
     data: bytes
     starts: Array
@@ -49,8 +47,8 @@ class Block(NamedTuple):
 
 
 class RowCodec:
-    """`columns`: the value columns that values hold, in this order; None means all of the schema's. `layout`: of the rows
-    that are written; None means the newest of the schema."""
+    """`columns`: the value columns of values, in this order; None for all of the schema. `layout`: of written rows; None for
+    the newest of the schema."""
 
     def __init__(
         self, schema: TableSchema, columns: Sequence[str] | None = None, layout: int | None = None
@@ -73,19 +71,20 @@ class RowCodec:
         self._older: dict[int, RowCodec] = {}
         self._patches: dict[tuple[tuple[str, ...], int], RowCodec] = {}
         self._opener = Opener(self.keys, self.header)
-        self._patching: Patching | None = None  # of rows that it was last a patch of
+        self._patching: Patching | None = None  # for the rows that this codec last patched
         self.arrow_schema = schema.arrow(names)
         self._columns = [schema.column(name) for name in names]
         self.single = SingleRows(self._columns, self.keys, self.header)
+        self.encode_key, self.encode_row = self.single.encode_key, self.single.encode_row
 
     # -- batches in ------------------------------------------------------------------------------------------
 
     def arrow(self, rows: Any) -> pa.RecordBatch:
-        """User rows as one batch of exactly this codec's columns (storage/rows/convert.py says what is taken)."""
+        """User rows as one batch of exactly this codec's columns (see storage/rows/convert.py)."""
         return convert.to_batch(rows, self._columns, self.arrow_schema)
 
     def encode_keys(self, rows: pa.RecordBatch) -> pa.BinaryArray:
-        """The keys; `rows` need only hold the key columns."""
+        """The keys; `rows` need only have the key columns."""
         keys = self.keys.encode(rows)
         check_keys(keys, self.keys.columns, rows)
         return keys
@@ -93,7 +92,7 @@ class RowCodec:
     def encode(
         self, rows: pa.RecordBatch, seeds: int | Array, keys: pa.BinaryArray | None = None
     ) -> tuple[list[bytes], list[bytes]]:
-        """Keys and values of a batch as `arrow` makes it. `seeds`: of the rows' tablet, or one per row."""
+        """Keys and values of a batch from `arrow`. `seeds`: of the rows' tablet, or one per row."""
         if keys is None:
             keys = self.encode_keys(rows)
         count = len(keys)
@@ -114,7 +113,7 @@ class RowCodec:
         return self._assemble(keys, texts, header, seeds)
 
     def check_sizes(self, rows: pa.RecordBatch, keys: pa.BinaryArray) -> None:
-        """Raise as `encode` would for a row that is too large, without encoding any."""
+        """Raise the error of `encode` for a row that is too large, without encoding."""
         sizes = ragged.lengths(keys).astype(np.int64) + self.header.tail_bytes
         for name in self.header.variable:
             sizes += ragged.lengths(ragged.binary(rows.column(name)))
@@ -161,8 +160,8 @@ class RowCodec:
     ) -> pa.RecordBatch:
         """The rows `joined` (key + value each) as Arrow: `columns` in that order, or all.
 
-        Raises Corruption on any row that fails its checksum (`seed` None: not checked) or does not fit the schema.
-        `path` names the place in the error.
+        Raises Corruption, with `path`, for a row that fails its checksum (`seed` None: not checked) or does not fit the
+        schema.
         """
         wanted = self.names if columns is None else list(columns)
         try:
@@ -195,7 +194,7 @@ class RowCodec:
     def _decode_mixed(
         self, joined: list[bytes], layouts: Sequence[int], wanted: list[str], path: str | None
     ) -> pa.RecordBatch:
-        """Verified rows of several layouts: each by its own codec, then in their order again."""
+        """Verified rows of several layouts: each decoded by its own codec, then put back in order."""
         codecs = {layout: self._of(layout, path) for layout in sorted(dict.fromkeys(layouts))}
         if not wanted:
             return _without_columns(len(joined))
@@ -217,7 +216,7 @@ class RowCodec:
         return pa.Table.from_batches(parts).combine_chunks().take(pa.array(back)).to_batches()[0]
 
     def _of(self, layout: int, path: str | None) -> RowCodec:
-        """The codec of rows that name this layout."""
+        """The codec for rows of this layout."""
         if layout == self.layout:
             return self
         codec = self._older.get(layout)
@@ -232,7 +231,7 @@ class RowCodec:
         return codec
 
     def of_patch(self, columns: tuple[str, ...], version: int) -> RowCodec:
-        """The codec of an UPDATE's values that were encoded in that version, when the columns were called so."""
+        """The codec of UPDATE values that were encoded in `version`, with the column names of then."""
         codec = self._patches.get((columns, version))
         if codec is None:
             if len(self._patches) >= PATCHES_MAX:
@@ -253,7 +252,7 @@ class RowCodec:
     def _renewed(
         self, joined: list[bytes], layouts: Sequence[int], keys: Sequence[bytes], seed: int
     ) -> list[bytes]:
-        """The same rows (key and value joined) in the newest layout. Raises InvalidArgument for one that becomes too large."""
+        """The rows (key and value joined) in the newest layout. Raises InvalidArgument for one that becomes too large."""
         rows = self._decode_mixed(joined, layouts, self.names, None)
         return list(map(add, keys, self.encode(rows, seed, pa.array(keys, pa.binary()))[1]))
 
@@ -269,7 +268,7 @@ class RowCodec:
         patch_codec: RowCodec,
         seed: int,
     ) -> list[bytes]:
-        """The rows' new full values: `patch_codec`'s columns as patched, the others as in `old_joined`, row by row."""
+        """The new full values, row by row: `patch_codec`'s columns from the patch, the others from `old_joined`."""
         assert len(old_joined) == len(patch_keys) == len(patch_values)
         assert all(map(bytes.startswith, old_joined, patch_keys)), "patches of other rows"
         if len(patch_keys) <= FEW_ROWS:
@@ -289,9 +288,7 @@ class RowCodec:
         null_bits = np.unpackbits(old.header["nulls"], axis=1, bitorder="little")
         new_bits = np.unpackbits(new.header["nulls"], axis=1, bitorder="little")
         header = old.header.copy()
-        patched = [
-            name for name in patch_codec.header.bit if name in self.header.bit
-        ]  # the others were dropped
+        patched = [name for name in patch_codec.header.bit if name in self.header.bit]  # without dropped ones
         for name in patched:
             null_bits[:, self._bit(name)] = new_bits[:, patch_codec._bit(name)]
             if name in self.header.fixed:
@@ -310,7 +307,7 @@ class RowCodec:
         return self._patching
 
     def _open(self, joined: list[bytes], seed: int | None, path: str | None) -> Block:
-        """Verify the rows and find their pieces. Everything that offsets are made of is checked against the row."""
+        """Verify the rows and find their pieces. All offsets are checked against the row."""
         tail, fixed_bytes = self.header.tail_bytes, self.keys.fixed_bytes
         data = checksum.verified_block(joined, seed, path, self.layout)
         ragged.check_total(len(data))
@@ -359,13 +356,6 @@ class RowCodec:
 
     # -- single rows -----------------------------------------------------------------------------------------
 
-    def encode_key(self, row: Mapping[str, Any]) -> bytes:
-        return self.single.encode_key(row)
-
-    def encode_row(self, row: Mapping[str, Any], seed: int) -> tuple[bytes, bytes]:
-        """Key and value of one row. Missing nullable columns are null; anything else is refused as in `arrow`."""
-        return self.single.encode_row(row, seed)
-
     def decode_row(
         self,
         key: bytes,
@@ -374,7 +364,7 @@ class RowCodec:
         columns: Sequence[str] | None = None,
         path: str | None = None,
     ) -> dict[str, Any]:
-        """One row as Python values, equal to what Arrow's to_pylist gives for `decode`."""
+        """One row as Python values, equal to Arrow's to_pylist of `decode`."""
         layout = self.layout if seed is None else checksum.verify_row(key, value, seed, path)
         if layout == self.layout:
             return self.single.decode_row(key, value, columns, path)
@@ -398,7 +388,7 @@ def _without_columns(rows: int) -> pa.RecordBatch:
 
 
 def _seal(joined: pa.BinaryArray, key_sizes: Array, seeds: int | Sequence[int], mark: int) -> list[bytes]:
-    """Put checksums into joined rows that end in four zero bytes; key, value, key, value... as bytes."""
+    """Put checksums into joined rows that end in four zero bytes. Return key, value, key, value..."""
     crcs = checksum.seals(ragged.objects(joined), seeds, mark)
     places = ragged.offsets(joined)
     data = ragged.content(joined).copy()

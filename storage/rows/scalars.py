@@ -1,9 +1,9 @@
-"""One value at a time, in plain Python: what single-row reads and writes use instead of Arrow.
+"""Conversions of single values in plain Python, for single-row reads and writes without Arrow.
 
-A value has three forms. The *Python* value is what users give and get (equal to what Arrow's to_pylist gives). The
-*raw* value is an int (also for bool, dates, timestamps in the column's unit, unscaled decimals), a float, or bytes.
-The *slot* is what struct packs into a record's header. Values of exactly the expected type take a short path;
-anything else goes through storage/rows/convert.py, so that both paths take and refuse the same.
+A value has three forms. The *Python* value is the user's (equal to Arrow's to_pylist). The *raw* value is an int (also
+for bool, dates, timestamps in the column's unit, unscaled decimals), a float, or bytes. The *slot* is packed by struct
+into a record's header. Values of exactly the expected type take a short path; other values go through
+storage/rows/convert.py, so that both paths accept and refuse the same values.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _SLOTS = {
     "decimal": "16s",
 }
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
-_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - columns without a zone hold times without one
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - columns without a zone have times without one
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 _EXACT = Context(prec=120, traps=[Inexact, InvalidOperation, Overflow])
 
 
 class Scalar(NamedTuple):
-    """The conversions of one column. `to_slot` and `from_slot` are None where the raw value is the slot."""
+    """The conversions of one column. `to_slot` and `from_slot` are None if the raw value is the slot."""
 
     to_raw: Convert
     from_raw: Convert
@@ -61,13 +61,20 @@ def scalar(column: Column) -> Scalar:
     if kind == "binary":
         return Scalar(_exactly(bytes, slow), _same, form)
     if kind == "bool":
-        return Scalar(_flag(slow), bool, form)
+        return Scalar(lambda value: int(value) if type(value) is bool else slow(value), bool, form)
     if kind == "date":
         return Scalar(_day(slow), _from_day(column), form)
     if kind == "timestamp":
         return Scalar(_time(column, slow), _from_time(column), form)
     if kind == "decimal":
-        return Scalar(_decimal(column, slow), _from_decimal(column), form, _to_16, _from_16)
+        scale = -(column.scale or 0)
+        return Scalar(
+            _decimal(column, slow),
+            lambda raw: Decimal(raw).scaleb(scale, _EXACT),
+            form,
+            lambda raw: raw.to_bytes(16, "little", signed=True),
+            lambda slot: int.from_bytes(slot, "little", signed=True),
+        )
     if kind == "float":
         return Scalar(_float32(slow), _same, form)
     return Scalar(_exactly(float if kind == "double" else int, slow), _same, form)
@@ -77,23 +84,11 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _to_16(raw: int) -> bytes:
-    return raw.to_bytes(16, "little", signed=True)
-
-
-def _from_16(slot: bytes) -> int:
-    return int.from_bytes(slot, "little", signed=True)
-
-
-# -- Python to raw: an exact type, or the slow way ----------------------------------------------------------------
+# -- Python to raw: an exact type, or the slow conversion -----------------------------------------------------------
 
 
 def _exactly(kind: type, slow: Convert) -> Convert:
     return lambda value: value if type(value) is kind else slow(value)
-
-
-def _flag(slow: Convert) -> Convert:
-    return lambda value: (1 if value else 0) if type(value) is bool else slow(value)
 
 
 def _float32(slow: Convert) -> Convert:
@@ -152,7 +147,7 @@ def _decimal(column: Column, slow: Convert) -> Convert:
         if type(value) is Decimal:
             try:
                 scaled = value.scaleb(scale, _EXACT)
-                if scaled.adjusted() > 38:  # int() of a huge exponent would take for ever
+                if scaled.adjusted() > 38:  # int() of a huge exponent would not end
                     return slow(value)
                 raw = int(scaled)
             except (ArithmeticError, ValueError):
@@ -185,7 +180,7 @@ def _from_time(column: Column) -> Convert:
     epoch = _EPOCH_UTC if column.zone else _EPOCH
     zone = pa.lib.string_to_tzinfo(column.zone) if column.zone else None
     if zone is not None and (column.zone == "UTC" or isinstance(zone, timezone)):
-        epoch, zone = epoch.astimezone(zone), None  # its offset never changes: adding to the epoch is enough
+        epoch, zone = epoch.astimezone(zone), None  # a constant offset: adding to the epoch is enough
     seconds = 1 if column.unit == "s" else 0
     micros = {"s": 0, "ms": 1000, "us": 1}[str(column.unit)]
 
@@ -200,11 +195,11 @@ def _from_time(column: Column) -> Convert:
 
 
 def _from_unknown_zone(column: Column) -> Convert:
-    """Bytes and Arrow need no rules of the zone: whoever only stores, copies and scans rows can do without them."""
+    """Refuse only Python values: bytes and Arrow need no rules of the zone to store, copy and scan rows."""
 
     def from_raw(raw: int) -> Any:
         raise InvalidArgument(
-            f"column {column.name!r} holds times of the zone {column.zone!r}, which is not known here; install tzdata, "
+            f"column {column.name!r} has times of the zone {column.zone!r}, which is not known here; install tzdata, "
             "or read it as Arrow",
             column=column.name,
         )
@@ -224,11 +219,6 @@ def _from_nanoseconds(column: Column) -> Convert:
             raise _beyond(column, raw) from error
 
     return from_raw
-
-
-def _from_decimal(column: Column) -> Convert:
-    scale = column.scale or 0
-    return lambda raw: Decimal(raw).scaleb(-scale, _EXACT)
 
 
 def _beyond(column: Column, raw: int) -> InvalidArgument:

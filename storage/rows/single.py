@@ -1,8 +1,8 @@
 """One row at a time, in plain Python: the same bytes as storage/rows/rows.py makes of batches, without Arrow's start-up
 cost (tens of microseconds a call).
 
-Everything that depends on the schema alone is worked out once: a row then costs one loop over its columns, one
-struct call for the header and one checksum.
+Everything that depends only on the schema is computed once: a row then costs one loop over its columns, one struct call
+for the header and one checksum.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ebla.storage.rows.keys import KeyCodec, check_key
 from ebla.storage.rows.scalars import Convert, Scalar
 from ebla.storage.schema import ROW_BYTES_MAX, Column
 
-PLANS_MAX = 64  # chosen sets of columns remembered; beyond that the memory is started afresh
+PLANS_MAX = 64  # cached sets of columns; when full, the cache is cleared
 
 
 class Step(NamedTuple):
-    """How decode_row gets one value column out of the unpacked header: field `place`, and for texts the field
-    before it (0: the first text, which begins at 0)."""
+    """The reading of one value column from the unpacked header: field `place`, and for texts the field before it (0: the
+    first text, which begins at 0)."""
 
     name: str
     bit: int
@@ -35,7 +35,7 @@ class Step(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What decode_row does for one choice of columns: of the key (by place) and of the value."""
+    """The steps of decode_row for one choice of columns: of the key (by place) and of the value."""
 
     names: tuple[str, ...]
     keys: list[tuple[int, str]]
@@ -50,8 +50,8 @@ class SingleRows:
         self.known = frozenset(column.name for column in columns)
         self.required = sum(1 << header.bit[c.name] for c in header.columns if not c.nullable)
         self.slots = [
-            (name, 1 << header.bit[name], _into_slot(header.scalars[name]), _zero(header.scalars[name]))
-            for name in header.fixed
+            (name, 1 << header.bit[name], _into_slot(each), b"" if each.format == "16s" else 0)
+            for name, each in ((name, header.scalars[name]) for name in header.fixed)
         ]
         self.texts = [(name, 1 << header.bit[name], header.scalars[name].to_raw) for name in header.variable]
         self.closed = [place for place, closed in enumerate(keys.closed) if closed]
@@ -61,7 +61,6 @@ class SingleRows:
 
     @cached_property
     def defaults(self) -> dict[str, Any]:
-        """What a row gets that says nothing of these columns."""
         return {column.name: convert.defaults(column, 1)[0].as_py() for column in self.defaulted}
 
     def encode_key(self, row: Mapping[str, Any]) -> bytes:
@@ -70,6 +69,7 @@ class SingleRows:
         return key
 
     def encode_row(self, row: Mapping[str, Any], seed: int) -> tuple[bytes, bytes]:
+        """Key and value of one row. Missing nullable columns are null; invalid rows are refused as in `RowCodec.arrow`."""
         if not self.known.issuperset(row):
             self._refuse_unknown(row)
         if self.defaulted:
@@ -169,8 +169,6 @@ class SingleRows:
             steps.append(Step(name, 1 << header.bit[name], text, place, before, _from_slot(each)))
         return Plan(names, keys, steps)
 
-    # -- refusals --------------------------------------------------------------------------------------------
-
     def _refuse_unknown(self, row: Mapping[str, Any]) -> None:
         name = next(name for name in row if name not in self.known)
         refuse_absent(name, self.known)
@@ -212,7 +210,3 @@ def _into_slot(each: Scalar) -> Callable[[Any], Any]:
 def _from_slot(each: Scalar) -> Callable[[Any], Any]:
     from_raw, from_slot = each.from_raw, each.from_slot
     return from_raw if from_slot is None else (lambda slot: from_raw(from_slot(slot)))
-
-
-def _zero(each: Scalar) -> Any:
-    return b"" if each.format == "16s" else 0

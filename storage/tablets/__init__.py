@@ -4,8 +4,8 @@ tablet_store.py    memtables over one environment, flushed with answers, positio
 memtable.py        applied rows that are not yet flushed
 results.py         the answers of writes, so that a retry gets the first one
 scrub.py           a walk over all rows, to find damage
-local_reader.py    scan a replica's rows from another process of the host
-transfer.py        a chunk of a tablet on its way to another server, with its digest
-quarantine.py      data that was set aside when replicas were deleted or copied over
-restore.py         writes data in quarantine out as Parquet
+local_reader.py    scans of a replica's rows from another process of the host
+transfer.py        a chunk of a copied tablet, with its digest
+quarantine.py      the data of deleted and replaced replicas
+restore.py         writes data in quarantine to Parquet files
 """

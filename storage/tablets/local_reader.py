@@ -1,25 +1,24 @@
 """Scan a tablet's flushed rows in place, from another process on the same host, at the speed of memory.
 
-    one moment   everything that one scan yields is of one pinned snapshot, whatever the owner writes meanwhile
-    fresh        the snapshot reflects at least the log index that was asked for, else it is refused as Stale
+    one moment   all rows of one scan are of one pinned snapshot, even if the owner writes meanwhile
+    fresh        the snapshot reflects at least the requested log index, else it is refused as Stale
     verified     every row has passed its checksum before it is yielded; a bad one is Corruption
 
-The roots of the file are believed (storage/lmdb/roots.py): their seals follow them, so a reader beside the owner would race
-with it. The owner looks at them when it starts and before it commits.
+The roots of the file are trusted (storage/lmdb/roots.py): their seals are written after them, so a check beside the
+owner would be a race. The owner checks them when it starts and before it commits.
 
-The owner (the tablet server) is asked first to flush up to an index; client/local_scan.py does that. Pages of a
-snapshot are not reused while it is open, so a scan is ended when its iterator is closed or used up.
+client/local_scan.py first asks the owner (the tablet server) to flush up to an index. Pages of a snapshot are not
+reused while it is open; the snapshot is closed when the scan's iterator is closed or exhausted.
 """
 
 from __future__ import annotations
 
 import os
-import threading  # noqa: TID251 - readers may be threads, of whatever process
+import threading  # noqa: TID251 - readers may be threads of any process
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import msgspec
 import pyarrow as pa
 
 from ebla.storage.directories.records import unseal
@@ -27,20 +26,18 @@ from ebla.storage.errors import StorageError
 from ebla.storage.lmdb.neighbours import require_edges, require_order
 from ebla.storage.lmdb.reader import LmdbReader
 from ebla.storage.lmdb.reads import LmdbSnapshot
-from ebla.storage.logs.entries import Position
 from ebla.storage.rows import alteration
 from ebla.storage.rows.checksum import seed
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import TableSchema
-from ebla.storage.tablets.tablet_store import ALTERATION, META, POSITION, ROWS
+from ebla.storage.tablets.tablet_store import ALTERATION, META, ROWS, position_of
 
-BLOCK_ROWS = 4096  # what decoding makes of them stays in the cache of a core
+BLOCK_ROWS = 4096  # the decoded block stays in the cache of a core
 BLOCK_BYTES = 2_000_000
 
 
 class Stale(StorageError):
-    """What is on the disk is older than the index that was asked for: its owner has not flushed so far. Or it is newer than
-    the schema that was given."""
+    """The flushed data is older than the requested index, or newer than the given schema."""
 
     retriable = True
 
@@ -63,7 +60,7 @@ def scan(
     with _shared(directory) as reader:
         snapshot = reader.snapshot()
         try:
-            _require(snapshot, directory, index)
+            _require_fresh(snapshot, directory, index)
             _require_known(snapshot, directory, schema)
             for joined in _blocks(snapshot, start, stop, begin, str(directory)):
                 yield codec.decode(joined, begin, columns, str(directory))
@@ -71,21 +68,8 @@ def scan(
             snapshot.close()
 
 
-def position(directory: Path) -> Position:
-    """The position in the tablet's history that its flushed rows reflect."""
-    with _shared(directory) as reader:
-        snapshot = reader.snapshot()
-        try:
-            return _position(snapshot, directory)
-        finally:
-            snapshot.close()
-
-
-# -- helpers -------------------------------------------------------------------------------------------------
-
-
-def _require(snapshot: LmdbSnapshot, directory: Path, wanted: int) -> None:
-    found = _position(snapshot, directory).index
+def _require_fresh(snapshot: LmdbSnapshot, directory: Path, wanted: int) -> None:
+    found = position_of(snapshot, str(directory)).index
     if found < wanted:
         raise Stale(
             f"the rows in {directory} are as of index {found}, not yet {wanted}; ask their owner to flush",
@@ -94,7 +78,7 @@ def _require(snapshot: LmdbSnapshot, directory: Path, wanted: int) -> None:
 
 
 def _require_known(snapshot: LmdbSnapshot, directory: Path, schema: TableSchema) -> None:
-    """That the table has no columns by now which whoever asks has not heard of."""
+    """Raise Stale if the rows may have columns that the caller's schema lacks."""
     data = snapshot.get(META, ALTERATION)
     if data is not None:
         found = alteration.decode(unseal(ALTERATION, data, str(directory))).schema
@@ -104,15 +88,6 @@ def _require_known(snapshot: LmdbSnapshot, directory: Path, schema: TableSchema)
                 "open the table again",
                 path=str(directory),
             )
-
-
-def _position(snapshot: LmdbSnapshot, directory: Path) -> Position:
-    data = snapshot.get(META, POSITION)
-    if data is None:
-        raise StorageError(
-            f"{directory} holds no rows of a tablet; is it another environment?", path=str(directory)
-        )
-    return msgspec.msgpack.decode(unseal(POSITION, data, str(directory)), type=Position)
 
 
 def _blocks(
@@ -129,7 +104,7 @@ def _blocks(
             yield rows
 
 
-# LMDB allows an environment to be open once in a process, so scans of one tablet share it.
+# A process may open an LMDB environment only once, so scans of one tablet share it.
 _gate = threading.Lock()
 _open: dict[tuple[int, str], tuple[LmdbReader, int]] = {}
 

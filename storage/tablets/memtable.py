@@ -11,7 +11,7 @@ KEY_OVERHEAD_BYTES = 120  # two bytes objects and a dict slot, measured on CPyth
 class Memtable:
     """Grows until frozen; a frozen one never changes and may be read from another thread.
 
-    `data_bytes` are the keys and values, `memory_bytes` what they take.
+    `data_bytes`: of keys and values; `memory_bytes`: including the overhead of Python.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,6 @@ class Memtable:
         self.frozen = True
 
     def sorted_keys(self) -> list[bytes]:
-        """Ascending keys of a frozen memtable; sorted once."""
         assert self.frozen
         if self._sorted is None:
             self._sorted = sorted(self.rows)
@@ -50,19 +49,11 @@ class Memtable:
     def range(
         self, start: bytes, stop: bytes | None, limit: int
     ) -> tuple[list[tuple[bytes, bytes | None]], bytes | None]:
-        """At most `limit` items of a frozen memtable with start <= key < stop, ascending, and the key of the next
-        one within the bounds, None if there is none."""
+        """At most `limit` items of a frozen memtable with start <= key < stop, ascending, and the key of the next item in
+        the range, if any."""
         keys = self.sorted_keys()
         low = bisect_left(keys, start)
         high = len(keys) if stop is None else bisect_left(keys, stop)
         rows = self.rows
         following = keys[low + limit] if low + limit < high else None
         return [(key, rows[key]) for key in keys[low : min(high, low + limit)]], following
-
-
-def merge(memtables: Sequence[Memtable]) -> dict[bytes, bytes | None]:
-    """One map of several, the later ones winning."""
-    merged: dict[bytes, bytes | None] = {}
-    for memtable in memtables:
-        merged.update(memtable.rows)
-    return merged

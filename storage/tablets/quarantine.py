@@ -1,16 +1,16 @@
-"""What was set aside when replicas were deleted or copied over: rows, private logs, and the records that tell of them.
+"""The data of deleted and replaced replicas: rows, private logs, and records about them.
 
-    quarantine-meta            a record for each: whose it was, why and when, its superblock and consensus state
+    quarantine-meta            a record for each: its tablet, reason and time, its superblock and consensus state
     quarantine/<name>/data     the environment that was data/<tablet>
-    quarantine/<name>/wals     the one that was wals/<tablet>, if there was one
+    quarantine/<name>/wals     the environment that was wals/<tablet>, if there was one
 
-    added      durable before the replica is a tombstone; of one that never became one, the record is dropped at the start
-    finished   by two moves (storage/environment.py), as often as it takes
-    bounded    what lies here longest goes first when there are more than `bytes_max`; what alone is larger is not kept
-    purged     data, log, record, in this order, so that what is left of an interrupted one is still seen
+    added      durably, before the replica is a tombstone; if it never became one, a start drops the record
+    finished   by two moves (storage/environment.py), repeated until they succeed
+    bounded    above `bytes_max` the oldest is purged first; a replica that alone is larger is not kept
+    purged     data, log, record, in this order, so that the rest of an interrupted purge is still listed
 
-Nothing here is needed by anybody but operators, so a quarantine whose own records are damaged is begun anew; what lies in it
-without a record is listed, counted and purged like the rest. storage/tablets/restore.py takes things out.
+Only operators need quarantine, so one whose own records are damaged is replaced by an empty one; data without a record
+is listed, counted and purged like the rest. storage/tablets/restore.py writes data to files.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ RECORDS = "records"
 
 
 class Held(msgspec.Struct, frozen=True):
-    """What is in quarantine, and how much it occupies. Of a damaged or lost record only the name is known."""
+    """An item in quarantine and its size. If the record is damaged or lost, only the name is known."""
 
     record: Quarantined
     bytes: int
 
 
 class Quarantine:
-    """`busy`: what is being moved, restored or purged right now, and which of it; nobody else touches it."""
+    """`busy`: the names that are being moved, restored or purged, with the action; other calls leave them alone."""
 
     def __init__(self, disk: Disk, environment: Environment, bytes_max: int) -> None:
         self.disk = disk
@@ -55,7 +55,7 @@ class Quarantine:
             environment = await disk.open_environment(PATH, [RECORDS], create=True, map_bytes=1 << 22)
         return Quarantine(disk, environment, bytes_max)
 
-    # -- on its way in
+    # -- for deletions
 
     async def add(
         self,
@@ -68,7 +68,7 @@ class Quarantine:
         at_us: int,
         last_index: int,
     ) -> None:
-        """Durable when it returns; nothing is moved yet. `name` is new, and a plain part of a path."""
+        """Record a replica durably, before anything is moved. `name` is new, and a plain part of a path."""
         record = Quarantined(name, tablet, table_name, reason, at_us, last_index, superblock, consensus)
         self._busy[name] = "being moved"
         try:
@@ -78,7 +78,7 @@ class Quarantine:
             raise
 
     async def finish(self, name: str, tablet: str) -> None:
-        """Move what there is of the tablet, durably. Called again, at a start or after an error, it does what is left."""
+        """Move the tablet's environments, durably. A second call, at a start or after an error, finishes the first."""
         self._busy[name] = "being moved"
         for path, to in (
             (tablet_store.path_of(tablet), data_of(name)),
@@ -90,11 +90,11 @@ class Quarantine:
         await self._keep_within_bounds()
 
     def give_up(self, name: str) -> None:
-        """What is to be moved there is gone. What has been moved stays, and may be purged."""
+        """Stop moving, because the data is gone. Moved data stays, and may be purged."""
         self._busy.pop(name, None)
 
     async def keep_only(self, names: Collection[str]) -> None:
-        """Drop the records that are not of these names and have no data: of deletions that never came so far."""
+        """Drop the records of other names without data: their deletions were never carried out."""
         for name in self._records.names():
             if name not in names and not self._environments(name):
                 await self._forget(name)
@@ -102,13 +102,13 @@ class Quarantine:
     # -- for operators
 
     def list(self) -> list[Held]:
-        """The oldest first."""
+        """All items, the oldest first."""
         names = {*self._records.names(), *self.disk.directories(QUARANTINE)}
         held = [Held(self._record(name), self._bytes(name)) for name in sorted(names)]
         return sorted(held, key=lambda each: each.record.at_us)
 
     async def purge(self, names: Sequence[str] = ()) -> None:
-        """These, or all, for good. What is not there is no error: it was purged before."""
+        """Delete these, or all, for good. An absent name is no error: it was purged before."""
         for name in names:
             self._refuse_busy(name)
         for name in names or [held.record.name for held in self.list()]:
@@ -116,11 +116,11 @@ class Quarantine:
                 await self._purge(name)
 
     async def restore(self, name: str, directory: str) -> Restored:
-        """Write rows, log and what is known into an absolute `directory`, new or empty. It stays in quarantine."""
+        """Write rows, log and record into an absolute `directory`, new or empty. The item stays in quarantine."""
         self._refuse_busy(name)
         record = self._record(name)
         if not self._environments(name) and self._records.environment.get(RECORDS, name.encode()) is None:
-            raise InvalidArgument(f"there is no {name!r} in quarantine; list what there is")
+            raise InvalidArgument(f"there is no {name!r} in quarantine; list the quarantine for its names")
         self._busy[name] = "being restored"
         try:
             return await restore.restore(self.disk, self._records.environment, record, directory)
@@ -129,8 +129,6 @@ class Quarantine:
 
     async def close(self) -> None:
         await self._records.environment.close()
-
-    # -- helpers
 
     def _record(self, name: str) -> Quarantined:
         try:
@@ -150,7 +148,7 @@ class Quarantine:
             raise StorageError(f"{name} is {self._busy[name]}; wait until that has ended")
 
     async def _keep_within_bounds(self) -> None:
-        """Whoever is busy counts, and stays; whoever is being purged already does not count."""
+        """Purge the oldest while the total is over the limit. Busy items count and stay; items being purged do not count."""
         while True:
             held = [each for each in self.list() if self._busy.get(each.record.name) != "being purged"]
             idle = [each.record.name for each in held if each.record.name not in self._busy]

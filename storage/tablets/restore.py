@@ -1,17 +1,17 @@
-"""What lies in quarantine is written out for people to look at, or to load again:
+"""Writes data in quarantine to files, for people to read or to load again:
 
     rows.parquet   every row that passes its checksum, with the table's schema as of the data
-    log.jsonl      the entries of the private log, one a line: index, term, kind, time_us, bytes, payload (base64)
-    about.json     whose it was, and what of it could not be read
+    log.jsonl      the entries of the private log, one per line: index, term, kind, time_us, bytes, payload (base64)
+    about.json     the record of the replica, counts, and problems
 
-Damaged rows and entries are left out and counted; where nothing more can be read, `problems` says so.
+Damaged rows and entries are left out and counted; `problems` says if the rest cannot be read.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from typing import IO, Any
@@ -20,24 +20,23 @@ import msgspec
 import pyarrow as pa
 
 from ebla.storage.directories.records import unseal
-from ebla.storage.environment import QUARANTINE, Disk, Environment, Snapshot
+from ebla.storage.environment import QUARANTINE, Disk, Environment, Outside, Snapshot
 from ebla.storage.errors import Corruption, DiskFailed, DiskFull, EblaError, InvalidArgument, StorageError
 from ebla.storage.logs.entries import Position, Record
 from ebla.storage.logs.private_log import ENTRIES, PrivateLog
-from ebla.storage.outside import Outside
 from ebla.storage.rows import alteration, checksum
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import TableSchema
 from ebla.storage.tablets.tablet_store import ALTERATION, META, POSITION, ROWS
 
 ROWS_FILE, LOG_FILE, ABOUT_FILE = "rows.parquet", "log.jsonl", "about.json"
-PIECE_ROWS, PIECE_BYTES = 16_384, 4_000_000  # between two pieces others have their turn
+PIECE_ROWS, PIECE_BYTES = 16_384, 4_000_000  # other work runs between two pieces
 PIECE_ENTRIES = 256
 
 
 class Quarantined(msgspec.Struct, frozen=True):
-    """The record of what is in quarantine. `superblock` and `consensus` are what the replica's records were, encoded; of the
-    first only the schema is looked at here."""
+    """The record of an item in quarantine. `superblock` and `consensus` are the replica's encoded records; only the schema
+    in the superblock is used here."""
 
     name: str
     tablet: str = ""
@@ -50,7 +49,7 @@ class Quarantined(msgspec.Struct, frozen=True):
 
 
 class Restored(msgspec.Struct):
-    """about.json. `flushed`: what the rows reflect; `last_index`: where the log ended when it was set aside."""
+    """about.json. `flushed`: the position of the rows; `last_index`: the end of the log when it was moved."""
 
     name: str
     tablet: str
@@ -70,7 +69,7 @@ class Restored(msgspec.Struct):
 
 
 class _Schema(msgspec.Struct):
-    """What of a superblock is looked at."""
+    """The part of a superblock that is used here."""
 
     schema: TableSchema
 
@@ -84,8 +83,8 @@ def wals_of(name: str) -> str:
 
 
 async def restore(disk: Disk, environment: Environment, record: Quarantined, directory: str) -> Restored:
-    """`environment` is open, for its threads. Raises InvalidArgument for a directory that cannot be used, DiskFull; then
-    nothing is left there. What cannot be read of the data is told by the answer."""
+    """Write the files with the threads of `environment`. Raises InvalidArgument for an unusable directory, and DiskFull; then
+    the files are removed. Unreadable data is reported in the result."""
     if not os.path.isabs(directory):
         raise InvalidArgument(f"{directory!r} is no absolute path; name one on the server's host")
     outside = disk.outside
@@ -144,19 +143,24 @@ def _readable(data: bytes) -> Any:
         return data
 
 
-# -- rows ----------------------------------------------------------------------------------------------------
+async def _opened(
+    disk: Disk, path: str, databases: Sequence[str], about: Restored, what: str
+) -> Environment | None:
+    try:
+        return await disk.open_environment(path, databases, create=False)
+    except DiskFailed:
+        raise
+    except StorageError as error:
+        about.problems.append(f"the {what} cannot be read: {error}")
+        return None
 
 
 async def _write_rows(disk: Disk, record: Quarantined, about: Restored, file: str) -> None:
     if not disk.exists(data_of(record.name)):
         about.problems.append("there are no rows")
         return
-    try:
-        environment = await disk.open_environment(data_of(record.name), [ROWS, META], create=False)
-    except DiskFailed:
-        raise
-    except StorageError as error:
-        about.problems.append(f"the rows cannot be read: {error}")
+    environment = await _opened(disk, data_of(record.name), [ROWS, META], about, "rows")
+    if environment is None:
         return
     try:
         schema = _schema(environment, record, about)
@@ -171,7 +175,7 @@ async def _write_rows(disk: Disk, record: Quarantined, about: Restored, file: st
 
 
 def _schema(environment: Environment, record: Quarantined, about: Restored) -> TableSchema | None:
-    """What the data is of: what its last alteration made of the table, or as the table was created."""
+    """The schema of the data: of its last alteration, or of the new table."""
     path = environment.path
     try:
         data = environment.get(META, POSITION)
@@ -209,7 +213,7 @@ async def _write_pieces(
 def _piece(
     snapshot: Snapshot, codec: RowCodec, seed: int, writer: Any, about: Restored, start: bytes
 ) -> bytes | None:
-    """Write the rows from `start` on, and return where the next piece begins."""
+    """Write a piece of rows from `start` on, and return the start of the next piece."""
     joined, following = snapshot.joined(ROWS, start, limit=PIECE_ROWS, bytes_max=PIECE_BYTES)
     try:
         good = [codec.decode(joined, seed)]
@@ -230,18 +234,11 @@ def _good(codec: RowCodec, row: bytes, seed: int) -> pa.RecordBatch | None:
         return None
 
 
-# -- log -----------------------------------------------------------------------------------------------------
-
-
 async def _write_log(disk: Disk, record: Quarantined, about: Restored, file: str) -> None:
     if not disk.exists(wals_of(record.name)):
         return  # most tablets have none
-    try:
-        environment = await disk.open_environment(wals_of(record.name), [ENTRIES], create=False)
-    except DiskFailed:
-        raise
-    except StorageError as error:
-        about.problems.append(f"the log cannot be read: {error}")
+    environment = await _opened(disk, wals_of(record.name), [ENTRIES], about, "log")
+    if environment is None:
         return
     try:
         found = PrivateLog(record.tablet, environment).recover()
@@ -257,7 +254,7 @@ async def _write_log(disk: Disk, record: Quarantined, about: Restored, file: str
 
 
 def _some_lines(found: Iterator[tuple[int, Record | Corruption]], lines: IO[bytes], about: Restored) -> bool:
-    """Whether there may be more."""
+    """Write some entries, and return whether there may be more."""
     some = list(islice(found, PIECE_ENTRIES))
     for _, outcome in some:
         if isinstance(outcome, Corruption):

@@ -1,11 +1,11 @@
 """The answers of a tablet's writes, so that a retry after any fault returns the first answer.
 
-Part of the replicated state: what stands here is a function of the log alone, so every replica agrees. An answer
-is kept until its client says that it will not ask again (`first_incomplete`), or until an entry of the log says that
-clients are forgotten that have not written since a given log time: the leader puts it there, and its setting alone counts.
-Answers are flushed in the same transaction as the rows they belong to.
+Answers are replicated state, a function of the log alone, so all replicas agree. An answer is kept until its client
+reports that it will not retry (`first_incomplete`), or until an entry of the log expires all clients that have not
+written since a given log time; the leader appends that entry by its own setting. Answers are flushed in the same
+transaction as the rows they belong to.
 
-Source: RIFL, and Kudu's result tracker (kudu.md A16), made durable.
+Source: RIFL, and Kudu's result tracker, made durable.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import msgspec
 from ebla.storage.directories.records import seal, unseal
 from ebla.storage.environment import Change, DeleteRange, Put, Reader
 from ebla.storage.errors import Corruption
+from ebla.storage.rows.keys import successor
 
 RESULTS = "results"
 CLIENT_BYTES = 16
@@ -28,8 +29,8 @@ _SEQUENCE = struct.Struct(">Q")
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
-    """`digest` is of the request's rows; `index` its log index; `rejected` positions of refused rows. `refusal`: kind, message and
-    fields of the error if all of it was refused."""
+    """`digest`: of the request's rows; `index`: its log index; `rejected`: positions of refused rows; `refusal`: kind, message
+    and fields of the error if the whole write was refused."""
 
     digest: int
     index: int
@@ -53,7 +54,7 @@ class Client:
 
 @dataclass
 class Pending:
-    """What the next flush must write of the changes since the last one."""
+    """The changes since the last flush, for the next one."""
 
     answers: dict[bytes, list[int]] = field(default_factory=dict)
     dropped: dict[bytes, None] = field(default_factory=dict)
@@ -61,7 +62,7 @@ class Pending:
 
 class Results:
     def __init__(self) -> None:
-        self.clients: OrderedDict[bytes, Client] = OrderedDict()  # who wrote last stands last
+        self.clients: OrderedDict[bytes, Client] = OrderedDict()  # by the time of their last write
         self._pending = Pending()
 
     def find(self, client: bytes, sequence: int) -> Answer | None:
@@ -69,12 +70,12 @@ class Results:
         return known.answers.get(sequence) if known else None
 
     def forgotten(self, client: bytes, sequence: int) -> bool:
-        """Whether the answer once stood here, or may have, and was dropped at the client's word."""
+        """Whether there may have been an answer that was dropped after the client's `first_incomplete`."""
         known = self.clients.get(client)
         return known is not None and sequence < known.floor and sequence not in known.answers
 
     def last_index(self) -> int:
-        """Of the entries that are answered."""
+        """The highest index of an answered entry."""
         return max(
             (each.index for known in self.clients.values() for each in known.answers.values()), default=0
         )
@@ -86,7 +87,7 @@ class Results:
     def record(
         self, client: bytes, sequence: int, first_incomplete: int, time_us: int, answer: Answer
     ) -> None:
-        """Called at apply, in log order."""
+        """Store an answer. Called at apply, in log order."""
         known = self.clients.get(client)
         if known is None:
             known = self.clients[client] = Client()
@@ -100,24 +101,24 @@ class Results:
                 del known.answers[old]
 
     def expired(self, before_us: int) -> bool:
-        """Whether a client has not written since then."""
+        """Whether some client has not written since then."""
         return bool(self.clients) and next(iter(self.clients.values())).time_us < before_us
 
     def expire(self, before_us: int) -> None:
-        """Called in log order: forget the clients that have not written since then."""
+        """Forget the clients that have not written since then. Called at apply, in log order."""
         while self.expired(before_us):
             client, _ = self.clients.popitem(last=False)
             self._pending.answers.pop(client, None)
             self._pending.dropped[client] = None
 
     def take(self) -> Pending:
-        """What changed since the last flush, for the next one to write. A flush that fails gives it back."""
+        """Take the changes since the last flush. A flush that fails gives them back."""
         taken, self._pending = self._pending, Pending()
         return taken
 
     def give_back(self, taken: Pending) -> None:
-        """Whether it was written is not known, so the next flush writes it (again). What changed meanwhile is newer:
-        of a client that was dropped since, only what came after that counts."""
+        """Return the changes of a failed flush, which may have been written, to the next one. Changes made meanwhile are
+        newer: a client dropped meanwhile loses its earlier answers."""
         newer, self._pending = self._pending, taken
         for client in newer.dropped:
             taken.answers.pop(client, None)
@@ -127,7 +128,9 @@ class Results:
 
     def changes(self, pending: Pending) -> list[Change]:
         """`pending` as changes of the environment, to be written with the rows of the same position."""
-        changes: list[Change] = [DeleteRange(RESULTS, client, _after(client)) for client in pending.dropped]
+        changes: list[Change] = [
+            DeleteRange(RESULTS, client, successor(client)) for client in pending.dropped
+        ]
         items = []
         for client, sequences in pending.answers.items():
             known = self.clients[client]
@@ -146,8 +149,8 @@ class Results:
         return changes
 
     def load(self, reader: Reader, path: str) -> None:
-        """Read back what flushes wrote. Raises Corruption, also if a damaged page hides an answer: a retry of what it
-        answers would be applied again."""
+        """Read the flushed answers. Raises Corruption, also if a damaged page hides an answer: a retry of that write would
+        be applied again."""
         self.clients.clear()
         items, expected = reader.items(RESULTS), reader.count(RESULTS)
         found = sum(before < key for (before, _), (key, _) in pairwise([(b"", b""), *items]))
@@ -167,9 +170,3 @@ class Results:
                 client.answers[sequence] = msgspec.msgpack.decode(body, type=Answer)
         for name in sorted(self.clients, key=lambda name: self.clients[name].time_us):
             self.clients.move_to_end(name)
-
-
-def _after(prefix: bytes) -> bytes | None:
-    """The least key greater than every key that begins with `prefix`."""
-    stripped = prefix.rstrip(b"\xff")
-    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None

@@ -1,8 +1,8 @@
-"""A walk over all rows of an environment, for the damage that reads do not meet.
+"""A walk over all rows of an environment, for damage that reads do not meet.
 
-LMDB's pages have no checksums. What a damaged page hides from every read is noticed by going from end to end: keys ascend,
-every row is whole, and there are as many as the tree's root says. What is small is walked before it is served, everything
-else now and then (actors/tablet/upkeep/scrubber.py).
+LMDB's pages have no checksums. A walk from end to end finds rows that a damaged page hides from every read: keys must
+ascend, every row must pass its checksum, and the count must match the tree's root. Small tablets are walked before they
+are served, all others in the background (actors/tablet/upkeep/scrubber.py).
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from ebla.storage.errors import Corruption
 from ebla.storage.lmdb.neighbours import require_ascending
 from ebla.storage.rows import checksum
 
-PIECE_ROWS = 4096  # a few milliseconds; between two pieces others have their turn
+PIECE_ROWS = 4096  # a few milliseconds; other work runs between two pieces
 PIECE_BYTES = 4_000_000
 
 
 async def scrub(
     environment: Environment, database: str, seed: int, pause: Callable[[], Awaitable[None]] | None = None
 ) -> int:
-    """The number of rows, all of them good. Raises Corruption; SnapshotExpired if the walk took too long."""
+    """Verify all rows and return their number. Raises Corruption; SnapshotExpired if the walk took too long."""
     snapshot = environment.snapshot()
     try:
         expected = snapshot.count(database)
@@ -41,7 +41,7 @@ async def scrub(
 
 
 def _piece(snapshot: Snapshot, database: str, before: bytes, seed: int, path: str) -> tuple[int, bytes]:
-    """How many rows stand behind the key `before`, up to a piece, and the last one's key."""
+    """Verify a piece of rows after the key `before`; return their number and the last key."""
     items = snapshot.items(
         database, before + b"\0" if before else b"", limit=PIECE_ROWS, bytes_max=PIECE_BYTES
     )

@@ -3,16 +3,17 @@ last alteration.
 
     atomic     a flush is one synced transaction of rows, answers, alteration and the applied position
     exact      after a restart the state is that of the flushed position; the log brings it forward
-    consistent a snapshot shows one position, whatever is applied or flushed while it is read
+    consistent a snapshot shows one position, even if entries are applied or flushed while it is read
 
-Values carry the row checksum (storage/rows/rows.py); readers verify it. The position carries its own. A columnar
-layout could replace `rows` behind this class. What is not found is verified by its neighbours (lmdb/neighbours.py).
+Values carry the row checksum (storage/rows/rows.py), which readers verify; the position carries its own. A key that is
+not found is verified by its neighbours (lmdb/neighbours.py).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
@@ -29,14 +30,14 @@ from ebla.storage.lmdb.neighbours import (
 )
 from ebla.storage.logs.entries import START, Position
 from ebla.storage.rows import checksum
-from ebla.storage.tablets.memtable import Memtable, merge
+from ebla.storage.tablets.memtable import Memtable
 from ebla.storage.tablets.results import RESULTS, Results
 from ebla.storage.tablets.scrub import scrub
 
 ROWS, META = "rows", "meta"
-SMALL_BYTES = 4 << 20  # so much is walked before it is served: a few hundredths of a second
+SMALL_BYTES = 4 << 20  # up to this size all rows are verified before serving: some hundredths of a second
 POSITION = b"position"
-ALTERATION = b"alteration"  # absent: the table is as it was created
+ALTERATION = b"alteration"  # absent: the table was never altered
 
 
 def path_of(tablet: str) -> str:
@@ -57,14 +58,14 @@ class TabletStore:
         results.load(environment, environment.path)
         if (answered := results.last_index()) > self.flushed.index:
             raise Corruption(
-                f"{environment.path} stands at {self.flushed.index} and has the answer to entry {answered}: its position is "
+                f"{environment.path} is at index {self.flushed.index} and has the answer to entry {answered}: its position is "
                 "an older one, and the write of the present one was lost",
                 path=environment.path,
             )
 
     @staticmethod
     async def open(disk: Disk, tablet: str, *, create: bool) -> TabletStore:
-        """`create` makes an empty one that stands at position START. A small one is verified as a whole."""
+        """`create` makes an empty one at position START. A small one is verified as a whole."""
         environment = await disk.open_environment(path_of(tablet), [ROWS, RESULTS, META], create=create)
         try:
             if environment.get(META, POSITION) is None:
@@ -76,7 +77,7 @@ class TabletStore:
                 await store.scrub()
             return store
         except BaseException:
-            await environment.close()  # or it could be neither opened again nor removed
+            await environment.close()  # otherwise it could be neither opened again nor removed
             raise
 
     @property
@@ -86,8 +87,7 @@ class TabletStore:
 
     @property
     def size_bytes(self) -> int:
-        """Of the data on disk, and of the rows that wait for the next flush. 0 if the disk is lost: the report that says so
-        must not fail for want of a size."""
+        """Bytes on disk and of unflushed rows. 0 if the disk is lost: the report of that loss must not fail here."""
         waiting = self.active.data_bytes + sum(memtable.data_bytes for memtable in self.frozen)
         try:
             return self.environment.size_bytes() + waiting
@@ -97,7 +97,7 @@ class TabletStore:
     # -- reads at the applied position
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Values with their checksum, None where absent. Raises Corruption if it cannot be told."""
+        """Values with their checksum, None if absent. Raises Corruption if absence is not certain."""
         tables = [self.active, *reversed(self.frozen)]
         found: list[bytes | None] = [None] * len(keys)
         missing: list[int] = []
@@ -118,7 +118,7 @@ class TabletStore:
         return found
 
     def snapshot(self) -> TabletSnapshot:
-        """The state at the applied position. Close it soon: it holds back page reuse."""
+        """The state at the applied position. Close it soon: it delays page reuse."""
         self._freeze()
         base = self.environment.snapshot()
         return TabletSnapshot(self.environment, base, tuple(self.frozen), self.applied, self.seed)
@@ -135,11 +135,8 @@ class TabletStore:
         self.alteration = self._unflushed_alteration = alteration
 
     async def flush(self) -> Position:
-        """Make the state at the present applied position durable; returns that position.
-
-        One flush at a time (the caller's business). What must be on disk before this returns: rows, answers,
-        alteration and position, in one synced transaction.
-        """
+        """Make rows, answers, alteration and position at the present applied position durable, in one synced transaction.
+        Returns that position. The caller makes one flush at a time."""
         target = self.applied
         if target.index == self.flushed.index:
             return target
@@ -162,8 +159,8 @@ class TabletStore:
         return target
 
     async def scrub(self, pause: Callable[[], Awaitable[None]] | None = None) -> int:
-        """Verify every flushed row, and that none is hidden; how many there are. Then the answers, and what is told of the
-        rows. Raises Corruption, Damaged."""
+        """Verify every flushed row and that none is hidden, then position, alteration and answers. Return the number of rows.
+        Raises Corruption, Damaged."""
         rows = await scrub(self.environment, ROWS, self.seed, pause)
         await self.environment.run(self._verify_records)
         return rows
@@ -187,30 +184,23 @@ class TabletStore:
             self.active = Memtable()
 
 
+@dataclass(eq=False)
 class TabletSnapshot:
     """One position of a tablet's rows, read block by block. `block` is CPU-heavy: call it through
     `environment.run`."""
 
-    def __init__(
-        self,
-        environment: Environment,
-        base: Snapshot,
-        tables: tuple[Memtable, ...],
-        position: Position,
-        seed: int,
-    ) -> None:
-        self.environment = environment
-        self.base = base
-        self.tables = tables
-        self.position = position
-        self.seed = seed
+    environment: Environment
+    base: Snapshot
+    tables: tuple[Memtable, ...]
+    position: Position
+    seed: int
 
     def block(
         self, start: bytes, stop: bytes | None, limit: int, bytes_max: int
     ) -> tuple[list[bytes], bytes | None]:
-        """Rows (key and value joined) with start <= key < stop, ascending, and the key to go on from, None at the
-        end. About `limit` rows: every source gives at most so many, and some are overwritten or deleted. Or about
-        `bytes_max` bytes (less than twice that with rows of memtables), but one row at least if there is one."""
+        """Rows (key and value joined) with start <= key < stop, ascending, and the key to continue from, None at the end.
+        A block has about `limit` rows: at most that from each source, of which some are overwritten or deleted. Or about
+        `bytes_max` bytes (less than twice that with rows of memtables), but at least one row if there is one."""
         overlays = [table.range(start, stop, limit) for table in self.tables]
         if not any(items for items, _ in overlays):
             found, following = self.base.joined(ROWS, start, stop, limit=limit, bytes_max=bytes_max)
@@ -253,13 +243,15 @@ def _below(items: list[Any], until: bytes | None) -> list[Any]:
 
 
 def _bytes(items: list[Any]) -> int:
-    """Of the values, of (key, value) pairs."""
+    """Bytes of the values in (key, value) pairs."""
     return sum(map(len, filter(None, map(itemgetter(1), items))))
 
 
 def _row_changes(tables: list[Memtable]) -> list[Change]:
-    rows = merge(tables)
-    keys = sorted(rows)  # alone, they sort in half the time of the pairs
+    rows: dict[bytes, bytes | None] = {}
+    for table in tables:  # the later ones win
+        rows.update(table.rows)
+    keys = sorted(rows)  # in half the time of sorting the pairs
     changes: list[Change] = []
     gone = [key for key in keys if rows[key] is None]
     if gone:
@@ -275,7 +267,7 @@ def _put_position(position: Position) -> Put:
 
 
 def position_of(reader: Reader, path: str) -> Position:
-    """What the rows reflect. Raises Damaged, Corruption."""
+    """The position that the rows reflect. Raises Damaged, Corruption."""
     data = reader.get(META, POSITION)
     if data is None:
         raise Damaged("the data has no position", path=path)

@@ -1,6 +1,6 @@
-"""A piece of a tablet on its way to another server: bytes, items among them, with a digest that is bound to their place.
+"""A chunk of a copied tablet: bytes, which may be items, with a digest that is bound to their place.
 
-A chunk that arrives damaged, or in another's place, is Corruption: it is asked for again, never written.
+A chunk that arrives damaged, or in another place, is Corruption: it is requested again, never written.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ _decode = msgspec.msgpack.Decoder(list[tuple[bytes, bytes]]).decode
 
 
 def pack(items: list[Item]) -> bytes:
-    """Made without Python code per item."""
     return _encode(items)
 
 
@@ -28,12 +27,11 @@ def unpack(data: bytes) -> list[Item]:
 
 
 def digest(session: str, number: int, part: str, data: bytes, *, end: bool) -> int:
-    """xxh3-64 of the chunk, and of which one it is."""
+    """xxh3-64 of the chunk and its place."""
     body = xxhash.xxh3_64_digest(data)
     return xxhash.xxh3_64_intdigest(f"{session}/{number}/{part}/{end:d}/".encode() + body)
 
 
 def check(session: str, number: int, part: str, data: bytes, expected: int, *, end: bool) -> None:
-    """Raise Corruption unless the digest is right."""
     if digest(session, number, part, data, end=end) != expected:
         raise Corruption(f"chunk {number} of copy session {session} arrived damaged")

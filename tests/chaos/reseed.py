@@ -1,14 +1,13 @@
-"""Which seed finds each planted defect now, written into the tables (chaos/planted*.py) and into docs/testing.md.
+"""Search a seed for each planted defect, and write it into chaos/defects/*.py and docs/testing.md.
 
     .venv/bin/python -m tests.chaos.reseed [DEFECT ...]
 
-Of each defect the seed in the table is tried first, so that what still finds it stays. tests/chaos/test_planted.py says when
-it is time for this.
+The search tries the defect's present seed first, so that a seed that still finds the defect stays. tests/chaos/test_planted.py
+fails when a new search is necessary.
 """
 
 from __future__ import annotations
 
-import ast
 import re
 import subprocess
 import sys
@@ -19,8 +18,8 @@ from ebla.chaos import soak
 from ebla.chaos.defects.planted import DEFECTS, defect
 
 ROOT = Path(__file__).parents[2]
-TABLES = sorted((ROOT / "chaos" / "defects").glob("planted*.py"))
-TOLD = ROOT / "docs" / "testing.md"
+MODULES = sorted((ROOT / "chaos" / "defects").glob("*.py"))
+PAGE = ROOT / "docs" / "testing.md"
 
 
 def search(name: str) -> soak.Hunt:
@@ -29,28 +28,19 @@ def search(name: str) -> soak.Hunt:
     return soak.hunt(wanted, [wanted.seed, *range(wanted.seeds_max)])
 
 
-def with_seeds(table: str, seeds: Mapping[str, int]) -> str:
-    """The source of the table with other seeds."""
-    lines = table.splitlines(keepends=True)
-    rows = [node for node in ast.walk(ast.parse(table)) if _row_of(node) in seeds]
-    for row in sorted(rows, key=lambda node: -node.lineno):  # type: ignore[attr-defined]
-        assert isinstance(row, ast.Call)
-        given = [keyword.value for keyword in row.keywords if keyword.arg == "seed"]
-        text = str(seeds[_row_of(row)])
-        start, stop, text = (given[0], given[0], text) if given else (None, row.args[-1], f", seed={text}")
-        line = stop.end_lineno - 1  # type: ignore[operator]
-        begins = stop.end_col_offset if start is None else start.col_offset
-        lines[line] = lines[line][:begins] + text + lines[line][stop.end_col_offset :]
-    return "".join(lines)
+def with_seeds(module: str, seeds: Mapping[str, int]) -> str:
+    """The source of a module of defects, with other seeds."""
+    for name, seed in seeds.items():
+        function = rf"\n(?:async )?def {name.replace('-', '_')}\("
+        module = re.sub(
+            rf"(@defect\([^()]*?)(?:, seed=[0-9]+)?((?:, faults=\w+)?\){function})",
+            rf"\g<1>, seed={seed}\g<2>",
+            module,
+        )
+    return module
 
 
-def _row_of(node: ast.AST) -> str:
-    """The defect whose row of the table this is; empty if it is none."""
-    named = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Defect"
-    return node.args[0].value if named else ""  # type: ignore[attr-defined, no-any-return]
-
-
-def told_with_seeds(page: str, seeds: Mapping[str, int]) -> str:
+def page_with_seeds(page: str, seeds: Mapping[str, int]) -> str:
     """The page with other seeds in its table."""
     for name, seed in seeds.items():
         page = re.sub(
@@ -70,10 +60,10 @@ def main(names: list[str]) -> int:
                 lost.append(name)
             elif hunt.seed != defect(name).seed:
                 moved[name] = hunt.seed
-    for table in TABLES:
-        table.write_text(with_seeds(table.read_text(), moved))
-    subprocess.run([sys.executable, "-m", "ruff", "format", "--quiet", *TABLES], check=True)
-    TOLD.write_text(told_with_seeds(TOLD.read_text(), moved))
+    for module in MODULES:
+        module.write_text(with_seeds(module.read_text(), moved))
+    subprocess.run([sys.executable, "-m", "ruff", "format", "--quiet", *MODULES], check=True)
+    PAGE.write_text(page_with_seeds(PAGE.read_text(), moved))
     print("moved:", ", ".join(f"{name} to {seed}" for name, seed in moved.items()) or "none")
     print("not found:", ", ".join(lost) or "none")
     return 1 if lost else 0

@@ -1,4 +1,4 @@
-"""Hosts are lost for good in simulation: whose loss is borne, what is given up, and who is told."""
+"""Hosts are lost for good in simulation: tables with a majority survive, the rest is forced, and servers are forgotten."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ def played(seed: int, faults: tuple[Fault, ...]) -> tuple[Run, Report]:
 
 
 def sides(run: Run) -> list[int]:
-    """Of each tablet that may be forced, how often it was."""
+    """How often each tablet was forced, of those that may be."""
     return [max(marks) for marks in run.applied.sides(Salvage.name).values()]
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_two_hosts_that_are_lost_for_good_take_majorities_of_one_table_only_and_are_forgotten(
+def test_two_hosts_lost_for_good_cost_only_one_table_its_majorities_and_are_forgotten(
     seed: int,
 ) -> None:
     run, report = played(seed, LOST)
     assert run.deployment is not None
     gone = list(run.deployment.gone)
-    assert len(gone) == report.effects["lose_hosts"] == 2, "once"
+    assert len(gone) == report.effects["lose_hosts"] == 2, "the second fault has no effect"
     assert gone[0] == "tablet-server/host-2"
     assert sum(sides(run)) == report.carried_out["salvage.order-unsafe_change"] > 0
     assert report.carried_out["salvage.order-forget_server"] >= 2
     assert all(set(marks) == {0} for marks in run.applied.sides("registers").values())
 
 
-def test_those_that_were_given_up_come_back_and_are_told() -> None:
+def test_servers_that_were_given_up_return_and_get_the_answer() -> None:
     run, _ = played(0, GIVEN_UP_AND_BACK)
     assert run.deployment is not None and run.deployment.gone == {}
     assert sorted(sides(run)) == [0, 0, 1]
-    told = run.deployment.answers.told
-    assert {tablet for _, tablet in told} == {
+    answered = run.deployment.answers.notices
+    assert {tablet for _, tablet in answered} == {
         tablet for tablet, marks in run.applied.sides(Salvage.name).items() if 1 in marks
     }
 
 
-def test_a_disk_of_rows_is_lost_only_where_other_voters_have_them() -> None:
-    """Not on the one that survived, until others have been copied from it."""
+def test_a_data_disk_is_lost_only_where_other_voters_have_its_rows() -> None:
+    """The survivor's disk is kept until other replicas were copied from it."""
     away = Fault(1.0, "away", ("host-1", "host-2"), 8.0)
     tries = tuple(Fault(4.0 + 0.02 * number, "lose_data", ("host-5",)) for number in range(30))
     _, report = played(0, (away, *tries))

@@ -1,4 +1,4 @@
-"""An operator who looks at a journal under faults notices what must not be seen there."""
+"""An operator who inspects a journal under faults notices impossible states."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def segment(end: int, *, finalized: bool = True, digest: int = 7) -> SegmentStat
 
 
 def status(**changes: object) -> JournalStatus:
-    told = JournalStatus(
+    good = JournalStatus(
         journal=JOURNAL,
         nodes=("journal/0",),
         promised=3,
@@ -46,28 +46,28 @@ def status(**changes: object) -> JournalStatus:
         synced_segments=0,
         sync_ms=Percentiles(0, 0.0, 0.0, 0.0, 0.0, 0.0),
     )
-    return replace(told, **changes)
+    return replace(good, **changes)
 
 
 def survey(active: tuple[int, int] | None = (3, 9), uuid: str = "a", **changes: object) -> Survey:
     node = JournalNodeStatus(uuid, 1, "journal/0", (status(**changes),))
-    told = None if active is None else JournalWriterStatus(JOURNAL, *active, 6, ())
-    return Survey({}, (), (), {}, (), {"journal/0": node, "journal/1": Unanswered("TimedOut", "")}, told)
+    writer = None if active is None else JournalWriterStatus(JOURNAL, *active, 6, ())
+    return Survey({}, (), (), {}, (), {"journal/0": node, "journal/1": Unanswered("TimedOut", "")}, writer)
 
 
 GOOD = (survey(), survey(None), survey((4, 9), promised=4), survey((4, 12), promised=4, committed=12))
 
 
-def test_a_journal_that_goes_on_gives_no_cause_for_complaint() -> None:
+def test_a_journal_that_only_advances_has_no_problem() -> None:
     seen = Seen()
-    for look in GOOD:
-        seen.look_at(look)
-    seen.look_at(survey((4, 12), uuid="b", promised=1, writer=0, committed=0, segments=()))
-    assert seen.problems == [], "an empty directory in the place of a lost one is another node"
+    for each in GOOD:
+        seen.compare(each)
+    seen.compare(survey((4, 12), uuid="b", promised=1, writer=0, committed=0, segments=()))
+    assert seen.problems == [], "an empty directory instead of a lost one is another node"
 
 
 @pytest.mark.parametrize(
-    ("look", "words"),
+    ("bad", "words"),
     [
         (survey(None, promised=3, committed=12), "went back: {'promised': (4, 3)}"),
         (survey(None, promised=4, committed=11), "went back: {'committed': (12, 11)}"),
@@ -78,14 +78,14 @@ def test_a_journal_that_goes_on_gives_no_cause_for_complaint() -> None:
         (survey(None, "b", segments=(segment(5, digest=8),)), "segment 1 ended as (5, 7)"),
     ],
 )
-def test_what_goes_back_or_is_ahead_or_ends_twice_is_told(look: Survey, words: str) -> None:
+def test_a_journal_that_goes_back_or_contradicts_itself_is_a_problem(bad: Survey, words: str) -> None:
     seen = Seen()
-    for each in (*GOOD, look):
-        seen.look_at(each)
+    for each in (*GOOD, bad):
+        seen.compare(each)
     assert len(seen.problems) == 1 and words in seen.problems[0]
 
 
-def test_one_client_looks_at_everything_and_all_is_well_at_the_end() -> None:
+def test_one_client_inspects_all_and_everything_is_healthy_at_the_end() -> None:
     run = Run(scenario("takeovers"), Plan("takeovers", 0, ()))
     report = soak.quiet(run.go)
     assert report.violation == ""

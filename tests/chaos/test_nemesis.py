@@ -1,5 +1,4 @@
-"""What the nemesis does is in force until the last of it ends, is counted if it had an effect, and excuses no more than it
-did."""
+"""A fault is in force until the last of its kind ends, is counted if it had an effect, and excuses nothing else."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ from ebla.storage.errors import Corruption, DiskFailed
 HOST, OTHER = "host-1", "host-2"
 HERE, THERE = address_of(HOST), address_of(OTHER)
 
-LOOKS: dict[str, Callable[[Deployment], object]] = {
+IN_FORCE: dict[str, Callable[[Deployment], object]] = {
     "pause": lambda deployment: deployment.cluster.paused(HERE),
     "isolate": lambda deployment: not deployment.cluster.network.connected(HERE, THERE),
     "cut": lambda deployment: not deployment.cluster.network.connected(THERE, HERE),
@@ -49,9 +48,9 @@ LOOKS: dict[str, Callable[[Deployment], object]] = {
 AMOUNTS = {"lose": (0.1, 0.2), "repeat": (0.1, 0.2), "delay": (0.3, 0.4), "slow_disk": (0.1, 0.2)}
 
 
-@pytest.mark.parametrize("kind", LOOKS)
+@pytest.mark.parametrize("kind", IN_FORCE)
 @pytest.mark.parametrize("second", [(0.5, 1.0), (0.5, 0.2)], ids=["ends later", "ends earlier"])
-def test_the_last_of_two_that_overlap_ends_it(kind: str, second: tuple[float, float]) -> None:
+def test_overlapping_faults_end_with_the_last(kind: str, second: tuple[float, float]) -> None:
     seen: list[tuple[float, bool]] = []
     where = () if kind in ("lose", "repeat", "delay") else (HOST, OTHER) if "cut" in kind else (HOST,)
     first_amount, second_amount = AMOUNTS.get(kind, (0.1, 0.2) if kind == "slow_disks" else (0.0, 0.0))
@@ -62,19 +61,19 @@ def test_the_last_of_two_that_overlap_ends_it(kind: str, second: tuple[float, fl
     )
     ends_s = max(1.0, at_s + for_s)
 
-    async def look(deployment: Deployment, began: float) -> None:
+    async def sample(deployment: Deployment, began: float) -> None:
         while True:
             await asyncio.sleep(0.011)
-            seen.append((asyncio.get_running_loop().time() - began, bool(LOOKS[kind](deployment))))
+            seen.append((asyncio.get_running_loop().time() - began, bool(IN_FORCE[kind](deployment))))
 
     async def run() -> None:
         deployment = Deployment(Shape())
         await deployment.boot()
         nemesis = Nemesis(deployment, Plan("calm", 0, faults), Points())
-        looking = asyncio.ensure_future(look(deployment, asyncio.get_running_loop().time()))
+        sampling = asyncio.ensure_future(sample(deployment, asyncio.get_running_loop().time()))
         await nemesis.run(2.0)
         await asyncio.sleep(0.5)
-        looking.cancel()
+        sampling.cancel()
         deployment.close()
 
     loop.run(run(), 1)
@@ -96,8 +95,8 @@ NOTHING = {
 
 
 @pytest.mark.parametrize("kind", NOTHING)
-def test_a_fault_that_does_nothing_is_not_counted(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With it switched off, and another one in force that does the like elsewhere."""
+def test_a_fault_without_effect_is_not_counted(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fault is switched off, while another fault causes similar errors elsewhere."""
     where, name = NOTHING[kind]
     monkeypatch.setattr(where, name, lambda *_, **__: 0)
     on = () if kind in ("delay", "lose") else (HOST,)
@@ -108,20 +107,20 @@ def test_a_fault_that_does_nothing_is_not_counted(kind: str, monkeypatch: pytest
     assert not report.effects.get(kind)
 
 
-def test_a_clock_that_nobody_looks_at_is_no_fault() -> None:
+def test_a_clock_of_a_stopped_host_is_no_fault() -> None:
     faults = (Fault(0.5, "crash", (HOST,), 5.0), Fault(1.0, "clock_rate", (HOST,), 2.0, 1.05))
     report = soak.quiet(Run(scenario("registers"), Plan("registers", 1, faults)).go)
     assert (report.effects["crash"], report.effects["clock_rate"]) == (1, 0)
 
 
 @pytest.mark.parametrize("kind", ["cut_master", "cut_clients"])
-def test_a_server_without_its_master_or_its_clients_returns_when_the_way_is_free(kind: str) -> None:
+def test_a_server_that_is_cut_off_works_again_after_the_cut(kind: str) -> None:
     report = soak.quiet(Run(scenario("churn"), Plan("churn", 1, (Fault(1.0, kind, (HOST,), 4.0),))).go)
     assert (report.violation, report.effects[kind]) == ("", 1)
 
 
-def test_a_directory_that_was_replaced_is_held_to_be_sound() -> None:
-    """Damage that is found in it later is a defect, not the nemesis's."""
+def test_damage_in_a_replaced_directory_is_not_tolerated() -> None:
+    """Later damage in the new directory is a defect."""
 
     async def run() -> None:
         deployment = Deployment(Shape())
@@ -138,8 +137,8 @@ def test_a_directory_that_was_replaced_is_held_to_be_sound() -> None:
 
 
 @pytest.mark.parametrize("host", [HOST, "journal-1", "master-1"])
-def test_a_superseded_role_may_fail_in_a_directory_that_was_replaced_since(host: str) -> None:
-    """The sync that is to fail is armed while the role stands still; the role goes on beside its successor, which has another
+def test_a_superseded_role_may_fail_in_its_replaced_directory(host: str) -> None:
+    """The failing sync is armed while the role is paused; the role resumes beside its successor, which has another
     directory."""
     faults = (Fault(2.0, "zombie", (host,), 4.0), Fault(2.5, "fail_sync", (host,), 3.0))
     run = Run(scenario("masters"), Plan("masters", 1, faults))
@@ -148,7 +147,7 @@ def test_a_superseded_role_may_fail_in_a_directory_that_was_replaced_since(host:
     assert any(isinstance(failure.error, DiskFailed) for failure in failures)
 
 
-def test_damage_in_a_directory_that_was_replaced_excuses_who_still_runs_there_and_nobody_else() -> None:
+def test_damage_excuses_only_the_role_that_runs_in_the_damaged_directory() -> None:
     async def run() -> None:
         deployment = Deployment(Shape())
         await deployment.boot()

@@ -1,4 +1,4 @@
-"""Plans of faults: data that is the same for a seed, keeps within its budget, travels as JSON and shrinks."""
+"""Plans of faults: one per seed, within the budget, kept as JSON, and shrunk."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from ebla.storage.errors import InvalidArgument
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(sorted(SCENARIOS)), st.integers(0, 10_000))
-def test_a_seed_is_one_plan_within_its_budget(name: str, seed: int) -> None:
+def test_a_seed_gives_one_plan_within_the_budget(name: str, seed: int) -> None:
     plan = plan_of(scenario(name), seed)
     assert plan == plan_of(scenario(name), seed)
     assert plans.decode(plans.encode(plan)) == plan
     assert [fault.at_s for fault in plan.faults] == sorted(fault.at_s for fault in plan.faults)
     plans.check(plan, scenario(name).host_names(), scenario(name).points)
     destroyed = {fault.where for fault in plan.faults if fault.kind in DESTROY}
-    assert len(destroyed) <= 1, "data is destroyed on one host at most"
+    assert len(destroyed) <= 1, "data of at most one host is destroyed"
     for fault in plan.faults:
         assert fault.kind in SCENARIOS[name].mix
         assert not fault.point or fault.point in scenario(name).points
@@ -43,13 +43,13 @@ def test_a_seed_is_one_plan_within_its_budget(name: str, seed: int) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(sorted({**ray.SHARED, **ray.SCENARIOS})), st.integers(0, 10_000))
-def test_what_is_drawn_for_ray_can_be_carried_out_again(name: str, seed: int) -> None:
+def test_a_plan_drawn_for_ray_can_be_carried_out_again(name: str, seed: int) -> None:
     hosts = tuple(f"host-{number}" for number in range(1, ray.scenario(name).hosts + 1))
     plan = ray.plan_of(name, seed, hosts, 60.0)
     plans.check(plans.decode(plans.encode(plan)), hosts, ray.NO_POINTS)
 
 
-def test_what_has_several_masters_or_locks_or_loses_hosts_for_good_runs_in_simulation_only() -> None:
+def test_scenarios_with_several_masters_locks_or_lost_hosts_run_only_in_simulation() -> None:
     assert set(SCENARIOS) - set(ray.SHARED) == {
         "masters",
         "takeovers",
@@ -62,7 +62,7 @@ def test_what_has_several_masters_or_locks_or_loses_hosts_for_good_runs_in_simul
         ray.scenario("crowds")
 
 
-def test_every_kind_is_told_of_and_is_one_method_of_the_nemesis() -> None:
+def test_every_kind_of_fault_is_described_and_is_a_method_of_the_nemesis() -> None:
     table = (plans.__doc__ or "").partition("`master` is")[0]
     for kind in plans.KINDS:
         assert f"\n    {kind} " in table, kind
@@ -88,12 +88,12 @@ WRONG = [
     (Fault(1.0, "cut", ("host-1", "host-1")), "where", "names a host twice"),
     (Fault(1.0, "split", HOSTS), "where", "split needs 1 to 2 of the hosts"),
     (Fault(1.0, "zombie", ("master",)), "where", "zombie does not hit master; name one of host-1"),
-    (Fault(1.0, "blackout", ("host-1",)), "where", "blackout hits everybody; leave its hosts away"),
+    (Fault(1.0, "blackout", ("host-1",)), "where", "blackout hits all hosts; leave out `where`"),
     (Fault(1.0, "lose"), "amount", "the amount of lose must be between 0.0001 and 1, not 0"),
     (Fault(1.0, "lose", amount=7.0), "amount", "between 0.0001 and 1, not 7"),
     (Fault(1.0, "clock_rate", ("host-1",), amount=2.0), "amount", "between 0.9 and 1.1, not 2"),
     (Fault(1.0, "delay", amount=float("nan")), "amount", "not nan"),
-    (Fault(1.0, "crash", ("host-1",), amount=1.0), "amount", "crash takes no amount; leave it away"),
+    (Fault(1.0, "crash", ("host-1",), amount=1.0), "amount", "crash takes no amount; leave it out"),
     (Fault(1.0, "crash", ("host-1",), point=POINTS[-1]), "point", "crash takes no fault point"),
     (Fault(1.0, "crash_point", ("host-1",)), "point", "there is no fault point ''; name one of "),
     (
@@ -110,7 +110,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("fault", "field", "why"), WRONG, ids=[f"{each[0]}" for each in WRONG])
-def test_a_fault_that_cannot_be_carried_out_is_refused_with_its_number_and_the_remedy(
+def test_an_impossible_fault_is_refused_with_its_number_and_the_remedy(
     fault: Fault, field: str, why: str
 ) -> None:
     with pytest.raises(InvalidArgument) as refused:
@@ -119,7 +119,7 @@ def test_a_fault_that_cannot_be_carried_out_is_refused_with_its_number_and_the_r
     assert str(refused.value).endswith(f"at `$.faults[1].{field}`")
 
 
-def test_data_of_a_second_host_is_not_destroyed() -> None:
+def test_a_plan_may_destroy_data_of_one_host_only() -> None:
     rot, lost = Fault(1.0, "rot", ("host-1",), amount=3.0), Fault(2.0, "lose_disk", ("host-1",))
     plans.check(Plan("disks", 0, (rot, lost)), HOSTS)
     elsewhere = msgspec.structs.replace(lost, where=("host-2",))
@@ -127,7 +127,7 @@ def test_data_of_a_second_host_is_not_destroyed() -> None:
         plans.check(Plan("disks", 0, (rot, CRASH, elsewhere)), HOSTS)
 
 
-def test_a_plan_for_ray_is_refused_before_anything_is_started(tmp_path: Path) -> None:
+def test_a_bad_plan_for_ray_is_refused_before_the_start(tmp_path: Path) -> None:
     plan = Plan("crashes", 0, (CRASH, Fault(2.0, "crash", ("host-9",))))
     request = Request("crashes", tmp_path, tmp_path / "results", plan=plan)
     with pytest.raises(InvalidArgument, match="there is no host host-9"):
@@ -135,7 +135,7 @@ def test_a_plan_for_ray_is_refused_before_anything_is_started(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
-def test_seeds_differ_and_leave_kinds_out() -> None:
+def test_plans_of_different_seeds_differ_and_omit_kinds() -> None:
     everything = [plan_of(scenario("everything"), seed) for seed in range(40)]
     assert len({plan.faults for plan in everything}) == 40
     kinds = [{fault.kind for fault in plan.faults} for plan in everything]
@@ -157,7 +157,7 @@ def test_a_plan_shrinks_to_the_faults_that_the_failure_needs() -> None:
     assert runs < 80
 
 
-def test_what_is_no_plan_is_refused_with_the_field() -> None:
+def test_an_invalid_plan_is_refused_with_the_field() -> None:
     with pytest.raises(msgspec.ValidationError, match="seed"):
         plans.decode(b'{"scenario": "calm", "seed": "x", "faults": []}')
     with pytest.raises(msgspec.ValidationError, match=r"'moon' - at `\$\.stage`"):
@@ -166,14 +166,14 @@ def test_what_is_no_plan_is_refused_with_the_field() -> None:
         scenario("unheard-of")
 
 
-def test_a_fault_reads_like_a_sentence() -> None:
+def test_a_fault_is_shown_as_a_sentence() -> None:
     assert str(Fault(3.2, "pause", ("host-2",), 4.0)) == "at   3.20 s: pause host-2 for 4.00 s"
     assert str(Fault(0.5, "lose", (), 1.0, 0.2)) == "at   0.50 s: lose 0.2 for 1.00 s"
 
 
 @pytest.mark.parametrize("name", ["everything", "disks", "calm", "crashes", "partitions"])
-def test_a_plan_that_was_drawn_for_ray_is_played_in_simulation_as_it_was_meant(name: str) -> None:
-    """Also where the simulation has a scenario of that name: hosts and workloads are those of Ray's."""
+def test_a_plan_drawn_for_ray_is_simulated_with_the_scenario_of_ray(name: str) -> None:
+    """Hosts and workloads are those of Ray's scenario, even if the simulation has one of the same name."""
     hosts = tuple(f"host-{number}" for number in range(1, 5))
     plan = plans.decode(plans.encode(ray.plan_of(name, 3, hosts, 60.0)))
     twin = scenario_of(plan)

@@ -1,4 +1,4 @@
-"""The pages that people look at say what happened, stand alone, and escape what they quote; a story tells of its end."""
+"""Report pages are complete, self-contained and escaped; a story ends with the violation."""
 
 from __future__ import annotations
 
@@ -85,16 +85,16 @@ def test_a_chaos_report_shows_faults_windows_and_the_verdict(tmp_path: Path) -> 
     assert "http" not in html and 'src="data:image/png;base64,' in html
 
 
-def test_a_void_run_never_looks_like_a_pass() -> None:
+def test_a_void_run_is_never_shown_as_a_pass() -> None:
     void = page.html(report(VOID, "99 operations were acknowledged"), b"")
     assert "This is not a pass" in void and "99 operations were acknowledged" in void
     assert 'class="verdict void"' in void
     assert 'class="verdict violation"' in page.html(report(VIOLATION, "a stale read"), b"")
 
 
-def terminal(told: RunReport) -> str:
+def terminal(shown: RunReport) -> str:
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(view(told))
+    console.print(view(shown))
     return console.export_text()
 
 
@@ -103,41 +103,41 @@ def test_a_long_unavailability_is_a_warning_and_no_verdict() -> None:
     lone = msgspec.structs.replace(crash, alone=True, recovery_s=21.04)
     (said,) = slow(msgspec.structs.replace(report(VALID), faults=(lone, pause)))
     assert said == "crash host-2 at 3.0 s: 21.0 s until writes were acknowledged again, more than 15 s"
-    told = msgspec.structs.replace(report(VALID), faults=(lone, pause))
-    assert f"slow {said}" in terminal(told) and f"Slow: {said}" in page.html(told, b"")
-    assert told.status == 0
+    shown = msgspec.structs.replace(report(VALID), faults=(lone, pause))
+    assert f"slow {said}" in terminal(shown) and f"Slow: {said}" in page.html(shown, b"")
+    assert shown.status == 0
     for fine in (
         msgspec.structs.replace(lone, alone=False),
         msgspec.structs.replace(lone, recovery_s=15.0),
     ):
-        quick = msgspec.structs.replace(told, faults=(fine,))
+        quick = msgspec.structs.replace(shown, faults=(fine,))
         assert "slow" not in terminal(quick) and "Slow" not in page.html(quick, b"")
 
 
-def test_a_percentile_of_few_values_is_called_the_longest() -> None:
+def test_few_values_have_no_percentile() -> None:
     few = report(VALID)
     assert "p99" not in terminal(few) + page.html(few, b"")
     many = {"crash": Recovery(1, 1.6, 1.6, 1.6), "pause": Recovery(100, 0.5, 0.875, 2.0)}
-    told = msgspec.structs.replace(few, recoveries=many)
-    assert recovery_rows(told) == (
+    shown = msgspec.structs.replace(few, recoveries=many)
+    assert recovery_rows(shown) == (
         ["fault", "count", "median", "p99", "longest"],
         [["crash", "1", "1.60 s", "", "1.60 s"], ["pause", "100", "0.50 s", "0.88 s", "2.00 s"]],
     )
-    assert "p99" in terminal(told) and "p99" in page.html(told, b"")
+    assert "p99" in terminal(shown) and "p99" in page.html(shown, b"")
 
 
-def test_a_soak_report_names_failures_and_what_was_never_reached(tmp_path: Path) -> None:
-    told = soak.Soak()
+def test_a_soak_report_names_failures_and_unreached_points(tmp_path: Path) -> None:
+    shown = soak.Soak()
     plan = plan_of(scenario("chains"), 1)
-    told.add(plan, soak.carry_out(soak.Task(plan)))
-    held = soak_page.figures(told, 10.0, everything=False)
+    shown.add(plan, soak.carry_out(soak.Task(plan)))
+    held = soak_page.figures(shown, 10.0, everything=False)
     assert held.good and "all held" in soak_page.html(held)
-    short = soak_page.figures(told, 10.0, everything=True)
+    short = soak_page.figures(shown, 10.0, everything=True)
     assert short.verdict == soak_page.VOID and "so few runs" in short.voids[0]
-    told.runs += soak_page.COVERAGE_RUNS
-    assert soak_page.figures(told, 10.0, everything=True).verdict == soak_page.VIOLATION
-    told.failed.append((plan, "Violation: chains: a node is lost"))
-    failed = soak_page.figures(told, 10.0, everything=True)
+    shown.runs += soak_page.COVERAGE_RUNS
+    assert soak_page.figures(shown, 10.0, everything=True).verdict == soak_page.VIOLATION
+    shown.failed.append((plan, "Violation: chains: a node is lost"))
+    failed = soak_page.figures(shown, 10.0, everything=True)
     html = soak_page.write(failed, tmp_path).read_text()
     assert "ebla chaos replay -s chains --seed 1" in html and "a node is lost" in html
     assert "master.drop_table.before_edit" in failed.never and not failed.good
@@ -156,8 +156,8 @@ def test_a_soak_report_names_failures_and_what_was_never_reached(tmp_path: Path)
 def test_a_soak_that_proves_nothing_is_void_and_not_good(
     workers: int, runs: int, void: int, pairs: int, why: str
 ) -> None:
-    told = soak.Soak(workers=workers, runs=runs, void=void, pairs=pairs)
-    found = soak_page.figures(told, 10.0, everything=False)
+    shown = soak.Soak(workers=workers, runs=runs, void=void, pairs=pairs)
+    found = soak_page.figures(shown, 10.0, everything=False)
     assert not found.good
     assert [each.startswith(why) for each in found.voids] == [True]
     html = soak_page.html(found)
@@ -165,9 +165,9 @@ def test_a_soak_that_proves_nothing_is_void_and_not_good(
     assert 'class="verdict void"' in html
 
 
-def test_a_few_void_runs_and_a_single_worker_are_told_and_good() -> None:
-    told = soak.Soak(workers=2, runs=100, void=2, pairs=5)
-    several = soak_page.figures(told, 10.0, everything=False)
+def test_a_few_void_runs_and_a_single_worker_are_reported_and_good() -> None:
+    shown = soak.Soak(workers=2, runs=100, void=2, pairs=5)
+    several = soak_page.figures(shown, 10.0, everything=False)
     assert (several.good, several.compared) == (True, "5 of 5")
     alone = msgspec.structs.replace(several, workers=1, pairs=0)
     assert (alone.good, alone.compared) == (True, "not compared: one worker")
@@ -175,7 +175,7 @@ def test_a_few_void_runs_and_a_single_worker_are_told_and_good() -> None:
 
 
 def told_at(*seconds: float) -> Run:
-    """A run in which a client of tokens asked something at these moments."""
+    """A run in which a client of `tokens` sent requests at these times."""
     history = History()
     for at_s in seconds:
         history.note(at_s, history.new_process(), INVOKE, "add", value=at_s)
@@ -188,7 +188,7 @@ def times(run: Run, around_s: float | None = AROUND_S) -> Sequence[float]:
     return [line.at_s for line in story(run, around_s=around_s) if line.kind == "tokens"]
 
 
-def test_a_story_lies_around_the_events_that_show_the_violation_or_before_the_end() -> None:
+def test_a_story_shows_the_time_around_the_violating_events_or_the_end() -> None:
     moments = (0.5, 1.5, 4.0, 6.5, 7.5, 11.0, 12.5, 18.0)
     run = told_at(*moments)
     assert times(run) == [12.5, 18.0]
@@ -200,7 +200,7 @@ def test_a_story_lies_around_the_events_that_show_the_violation_or_before_the_en
     assert times(run, None) == list(moments)
 
 
-def test_a_story_tells_what_clients_asked_about_the_keys_of_the_events_that_the_sentence_names() -> None:
+def test_a_story_shows_operations_on_the_keys_of_the_named_events() -> None:
     run = told_at(0.5, 18.0)
     history, other = run.histories["tokens"], History()
     for at_s, key in ((4.0, "a"), (4.5, "b"), (5.0, "a"), (17.0, "a")):
@@ -209,20 +209,18 @@ def test_a_story_tells_what_clients_asked_about_the_keys_of_the_events_that_the_
     run.histories["registers"] = other
     run.violation = "Violation: tokens: add 'a' by process 2 (events 2 and 4) took place twice"
     run.judged = Verdict(False, "add 'a' took place twice", events=(0, 2, 3, 4, 5), judged=6)
-    assert times(run) == [4.0, 5.0], (
-        "neither of another key, nor around events that the sentence does not name"
-    )
+    assert times(run) == [4.0, 5.0], "no other keys, and no events that the sentence does not name"
     assert not [line for line in story(run) if line.kind == "registers"]
     assert [line.at_s for line in story(run, around_s=None) if line.kind == "registers"] == [4.2]
 
 
-def test_what_replicas_remember_is_told_in_seconds_of_the_run_and_within_its_window() -> None:
+def test_notes_of_replicas_are_in_seconds_of_the_run_and_within_the_window() -> None:
     run = Run(scenario("calm"), plan_of(scenario("calm"), 1))
     soak.quiet(run.go)
     ended_s = run.loop.time()
-    notes = [note for _, told in replicas(run, around_s=None) for note in told]
+    notes = [note for _, shown in replicas(run, around_s=None) for note in shown]
     moments = [float(note.split(" ")[0]) for note in notes]
     assert moments and all(0.0 <= at_s <= ended_s for at_s in moments)
     assert any(" term 1: " in note for note in notes)
-    lately = [float(note.split(" ")[0]) for _, told in replicas(run, around_s=0.5) for note in told]
+    lately = [float(note.split(" ")[0]) for _, shown in replicas(run, around_s=0.5) for note in shown]
     assert len(lately) < len(moments) and all(at_s > ended_s - 1.0 for at_s in lately)

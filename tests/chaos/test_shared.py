@@ -1,4 +1,4 @@
-"""Registers that processes share on Ray: their histories are put together, and judged as one."""
+"""Registers that processes share on Ray: their histories are merged and judged as one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ebla.chaos.ray.shared import SharedRegisters, judge, merged
 
 
 def history(*operations: tuple[float, float, str, Any, Any]) -> History:
-    """Of (begins, ends, operation, argument, answer) on key 1, one process each, in the order of their times."""
+    """Operations (begin, end, name, argument, answer) on key 1, each by a process of its own."""
     found = History()
     events: list[tuple[float, int, str, str, Any]] = []
     for begins, ends, name, argument, answer in operations:
@@ -26,7 +26,7 @@ def history(*operations: tuple[float, float, str, Any, Any]) -> History:
     return found
 
 
-def test_a_read_that_another_process_knows_to_be_stale_is_found_only_in_the_history_of_both() -> None:
+def test_a_stale_read_is_found_in_the_merged_history_only() -> None:
     writer = history((0.0, 0.1, "write", 7, None), (1.0, 1.1, "write", 8, None))
     reader = history((0.5, 0.6, "read", None, 7), (2.0, 2.1, "read", None, 7))
     alone = History(), writer
@@ -36,7 +36,7 @@ def test_a_read_that_another_process_knows_to_be_stale_is_found_only_in_the_hist
     assert judge(merged([writer, history((2.0, 2.1, "read", None, 8))])).valid is True
 
 
-def test_histories_are_put_together_by_time_and_keep_the_order_of_each_process() -> None:
+def test_merged_histories_are_in_order_of_time_and_of_each_process() -> None:
     first = history((0.0, 0.0, "write", 1, None), (0.0, 0.0, "read", None, 1))
     second = history((0.0, 0.2, "write", 2, None))
     both = merged([first, second])
@@ -49,7 +49,7 @@ def test_histories_are_put_together_by_time_and_keep_the_order_of_each_process()
 
 
 class Rows:
-    """A table that works, behind the verbs of the synchronous client."""
+    """A correct table with the methods of the synchronous client."""
 
     def __init__(self) -> None:
         self.rows: dict[int, int] = {}
@@ -88,7 +88,7 @@ class Rows:
 
 
 class Forgetful(Rows):
-    """Of every fifth write nothing is kept."""
+    """Loses one write of five."""
 
     def _put(self, row: dict[str, int], wanted: bool | None) -> ebla.Written:
         return ebla.Written(1) if row["v"] % 5 == 0 else super()._put(row, wanted)
@@ -98,7 +98,7 @@ class Forgetful(Rows):
 def test_threads_of_several_processes_are_judged_as_one(
     rows: Rows, valid: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clock is a count, so that nothing depends on how fast threads are; at its end they stop."""
+    """The clock counts its readings, so the speed of threads does not matter; they stop at a fixed count."""
     monkeypatch.setattr(shared, "PAUSE_S", 0.0)
     ticks = 0
     gate = threading.Lock()

@@ -1,4 +1,4 @@
-"""Time jumps, order is kept, the dead stay dead, and no run is endless."""
+"""The simulated loop jumps in time, keeps order, ends dead domains for good, and never runs forever."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from ebla.chaos.simulation.loop import Deadlock, Livelock, NotSimulated, run
+from tests.staged import simulated
 
 
 def test_time_jumps_to_the_next_timer():
@@ -31,7 +32,7 @@ def test_timers_of_one_moment_fire_in_the_order_in_which_they_were_set():
     assert run(main()) == list(range(50))
 
 
-def test_waiting_for_what_never_happens_is_a_deadlock_that_tells_the_seed():
+def test_an_endless_wait_is_a_deadlock_and_names_the_seed():
     async def main():
         await asyncio.get_running_loop().create_future()
 
@@ -49,17 +50,15 @@ def test_a_run_without_end_is_a_livelock():
         run(main(), steps_max=1000)
 
 
-def test_threads_are_refused():
-    async def main():
-        loop = asyncio.get_running_loop()
-        with pytest.raises(NotSimulated, match=r"environment\.run"):
-            await loop.run_in_executor(None, threading.get_ident)
-        with pytest.raises(NotSimulated):
-            loop.call_soon_threadsafe(print)
-        with pytest.raises(NotSimulated):
-            await asyncio.to_thread(print)
-
-    run(main())
+@simulated
+async def test_threads_are_refused() -> None:
+    loop = asyncio.get_running_loop()
+    with pytest.raises(NotSimulated, match=r"environment\.run"):
+        await loop.run_in_executor(None, threading.get_ident)
+    with pytest.raises(NotSimulated):
+        loop.call_soon_threadsafe(print)
+    with pytest.raises(NotSimulated):
+        await asyncio.to_thread(print)
 
 
 def test_asyncio_as_usual_works_in_virtual_time():
@@ -73,7 +72,7 @@ def test_asyncio_as_usual_works_in_virtual_time():
     assert run(main()) == pytest.approx(4)
 
 
-def test_an_abort_ends_the_run_at_once_also_when_main_waits():
+def test_an_abort_ends_the_run_at_once_even_if_main_waits():
     async def main():
         loop = asyncio.get_running_loop()
         loop.call_later(1, loop.abort, ValueError("enough"))
@@ -113,7 +112,7 @@ def test_a_dead_domain_takes_no_step_and_runs_no_cleanup():
         ]
         assert [task.get_name() for task in tasks] == ["node#1", "node#2", "node#3"]
         await asyncio.sleep(1)
-        tasks[2].cancel()  # not delivered before it dies
+        tasks[2].cancel()  # not delivered before the end of the domain
         domain.alive = False
         await asyncio.sleep(10)
         assert not any(task.done() for task in tasks)
@@ -122,7 +121,7 @@ def test_a_dead_domain_takes_no_step_and_runs_no_cleanup():
     assert run(main()) == [f"{name} begins" for name in ("own", "cancelled", "child", "second")]
 
 
-def test_a_task_that_dies_by_its_own_act_stops_at_its_next_wait():
+def test_a_task_that_ends_its_own_domain_stops_at_its_next_wait():
     async def main():
         loop, did = asyncio.get_running_loop(), []
         domain = loop.domain("node")
@@ -140,7 +139,7 @@ def test_a_task_that_dies_by_its_own_act_stops_at_its_next_wait():
     assert run(main()) == ["still in this step"]
 
 
-def test_tasks_outside_every_domain_are_cancelled_at_the_end_as_asyncio_does():
+def test_tasks_outside_all_domains_are_cancelled_at_the_end_as_in_asyncio():
     did: list[str] = []
 
     async def left():
@@ -158,7 +157,7 @@ def test_tasks_outside_every_domain_are_cancelled_at_the_end_as_asyncio_does():
     assert did == ["cleaned up"]
 
 
-def test_derived_chances_are_independent_and_repeatable():
+def test_derived_random_sources_are_independent_and_repeatable():
     async def main():
         loop = asyncio.get_running_loop()
         return [loop.derive(*names).random() for names in (("a",), ("a",), ("b",), ("a", 1), ())]
@@ -168,7 +167,7 @@ def test_derived_chances_are_independent_and_repeatable():
     assert len(set(first)) == 4 and not set(first) & set(other)
 
 
-def test_a_paused_domain_stands_still_and_what_was_due_meanwhile_happens_when_it_resumes():
+def test_a_paused_domain_does_its_overdue_work_when_it_resumes():
     async def main():
         loop, did = asyncio.get_running_loop(), []
         domain = loop.domain("node")
@@ -242,7 +241,7 @@ def test_a_domain_may_die_while_it_is_paused():
     assert run(main()) == []
 
 
-def test_a_task_that_is_started_while_its_domain_is_buried_takes_no_step():
+def test_a_task_started_during_the_end_of_its_domain_takes_no_step():
     taken = []
 
     async def step():
@@ -267,8 +266,8 @@ def test_a_task_that_is_started_while_its_domain_is_buried_takes_no_step():
     assert taken == ["closed"] * 3
 
 
-def test_an_error_in_a_callback_is_no_pass():
-    """Protocol code runs in callbacks too, and nobody waits for what they raise."""
+def test_an_error_in_a_callback_fails_the_run():
+    """Protocol code also runs in callbacks, whose errors no task awaits."""
 
     async def main():
         future = asyncio.get_running_loop().create_future()
@@ -281,31 +280,31 @@ def test_an_error_in_a_callback_is_no_pass():
 
 
 async def fail() -> None:
-    raise ValueError("nobody looks")
+    raise ValueError("unretrieved")
 
 
-def test_a_failure_that_nobody_looks_at_is_no_pass():
+def test_an_unretrieved_failure_fails_the_run():
     async def main():
         lost = asyncio.ensure_future(fail())
         del lost
         await asyncio.sleep(1)
         raise AssertionError("the run has gone on")
 
-    with pytest.raises(match="nobody looks"):
+    with pytest.raises(match="unretrieved"):
         run(main())
 
 
-def test_a_failure_that_is_let_go_of_at_the_end_only_is_no_pass_either():
+def test_a_failure_dropped_only_at_the_end_fails_the_run():
     async def main():
         holder: list[object] = []
         holder += [holder, asyncio.ensure_future(fail())]
         await asyncio.sleep(1)
 
-    with pytest.raises(match="nobody looks"):
+    with pytest.raises(match="unretrieved"):
         run(main())
 
 
-def test_what_the_dead_leave_behind_is_nobodys_business(caplog: pytest.LogCaptureFixture):
+def test_failures_of_tasks_of_dead_domains_are_ignored(caplog: pytest.LogCaptureFixture):
     async def main():
         loop = asyncio.get_running_loop()
         domain = loop.domain("host")

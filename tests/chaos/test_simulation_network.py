@@ -1,4 +1,4 @@
-"""A call through the simulated network ends in an answer, or in one of two failures that keep their word."""
+"""A call through the simulated network ends in an answer or in one of two failures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Relay(msgspec.Struct, frozen=True):
 
 
 class Echo(Role):
-    """Counts what it did, also when nobody hears of it."""
+    """Counts its work, including requests whose answers are lost."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -66,7 +66,7 @@ def call(network, text: str = "hello", address: str = HERE, timeout_s: float = 1
     return network.call(address, "say", Say(text, wait_s), Said, timeout_s)
 
 
-def test_an_answer_and_a_typed_error_come_back_as_values():
+def test_a_call_returns_an_answer_or_raises_a_typed_error():
     async def act(cluster, network, here, there):
         assert await call(network) == Said("hello", 1)
         with pytest.raises(NotFound, match="no such thing") as failure:
@@ -78,7 +78,7 @@ def test_an_answer_and_a_typed_error_come_back_as_values():
     scenario(act)
 
 
-def test_messages_take_time_and_overtake_each_other():
+def test_messages_take_time_and_may_overtake_each_other():
     async def act(cluster, network, here, there):
         begin = cluster.loop.time()
         await asyncio.gather(*(call(network, str(n)) for n in range(50)))
@@ -100,7 +100,7 @@ def test_an_unknown_address_is_not_delivered():
     scenario(act)
 
 
-def test_a_timeout_leaves_the_outcome_unknown_and_the_request_runs_on():
+def test_after_a_timeout_the_outcome_is_unknown_and_the_request_continues():
     async def act(cluster, network, here, there):
         with pytest.raises(OutcomeUnknown, match=r"within 0\.5 s"):
             await call(network, wait_s=2.0, timeout_s=0.5)
@@ -125,7 +125,7 @@ def test_a_cut_loses_requests_or_answers_until_it_heals(one_way):
     scenario(act)
 
 
-def test_an_isolated_host_hears_only_itself():
+def test_an_isolated_host_reaches_only_itself():
     async def act(cluster, network, here, there):
         cluster.network.isolate("host-a")
         for caller, address in ((network, HERE), (here.world.network, THERE), (there.world.network, HERE)):
@@ -138,7 +138,7 @@ def test_an_isolated_host_hears_only_itself():
     scenario(act)
 
 
-def test_a_call_to_a_dead_node_fails_either_way_and_never_runs():
+def test_a_call_to_a_dead_node_never_runs():
     async def act(cluster, network, here, there):
         cluster.crash(HERE)
         ends = await asyncio.gather(*(call(network) for _ in range(40)), return_exceptions=True)
@@ -149,7 +149,7 @@ def test_a_call_to_a_dead_node_fails_either_way_and_never_runs():
     assert set(ends) == {NotDelivered, OutcomeUnknown}
 
 
-def test_a_death_with_the_request_is_known_to_be_unknown_long_before_the_timeout():
+def test_a_crash_during_a_request_gives_outcome_unknown_before_the_timeout():
     async def act(cluster, network, here, there):
         begin = cluster.loop.time()
         waiting = asyncio.ensure_future(call(network, wait_s=5.0, timeout_s=60.0))
@@ -162,16 +162,16 @@ def test_a_death_with_the_request_is_known_to_be_unknown_long_before_the_timeout
     scenario(act)
 
 
-def test_a_relayed_failure_is_unknown_to_the_first_caller():
+def test_a_failure_of_a_relayed_call_is_outcome_unknown():
     async def act(cluster, network, here, there):
         assert (await network.call(HERE, "relay", Relay(THERE), Said, 5.0)).text == "relayed"
         with pytest.raises(OutcomeUnknown):
-            await network.call(HERE, "relay", Relay("echo/nobody"), Said, 5.0)
+            await network.call(HERE, "relay", Relay("echo/missing"), Said, 5.0)
 
     scenario(act)
 
 
-def test_losses_and_repeats_happen_as_often_as_asked():
+def test_losses_and_repeats_have_the_given_probability():
     async def act(cluster, network, here, there):
         cluster.network.drop_probability = 0.3
         ends = await asyncio.gather(*(call(network, "lossy") for _ in range(200)), return_exceptions=True)

@@ -1,4 +1,4 @@
-"""A simulated cluster: nodes die without a word, come back over their disks, and fail loudly."""
+"""Nodes of a simulated cluster crash without cleanup, restart from their disks, and report failures."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ebla.chaos.simulation.loop import run
 from ebla.chaos.simulation.world import NodeCrashed, RoleFailed, SimulatedCluster
 from ebla.storage.environment import Put
 from ebla.storage.errors import Damaged, DiskFailed
+from tests.staged import simulated
 
 ADDRESS = "store/host-a"
 
@@ -32,7 +33,7 @@ class Count(msgspec.Struct, frozen=True):
 
 
 class Store(Role):
-    """A durable map, with a heartbeat, and a diary that lives as long as the process."""
+    """A durable map with a heartbeat, and a diary in memory."""
 
     diary: list[str]
 
@@ -89,48 +90,42 @@ def put(world: World, key: bytes):
     return world.network.call(ADDRESS, "put", Pair(key, b"v"), Count, 1.0)
 
 
-def test_a_crash_runs_no_cleanup_and_a_restart_finds_what_was_acknowledged():
-    async def main():
-        cluster = SimulatedCluster()
-        client = cluster.client_world("client")
-        first = await cluster.start(ADDRESS, Store)
-        for n in range(10):
-            await put(client, b"%d" % n)
-        cluster.crash(ADDRESS)
-        assert not cluster.alive(ADDRESS)
-        await asyncio.sleep(5)
-        assert set(first.diary) <= {"beat"}
-        second = await cluster.restart(ADDRESS)
-        assert second is not first and cluster.role(ADDRESS) is second
-        assert (second.instance.uuid, second.instance.seqno) == (first.instance.uuid, 2)
-        assert (await put(client, b"10")).rows == 11
-
-    run(main())
+@simulated
+async def test_a_crash_runs_no_cleanup_and_a_restart_finds_acknowledged_data() -> None:
+    cluster = SimulatedCluster()
+    client = cluster.client_world("client")
+    first = await cluster.start(ADDRESS, Store)
+    for n in range(10):
+        await put(client, b"%d" % n)
+    cluster.crash(ADDRESS)
+    assert not cluster.alive(ADDRESS)
+    await asyncio.sleep(5)
+    assert set(first.diary) <= {"beat"}
+    second = await cluster.restart(ADDRESS)
+    assert second is not first and cluster.role(ADDRESS) is second
+    assert (second.instance.uuid, second.instance.seqno) == (first.instance.uuid, 2)
+    assert (await put(client, b"10")).rows == 11
 
 
-def test_restart_of_a_living_node_is_a_crash_first():
-    async def main():
-        cluster = SimulatedCluster()
-        first = await cluster.start(ADDRESS, Store)
-        await cluster.restart(ADDRESS)
-        await asyncio.sleep(2)
-        assert "beat ends" not in first.diary and cluster.role(ADDRESS).instance.seqno == 2
-
-    run(main())
+@simulated
+async def test_restarting_a_live_node_crashes_it_first() -> None:
+    cluster = SimulatedCluster()
+    first = await cluster.start(ADDRESS, Store)
+    await cluster.restart(ADDRESS)
+    await asyncio.sleep(2)
+    assert "beat ends" not in first.diary and cluster.role(ADDRESS).instance.seqno == 2
 
 
-def test_a_graceful_stop_runs_the_role_stop_and_then_the_cleanup_of_its_tasks():
-    async def main():
-        cluster = SimulatedCluster()
-        role = await cluster.start(ADDRESS, Store)
-        await cluster.stop(ADDRESS)
-        assert role.diary == ["stops", "beat ends"] and cluster.state(ADDRESS).holder is None
-        await cluster.start(ADDRESS, Store)
-
-    run(main())
+@simulated
+async def test_a_graceful_stop_stops_the_role_and_then_its_tasks() -> None:
+    cluster = SimulatedCluster()
+    role = await cluster.start(ADDRESS, Store)
+    await cluster.stop(ADDRESS)
+    assert role.diary == ["stops", "beat ends"] and cluster.state(ADDRESS).holder is None
+    await cluster.start(ADDRESS, Store)
 
 
-def test_a_stop_that_the_role_fails_in_is_its_failure_and_ends_the_node():
+def test_a_failure_in_stop_is_a_failure_of_the_role():
     class FailsToStop(Store):
         async def stop(self) -> None:
             raise DiskFailed("sync failed")
@@ -154,7 +149,7 @@ def test_a_stop_that_the_role_fails_in_is_its_failure_and_ends_the_node():
         run(unexcused())
 
 
-def test_two_graceful_stops_at_once_both_come_to_an_end():
+def test_two_concurrent_graceful_stops_both_end():
     class SlowToStop(Store):
         async def stop(self) -> None:
             if not self.diary:
@@ -174,34 +169,30 @@ def test_two_graceful_stops_at_once_both_come_to_an_end():
     run(main())
 
 
-def test_requests_that_arrive_before_the_start_is_done_are_answered():
-    async def main():
-        cluster = SimulatedCluster()
-        client = cluster.client_world("client")
-        cluster.state(ADDRESS).commit_s = (1.0, 1.0)
-        cluster.launch(ADDRESS, Store)
-        with pytest.raises(NotRunning):
-            await put(client, b"early")
-        await asyncio.sleep(3)
-        cluster.state(ADDRESS).commit_s = (0.001, 0.001)
-        assert (await put(client, b"later")).rows == 1
-
-    run(main())
+@simulated
+async def test_requests_during_a_start_are_answered() -> None:
+    cluster = SimulatedCluster()
+    client = cluster.client_world("client")
+    cluster.state(ADDRESS).commit_s = (1.0, 1.0)
+    cluster.launch(ADDRESS, Store)
+    with pytest.raises(NotRunning):
+        await put(client, b"early")
+    await asyncio.sleep(3)
+    cluster.state(ADDRESS).commit_s = (0.001, 0.001)
+    assert (await put(client, b"later")).rows == 1
 
 
-def test_whoever_waits_for_a_start_learns_of_a_crash_in_between():
-    async def main():
-        cluster = SimulatedCluster()
-        starting = asyncio.ensure_future(cluster.start(ADDRESS, Store))
-        await asyncio.sleep(0.000_01)
-        cluster.crash(ADDRESS)
-        with pytest.raises(NodeCrashed):
-            await starting
-
-    run(main())
+@simulated
+async def test_a_crash_during_a_start_is_raised_to_the_waiter() -> None:
+    cluster = SimulatedCluster()
+    starting = asyncio.ensure_future(cluster.start(ADDRESS, Store))
+    await asyncio.sleep(0.000_01)
+    cluster.crash(ADDRESS)
+    with pytest.raises(NodeCrashed):
+        await starting
 
 
-def test_a_start_that_fails_raises_where_it_is_awaited_and_is_loud_where_it_is_not():
+def test_a_failed_start_raises_to_its_waiter_or_ends_the_run():
     async def prepare():
         cluster = SimulatedCluster()
         await cluster.start(ADDRESS, Store)
@@ -232,7 +223,7 @@ def test_a_start_that_fails_raises_where_it_is_awaited_and_is_loud_where_it_is_n
         ("give_up", "world.fail", DiskFailed),
     ],
 )
-def test_a_role_that_fails_ends_the_run_unless_that_was_expected(method, where, error):
+def test_an_unexpected_failure_of_a_role_ends_the_run(method, where, error):
     async def main(expected):
         cluster = SimulatedCluster()
         client = cluster.client_world("client")
@@ -253,41 +244,37 @@ def test_a_role_that_fails_ends_the_run_unless_that_was_expected(method, where, 
     assert isinstance(failure.value.__cause__, error)
 
 
-def test_a_lost_disk_comes_back_as_a_new_server():
-    async def main():
-        cluster = SimulatedCluster()
-        first = await cluster.start(ADDRESS, Store)
-        cluster.crash(ADDRESS)
-        cluster.lose_disk(ADDRESS)
-        second = await cluster.restart(ADDRESS)
-        assert second.instance.created and second.instance.uuid != first.instance.uuid
-
-    run(main())
+@simulated
+async def test_a_server_with_a_lost_disk_returns_as_a_new_server() -> None:
+    cluster = SimulatedCluster()
+    first = await cluster.start(ADDRESS, Store)
+    cluster.crash(ADDRESS)
+    cluster.lose_disk(ADDRESS)
+    second = await cluster.restart(ADDRESS)
+    assert second.instance.created and second.instance.uuid != first.instance.uuid
 
 
-def test_every_node_has_its_own_time():
-    async def main():
-        cluster = SimulatedCluster()
-        loop = cluster.loop
-        fast, plain = cluster.clock("fast"), cluster.clock("plain")
-        fast.set_rate(2.0)
-        begin_s, begin = loop.time(), (fast.monotonic(), plain.monotonic())
-        await fast.sleep(10)
-        assert loop.time() - begin_s == pytest.approx(5, abs=0.001)
-        assert fast.monotonic() - begin[0] == pytest.approx(10, abs=0.001)
-        assert plain.monotonic() - begin[1] == pytest.approx(5, abs=0.001)
-        assert begin[0] != begin[1]
-        before, wall_us = fast.monotonic(), fast.wall_us()
-        fast.set_rate(0.5)
-        fast.wall_offset_us = -3_600_000_000
-        assert fast.monotonic() == pytest.approx(before) and fast.wall_us() < wall_us - 3_599_000_000
-        assert cluster.clock("fast") is fast
-
-    run(main())
+@simulated
+async def test_every_node_has_its_own_clock() -> None:
+    cluster = SimulatedCluster()
+    loop = cluster.loop
+    fast, plain = cluster.clock("fast"), cluster.clock("plain")
+    fast.set_rate(2.0)
+    begin_s, begin = loop.time(), (fast.monotonic(), plain.monotonic())
+    await fast.sleep(10)
+    assert loop.time() - begin_s == pytest.approx(5, abs=0.001)
+    assert fast.monotonic() - begin[0] == pytest.approx(10, abs=0.001)
+    assert plain.monotonic() - begin[1] == pytest.approx(5, abs=0.001)
+    assert begin[0] != begin[1]
+    before, wall_us = fast.monotonic(), fast.wall_us()
+    fast.set_rate(0.5)
+    fast.wall_offset_us = -3_600_000_000
+    assert fast.monotonic() == pytest.approx(before) and fast.wall_us() < wall_us - 3_599_000_000
+    assert cluster.clock("fast") is fast
 
 
 async def turbulent_life() -> str:
-    """Clients, losses, crashes and restarts; the digest of all of it."""
+    """The digest of a run with clients, losses, crashes and restarts."""
     cluster = SimulatedCluster()
     loop = cluster.loop
     addresses = [f"store/host-{n}" for n in range(4)]
@@ -319,7 +306,7 @@ async def turbulent_life() -> str:
     return f"{loop.digest()} {loop.steps} {loop.time()!r}"
 
 
-def test_one_seed_is_one_history_in_any_process_and_with_any_hash_seed():
+def test_a_seed_gives_one_history_in_any_process_with_any_hash_seed():
     script = (
         "from ebla.chaos.simulation.loop import run\n"
         "from tests.chaos.test_simulation_world import turbulent_life\n"
@@ -335,29 +322,27 @@ def test_one_seed_is_one_history_in_any_process_and_with_any_hash_seed():
         )
         for hash_seed in ("1", "2")
     ]
-    told = [process.communicate()[0].strip() for process in processes]
+    printed = [process.communicate()[0].strip() for process in processes]
     here = [run(turbulent_life(), seed) for seed in (7, 8)]
-    assert told == [str(here)] * 2
+    assert printed == [str(here)] * 2
     assert here[0] != here[1]
 
 
-def test_a_clock_knows_when_it_showed_something_whatever_its_rate_was() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        clock = SimulatedCluster().clock("host")
-        shown = []
-        for rate in (1.0, 1.1, 0.9, 1.0):
-            clock.set_rate(rate)
-            for _ in range(3):
-                await asyncio.sleep(0.7)
-                shown.append((loop.time(), clock.monotonic()))
-        for at_s, reading_s in shown:
-            assert clock.virtual_s(reading_s) == pytest.approx(at_s, abs=1e-6)
-
-    run(main())
+@simulated
+async def test_a_clock_converts_its_readings_to_virtual_time_at_any_rate() -> None:
+    loop = asyncio.get_running_loop()
+    clock = SimulatedCluster().clock("host")
+    shown = []
+    for rate in (1.0, 1.1, 0.9, 1.0):
+        clock.set_rate(rate)
+        for _ in range(3):
+            await asyncio.sleep(0.7)
+            shown.append((loop.time(), clock.monotonic()))
+    for at_s, reading_s in shown:
+        assert clock.virtual_s(reading_s) == pytest.approx(at_s, abs=1e-6)
 
 
-def test_who_sleeps_by_a_nodes_clock_is_cancelled_at_once_and_once():
+def test_a_sleep_on_a_nodes_clock_is_cancelled_at_once_and_once():
     async def main():
         cluster, seen = SimulatedCluster(), []
         world = cluster.client_world("client")
@@ -380,7 +365,7 @@ def test_who_sleeps_by_a_nodes_clock_is_cancelled_at_once_and_once():
     assert run(main()) == ([1.0, "rested"], True)
 
 
-def test_a_sleep_by_a_nodes_clock_ends_where_a_timeout_ends_it():
+def test_a_timeout_ends_a_sleep_on_a_nodes_clock():
     async def main():
         cluster = SimulatedCluster()
         clock = cluster.client_world("client").clock

@@ -1,4 +1,4 @@
-"""A soak makes its share of runs twice, in every scenario, and tells histories apart."""
+"""A soak makes a share of the runs of every scenario twice, and notices histories that differ."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from ebla.chaos.plans import Fault, Plan
 from ebla.chaos.runs import Report
 from ebla.chaos.scenarios.scenarios import SCENARIOS
 from ebla.chaos.soak import PAIRS_EVERY, Soak, Task, paired
-from tests.chaos.test_simulated_runs import SEEDS
 
 COUNTS = ("begun", "effects", "fired", "crashed", "reached", "asked", "carried_out")
 NAMES = (*SCENARIOS, *(f"scenario-{number}" for number in range(2 * PAIRS_EVERY)))
 
 
 class Worker:
-    """Answers at once with a report whose digest is `digest`."""
+    """A pool of one worker that answers at once, with a report of this digest."""
 
     def __init__(self, digest: str) -> None:
         self.digest = digest
@@ -38,10 +37,10 @@ class Worker:
 
 
 def soaked(tasks: list[Task], *workers: Worker) -> Soak:
-    told = Soak()
-    made = list(soak.runs(tasks, cast(list[ProcessPoolExecutor], workers), told))
+    total = Soak()
+    made = list(soak.runs(tasks, cast(list[ProcessPoolExecutor], workers), total))
     assert Counter(plan for plan, _ in made) == Counter(task.plan for task in tasks)
-    return told
+    return total
 
 
 def report(plan: Plan, violation: str = "", digest: str = "a") -> Report:
@@ -63,42 +62,40 @@ def asked(names: tuple[str, ...], seeds: int) -> list[Task]:
 
 
 @pytest.mark.parametrize("count", [19, 20, 21, 40])
-def test_every_scenario_has_runs_that_are_made_twice_however_many_scenarios_there_are(count: int) -> None:
+def test_every_scenario_has_runs_that_are_made_twice(count: int) -> None:
     names = NAMES[:count]
     workers = Worker("a"), Worker("a")
-    told = soaked(asked(names, SEEDS), *workers)
+    total = soaked(asked(names, PAIRS_EVERY), *workers)
     twice = workers[0].made & workers[1].made
     assert {plan.scenario for plan in twice} == set(names)
-    assert told.pairs == len(twice)
-    assert told.runs == count * SEEDS
-    assert told.voids() == []
+    assert total.pairs == len(twice)
+    assert total.runs == count * PAIRS_EVERY
+    assert total.voids() == []
 
 
-def test_about_one_run_in_twenty_is_made_twice_in_each_scenario() -> None:
+def test_a_fixed_share_of_the_runs_of_each_scenario_is_made_twice() -> None:
     for name in NAMES:
-        drawn = [seed for seed in range(SEEDS) if paired(Plan(name, seed, ()))]
-        assert 1 <= len(drawn) <= 2, name
         assert sum(paired(Plan(name, seed, ())) for seed in range(50 * PAIRS_EVERY)) == 50
     first = {min(seed for seed in range(PAIRS_EVERY) if paired(Plan(name, seed, ()))) for name in NAMES}
     assert len(first) > PAIRS_EVERY // 2, "scenarios are drawn at different seeds"
 
 
-def test_the_first_run_is_made_twice_whatever_is_drawn() -> None:
+def test_the_first_run_is_always_made_twice() -> None:
     seed = next(seed for seed in range(PAIRS_EVERY) if not paired(Plan("calm", seed, ())))
-    told = soaked([Task(Plan("calm", seed, ()))], Worker("a"), Worker("a"))
-    assert (told.runs, told.pairs, told.different) == (1, 1, [])
+    total = soaked([Task(Plan("calm", seed, ()))], Worker("a"), Worker("a"))
+    assert (total.runs, total.pairs, total.different) == (1, 1, [])
 
 
-def test_two_histories_of_one_seed_are_told() -> None:
+def test_two_histories_of_one_seed_are_reported() -> None:
     tasks = asked(("calm", "bank"), PAIRS_EVERY)
-    told = soaked(tasks, Worker("a"), Worker("b"))
-    assert {plan.scenario for plan in told.different} == {"calm", "bank"}
-    assert len(told.different) == told.pairs
+    total = soaked(tasks, Worker("a"), Worker("b"))
+    assert {plan.scenario for plan in total.different} == {"calm", "bank"}
+    assert len(total.different) == total.pairs
 
 
 def test_one_worker_compares_nothing_and_a_soak_without_runs_is_void() -> None:
-    alone = soaked(asked(("calm",), SEEDS), Worker("a"))
-    assert (alone.workers, alone.runs, alone.pairs, alone.voids()) == (1, SEEDS, 0, [])
+    alone = soaked(asked(("calm",), PAIRS_EVERY), Worker("a"))
+    assert (alone.workers, alone.runs, alone.pairs, alone.voids()) == (1, PAIRS_EVERY, 0, [])
     (why,) = soaked([], Worker("a"), Worker("a")).voids()
     assert why.startswith("no run was made; ")
 
@@ -108,7 +105,7 @@ LOST = "Violation: registers: key 3: write 3 17 by process {} (events {} and 9) 
 TWICE = "Violation: tokens: 4 was applied twice"
 
 
-def test_a_plan_shrinks_to_what_breaks_the_same_promise_and_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_shrinks_to_the_faults_that_break_the_same_promise(monkeypatch: pytest.MonkeyPatch) -> None:
     needed = {FAULTS[2], FAULTS[5]}
 
     def carried_out(task: Task) -> Report:
@@ -118,22 +115,22 @@ def test_a_plan_shrinks_to_what_breaks_the_same_promise_and_says_how(monkeypatch
         return report(task.plan, TWICE if FAULTS[2] in faults else "")
 
     monkeypatch.setattr(soak, "carry_out", carried_out)
-    told: list[int] = []
-    shrunk = soak.shrink(Task(Plan("registers", 1, FAULTS)), told.append)
-    assert set(shrunk.plan.faults) == needed, "one of them alone fails too, in another way"
+    total: list[int] = []
+    shrunk = soak.shrink(Task(Plan("registers", 1, FAULTS)), total.append)
+    assert set(shrunk.plan.faults) == needed, "one of them alone also fails, in another way"
     assert shrunk.why == LOST.format(2, 4)
-    assert told == list(range(1, len(told) + 1))
+    assert total == list(range(1, len(total) + 1))
 
 
 def test_a_plan_that_holds_is_run_once_and_not_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(soak, "carry_out", lambda task: report(task.plan))
-    told: list[int] = []
+    total: list[int] = []
     plan = Plan("leases", 17, FAULTS)
-    assert soak.shrink(Task(plan), told.append) == soak.Shrunk(plan, "")
-    assert told == [1]
+    assert soak.shrink(Task(plan), total.append) == soak.Shrunk(plan, "")
+    assert total == [1]
 
 
-def test_violations_are_of_one_kind_whatever_their_numbers_and_names() -> None:
+def test_the_kind_of_a_violation_ignores_numbers_and_names() -> None:
     assert soak.kind_of(LOST.format(1, 2)) == soak.kind_of(LOST.format(30, 41))
     assert soak.kind_of(LOST) != soak.kind_of(TWICE)
     assert soak.kind_of(TWICE) == ("Violation:", "tokens:", "was", "applied", "twice")
@@ -150,22 +147,22 @@ def test_violations_are_of_one_kind_whatever_their_numbers_and_names() -> None:
         ((), ALL_POINTS),
     ],
 )
-def test_points_of_journals_and_standbys_are_missed_only_where_there_are_some(
+def test_fault_points_are_expected_only_of_scenarios_that_have_the_role(
     names: tuple[str, ...], points: tuple[str, ...]
 ) -> None:
-    told = soaked(asked(names, 2), Worker("a"), Worker("a"))
-    assert set(told.points()) == set(points)
-    assert set(points) < set(told.never())
+    total = soaked(asked(names, 2), Worker("a"), Worker("a"))
+    assert set(total.points()) == set(points)
+    assert set(points) < set(total.never())
 
 
-def test_processes_do_not_hear_an_interrupt_from_their_first_moment_on() -> None:
+def test_workers_ignore_interrupts_from_their_start_on() -> None:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     with soak.workers(1) as (pool,):
         assert signal.SIGINT in pool.submit(signal.pthread_sigmask, signal.SIG_BLOCK, []).result()
         assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
 
 
-def test_a_hunt_goes_on_for_as_many_seeds_as_are_asked_for() -> None:
+def test_a_hunt_tries_the_given_number_of_seeds() -> None:
     asked_for: list[int] = []
 
     class Hunter:
@@ -182,19 +179,19 @@ def test_a_hunt_goes_on_for_as_many_seeds_as_are_asked_for() -> None:
 
 
 def test_a_kind_of_fault_that_never_had_an_effect_is_named() -> None:
-    told = soaked(asked(("leases",), 3), Worker("a"))
-    assert "an effect of pause" in told.never()
-    told.effects["pause"] = 1
-    assert "an effect of pause" not in told.never()
-    assert "an effect of rot" not in told.never()  # nobody asked for it
+    total = soaked(asked(("leases",), 3), Worker("a"))
+    assert "an effect of pause" in total.never()
+    total.effects["pause"] = 1
+    assert "an effect of pause" not in total.never()
+    assert "an effect of rot" not in total.never()  # no plan has one
 
 
-def test_what_roles_can_be_called_for_and_no_run_of_all_scenarios_did_is_named() -> None:
-    told = soak.Soak()
-    told.per_scenario.update(dict.fromkeys(SCENARIOS, 1))
-    told.verbs.update(write=1, drain=1)
+def test_calls_that_no_run_of_all_scenarios_made_are_named() -> None:
+    total = soak.Soak()
+    total.per_scenario.update(dict.fromkeys(SCENARIOS, 1))
+    total.verbs.update(write=1, drain=1)
     missed = {"a call of unsafe_change", "a call of forget_server", "a call of journal_writer"}
-    assert missed < set(told.never())
-    assert not {"a call of write", "a call of drain"} & set(told.never())
-    del told.per_scenario["disasters"]
-    assert "a call of unsafe_change" not in told.never()
+    assert missed < set(total.never())
+    assert not {"a call of write", "a call of drain"} & set(total.never())
+    del total.per_scenario["disasters"]
+    assert "a call of unsafe_change" not in total.never()

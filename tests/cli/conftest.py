@@ -1,23 +1,28 @@
-"""`ebla` for tests: the command line on a simulated deployment (stage.py), and on one of toys (repair_stage.py)."""
+"""`ebla` on simulated deployments: of real roles, of several masters, and of toys."""
 
 from __future__ import annotations
 
 import pytest
 
 from ebla.chaos.simulation.loop import run
-from tests.cli.repair_stage import SEED, Repairing, RepairStage, first_tablet
-from tests.cli.stage import Cli
+from tests.cli.repair_stage import SEED, RepairStage, first_tablet, on_toys
+from tests.cli.stage import Cli, start, start_group
 from tests.master.healed import follower, leader, spare
 
 
 @pytest.fixture
 def ebla(monkeypatch: pytest.MonkeyPatch) -> Cli:
-    return Cli(monkeypatch)
+    return Cli(monkeypatch, start)
 
 
 @pytest.fixture
-def repairing(monkeypatch: pytest.MonkeyPatch) -> Repairing:
-    return Repairing(monkeypatch)
+def several(monkeypatch: pytest.MonkeyPatch) -> Cli:
+    return Cli(monkeypatch, start_group)
+
+
+@pytest.fixture
+def toys(monkeypatch: pytest.MonkeyPatch) -> Cli:
+    return on_toys(monkeypatch)
 
 
 @pytest.fixture(scope="module")

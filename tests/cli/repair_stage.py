@@ -1,52 +1,43 @@
-"""The command line on a real master and toy tablet servers that tell of scripted copies and quarantines."""
+"""Commands on a real master and toy tablet servers with scripted copies and quarantines."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 import pytest
-from typer.testing import CliRunner
 
 from ebla.actors import messages as m
 from ebla.actors.world import World, rpc
 from ebla.chaos.simulation.loop import run
-from ebla.cli.app import app
-from ebla.cli.frame import connection as seam
-from ebla.cli.frame.ui import Ui
 from ebla.operate.cluster import Cluster
 from ebla.options import ClientWorld
 from ebla.transport.client import DeploymentClient
-from tests.cli.stage import Outcome
+from tests.cli.stage import Cli
 from tests.master.healed import OPTIONS, opened
 from tests.master.stage import MASTER, Stage
 from tests.master.toy_tablet_server import Script, ToyTabletServer
 
 SEED = 9  # with which b holds a replica of the first tablet only
 
-Prepare = Callable[["RepairStage"], Awaitable[object]]
-
 
 @dataclass
-class Told:
-    """What one server says of copies, look after look (the last one stays), of further replicas, and of its quarantine; and what
-    it was asked."""
+class Reported:
+    """What one server reports, and the requests that it got. Each answer about copies is used once, the last one for good."""
 
     copies: list[tuple[m.CopyJob, ...]] = field(default_factory=lambda: [()])
     ended: list[m.CopyJob] = field(default_factory=list)
     replicas: list[m.ReplicaReport] = field(default_factory=list)
     quarantine: list[m.QuarantineEntry] = field(default_factory=list)
-    asked: list[msgspec.Struct] = field(default_factory=list)
+    requests: list[msgspec.Struct] = field(default_factory=list)
 
 
-class TellingServer(ToyTabletServer):
-    told: dict[str, Told]
+class ReportingServer(ToyTabletServer):
+    reported: dict[str, Reported]
 
     def __init__(self, world: World, script: Script) -> None:
         super().__init__(world, script)
-        self.own = self.told.setdefault(script.host, Told())
+        self.own = self.reported.setdefault(script.host, Reported())
 
     @rpc
     async def status(self, request: m.Empty) -> m.ServerState:
@@ -61,7 +52,7 @@ class TellingServer(ToyTabletServer):
     @rpc
     async def cancel_copy(self, request: m.CancelCopyRequest) -> m.Empty:
         self._check(request.dest_uuid)
-        self.own.asked.append(request)
+        self.own.requests.append(request)
         return m.Empty()
 
     @rpc
@@ -71,19 +62,19 @@ class TellingServer(ToyTabletServer):
     @rpc
     async def quarantine_restore(self, request: m.QuarantineRequest) -> m.Empty:
         self._check(request.dest_uuid)
-        self.own.asked.append(request)
+        self.own.requests.append(request)
         return m.Empty()
 
     @rpc
     async def quarantine_purge(self, request: m.QuarantineRequest) -> m.Empty:
         self._check(request.dest_uuid)
-        self.own.asked.append(request)
+        self.own.requests.append(request)
         return m.Empty()
 
     @rpc
     async def unsafe_change(self, request: m.UnsafeChangeRequest) -> m.MembersReply:
         self._check(request.dest_uuid)
-        self.own.asked.append(request)
+        self.own.requests.append(request)
         before = self.replicas[request.tablet].request.configuration
         kept = tuple(peer for peer in before.peers if peer.uuid in request.keep)
         forced = msgspec.structs.replace(before, peers=kept, index=before.index + 1, unsafe=before.unsafe + 1)
@@ -91,12 +82,12 @@ class TellingServer(ToyTabletServer):
 
 
 class RepairStage(Stage):
-    """`tablets`: of the one table, `flights`."""
+    """`tablets` are those of the one table, `flights`."""
 
     def __init__(self) -> None:
         super().__init__(OPTIONS)
-        self.told: dict[str, Told] = {}
-        self.server_class = type("Telling", (TellingServer,), {"told": self.told})
+        self.reported: dict[str, Reported] = {}
+        self.server_class = type("Reporting", (ReportingServer,), {"reported": self.reported})
         self.tablets: list[str] = []
 
     async def start(self, hosts: str) -> DeploymentClient:
@@ -106,46 +97,21 @@ class RepairStage(Stage):
             ClientWorld(world.clock, world.network, world.random, world.spawn), "toys", (MASTER,)
         )
 
-    def of(self, host: str) -> Told:
-        return self.told[host]
+    def of(self, host: str) -> Reported:
+        return self.reported[host]
 
 
-@dataclass
-class Repairing:
-    """A command on a deployment of its own; `looked` is done with it afterwards."""
+def on_toys(monkeypatch: pytest.MonkeyPatch, hosts: str = "abcd") -> Cli:
+    async def start() -> tuple[RepairStage, Cluster]:
+        stage = RepairStage()
+        session = await stage.start(hosts)
+        return stage, Cluster(session, [f"tablet-server/{host}" for host in hosts])
 
-    monkeypatch: pytest.MonkeyPatch
-    hosts: str = "abcd"
-
-    def __call__(
-        self,
-        *words: str,
-        prepare: Prepare | None = None,
-        looked: Prepare | None = None,
-        typed: str | None = None,
-    ) -> Outcome:
-        def connected(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, Any]]) -> Any:
-            async def main() -> Any:
-                stage = RepairStage()
-                session = await stage.start(self.hosts)
-                if prepare is not None:
-                    await prepare(stage)
-                answer = await work(Cluster(session, [f"tablet-server/{host}" for host in self.hosts]))
-                if looked is not None:
-                    await looked(stage)
-                return answer
-
-            return run(main(), SEED)
-
-        self.monkeypatch.setattr(seam, "connected", connected)
-        if typed is not None:
-            self.monkeypatch.setattr(Ui, "interactive", property(lambda self: True))
-        result = CliRunner().invoke(app, list(words), input=typed, catch_exceptions=False)
-        return Outcome(result.exit_code, result.stdout, result.stderr)
+    return Cli(monkeypatch, start, SEED)
 
 
 def first_tablet(hosts: str = "abcd") -> str:
-    """Its id is the same in every run of the same seed."""
+    """The id of a tablet, which is the same in every run."""
     found: list[str] = []
 
     async def main() -> None:

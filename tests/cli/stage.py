@@ -1,10 +1,8 @@
-"""The command line against a real master and three real tablet servers, in the deterministic world.
-
-Each invocation gets a fresh cluster on which `prepare` has run; nothing of it needs Ray.
-"""
+"""Commands on simulated deployments. Nothing here needs Ray."""
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
@@ -12,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 import ebla
@@ -29,6 +28,7 @@ from ebla.cli.frame.ui import Ui
 from ebla.operate.cluster import Cluster
 from ebla.options import MASTER, ClientWorld
 from ebla.transport.client import DeploymentClient
+from tests.master.group_stage import GroupStage
 
 HOSTS = ("host-a", "host-b", "host-c")
 SERVERS = tuple(f"tablet-server/{host}" for host in HOSTS)
@@ -55,12 +55,21 @@ class Outcome:
 
     @property
     def json(self) -> Any:
-        """Everything on stdout is one document."""
         return json.loads(self.out)
 
     @property
     def lines(self) -> list[str]:
         return [line.rstrip() for line in self.out.splitlines()]
+
+    @property
+    def message(self) -> str:
+        """stderr as one line."""
+        return " ".join(self.err.split())
+
+    @property
+    def text(self) -> str:
+        """stdout as one line."""
+        return " ".join(self.out.split())
 
 
 @dataclass
@@ -79,7 +88,49 @@ class Stage:
         return table
 
 
-Prepare = Callable[[Stage], Awaitable[object]]
+async def flights(stage: Stage) -> None:
+    await stage.table()
+
+
+Act = Callable[[Any], Awaitable[object]]
+
+
+@dataclass
+class Cli:
+    """Runs commands, each on a new deployment: `start` opens the deployment, `prepare` and `after` run around the command.
+
+    The command is one string, with further words that have spaces. `typed` is the input of a user at a terminal.
+    """
+
+    monkeypatch: pytest.MonkeyPatch
+    start: Callable[[], Awaitable[tuple[Any, Cluster]]]
+    seed: int = 0
+
+    def __call__(
+        self,
+        command: str,
+        *words: str,
+        prepare: Act | None = None,
+        after: Act | None = None,
+        typed: str | None = None,
+    ) -> Outcome:
+        def connected(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, Any]]) -> Any:
+            async def main() -> Any:
+                stage, cluster = await self.start()
+                if prepare is not None:
+                    await prepare(stage)
+                answer = await work(cluster)
+                if after is not None:
+                    await after(stage)
+                return answer
+
+            return run(main(), self.seed)
+
+        self.monkeypatch.setattr(seam, "connected", connected)
+        if typed is not None:
+            self.monkeypatch.setattr(Ui, "interactive", property(lambda self: True))
+        result = CliRunner().invoke(app, [*command.split(), *words], input=typed, catch_exceptions=False)
+        return Outcome(result.exit_code, result.stdout, result.stderr)
 
 
 def _server(host: str) -> Callable[[World], Role]:
@@ -87,26 +138,8 @@ def _server(host: str) -> Callable[[World], Role]:
     return lambda world: TabletServer(world, options)
 
 
-@dataclass
-class Cli:
-    monkeypatch: pytest.MonkeyPatch
-
-    def __call__(self, *words: str, prepare: Prepare | None = None) -> Outcome:
-        def connected(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, Any]]) -> Any:
-            async def main() -> Any:
-                stage, session = await _boot()
-                if prepare is not None:
-                    await prepare(stage)
-                return await work(Cluster(session, SERVERS))
-
-            return run(main())
-
-        self.monkeypatch.setattr(seam, "connected", connected)
-        result = CliRunner().invoke(app, list(words), catch_exceptions=False)
-        return Outcome(result.exit_code, result.stdout, result.stderr)
-
-
-async def _boot() -> tuple[Stage, DeploymentClient]:
+async def start() -> tuple[Stage, Cluster]:
+    """A real master and three real tablet servers."""
     cluster = SimulatedCluster()
     await start_alone(cluster, alone(MASTER, MasterOptions(bg_s=0.1)))
     for host, address in zip(HOSTS, SERVERS, strict=True):
@@ -116,4 +149,20 @@ async def _boot() -> tuple[Stage, DeploymentClient]:
     stage = Stage(cluster, aio.Database(session))
     while sum(status.alive for status in await stage.db.servers()) < len(HOSTS):
         await world.clock.sleep(0.1)
-    return stage, session
+    return stage, Cluster(session, SERVERS)
+
+
+async def start_group() -> tuple[GroupStage, Cluster]:
+    """Two masters, three journal nodes and three tablet servers."""
+    stage = GroupStage()
+    await stage.open()
+    servers = [f"tablet-server/{host}" for host in stage.hosts]
+    return stage, Cluster(stage.session, servers, stage.journals)
+
+
+def terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> io.StringIO:
+    """Let commands print to a terminal; the result has the printed text."""
+    printed = io.StringIO()
+    console = Console(file=printed, width=columns, force_terminal=True, color_system=None)
+    monkeypatch.setattr(Ui, "out", property(lambda self: console))
+    return printed

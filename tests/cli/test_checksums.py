@@ -1,4 +1,4 @@
-"""`ebla check --checksum` where tablets cannot be compared: it says which, and ends in time."""
+"""`ebla check --checksum` with tablets that cannot be compared: the command names them, and ends in time."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.cli.stage import SERVERS, Cli, Outcome, Stage
 
 
 class Timed:
-    """How long a command takes, on the stage's clock."""
+    """Measures the duration of a command on the stage's clock."""
 
     def __init__(self, ebla: Cli) -> None:
         self.ebla = ebla
         self.seconds = 0.0
 
-    def __call__(self, *words: str, prepare: Any) -> Outcome:
+    def __call__(self, command: str, prepare: Any) -> Outcome:
         loops: list[Any] = []
         began: list[float] = []
 
@@ -36,7 +36,7 @@ class Timed:
             loops.append(asyncio.get_running_loop())
             began.append(loops[0].time())
 
-        outcome = self.ebla(*words, prepare=prepared)
+        outcome = self.ebla(command, prepare=prepared)
         self.seconds = loops[0].time() - began[0]
         return outcome
 
@@ -53,39 +53,39 @@ async def without_majority(stage: Stage) -> None:
 
 
 async def just_apart(stage: Stage) -> None:
-    """The servers from each other, and nobody has noticed yet."""
+    """Cut the servers from each other immediately before the command."""
     await stage.table()
     for one, other in itertools.combinations(SERVERS, 2):
         stage.cluster.network.cut(one, other)
 
 
-def test_tablets_without_a_majority_are_named_at_once_and_not_compared(timed: Timed) -> None:
-    outcome = timed("check", "--checksum", prepare=without_majority)
+def test_a_check_names_tablets_without_a_majority_at_once(timed: Timed) -> None:
+    outcome = timed("check --checksum", prepare=without_majority)
     assert (outcome.status, timed.seconds < 10.0) == (1, True)
     assert outcome.err.startswith("not compared, for they are UNAVAILABLE: flights ")
     assert "; not compared: 2 tablets" in outcome.out
     assert "no checksum" not in outcome.out
 
 
-def test_a_majority_that_is_lost_meanwhile_holds_a_check_up_for_some_seconds_only(timed: Timed) -> None:
-    outcome = timed("check", "--checksum", prepare=just_apart)
+def test_a_majority_lost_during_a_check_delays_it_for_seconds(timed: Timed) -> None:
+    outcome = timed("check --checksum", prepare=just_apart)
     assert (outcome.status, timed.seconds < 40.0) == (1, True)
     assert "was applied nowhere within 10 s" in outcome.out
     assert "2 UNAVAILABLE" in outcome.out
 
 
-def test_a_server_that_stands_still_holds_a_check_up_for_some_seconds_only(timed: Timed) -> None:
+def test_a_paused_server_delays_a_check_for_seconds(timed: Timed) -> None:
     async def still(stage: Stage) -> None:
         await stage.table()
         stage.cluster.pause(SERVERS[0])
 
-    outcome = timed("check", "--checksum", prepare=still)
+    outcome = timed("check --checksum", prepare=still)
     assert (outcome.status, timed.seconds < 60.0) == (1, True)
     assert "UNREACHABLE" in outcome.out
 
 
 class Reading:
-    """Replicas that begin a checkpoint at once, and read for `seconds`."""
+    """Replicas that begin a checkpoint at once, and compute the digest for `seconds`."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -108,7 +108,7 @@ def table_of(*tablets: str) -> m.TableInfo:
     return m.TableInfo("id", "t", "running", TableSchema((), ()), 1, "raft", 0, tuple(places), {})
 
 
-def test_a_replica_that_reads_for_long_is_asked_again_until_the_time_for_all_is_over() -> None:
+def test_a_slow_replica_is_asked_again_until_the_common_deadline() -> None:
     tablets = [f"t{number}" for number in range(10)]
 
     async def main() -> tuple[dict[str, Digests], float]:
@@ -117,13 +117,13 @@ def test_a_replica_that_reads_for_long_is_asked_again_until_the_time_for_all_is_
 
     found, seconds = run(main())
     digested = [name for name in tablets if isinstance(found[name].replicas.get("u1"), m.ChecksumReply)]
-    assert digested == tablets[:8], "four at a time, and twice in that time"
+    assert digested == tablets[:8], "four at a time, twice within the deadline"
     assert seconds <= 150.0 + survey.SERVER_S
     late = found["t8"].replicas["u1"]
     assert isinstance(late, Unanswered) and late.kind == "AlreadyInProgress"
 
 
-def test_ctrl_c_ends_a_comparison_at_once_and_without_a_traceback() -> None:
+def test_ctrl_c_ends_a_comparison_without_a_traceback() -> None:
     code = (
         "import asyncio\n"
         "from ebla.cli.frame import quiet\n"

@@ -1,4 +1,4 @@
-"""`ebla coord`: what it shows, what it changes, and what it refuses."""
+"""`ebla coord`: reads, changes and refusals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ebla.actors.coordination.namespace import Namespace
 from ebla.actors.coordination.service import OVERDUE_S
 from ebla.coordination.awaited import Session
 from ebla.options import MASTER
-from tests.cli.stage import Cli, Prepare, Stage
+from tests.cli.stage import Act, Cli, Stage
 
 
 async def some_nodes(stage: Stage) -> None:
@@ -23,53 +23,51 @@ async def some_nodes(stage: Stage) -> None:
     await session.create("/workers/w-", b"host-a", ephemeral=True, sequential=True, parents=True)
 
 
-def test_ls_lists_children_and_whose_they_are(ebla: Cli):
-    shown = ebla("coord", "ls", prepare=some_nodes)
+def test_ls_lists_children_and_their_sessions(ebla: Cli):
+    shown = ebla("coord ls", prepare=some_nodes)
     assert shown.status == 0
     assert [line.split()[0] for line in shown.lines] == ["NAME", "config", "workers"]
-    below = ebla("coord", "ls", "/workers", "--json", prepare=some_nodes).json
+    below = ebla("coord ls /workers --json", prepare=some_nodes).json
     (node,) = below["nodes"]
     assert node["path"].startswith("/workers/w-") and node["data"] == "host-a" and node["session"]
-    assert ebla("coord", "ls", "/config/deep/er", prepare=some_nodes).lines == [
-        "/config/deep/er has no children"
-    ]
+    assert ebla("coord ls /config/deep/er", prepare=some_nodes).lines == ["/config/deep/er has no children"]
 
 
 def test_get_shows_text_as_text_and_bytes_as_bytes(ebla: Cli):
-    shown = ebla("coord", "get", "/config", prepare=some_nodes)
+    shown = ebla("coord get /config", prepare=some_nodes)
     assert "limits: 7" in shown.out and "none: it is permanent" in shown.out
-    found = ebla("coord", "get", "/config/deep/er", "--json", prepare=some_nodes).json
+    found = ebla("coord get /config/deep/er --json", prepare=some_nodes).json
     assert (found["data"], base64.b64decode(found["data_base64"])) == (None, b"\xff\x00")
-    assert "2 B: b'\\xff\\x00'" in ebla("coord", "get", "/config/deep/er", prepare=some_nodes).out
-    assert ebla("coord", "get", "/config", "--raw", prepare=some_nodes).out == "limits: 7"
+    assert "2 B: b'\\xff\\x00'" in ebla("coord get /config/deep/er", prepare=some_nodes).out
+    assert ebla("coord get /config --raw", prepare=some_nodes).out == "limits: 7"
 
 
-def test_a_missing_node_is_said_to_be_missing_with_the_next_step(ebla: Cli):
-    missing = ebla("coord", "get", "/config/none", prepare=some_nodes)
+def test_a_missing_node_is_an_error_with_the_next_step(ebla: Cli):
+    missing = ebla("coord get /config/none", prepare=some_nodes)
     assert missing.status == 1
     assert "there is no node /config/none; see `ebla coord ls /config`" in missing.err
-    assert "--create creates it" in ebla("coord", "set", "/none", "x").err
-    assert ebla("coord", "ls", "nowhere").status == 2
+    assert "--create creates it" in ebla("coord set /none x").err
+    assert ebla("coord ls nowhere").status == 2
 
 
-def test_set_compares_versions_and_makes_nodes_on_request(ebla: Cli):
-    made = ebla("coord", "set", "/a/b/c", "x", "--create", "--json").json
+def test_set_compares_versions_and_creates_nodes_on_request(ebla: Cli):
+    made = ebla("coord set /a/b/c x --create --json").json
     assert (made["created"], made["version"]) == (True, 3)
-    done = ebla("coord", "set", "/config", "new", "--version", "1", prepare=some_nodes)
+    done = ebla("coord set /config new --version 1", prepare=some_nodes)
     assert (done.status, done.lines) == (0, ["set /config: version 6"])
-    refused = ebla("coord", "set", "/config", "new", "--version", "2", prepare=some_nodes)
+    refused = ebla("coord set /config new --version 2", prepare=some_nodes)
     assert refused.status == 1 and "has version 1, not 2" in refused.err
-    again = ebla("coord", "set", "/config", "new", "--create", "--json", prepare=some_nodes).json
+    again = ebla("coord set /config new --create --json", prepare=some_nodes).json
     assert again == {"path": "/config", "created": False, "version": 6}
 
 
-def test_rm_deletes_a_node_and_with_recursive_what_is_below(ebla: Cli):
-    refused = ebla("coord", "rm", "/config", prepare=some_nodes)
+def test_rm_deletes_a_node_and_with_recursive_its_descendants(ebla: Cli):
+    refused = ebla("coord rm /config", prepare=some_nodes)
     assert refused.status == 1 and "has 1 children; delete them first" in refused.err
     assert "next: `--recursive` deletes the nodes below, too" in refused.err
-    assert ebla("coord", "rm", "/config", "-r", "-y", "--json", prepare=some_nodes).json["deleted"] == 3
-    assert ebla("coord", "rm", "/config", "-r", prepare=some_nodes).status == 1, "it asks first"
-    assert ebla("coord", "rm", "/config/deep/er", prepare=some_nodes).lines == ["deleted 1 node"]
+    assert ebla("coord rm /config -r -y --json", prepare=some_nodes).json["deleted"] == 3
+    assert ebla("coord rm /config -r", prepare=some_nodes).status == 1, "the command needs a confirmation"
+    assert ebla("coord rm /config/deep/er", prepare=some_nodes).lines == ["deleted 1 node"]
 
 
 def test_rm_of_another_version_or_of_the_root_deletes_nothing(ebla: Cli):
@@ -79,27 +77,27 @@ def test_rm_of_another_version_or_of_the_root_deletes_nothing(ebla: Cli):
         await some_nodes(stage)
         held.append(stage.cluster.role(MASTER).reign.master.coordination.namespace)
 
-    mismatch = ebla("coord", "rm", "/config", "-r", "-y", "--version", "77", prepare=noted)
+    mismatch = ebla("coord rm /config -r -y --version 77", prepare=noted)
     assert mismatch.status == 1 and "/config has version 1, not 77" in mismatch.err
     assert "/config/deep/er" in held[-1].nodes
     for words in (("/",), ("/", "-r", "-y"), ("/", "-r", "-y", "--version", "1")):
         held.clear()
-        root = ebla("coord", "rm", *words, prepare=noted)
+        root = ebla("coord rm", *words, prepare=noted)
         assert not held or "/config/deep/er" in held[-1].nodes
         assert root.status == 2 and "the root cannot be deleted; name a node below it" in root.err
-    right = ebla("coord", "rm", "/config", "-r", "-y", "--version", "1", "--json", prepare=some_nodes)
+    right = ebla("coord rm /config -r -y --version 1 --json", prepare=some_nodes)
     assert right.json["deleted"] == 3
 
 
-def test_rm_of_more_than_one_change_can_delete_meets_what_others_do_meanwhile(ebla: Cli):
+def test_rm_in_several_changes_meets_concurrent_changes(ebla: Cli):
     async def many(stage: Stage) -> None:
         session = await stage.db.session(30.0)
         for number in range(250):
             await session.create(f"/many/{number % 7}/{number}", parents=True)
         await session.create("/left", b"1")
 
-    def disturbed(act: Callable[[Session], Awaitable[object]]) -> Prepare:
-        """`act` comes right before the second change of the command."""
+    def disturbed(act: Callable[[Session], Awaitable[object]]) -> Act:
+        """Call `act` immediately before the second change of the command."""
 
         async def prepare(stage: Stage) -> None:
             await many(stage)
@@ -116,27 +114,27 @@ def test_rm_of_more_than_one_change_can_delete_meets_what_others_do_meanwhile(eb
 
         return prepare
 
-    gone = ebla("coord", "rm", "/many", "-r", "-y", "--json", prepare=many)
+    gone = ebla("coord rm /many -r -y --json", prepare=many)
     assert gone.json["deleted"] == 258
     made = disturbed(lambda other: other.create("/many/6/new"))
-    assert ebla("coord", "rm", "/many", "-r", "-y", "--json", prepare=made).json["deleted"] == 259
-    set_anew = disturbed(lambda other: other.set("/many", b"new"))
-    refused = ebla("coord", "rm", "/many", "-r", "-y", "--version", "1", prepare=set_anew)
+    assert ebla("coord rm /many -r -y --json", prepare=made).json["deleted"] == 259
+    set_again = disturbed(lambda other: other.set("/many", b"new"))
+    refused = ebla("coord rm /many -r -y --version 1", prepare=set_again)
     assert refused.status == 1 and "99 nodes below it had been deleted by then" in " ".join(
         refused.err.split()
     )
 
 
-def test_sessions_are_listed_and_those_of_the_command_do_not_stay(ebla: Cli):
-    shown: Any = ebla("coord", "sessions", "--json", prepare=some_nodes).json
+def test_sessions_are_listed_and_a_command_leaves_none(ebla: Cli):
+    shown: Any = ebla("coord sessions --json", prepare=some_nodes).json
     (session,) = shown["sessions"]
     assert (session["name"], session["nodes"], session["timeout_ms"]) == ("a worker", 1, 30_000)
-    assert "a worker" in ebla("coord", "sessions", prepare=some_nodes).out
-    assert ebla("coord", "sessions").lines == ["no sessions"]
+    assert "a worker" in ebla("coord sessions", prepare=some_nodes).out
+    assert ebla("coord sessions").lines == ["no sessions"]
 
 
 async def a_session_that_cannot_expire(stage: Stage) -> None:
-    """Its client is gone, and no edit of the master comes to an end."""
+    """Open a session of a client that ends, with a master whose edits are never written."""
     network = stage.cluster.client_world("gone").network
     request = OpenSessionRequest("once", 1000, "left behind")
     await network.call(MASTER, "open_session", request, SessionReply, 5.0)
@@ -144,17 +142,17 @@ async def a_session_that_cannot_expire(stage: Stage) -> None:
     await asyncio.sleep(1.0 + OVERDUE_S + 0.5)
 
 
-def test_check_and_status_tell_of_sessions(ebla: Cli):
+def test_check_counts_sessions(ebla: Cli):
     assert ebla("check", prepare=some_nodes).lines[-1].endswith("3 of 3 servers up, 1 session")
-    (master,) = ebla("check", "--json", prepare=some_nodes).json["masters"]
+    (master,) = ebla("check --json", prepare=some_nodes).json["masters"]
     assert (master["status"], master["sessions"], master["sessions_overdue"]) == ("HEALTHY", 1, 0)
     assert "session" not in ebla("check").out
 
 
-def test_sessions_that_have_expired_and_are_still_there_are_a_finding(ebla: Cli):
-    found = ebla("check", "--json", prepare=a_session_that_cannot_expire)
+def test_expired_sessions_that_remain_are_a_finding(ebla: Cli):
+    found = ebla("check --json", prepare=a_session_that_cannot_expire)
     (master,) = found.json["masters"]
     assert (found.status, master["sessions"], master["sessions_overdue"]) == (1, 1, 1)
     assert found.json["status"] == "RECOVERING"
-    told = " ".join(ebla("check", prepare=a_session_that_cannot_expire).out.split())
-    assert f"{MASTER}: 1 session has expired and is still there: no edit goes through" in told
+    shown = ebla("check", prepare=a_session_that_cannot_expire).text
+    assert f"{MASTER}: 1 session has expired and is still there: no edit goes through" in shown

@@ -1,17 +1,15 @@
-"""`ebla tablet copies | cancel-copy | quarantine`, as they are typed, against servers that tell of scripted ones."""
+"""`ebla tablet copies | cancel-copy | quarantine` on servers that report scripted copies and entries."""
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from ebla.actors import messages as m
 from ebla.actors.master.messages import MoveReplicaRequest
-from ebla.cli.frame.ui import Ui
-from tests.cli.repair_stage import Repairing, RepairStage
+from tests.cli.repair_stage import RepairStage
+from tests.cli.stage import Cli, terminal
 from tests.master.builders import configuration, replica
 from tests.master.healed import follower, hosts_of, spare
 from tests.master.stage import MASTER
@@ -54,50 +52,35 @@ async def copies_that_end(stage: RepairStage) -> None:
     stage.of("d").replicas[:] = [replica("bbbb2222", ABC, state="deleted", error="no space left")]
 
 
-def test_the_copies_of_all_servers_are_listed(repairing: Repairing) -> None:
-    shown = repairing("tablet", "copies", prepare=two_copies)
+def test_the_copies_of_all_servers_are_listed(toys: Cli) -> None:
+    shown = toys("tablet copies", prepare=two_copies)
     assert shown.status == 0
     first, second = [line.split() for line in shown.lines[1:]]
-    assert first == [
-        "aaaa1111",
-        "flights",
-        "a",
-        "c",
-        "data",
-        "10",
-        "MiB",
-        "of",
-        "40",
-        "MiB",
-        "10",
-        "MiB/s",
-        "3.0",
-        "s",
-    ]
-    assert second[-2:] == ["-", "3"], "how long is not known, it is the third attempt"
-    document = repairing("tablet", "copies", "--json", prepare=two_copies).json
+    assert " ".join(first) == "aaaa1111 flights a c data 10 MiB of 40 MiB 10 MiB/s 3.0 s"
+    assert second[-2:] == ["-", "3"], "the remaining time is unknown, the attempt is the third"
+    document = toys("tablet copies --json", prepare=two_copies).json
     assert [(each["tablet"], each["target"]) for each in document["copies"]] == [
         ("aaaa1111", "tablet-server/c"),
         ("bbbb2222", "tablet-server/d"),
     ]
     assert document["silent"] == {}
-    assert repairing("tablet", "copies").lines == ["no copy is running"]
+    assert toys("tablet copies").lines == ["no copy is running"]
 
 
-def test_a_server_that_gives_no_answer_is_named(repairing: Repairing) -> None:
+def test_a_server_without_an_answer_is_named(toys: Cli) -> None:
     async def prepare(stage: RepairStage) -> None:
         await two_copies(stage)
         stage.cluster.crash("tablet-server/d")
 
-    shown = repairing("tablet", "copies", prepare=prepare)
+    shown = toys("tablet copies", prepare=prepare)
     assert [line for line in shown.lines if line.startswith("  d does not answer: ")]
     assert "aaaa1111" in shown.out and "bbbb2222" not in shown.out
 
 
-def test_copies_are_watched_until_none_is_left_with_lines_where_there_is_no_terminal(
-    repairing: Repairing,
+def test_without_a_terminal_copies_are_watched_in_lines_until_none_is_left(
+    toys: Cli,
 ) -> None:
-    shown = repairing("tablet", "copies", "--watch", prepare=copies_that_end)
+    shown = toys("tablet copies --watch", prepare=copies_that_end)
     assert shown.status == 0
     assert shown.lines[0] == "flights aaaa1111 a -> c: 10 MiB of 40 MiB, data, 10 MiB/s, 3.0 s left"
     ended = [line for line in shown.lines if " after " in line]
@@ -107,9 +90,9 @@ def test_copies_are_watched_until_none_is_left_with_lines_where_there_is_no_term
         "flights aaaa1111 a -> c: copied after 4.0 s, 40 MiB",
     ]
     assert shown.lines[-1] == "no replica needs a copy"
-    document = repairing("tablet", "copies", "--watch", "--json", prepare=copies_that_end).json
-    told = [(each["how"], each["job"]["copied_bytes"], each["why"]) for each in document["ended"]]
-    assert told == [
+    document = toys("tablet copies --watch --json", prepare=copies_that_end).json
+    ended_copies = [(each["how"], each["job"]["copied_bytes"], each["why"]) for each in document["ended"]]
+    assert ended_copies == [
         ("failed", MIB, "no space left"),
         ("failed", 0, "no space left"),
         ("copied", 40 * MIB, None),
@@ -117,20 +100,20 @@ def test_copies_are_watched_until_none_is_left_with_lines_where_there_is_no_term
     assert document["copies"] == []
 
 
-def test_of_a_copy_that_has_ended_its_server_says_how_much_it_brought(repairing: Repairing) -> None:
+def test_an_ended_copy_shows_its_servers_byte_count(toys: Cli) -> None:
     async def prepare(stage: RepairStage) -> None:
         stage.of("c").copies[:] = [(job(copied=0),), ()]
         stage.of("c").ended[:] = [job(copied=3 * MIB, attempt=2), job(copied=MIB, elapsed_s=12.0)]
         stage.of("c").replicas[:] = [replica("aaaa1111", ABC)]
 
-    shown = repairing("tablet", "copies", "--watch", prepare=prepare)
+    shown = toys("tablet copies --watch", prepare=prepare)
     assert "flights aaaa1111 a -> c: copied after 12 s, 1.0 MiB" in shown.lines
 
 
-def test_who_watches_waits_for_a_copy_that_has_not_begun_and_is_told_if_there_is_none(
-    repairing: Repairing,
+def test_watching_waits_for_a_copy_that_has_not_begun(
+    toys: Cli,
 ) -> None:
-    assert repairing("tablet", "copies", "--watch").lines == ["no copy is running"]
+    assert toys("tablet copies --watch").lines == ["no copy is running"]
 
     async def moving(stage: RepairStage) -> None:
         stage.fairy.copies = False
@@ -140,69 +123,60 @@ def test_who_watches_waits_for_a_copy_that_has_not_begun_and_is_told_if_there_is
         await stage.until(lambda: len(hosts_of(stage, tablet)) == 4)
         stage.cluster.loop.call_later(7.0, lambda: setattr(stage.fairy, "copies", True))
 
-    async def looked(stage: RepairStage) -> None:
+    async def after(stage: RepairStage) -> None:
         assert stage.cluster.loop.time() > 7.0 and stage.fairy.copies
 
-    shown = repairing("tablet", "copies", "--watch", prepare=moving, looked=looked)
+    shown = toys("tablet copies --watch", prepare=moving, after=after)
     assert shown.lines[0].startswith("waiting for a copy: flights ")
     assert (shown.status, shown.lines[-1]) == (0, "no copy is running")
 
 
-def test_on_a_terminal_each_copy_has_a_bar_with_its_rate_and_what_is_left(
-    repairing: Repairing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    printed = io.StringIO()
-    console = Console(file=printed, width=120, force_terminal=True, color_system=None)
-    monkeypatch.setattr(Ui, "out", property(lambda self: console))
-    assert repairing("tablet", "copies", "--watch", prepare=copies_that_end).status == 0
+def test_on_a_terminal_each_copy_has_a_progress_bar(toys: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = terminal(monkeypatch, 120)
+    assert toys("tablet copies --watch", prepare=copies_that_end).status == 0
     last = [line for line in printed.getvalue().splitlines() if "aaaa1111" in line][-1]
     assert "flights aaaa1111 a -> c" in last and "━" in last
     assert "40.0/40.0 MiB" in last and "copied after 4.0 s" in last
 
 
-def test_the_bar_of_a_copy_that_is_done_is_full(
-    repairing: Repairing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It stayed where it was when somebody looked last, as if something were missing."""
-    printed = io.StringIO()
-    console = Console(file=printed, width=120, force_terminal=True, color_system=None)
-    monkeypatch.setattr(Ui, "out", property(lambda self: console))
+def test_the_bar_of_an_ended_copy_is_full(toys: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = terminal(monkeypatch, 120)
 
     async def prepare(stage: RepairStage) -> None:
         stage.of("c").copies[:] = [(job(copied=30 * MIB),), ()]
         stage.of("c").ended[:] = [job(copied=41 * MIB)]
         stage.of("c").replicas[:] = [replica("aaaa1111", ABC)]
 
-    assert repairing("tablet", "copies", "--watch", prepare=prepare).status == 0
+    assert toys("tablet copies --watch", prepare=prepare).status == 0
     last = [line for line in printed.getvalue().splitlines() if "aaaa1111" in line][-1]
     assert "41.0/41.0 MiB" in last and "copied after" in last, last
 
 
-def test_a_copy_is_cancelled_at_the_server_that_copies(repairing: Repairing) -> None:
-    asked: list[Any] = []
+def test_a_copy_is_cancelled_at_the_server_that_copies(toys: Cli) -> None:
+    requests: list[Any] = []
 
-    async def looked(stage: RepairStage) -> None:
-        asked[:] = stage.of("c").asked + stage.of("d").asked
+    async def after(stage: RepairStage) -> None:
+        requests[:] = stage.of("c").requests + stage.of("d").requests
 
-    done = repairing("tablet", "cancel-copy", "aaaa", prepare=two_copies, looked=looked)
+    done = toys("tablet cancel-copy aaaa", prepare=two_copies, after=after)
     assert done.lines == ["cancelled 1 copy of tablet aaaa1111 to c"]
-    assert [request.tablet for request in asked] == ["aaaa1111"]
-    elsewhere = repairing("tablet", "cancel-copy", "aaaa", "d", prepare=two_copies)
+    assert [request.tablet for request in requests] == ["aaaa1111"]
+    elsewhere = toys("tablet cancel-copy aaaa d", prepare=two_copies)
     assert (elsewhere.status, "no copy of tablet 'aaaa' to d is under way" in elsewhere.err) == (1, True)
 
     async def alike(stage: RepairStage) -> None:
         stage.of("c").copies[:] = [(job("aaaa1111"), job("aaaa2222"))]
 
-    async def not_heard(stage: RepairStage) -> None:
+    async def silent(stage: RepairStage) -> None:
         await two_copies(stage)
         stage.scripts["c"].silent = True
         await stage.cluster.restart(MASTER)
 
-    asked.clear()
-    unheard = repairing("tablet", "cancel-copy", "aaaa", prepare=not_heard, looked=looked)
-    assert (unheard.status, [request.tablet for request in asked]) == (0, ["aaaa1111"]), unheard.err
+    requests.clear()
+    unreported = toys("tablet cancel-copy aaaa", prepare=silent, after=after)
+    assert (unreported.status, [request.tablet for request in requests]) == (0, ["aaaa1111"]), unreported.err
 
-    short = repairing("tablet", "cancel-copy", "aaaa", prepare=alike)
+    short = toys("tablet cancel-copy aaaa", prepare=alike)
     assert (short.status, "is too short" in short.err) == (1, True)
 
 
@@ -227,48 +201,48 @@ async def some_kept(stage: RepairStage) -> None:
 QUARANTINE = ("tablet", "quarantine")
 
 
-def test_what_is_in_quarantine_is_listed_the_oldest_first(repairing: Repairing) -> None:
-    shown = repairing(*QUARANTINE, "list", prepare=some_kept)
+def test_the_quarantine_is_listed_oldest_first(toys: Cli) -> None:
+    shown = toys(*QUARANTINE, "list", prepare=some_kept)
     assert [line.split()[0] for line in shown.lines[1:]] == ["aaaa1111-1", "bbbb2222-1", "aaaa1111-2"]
     assert "2020-09-13 12:26:40" in shown.lines[1] and "it left the tablet's configuration" in shown.lines[1]
-    document = repairing(*QUARANTINE, "list", "--json", prepare=some_kept).json
+    document = toys(*QUARANTINE, "list", "--json", prepare=some_kept).json
     assert [each["server"] for each in document["entries"]] == [
         "tablet-server/b",
         "tablet-server/c",
         "tablet-server/b",
     ]
-    assert repairing(*QUARANTINE, "list").lines == ["nothing is in quarantine"]
+    assert toys(*QUARANTINE, "list").lines == ["nothing is in quarantine"]
 
 
-def test_entries_are_restored_on_the_host_that_has_them(repairing: Repairing) -> None:
-    asked: list[Any] = []
+def test_quarantine_entries_are_restored_on_their_host(toys: Cli) -> None:
+    requests: list[Any] = []
 
-    async def looked(stage: RepairStage) -> None:
-        asked[:] = stage.of("c").asked
+    async def after(stage: RepairStage) -> None:
+        requests[:] = stage.of("c").requests
 
-    done = repairing(*QUARANTINE, "restore-to", "/tmp/out", "bbbb2222-1", prepare=some_kept, looked=looked)
+    done = toys(*QUARANTINE, "restore-to", "/tmp/out", "bbbb2222-1", prepare=some_kept, after=after)
     assert done.lines == ["restored to c:/tmp/out/bbbb2222-1"]
-    assert [(each.names, each.directory) for each in asked] == [(("bbbb2222-1",), "/tmp/out")]
-    wrong = repairing(*QUARANTINE, "restore-to", "out", "bbbb2222-1", prepare=some_kept)
+    assert [(each.names, each.directory) for each in requests] == [(("bbbb2222-1",), "/tmp/out")]
+    wrong = toys(*QUARANTINE, "restore-to", "out", "bbbb2222-1", prepare=some_kept)
     assert (wrong.status, "must be an absolute path" in wrong.err) == (2, True)
-    unknown = repairing(*QUARANTINE, "restore-to", "/tmp/out", "bbbb2222-9", prepare=some_kept)
+    unknown = toys(*QUARANTINE, "restore-to", "/tmp/out", "bbbb2222-9", prepare=some_kept)
     assert (unknown.status, "did you mean 'bbbb2222-1'" in unknown.err) == (1, True)
 
 
-def test_entries_are_purged_by_name_or_all_of_them_after_a_question(repairing: Repairing) -> None:
-    asked: list[Any] = []
+def test_quarantine_entries_are_purged_by_name_or_all_after_confirmation(toys: Cli) -> None:
+    requests: list[Any] = []
 
-    async def looked(stage: RepairStage) -> None:
-        asked[:] = stage.of("b").asked + stage.of("c").asked
+    async def after(stage: RepairStage) -> None:
+        requests[:] = stage.of("b").requests + stage.of("c").requests
 
-    done = repairing(*QUARANTINE, "purge", "aaaa1111-2", "-y", prepare=some_kept, looked=looked)
+    done = toys(*QUARANTINE, "purge", "aaaa1111-2", "-y", prepare=some_kept, after=after)
     assert done.lines == ["purged 1 entry, 3.0 MiB"]
-    assert [each.names for each in asked] == [("aaaa1111-2",)]
-    every = repairing(*QUARANTINE, "purge", "--all", "-y", prepare=some_kept, looked=looked)
+    assert [each.names for each in requests] == [("aaaa1111-2",)]
+    every = toys(*QUARANTINE, "purge", "--all", "-y", prepare=some_kept, after=after)
     assert every.lines == ["purged 3 entries, 9.0 MiB"]
-    assert [each.names for each in asked] == [("aaaa1111-1", "aaaa1111-2"), ("bbbb2222-1",)]
-    asked.clear()
+    assert [each.names for each in requests] == [("aaaa1111-1", "aaaa1111-2"), ("bbbb2222-1",)]
+    requests.clear()
     for words, status in ((("--all",), 1), ((), 2), (("aaaa1111-1", "--all"), 2)):
-        assert repairing(*QUARANTINE, "purge", *words, prepare=some_kept, looked=looked).status == status
-    assert not asked
-    assert repairing(*QUARANTINE, "purge", "--all").lines == ["nothing is in quarantine"]
+        assert toys(*QUARANTINE, "purge", *words, prepare=some_kept, after=after).status == status
+    assert not requests
+    assert toys(*QUARANTINE, "purge", "--all").lines == ["nothing is in quarantine"]

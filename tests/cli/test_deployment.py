@@ -1,4 +1,4 @@
-"""`ebla up`, `down` and `status` as far as they decide without a cluster: settings, places, and what they say."""
+"""`ebla up`, `down` and `status` without a cluster: settings, data directories and messages."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def configured(
     return _configured(Ui(Common(name=name)), file, flags, assigned)
 
 
-def test_without_a_word_everything_is_under_the_home_directory(home: Path) -> None:
+def test_by_default_everything_is_under_the_home_directory(home: Path) -> None:
     assert configured().data_dir == str(home / ".ebla" / "ebla")
     assert configured(name="other").data_dir == str(home / ".ebla" / "other")
 
 
-def test_flags_stand_over_the_file(tmp_path: Path) -> None:
+def test_flags_override_the_file(tmp_path: Path) -> None:
     file = tmp_path / "ebla.yaml"
     file.write_text(
         "name: a\ndata_dir: /x\nslots: [h1]\ntablet_server: {memtable_bytes: 1000, heartbeat_s: 2.0}\n"
@@ -63,7 +63,7 @@ def test_flags_stand_over_the_file(tmp_path: Path) -> None:
     assert (several.masters, several.journals) == (2, 3)
 
 
-def test_what_was_set_before_stays_set_unless_it_is_set_anew(tmp_path: Path) -> None:
+def test_earlier_settings_remain_until_they_are_set_again(tmp_path: Path) -> None:
     first = configured(data_dir=str(tmp_path / "d"), assigned=["tablet_server.heartbeat_s=2.0"])
     state.save(first.data_dir, state.encode(Deployment(uuid="u", revision=1, config=first)))
     again = configured(data_dir=str(tmp_path / "d"), assigned=["tablet_server.memtable_bytes=1000"])
@@ -77,7 +77,7 @@ def test_the_data_directory_of_the_last_up_is_found_again(tmp_path: Path) -> Non
     assert configured(data_dir="/third").data_dir == "/third"
 
 
-def test_an_unreadable_memory_of_places_is_no_obstacle(home: Path) -> None:
+def test_an_unreadable_record_of_data_directories_is_replaced(home: Path) -> None:
     places.remember("ebla", "/elsewhere")
     (home / ".ebla" / "data-dirs.json").write_text("{")
     assert places.known() == {}
@@ -100,17 +100,17 @@ def test_a_setting_that_cannot_be_read_is_refused(text: str, words: str) -> None
         configured(assigned=["name=a", text])
 
 
-def test_an_unknown_setting_is_told_what_was_meant(ebla: Cli) -> None:
+def test_an_unknown_setting_gets_a_suggestion(ebla: Cli) -> None:
     with pytest.raises(InvalidArgument, match=r"did you mean tablet_server\.memtable_bytes"):
         configured(assigned=["tablet_server.memtable_byte=1"])
-    outcome = ebla("up", "--set", "mastres=1")
+    outcome = ebla("up --set mastres=1")
     assert (outcome.status, "did you mean masters" in outcome.err) == (2, True)
 
 
-def test_after_a_failed_up_local_commands_name_the_failure_until_it_is_down(
+def test_after_a_failed_up_local_every_command_names_the_failure_until_down(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They took whatever Ray cluster runs on the machine."""
+    """No command connects to another Ray cluster of the machine."""
 
     def fails(*given: object, **more: object) -> None:
         raise LocalClusterError("node 2 was not up after 120 s; see its log")
@@ -120,8 +120,8 @@ def test_after_a_failed_up_local_commands_name_the_failure_until_it_is_down(
     assert "node 2 was not up" in run(app, ["up", "--local", "4"]).stderr
     for words in (["status"], ["check"], ["tablet", "list"], ["up"]):
         refused = run(app, words)
-        told = " ".join(refused.stderr.split())
-        assert (refused.exit_code, "of 4 nodes did not come up (node 2 was not up" in told) == (1, True), told
+        message = " ".join(refused.stderr.split())
+        assert refused.exit_code == 1 and "of 4 nodes did not come up (node 2 was not up" in message, message
     down = run(app, ["down", "--yes"])
     assert (down.exit_code, "deployment ebla was not up" in down.stdout) == (0, True), down.stderr
     assert choose(None, local_directory())[1] == "auto"
@@ -139,7 +139,7 @@ MASTER, SERVER = role("master/0"), role("tablet-server/a")
 
 
 @pytest.mark.parametrize(
-    ("told", "started", "words"),
+    ("outcome", "started", "words"),
     [
         (
             report((), ("master/0",), MASTER, SERVER),
@@ -163,8 +163,8 @@ MASTER, SERVER = role("master/0"), role("tablet-server/a")
         ),
     ],
 )
-def test_up_says_what_it_did(told: UpReport, started: list[str], words: str) -> None:
-    assert _up_parts(told, "127.0.0.1:6379", None, started)[0] == words
+def test_up_says_what_it_did(outcome: UpReport, started: list[str], words: str) -> None:
+    assert _up_parts(outcome, "127.0.0.1:6379", None, started)[0] == words
 
 
 def test_down_says_what_it_did_and_where_the_data_is() -> None:
@@ -178,8 +178,8 @@ def test_down_says_what_it_did_and_where_the_data_is() -> None:
     assert "`ebla up --name x`" in _down_parts("x", None, False, [], "/data")[-1]
 
 
-def test_without_a_terminal_down_needs_a_yes(ebla: Cli) -> None:
-    outcome = ebla("down", "--json")
+def test_without_a_terminal_down_needs_the_flag_yes(ebla: Cli) -> None:
+    outcome = ebla("down --json")
     assert (outcome.status, outcome.json["error"]["kind"]) == (1, "Refused")
 
 
@@ -193,9 +193,7 @@ def test_reader_options_are_pairs() -> None:
     ("source", "words"),
     [("flight", "did you mean 'flights'?"), ("/nowhere/x.csv", "there is no file /nowhere/x.csv")],
 )
-def test_a_source_that_is_not_there_is_refused_before_anything_is_started(
-    ebla: Cli, source: str, words: str
-) -> None:
+def test_a_missing_source_is_refused_before_spark_starts(ebla: Cli, source: str, words: str) -> None:
     for verb in ("feed", "verify"):
-        outcome = ebla(verb, source, "t")
+        outcome = ebla(f"{verb} {source} t")
         assert (outcome.status, words in outcome.err) == (2, True)

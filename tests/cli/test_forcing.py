@@ -1,4 +1,4 @@
-"""`ebla tablet unsafe-change-config`, as it is typed."""
+"""`ebla tablet unsafe-change-config` on toys and on real tablet servers."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from ebla.actors.replication.configuration import (
 from ebla.actors.replication.health import UNHEALTHY
 from ebla.operate.forcing import planned
 from ebla.operate.naming import Refused
-from tests.cli.repair_stage import Repairing, RepairStage, first_tablet
-from tests.cli.stage import HOSTS, Cli, Stage
-from tests.cli.test_commands import flights
+from tests.cli.repair_stage import RepairStage, first_tablet, on_toys
+from tests.cli.stage import HOSTS, Cli, Stage, flights
 from tests.cli.test_health import GONE, address, report, seen, state, table, uuid, with_room
 from tests.cli.test_health import HOSTS as THREE
 from tests.cli.test_health import configuration as configuration_of
@@ -33,12 +32,12 @@ async def majority_lost(stage: RepairStage) -> None:
     stage.fairy.elects = False
 
 
-def test_a_lost_majority_is_given_up_only_with_the_whole_id(repairing: Repairing, tablet: str) -> None:
+def test_a_lost_majority_is_given_up_only_with_the_whole_tablet_id(toys: Cli, tablet: str) -> None:
     survivor = "a"
     sent: list[m.UnsafeChangeRequest] = []
 
-    async def looked(stage: RepairStage) -> None:
-        sent.extend(stage.of(survivor).asked)
+    async def after(stage: RepairStage) -> None:
+        sent.extend(stage.of(survivor).requests)
 
     async def kept_first(stage: RepairStage) -> None:
         assert hosts_of(stage, tablet)[0] == survivor
@@ -52,31 +51,30 @@ def test_a_lost_majority_is_given_up_only_with_the_whole_id(repairing: Repairing
         (force, "y\n"),
         (force, f"{tablet[:8]}\n"),
     ):
-        refused = repairing(*words, prepare=kept_first, looked=looked, typed=typed)
+        refused = toys(*words, prepare=kept_first, after=after, typed=typed)
         assert refused.status == 1 and not sent, refused.err
-    done = repairing(*force, prepare=kept_first, looked=looked, typed=f"{tablet}\n")
+    done = toys(*force, prepare=kept_first, after=after, typed=f"{tablet}\n")
     assert done.status == 0, done.err
-    told = " ".join(done.err.split())
-    assert "LOST: every write that was acknowledged and is not in the log of the new leader" in told
-    assert "the leader" in told and told.count("given up") == 2
+    assert "LOST: every write that was acknowledged and is not in the log of the new leader" in done.message
+    assert "the leader" in done.message and done.message.count("given up") == 2
     (request,) = sent
     assert (request.tablet, request.keep, request.configuration_index) == (tablet, (request.dest_uuid,), -1)
-    again = repairing(*force, "--yes-i-lose-data", tablet, "--json", prepare=kept_first)
+    again = toys(*force, "--yes-i-lose-data", tablet, "--json", prepare=kept_first)
     assert (again.json["unsafe"], len(again.json["lost"]), len(again.json["members"])) == (1, 2, 1)
 
 
-def test_nothing_is_forced_where_a_majority_lives_or_who_is_kept_does_not_run(
-    repairing: Repairing, tablet: str
+def test_forcing_is_refused_with_a_running_majority_or_a_survivor_that_does_not_run(
+    toys: Cli, tablet: str
 ) -> None:
     force = ("tablet", "unsafe-change-config", tablet, "--yes-i-lose-data", tablet, "--keep")
-    alive = repairing(*force, "a")
+    alive = toys(*force, "a")
     assert (alive.status, "no configuration needs to be forced" in alive.err) == (1, True)
-    for server, told in (("nowhere", "has no replica at 'nowhere'"), ("b", "cannot be kept")):
-        refused = repairing(*force, server, prepare=majority_lost)
-        assert (refused.status, told in " ".join(refused.err.split())) == (1, True), refused.err
+    for server, reason in (("nowhere", "has no replica at 'nowhere'"), ("b", "cannot be kept")):
+        refused = toys(*force, server, prepare=majority_lost)
+        assert (refused.status, reason in refused.message) == (1, True), refused.err
 
 
-def test_non_voters_that_live_are_no_majority(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_running_non_voters_are_not_a_majority(monkeypatch: pytest.MonkeyPatch) -> None:
     voters: list[str] = []
 
     async def lost(stage: RepairStage) -> None:
@@ -93,26 +91,19 @@ def test_non_voters_that_live_are_no_majority(monkeypatch: pytest.MonkeyPatch) -
             stage.fairy.words[stage.server(name).uuid] = UNHEALTHY
         stage.fairy.elects = False
 
-    five = Repairing(monkeypatch, "abcde")
+    five = on_toys(monkeypatch, "abcde")
     tablet = first_tablet("abcde")
     five("check", prepare=lost)
     done = five(
-        "tablet",
-        "unsafe-change-config",
-        tablet,
-        "--keep",
-        voters[0],
-        "--yes-i-lose-data",
-        tablet,
-        "--json",
+        f"tablet unsafe-change-config {tablet} --keep {voters[0]} --yes-i-lose-data {tablet} --json",
         prepare=lost,
     )
     assert done.status == 0, done.err
     assert [each["address"] for each in done.json["members"]] == [f"tablet-server/{voters[0]}"]
 
 
-def test_a_change_of_voters_that_was_under_way_counts_when_a_majority_is_looked_for() -> None:
-    """Two of three run, and one of them holds a configuration of four: it needs three, and nobody else is elected over its log."""
+def test_a_pending_change_of_voters_counts_for_the_majority() -> None:
+    """Two of three voters run. One has a pending configuration of four, which needs three, and no other log can win an election."""
     four = configuration_of(("a", "b", "c", "d"), index=101)
     behind = report("c", leader=None, role="candidate", last_index=90)
     survey = seen(GONE, report("b", leader=None, role="candidate", last_index=101), behind)
@@ -129,8 +120,8 @@ def test_a_change_of_voters_that_was_under_way_counts_when_a_majority_is_looked_
         planned(survey, judged(survey), ["b", "c"])
 
 
-def test_who_is_to_lead_must_know_those_that_are_kept() -> None:
-    """Another was being added, and the only voter that survived has not heard of it."""
+def test_the_next_leader_must_know_all_survivors() -> None:
+    """A fourth replica is being added, and the only surviving voter does not have that configuration yet."""
     added = Configuration(
         (*configuration_of().peers, Peer(uuid("d"), address("d"), "non_voter", promote=True)), 101
     )
@@ -143,7 +134,7 @@ def test_who_is_to_lead_must_know_those_that_are_kept() -> None:
     assert planned(survey, judged(survey), ["c"]).keep == (uuid("c"),)
 
 
-# -- with real tablet servers --------------------------------------------------------------------------------
+# -- real tablet servers -------------------------------------------------------------------------------------
 
 
 async def two_lost(stage: Stage) -> None:
@@ -152,8 +143,8 @@ async def two_lost(stage: Stage) -> None:
         stage.cluster.crash(f"tablet-server/{host}")
 
 
-def test_a_real_survivor_leads_alone_and_the_mark_stays(ebla: Cli) -> None:
-    tablets = [each["tablet"] for each in ebla("tablet", "list", "--json", prepare=flights).json["tablets"]]
+def test_a_real_survivor_leads_alone_and_the_forced_epoch_remains(ebla: Cli) -> None:
+    tablets = [each["tablet"] for each in ebla("tablet list --json", prepare=flights).json["tablets"]]
 
     async def forced_once(stage: Stage) -> None:
         await two_lost(stage)
@@ -161,7 +152,7 @@ def test_a_real_survivor_leads_alone_and_the_mark_stays(ebla: Cli) -> None:
         (server,) = [status for status in await stage.db.servers() if status.host == HOSTS[0]]
         for tablet in tablets:
             request = m.UnsafeChangeRequest(server.uuid, tablet, (server.uuid,), -1, "a test")
-            await asyncio.sleep(10.0)  # until nobody has heard of a leader
+            await asyncio.sleep(10.0)  # until no replica knows a leader
             await network.call(server.address, "unsafe_change", request, m.MembersReply, 10.0)
 
     keep = ("tablet", "unsafe-change-config", tablets[0], "--keep", HOSTS[0], "--yes-i-lose-data", tablets[0])
@@ -172,7 +163,7 @@ def test_a_real_survivor_leads_alone_and_the_mark_stays(ebla: Cli) -> None:
     check = ebla("check", prepare=forced_once)
     assert check.status == 1, "the other replicas are missing"
     assert any("forced on these tablets without a majority" in line for line in check.lines), check.out
-    shown = ebla("tablet", "show", tablets[0], prepare=forced_once)
+    shown = ebla(f"tablet show {tablets[0]}", prepare=forced_once)
     assert (
         "a configuration was forced on it without a majority 1 time: acknowledged writes may be missing"
         in shown.out

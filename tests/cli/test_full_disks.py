@@ -1,4 +1,4 @@
-"""What the command line says of disks: how much is left, that it is little, that writes are refused."""
+"""What the command line reports about disks: free space, little space, and refused writes."""
 
 from __future__ import annotations
 
@@ -25,33 +25,27 @@ async def nearly_full(stage: Stage) -> None:
     await until(stage, lambda space: space.disks[0].free_bytes < SPACE_BYTES)
 
 
-def test_a_deployment_that_refuses_writes_for_want_of_space_is_not_healthy(ebla: Cli) -> None:
+def test_a_deployment_that_refuses_writes_for_lack_of_space_is_not_healthy(ebla: Cli) -> None:
     checked = ebla("check", prepare=full)
     assert checked.status == 1
     assert "DISK_FULL: 0 tables, 0 tablets, 3 of 3 servers up" in checked.out
-    told = " ".join(checked.out.split())
-    assert (
-        "tablet-server/host-a is DISK_FULL: writes are refused: 0 of 1,048,576 MiB left under /; free space there"
-        in told
-    )
-    document = ebla("check", "--json", prepare=full).json
+    refused = "DISK_FULL: writes are refused: 0 of 1,048,576 MiB left under /; free space there"
+    assert f"tablet-server/host-a is {refused}" in checked.text
+    document = ebla("check --json", prepare=full).json
     assert (document["status"], document["healthy"]) == ("DISK_FULL", False)
     assert [server["status"] for server in document["servers"]] == ["DISK_FULL", "HEALTHY", "HEALTHY"]
 
 
-def test_a_disk_that_is_nearly_full_is_warned_of(ebla: Cli) -> None:
+def test_a_nearly_full_disk_gives_a_warning(ebla: Cli) -> None:
     checked = ebla("check", prepare=nearly_full)
     assert checked.status == 0
-    told = " ".join(checked.out.split())
-    assert (
-        "warning: tablet-server/host-a has 200 of 1,048,576 MiB left under /; free space before writes"
-        in told
-    )
+    left = "has 200 of 1,048,576 MiB left under /; free space before writes"
+    assert f"warning: tablet-server/host-a {left}" in checked.text
     assert "warning" not in ebla("check").out
 
 
-def test_nodes_tell_how_much_space_is_left(ebla: Cli) -> None:
+def test_nodes_shows_free_disk_space(ebla: Cli) -> None:
     listed = ebla("nodes", prepare=nearly_full)
     assert "FREE" in listed.lines[0] and "200 MiB" in listed.out and "1.0 TiB" in listed.out
-    document = ebla("nodes", "--json", prepare=nearly_full).json
+    document = ebla("nodes --json", prepare=nearly_full).json
     assert [node["free_bytes"] for node in document["nodes"]] == [200 << 20, SPACE_BYTES, SPACE_BYTES]

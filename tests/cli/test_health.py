@@ -1,4 +1,4 @@
-"""The verdict: what each replica says of itself, put together."""
+"""The verdict on a deployment from the reports of masters and replicas."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from ebla.actors import messages as m
 from ebla.actors.errors import NotActive, NotRunning
 from ebla.actors.incarnations import old_copy
+from ebla.actors.messages.raft import RaftView
 from ebla.actors.replication.configuration import (
     NON_VOTER,
     Configuration,
@@ -49,18 +50,14 @@ def report(host: str, leader: str | None = "a", **other: Any) -> m.ReplicaReport
     made = m.ReplicaReport(
         tablet="t1",
         state="running",
-        role="leader" if host == leader else "follower",
-        term=3,
-        leader=uuid(leader) if leader else None,
         configuration=configuration(),
-        schema_version=0,
-        last_index=100,
-        commit_index=100,
         applied_index=100,
         flushed_index=90,
         rows_bytes=4096,
     )
-    return replace(made, **other)
+    view = RaftView("leader" if host == leader else "follower", 3, uuid(leader) if leader else None, 100, 100)
+    seen = {name: other.pop(name) for name in view.__struct_fields__ if name in other}
+    return replace(made, view=replace(view, **seen), **other)
 
 
 def state(host: str, *replicas: m.ReplicaReport) -> m.ServerState:
@@ -68,7 +65,7 @@ def state(host: str, *replicas: m.ReplicaReport) -> m.ServerState:
     return m.ServerState(instance, address(host), host, replicas, 0, 0, 0)
 
 
-def heard(host: str, **other: Any) -> m.ServerStatus:
+def status_of(host: str, **other: Any) -> m.ServerStatus:
     made = m.ServerStatus(
         uuid=uuid(host),
         seqno=1,
@@ -95,7 +92,7 @@ def table(hosts: tuple[str, ...] = HOSTS, leader: str | None = "a", replicas: in
 
 
 def seen(*reports: m.ReplicaReport | Unanswered | None, info: m.TableInfo | None = None) -> Survey:
-    """One report per host; Unanswered: its server gave no answer; None: its server does not have the replica."""
+    """A survey with one report per host: Unanswered if its server is silent, None if its server lacks the replica."""
     states: dict[str, m.ServerState | Unanswered] = {}
     for host, said in zip(HOSTS, reports, strict=True):
         if isinstance(said, Unanswered):
@@ -103,13 +100,13 @@ def seen(*reports: m.ReplicaReport | Unanswered | None, info: m.TableInfo | None
         else:
             states[address(host)] = state(host, said) if said else state(host)
     status = m.MasterStatus(m.ServerInstance("m", 1, "s"), MASTER, 1, 1, 0, 1)
-    return Survey({MASTER: status}, tuple(heard(host) for host in HOSTS), (info or table(),), states)
+    return Survey({MASTER: status}, tuple(status_of(host) for host in HOSTS), (info or table(),), states)
 
 
 def with_room(survey: Survey) -> Survey:
-    """A further host that holds nothing."""
+    """Add a host without replicas."""
     return replace(
-        survey, servers=(*survey.servers, heard("d")), states={**survey.states, address("d"): state("d")}
+        survey, servers=(*survey.servers, status_of("d")), states={**survey.states, address("d"): state("d")}
     )
 
 
@@ -146,44 +143,40 @@ def test_a_replica_whose_server_is_gone_leaves_the_tablet_under_replicated() -> 
     assert "tablet-server/c is UNREACHABLE: no answer" in health.reasons
 
 
-def test_a_failed_replica_is_told_with_its_reason() -> None:
-    judged = tablet(
-        seen(report("a"), report("b"), report("c", state="failed", error="record 7 fails its checksum"))
-    )
-    assert judged.status == "UNDER_REPLICATED"
-    assert judged.replicas[2].status == "FAILED"
-    assert judged.replicas[2].error == "record 7 fails its checksum"
-    assert judged.healthy == 2
+CANCELLED = "the copy of tablet t1 was cancelled"
 
 
-def test_a_replica_that_a_forced_configuration_gave_up_is_no_healthy_one() -> None:
-    judged = tablet(seen(report("a"), report("b"), report("c", error=GIVEN_UP)))
-    assert (judged.status, judged.healthy) == ("UNDER_REPLICATED", 2)
-    assert (judged.replicas[2].status, judged.replicas[2].error) == ("FAILED", GIVEN_UP)
+@pytest.mark.parametrize(
+    ("third", "status", "reason"),
+    [
+        (report("c", state="failed", error="record 7 is damaged"), "FAILED", ": record 7 is damaged"),
+        (report("c", error=GIVEN_UP), "FAILED", f": {GIVEN_UP}"),
+        (None, "MISSING", ": its server does not have it"),
+        (
+            report("c", leader=None, state="deleted", error=CANCELLED),
+            "TOMBSTONE",
+            f": its leader is to have it copied; {CANCELLED}",
+        ),
+    ],
+)
+def test_a_replica_that_does_not_serve_leaves_the_tablet_under_replicated(
+    third: m.ReplicaReport | None, status: str, reason: str
+) -> None:
+    judged = tablet(with_room(seen(report("a"), report("b"), third)))
+    assert (judged.status, judged.healthy, judged.replicas[2].status) == ("UNDER_REPLICATED", 2, status)
+    assert judged.reasons == (f"replica at tablet-server/c is {status}{reason}",)
+    if status == "FAILED":
+        assert judged.replicas[2].error == reason.removeprefix(": ")
 
 
-def test_a_server_on_an_old_copy_is_told_with_the_remedy() -> None:
+def test_a_server_on_an_old_copy_is_shown_with_the_remedy() -> None:
     shown, known = m.ServerInstance(uuid("c"), 7, "s"), m.ServerInstance(uuid("c"), 5007, "t")
     error = old_copy(shown, known, MASTER)
     health = judge(seen(report("a"), report("b"), unanswered(error)))
     (reason,) = [reason for reason in health.reasons if address("c") in reason]
     assert reason == f"{address('c')} is UNREACHABLE: {error.message}"
     assert brief(error.message, 60) == "older copy of its directory, set it aside and start again..."
-    assert "shows number 7" in reason and "heard 5007" in reason
-
-
-def test_a_replica_that_its_server_does_not_have_is_missing() -> None:
-    judged = tablet(seen(report("a"), report("b"), None))
-    assert (judged.status, judged.replicas[2].status) == ("UNDER_REPLICATED", "MISSING")
-
-
-def test_a_member_whose_copy_was_cancelled_is_a_tombstone_and_says_so() -> None:
-    """It was told as one of which its server knows nothing."""
-    ended = report("c", leader=None, state="deleted", error="the copy of tablet t1 was cancelled")
-    judged = tablet(seen(report("a"), report("b"), ended))
-    assert (judged.status, judged.replicas[2].status) == ("UNDER_REPLICATED", "TOMBSTONE")
-    why = "its leader is to have it copied; the copy of tablet t1 was cancelled"
-    assert judged.reasons == (f"replica at {address('c')} is TOMBSTONE: {why}",)
+    assert "shows number 7" in reason and "seen 5007" in reason
 
 
 def test_another_server_at_the_address_is_not_the_replica() -> None:
@@ -200,39 +193,54 @@ def test_a_tablet_without_a_running_majority_is_unavailable() -> None:
     assert "1 of 3 voters run, no majority" in judged.reasons
 
 
-def test_a_tablet_that_nobody_leads_is_unavailable_and_it_may_pass() -> None:
+def test_a_tablet_without_a_leader_is_unavailable_and_may_recover() -> None:
     survey = seen(*(report(host, None, role="candidate") for host in HOSTS), info=table(leader=None))
     assert tablet(survey).status == "UNAVAILABLE"
     assert "none of its replicas leads" in tablet(survey).reasons
     assert may_pass(judge(survey))
 
 
-def test_a_tablet_that_no_server_has_yet_is_unavailable() -> None:
+def test_a_tablet_that_is_being_created_is_unavailable() -> None:
     info = table()
     waiting = replace(info.tablets[0], state="creating", replicas=(), leader=None)
     judged = tablet(seen(None, None, None, info=replace(info, tablets=(waiting,))))
     assert (judged.status, judged.reasons) == ("UNAVAILABLE", ("it is creating: no server has it yet",))
 
 
+def disagreeing(leader: str | None = "a", **other: Any) -> Survey:
+    return seen(report("a"), report("b"), report("c", leader, **other))
+
+
+DEMOTED = Configuration((*configuration().peers[:2], replace(configuration().peers[2], member=NON_VOTER)))
+
+
 @pytest.mark.parametrize(
-    ("other", "reason"),
+    ("survey", "reason"),
     [
-        ({"leader": "b"}, "tablet-server/c takes tablet-server/b for the leader, not tablet-server/a"),
-        ({"leader": None}, "tablet-server/c takes no replica for the leader, not tablet-server/a"),
-        ({"term": 2}, "tablet-server/c is in term 2, the leader in 3"),
-        ({"leader": "c", "term": 2}, "tablet-server/c says that it leads in term 2, the leader is in 3"),
+        (disagreeing("b"), "tablet-server/c takes tablet-server/b for the leader, not tablet-server/a"),
+        (disagreeing(None), "tablet-server/c takes no replica for the leader, not tablet-server/a"),
+        (disagreeing(term=2), "tablet-server/c is in term 2, the leader in 3"),
         (
-            {"configuration": configuration(("a", "b"))},
+            disagreeing("c", term=2),
+            "tablet-server/c says that it leads in term 2, the leader is in 3",
+        ),
+        (
+            disagreeing(configuration=configuration(("a", "b"))),
             "tablet-server/c has another configuration than the leader",
+        ),
+        (
+            disagreeing(configuration=DEMOTED),
+            "tablet-server/c has another configuration than the leader",
+        ),
+        (
+            seen(report("a"), report("b"), report("c"), info=table(leader="b")),
+            "the master takes tablet-server/b for the leader, not tablet-server/a",
         ),
     ],
 )
-def test_a_replica_of_another_opinion_is_a_consensus_mismatch(other: dict[str, Any], reason: str) -> None:
-    leader = other.pop("leader", "a")
-    survey = seen(report("a"), report("b"), report("c", leader, **other))
+def test_a_disagreement_about_the_leader_is_a_consensus_mismatch(survey: Survey, reason: str) -> None:
     judged = tablet(survey)
-    assert judged.status == "CONSENSUS_MISMATCH"
-    assert judged.leader == uuid("a")
+    assert (judged.status, judged.leader) == ("CONSENSUS_MISMATCH", uuid("a"))
     assert reason in judged.reasons
     assert may_pass(judge(survey))
 
@@ -242,20 +250,7 @@ def test_two_leaders_of_one_term_are_a_mismatch() -> None:
     assert judged.status == "CONSENSUS_MISMATCH"
 
 
-def test_a_member_that_does_not_vote_is_seen_as_another_configuration() -> None:
-    peers = configuration().peers
-    demoted = Configuration((*peers[:2], replace(peers[2], member=NON_VOTER)))
-    judged = tablet(seen(report("a"), report("b"), report("c", configuration=demoted)))
-    assert judged.status == "CONSENSUS_MISMATCH"
-
-
-def test_the_masters_opinion_counts_too() -> None:
-    judged = tablet(seen(report("a"), report("b"), report("c"), info=table(leader="b")))
-    assert judged.status == "CONSENSUS_MISMATCH"
-    assert judged.reasons == ("the master takes tablet-server/b for the leader, not tablet-server/a",)
-
-
-def test_a_starting_or_lagging_replica_is_a_recovery() -> None:
+def test_a_tablet_with_a_starting_or_lagging_replica_is_recovering() -> None:
     starting = seen(report("a"), report("b"), report("c", state="bootstrapping", leader=None))
     assert (tablet(starting).status, statuses(tablet(starting))[2]) == ("RECOVERING", "BOOTSTRAPPING")
     behind = LAG_ENTRIES_MAX + 1
@@ -272,7 +267,7 @@ def test_a_starting_or_lagging_replica_is_a_recovery() -> None:
     assert may_pass(judge(lagging))
 
 
-def test_the_worst_of_several_troubles_is_the_status() -> None:
+def test_the_status_is_the_worst_of_several_findings() -> None:
     judged = tablet(seen(report("a"), report("b", term=2), report("c", state="failed", error="damaged")))
     assert judged.status == "CONSENSUS_MISMATCH"
     assert len(judged.reasons) == 2
@@ -287,21 +282,21 @@ def test_one_replica_of_one_is_healthy_and_two_of_three_wanted_are_not() -> None
     assert (judged.status, judged.reasons) == ("UNDER_REPLICATED", ("it has 2 of 3 replicas",))
 
 
-def test_a_server_that_the_master_does_not_hear_is_silent() -> None:
-    quiet = replace(WELL, servers=(heard("a"), heard("b"), heard("c", alive=False)))
+def test_a_server_without_heartbeats_is_silent() -> None:
+    quiet = replace(WELL, servers=(status_of("a"), status_of("b"), status_of("c", alive=False)))
     health = judge(quiet)
     assert [server.status for server in health.servers] == ["HEALTHY", "HEALTHY", "SILENT"]
     assert (health.status, health.healthy) == ("UNDER_REPLICATED", False)
 
 
-def test_a_slot_whose_server_nobody_has_heard_of_is_unreachable() -> None:
+def test_a_slot_without_a_known_server_is_unreachable() -> None:
     survey = replace(WELL, slots=(address("d"),), states={**WELL.states, address("d"): GONE})
     health = judge(survey)
     assert health.servers[3].status == "UNREACHABLE"
     assert not health.healthy
 
 
-def test_without_a_master_nothing_is_healthy_and_the_servers_are_still_told() -> None:
+def test_without_a_master_the_deployment_is_unavailable_and_servers_are_still_shown() -> None:
     survey = replace(WELL, masters={MASTER: GONE}, servers=(), tables=())
     health = judge(survey)
     assert (health.status, health.healthy) == ("UNAVAILABLE", False)
@@ -317,7 +312,7 @@ def digested(*values: str | Unanswered) -> dict[str, Digests]:
     return {"t1": Digests(101, replies)}
 
 
-def test_equal_digests_are_healthy_and_told() -> None:
+def test_equal_digests_are_healthy_and_shown() -> None:
     judged = tablet(WELL, digested("x", "x", "x"))
     assert (judged.status, judged.checksum_index) == ("HEALTHY", 101)
     assert [(replica.rows, replica.digest) for replica in judged.replicas] == [(7, "x")] * 3
@@ -336,8 +331,8 @@ def test_a_replica_without_a_digest_is_not_called_healthy() -> None:
     assert judged.reasons == ("replica at tablet-server/c: no digest: it has applied 90",)
 
 
-def test_a_checksum_that_cannot_be_started_is_told() -> None:
-    refused = {"t1": Digests(0, {}, Unanswered("NotLeader", "nobody leads"))}
+def test_a_checksum_that_cannot_start_makes_the_tablet_unavailable() -> None:
+    refused = {"t1": Digests(0, {}, Unanswered("NotLeader", "no leader"))}
     judged = tablet(WELL, refused)
     assert (judged.status, judged.checksum_index) == ("UNAVAILABLE", None)
 
@@ -347,12 +342,10 @@ def test_the_verdict_survives_json() -> None:
     assert msgspec.json.decode(msgspec.json.encode(health), type=ClusterHealth) == health
 
 
-def test_a_server_that_lost_a_disk_is_not_well_and_one_that_came_back_as_a_new_one_says_where_the_old_is() -> (
-    None
-):
+def test_a_lost_disk_is_unhealthy_and_a_new_server_names_the_directory_set_aside() -> None:
     lost = replace(state("c", report("c")), lost_disks={"/data/2": "Input/output error"})
-    anew = replace(state("b", report("b")), set_aside="/x.set-aside of server f: a sync failed")
-    survey = replace(WELL, states={**WELL.states, address("c"): lost, address("b"): anew})
+    renewed = replace(state("b", report("b")), set_aside="/x.set-aside of server f: a sync failed")
+    survey = replace(WELL, states={**WELL.states, address("c"): lost, address("b"): renewed})
     health = judge(survey)
     assert [server.status for server in health.servers] == ["HEALTHY", "HEALTHY", "DISK_LOST"]
     assert "/data/2 (Input/output error); replace the disk" in (health.servers[2].error or "")
@@ -360,11 +353,10 @@ def test_a_server_that_lost_a_disk_is_not_well_and_one_that_came_back_as_a_new_o
     assert not health.healthy
 
 
-def test_a_directory_that_was_set_aside_and_a_forced_tablet_are_named_in_full() -> None:
-    """They were cut off where the line was long: in the middle of the path, or before the tablet."""
+def test_directories_set_aside_and_forced_tablets_are_named_in_full() -> None:
     path = "/mnt/data-of-this-host/ebla/host-4/tablet-server.set-aside of server 82875e17: it was forgotten"
-    anew = replace(state("b", report("b")), set_aside=path)
-    health = judge(replace(WELL, states={**WELL.states, address("b"): anew}))
+    renewed = replace(state("b", report("b")), set_aside=path)
+    health = judge(replace(WELL, states={**WELL.states, address("b"): renewed}))
     assert check._set_aside(health) == [
         f"  {address('b')} is a new server; the old directory was set aside as {path}"
     ]
@@ -374,32 +366,34 @@ def test_a_directory_that_was_set_aside_and_a_forced_tablet_are_named_in_full() 
     assert line.endswith(f"may be missing: {named}, and 2 more")
 
 
-def test_a_replica_that_can_go_nowhere_is_said_to_lack_a_host() -> None:
+def test_a_draining_replica_without_another_host_needs_a_host() -> None:
     stuck = "; no other host that is up can take it: add one"
     goes = "replica at tablet-server/c is to go: its server drains"
-    three = (heard("a"), heard("b"), heard("c", draining=True))
-    for servers, told in (
+    three = (status_of("a"), status_of("b"), status_of("c", draining=True))
+    for servers, reason in (
         (three, goes + stuck),
-        ((*three, heard("d", alive=False)), goes + stuck),
-        ((*three, heard("d", draining=True)), goes + stuck),
-        ((*three, replace(heard("d"), host="a")), goes + stuck),
-        ((*three, heard("d")), goes),
+        ((*three, status_of("d", alive=False)), goes + stuck),
+        ((*three, status_of("d", draining=True)), goes + stuck),
+        ((*three, replace(status_of("d"), host="a")), goes + stuck),
+        ((*three, status_of("d")), goes),
     ):
         judged = tablet(replace(WELL, servers=servers))
-        assert (judged.status, judged.reasons) == ("RECOVERING", (told,))
+        assert (judged.status, judged.reasons) == ("RECOVERING", (reason,))
 
 
-def test_where_no_host_can_take_a_dead_hosts_replica_one_is_asked_for() -> None:
+def test_a_dead_replica_without_another_host_needs_a_host() -> None:
     three = seen(report("a"), report("b"), GONE)
     dead = "replica at tablet-server/c is UNREACHABLE"
     assert tablet(three).reasons == (
         f"{dead}; no other host that is up can take it: bring it back, or add one",
     )
     assert tablet(with_room(three)).reasons == (dead,)
-    maintained = replace(three, servers=(heard("a"), heard("b"), heard("c", maintained=True)))
+    maintained = replace(three, servers=(status_of("a"), status_of("b"), status_of("c", maintained=True)))
     assert tablet(maintained).reasons == (f"{dead}: its server is in maintenance",)
     alone = tablet(seen(report("a", leader=None), GONE, GONE))
-    assert alone.reasons[:2] == ("replica at tablet-server/b is UNREACHABLE", dead), "it would not help"
+    assert alone.reasons[:2] == ("replica at tablet-server/b is UNREACHABLE", dead), (
+        "another host would not help"
+    )
     two = Configuration((Peer(uuid("a"), address("a")), Peer(uuid("b"), address("b"))), 5)
     few = seen(*(report(host, configuration=two) for host in "ab"), None, info=table(("a", "b")))
     few = replace(few, servers=few.servers[:2])
@@ -410,23 +404,24 @@ def test_a_non_voter_needs_no_other_host() -> None:
     members = (*configuration().peers[:2], Peer(uuid("c"), address("c"), NON_VOTER))
     reports = [report(host, configuration=Configuration(members, 5)) for host in "ab"]
     info = table(replicas=2)
-    (told,) = info.tablets
-    places = (*told.replicas[:2], replace(told.replicas[2], role="learner"))
-    info = replace(info, tablets=(replace(told, replicas=places),))
+    (only,) = info.tablets
+    places = (*only.replicas[:2], replace(only.replicas[2], role="learner"))
+    info = replace(info, tablets=(replace(only, replicas=places),))
     dead = tablet(seen(*reports, GONE, info=info))
     assert dead.reasons == ("non-voter at tablet-server/c is UNREACHABLE",)
     third = report("c", configuration=Configuration(members, 5))
     drains = replace(
-        seen(*reports, third, info=info), servers=(heard("a"), heard("b"), heard("c", draining=True))
+        seen(*reports, third, info=info),
+        servers=(status_of("a"), status_of("b"), status_of("c", draining=True)),
     )
     assert "replica at tablet-server/c is to go: its server drains" in tablet(drains).reasons
 
 
 @pytest.mark.parametrize("error", [NotActive("a standby by now"), NotRunning("stopping", state="starting")])
-def test_a_master_that_ends_between_two_questions_of_a_look_is_told_as_one_that_does_not_answer(
+def test_a_master_that_stops_during_a_survey_is_unanswered(
     error: EblaError,
 ):
-    """A hand-over, or a stop, while somebody looks: the look still has an answer."""
+    """A hand-over or a stop ends the master between two requests of one survey."""
 
     class Ending:
         async def call(self, address: str, method: str, *_: object) -> object:

@@ -1,59 +1,19 @@
-"""`ebla master`, `ebla journal`, and what `check` says of both, with two masters and three journal nodes in virtual time."""
+"""`ebla master`, `journal`, `check` and `metrics` with two masters and three journal nodes."""
 
 from __future__ import annotations
 
 import asyncio
-import io
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+import json
 
 import pytest
 from msgspec.structs import replace
-from rich.console import Console
-from typer.testing import CliRunner
 
+from ebla import figure_docs
 from ebla.actors.journal import records
 from ebla.actors.journal.messages import Done, RejoinRequest
-from ebla.chaos.simulation.loop import run
-from ebla.cli.app import app
-from ebla.cli.frame import connection as seam
-from ebla.cli.frame.ui import Ui
-from ebla.operate.cluster import Cluster
 from ebla.storage.environment import Put
-from tests.cli.stage import Cli, Outcome
+from tests.cli.stage import Act, Cli, terminal
 from tests.master.group_stage import GroupStage
-
-Prepare = Callable[[GroupStage], Awaitable[object]]
-
-
-@pytest.fixture
-def several(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
-    """A command on a deployment of its own; `looked` is done with it afterwards."""
-
-    def invoke(*words: str, prepare: Prepare | None = None, looked: Prepare | None = None) -> Outcome:
-        def connected(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, Any]]) -> Any:
-            async def main() -> Any:
-                stage = GroupStage()
-                await stage.open()
-                if prepare is not None:
-                    await prepare(stage)
-                servers = [f"tablet-server/{host}" for host in stage.hosts]
-                told = await work(Cluster(stage.session, servers, stage.journals))
-                if looked is not None:
-                    await looked(stage)
-                stage.watching.cancel()
-                return told
-
-            return run(main())
-
-        monkeypatch.setattr(seam, "connected", connected)
-        result = CliRunner().invoke(app, list(words), catch_exceptions=False)
-        return Outcome(result.exit_code, result.stdout, result.stderr)
-
-    return invoke
-
-
-Several = Callable[..., Outcome]
 
 
 async def a_table(stage: GroupStage) -> None:
@@ -82,7 +42,7 @@ async def no_majority(stage: GroupStage) -> None:
 
 
 async def standby_cut(stage: GroupStage) -> None:
-    """It answers, and cannot read the journal."""
+    """The standby answers, and cannot read the journal."""
     standby = stage.other(await stage.ready())
     for node in stage.journals:
         stage.cluster.network.cut(standby, node)
@@ -92,66 +52,66 @@ async def standby_cut(stage: GroupStage) -> None:
 # -- masters -------------------------------------------------------------------------------------------------
 
 
-def test_master_list_tells_who_is_active_and_how_far_the_others_are(several: Several) -> None:
-    found = several("master", "list", "--json", prepare=a_table).json["masters"]
+def test_master_list_shows_the_active_master_and_the_lag_of_the_standby(several: Cli) -> None:
+    found = several("master list --json", prepare=a_table).json["masters"]
     assert [each["address"] for each in found] == ["master/0", "master/1"]
     active = next(each for each in found if each["role"] == "active")
     standby = next(each for each in found if each["role"] == "standby")
     assert active["epoch"] == 1 and active["lag"] == 0 and active["txid"] > 3
     assert standby["epoch"] is None and standby["txid"] + standby["lag"] == active["txid"]
-    shown = several("master", "list")
+    shown = several("master list")
     assert [line.split()[0] for line in shown.lines] == ["MASTER", "master/0", "master/1"]
 
 
-def test_a_master_that_gives_no_answer_is_listed_with_the_reason(several: Several) -> None:
-    outcome = several("master", "list", prepare=one_master_down)
+def test_a_master_without_an_answer_is_listed_with_the_reason(several: Cli) -> None:
+    outcome = several("master list", prepare=one_master_down)
     line = next(line for line in outcome.lines if "UNREACHABLE" in line)
     assert line.startswith("master/") and line.split("UNREACHABLE")[1].strip("- ")
 
 
-def test_a_standby_that_could_not_take_over_is_listed_with_the_reason(several: Several) -> None:
-    found = several("master", "list", "--json", prepare=standby_cut).json["masters"]
+def test_a_standby_that_cannot_take_over_is_listed_with_the_reason(several: Cli) -> None:
+    found = several("master list --json", prepare=standby_cut).json["masters"]
     errors = {each["role"]: each["error"] for each in found}
     assert errors["active"] is None and errors["standby"].startswith("it could not take over: ")
 
 
-def test_masters_are_listed_as_what_they_are_while_none_is_active(several: Several) -> None:
-    found = several("master", "list", "--json", prepare=no_majority).json["masters"]
+def test_masters_are_listed_as_standbys_while_none_is_active(several: Cli) -> None:
+    found = several("master list --json", prepare=no_majority).json["masters"]
     assert [each["role"] for each in found] == ["standby", "standby"]
     assert several("check", prepare=no_majority).lines[0].startswith("UNAVAILABLE: tables not known, 3 of 3")
 
 
-def test_a_failover_says_who_serves_now_and_how_long_it_took(several: Several) -> None:
-    async def looked(stage: GroupStage) -> None:
+def test_a_failover_names_the_new_active_master_and_its_duration(several: Cli) -> None:
+    async def after(stage: GroupStage) -> None:
         await stage.until(lambda: len(stage.served) > 1 and stage.served[-2] != stage.served[-1])
         assert len(stage.serving()) == 1
 
-    document = several("master", "failover", "--json", prepare=a_table, looked=looked).json
+    document = several("master failover --json", prepare=a_table, after=after).json
     assert {document["before"], document["active"]} == {"master/0", "master/1"}
     assert document["seconds"] >= 0
-    assert "is the active master now, after" in several("master", "failover").out
+    assert "is the active master now, after" in several("master failover").out
 
 
-def test_a_failover_to_somebody_else_is_refused_and_changes_nothing(several: Several) -> None:
-    unknown = several("master", "failover", "--to", "master/7")
+def test_a_failover_to_an_unknown_or_the_active_master_is_refused(several: Cli) -> None:
+    unknown = several("master failover --to master/7")
     assert (unknown.status, "the masters are master/0, master/1" in unknown.err) == (1, True)
-    found = several("master", "list", "--json").json["masters"]
+    found = several("master list --json").json["masters"]
     already = next(each["address"] for each in found if each["role"] == "active")
-    again = several("master", "failover", "--to", already)
+    again = several(f"master failover --to {already}")
     assert (again.status, "is the active master already" in again.err) == (1, True)
 
 
-def test_a_failover_without_a_standby_says_so(several: Several, ebla: Cli) -> None:
-    alone = several("master", "failover", prepare=one_master_down)
+def test_a_failover_without_a_standby_says_so(several: Cli, ebla: Cli) -> None:
+    alone = several("master failover", prepare=one_master_down)
     assert (alone.status, "no standby answers" in alone.err) == (1, True)
-    nobody = several("master", "failover", prepare=no_master_up)
-    assert (nobody.status, "no master is active now" in nobody.err) == (1, True)
-    single = ebla("master", "failover")
+    none = several("master failover", prepare=no_master_up)
+    assert (none.status, "no master is active now" in none.err) == (1, True)
+    single = ebla("master failover")
     assert (single.status, "`ebla up --masters 2`" in single.err) == (1, True)
 
 
 @pytest.mark.parametrize("words", [("coord", "ls"), ("table", "list")])
-def test_a_command_that_waits_for_a_master_says_so_once(several: Several, words: tuple[str, ...]) -> None:
+def test_a_command_without_an_active_master_says_so_once(several: Cli, words: tuple[str, ...]) -> None:
     outcome = several(*words, prepare=no_majority)
     assert outcome.status == 1 and outcome.err.count("no answer yet (no master is active)") == 1, outcome.err
     assert "no answer yet" not in several(*words, "--json", prepare=no_majority).err
@@ -161,8 +121,8 @@ def test_a_command_that_waits_for_a_master_says_so_once(several: Several, words:
 # -- the journal ---------------------------------------------------------------------------------------------
 
 
-def test_journal_status_tells_of_each_node_what_it_and_the_writer_say(several: Several) -> None:
-    document = several("journal", "status", "--json", prepare=a_table).json
+def test_journal_status_shows_each_node_and_the_writers_view_of_it(several: Cli) -> None:
+    document = several("journal status --json", prepare=a_table).json
     assert [node["address"] for node in document["nodes"]] == ["journal/0", "journal/1", "journal/2"]
     assert document["active"] in ("master/0", "master/1")
     assert document["writer"]["epoch"] == 1
@@ -177,23 +137,23 @@ def test_journal_status_tells_of_each_node_what_it_and_the_writer_say(several: S
     assert len({tuple(node["journal"]["segments"][-1].values()) for node in document["nodes"]}) == 1
 
 
-def test_a_node_that_is_away_is_told_by_name_and_by_how_far_it_is_behind(several: Several) -> None:
+def test_an_unreachable_journal_node_is_shown_with_its_lag(several: Cli) -> None:
     async def away(stage: GroupStage) -> None:
         stage.cluster.crash("journal/1")
         await a_table(stage)
 
-    document = several("journal", "status", "--json", prepare=away).json
+    document = several("journal status --json", prepare=away).json
     node = document["nodes"][1]
     assert (node["status"], node["journal"], node["writer"]["out_of_sync"]) == ("UNREACHABLE", None, True)
     assert node["writer"]["lag_txns"] > 0
-    shown = several("journal", "status", prepare=away)
+    shown = several("journal status", prepare=away)
     line = next(line for line in shown.lines if line.strip().startswith("1 "))
     assert "UNREACHABLE" in line and "out of sync" not in line
     assert any(line.startswith("  journal/1: ") for line in shown.lines)
 
 
-def test_without_a_majority_the_nodes_are_told_all_the_same(several: Several) -> None:
-    outcome = several("journal", "status", prepare=no_majority)
+def test_journal_status_works_without_a_majority(several: Cli) -> None:
+    outcome = several("journal status", prepare=no_majority)
     assert outcome.status == 0
     assert any("writer" in line and "no master is active" in line for line in outcome.lines)
 
@@ -205,10 +165,10 @@ async def one_directory_lost(stage: GroupStage) -> None:
     await stage.cluster.restart("journal/1")
 
 
-def test_a_node_that_lost_its_directory_rejoins(several: Several) -> None:
+def test_a_node_that_lost_its_directory_rejoins(several: Cli) -> None:
     missing = " ".join(several("check", prepare=one_directory_lost).out.split())
     assert "journal/1 is MISSING" in missing and "ebla journal rejoin journal/1" in missing, missing[-300:]
-    again = several("journal", "rejoin", "journal/1", "--json", prepare=one_directory_lost, looked=rejoining)
+    again = several("journal rejoin journal/1 --json", prepare=one_directory_lost, after=rejoining)
     assert again.json == {"node": "journal/1", "learned_from": ["journal/0", "journal/2"]}
 
     async def rejoined(stage: GroupStage) -> None:
@@ -217,22 +177,22 @@ def test_a_node_that_lost_its_directory_rejoins(several: Several) -> None:
             "journal/1", "rejoin", RejoinRequest(stage.options.journal.journal, stage.journals), Done, 5.0
         )
 
-    assert several("journal", "status", "--json", prepare=rejoined).json["nodes"][1]["status"] == "REJOINING"
-    number = several("journal", "rejoin", "1", "--json", prepare=one_directory_lost, looked=rejoining)
+    assert several("journal status --json", prepare=rejoined).json["nodes"][1]["status"] == "REJOINING"
+    number = several("journal rejoin 1 --json", prepare=one_directory_lost, after=rejoining)
     assert number.json == again.json
 
 
-def test_what_an_operator_must_do_is_told_and_not_hidden_by_what_the_writer_says(several: Several) -> None:
+def test_the_remedy_of_a_missing_directory_is_shown_before_the_writers_view(several: Cli) -> None:
     async def lost_and_left_out(stage: GroupStage) -> None:
         await one_directory_lost(stage)
         await stage.create("more", buckets=1)
 
-    outcome = several("journal", "status", prepare=lost_and_left_out)
+    outcome = several("journal status", prepare=lost_and_left_out)
     assert next(line for line in outcome.lines if line.strip().startswith("1 ")).split()[2] == "MISSING"
     assert any("`ebla journal rejoin journal/1`" in line for line in outcome.lines)
 
 
-def test_a_node_that_is_well_and_left_out_is_out_of_sync(several: Several) -> None:
+def test_a_healthy_node_that_the_writer_left_out_is_out_of_sync(several: Cli) -> None:
     async def left_out(stage: GroupStage) -> None:
         await a_table(stage)
         active = await stage.ready()
@@ -242,7 +202,7 @@ def test_a_node_that_is_well_and_left_out_is_out_of_sync(several: Several) -> No
         await stage.until(lambda: reign.writer_status().nodes[1].out_of_sync)
         stage.cluster.network.mend(active, "journal/1")
 
-    outcome = several("journal", "status", prepare=left_out)
+    outcome = several("journal status", prepare=left_out)
     assert "out of sync" in next(line for line in outcome.lines if line.strip().startswith("1 "))
 
 
@@ -253,24 +213,24 @@ async def one_disk_full(stage: GroupStage) -> None:
     await asyncio.sleep(30.0)
 
 
-def test_a_node_that_takes_nothing_for_its_disk_is_full_is_no_healthy_one(several: Several) -> None:
-    checked = several("check", "--json", prepare=one_disk_full)
+def test_a_node_with_a_full_disk_is_not_healthy(several: Cli) -> None:
+    checked = several("check --json", prepare=one_disk_full)
     (reason,) = checked.json["reasons"]
     assert (checked.status, checked.json["status"]) == (1, "RECOVERING")
     assert reason.startswith(
         "journal/1 is LAGGING: it is left out, and back with the next segment: DiskFull: "
     )
-    shown = several("journal", "status", prepare=one_disk_full)
+    shown = several("journal status", prepare=one_disk_full)
     assert "2 of 3 healthy" in shown.out and "out of sync" in shown.out
     assert any(line.startswith("  journal/1: ") and "DiskFull: " in line for line in shown.lines)
-    told = several("journal", "status", "--json", prepare=one_disk_full).json["nodes"][1]
-    assert told["writer"]["error"].startswith("DiskFull: ")
+    node = several("journal status --json", prepare=one_disk_full).json["nodes"][1]
+    assert node["writer"]["error"].startswith("DiskFull: ")
 
 
 @pytest.mark.parametrize("epoch", [1, 7])
 @pytest.mark.parametrize("serving", [True, False])
-def test_a_node_with_the_journal_of_another_deployment_is_told_and_blames_no_other(
-    several: Several, epoch: int, serving: bool
+def test_a_foreign_journal_node_is_failed_and_the_other_nodes_are_healthy(
+    several: Cli, epoch: int, serving: bool
 ) -> None:
     async def foreign(stage: GroupStage) -> None:
         await a_table(stage)
@@ -285,11 +245,11 @@ def test_a_node_with_the_journal_of_another_deployment_is_told_and_blames_no_oth
         if not serving:
             await no_master_up(stage)
 
-    found = several("check", "--json", prepare=foreign).json
+    found = several("check --json", prepare=foreign).json
     nodes = {node["address"]: node for node in found["journals"]}
     assert [nodes[f"journal/{n}"]["status"] for n in range(3)] == ["FAILED", "HEALTHY", "HEALTHY"]
     assert "it holds the journal of another deployment (id another, not " in nodes["journal/0"]["error"]
-    head = several("journal", "status", prepare=foreign).out
+    head = several("journal status", prepare=foreign).out
     assert "2 of 3 healthy" in head and "(another)" not in head
 
 
@@ -298,27 +258,23 @@ async def rejoining(stage: GroupStage) -> None:
     assert [bool(journal.view.state.token) for journal in node.journals.values()] == [True]
 
 
-def test_what_cannot_rejoin_is_refused_by_name(several: Several) -> None:
-    stranger = several("journal", "rejoin", "journal/9")
+def test_an_unknown_or_healthy_node_cannot_rejoin(several: Cli) -> None:
+    stranger = several("journal rejoin journal/9")
     assert (stranger.status, "the nodes are journal/0, journal/1, journal/2" in stranger.err) == (1, True)
-    sound = several("journal", "rejoin", "journal/1")
+    sound = several("journal rejoin journal/1")
     assert (sound.status, "only a node that has lost its directory can rejoin" in sound.err) == (1, True)
 
 
 def test_the_only_node_of_a_journal_is_the_masters(ebla: Cli) -> None:
-    (node,) = ebla("journal", "status", "--json").json["nodes"]
+    (node,) = ebla("journal status --json").json["nodes"]
     assert (node["address"], node["status"]) == ("master/0", "HEALTHY")
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-def test_the_tables_fit_their_terminal(
-    monkeypatch: pytest.MonkeyPatch, several: Several, columns: int
-) -> None:
-    printed = io.StringIO()
-    console = Console(file=printed, width=columns, force_terminal=True, color_system=None)
-    monkeypatch.setattr(Ui, "out", property(lambda self: console))
-    several("master", "list", prepare=a_table)
-    several("journal", "status", prepare=one_node_down)
+def test_the_tables_fit_their_terminal(monkeypatch: pytest.MonkeyPatch, several: Cli, columns: int) -> None:
+    printed = terminal(monkeypatch, columns)
+    several("master list", prepare=a_table)
+    several("journal status", prepare=one_node_down)
     lines = [line.rstrip() for line in printed.getvalue().splitlines()]
     rows = [line for line in lines if line.lstrip().startswith(("master/", "0 ", "1 ", "2 "))]
     assert len(rows) == 5, lines
@@ -328,7 +284,7 @@ def test_the_tables_fit_their_terminal(
 # -- check ---------------------------------------------------------------------------------------------------
 
 
-def test_check_covers_masters_and_journal_nodes(several: Several) -> None:
+def test_check_covers_masters_and_journal_nodes(several: Cli) -> None:
     well = several("check", prepare=a_table)
     assert well.status == 0
     assert well.lines[-1].endswith("3 of 3 servers up, 2 of 2 masters, 3 of 3 journal nodes")
@@ -345,10 +301,63 @@ def test_check_covers_masters_and_journal_nodes(several: Several) -> None:
         (no_master_up, "UNAVAILABLE", "master/1: "),
     ],
 )
-def test_check_finds_what_the_next_loss_would_make_an_outage(
-    several: Several, prepare: Prepare, status: str, words: str
+def test_check_finds_losses_that_the_next_one_would_make_an_outage(
+    several: Cli, prepare: Act, status: str, words: str
 ) -> None:
-    outcome = several("check", "--json", prepare=prepare)
+    outcome = several("check --json", prepare=prepare)
     assert outcome.status == 1
     assert outcome.json["status"] == status
     assert any(words in reason for reason in outcome.json["reasons"]), outcome.json["reasons"]
+
+
+# -- metrics -----------------------------------------------------------------------------------------------
+
+
+def test_every_role_reports_its_figures(several: Cli) -> None:
+    roles = {each["role"]: each for each in several("metrics --json", prepare=a_table).json["roles"]}
+    assert list(roles) == [
+        *("master/0", "master/1"),
+        *("journal/0", "journal/1", "journal/2"),
+        *("tablet-server/a", "tablet-server/b", "tablet-server/c"),
+    ]
+    figures = [figure for role in roles.values() for figure in role["figures"]]
+    assert {figure["name"] for figure in figures} == {each.name for each in figure_docs.definitions()}
+    active = [figure["value"] for figure in figures if figure["name"] == "master_active"]
+    assert sorted(active) == [0, 1]
+    rows = [
+        figure
+        for figure in figures
+        if figure["name"] == "tablet_replicas" and figure["tags"]["state"] == "leader"
+    ]
+    assert sum(figure["value"] for figure in rows) == 2
+
+
+def test_metrics_of_one_kind_of_role_or_of_one_role(several: Cli) -> None:
+    document = several("metrics journal --json").json
+    assert [each["role"] for each in document["roles"]] == ["journal/0", "journal/1", "journal/2"]
+    shown = several("metrics journal/1", prepare=a_table).lines
+    assert shown[0] == "journal/1" and shown[1].split() == ["FIGURE", "OF", "VALUE", "UNIT"]
+    promised = next(line for line in shown if "journal_promised_epoch" in line)
+    assert promised.split() == ["journal_promised_epoch", "catalog", "1"]
+    assert any(line.split()[0] == "journal_sync_p99_ms" and line.endswith("ms") for line in shown[2:])
+
+
+def test_a_role_without_an_answer_is_shown_with_the_reason(several: Cli) -> None:
+    document = several("metrics journal --json", prepare=one_node_down).json
+    answered = {each["role"]: each["error"] is None for each in document["roles"]}
+    assert answered == {"journal/0": True, "journal/1": False, "journal/2": True}
+    silent = document["roles"][1]
+    assert [(figure["name"], figure["value"]) for figure in silent["figures"]] == [("role_running", 0)]
+    assert "  no answer: " in several("metrics journal/1", prepare=one_node_down).out
+
+
+def test_an_unknown_role_is_refused_with_the_known_ones(ebla: Cli) -> None:
+    outcome = ebla("metrics ledger")
+    assert outcome.status != 0 and "there is no role 'ledger'" in outcome.err
+    assert "tablet-server/host-a" in outcome.err
+
+
+def test_the_dashboard_is_printed_without_a_deployment(ebla: Cli) -> None:
+    outcome = ebla("metrics --dashboard")
+    assert outcome.status == 0 and outcome.out == figure_docs.dashboard()
+    assert json.loads(outcome.out)["title"] == "ebla"

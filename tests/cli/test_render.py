@@ -1,4 +1,4 @@
-"""What people see: sizes, ages, tables that fit and that survive a pipe."""
+"""Sizes, ages, counts and tables as text, at any width and without colours."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_sizes_have_two_to_four_digits(bytes: int | None, text: str) -> None:
         (1e6, "12 d"),
     ],
 )
-def test_ages_are_said_in_one_unit(seconds: float | None, text: str) -> None:
+def test_ages_have_one_unit(seconds: float | None, text: str) -> None:
     assert age(seconds) == text
 
 
@@ -73,7 +73,7 @@ def test_a_bracket_in_a_name_is_shown_as_it_is() -> None:
     assert "timestamp[us,UTC]" in "\n".join(printed(facts([("type", "timestamp[us,UTC]")])))
 
 
-def test_a_status_without_colour_is_still_the_word() -> None:
+def test_a_status_without_colour_is_its_word() -> None:
     assert printed(status("UNDER_REPLICATED")) == ["UNDER_REPLICATED"]
 
 

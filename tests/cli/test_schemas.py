@@ -59,7 +59,7 @@ def test_a_column_is_declared_by_name_and_type(text: str, column: Column) -> Non
         ("d:decimal", r"decimal\(10,2\)"),
     ],
 )
-def test_a_column_that_cannot_be_read_is_told_how_to_be_written(text: str, words: str) -> None:
+def test_a_wrong_column_declaration_gets_the_right_form(text: str, words: str) -> None:
     with pytest.raises(Usage, match=words):
         parse_column(text)
 
@@ -69,7 +69,7 @@ def test_type_names_are_read_back() -> None:
         assert type_name(parse_column(f"c:{text}")) == text
 
 
-def test_flags_make_the_schema_that_the_python_api_makes() -> None:
+def test_flags_create_the_same_schema_as_the_python_api() -> None:
     made = spec(
         ["at:timestamp[us,UTC]", "carrier:string", "delay:double:null"],
         key="at,carrier",
@@ -113,7 +113,7 @@ def test_key_columns_never_take_null() -> None:
         ({"data_file": Path("missing.parquet")}, "there is no file"),
     ],
 )
-def test_a_table_that_is_not_all_there_is_refused_before_anybody_is_asked(given: Any, words: str) -> None:
+def test_an_incomplete_table_is_refused_before_any_request(given: Any, words: str) -> None:
     with pytest.raises(Usage, match=words):
         spec(**given)
 
@@ -139,7 +139,7 @@ replicas: 3
 """
 
 
-def test_a_yaml_file_says_all_of_a_table(tmp_path: Path) -> None:
+def test_a_yaml_file_defines_a_whole_table(tmp_path: Path) -> None:
     path = tmp_path / "flights.yaml"
     path.write_text(YAML)
     made = spec(schema_file=path)
@@ -151,7 +151,7 @@ def test_a_yaml_file_says_all_of_a_table(tmp_path: Path) -> None:
     assert partition_by.splits[0] == (datetime(2013, 4, 1, tzinfo=ZoneInfo("UTC")), "UA")
 
 
-def test_flags_stand_over_the_file(tmp_path: Path) -> None:
+def test_flags_override_the_file(tmp_path: Path) -> None:
     path = tmp_path / "flights.yaml"
     path.write_text(YAML)
     made = spec(["flight:int64", "note:string:null"], schema_file=path, hashed="flight:2", replicas=1)
@@ -177,7 +177,7 @@ def test_flags_stand_over_the_file(tmp_path: Path) -> None:
         ("a: [", "is not YAML"),
     ],
 )
-def test_a_yaml_file_that_cannot_be_meant_is_refused(tmp_path: Path, text: str, words: str) -> None:
+def test_a_wrong_yaml_file_is_refused(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "table.yaml"
     path.write_text(text)
     with pytest.raises(Usage, match=words):

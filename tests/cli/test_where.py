@@ -1,4 +1,4 @@
-"""Conditions as people type them: what they mean, and what a mistake is told."""
+"""Conditions as text: their meaning, and the messages for mistakes."""
 
 from __future__ import annotations
 
@@ -127,12 +127,12 @@ def test_a_mistake_is_shown_with_a_caret_under_its_place(text: str, place: str, 
         ("   ", "the condition is empty"),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_a_hint(text: str, words: str) -> None:
+def test_an_unreadable_condition_is_refused_with_a_hint(text: str, words: str) -> None:
     with pytest.raises(Usage, match=words):
         parse(text, SCHEMA)
 
 
-def test_a_mistake_far_into_a_long_text_is_still_shown() -> None:
+def test_a_mistake_late_in_a_long_condition_is_shown() -> None:
     text = " or ".join(["origin == 'JFK'"] * 40) + " or orgin == 'JFK'"
     with pytest.raises(Usage) as caught:
         parse(text, SCHEMA)
@@ -142,7 +142,7 @@ def test_a_mistake_far_into_a_long_text_is_still_shown() -> None:
 
 
 @given(st.text(max_size=60))
-def test_any_text_is_a_condition_or_a_mistake_and_never_anything_else(text: str) -> None:
+def test_any_text_is_a_condition_or_a_usage_error(text: str) -> None:
     try:
         assert isinstance(parse(text, SCHEMA), expressions.Expression)
     except Usage:

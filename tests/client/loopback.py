@@ -1,4 +1,4 @@
-"""The toy deployment inside this process, in real time, behind the API that does not await."""
+"""The toy deployment in this process, in real time, behind the API that does not await."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RealClock:
 
 
 class LoopNetwork:
-    """Calls roles of this process; messages travel as bytes."""
+    """Calls roles of this process; messages are sent as bytes."""
 
     def __init__(self) -> None:
         self.roles: dict[str, Dispatcher] = {}
@@ -55,8 +55,8 @@ class LoopNetwork:
             raise OutcomeUnknown("no answer", address=where) from None
 
 
-class LoudToy(Toy):
-    """Tells a test when it is called."""
+class ObservedToy(Toy):
+    """Calls `on_call` before each call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class LoudToy(Toy):
 
 class Loopback:
     def __init__(self) -> None:
-        self.toy = LoudToy()
+        self.toy = ObservedToy()
         self.bridge = Bridge("toy")
         self.bridge.run(self._start())
         self.link = Link(self.bridge, aio.Database(self.session))
@@ -95,7 +95,7 @@ class Loopback:
         self.session = DeploymentClient(client, "toy", on_close=tasks.cancel)
 
     def operations(self) -> int:
-        """How many calls of the API are under way."""
+        """Count the calls of the API that are under way."""
 
         async def look() -> int:
             return len(self.bridge._waiters) - 1
@@ -103,7 +103,7 @@ class Loopback:
         return self.bridge.run(look())
 
     def settle(self) -> None:
-        """Let everything that is ready run."""
+        """Run every task that is ready."""
 
         async def turns() -> None:
             for _ in range(50):

@@ -1,14 +1,16 @@
-"""A table that the tests of the client share."""
+"""The table of the client's tests."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pyarrow as pa
 
 import ebla
 from ebla import aio
-from tests.client.toy import Bench
+from tests import worlds
+from tests.client.toy import Bench, simulate
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("n", pa.int32())])
 
@@ -35,3 +37,19 @@ def arrow(count: int, width: int = 10, start: int = 0) -> pa.Table:
 async def make(bench: Bench, buckets: int = 8, name: str = "t") -> aio.Table:
     partition_by = ebla.hash("id", buckets=buckets) if buckets > 1 else None
     return await bench.db.create_table(name, schema=SCHEMA, primary_key=["id"], partition_by=partition_by)
+
+
+def on_table(buckets: int = 8, loaded: int = 0) -> Callable[[worlds.Test], worlds.Test]:
+    """Run a test on the toy deployment and a table, with `loaded` rows, before which no call is recorded."""
+
+    def play(scenario: Callable[..., Coroutine[Any, Any, None]], seed: int = 0) -> None:
+        async def on_bench(bench: Bench) -> None:
+            table = await make(bench, buckets)
+            if loaded:
+                await table.upsert(arrow(loaded))
+                bench.toy.calls.clear()
+            await scenario(bench, table)
+
+        simulate(on_bench, seed)
+
+    return worlds.inside(play, parts=2)

@@ -1,4 +1,4 @@
-"""Arguments that cannot be: one clear InvalidArgument each, and nothing is asked, changed or closed."""
+"""An invalid argument raises one clear InvalidArgument; no request is sent, no row changes, no connection closes."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ import pytest
 import ebla
 from ebla import aio
 from ebla.actors import messages as m
+from ebla.aio import Table
 from ebla.arguments import check_deadline
 from ebla.errors import InvalidArgument
 from ebla.options import INT_MAX, WriteId, Written
 from ebla.storage.predicates import expressions
 from ebla.storage.schema import Column, TableSchema
-from tests.client import test_real_roles
 from tests.client.loopback import Loopback
-from tests.client.tables import SCHEMA, make, row
-from tests.client.test_quick import BlockingNetwork, quick_of, upserts_of
-from tests.client.toy import HOSTS, Bench, address, simulate
+from tests.client.real_roles import Stage, on_real_roles
+from tests.client.tables import SCHEMA, on_table, row
+from tests.client.test_quick import Fast
+from tests.client.toy import HOSTS, Bench, address, on_toys
 
 CLIENT = b"c" * 16
 TWICE = pa.table([pa.array([1]), pa.array([2])], names=["id", "id"])
@@ -63,6 +64,11 @@ CALLS: list[tuple[str, Call]] = [
     ("rows are set", lambda t: t.upsert({1, 2})),
     ("rows are ndarray", lambda t: t.update(np.array(5))),
     ("rows are str", lambda t: t.upsert("")),
+    ("nope", lambda t: t.upsert([{"id": 1, "nope": 2}])),
+    ("nope", lambda t: t.update([{"id": 1, "nope": 2}])),
+    ("outside the key", lambda t: t.update({"id": 1})),
+    ("'id'", lambda t: t.delete([{"v": "a"}])),
+    ("row 1 names the columns id, n and row 0 id, v", lambda t: t.update([{"id": 1, "v": "a"}, {"id": 2, "n": 1}])),
     ("there is no column", lambda t: t.upsert({"id": 1, "\ud800": 2})),
     ("there is no column", lambda t: t.upsert([{"id": 1, "\ud800": 2}])),
     ("'v', row 1: '.ud800'", lambda t: t.upsert([row(1), row(2, v="\ud800")])),
@@ -71,6 +77,7 @@ CALLS: list[tuple[str, Call]] = [
     ("write_id is a pair.*not 5", lambda t: t.upsert(row(1), write_id=5)),  # type: ignore[arg-type]
     ("write_id is a pair", lambda t: t.upsert(row(1), write_id=(CLIENT,))),  # type: ignore[arg-type]
     ("is 16 bytes", lambda t: t.upsert(row(1), write_id=("c" * 16, 1))),  # type: ignore[arg-type]
+    ("write_id", lambda t: t.upsert(row(1), write_id=(b"short", 1))),
     ("whole number.*not True", lambda t: t.upsert(row(1), write_id=(CLIENT, True))),
     ("whole number.*not -1", lambda t: t.upsert(row(1), write_id=(CLIENT, -1))),
     ("whole number", lambda t: t.upsert(row(1), write_id=(CLIENT, 1 << 63))),
@@ -81,7 +88,12 @@ CALLS: list[tuple[str, Call]] = [
     ("deadline_s is a number", lambda t: t.scan(deadline_s=True)),
     ("deadline_s must be positive", lambda t: t.get({"id": 1}, deadline_s=float("nan"))),
     ("columns is a list.*not 5", lambda t: t.scan(columns=5)),  # type: ignore[arg-type]
+    (r"\['id'\]", lambda t: t.scan(columns="id")),
     ("columns is a list", lambda t: t.scan(columns="id")),
+    ("nope", lambda t: t.scan(columns=["id", "nope"])),
+    ("once", lambda t: t.scan(columns=["id", "id"])),
+    ("nope", lambda t: t.scan(where=ebla.col("nope") == 1)),
+    ("deadline_s", lambda t: t.scan(deadline_s=0)),
     ("each of columns is a str", lambda t: t.scan(columns=[None])),  # type: ignore[list-item]
     ("not valid Unicode", lambda t: t.scan(columns=["\ud800"])),
     ("limit must be a whole number.*'3'", lambda t: t.scan(limit="3")),  # type: ignore[arg-type]
@@ -104,14 +116,14 @@ CALLS: list[tuple[str, Call]] = [
 
 
 @pytest.mark.parametrize(("words", "call"), CALLS)
-def test_a_bad_argument_is_refused_by_name_and_the_connection_goes_on(
+def test_a_bad_argument_is_refused_by_name_and_the_connection_still_works(
     loopback: Loopback, words: str, call: Call
 ) -> None:
     table = loopback.db.table("t")
-    asked = len(loopback.toy.batches())
+    asked = len(loopback.toy.calls)
     with pytest.raises(InvalidArgument, match=words):
         call(table)
-    assert len(loopback.toy.batches()) == asked
+    assert len(loopback.toy.calls) == asked
     assert table.get_many([{"id": -1}]) == [None]
 
 
@@ -153,7 +165,7 @@ def test_a_number_for_a_time_is_refused_with_what_to_give_instead(loopback: Loop
             table.upsert(rows)
 
 
-def test_a_stored_time_that_python_cannot_hold_is_named_by_every_read_of_python_values() -> None:
+def test_a_stored_time_that_python_cannot_hold_is_named_by_every_read() -> None:
     with Loopback() as loopback:
         schema = pa.schema([("id", pa.int64()), ("day", pa.date32())])
         table = loopback.db.create_table("far", schema=schema, primary_key=["id"])
@@ -170,16 +182,16 @@ def test_a_stored_time_that_python_cannot_hold_is_named_by_every_read_of_python_
 
 
 @pytest.mark.parametrize("key", ["a", None, [1]])
-def test_the_quick_way_of_a_get_refuses_like_the_ordinary_one(loopback: Loopback, key: Any) -> None:
+def test_the_fast_path_of_a_get_refuses_bad_keys_like_the_ordinary_path(loopback: Loopback, key: Any) -> None:
     table = loopback.db.table("t")
-    network = BlockingNetwork(loopback)
-    table._fast = quick_of(table, network), upserts_of(loopback, table, network)
+    fast = Fast(loopback, table)
+    table._fast = fast.gets, fast.upserts
     with pytest.raises(InvalidArgument, match="a key is a dict"):
         table.get(key)
-    assert network.calls == 0 and table._fast[0].get({"id": -1}, 5.0) == (None, 5.0)
+    assert fast.network.calls == 0 and fast.gets.get({"id": -1}, 5.0) == (None, 5.0)
 
 
-# -- what the master is asked --------------------------------------------------------------------------------
+# -- requests to the master ------------------------------------------------------------------------------------
 
 
 def make_table(**changed: Any) -> Callable[[aio.Database], Any]:
@@ -201,6 +213,15 @@ ASKED: list[tuple[str, Callable[[aio.Database], Any]]] = [
     ("primary_key is a list", make_table(primary_key=None)),
     ("primary_key is a list", make_table(primary_key=5)),
     ("each of primary_key is a str", make_table(primary_key=[5])),
+    (r"list of columns: \['id'\]", make_table(primary_key="id")),
+    ("primary key", make_table(primary_key=[])),
+    ("nope", make_table(primary_key=["nope"])),
+    ("'v' is not in the primary key", make_table(partition_by=ebla.hash("v", buckets=4))),
+    ("buckets must be 2", make_table(partition_by=ebla.hash("id", buckets=1))),
+    ("prefix of the primary key", make_table(partition_by=ebla.range("v", splits=["m"]))),
+    ("sort them", make_table(partition_by=ebla.range("id", splits=[5, 3]))),
+    ("ebla.hash", make_table(partition_by="id")),
+    ("'x' has type list", make_table(schema=pa.schema([("id", pa.int64()), ("x", pa.list_(pa.int8()))]))),
     ("time zone 'Mars/Base'", make_table(schema=SCHEMA.append(pa.field("at", pa.timestamp("us", "Mars/Base"))))),
     ("replicas must be a whole number", make_table(replicas="3")),
     ("replicas must be a whole number", make_table(replicas=True)),
@@ -225,31 +246,29 @@ ASKED: list[tuple[str, Callable[[aio.Database], Any]]] = [
 
 
 @pytest.mark.parametrize(("words", "call"), ASKED)
-def test_a_bad_argument_is_refused_before_the_master_is_asked(
-    words: str, call: Callable[[aio.Database], Any]
+@on_toys
+async def test_a_bad_argument_is_refused_before_the_master_is_asked(
+    bench: Bench, words: str, call: Callable[[aio.Database], Any]
 ) -> None:
-    async def scenario(bench: Bench) -> None:
-        with pytest.raises(InvalidArgument, match=words):
-            await call(bench.db)
-        assert bench.toy.calls == []
-
-    simulate(scenario)
+    with pytest.raises(InvalidArgument, match=words):
+        await call(bench.db)
+    assert bench.toy.calls == []
 
 
 @pytest.mark.parametrize("zone", ["Mars/Base", "+99:99"])
-def test_the_master_refuses_a_time_zone_that_a_client_let_pass_and_every_server_lives(zone: str) -> None:
-    async def scenario(stage: test_real_roles.Stage) -> None:
-        columns = (Column("id", "int64", False), Column("at", "timestamp", unit="us", zone=zone))
-        request = m.CreateTableRequest("r", "t", TableSchema(columns, ("id",)), 3, "raft", {})
-        with pytest.raises(InvalidArgument, match="'at': time zone"):
-            await stage.session.ask_master("create_table", request, m.TableInfo, deadline_s=5.0)
-        assert all(stage.cluster.alive(address(host)) for host in HOSTS)
-        assert await (await stage.table()).upsert(row(1)) == Written(1)
+@on_real_roles
+async def test_the_master_refuses_an_unknown_time_zone_and_every_server_stays_up(
+    stage: Stage, zone: str
+) -> None:
+    columns = (Column("id", "int64", False), Column("at", "timestamp", unit="us", zone=zone))
+    request = m.CreateTableRequest("r", "t", TableSchema(columns, ("id",)), 3, "raft", {})
+    with pytest.raises(InvalidArgument, match="'at': time zone"):
+        await stage.session.ask_master("create_table", request, m.TableInfo, deadline_s=5.0)
+    assert all(stage.cluster.alive(address(host)) for host in HOSTS)
+    assert await (await stage.table()).upsert(row(1)) == Written(1)
 
-    test_real_roles.simulate(scenario)
 
-
-# -- what is taken -------------------------------------------------------------------------------------------
+# -- accepted arguments ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("given", "used"), [(5, 5.0), (np.float32(2), 2.0), (Fraction(1, 2), 0.5), (None, 60.0),
@@ -258,22 +277,19 @@ def test_a_deadline_is_any_positive_number(given: Any, used: float) -> None:
     assert check_deadline(given) == used
 
 
-def test_an_endless_deadline_is_taken_everywhere() -> None:
-    async def scenario(bench: Bench) -> None:
-        table = await make(bench)
-        for deadline_s in (float("inf"), 10**400):
-            assert await table.upsert(row(1), deadline_s=deadline_s) == Written(1)
-            assert await table.upsert([row(1), row(2)], deadline_s=deadline_s) == Written(2)
-            assert await table.get({"id": 1}, deadline_s=deadline_s) == row(1)
-            assert await table.scan(deadline_s=deadline_s).count() == 2
-            await table.flush(deadline_s=deadline_s)
-        made = await bench.db.create_table("u", schema=SCHEMA, primary_key=("id",), wait_s=10**400)
-        assert made.name == "u"
-
-    simulate(scenario)
+@on_table()
+async def test_an_infinite_deadline_is_accepted_everywhere(bench: Bench, table: Table) -> None:
+    for deadline_s in (float("inf"), 10**400):
+        assert await table.upsert(row(1), deadline_s=deadline_s) == Written(1)
+        assert await table.upsert([row(1), row(2)], deadline_s=deadline_s) == Written(2)
+        assert await table.get({"id": 1}, deadline_s=deadline_s) == row(1)
+        assert await table.scan(deadline_s=deadline_s).count() == 2
+        await table.flush(deadline_s=deadline_s)
+    made = await bench.db.create_table("u", schema=SCHEMA, primary_key=("id",), wait_s=10**400)
+    assert made.name == "u"
 
 
-def test_the_largest_numbers_and_numbers_of_numpy_are_taken(loopback: Loopback) -> None:
+def test_the_largest_numbers_and_numpy_numbers_are_accepted(loopback: Loopback) -> None:
     table = loopback.db.create_table("largest", schema=SCHEMA, primary_key=["id"])
     assert table.upsert([row(1), row(2)], write_id=WriteId(CLIENT, INT_MAX - 2)) == Written(2)
     assert table.scan(limit=INT_MAX).count() == 2
@@ -282,7 +298,7 @@ def test_the_largest_numbers_and_numbers_of_numpy_are_taken(loopback: Loopback) 
     assert table.scan(columns=(name for name in ("id",))).count() == 2  # type: ignore[arg-type]
 
 
-def test_rows_in_any_sequence_are_rows(loopback: Loopback) -> None:
+def test_rows_may_come_in_any_sequence(loopback: Loopback) -> None:
     """An update from a sequence that is no list changes the named columns only."""
     table = loopback.db.create_table("sequences", schema=SCHEMA, primary_key=["id"])
     assert table.upsert(deque([row(1), row(2)])) == Written(2)
@@ -292,7 +308,7 @@ def test_rows_in_any_sequence_are_rows(loopback: Loopback) -> None:
     assert table.upsert(deque()) == table.upsert([]) == Written(0)
 
 
-def test_a_condition_of_the_largest_size_is_taken_and_a_larger_one_refused_by_the_server_too() -> None:
+def test_a_condition_of_the_largest_size_is_accepted_and_the_server_refuses_a_larger_one() -> None:
     at = datetime(2024, 5, 17, tzinfo=UTC)
     fine = ebla.col("v").isin(["x" * 300] * 10_000)
     assert expressions.decode(expressions.encode(fine)) == fine

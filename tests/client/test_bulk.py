@@ -1,4 +1,4 @@
-"""Calls with many rows: how they are cut and sent, and what their errors say."""
+"""Calls with many rows: their sizes, their order and their errors."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ebla.actors import errors
+from ebla.aio import Table
 from ebla.errors import AlreadyPresent, InvalidArgument, NotFound, TimedOut
 from ebla.options import UNANSWERED_BYTES_MAX, UNIT_BYTES, Written
 from ebla.write.bulk import _has_duplicates
-from tests.client.tables import SCHEMA, arrow, make, row, rows
-from tests.client.toy import HOSTS, Bench, address, refuse, silence, simulate
+from tests.client.tables import SCHEMA, arrow, on_table, row, rows
+from tests.client.toy import HOSTS, Bench, address, refuse, silence
 
 
 def call_sizes(bench: Bench) -> list[int]:
@@ -34,233 +35,182 @@ def call_sizes(bench: Bench) -> list[int]:
     ],
     ids=["table", "batch", "pandas", "dicts"],
 )
-def test_rows_are_taken_in_every_form(form: Any) -> None:
-    async def scenario(bench: Bench) -> None:
-        table = await make(bench)
-        data = arrow(50)
-        assert await table.upsert(form(data)) == Written(50)
-        assert (await table.scan().to_arrow()).sort_by("id").equals(data.cast(table.schema))
-        assert await table.delete(form(data.slice(10))) == Written(40)
-        assert await table.scan().count() == 10
-
-    simulate(scenario)
+@on_table()
+async def test_rows_are_accepted_in_every_form(bench: Bench, table: Table, form: Any) -> None:
+    data = arrow(50)
+    assert await table.upsert(form(data)) == Written(50)
+    assert (await table.scan().to_arrow()).sort_by("id").equals(data.cast(table.schema))
+    assert await table.delete(form(data.slice(10))) == Written(40)
+    assert await table.scan().count() == 10
 
 
-def test_no_rows_are_no_call() -> None:
-    async def scenario(bench: Bench) -> None:
-        table = await make(bench)
-        assert await table.upsert([]) == await table.upsert(arrow(0)) == await table.delete([]) == Written(0)
-        assert bench.toy.count("write") == 0
-
-    simulate(scenario)
+@on_table()
+async def test_an_empty_call_sends_nothing(bench: Bench, table: Table) -> None:
+    assert await table.upsert([]) == await table.upsert(arrow(0)) == await table.delete([]) == Written(0)
+    assert bench.toy.count("write") == 0
 
 
-def test_a_large_load_travels_in_calls_of_about_a_megabyte_with_all_tablets_of_a_server() -> None:
-    async def scenario(bench: Bench) -> None:
-        table = await make(bench)
-        count = 60_000
-        assert await table.upsert(arrow(count, width=100)) == Written(count)
-        sizes = call_sizes(bench)
-        large = [size for size in sizes if size >= 1_000_000]
-        awkward = [size for size in sizes if 100 * 1024 < size < 1_000_000]
-        assert len(large) >= 4 and awkward == []
-        assert max(sizes) < 1_300_000
-        batches = [len(w.batch) for _, method, q in bench.toy.calls if method == "write" for w in q.writes]
-        assert np.median(batches) > UNIT_BYTES * 0.8 and max(batches) <= UNIT_BYTES + 100
-        for where, method, request in bench.toy.calls:
-            if method == "write" and sum(len(w.batch) for w in request.writes) >= 1_000_000:
-                led = {t.id for t in bench.toy.tables["t"].tablets if t.leader == where}
-                assert {write.tablet for write in request.writes} == led
-        assert bench.toy.rows("t") == count
-
-    simulate(scenario)
-
-
-def test_a_moderate_call_stays_below_the_costly_size() -> None:
-    async def scenario(bench: Bench) -> None:
-        table = await make(bench, buckets=1)
-        await table.upsert(arrow(3000, width=100))
-        assert max(call_sizes(bench)) < 100 * 1024
-
-    simulate(scenario)
+@on_table()
+async def test_a_large_load_is_sent_in_calls_of_about_a_megabyte_with_all_tablets_of_a_server(
+    bench: Bench, table: Table
+) -> None:
+    count = 60_000
+    assert await table.upsert(arrow(count, width=100)) == Written(count)
+    sizes = call_sizes(bench)
+    large = [size for size in sizes if size >= 1_000_000]
+    awkward = [size for size in sizes if 100 * 1024 < size < 1_000_000]
+    assert len(large) >= 4 and awkward == []
+    assert max(sizes) < 1_300_000
+    batches = [len(w.batch) for _, method, q in bench.toy.calls if method == "write" for w in q.writes]
+    assert np.median(batches) > UNIT_BYTES * 0.8 and max(batches) <= UNIT_BYTES + 100
+    for where, method, request in bench.toy.calls:
+        if method == "write" and sum(len(w.batch) for w in request.writes) >= 1_000_000:
+            led = {t.id for t in bench.toy.tables["t"].tablets if t.leader == where}
+            assert {write.tablet for write in request.writes} == led
+    assert bench.toy.rows("t") == count
 
 
-def test_the_rows_in_flight_are_bounded() -> None:
-    async def scenario(bench: Bench) -> None:
-        table = await make(bench, buckets=1)
-        bench.toy.before[address("host-a"), "write"] = [silence(1.0)] * 200
-        data = arrow(200_000, width=150)
-        pending = asyncio.ensure_future(table.upsert(data, deadline_s=1e6))
-        for _ in range(50):
-            await bench.world.clock.sleep(0.05)
-            waiting = sum(
-                unit.size for unit in bench.session.router._active and table._routes.routes[0].queues[2]
-            )
-            assert waiting < UNANSWERED_BYTES_MAX + 5_000_000
-        assert bench.toy.count("write") <= 4 * 3, "four large calls in flight, each answered after a second"
-        pending.cancel()
+@on_table(1)
+async def test_a_moderate_call_stays_below_the_costly_size(bench: Bench, table: Table) -> None:
+    await table.upsert(arrow(3000, width=100))
+    assert max(call_sizes(bench)) < 100 * 1024
 
-    simulate(scenario)
+
+@on_table(1)
+async def test_the_rows_in_flight_are_bounded(bench: Bench, table: Table) -> None:
+    bench.toy.before[address("host-a"), "write"] = [silence(1.0)] * 200
+    data = arrow(200_000, width=150)
+    pending = asyncio.ensure_future(table.upsert(data, deadline_s=1e6))
+    for _ in range(50):
+        await bench.world.clock.sleep(0.05)
+        waiting = sum(
+            unit.size for unit in bench.session.router._active and table._routes.routes[0].queues[2]
+        )
+        assert waiting < UNANSWERED_BYTES_MAX + 5_000_000
+    assert bench.toy.count("write") <= 4 * 3, "four large calls in flight, each answered after a second"
+    pending.cancel()
 
 
 @pytest.mark.parametrize("lead_changes", [False, True])
-def test_row_errors_name_the_callers_positions_over_all_tablets(lead_changes: bool) -> None:
-    async def scenario(bench: Bench) -> None:
-        table = await make(bench)
-        present = list(range(0, 2000, 7))
-        await table.upsert([row(n) for n in present])
-        if lead_changes:
-            for tablet in bench.toy.tables["t"].tablets:
-                bench.toy.lead(tablet, HOSTS[(tablet.bucket + 1) % 3])
-        with pytest.raises(AlreadyPresent) as caught:
-            await table.insert(arrow(2000, width=100))
-        assert caught.value.rows == present
-        assert caught.value.applied == 2000 - len(present)
-        assert bench.toy.rows("t") == 2000
-        assert "the first at position 0" in str(caught.value)
+@on_table()
+async def test_row_errors_name_the_callers_positions_over_all_tablets(
+    bench: Bench, table: Table, lead_changes: bool
+) -> None:
+    present = list(range(0, 2000, 7))
+    await table.upsert([row(n) for n in present])
+    if lead_changes:
+        for tablet in bench.toy.tables["t"].tablets:
+            bench.toy.lead(tablet, HOSTS[(tablet.bucket + 1) % 3])
+    with pytest.raises(AlreadyPresent) as caught:
+        await table.insert(arrow(2000, width=100))
+    assert caught.value.rows == present
+    assert caught.value.applied == 2000 - len(present)
+    assert bench.toy.rows("t") == 2000
+    assert "the first at position 0" in str(caught.value)
 
-    simulate(scenario)
 
-
-def test_updates_and_deletes_of_absent_rows_are_listed_or_ignored() -> None:
-    async def scenario(bench: Bench) -> None:
-        table = await make(bench)
-        await table.upsert(rows(1, 3))
-        with pytest.raises(NotFound) as caught:
-            await table.update([{"id": n, "n": 0} for n in (1, 2, 3, 4)])
-        assert caught.value.rows == [1, 3] and caught.value.applied == 2
-        assert await table.get({"id": 1}) == {"id": 1, "v": "v1", "n": 0}
-        with pytest.raises(NotFound) as caught:
-            await table.delete([{"id": 9}, {"id": 1}])
-        assert caught.value.rows == [0] and caught.value.applied == 1
-        assert await table.delete([{"id": 9}, {"id": 3}], if_absent="ignore") == Written(1, (0,))
-        assert await table.insert(rows(5, 5), if_present="ignore") == Written(1, (1,))
-
-    simulate(scenario)
+@on_table()
+async def test_updates_and_deletes_of_absent_rows_are_listed_or_ignored(bench: Bench, table: Table) -> None:
+    await table.upsert(rows(1, 3))
+    with pytest.raises(NotFound) as caught:
+        await table.update([{"id": n, "n": 0} for n in (1, 2, 3, 4)])
+    assert caught.value.rows == [1, 3] and caught.value.applied == 2
+    assert await table.get({"id": 1}) == {"id": 1, "v": "v1", "n": 0}
+    with pytest.raises(NotFound) as caught:
+        await table.delete([{"id": 9}, {"id": 1}])
+    assert caught.value.rows == [0] and caught.value.applied == 1
+    assert await table.delete([{"id": 9}, {"id": 3}], if_absent="ignore") == Written(1, (0,))
+    assert await table.insert(rows(5, 5), if_present="ignore") == Written(1, (1,))
 
 
 @pytest.mark.parametrize("at", [0, 1, 20_000])
-def test_a_bad_value_names_its_column_and_row_and_nothing_is_sent(at: int) -> None:
-    async def scenario(bench: Bench) -> None:
-        table = await make(bench)
-        data = arrow(30_000).to_pydict()
-        data["id"][at] = None
-        broken = pa.table(data, schema=pa.schema([("id", pa.int64()), ("v", pa.string()), ("n", pa.int32())]))
-        with pytest.raises(InvalidArgument, match=f"'id'.*row {at} ") as caught:
-            await table.upsert(pa.concat_tables([broken.slice(0, 10_000), broken.slice(10_000)]))
-        assert (caught.value.column, caught.value.row) == ("id", at)
-        assert bench.toy.count("write") == 0
-
-    simulate(scenario)
-
-
-def test_a_row_that_is_too_large_is_named_and_nothing_is_sent() -> None:
-    async def scenario(bench: Bench) -> None:
-        table = await make(bench)
-        data = [row(n, v="x" * 40) for n in range(60_000)] + [row(60_000, v="x" * 1_100_000)]
-        with pytest.raises(InvalidArgument, match="row 60000 takes") as caught:
-            await table.upsert(data)
-        assert caught.value.row == 60_000
-        assert bench.toy.count("write") == 0
-
-    simulate(scenario)
+@on_table()
+async def test_a_bad_value_names_its_column_and_row_and_nothing_is_sent(
+    bench: Bench, table: Table, at: int
+) -> None:
+    data = arrow(30_000).to_pydict()
+    data["id"][at] = None
+    broken = pa.table(data, schema=pa.schema([("id", pa.int64()), ("v", pa.string()), ("n", pa.int32())]))
+    with pytest.raises(InvalidArgument, match=f"'id'.*row {at} ") as caught:
+        await table.upsert(pa.concat_tables([broken.slice(0, 10_000), broken.slice(10_000)]))
+    assert (caught.value.column, caught.value.row) == ("id", at)
+    assert bench.toy.count("write") == 0
 
 
-def test_unknown_columns_and_mixed_updates_are_refused() -> None:
-    async def scenario(bench: Bench) -> None:
-        table = await make(bench)
-        with pytest.raises(InvalidArgument, match="nope"):
-            await table.upsert([{"id": 1, "nope": 2}])
-        with pytest.raises(InvalidArgument, match="nope"):
-            await table.update([{"id": 1, "nope": 2}])
-        with pytest.raises(InvalidArgument, match="row 1 names the columns id, n and row 0 id, v"):
-            await table.update([{"id": 1, "v": "a"}, {"id": 2, "n": 1}])
-        with pytest.raises(InvalidArgument, match="outside the key"):
-            await table.update({"id": 1})
-        with pytest.raises(InvalidArgument, match="'id'"):
-            await table.delete([{"v": "a"}])
-        assert bench.toy.count("write") == 0
-
-    simulate(scenario)
+@on_table()
+async def test_a_row_that_is_too_large_is_named_and_nothing_is_sent(bench: Bench, table: Table) -> None:
+    data = [row(n, v="x" * 40) for n in range(60_000)] + [row(60_000, v="x" * 1_100_000)]
+    with pytest.raises(InvalidArgument, match="row 60000 takes") as caught:
+        await table.upsert(data)
+    assert caught.value.row == 60_000
+    assert bench.toy.count("write") == 0
 
 
-def test_of_two_rows_with_one_key_in_a_call_the_later_wins_even_over_lost_answers() -> None:
-    async def scenario(bench: Bench) -> None:
-        table = await make(bench, buckets=2)
-        first = arrow(6000, width=100)
-        second = first.set_column(2, "n", pa.array(np.arange(6000) + 1_000_000, pa.int32()))
-        throttled = errors.Throttled("full", limit="memtable_bytes", retry_after_s=0.3)
-        bench.toy.refusals = {"t000": [throttled, throttled], "t001": [throttled]}
-        bench.toy.after[address("host-a"), "write"] = [refuse(errors.OutcomeUnknown("lost"))] * 2
-        assert await table.upsert(pa.concat_tables([first, second])) == Written(12_000)
-        found = (await table.scan().to_arrow()).sort_by("id")
-        assert found["n"].to_pylist() == second["n"].to_pylist()
-
-    simulate(scenario)
+@on_table(2)
+async def test_the_later_of_two_rows_with_one_key_wins_over_lost_answers(bench: Bench, table: Table) -> None:
+    first = arrow(6000, width=100)
+    second = first.set_column(2, "n", pa.array(np.arange(6000) + 1_000_000, pa.int32()))
+    throttled = errors.Throttled("full", limit="memtable_bytes", retry_after_s=0.3)
+    bench.toy.refusals = {"t000": [throttled, throttled], "t001": [throttled]}
+    bench.toy.after[address("host-a"), "write"] = [refuse(errors.OutcomeUnknown("lost"))] * 2
+    assert await table.upsert(pa.concat_tables([first, second])) == Written(12_000)
+    found = (await table.scan().to_arrow()).sort_by("id")
+    assert found["n"].to_pylist() == second["n"].to_pylist()
 
 
 @pytest.mark.parametrize("when", [0.005, 0.02, 0.05, 0.2])
-def test_of_two_rows_with_one_key_the_later_wins_while_the_leader_changes(when: float) -> None:
-    """Each row comes again a batch or so later, so that a batch which overtakes another shows."""
-
-    async def scenario(bench: Bench) -> None:
-        table = await make(bench, buckets=1)
-        numbers = [n for start in range(0, 10_000, 200) for n in [*range(start, start + 200)] * 2]
-        data = arrow(10_000, width=2000).take(pa.array(numbers))  # more than may be under way
-        data = data.set_column(2, "n", pa.array(np.arange(len(numbers)), pa.int32()))
-        loading = asyncio.ensure_future(table.upsert(data))
-        await bench.world.clock.sleep(when)
-        bench.toy.lead(bench.toy.tablets["t000"], "host-b")
-        await loading
-        last = {number: at for at, number in enumerate(numbers)}
-        found = await table.scan(columns=["id", "n"]).to_arrow()
-        assert dict(zip(found["id"].to_pylist(), found["n"].to_pylist(), strict=True)) == last
-
-    simulate(scenario)
+@on_table(1)
+async def test_the_later_of_two_rows_with_one_key_wins_while_the_leader_changes(
+    bench: Bench, table: Table, when: float
+) -> None:
+    """Each row is repeated about a batch later, so that a batch that overtakes another is detected."""
+    numbers = [n for start in range(0, 10_000, 200) for n in [*range(start, start + 200)] * 2]
+    data = arrow(10_000, width=2000).take(pa.array(numbers))  # more than can be under way
+    data = data.set_column(2, "n", pa.array(np.arange(len(numbers)), pa.int32()))
+    loading = asyncio.ensure_future(table.upsert(data))
+    await bench.world.clock.sleep(when)
+    bench.toy.lead(bench.toy.tablets["t000"], "host-b")
+    await loading
+    last = {number: at for at, number in enumerate(numbers)}
+    found = await table.scan(columns=["id", "n"]).to_arrow()
+    assert dict(zip(found["id"].to_pylist(), found["n"].to_pylist(), strict=True)) == last
 
 
-def test_a_failed_tablet_ends_a_large_call_with_its_error_and_leaves_nothing_queued() -> None:
-    async def scenario(bench: Bench) -> None:
-        table = await make(bench)
-        bench.toy.tables["t"].tablets[3].leader = ""
-        with pytest.raises(TimedOut, match="t003") as caught:
-            await table.upsert(arrow(20_000, width=100), deadline_s=2.0)
-        applied = bench.toy.rows("t")
-        assert 0 < applied < 20_000
-        assert f"{applied} rows of the call were applied" in caught.value.__notes__
-        bench.toy.lead(bench.toy.tables["t"].tablets[3], "host-a")
-        await bench.world.clock.sleep(5.0)
-        assert bench.toy.rows("t") == applied
-
-    simulate(scenario)
-
-
-def test_a_cancelled_call_stops_sending() -> None:
-    async def scenario(bench: Bench) -> None:
-        table = await make(bench, buckets=1)
-        bench.toy.before[address("host-a"), "write"] = [silence(1.0)] * 1000
-        pending = asyncio.ensure_future(table.upsert(arrow(100_000, width=100)))
-        await bench.world.clock.sleep(0.5)
-        pending.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await pending
-        sent = bench.toy.count("write")
-        await bench.world.clock.sleep(30.0)
-        assert bench.toy.count("write") == sent
-
-    simulate(scenario)
+@on_table()
+async def test_a_failed_tablet_ends_a_large_call_with_its_error_and_leaves_nothing_queued(
+    bench: Bench, table: Table
+) -> None:
+    bench.toy.tables["t"].tablets[3].leader = ""
+    with pytest.raises(TimedOut, match="t003") as caught:
+        await table.upsert(arrow(20_000, width=100), deadline_s=2.0)
+    applied = bench.toy.rows("t")
+    assert 0 < applied < 20_000
+    assert f"{applied} rows of the call were applied" in caught.value.__notes__
+    bench.toy.lead(bench.toy.tables["t"].tablets[3], "host-a")
+    await bench.world.clock.sleep(5.0)
+    assert bench.toy.rows("t") == applied
 
 
-def test_single_rows_are_not_held_up_by_a_large_load() -> None:
-    async def scenario(bench: Bench) -> None:
-        table = await make(bench, buckets=1)
-        load = asyncio.ensure_future(table.upsert(arrow(100_000, width=100)))
-        await bench.world.clock.sleep(0.001)
-        written = await table.upsert(row(1_000_000))
-        assert written == Written(1) and not load.done()
-        await load
+@on_table(1)
+async def test_a_cancelled_call_stops_sending(bench: Bench, table: Table) -> None:
+    bench.toy.before[address("host-a"), "write"] = [silence(1.0)] * 1000
+    pending = asyncio.ensure_future(table.upsert(arrow(100_000, width=100)))
+    await bench.world.clock.sleep(0.5)
+    pending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await pending
+    sent = bench.toy.count("write")
+    await bench.world.clock.sleep(30.0)
+    assert bench.toy.count("write") == sent
 
-    simulate(scenario)
+
+@on_table(1)
+async def test_a_large_load_does_not_delay_single_rows(bench: Bench, table: Table) -> None:
+    load = asyncio.ensure_future(table.upsert(arrow(100_000, width=100)))
+    await bench.world.clock.sleep(0.001)
+    written = await table.upsert(row(1_000_000))
+    assert written == Written(1) and not load.done()
+    await load
 
 
 @settings(max_examples=200, deadline=None)
@@ -268,20 +218,17 @@ def test_single_rows_are_not_held_up_by_a_large_load() -> None:
     st.lists(st.binary(min_size=1, max_size=3) | st.binary(min_size=9, max_size=9), max_size=40),
     st.integers(0, 40),
 )
-def test_a_repeated_key_is_always_noticed(keys: list[bytes], cut: int) -> None:
+def test_a_repeated_key_is_always_detected(keys: list[bytes], cut: int) -> None:
     arrays = [pa.array(part, pa.binary()) for part in (keys[:cut], keys[cut:]) if part]
     sliced = [pa.array([b"zz", *array.to_pylist()], pa.binary()).slice(1) for array in arrays]
     assert _has_duplicates(arrays) == _has_duplicates(sliced) == (len(set(keys)) < len(keys))
 
 
-def test_pandas_and_arrow_agree_on_nulls() -> None:
-    async def scenario(bench: Bench) -> None:
-        table = await make(bench)
-        await table.upsert(pd.DataFrame({"id": [1, 2], "v": ["a", None]}))
-        assert await table.get_many([{"id": 1}, {"id": 2}]) == [
-            {"id": 1, "v": "a", "n": None},
-            {"id": 2, "v": None, "n": None},
-        ]
-        assert table.schema.names == SCHEMA.names
-
-    simulate(scenario)
+@on_table()
+async def test_pandas_and_arrow_agree_on_nulls(bench: Bench, table: Table) -> None:
+    await table.upsert(pd.DataFrame({"id": [1, 2], "v": ["a", None]}))
+    assert await table.get_many([{"id": 1}, {"id": 2}]) == [
+        {"id": 1, "v": "a", "n": None},
+        {"id": 2, "v": None, "n": None},
+    ]
+    assert table.schema.names == SCHEMA.names

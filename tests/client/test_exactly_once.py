@@ -1,14 +1,15 @@
-"""A write is applied once, whatever is lost on the way, and its caller gets the first answer."""
+"""A write is applied once, although requests and answers are lost, and its caller gets the first answer."""
 
 from __future__ import annotations
 
 import pytest
 
 from ebla.actors import errors
-from ebla.errors import InvalidArgument, RequestReused, TimedOut
+from ebla.aio import Table
+from ebla.errors import RequestReused, TimedOut
 from ebla.options import Written
-from tests.client.tables import arrow, make, row, rows
-from tests.client.toy import HOSTS, Bench, address, refuse, silence, simulate
+from tests.client.tables import arrow, make, on_table, row, rows
+from tests.client.toy import HOSTS, Bench, address, on_toys, refuse, silence
 
 LOST = errors.OutcomeUnknown("the answer was lost")
 
@@ -17,153 +18,121 @@ def leaders(bench: Bench) -> list[str]:
     return [address(host) for host in HOSTS]
 
 
-def test_a_lost_answer_is_asked_for_again_with_the_same_bytes() -> None:
-    async def scenario(bench: Bench) -> None:
-        table = await make(bench, buckets=1)
-        bench.toy.after["tablet-server/host-a", "write"] = [refuse(LOST)]
-        assert await table.insert(row(1)) == Written(1)  # a second insert would find the row present
-        sent = [request.writes for _, method, request in bench.toy.calls if method == "write"]
-        assert len(sent) >= 2 and all(writes == sent[0] for writes in sent)
-        assert len(bench.toy.tables["t"].tablets[0].applied) == 1
-
-    simulate(scenario)
-
-
-def test_bulk_inserts_over_lost_answers_apply_every_row_once() -> None:
-    async def scenario(bench: Bench) -> None:
-        table = await make(bench)
-        for leader in leaders(bench):
-            bench.toy.after[leader, "write"] = [refuse(LOST), refuse(LOST)]
-        assert await table.insert(arrow(3000, width=100)) == Written(3000)
-        assert bench.toy.rows("t") == 3000
-        by_id: dict[tuple[bytes, int], set[int]] = {}
-        for _, batch in bench.toy.batches():
-            by_id.setdefault((batch.client, batch.sequence), set()).add(batch.digest)
-        assert all(len(digests) == 1 for digests in by_id.values())
-
-    simulate(scenario)
+@on_table(1)
+async def test_a_request_with_a_lost_answer_is_repeated_with_the_same_bytes(
+    bench: Bench, table: Table
+) -> None:
+    bench.toy.after["tablet-server/host-a", "write"] = [refuse(LOST)]
+    assert await table.insert(row(1)) == Written(1)  # a second insert would find the row present
+    sent = [request.writes for _, method, request in bench.toy.calls if method == "write"]
+    assert len(sent) >= 2 and all(writes == sent[0] for writes in sent)
+    assert len(bench.toy.tables["t"].tablets[0].applied) == 1
 
 
-def test_a_silent_leader_gets_the_same_request_again_until_it_answers() -> None:
-    async def scenario(bench: Bench) -> None:
-        table = await make(bench, buckets=1)
-        bench.toy.before["tablet-server/host-a", "write"] = [silence(), silence(5.0)]
-        assert await table.insert(row(1)) == Written(1)
-        assert len(bench.toy.tables["t"].tablets[0].applied) == 1
-        assert len({batch.sequence for _, batch in bench.toy.batches()}) == 1
-
-    simulate(scenario)
-
-
-def test_answers_that_arrived_are_let_go_tablet_by_tablet() -> None:
-    async def scenario(bench: Bench) -> None:
-        table = await make(bench)
-        for number in range(60):
-            await table.upsert(row(number))
-        for tablet in bench.toy.tables["t"].tablets:
-            assert len(tablet.answers) == 1, "all but the newest answer was received, so it may be forgotten"
-            assert len({batch.sequence for batch in tablet.applied}) == len(tablet.applied)
-
-    simulate(scenario)
+@on_table()
+async def test_bulk_inserts_over_lost_answers_apply_every_row_once(bench: Bench, table: Table) -> None:
+    for leader in leaders(bench):
+        bench.toy.after[leader, "write"] = [refuse(LOST), refuse(LOST)]
+    assert await table.insert(arrow(3000, width=100)) == Written(3000)
+    assert bench.toy.rows("t") == 3000
+    by_id: dict[tuple[bytes, int], set[int]] = {}
+    for _, batch in bench.toy.batches():
+        by_id.setdefault((batch.client, batch.sequence), set()).add(batch.digest)
+    assert all(len(digests) == 1 for digests in by_id.values())
 
 
-def test_an_unanswered_request_holds_back_what_its_tablet_may_forget() -> None:
-    async def scenario(bench: Bench) -> None:
-        table = await make(bench, buckets=1)
-        bench.toy.before["tablet-server/host-a", "write"] = [silence(1.0)]
-        slow = bench.cluster.loop.create_task(table.upsert(row(1)))
-        await bench.world.clock.sleep(0.1)
-        await table.upsert(row(2))
-        await table.upsert(row(3))
-        sent = {batch.sequence: batch.first_incomplete for _, batch in bench.toy.batches()}
-        assert sent == {1: 1, 2: 1, 3: 1}
-        await slow
-        await table.upsert(row(4))
-        _, last = bench.toy.batches()[-1]
-        assert last.first_incomplete == last.sequence
-
-    simulate(scenario)
+@on_table(1)
+async def test_a_silent_leader_gets_the_same_request_again_until_it_answers(
+    bench: Bench, table: Table
+) -> None:
+    bench.toy.before["tablet-server/host-a", "write"] = [silence(), silence(5.0)]
+    assert await table.insert(row(1)) == Written(1)
+    assert len(bench.toy.tables["t"].tablets[0].applied) == 1
+    assert len({batch.sequence for _, batch in bench.toy.batches()}) == 1
 
 
-def test_a_request_that_timed_out_is_passed_so_that_its_late_copy_is_refused() -> None:
-    async def scenario(bench: Bench) -> None:
-        table = await make(bench, buckets=1)
-        bench.toy.before["tablet-server/host-a", "write"] = [silence(3.0)]
-        with pytest.raises(TimedOut) as caught:
-            await table.upsert(row(1, v="late"), deadline_s=1.0)
-        assert caught.value.possibly_applied
-        assert await table.upsert(row(1, v="new")) == Written(1)
-        await bench.world.clock.sleep(10.0)
-        assert await table.get({"id": 1}) == row(1, v="new")
-
-    simulate(scenario)
+@on_table()
+async def test_received_answers_are_dropped_on_each_tablet(bench: Bench, table: Table) -> None:
+    for number in range(60):
+        await table.upsert(row(number))
+    for tablet in bench.toy.tables["t"].tablets:
+        assert len(tablet.answers) == 1, "all answers but the newest are received and dropped"
+        assert len({batch.sequence for batch in tablet.applied}) == len(tablet.applied)
 
 
-def test_a_call_repeated_with_its_own_write_id_changes_nothing() -> None:
-    async def scenario(bench: Bench) -> None:
-        table = await make(bench)
-        write_id = (b"spark-task-00001", 5000)
-        data = arrow(3000, width=100)
-        assert await table.insert(data, write_id=write_id) == Written(3000)
-        applied = [len(tablet.applied) for tablet in bench.toy.tables["t"].tablets]
-
-        again = await bench.client("another-process").table("t")
-        assert await again.insert(data.combine_chunks(), write_id=write_id) == Written(3000)
-        assert [len(tablet.applied) for tablet in bench.toy.tables["t"].tablets] == applied
-        for _, batch in bench.toy.batches():
-            assert batch.client == write_id[0] and 5000 <= batch.sequence < 8000
-            assert batch.first_incomplete == 0, "a later repetition must still find its answers"
-
-    simulate(scenario)
-
-
-def test_the_batches_of_a_write_id_do_not_depend_on_how_the_rows_are_chunked_or_who_leads() -> None:
-    async def scenario(bench: Bench) -> None:
-        table = await make(bench)
-        data = arrow(4000, width=60)
-        await table.upsert(data, write_id=(b"spark-task-00001", 0))
-        first = sorted((tablet, batch) for tablet, batch in bench.toy.batches())
-        bench.toy.calls.clear()
-        for tablet in bench.toy.tables["t"].tablets:
-            bench.toy.lead(tablet, "host-a")
-        other = await bench.client("another").table("t")
-        pieces = [data.slice(at, 700) for at in range(0, 4000, 700)]
-        import pyarrow as pa
-
-        await other.upsert(pa.concat_tables(pieces), write_id=(b"spark-task-00001", 0))
-        second = sorted({(t, b.sequence, b.digest) for t, b in bench.toy.batches()})
-        assert second == [(t, b.sequence, b.digest) for t, b in first]
-
-    simulate(scenario)
+@on_table(1)
+async def test_a_tablet_keeps_the_answers_of_requests_after_an_unanswered_one(
+    bench: Bench, table: Table
+) -> None:
+    bench.toy.before["tablet-server/host-a", "write"] = [silence(1.0)]
+    slow = bench.cluster.loop.create_task(table.upsert(row(1)))
+    await bench.world.clock.sleep(0.1)
+    await table.upsert(row(2))
+    await table.upsert(row(3))
+    sent = {batch.sequence: batch.first_incomplete for _, batch in bench.toy.batches()}
+    assert sent == {1: 1, 2: 1, 3: 1}
+    await slow
+    await table.upsert(row(4))
+    _, last = bench.toy.batches()[-1]
+    assert last.first_incomplete == last.sequence
 
 
-def test_a_write_id_that_comes_back_with_other_rows_is_refused() -> None:
-    async def scenario(bench: Bench) -> None:
-        table = await make(bench, buckets=1)
-        await table.upsert(rows(1, 2), write_id=(b"spark-task-00001", 0))
-        with pytest.raises(RequestReused):
-            await table.upsert(rows(1, 3), write_id=(b"spark-task-00001", 0))
-
-    simulate(scenario)
-
-
-@pytest.mark.parametrize("write_id", [(b"short", 1), (b"spark-task-00001", -1), ("spark-task-00001", 1)])
-def test_a_malformed_write_id_is_refused_before_anything_is_sent(write_id: tuple[bytes, int]) -> None:
-    async def scenario(bench: Bench) -> None:
-        table = await make(bench, buckets=1)
-        with pytest.raises(InvalidArgument, match="write_id"):
-            await table.upsert(row(1), write_id=write_id)
-        assert bench.toy.count("write") == 0
-
-    simulate(scenario)
+@on_table(1)
+async def test_a_late_copy_of_a_request_that_timed_out_is_refused(bench: Bench, table: Table) -> None:
+    bench.toy.before["tablet-server/host-a", "write"] = [silence(3.0)]
+    with pytest.raises(TimedOut) as caught:
+        await table.upsert(row(1, v="late"), deadline_s=1.0)
+    assert caught.value.possibly_applied
+    assert await table.upsert(row(1, v="new")) == Written(1)
+    await bench.world.clock.sleep(10.0)
+    assert await table.get({"id": 1}) == row(1, v="new")
 
 
-def test_creating_a_table_over_a_lost_answer_returns_the_table_it_made() -> None:
-    async def scenario(bench: Bench) -> None:
-        bench.toy.after["master/0", "create_table"] = [refuse(LOST)]
-        table = await make(bench)
-        assert table.name == "t"
-        requests = [request for _, method, request in bench.toy.calls if method == "create_table"]
-        assert len(requests) == 2 and requests[0] == requests[1]
+@on_table()
+async def test_a_call_repeated_with_its_write_id_changes_nothing(bench: Bench, table: Table) -> None:
+    write_id = (b"spark-task-00001", 5000)
+    data = arrow(3000, width=100)
+    assert await table.insert(data, write_id=write_id) == Written(3000)
+    applied = [len(tablet.applied) for tablet in bench.toy.tables["t"].tablets]
 
-    simulate(scenario)
+    again = await bench.client("another-process").table("t")
+    assert await again.insert(data.combine_chunks(), write_id=write_id) == Written(3000)
+    assert [len(tablet.applied) for tablet in bench.toy.tables["t"].tablets] == applied
+    for _, batch in bench.toy.batches():
+        assert batch.client == write_id[0] and 5000 <= batch.sequence < 8000
+        assert batch.first_incomplete == 0, "a later repetition must find its answers"
+
+
+@on_table()
+async def test_the_batches_of_a_write_id_do_not_depend_on_chunks_or_leaders(
+    bench: Bench, table: Table
+) -> None:
+    data = arrow(4000, width=60)
+    await table.upsert(data, write_id=(b"spark-task-00001", 0))
+    first = sorted((tablet, batch) for tablet, batch in bench.toy.batches())
+    bench.toy.calls.clear()
+    for tablet in bench.toy.tables["t"].tablets:
+        bench.toy.lead(tablet, "host-a")
+    other = await bench.client("another").table("t")
+    pieces = [data.slice(at, 700) for at in range(0, 4000, 700)]
+    import pyarrow as pa
+
+    await other.upsert(pa.concat_tables(pieces), write_id=(b"spark-task-00001", 0))
+    second = sorted({(t, b.sequence, b.digest) for t, b in bench.toy.batches()})
+    assert second == [(t, b.sequence, b.digest) for t, b in first]
+
+
+@on_table(1)
+async def test_a_write_id_with_other_rows_is_refused(bench: Bench, table: Table) -> None:
+    await table.upsert(rows(1, 2), write_id=(b"spark-task-00001", 0))
+    with pytest.raises(RequestReused):
+        await table.upsert(rows(1, 3), write_id=(b"spark-task-00001", 0))
+
+
+@on_toys
+async def test_creating_a_table_over_a_lost_answer_returns_the_table_it_made(bench: Bench) -> None:
+    bench.toy.after["master/0", "create_table"] = [refuse(LOST)]
+    table = await make(bench)
+    assert table.name == "t"
+    requests = [request for _, method, request in bench.toy.calls if method == "create_table"]
+    assert len(requests) == 2 and requests[0] == requests[1]

@@ -1,4 +1,4 @@
-"""Predicates: what they keep, where they look, and how they travel."""
+"""Predicates: the rows that they keep, the key ranges that they read, and their encoding."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ FIVE = datetime(2020, 1, 1, 0, 0, 5)  # noqa: DTZ001
 
 
 def truth(node: Any, row: dict[str, Any]) -> bool | None:
-    """SQL's three values, one row at a time."""
+    """Evaluate a condition for one row, in SQL's three values."""
     match node:
         case Comparison(column, relation, value):
             return None if row[column] is None else RELATIONS[relation](row[column], python_value(value))
@@ -87,7 +87,7 @@ def truth(node: Any, row: dict[str, Any]) -> bool | None:
 
 @st.composite
 def predicates(draw: st.DrawFn, schema: TableSchema, rows: list[dict[str, Any]], depth: int = 2) -> Any:
-    """Conditions whose values are often those of the rows, so that they hold of some of them."""
+    """Conditions whose values are often values of the rows, so that some rows match."""
     if depth and draw(st.booleans()):
         parts = draw(st.lists(predicates(schema, rows, depth - 1), min_size=2, max_size=3))
         match draw(st.sampled_from("&&|~")):
@@ -127,7 +127,7 @@ def test_the_mask_keeps_the_rows_for_which_the_whole_is_true(table: Any, data: s
 
 @given(partitioned_rows(), st.data())
 @settings(max_examples=80, deadline=None)
-def test_looking_only_where_the_bounds_say_finds_the_same_rows(table: Any, data: st.DataObject) -> None:
+def test_reading_only_within_the_bounds_finds_the_same_rows(table: Any, data: st.DataObject) -> None:
     schema, batch = table
     codec, partitioner = RowCodec(schema), Partitioner(schema)
     predicate = data.draw(predicates(schema, batch.to_pylist()))
@@ -142,7 +142,7 @@ def test_looking_only_where_the_bounds_say_finds_the_same_rows(table: Any, data:
             assert bounds.start <= key and (bounds.stop is None or key < bounds.stop)
 
 
-def test_what_is_false_whatever_the_null_may_be_is_false() -> None:
+def test_a_condition_that_is_false_for_every_value_of_a_null_is_false() -> None:
     batch = pa.record_batch({"x": pa.array([None, 1], pa.int64()), "y": [1, 1]})
     x, y = col("x") == 1, col("y") == 1
     assert mask(~(x & ~y), batch).to_pylist() == [True, True]
@@ -181,7 +181,7 @@ def test_equalities_on_a_prefix_and_a_range_on_the_next_column_bound_the_scan() 
     assert bounds(a & (n > 2**31 - 1)) == (b"a\0\x01", b"a\0\x01")
 
 
-def test_equalities_name_the_buckets_to_ask() -> None:
+def test_equalities_determine_the_buckets_to_read() -> None:
     schema = TableSchema(TABLE.columns, TABLE.key, Partitioning(hash_spec("n", "tail", buckets=64)))
     partitioner = Partitioner(schema)
 
@@ -206,7 +206,7 @@ def test_bounds_are_never_longer_than_a_key_may_be() -> None:
 # -- binding and the wire ----------------------------------------------------------------------------------------
 
 
-def test_values_of_every_type_travel_as_what_they_are() -> None:
+def test_values_of_every_type_survive_the_wire() -> None:
     values = [
         True, 1, 1.0, "1", b"1", Decimal("1"), Decimal("1.0"), date(1970, 1, 2), FIVE, FIVE.replace(tzinfo=UTC),
         2**80, -(2**63), float("inf"), pd.Timestamp(5), pd.Timestamp(5, tz="Europe/Berlin"),
@@ -287,7 +287,7 @@ def test_a_predicate_on_rows_that_lack_its_column_is_refused() -> None:
         mask(col("n") == 1, pa.record_batch({"m": [1]}))
 
 
-def test_floats_compare_as_ieee_has_it_in_lists_too() -> None:
+def test_floats_compare_as_in_ieee_754_in_lists_too() -> None:
     batch = pa.record_batch({"x": [0.0, -0.0, float("nan"), None, 1.0]})
     nan = float("nan")
     assert mask(col("x") == -0.0, batch).to_pylist() == [True, True, False, False, False]
@@ -337,7 +337,7 @@ def test_forgotten_parentheses_are_refused_with_the_remedy() -> None:
         (lambda: col(5), "named by a str"),  # type: ignore[arg-type]
     ],
 )
-def test_what_cannot_be_compared_is_refused_at_once(mistake: Any, message: str) -> None:
+def test_a_value_that_cannot_be_compared_is_refused_at_once(mistake: Any, message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         mistake()
 
@@ -356,7 +356,7 @@ def test_chains_stay_flat_and_nesting_has_a_limit() -> None:
             refused()
 
 
-def test_bytes_that_are_no_predicate_are_refused() -> None:
+def test_malformed_predicate_bytes_are_refused() -> None:
     good = msgspec.msgpack.decode(encode(col("n") == 1))
     for bad in (
         b"",
@@ -374,6 +374,6 @@ def test_bytes_that_are_no_predicate_are_refused() -> None:
         bind(decode(liar), TABLE)
 
 
-def test_what_users_need_is_named_in_one_module() -> None:
+def test_one_module_exports_what_users_need() -> None:
     assert expressions.col is conditions.col
     assert set(expressions.__all__) >= {"col", "bind", "mask", "columns", "key_bounds", "encode", "decode"}

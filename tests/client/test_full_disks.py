@@ -1,4 +1,4 @@
-"""A request that is refused for want of space ends at once: nobody gains by waiting until an operator has made room."""
+"""A request that is refused for lack of disk space ends at once: only an operator can free space."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from ebla import aio
+from ebla.aio import Table
 from ebla.storage.errors import DiskFull
-from tests.client.tables import SCHEMA, arrow, row
-from tests.client.test_leader_changes import make
-from tests.client.toy import MASTER, Bench, refuse, simulate
+from tests.client.tables import SCHEMA, arrow, on_table, row
+from tests.client.toy import MASTER, Bench, on_toys, refuse
 
 FULL = DiskFull("the disk of host-a is full, the write was not applied: free space, then send it again")
 
@@ -25,44 +25,34 @@ async def upsert_many(table: aio.Table) -> object:
 
 
 @pytest.mark.parametrize("write", [upsert, upsert_many])
-def test_a_write_that_a_full_disk_refuses_raises_disk_full_at_once(
-    write: Callable[[aio.Table], Coroutine[Any, Any, object]],
+@on_table(1)
+async def test_a_write_that_a_full_disk_refuses_raises_disk_full_at_once(
+    bench: Bench, table: Table, write: Callable[[aio.Table], Coroutine[Any, Any, object]]
 ) -> None:
-    async def scenario(bench: Bench) -> None:
-        table = await make(bench, buckets=1)
-        bench.toy.refusals["t000"] = [FULL] * 5
-        began = bench.world.clock.monotonic()
-        with pytest.raises(DiskFull, match="free space, then send it again") as raised:
-            await write(table)
-        assert bench.world.clock.monotonic() - began < 0.5 and bench.toy.count("write") == 1
-        assert raised.value.retriable and not raised.value.possibly_applied
-        bench.toy.refusals["t000"] = []
+    bench.toy.refusals["t000"] = [FULL] * 5
+    began = bench.world.clock.monotonic()
+    with pytest.raises(DiskFull, match="free space, then send it again") as raised:
         await write(table)
-
-    simulate(scenario)
-
-
-def test_a_flush_that_a_full_disk_refuses_raises_disk_full_at_once() -> None:
-    async def scenario(bench: Bench) -> None:
-        table = await make(bench, buckets=1)
-        target = table._routes.routes[0].target
-        bench.toy.before[target, "flush"] = [refuse(FULL)]
-        began = bench.world.clock.monotonic()
-        with pytest.raises(DiskFull):
-            await table.flush()
-        assert bench.world.clock.monotonic() - began < 0.5
-
-    simulate(scenario)
+    assert bench.world.clock.monotonic() - began < 0.5 and bench.toy.count("write") == 1
+    assert raised.value.retriable and not raised.value.possibly_applied
+    bench.toy.refusals["t000"] = []
+    await write(table)
 
 
-def test_a_table_that_nobody_has_space_for_is_refused_at_once() -> None:
-    async def scenario(bench: Bench) -> None:
-        bench.toy.before[MASTER, "create_table"] = [
-            refuse(DiskFull("no live hosts have disk space; free some"))
-        ]
-        began = bench.world.clock.monotonic()
-        with pytest.raises(DiskFull, match="free some"):
-            await bench.db.create_table("t", schema=SCHEMA, primary_key=["id"])
-        assert bench.world.clock.monotonic() - began < 0.5
+@on_table(1)
+async def test_a_flush_that_a_full_disk_refuses_raises_disk_full_at_once(bench: Bench, table: Table) -> None:
+    target = table._routes.routes[0].target
+    bench.toy.before[target, "flush"] = [refuse(FULL)]
+    began = bench.world.clock.monotonic()
+    with pytest.raises(DiskFull):
+        await table.flush()
+    assert bench.world.clock.monotonic() - began < 0.5
 
-    simulate(scenario)
+
+@on_toys
+async def test_a_table_without_disk_space_is_refused_at_once(bench: Bench) -> None:
+    bench.toy.before[MASTER, "create_table"] = [refuse(DiskFull("no live hosts have disk space; free some"))]
+    began = bench.world.clock.monotonic()
+    with pytest.raises(DiskFull, match="free some"):
+        await bench.db.create_table("t", schema=SCHEMA, primary_key=["id"])
+    assert bench.world.clock.monotonic() - began < 0.5

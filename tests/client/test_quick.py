@@ -1,10 +1,9 @@
-"""A lone get or upsert in its caller's own thread, and when it must go the ordinary way."""
+"""The fast path: a lone get or upsert in its caller's own thread, and the cases for the ordinary path."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from tests.client.test_sync import table_of
 
 
 class BlockingNetwork:
-    """Waits for the toy deployment in the caller's thread."""
+    """Waits for answers of the toy deployment in the caller's thread."""
 
     def __init__(self, loopback: Loopback) -> None:
         self.loopback = loopback
@@ -45,135 +44,121 @@ class BlockingNetwork:
         return asyncio.run_coroutine_threadsafe(call, self.loopback.bridge.loop).result(10)
 
 
+class Fast:
+    """The fast paths of a table."""
+
+    def __init__(self, loopback: Loopback, table: Table) -> None:
+        self.table = table
+        self.network = BlockingNetwork(loopback)
+        routes, session = table._awaited._routes, table._awaited._client
+
+        def resend(route: Any, batch: bytes, deadline_s: float, tries: Tries) -> Written:
+            return loopback.bridge.run(send_again(session, route, batch, deadline_s, tries))
+
+        self.gets = FastGets(self.network, routes)
+        self.upserts = FastUpserts(self.network, routes, Ids(random.Random(1)), resend)
+
+
 @pytest.fixture
-def loopback() -> Iterator[Loopback]:
-    with Loopback() as made:
-        yield made
+def fast(loopback: Loopback) -> Fast:
+    return Fast(loopback, table_of(loopback))
 
 
-def quick_of(table: Table, network: Any) -> FastGets:
-    return FastGets(network, table._awaited._routes)
+each_refusal = pytest.mark.parametrize("error", [NotDelivered("gone"), NotLeader("not I")])
 
 
-def test_a_lone_get_is_answered_by_one_call_in_its_own_thread(loopback: Loopback) -> None:
-    table = table_of(loopback)
-    table.upsert(row(1))
-    network = BlockingNetwork(loopback)
-    quick = quick_of(table, network)
-    assert quick.get({"id": 1}, 5.0) == (table.get({"id": 1}), 5.0)
-    assert quick.get({"id": 2}, 5.0) == (None, 5.0)
-    assert network.calls == 2
+def test_a_lone_get_is_one_call_in_its_own_thread(fast: Fast) -> None:
+    fast.table.upsert(row(1))
+    assert fast.gets.get({"id": 1}, 5.0) == (fast.table.get({"id": 1}), 5.0)
+    assert fast.gets.get({"id": 2}, 5.0) == (None, 5.0)
+    assert fast.network.calls == 2
 
 
-@pytest.mark.parametrize("error", [NotDelivered("gone"), NotLeader("not I")])
-def test_a_refusal_or_silence_goes_the_ordinary_way_with_the_time_that_is_left(
-    loopback: Loopback, error: Exception
+@each_refusal
+def test_a_refused_or_unanswered_get_takes_the_ordinary_path_with_the_remaining_time(
+    fast: Fast, error: Exception
 ) -> None:
-    network = BlockingNetwork(loopback)
-    network.fail = error
-    found, left_s = quick_of(table_of(loopback), network).get({"id": 1}, 5.0)
+    fast.network.fail = error
+    found, left_s = fast.gets.get({"id": 1}, 5.0)
     assert found is MISS and 0 < left_s <= 5.0
 
 
-def test_a_second_get_at_the_same_time_goes_the_ordinary_way(loopback: Loopback) -> None:
-    network = BlockingNetwork(loopback)
-    quick = quick_of(table_of(loopback), network)
+def test_a_concurrent_get_takes_the_ordinary_path(fast: Fast) -> None:
     seen: list[Any] = []
-    network.meanwhile = lambda: seen.append(quick.get({"id": 2}, 5.0))
-    assert quick.get({"id": 1}, 5.0) == (None, 5.0)
-    assert seen == [(MISS, 5.0)] and network.calls == 1
+    fast.network.meanwhile = lambda: seen.append(fast.gets.get({"id": 2}, 5.0))
+    assert fast.gets.get({"id": 1}, 5.0) == (None, 5.0)
+    assert seen == [(MISS, 5.0)] and fast.network.calls == 1
 
 
-def test_a_network_that_cannot_block_sends_every_get_the_ordinary_way(loopback: Loopback) -> None:
-    table = table_of(loopback)
-    assert quick_of(table, loopback.session.world.network).get({"id": 1}, 5.0) == (MISS, 5.0)
+def test_without_a_blocking_network_every_get_takes_the_ordinary_path(fast: Fast, loopback: Loopback) -> None:
+    gets = FastGets(loopback.session.world.network, fast.table._awaited._routes)
+    assert gets.get({"id": 1}, 5.0) == (MISS, 5.0)
 
 
-def test_a_key_that_cannot_be_is_told_by_the_ordinary_way(loopback: Loopback) -> None:
-    table = table_of(loopback)
-    assert quick_of(table, BlockingNetwork(loopback)).get({"id": "x"}, 5.0)[0] is MISS
+def test_the_ordinary_path_refuses_an_invalid_key(fast: Fast) -> None:
+    assert fast.gets.get({"id": "x"}, 5.0)[0] is MISS
     with pytest.raises(InvalidArgument):
-        table.get({"id": "x"})
+        fast.table.get({"id": "x"})
 
 
 # -- upserts
-
-
-def upserts_of(loopback: Loopback, table: Table, network: Any) -> FastUpserts:
-    session = table._awaited._client
-
-    def resend(route: Any, batch: bytes, deadline_s: float, tries: Tries) -> Written:
-        return loopback.bridge.run(send_again(session, route, batch, deadline_s, tries))
-
-    return FastUpserts(network, table._awaited._routes, Ids(random.Random(1)), resend)
 
 
 def requests(loopback: Loopback) -> list[tuple[bytes, int, int]]:
     return [(batch.client, batch.sequence, batch.first_incomplete) for _, batch in loopback.toy.batches()]
 
 
-def test_a_lone_upsert_is_one_call_in_its_own_thread(loopback: Loopback) -> None:
-    table = table_of(loopback)
-    network = BlockingNetwork(loopback)
-    quick = upserts_of(loopback, table, network)
-    assert [quick.upsert(row(n), 5.0) for n in range(3)] == [Written(1)] * 3
-    assert [table.get({"id": n}) for n in range(3)] == [row(n) for n in range(3)]
-    assert network.calls == 3 and loopback.toy.count("write") == 3
+def test_a_lone_upsert_is_one_call_in_its_own_thread(fast: Fast, loopback: Loopback) -> None:
+    assert [fast.upserts.upsert(row(n), 5.0) for n in range(3)] == [Written(1)] * 3
+    assert [fast.table.get({"id": n}) for n in range(3)] == [row(n) for n in range(3)]
+    assert fast.network.calls == 3 and loopback.toy.count("write") == 3
     assert [(number, oldest) for _, number, oldest in requests(loopback)] == [(1, 1), (2, 2), (3, 3)]
 
 
-@pytest.mark.parametrize("error", [NotDelivered("gone"), NotLeader("not I")])
-def test_an_upsert_that_was_not_applied_goes_on_the_ordinary_way(
-    loopback: Loopback, error: Exception
+@each_refusal
+def test_an_upsert_that_was_not_applied_takes_the_ordinary_path(fast: Fast, error: Exception) -> None:
+    fast.network.fail = error
+    assert fast.upserts.upsert(row(1), 5.0) == Written(1)
+    assert fast.table.get({"id": 1}) == row(1) and fast.network.calls == 1
+
+
+def test_an_upsert_whose_answer_is_lost_is_sent_again_as_the_same_request(
+    fast: Fast, loopback: Loopback
 ) -> None:
-    table = table_of(loopback)
-    network = BlockingNetwork(loopback)
-    network.fail = error
-    assert upserts_of(loopback, table, network).upsert(row(1), 5.0) == Written(1)
-    assert table.get({"id": 1}) == row(1) and network.calls == 1
-
-
-def test_an_upsert_whose_answer_is_lost_is_sent_again_as_the_same_request(loopback: Loopback) -> None:
-    table = table_of(loopback)
-    network = BlockingNetwork(loopback)
-    quick = upserts_of(loopback, table, network)
-    sound = network.call_blocking
+    honest = fast.network.call_blocking
 
     def lossy(*arguments: Any) -> Any:
-        sound(*arguments)
+        honest(*arguments)
         raise OutcomeUnknown("the answer was lost")
 
-    network.call_blocking = lossy  # type: ignore[method-assign]
-    assert quick.upsert(row(1), 5.0) == Written(1)
+    fast.network.call_blocking = lossy  # type: ignore[method-assign]
+    assert fast.upserts.upsert(row(1), 5.0) == Written(1)
     sent = requests(loopback)
     assert len(sent) == 2 and sent[0] == sent[1]
-    assert table.get({"id": 1}) == row(1)
+    assert fast.table.get({"id": 1}) == row(1)
 
 
-def test_a_final_refusal_of_an_upsert_is_raised(loopback: Loopback) -> None:
-    network = BlockingNetwork(loopback)
-    network.fail = RequestReused("used before")
+def test_a_final_refusal_of_an_upsert_is_raised(fast: Fast, loopback: Loopback) -> None:
+    fast.network.fail = RequestReused("used before")
     with pytest.raises(RequestReused):
-        upserts_of(loopback, table_of(loopback), network).upsert(row(1), 5.0)
+        fast.upserts.upsert(row(1), 5.0)
     assert loopback.toy.count("write") == 0
 
 
-def test_a_second_upsert_at_the_same_time_goes_the_ordinary_way(loopback: Loopback) -> None:
-    network = BlockingNetwork(loopback)
-    quick = upserts_of(loopback, table_of(loopback), network)
+def test_a_concurrent_upsert_takes_the_ordinary_path(fast: Fast) -> None:
     seen: list[Any] = []
-    network.meanwhile = lambda: seen.append(quick.upsert(row(2), 5.0))
-    assert quick.upsert(row(1), 5.0) == Written(1)
-    assert seen == [MISS] and network.calls == 1
+    fast.network.meanwhile = lambda: seen.append(fast.upserts.upsert(row(2), 5.0))
+    assert fast.upserts.upsert(row(1), 5.0) == Written(1)
+    assert seen == [MISS] and fast.network.calls == 1
 
 
-def test_a_row_that_does_not_fit_is_refused_alike_by_both_ways(loopback: Loopback) -> None:
-    table = table_of(loopback)
-    network = BlockingNetwork(loopback)
-    for wrong in ({"id": "x"}, {"id": 1, "nope": 2}, {"v": "no key"}, {"id": 1, "n": 1 << 40}):
-        with pytest.raises(InvalidArgument) as quickly:
-            upserts_of(loopback, table, network).upsert(wrong, 5.0)
-        with pytest.raises(InvalidArgument) as ordinarily:
-            table.upsert(wrong)
-        assert str(quickly.value) == str(ordinarily.value)
-    assert network.calls == 0
+@pytest.mark.parametrize(
+    "wrong", [{"id": "x"}, {"id": 1, "nope": 2}, {"v": "no key"}, {"id": 1, "n": 1 << 40}]
+)
+def test_both_paths_refuse_a_row_that_does_not_fit_alike(fast: Fast, wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument) as quickly:
+        fast.upserts.upsert(wrong, 5.0)
+    with pytest.raises(InvalidArgument) as ordinarily:
+        fast.table.upsert(wrong)
+    assert str(quickly.value) == str(ordinarily.value)
+    assert fast.network.calls == 0

@@ -1,4 +1,4 @@
-"""Scans by a client of the real roles, when answers are lost or the table is dropped half-way."""
+"""Scans of the real roles when answers are lost, or when the table is dropped during the scan."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ebla.actors.errors import NotFound, OutcomeUnknown
 from ebla.actors.messages import ScanBlock
 from ebla.chaos.simulation.environment import MemoryEnvironment
 from ebla.transport.client import DeploymentClient
+from tests.client.real_roles import Stage, on_real_roles
 from tests.client.tables import arrow
-from tests.client.test_real_roles import Stage, simulate
 from tests.client.toy import client_world
 
 ROWS = 24_000
@@ -42,61 +42,53 @@ async def loaded(stage: Stage) -> aio.Table:
     return table
 
 
-def test_a_stream_whose_last_block_is_lost_on_the_way_is_complete_nevertheless() -> None:
-    async def scenario(stage: Stage) -> None:
-        await loaded(stage)
-        world = client_world(stage.cluster, "another")
-        network = LosesLastBlocks(world.network)
-        session = DeploymentClient(replace(world, network=network))
-        table = await aio.Database(session).table("t")
-        assert [row["id"] async for row in table.scan(columns=["id", "v"])] == list(range(ROWS))
-        assert len(network.lost) == 1
-        session.close()
-
-    simulate(scenario)
+@on_real_roles
+async def test_a_stream_whose_last_block_is_lost_is_complete(stage: Stage) -> None:
+    await loaded(stage)
+    world = client_world(stage.cluster, "another")
+    network = LosesLastBlocks(world.network)
+    session = DeploymentClient(replace(world, network=network))
+    table = await aio.Database(session).table("t")
+    assert [row["id"] async for row in table.scan(columns=["id", "v"])] == list(range(ROWS))
+    assert len(network.lost) == 1
+    session.close()
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_table_dropped_during_its_scan_is_reported_and_never_a_short_result(
-    monkeypatch: pytest.MonkeyPatch, seed: int
+@on_real_roles
+async def test_a_table_dropped_during_its_scan_is_reported_and_never_a_short_result(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """In the real environment work runs on a thread; its result reaches the loop some turns later."""
-
     async def late(self: MemoryEnvironment, work: Callable[..., Any], *arguments: Any) -> Any:
+        """A result that reaches the loop some turns later, as from the thread of the real environment."""
         self.check()
         found = work(*arguments)
         await asyncio.sleep(0.03)
         return found
 
-    async def scenario(stage: Stage) -> None:
-        table = await loaded(stage)
-        monkeypatch.setattr(MemoryEnvironment, "run", late)
-        collected = asyncio.ensure_future(table.scan().to_arrow())
-        streamed = asyncio.ensure_future(read(table))
-        await stage.session.world.clock.sleep(0.04 + seed * 0.007)
-        await stage.db.drop_table("t")
-        with pytest.raises(NotFound, match="was dropped"):
-            await collected
-        with pytest.raises(NotFound, match="was dropped"):
-            await streamed
-
-    async def read(table: aio.Table) -> int:
+    async def read() -> int:
         return sum([1 async for _ in table])
 
-    simulate(scenario, seed)
+    table = await loaded(stage)
+    monkeypatch.setattr(MemoryEnvironment, "run", late)
+    collected = asyncio.ensure_future(table.scan().to_arrow())
+    streamed = asyncio.ensure_future(read())
+    await stage.session.world.clock.sleep(0.04 + seed * 0.007)
+    await stage.db.drop_table("t")
+    for scan in (collected, streamed):
+        with pytest.raises(NotFound, match="was dropped"):
+            await scan
 
 
-def test_a_scan_of_a_table_that_was_dropped_before_it_began_says_so_at_once() -> None:
-    async def scenario(stage: Stage) -> None:
-        table = await loaded(stage)
-        other = aio.Database(DeploymentClient(client_world(stage.cluster, "another")))
-        await other.drop_table("t")
-        await other._client.world.clock.sleep(10.0)  # its tablets have been deleted
-        clock = stage.cluster.loop
-        began = clock.time()
-        with pytest.raises(NotFound, match="'t'"):
-            await table.scan().to_arrow()
-        assert clock.time() - began < 10.0
-        other._client.close()
-
-    simulate(scenario)
+@on_real_roles
+async def test_a_scan_of_a_table_that_was_dropped_before_it_began_says_so_at_once(stage: Stage) -> None:
+    table = await loaded(stage)
+    other = aio.Database(DeploymentClient(client_world(stage.cluster, "another")))
+    await other.drop_table("t")
+    await other._client.world.clock.sleep(10.0)  # its tablets have been deleted
+    clock = stage.cluster.loop
+    began = clock.time()
+    with pytest.raises(NotFound, match="'t'"):
+        await table.scan().to_arrow()
+    assert clock.time() - began < 10.0
+    other._client.close()

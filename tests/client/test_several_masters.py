@@ -1,4 +1,4 @@
-"""Clients of several masters: whom they ask, what they write meanwhile, and what they are told of how things are."""
+"""Clients of several masters: their requests, their writes without an active master, and their survey."""
 
 from __future__ import annotations
 
@@ -12,77 +12,75 @@ from ebla.actors import messages as m
 from ebla.actors.errors import TimedOut
 from ebla.health import survey, tablets
 from ebla.health.verdicts import HEALTHY, UNAVAILABLE
+from tests import worlds
 from tests.master.group_stage import GroupStage, play
 
+on_group = worlds.inside(play)
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
 
 
-def test_a_client_asks_the_one_that_a_standby_names_and_stays_with_it():
-    async def scenario(stage: GroupStage) -> None:
-        active = await stage.ready()
-        stage.session.master = stage.other(active)
-        asked: list[str] = []
-        inner = stage.session.world.network.network
-        honest = inner.call
+@on_group
+async def test_a_client_follows_a_standby_to_the_active_master_and_stays_with_it(stage: GroupStage) -> None:
+    active = await stage.ready()
+    stage.session.master = stage.other(active)
+    asked: list[str] = []
+    inner = stage.session.world.network.network
+    honest = inner.call
 
-        async def noting(sender, address, *rest):
-            if sender == "client":
-                asked.append(address)
-            return await honest(sender, address, *rest)
+    async def noting(sender, address, *rest):
+        if sender == "client":
+            asked.append(address)
+        return await honest(sender, address, *rest)
 
-        inner.call = noting
-        await asyncio.sleep(1.0)
-        for _ in range(3):
-            await stage.names()
-        assert asked == [stage.other(active), active, active, active]
-
-    play(scenario)
+    inner.call = noting
+    await asyncio.sleep(1.0)
+    for _ in range(3):
+        await stage.names()
+    assert asked == [stage.other(active), active, active, active]
 
 
-def test_a_client_gives_up_in_time_when_nobody_is_active_and_says_whom_it_asked():
-    async def scenario(stage: GroupStage) -> None:
-        for node in stage.journals:
-            stage.cluster.crash(node)
-        await stage.until(lambda: not stage.serving())
-        with pytest.raises(TimedOut, match="NotActive"):
-            await stage.ask("list_tables", m.ListTablesRequest(), m.ListTablesReply, deadline_s=5.0)
-
-    play(scenario)
-
-
-def test_rows_are_read_and_written_while_nobody_is_the_active_master():
-    async def scenario(stage: GroupStage) -> None:
-        db = aio.Database(stage.session)
-        table = await db.create_table("flights", schema=SCHEMA, primary_key=["k"], replicas=3)
-        await table.upsert({"k": 1, "v": "one"})
-        for master in stage.masters:
-            stage.cluster.crash(master)
-        for k in range(2, 20):
-            await table.upsert({"k": k, "v": "more"}, deadline_s=5.0)
-        assert await table.scan().count() == 19
-        for master in stage.masters:
-            await stage.cluster.restart(master)
-        await stage.ready()
-        assert (await table.info()).state == "running"
-
-    play(scenario)
+@on_group
+async def test_a_client_times_out_when_no_master_is_active_and_says_why(
+    stage: GroupStage,
+) -> None:
+    for node in stage.journals:
+        stage.cluster.crash(node)
+    await stage.until(lambda: not stage.serving())
+    with pytest.raises(TimedOut, match="NotActive"):
+        await stage.ask("list_tables", m.ListTablesRequest(), m.ListTablesReply, deadline_s=5.0)
 
 
-def test_a_survey_knows_the_active_one_from_standbys_and_says_when_there_is_none():
-    async def scenario(stage: GroupStage) -> None:
-        active = await stage.ready()
-        slots = [f"tablet-server/{host}" for host in stage.hosts]
-        found = await survey.survey(stage.outside.network, stage.masters, slots)
-        roles = {address: status.role for address, status in found.masters.items()}
-        assert roles == {active: "active", stage.other(active): "standby"}
-        assert tablets.judge(found).status == HEALTHY
-        for node in stage.journals:
-            stage.cluster.crash(node)
-        await stage.until(lambda: not stage.serving())
-        found = await survey.survey(stage.outside.network, stage.masters, slots)
-        assert {each.role for each in found.masters.values()} == {"standby"}
-        judged = tablets.judge(found)
-        assert judged.status == UNAVAILABLE
-        assert any("no master is active" in reason for reason in judged.reasons)
+@on_group
+async def test_rows_are_read_and_written_while_no_master_is_active(stage: GroupStage) -> None:
+    db = aio.Database(stage.session)
+    table = await db.create_table("flights", schema=SCHEMA, primary_key=["k"], replicas=3)
+    await table.upsert({"k": 1, "v": "one"})
+    for master in stage.masters:
+        stage.cluster.crash(master)
+    for k in range(2, 20):
+        await table.upsert({"k": k, "v": "more"}, deadline_s=5.0)
+    assert await table.scan().count() == 19
+    for master in stage.masters:
+        await stage.cluster.restart(master)
+    await stage.ready()
+    assert (await table.info()).state == "running"
 
-    play(scenario)
+
+@on_group
+async def test_a_survey_distinguishes_the_active_master_from_standbys_and_reports_when_none_is_active(
+    stage: GroupStage,
+) -> None:
+    active = await stage.ready()
+    slots = [f"tablet-server/{host}" for host in stage.hosts]
+    found = await survey.survey(stage.outside.network, stage.masters, slots)
+    roles = {address: status.role for address, status in found.masters.items()}
+    assert roles == {active: "active", stage.other(active): "standby"}
+    assert tablets.judge(found).status == HEALTHY
+    for node in stage.journals:
+        stage.cluster.crash(node)
+    await stage.until(lambda: not stage.serving())
+    found = await survey.survey(stage.outside.network, stage.masters, slots)
+    assert {each.role for each in found.masters.values()} == {"standby"}
+    judged = tablets.judge(found)
+    assert judged.status == UNAVAILABLE
+    assert any("no master is active" in reason for reason in judged.reasons)

@@ -7,7 +7,6 @@ import multiprocessing
 import pickle
 import signal
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -22,12 +21,6 @@ from ebla.transport.bridge import Bridge
 from tests.client.loopback import Loopback
 from tests.client.tables import SCHEMA, arrow, row, rows
 from tests.client.toy import address, silence
-
-
-@pytest.fixture
-def loopback() -> Iterator[Loopback]:
-    with Loopback() as running:
-        yield running
 
 
 def table_of(loopback: Loopback) -> ebla.Table:
@@ -57,7 +50,7 @@ def test_every_call_of_the_api_works_without_awaiting(loopback: Loopback) -> Non
         db.table("t")
 
 
-def test_single_rows_of_many_threads_travel_together(loopback: Loopback) -> None:
+def test_single_rows_of_many_threads_share_calls(loopback: Loopback) -> None:
     table = table_of(loopback)
     started = threading.Barrier(32)
 
@@ -83,7 +76,7 @@ def test_a_scan_that_is_left_early_closes_its_scanners(loopback: Loopback) -> No
     assert loopback.toy.scanners == {}
 
 
-def test_a_closed_connection_ends_callers_that_wait_and_refuses_later_ones(loopback: Loopback) -> None:
+def test_closing_a_connection_ends_waiting_calls_and_refuses_later_ones(loopback: Loopback) -> None:
     table = table_of(loopback)
     waiting = threading.Event()
     loopback.toy.before[address("host-a"), "write"] = [silence()] * 9
@@ -112,11 +105,11 @@ def test_ctrl_c_ends_a_waiting_call_and_cancels_its_operation(loopback: Loopback
         table.get_many([{"id": n} for n in range(10)])
     loopback.toy.on_call = None
     loopback.settle()
-    assert loopback.operations() == 0, "nobody works for the caller that left"
+    assert loopback.operations() == 0, "no operation remains for the interrupted caller"
     assert table.upsert(row(1)) == Written(1)
 
 
-def test_a_forked_child_is_told_to_connect_by_itself(loopback: Loopback) -> None:
+def test_a_forked_child_is_asked_to_connect_by_itself(loopback: Loopback) -> None:
     table = table_of(loopback)
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe()
@@ -134,7 +127,7 @@ def test_a_forked_child_is_told_to_connect_by_itself(loopback: Loopback) -> None
     assert "does not survive a fork; call ebla.connect()" in receiver.recv()
     process.join(20)
     assert process.exitcode == 0
-    assert table.upsert(row(1)) == Written(1), "the parent is not disturbed"
+    assert table.upsert(row(1)) == Written(1), "the parent is not affected"
 
 
 def test_a_pickled_table_connects_on_the_other_side_at_its_first_use(
@@ -152,11 +145,11 @@ def test_a_pickled_table_connects_on_the_other_side_at_its_first_use(
 
     monkeypatch.setattr(link, "shared", shared)
     copy, db = pickle.loads(pickle.dumps((table, loopback.db)))
-    assert repr(copy) == "<ebla.Table 't'>" and asked == [], "unpickling waits for nothing"
+    assert repr(copy) == "<ebla.Table 't'>" and asked == [], "unpickling sends no request"
     assert copy.get({"id": 1}) == row(1) and repr(copy) == repr(table)
     assert asked == [("toy", "somewhere:6379")]
     assert [t.name for t in db.tables()] == ["t"] and len(asked) == 1, (
-        "they came together and share a database"
+        "both were pickled together and share a database"
     )
 
 
@@ -178,7 +171,7 @@ def test_an_exception_of_the_operation_is_raised_in_its_caller_only() -> None:
         bridge.run(succeed())
 
 
-def test_a_large_load_and_single_rows_from_threads_meet_without_loss(loopback: Loopback) -> None:
+def test_a_large_load_and_single_rows_from_threads_are_all_written(loopback: Loopback) -> None:
     table = table_of(loopback)
     with ThreadPoolExecutor(8) as threads:
         load = threads.submit(table.upsert, arrow(30_000, width=60))

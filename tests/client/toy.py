@@ -1,7 +1,7 @@
-"""A deployment small enough to see through: one master and a few servers that share their tablets in memory.
+"""A toy deployment: one master and three servers that share their tablets in memory.
 
-It answers the client's RPCs as the real roles do, including exactly-once answers, and does what a test asks of it:
-refuse, fall silent, lose an answer. Everything it was asked is in `calls`.
+It answers the client's RPCs as the real roles do, with stored answers for exactly-once writes. A test makes it refuse requests,
+stay silent or lose answers. `calls` has every request.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ebla.storage.predicates import expressions
 from ebla.storage.rows import checksum
 from ebla.storage.rows.rows import RowCodec
 from ebla.transport.client import DeploymentClient
+from tests import worlds
 
 HOSTS = ("host-a", "host-b", "host-c")
 MASTER = "master/0"
@@ -39,7 +40,7 @@ def address(host: str) -> str:
 
 @dataclass
 class Tablet:
-    """Rows by key, and the answers given, by request id."""
+    """Rows by key, and answers by request id."""
 
     id: str
     bucket: int
@@ -88,7 +89,7 @@ def silence(seconds: float = 1e6) -> Fault:
 
 
 class Toy:
-    """What the roles share, and where a test puts its faults."""
+    """The state that the roles share, and the faults of a test."""
 
     def __init__(self) -> None:
         self.tables: dict[str, Table] = {}
@@ -96,22 +97,21 @@ class Toy:
         self.tablets_made = 0
         self.hosts = list(HOSTS)
         self.calls: list[tuple[str, str, Any]] = []
-        self.before: dict[
-            tuple[str, str], list[Fault]
-        ] = {}  # by address and method: the next calls meet these
-        self.after: dict[tuple[str, str], list[Fault]] = {}  # the same, once the call has done its work
-        self.refusals: dict[str, list[EblaError]] = {}  # by tablet: the next writes and reads of it get these
+        # By address and method: the faults of the next calls, before and after their work.
+        self.before: dict[tuple[str, str], list[Fault]] = {}
+        self.after: dict[tuple[str, str], list[Fault]] = {}
+        self.refusals: dict[str, list[EblaError]] = {}  # by tablet: the answers to its next writes and reads
         self.scanners: dict[str, list[m.ScanBlock]] = {}
         self.scans_opened = 0
         self.block_rows = 1000
-        self.schema_version = 0  # of the tables that are created from now on
-        self.ready_after = 0  # get_table says "preparing" this often
+        self.schema_version = 0  # of the next created tables
+        self.ready_after = 0  # number of "preparing" answers of get_table
 
     def count(self, method: str) -> int:
         return sum(called == method for _, called, _ in self.calls)
 
     def batches(self) -> list[tuple[str, RowBatch]]:
-        """Every batch that was sent, with repetitions, in order: (tablet, batch)."""
+        """List every batch that was sent, with repetitions, in order."""
         decode = msgspec.msgpack.Decoder(RowBatch).decode
         writes = [request for _, method, request in self.calls if method == "write"]
         return [(write.tablet, decode(write.batch)) for request in writes for write in request.writes]
@@ -410,7 +410,7 @@ def client_world(cluster: SimulatedCluster, name: str) -> ClientWorld:
 
 
 def simulate(scenario: Callable[[Bench], Coroutine[Any, Any, None]], seed: int = 0) -> None:
-    """Run the scenario in virtual time against a fresh deployment."""
+    """Run the scenario in virtual time on a new deployment."""
 
     async def main() -> None:
         cluster = SimulatedCluster()
@@ -424,6 +424,9 @@ def simulate(scenario: Callable[[Bench], Coroutine[Any, Any, None]], seed: int =
         session.close()
 
     run(main(), seed)
+
+
+on_toys = worlds.inside(simulate)
 
 
 def per_tablet(batches: list[tuple[str, RowBatch]]) -> Counter[str]:

@@ -1,8 +1,8 @@
-"""Real Ray, on this machine: a cluster of nodes with slot labels, and what tests need to use and to hurt it.
+"""Real Ray on this machine: a cluster of nodes with slot labels, and helpers that use it and injure it.
 
-`cluster` is one for all modules that use it, which run last; each finds every node alive, no deployment, and this process
-connected, whatever the one before did. Its processes and temporary files are gone afterwards. Nothing here waits for a fixed
-time: `eventually` polls within a deadline.
+One `cluster` serves all modules that use the fixture; they run last. Each module finds every node alive, no deployment, and this
+process connected. Afterwards the cluster's processes and temporary files are gone. Tests wait with `eventually`, never for a
+fixed time.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ HOSTS = ("host-1", "host-2", "host-3", "host-4")
 THREE_HOSTS = HOSTS[:3]
 WITHIN_S = 60.0
 POLL_S = 0.05
+DOWN_S = 2.0  # at the end of a module; roles that have not stopped by then are killed
 
 T = TypeVar("T")
 
 
 def eventually(check: Callable[[], T | None], what: str, within_s: float = WITHIN_S) -> T:
-    """The first true answer of `check`, or a failure that says what did not come about."""
+    """Poll `check` until its answer is true, and return the answer. Fail with `what` after the deadline."""
     deadline_s = time.monotonic() + within_s
     while True:
         found = check()
@@ -59,7 +60,7 @@ class Caller:
         return asyncio.run(self.network.call(address, method, message, reply, timeout_s))
 
     def when_back(self, address: str, method: str, message: msgspec.Struct, reply: type[T]) -> T:
-        """The answer, once the role that was lost is there again. Only for calls that may be repeated."""
+        """Repeat the call until the role runs again, and return the answer."""
 
         def attempt() -> T | None:
             try:
@@ -71,7 +72,7 @@ class Caller:
 
 
 def start_cluster(directory: Path, nodes: int = 3, **options: object) -> LocalCluster:
-    """The repository is importable on every node, for the roles that only tests have."""
+    """Start a cluster whose nodes can import the roles of tests."""
     environment = {"PYTHONPATH": str(REPOSITORY), **dict(options.pop("environment", {}))}  # type: ignore[call-overload]
     settings: dict[str, object] = {"auth": "disabled", **options}
     return LocalCluster.start(nodes, directory=directory, environment=environment, **settings)  # type: ignore[arg-type]
@@ -96,7 +97,7 @@ def restored_environment() -> Iterator[None]:
 
 
 class Shared:
-    """The cluster that modules share: started when the first needs it, and again when one has ended it."""
+    """The cluster that modules share. A module that needs the cluster starts it if it does not run."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -115,7 +116,7 @@ class Shared:
             {each["namespace"] for each in ray.util.list_named_actors(all_namespaces=True)}
         ):
             if namespace.startswith("ebla-"):
-                launch.down(namespace.removeprefix("ebla-"))
+                launch.down(namespace.removeprefix("ebla-"), timeout_s=DOWN_S)
 
     def end(self) -> None:
         if self._cluster is not None:
@@ -147,8 +148,8 @@ def cluster(shared: Shared) -> Iterator[LocalCluster]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share the cluster come after those with clusters of their own, so that there is one at a time; the module whose
-    last test ends it is the last."""
+    """Run tests with their own cluster first, then those on the shared cluster, so that one cluster runs at a time. The module
+    that ends the shared cluster is the last."""
 
     def turn(item: pytest.Item) -> tuple[bool, bool]:
         shares = "shared" in getattr(item, "fixturenames", ())

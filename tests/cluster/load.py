@@ -1,5 +1,5 @@
-"""A load on a deployment that a test is about to hurt: writers that insert row after row, and whatever else the test wants
-done again and again. What is refused, or done twice, is an error."""
+"""A load on a deployment under faults: writers that insert one row after another, and further calls that are repeated. A
+refused or repeated insert is an error."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ebla.table import Table
 from tests.cluster.conftest import eventually
 
 WRITERS = 2
-# Between two rows of a writer, and two calls of another: nothing is done at full speed, for roles share the cores with all tests.
+# The pauses between two rows of a writer, and between two further calls: the roles share the cores with all tests.
 WRITE_PAUSE_S, CALL_PAUSE_S = 0.02, 0.2
 
 
 class Load:
-    """`row` makes what a writer inserts, by writer and number; each of `others` is called again and again, in a thread of its
-    own. A test waits for `more` rows of each writer, or calls of each of the others."""
+    """Writers insert the rows that `row` makes from writer and number; each of `others` is called repeatedly in its own thread.
+    A test waits for `more` rows of each writer and `more` calls of each of the others."""
 
     def __init__(
         self,
@@ -60,10 +60,10 @@ class Load:
             assert not self._errors, self._errors
             return all(done >= goal for done, goal in zip((*self._rows, *self._calls), goals, strict=True))
 
-        eventually(reached, f"{self._more} more of everything are done")
+        eventually(reached, f"{self._more} more rows and calls of each thread")
 
     def written(self) -> set[tuple[int, int]]:
-        """Writer and number of every row that was acknowledged."""
+        """List every acknowledged row by writer and number."""
         return {(writer, number) for writer, rows in enumerate(self._rows) for number in range(rows)}
 
     def _run(self, work: Callable[[int], None], number: int, pause_s: float) -> None:

@@ -1,22 +1,25 @@
-"""A real deployment under faults: what was acknowledged stays, nothing is written twice, nothing old is read.
+"""A real deployment with two masters: its figures, and its promises under faults.
 
-The tests run in this order on one deployment of three hosts; each waits until the group is whole again.
+The tests run in this order on one deployment of three hosts. Each of them waits until the deployment is healthy again.
 """
 
 from __future__ import annotations
 
-import contextlib
-import threading
+import os
+import re
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
 import psutil
 import pyarrow as pa
 import pytest
+import ray
 
 import ebla
 from ebla.actors import messages as m
 from ebla.chaos.faults import RealFaults
+from ebla.figure_docs import definitions
 from ebla.health import survey, tablets
 from ebla.placement import launch
 from ebla.placement.config import configure
@@ -24,33 +27,32 @@ from ebla.placement.local.cluster import LocalCluster
 from ebla.storage.errors import InvalidArgument
 from ebla.table import Database, Table
 from tests.cluster.conftest import THREE_HOSTS, eventually
+from tests.cluster.load import Load
 
 pytestmark = pytest.mark.cluster
 
 NAME = "chaos"
-WRITERS = 4
-WRITE_PAUSE_S = 0.005
-TABLETS = 3
+MASTERS = ("master/0", "master/1")
+JOURNALS = ("journal/0", "journal/1", "journal/2")
 SCHEMA = pa.schema([("writer", pa.int32()), ("number", pa.int64())])
+MORE = 10  # rows of each writer that a test waits for
 
 
 @pytest.fixture(scope="module")
 def db(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    data = tmp_path_factory.mktemp("data")
-    assert launch.up(configure({"name": NAME, "data_dir": str(data), "slots": THREE_HOSTS})).ready
+    data = str(tmp_path_factory.mktemp("data"))
+    settings = {"name": NAME, "data_dir": data, "slots": THREE_HOSTS, "masters": 2, "journals": 3}
+    assert launch.up(configure(settings)).ready
     with ebla.connect(NAME) as found:
         yield found
 
 
 @pytest.fixture
 def table(db: Database, request: pytest.FixtureRequest) -> Table:
-    made = db.create_table(
-        request.node.name[:60],
-        schema=SCHEMA,
-        primary_key=["writer", "number"],
-        partition_by=ebla.hash("writer", "number", buckets=TABLETS),
-    )
-    eventually(lambda: all(leaders(made)), "every tablet is led")
+    by = ebla.hash("writer", "number", buckets=3)
+    name = request.node.name[:60]
+    made = db.create_table(name, schema=SCHEMA, primary_key=["writer", "number"], partition_by=by)
+    eventually(lambda: all(leaders(made)), "every tablet has a leader")
     return made
 
 
@@ -60,144 +62,170 @@ def faults(cluster: LocalCluster) -> Iterator[RealFaults]:
         yield found
 
 
+def row(writer: int, number: int) -> dict[str, int]:
+    return {"writer": writer, "number": number}
+
+
 def leaders(table: Table) -> list[str | None]:
     return [tablet.leader for tablet in table.info().tablets]
 
 
-class Writers:
-    """Threads that insert one row after another. A row that is written twice would raise AlreadyPresent."""
+# -- figures -------------------------------------------------------------------------------------------------
 
-    def __init__(self, table: Table) -> None:
-        self.table = table
-        self.acknowledged: list[set[tuple[int, int]]] = [set() for _ in range(WRITERS)]
-        self.errors: list[Exception] = []
-        self._end = threading.Event()
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        threads = [
-            threading.Thread(target=self._write, args=(number,), daemon=True) for number in range(WRITERS)
-        ]
-        for thread in threads:
-            thread.start()
-        try:
-            self.await_more(10)
-            yield
-            self.await_more(10)
-        finally:
-            self._end.set()
-            for thread in threads:
-                thread.join()
-
-    def await_more(self, rows: int) -> None:
-        """Until each writer has had so many more answers."""
-        goal = [len(done) + rows for done in self.acknowledged]
-
-        def reached() -> bool:
-            assert not self.errors, self.errors
-            return all(len(done) >= wanted for done, wanted in zip(self.acknowledged, goal, strict=True))
-
-        eventually(reached, "writes go on")
-
-    def rows(self) -> set[tuple[int, int]]:
-        return set().union(*self.acknowledged)
-
-    def _write(self, writer: int) -> None:
-        number = 0
-        while not self._end.wait(WRITE_PAUSE_S):
-            try:
-                self.table.insert({"writer": writer, "number": number}, deadline_s=60.0)
-            except Exception as error:
-                self.errors.append(error)
-                return
-            self.acknowledged[writer].add((writer, number))
-            number += 1
+SAMPLE = re.compile(r"^(ray_ebla_\w+)\{([^}]*)\} (\S+)$", re.MULTILINE)
+TAG = re.compile(r'(\w+)="([^"]*)"')
+OWN = ("deployment", "role", "host", "node", "journal", "state", "limit", "environment")
+# Ray shows counters after their first increment, and no test of figures increments these.
+RARE = ("journal_synced_segments_total", "master_leader_conflicts_total", "tablet_writes_refused_total")
+# Counters that may or may not have an increment.
+POSSIBLE = (
+    "master_repairs_total",
+    "tablet_copied_bytes_total",
+    "tablet_copies_done_total",
+    "tablet_copies_failed_total",
+    "tablet_copy_sent_bytes_total",
+    "journal_served_edits_total",
+    "tablet_flushes_total",
+    "tablet_scrubs_total",
+    "tablet_candidacies_total",
+)
+Series = tuple[str, tuple[tuple[str, str], ...]]
 
 
-def holds(table: Table) -> set[tuple[int, int]]:
+def scrape() -> dict[Series, float]:
+    """Read this deployment's figures from every node, with ebla's own tags only."""
+    found: dict[Series, float] = {}
+    for node in (each for each in ray.nodes() if each["Alive"]):
+        url = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            text = answer.read().decode()
+        for name, tags, value in SAMPLE.findall(text):
+            own = {key: each for key, each in TAG.findall(tags) if key in OWN}
+            if own.get("deployment") == NAME:
+                found[name, tuple(sorted(own.items()))] = float(value)
+    return found
+
+
+def series(name: str, **tags: str) -> Series:
+    return name, tuple(sorted({"deployment": NAME, **tags}.items()))
+
+
+def total(found: dict[Series, float], name: str, **tags: str) -> float:
+    wanted = {"deployment": NAME, **tags}.items()
+    return sum(value for (each, own), value in found.items() if each == name and wanted <= dict(own).items())
+
+
+def missing(found: dict[Series, float]) -> list[str]:
+    names = {name for name, _ in found}
+    optional = {"ray_ebla_" + name for name in RARE + POSSIBLE}
+    return sorted({each.exported for each in definitions()} - names - optional)
+
+
+def on_a_majority(found: dict[Series, float]) -> bool:
+    """One journal node may be left out until the next segment."""
+    taken = [total(found, "ray_ebla_journal_edits_total", role=node, journal="catalog") for node in JOURNALS]
+    acked = [total(found, "ray_ebla_writer_acked_txid", node=node) for node in JOURNALS]
+    return all(sum(value > 0 for value in each) > len(JOURNALS) // 2 for each in (taken, acked))
+
+
+def test_every_figure_is_scraped_from_ray_with_its_tags(db: Database, table: Table) -> None:
+    assert os.environ.get("RAY_AUTH_MODE", "disabled") == "disabled"
+    rows = 50
+    table.upsert([row(0, number) for number in range(rows)])
+    memtables = [
+        series("ray_ebla_tablet_memtable_bytes", role=f"tablet-server/{host}", host=host)
+        for host in THREE_HOSTS
+    ]
+
+    def settled() -> dict[Series, float] | None:
+        """Roles export their figures at different times."""
+        found = scrape()
+        whole = (
+            total(found, "ray_ebla_tablet_rows_applied_total") >= 3 * rows,
+            total(found, "ray_ebla_master_tables") >= 1,
+            total(found, "ray_ebla_master_active") == 1,
+            total(found, "ray_ebla_role_running") == len(MASTERS) + len(JOURNALS) + len(THREE_HOSTS),
+            all(found.get(memtable, 0) > 0 for memtable in memtables),
+            on_a_majority(found),
+        )
+        return found if all(whole) and not missing(found) else None
+
+    found = eventually(settled, f"every figure is scraped; missing: {missing(scrape())}", within_s=120.0)
+    active = next(
+        dict(own) for (name, own), value in found.items() if (name, value) == ("ray_ebla_master_active", 1)
+    )
+    where = {"role": active["role"], "host": active["host"]}
+    for node in JOURNALS:
+        assert series("ray_ebla_writer_acked_txid", node=node, **where) in found
+    assert {"ray_ebla_" + name for name in RARE} & {name for name, _ in found} == set()
+
+
+# -- faults --------------------------------------------------------------------------------------------------
+
+
+def require_rows(db: Database, table: Table, written: set[tuple[int, int]]) -> None:
+    """Every acknowledged row is there once, the deployment is healthy, and the replicas of every tablet are equal."""
     found = table.scan().to_arrow().to_pydict()
-    pairs = list(zip(found["writer"], found["number"], strict=True))
-    assert len(pairs) == len(set(pairs))
-    return set(pairs)
-
-
-def assert_whole(db: Database, table: Table) -> None:
-    """All is healthy again, and the replicas of every tablet are equal."""
-
-    def judged() -> tablets.ClusterHealth | None:
-        found = tablets.judge(db._run(survey.survey(network(db), ["master/0"])))
-        return found if found.healthy else None
-
-    eventually(judged, "the deployment is healthy")
-    digests = db._run(survey.digests(network(db), [table.info()]))
-    for tablet, seen in digests.items():
+    assert sorted(zip(found["writer"], found["number"], strict=True)) == sorted(written)
+    network: Any = db._awaited._client.world.network
+    eventually(
+        lambda: tablets.judge(db._run(survey.survey(network, MASTERS))).healthy, "the deployment is healthy"
+    )
+    for tablet, seen in db._run(survey.digests(network, [table.info()])).items():
         assert seen.error is None, (tablet, seen.error)
         replies = [reply for reply in seen.replicas.values() if isinstance(reply, m.ChecksumReply)]
         assert len(replies) == 3
         assert len({(reply.rows, reply.digest) for reply in replies}) == 1
 
 
-def network(db: Database) -> Any:
-    return db._awaited._client.world.network
-
-
-def test_a_killed_leader_loses_nothing_and_repeats_nothing(
-    db: Database, table: Table, faults: RealFaults
-) -> None:
-    writers = Writers(table)
-    with writers.running():
+def test_killed_leaders_lose_no_row_and_repeat_none(db: Database, table: Table, faults: RealFaults) -> None:
+    load = Load(table, row, MORE)
+    with load.running():
         for _ in range(2):
-            victim = eventually(lambda: next(filter(None, leaders(table)), None), "somebody leads")
-            faults.kill_actor(victim)
-            writers.await_more(10)
-    assert not writers.errors
-    assert holds(table) == writers.rows()
-    assert_whole(db, table)
+            faults.kill_actor(eventually(lambda: next(filter(None, leaders(table)), None), "a tablet is led"))
+            load.await_more()
+    require_rows(db, table, load.written())
 
 
-def test_a_leader_that_stood_still_past_its_lease_answers_nothing_old(
+def test_a_leader_that_was_paused_past_its_lease_answers_nothing_old(
     db: Database, table: Table, faults: RealFaults
 ) -> None:
-    key = {"writer": 0, "number": 0}
-    only = db.create_table(
-        "stale", schema=pa.schema([("k", pa.int32()), ("v", pa.int32())]), primary_key=["k"]
-    )
-    only.upsert({"k": 1, "v": 1})
-    leader = eventually(lambda: leaders(only)[0], "it is led")
+    table.upsert(row(0, 0))
+    schema = pa.schema([("k", pa.int32()), ("v", pa.int32())])
+    stale = db.create_table("stale", schema=schema, primary_key=["k"])
+    stale.upsert({"k": 1, "v": 1})
+    leader = eventually(lambda: leaders(stale)[0], "the tablet has a leader")
     with ebla.connect(NAME) as other:
         late = other.table("stale")
-        assert late.get({"k": 1}) == {"k": 1, "v": 1}  # it knows this leader
+        assert late.get({"k": 1}) == {"k": 1, "v": 1}  # this client knows the leader now
         faults.pause_actor(leader)
-        only.upsert({"k": 1, "v": 2})  # waits for the next leader
+        stale.upsert({"k": 1, "v": 2})  # waits for the next leader
         faults.resume_actor(leader)
         assert late.get({"k": 1}) == {"k": 1, "v": 2}
-    table.insert(key)
-    assert_whole(db, only)
+    require_rows(db, table, {(0, 0)})
 
 
-def test_writes_go_on_while_a_node_is_away_and_it_catches_up(
+def test_writes_continue_while_a_node_is_lost_and_its_server_catches_up(
     db: Database, table: Table, faults: RealFaults
 ) -> None:
-    writers = Writers(table)
-    with writers.running():
+    load = Load(table, row, MORE)
+    with load.running():
         faults.kill_node(3)
-        writers.await_more(10)
+        load.await_more()
         faults.return_node(3)
-        writers.await_more(10)
-    assert not writers.errors
-    assert holds(table) == writers.rows()
-    assert_whole(db, table)
+        load.await_more()
+    require_rows(db, table, load.written())
 
 
-def test_a_fault_reaches_only_what_was_named(faults: RealFaults) -> None:
+def test_a_fault_that_cannot_be_undone_or_injected_is_refused(faults: RealFaults) -> None:
     with pytest.raises(InvalidArgument, match="was not paused"):
         faults.resume_actor("tablet-server/host-1")
     with pytest.raises(InvalidArgument, match="give it as `cluster`"):
         RealFaults(NAME).kill_node(2)
 
 
-def test_what_stood_still_goes_on_after_the_block(cluster: LocalCluster) -> None:
+def test_a_paused_actor_continues_after_the_block(cluster: LocalCluster) -> None:
     with RealFaults(NAME, cluster) as faults:
         process = psutil.Process(faults.pause_actor("tablet-server/host-2"))
-        eventually(lambda: process.status() == psutil.STATUS_STOPPED, "it stands still")
-    eventually(lambda: process.status() != psutil.STATUS_STOPPED, "it goes on")
+        eventually(lambda: process.status() == psutil.STATUS_STOPPED, "the process is stopped")
+    eventually(lambda: process.status() != psutil.STATUS_STOPPED, "the process continues")

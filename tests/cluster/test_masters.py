@@ -1,5 +1,5 @@
-"""Masters that fail over, on real Ray: killed, paused, deprived of journal nodes and handed over while tables come and go
-and rows are written. Nothing that was acknowledged is lost, nothing is done twice.
+"""Masters that fail over on real Ray: they are killed, paused, cut from journal nodes and handed over under a load of table
+changes and writes. Every acknowledged operation is kept, and none is done twice.
 
 The tests run in this order on one deployment, which begins with a single master and a single journal node in its process.
 """
@@ -38,10 +38,10 @@ NAMESPACE = f"ebla-{NAME}"
 MASTERS = ("master/0", "master/1")
 NODES = ("master/0", "journal/1", "journal/2")  # as the journal has grown
 SCHEMA = pa.schema([("writer", pa.int32()), ("number", pa.int64())])
-MORE = 3  # of everything that a load does, that a test waits for
-RETURN_S = 3.0  # so old is a segment at least when one begins because a node that was left out is back
-NEXT_SEGMENT_S = 180.0  # a node that was left out is back with the next segment
-BEFORE = ["first", "rows"]  # made by the single master
+MORE = 3  # rows and calls of a load that a test waits for
+RETURN_S = 3.0  # the least age of a segment before a returned node makes the writer begin the next one
+NEXT_SEGMENT_S = 180.0  # a node that was left out takes edits from the next segment on
+BEFORE = ["first", "rows"]  # created by the single master
 
 
 def row(writer: int, number: int) -> dict[str, int]:
@@ -49,7 +49,7 @@ def row(writer: int, number: int) -> dict[str, int]:
 
 
 class Tables:
-    """Tables come, and every other one goes again."""
+    """Creates tables, and drops every second one."""
 
     def __init__(self, db: Database, prefix: str) -> None:
         self.db = db
@@ -68,7 +68,7 @@ class Tables:
 
 
 class Altered:
-    """A column comes, changes its name and goes, under rows. The next one of that name shows nothing of it."""
+    """Adds, renames and drops a column of a table with rows. The next column of that name shows no old value."""
 
     def __init__(self, db: Database) -> None:
         schema = pa.schema([("number", pa.int64())])
@@ -89,7 +89,7 @@ class Altered:
 
 
 class Recalled:
-    """A table is dropped for a while, refuses everybody, and comes back whole."""
+    """Drops a table, which refuses clients, and recalls it with all rows."""
 
     def __init__(self, db: Database) -> None:
         self.db = db
@@ -109,13 +109,13 @@ class Recalled:
             assert info.table == self.id
             return info.applied_version == info.schema.version
 
-        eventually(served, "every tablet has heard of the recall")
+        eventually(served, "every tablet has the recalled schema")
         found = table.scan().to_arrow().to_pylist()
         assert sorted(found, key=lambda each: each["number"]) == self.rows
 
 
 class Deployment:
-    """The deployment, and everything that was ever acknowledged by it."""
+    """The deployment, and every table and row that it has acknowledged."""
 
     def __init__(self, data_dir: Path) -> None:
         self.data_dir = str(data_dir)
@@ -147,14 +147,14 @@ class Deployment:
 
     def active(self, after_epoch: int = 0) -> m.MasterStatus:
         def found() -> m.MasterStatus | None:
-            told = [self.status(master) for master in MASTERS]
-            return next((each for each in told if each and each.epoch > after_epoch), None)
+            statuses = [self.status(master) for master in MASTERS]
+            return next((each for each in statuses if each and each.epoch > after_epoch), None)
 
         return eventually(found, f"a master is active in a later epoch than {after_epoch}")
 
     @contextlib.contextmanager
     def loaded(self, *others: Callable[[], object]) -> Iterator[Load]:
-        """A load while the block runs; afterwards everything that was ever acknowledged is there, once."""
+        """Run a load during the block. Afterwards every acknowledged table and row is there once."""
         with ebla.connect(NAME) as db:
             self.loads += 1
             tables = Tables(db, f"load-{self.loads}")
@@ -177,7 +177,7 @@ class Deployment:
         assert set(pairs) == self.rows
 
     def require_well(self) -> None:
-        """Every master, journal node and replica is healthy, and no server has a replica that nobody knows."""
+        """Every master, journal node and replica is healthy, and every replica belongs to a known tablet."""
 
         def well() -> bool:
             with ebla.connect(NAME) as db:
@@ -194,7 +194,7 @@ class Deployment:
             }
             return known == held
 
-        eventually(well, "everything is healthy, and every replica belongs to a table")
+        eventually(well, "all is healthy, and every replica belongs to a table")
 
 
 @pytest.fixture(scope="module")
@@ -258,9 +258,7 @@ def test_a_second_master_shares_the_catalog(deployment: Deployment) -> None:
     assert again.launched == () and state.load(deployment.data_dir) == memory
 
 
-def test_a_killed_master_is_succeeded_be_it_by_its_own_restart(
-    deployment: Deployment, faults: RealFaults
-) -> None:
+def test_a_killed_master_is_replaced(deployment: Deployment, faults: RealFaults) -> None:
     with deployment.loaded() as load:
         first = deployment.active()
         faults.kill_actor(first.address)
@@ -268,7 +266,7 @@ def test_a_killed_master_is_succeeded_be_it_by_its_own_restart(
         load.await_more()
 
 
-def test_alterations_recalls_and_a_held_lock_outlive_a_killed_master(
+def test_alterations_recalls_and_a_held_lock_survive_a_killed_master(
     deployment: Deployment, faults: RealFaults
 ) -> None:
     with ebla.connect(NAME) as db, db.session(name="the holder") as session:
@@ -283,7 +281,7 @@ def test_alterations_recalls_and_a_held_lock_outlive_a_killed_master(
             deployment.active(first.epoch)
             load.await_more()
             assert session.children("/locks/nightly") == [waiter]
-            eventually(lambda: lock.held, "the new master has heard of the lock's holder")
+            eventually(lambda: lock.held, "the new master knows the holder of the lock")
             token = lock.token
         assert session.children("/workers") == [first_worker.path.rpartition("/")[2]]
         second_worker = session.create("/workers/w-", ephemeral=True, sequential=True)
@@ -291,7 +289,7 @@ def test_alterations_recalls_and_a_held_lock_outlive_a_killed_master(
         with db.session() as other, other.lock("/locks/nightly") as next_lock:
             assert next_lock.token > token
     with ebla.connect(NAME) as db:
-        assert db.coordination.children("/workers") == [], "its sessions are closed"
+        assert db.coordination.children("/workers") == [], "its session is closed"
 
 
 def test_a_master_that_was_paused_past_its_lease_follows_its_successor(
@@ -309,11 +307,11 @@ def test_a_master_that_was_paused_past_its_lease_follows_its_successor(
             status = deployment.status(first.address)
             return status is not None and (status.role, status.active) == ("standby", second.address)
 
-        eventually(deposed, f"{first.address} knows that it was succeeded")
+        eventually(deposed, f"{first.address} follows its successor")
         assert deployment.active().epoch == second.epoch
 
 
-def test_each_journal_node_may_be_killed_in_turn(deployment: Deployment, faults: RealFaults) -> None:
+def test_each_journal_node_is_killed_in_turn(deployment: Deployment, faults: RealFaults) -> None:
     with deployment.loaded() as load:
         for node in NODES[1:]:
             killed = faults.kill_actor(node)
@@ -321,7 +319,7 @@ def test_each_journal_node_may_be_killed_in_turn(deployment: Deployment, faults:
             eventually(lambda node=node, killed=killed: _runs(node, killed), f"{node} is back")
 
 
-def test_each_journal_node_may_stand_still_in_turn(deployment: Deployment, faults: RealFaults) -> None:
+def test_each_journal_node_is_paused_in_turn(deployment: Deployment, faults: RealFaults) -> None:
     with deployment.loaded() as load:
         for node in NODES[1:]:
             faults.pause_actor(node)
@@ -331,23 +329,23 @@ def test_each_journal_node_may_stand_still_in_turn(deployment: Deployment, fault
     eventually(lambda: journal_statuses() == ["HEALTHY"] * 3, "all nodes are back", within_s=NEXT_SEGMENT_S)
 
 
-def test_a_journal_node_that_lost_its_directory_rejoins_at_a_command(
+def test_a_command_lets_a_journal_node_without_its_directory_rejoin(
     deployment: Deployment, faults: RealFaults
 ) -> None:
     memory = state.load(deployment.data_dir)
     assert memory is not None and memory.journal is not None
     lost = Path(deployment.data_dir) / memory.journal.slots[1] / "journal"
     with deployment.loaded() as load:
-        faults.pause_actor("journal/1")  # so that it writes nothing more
+        faults.pause_actor("journal/1")  # no more writes
         shutil.rmtree(lost)
         killed = faults.kill_actor("journal/1")
         eventually(lambda: _runs("journal/1", killed), "journal/1 is back")
-        eventually(lambda: journal_statuses()[1] == "MISSING", "its directory is missed")
+        eventually(lambda: journal_statuses()[1] == "MISSING", "its directory is missing")
         load.await_more()
         assert set(command("journal", "rejoin", "1")["learned_from"]) == {"master/0", "journal/2"}
         eventually(lambda: journal_statuses() == ["HEALTHY"] * 3, "it counts again")
         faults.pause_actor("journal/2")
-        load.await_more()  # which takes the one that has rejoined
+        load.await_more()  # these need the rejoined node
         faults.resume_actor("journal/2")
 
 
@@ -361,11 +359,11 @@ def _runs(node: str, other_than: int) -> bool:
     found = asking.find_actor(NAMESPACE, node)
     if found is None:
         return False
-    told = asking.hear({node: found}, time.monotonic() + 2.0)[node]
-    return not isinstance(told, str) and told.state == "running" and told.pid != other_than
+    status = asking.hear({node: found}, time.monotonic() + 2.0)[node]
+    return not isinstance(status, str) and status.state == "running" and status.pid != other_than
 
 
-def test_a_master_hands_over_at_a_command(deployment: Deployment) -> None:
+def test_a_command_makes_the_active_master_hand_over(deployment: Deployment) -> None:
     with deployment.loaded():
         before = deployment.active()
         done = command("master", "failover")
@@ -381,7 +379,7 @@ def test_a_master_hands_over_at_a_command(deployment: Deployment) -> None:
     assert journal_statuses() == ["HEALTHY"] * 3
 
 
-def test_down_and_up_brings_the_same_catalog_back(deployment: Deployment) -> None:
+def test_down_and_up_restore_the_catalog(deployment: Deployment) -> None:
     deployment.require_well()
     deployment.down()
     with pytest.raises(InvalidArgument, match="set journals to 3"):

@@ -1,6 +1,6 @@
-"""Spark on a real Ray cluster with a real deployment: fed, read, verified, interrupted.
+"""Spark feeds, reads and verifies tables of a real deployment, and is interrupted.
 
-One session for all tests, in token mode; they run in this order on one table, `everything`.
+All tests use one Spark session and run in this order on one table, `everything`.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ from ebla.placement import launch
 from ebla.placement.config import configure
 from ebla.placement.local.cluster import LocalCluster
 from ebla.table import Database, Table
-from tests.cluster.conftest import connect, disconnect, eventually, restored_environment, start_cluster
+from tests.cluster.conftest import THREE_HOSTS, eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 ROWS = 12_000
 TABLETS = 4
+ALLOWED = {"host-1", "host-2"}
 
 
 def everything(rows: int = ROWS) -> pa.Table:
-    """Every type that Spark and a table have in common, with nulls, NaN and extremes among the values."""
+    """Rows with every common type of Spark and tables, with nulls and NaN among the values."""
     at = [
         datetime.datetime(2013, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(seconds=n)
         for n in range(rows)
@@ -79,22 +80,19 @@ class Stage(NamedTuple):
         return Path(self.session.conf.get(raydp_app.DIRECTORY))
 
     def java_processes(self) -> list[psutil.Process]:
-        """Of this process and of the cluster. May raise NoSuchProcess: one ended while we looked."""
+        """List the Java processes of this process and of the cluster. Raises NoSuchProcess if one ends meanwhile."""
         own = [psutil.Process(), *(p for n in self.cluster.state.nodes for p in self.cluster.processes(n))]
         children = [child for process in own for child in [process, *process.children(recursive=True)]]
         return [child for child in dict.fromkeys(children) if "java" in child.name()]
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def stage(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     root = tmp_path_factory.mktemp("pipelines")
     pq.write_table(everything(), root / "source.parquet", row_group_size=ROWS // 4)
-    with restored_environment(), ExitStack() as ending:
-        cluster = start_cluster(root / "cluster", dashboard=False, auth="token")
-        ending.callback(cluster.kill_everything)
-        ending.callback(disconnect)
-        connect(cluster)
-        assert launch.up(configure({"name": "spark", "data_dir": str(root / "data")})).ready
+    with ExitStack() as ending:
+        settings = {"name": "spark", "data_dir": str(root / "data"), "slots": THREE_HOSTS}
+        assert launch.up(configure(settings)).ready
         db = ending.enter_context(ebla.connect("spark"))
         application = ExitStack()
         ending.enter_context(application)
@@ -103,7 +101,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
                 "tests",
                 executors=1,
                 cores=2,
-                avoid_slots=["host-3"],
+                avoid_slots=["host-3", "host-4"],
                 quick=True,
                 configs={"spark.sql.execution.arrow.maxRecordsPerBatch": "500"},
             )
@@ -123,7 +121,7 @@ def table(stage: Stage) -> Table:
     )
 
 
-def test_spark_sits_where_it_may(stage: Stage) -> None:
+def test_spark_uses_allowed_nodes_only(stage: Stage) -> None:
     slot_of = {node["NodeID"]: node["Labels"]["ebla.slot"] for node in ray.nodes()}
     groups = ray.util.placement_group_table().values()
     used = {
@@ -132,32 +130,25 @@ def test_spark_sits_where_it_may(stage: Stage) -> None:
         if not group["name"]
         for node in group["bundles_to_node_id"].values()
     }
-    assert used <= {"host-1", "host-2"}
-    executors = [
-        slot_of[actor["Address"]["NodeID"]]
-        for actor in ray._private.state.actors(actor_state_name="ALIVE").values()
-        if "RayDPExecutor" in actor["ActorClassName"]
-    ]
-    assert len(executors) == 1 and set(executors) <= {"host-1", "host-2"}
-    (master,) = (
-        slot_of[actor["Address"]["NodeID"]]
-        for actor in ray._private.state.actors(actor_state_name="ALIVE").values()
-        if "RayAppMaster" in actor["ActorClassName"]
-    )
-    assert master in {"host-1", "host-2"}
-    owners = {
-        slot_of[actor["OwnerAddress"]["NodeID"]]
-        for actor in ray._private.state.actors(actor_state_name="ALIVE").values()
-        if "RayAppMaster" in actor["ActorClassName"] or "RayDPExecutor" in actor["ActorClassName"]
+    assert used <= ALLOWED
+    alive = ray._private.state.actors(actor_state_name="ALIVE").values()
+    spark_actors = {
+        kind: [actor for actor in alive if kind in actor["ActorClassName"]]
+        for kind in ("RayDPExecutor", "RayAppMaster")
     }
-    assert owners <= {"host-1", "host-2"}, "who ends with its node ends what it owns"
+    assert [len(found) for found in spark_actors.values()] == [1, 1]
+    for (actor,) in spark_actors.values():
+        assert slot_of[actor["Address"]["NodeID"]] in ALLOWED
+        assert slot_of[actor["OwnerAddress"]["NodeID"]] in ALLOWED, "an actor ends with the node of its owner"
     assert executors_alive(stage.session) == 1
     assert len(hosts_of_executors(stage.session)) == 1
 
 
-def test_what_java_unpacks_lies_where_it_ends_with_the_session_or_with_ray(stage: Stage) -> None:
+def test_libraries_that_java_unpacks_are_in_temporary_directories_of_the_session_or_of_ray(
+    stage: Stage,
+) -> None:
     assert stage.session.range(1000).repartition(3).count() == 1000, (
-        "a shuffle compresses, by a library that is unpacked"
+        "a shuffle compresses with an unpacked library"
     )
     mapped = {
         Path(region.path)
@@ -197,7 +188,7 @@ def test_a_feed_writes_every_row_and_the_table_is_verified_equal(stage: Stage, t
     assert all(len(tablet.replicas) == 3 for tablet in checked.tablets)
 
 
-def test_what_spark_reads_is_what_was_written(stage: Stage, table: Table) -> None:
+def test_spark_reads_the_rows_that_it_wrote(stage: Stage, table: Table) -> None:
     for local in (True, False):
         rows = read_table(stage.session, table, local=local)
         assert rows.rdd.getNumPartitions() == TABLETS
@@ -213,7 +204,7 @@ def test_spark_reads_chosen_columns_and_rows(stage: Stage, table: Table) -> None
     assert [row.id for row in read_table(stage.session, table, ["id"], one).collect()] == [7]
 
 
-def test_each_tablet_is_preferred_where_a_replica_and_an_executor_are(stage: Stage, table: Table) -> None:
+def test_tablets_are_read_on_hosts_with_a_replica_and_an_executor(stage: Stage, table: Table) -> None:
     assert (
         preferred_hosts(stage.session, table, range(TABLETS)) == hosts_of_executors(stage.session) * TABLETS
     )
@@ -235,7 +226,7 @@ def test_a_local_scan_reads_the_disk_and_sees_the_latest_write(stage: Stage, tab
     assert list(local_scan.scan(table, ["int"], latest)) == []
 
 
-def test_where_no_replica_is_near_a_tablet_is_read_through_its_leader(table: Table) -> None:
+def test_without_a_local_replica_a_tablet_is_read_from_its_leader(table: Table) -> None:
     read = local_scan.scan_tablet(table, 0, ["id"], slots_here=lambda: ("elsewhere",))
     through = sum(batch.num_rows for batch in read)
     assert read.path is None
@@ -243,7 +234,7 @@ def test_where_no_replica_is_near_a_tablet_is_read_through_its_leader(table: Tab
 
 
 class BreakingOff(tasks.WriteTask):
-    """Ends its first attempt at each partition after some of its calls were answered."""
+    """Fails in its first attempt at each partition, after some answered calls."""
 
     def _write(self, table: Table, partition: int, call: tasks.Call) -> tuple[int, int]:
         written = super()._write(table, partition, call)
@@ -254,8 +245,8 @@ class BreakingOff(tasks.WriteTask):
         return written
 
 
-def test_tasks_that_are_repeated_write_nothing_twice(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Insert would refuse rows that are there: none is, because the repeated calls get their first answers."""
+def test_repeated_tasks_write_no_row_twice(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Repeated calls get their first answers; otherwise an insert would refuse the rows as present."""
     monkeypatch.setattr(tasks, "WriteTask", BreakingOff)
     target = table_for(stage.db, "repeated", stage.source, primary_key=["id"])
     report = feed(stage.session, stage.source, target, mode="insert", call_rows=500)
@@ -264,7 +255,7 @@ def test_tasks_that_are_repeated_write_nothing_twice(stage: Stage, monkeypatch: 
     assert verify(stage.session, stage.source, target, replicas=False).ok
 
 
-def test_a_feed_may_be_repeated_under_its_job(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_feed_can_be_repeated_under_its_job(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     target = table_for(stage.db, "again", stage.source, primary_key=["id"])
     reports = [feed(stage.session, stage.source, target, mode="insert", job="nightly") for _ in range(2)]
     assert [(report.rows, report.rejected) for report in reports] == [(ROWS, 0), (ROWS, 0)]
@@ -274,8 +265,8 @@ def test_a_feed_may_be_repeated_under_its_job(stage: Stage, monkeypatch: pytest.
         feed(stage.session, stage.source.withColumn("int", F.lit(1)), target, mode="insert", job="nightly")
 
 
-def test_spark_feeds_and_reads_a_table_as_it_was_altered(stage: Stage) -> None:
-    """Rows of both layouts lie on the disks; those from before show the new column's default."""
+def test_spark_feeds_and_reads_an_altered_table(stage: Stage) -> None:
+    """Rows of both layouts are on the disks; old rows show the default of the new column."""
     source = stage.source.select("id", "name", "int")
     grown = table_for(stage.db, "grown", source, primary_key=["id"], partition_by=ebla.hash("id", buckets=2))
     assert feed(stage.session, source.where("id < 5000"), grown).rows == 5000
@@ -300,11 +291,11 @@ def test_a_value_that_does_not_fit_names_its_column(stage: Stage, table: Table) 
     assert verify(stage.session, stage.source, table, replicas=False).ok
 
 
-def test_verify_finds_what_is_missing_extra_and_different(stage: Stage, table: Table) -> None:
+def test_verify_finds_missing_extra_and_different_rows(stage: Stage, table: Table) -> None:
     table.delete({"id": 11, "name": "n11"})
     table.upsert({"id": -5, "name": "extra"})
     table.update({"id": 12, "name": "n12", "text": "changed", "double": None})
-    table.update({"id": 13, "name": "n13", "double": 13 / 3})  # as it was
+    table.update({"id": 13, "name": "n13", "double": 13 / 3})  # the old value
     report = verify(stage.session, stage.source, table)
     assert not report.ok
     assert report.replicas_equal
@@ -319,14 +310,14 @@ def test_verify_finds_what_is_missing_extra_and_different(stage: Stage, table: T
     assert verify(stage.session, stage.source, table, replicas=False).ok
 
 
-def test_rows_that_share_a_key_are_counted_and_one_of_them_is_enough(stage: Stage, table: Table) -> None:
+def test_rows_with_the_same_key_are_counted_as_duplicates(stage: Stage, table: Table) -> None:
     twice = stage.source.unionByName(stage.source.where("id < 3").withColumn("int", F.lit(99)))
     report = verify(stage.session, twice, table, replicas=False)
     assert report.ok
     assert report.duplicates == 3
 
 
-def test_an_interrupted_feed_ends_its_job_and_spark_goes_on(stage: Stage, table: Table) -> None:
+def test_an_interrupted_feed_ends_its_job_and_spark_continues(stage: Stage, table: Table) -> None:
     def interrupt(progress: FeedProgress) -> None:
         raise KeyboardInterrupt
 
@@ -337,8 +328,8 @@ def test_an_interrupted_feed_ends_its_job_and_spark_goes_on(stage: Stage, table:
     assert stage.session.range(10).count() == 10
 
 
-def test_when_the_session_ends_nothing_of_it_is_left(stage: Stage) -> None:
-    """Last: it takes Spark away from the others."""
+def test_the_end_of_the_session_leaves_no_process_and_no_file(stage: Stage) -> None:
+    """The last test with Spark."""
     directory = stage.spark_directory
     assert directory.is_dir()
     stage.end_spark()
@@ -347,10 +338,12 @@ def test_when_the_session_ends_nothing_of_it_is_left(stage: Stage) -> None:
         try:
             return not stage.java_processes()
         except psutil.NoSuchProcess:
-            return False  # one ended while we looked: look again
+            return False  # one ended meanwhile: poll again
 
     eventually(gone, "no Java process is left")
     named = ray.util.list_named_actors(all_namespaces=True)
     assert [actor for actor in named if "spark" in actor["name"].lower() or "raydp" in actor["name"]] == []
-    assert all(node["Alive"] for node in ray.nodes()), "no node ended with Spark"
+    assert sum(node["Alive"] for node in ray.nodes()) == len(stage.cluster.state.nodes), (
+        "no node ended with Spark"
+    )
     assert not directory.exists()

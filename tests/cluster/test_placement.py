@@ -1,6 +1,6 @@
-"""Roles on real Ray: launched once, pinned to their hosts, back after every death, gone when taken down.
+"""Roles on real Ray: each is launched once, stays on its host, restarts after every failure, and ends with `down`.
 
-The tests run in this order on one cluster; each leaves the deployment up for the next.
+The tests run in this order on one cluster. Each of them leaves the deployment up for the next one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TOY = dotted(Toy)
 
 
 def plan(config: DeploymentConfig, seats: Seats, journal: str) -> Sequence[RoleSpec]:
-    """A toy for a master, and one on every slot."""
+    """Place a toy for each master, and one on every slot."""
     masters = [
         RoleSpec(f"master/{n}", slot, TOY, ToyOptions(), "master") for n, slot in enumerate(seats.masters)
     ]
@@ -103,7 +103,7 @@ def test_up_launches_only_what_is_missing(
     assert report.launched == ("toy/host-2",) and report.ready
     old, new = pids(before), pids(report)
     assert [address for address in old if old[address] != new[address]] == ["toy/host-2"]
-    # The handle that is cached for the old actor is good for one failure, not for more.
+    # The cached handle of the old actor fails once, and is then replaced.
     with pytest.raises(OutcomeUnknown):
         call("toy/host-2", "show", Empty(), State)
     assert call("toy/host-2", "show", Empty(), State).count == 5
@@ -134,8 +134,8 @@ def test_roles_call_roles(cluster: LocalCluster, call: Caller) -> None:
 
 
 def test_an_unknown_address_is_not_delivered(cluster: LocalCluster, call: Caller) -> None:
-    with pytest.raises(NotDelivered, match="toy/nobody was not found"):
-        call("toy/nobody", "echo", Number(1), Number)
+    with pytest.raises(NotDelivered, match="toy/none was not found"):
+        call("toy/none", "echo", Number(1), Number)
 
 
 def test_a_call_that_times_out_has_an_unknown_outcome(cluster: LocalCluster, call: Caller) -> None:
@@ -143,7 +143,9 @@ def test_a_call_that_times_out_has_an_unknown_outcome(cluster: LocalCluster, cal
         call("toy/host-1", "hang", Empty(), Empty, timeout_s=0.2)
 
 
-def test_a_call_to_an_actor_that_dies_has_an_unknown_outcome(cluster: LocalCluster, call: Caller) -> None:
+def test_a_call_to_an_actor_that_is_killed_has_an_unknown_outcome(
+    cluster: LocalCluster, call: Caller
+) -> None:
     pid = role("test", "toy/host-2").pid
     assert pid is not None
 
@@ -161,14 +163,12 @@ def test_a_call_to_an_actor_that_dies_has_an_unknown_outcome(cluster: LocalClust
 
 
 @pytest.mark.parametrize("method", ["lose_disk", "fail_beside"])
-def test_a_role_that_fails_comes_back_with_what_is_on_disk(
-    cluster: LocalCluster, call: Caller, method: str
-) -> None:
+def test_a_failed_role_restarts_from_its_disk(cluster: LocalCluster, call: Caller, method: str) -> None:
     before = call.when_back("toy/host-3", "show", Empty(), State)
     try:
         call("toy/host-3", method, Empty(), Empty)
     except OutcomeUnknown:
-        pass  # the process may have ended before its answer left
+        pass  # the process may end before it sends the answer
     after = eventually(
         lambda: (now := call.when_back("toy/host-3", "show", Empty(), State)).seqno > before.seqno and now,
         "a new incarnation answers",
@@ -180,7 +180,7 @@ def test_a_role_that_fails_comes_back_with_what_is_on_disk(
 def test_a_second_incarnation_is_refused_while_the_first_lives(
     cluster: LocalCluster, config: DeploymentConfig, call: Caller
 ) -> None:
-    """Ray can run two incarnations of one actor: the directory decides which of them is the role."""
+    """Ray can run two incarnations of one actor; the lock of the directory allows one."""
     spec = RoleSpec("zombie/host-1", "host-1", TOY, ToyOptions(), "toy")
     held = call("toy/host-1", "show", Empty(), State)
     options = {"name": spec.address, "namespace": config.namespace, "label_selector": {"ebla.slot": "host-1"}}
@@ -197,9 +197,7 @@ def test_a_second_incarnation_is_refused_while_the_first_lives(
 # -- death and return ----------------------------------------------------------------------------------------
 
 
-def test_a_role_comes_back_with_its_host(
-    cluster: LocalCluster, config: DeploymentConfig, call: Caller
-) -> None:
+def test_a_role_returns_with_its_host(cluster: LocalCluster, config: DeploymentConfig, call: Caller) -> None:
     before = launch.up(config, plan=plan)
     state = call.when_back("toy/host-3", "show", Empty(), State)
     alive = alive_nodes()
@@ -219,7 +217,7 @@ def test_a_role_comes_back_with_its_host(
     assert [address for address in old if old[address] != new[address]] == ["toy/host-3"]
 
 
-def test_down_leaves_only_the_data_and_up_finds_it(
+def test_down_leaves_only_the_data_and_up_uses_it(
     cluster: LocalCluster, config: DeploymentConfig, call: Caller
 ) -> None:
     report = launch.down("test")
@@ -233,25 +231,8 @@ def test_down_leaves_only_the_data_and_up_finds_it(
     assert call.when_back("toy/host-1", "show", Empty(), State).count == 5
 
 
-ASK = (
-    "import asyncio; from pathlib import Path; from ebla.placement.connection import connect_ray; "
-    "from ebla.actors.ray_world import RayNetwork; from tests.cluster.toy import *; "
-    "connect_ray(directory=Path('/nowhere')); "
-    "print('count', asyncio.run(RayNetwork('ebla-test').call('toy/host-1', 'show', Empty(), State, 20.0)).count)"
-)
-
-
-def test_a_job_finds_the_deployment_by_itself(cluster: LocalCluster) -> None:
-    """What a user does: `ray job submit`, which prints what the job printed."""
-    words = [sys.executable, "-m", "ray.scripts.scripts", "job", "submit", "--", "python", "-c", ASK]
-    environment = {**os.environ, **cluster.environment()}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "count 5" in done.stdout.splitlines()
-
-
 def test_a_cluster_that_is_killed_leaves_nothing_behind(cluster: LocalCluster) -> None:
-    """Last of the tests that share it. What a new cluster over the old data comes up with, tests of the command line tell."""
+    """The last test on the shared cluster. test_cli.py starts a new cluster on old data."""
     marks = [processes.mark_of(cluster.state.cluster, number) for number in cluster.state.nodes]
     disconnect()
     cluster.kill_everything()
@@ -265,7 +246,7 @@ def test_a_cluster_that_is_killed_leaves_nothing_behind(cluster: LocalCluster) -
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_start_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
-    """Ctrl-C cleans up by itself; after a kill the record is enough for another process to do so."""
+    """After Ctrl-C the process itself cleans up; after a kill another process does, from the record."""
     script = (
         "import sys; from pathlib import Path; from ebla.placement.local.cluster import LocalCluster; "
         "LocalCluster.start(3, directory=Path(sys.argv[1]), auth='disabled')"
@@ -276,13 +257,13 @@ def test_an_interrupted_start_leaves_nothing_behind(tmp_path: Path, number: sign
     state_file = tmp_path / STATE
 
     def under_way() -> LocalState | None:
-        assert starting.poll() is None, "it ended by itself"
+        assert starting.poll() is None, "the start has ended"
         state = msgspec.json.decode(state_file.read_bytes(), type=LocalState) if state_file.exists() else None
         return state if state and state.nodes and _runs(state, "gcs_server") else None
 
     state = eventually(under_way, "the head is being started")
     starting.send_signal(number)
-    _, told = starting.communicate(timeout=60)
+    _, printed = starting.communicate(timeout=60)
     if number == signal.SIGKILL:
         with pytest.raises(LocalClusterError, match="only in part there"):
             LocalCluster.attach(tmp_path)
@@ -290,7 +271,7 @@ def test_an_interrupted_start_leaves_nothing_behind(tmp_path: Path, number: sign
         assert left is not None and not left.running
         left.stop()
     else:
-        assert "KeyboardInterrupt" in told
+        assert "KeyboardInterrupt" in printed
     marks = [processes.mark_of(state.cluster, number) for number in (1, 2, 3)]
     assert processes.belonging(marks, [node.launcher for node in state.nodes.values()]) == []
     assert not state_file.exists() and not Path(state.temporary).exists()

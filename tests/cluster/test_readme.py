@@ -1,4 +1,4 @@
-"""What the README shows is what happens."""
+"""The example of the README works."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.cluster.conftest import REPOSITORY
 pytestmark = pytest.mark.cluster
 
 
-def test_the_example_of_the_readme_runs_as_it_stands(tmp_path: Path) -> None:
+def test_the_example_of_the_readme_runs(tmp_path: Path) -> None:
     found = re.search(r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.DOTALL)
     assert found is not None
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}

@@ -1,5 +1,5 @@
-"""Tables heal and move on real Ray while rows are written: servers are lost for good, disks wiped, sources killed in the middle
-of a copy, replicas moved, hosts drained. Every acknowledged row is there afterwards, once, on three full replicas.
+"""Tables heal and move on real Ray under writes: replicas move, sources of copies are killed, disks are wiped, hosts are
+drained, nodes are lost. Afterwards every acknowledged row is there once, on three equal replicas.
 
 The tests run in this order on one deployment of four hosts.
 """
@@ -40,9 +40,9 @@ NAME = "repair"
 NAMESPACE = f"ebla-{NAME}"
 MASTER = "master/0"
 SCHEMA = pa.schema([("writer", pa.int32()), ("number", pa.int64()), ("filling", pa.string())])
-ROWS = 30  # of each writer, that a test waits for
+ROWS = 30  # rows of each writer that a test waits for
 FILLING = "x" * 2000
-REPAIR_S = 150.0  # a node that is lost for good is noticed, its replicas are copied
+REPAIR_S = 150.0  # for the detection of a lost node and the copies of its replicas
 
 
 def address(host: str) -> str:
@@ -74,7 +74,7 @@ class Deployment:
 
     @contextlib.contextmanager
     def loaded(self) -> Iterator[Database]:
-        """Rows are written while the block runs; afterwards all of them are there, once, on three equal replicas."""
+        """Write rows during the block. Afterwards all of them are there once, on three equal replicas."""
         with ebla.connect(NAME) as db:
             load = Load(db.table("rows"), row, ROWS)
             with load.running():
@@ -94,12 +94,12 @@ class Deployment:
         return [replica.address.rpartition("/")[2] for replica in tablet.replicas]
 
     def spare(self, tablet: m.TabletLocation) -> str:
-        """The host that has no replica of it."""
+        """The host without a replica of the tablet."""
         (found,) = [host for host in HOSTS if host not in self.hosts_of(tablet)]
         return found
 
     def require_whole(self, without: str = "") -> None:
-        """Every tablet has three replicas, which hold the same, and none on the host that is not wanted."""
+        """Every tablet has three equal replicas, and none on the host `without`."""
 
         def whole() -> bool:
             try:
@@ -117,17 +117,17 @@ class Deployment:
     def _agree(self, info: m.TableInfo) -> bool:
         found = asyncio.run(survey.digests(self.ask.network, [info], timeout_s=20.0))
         for tablet in info.tablets:
-            told = found[tablet.tablet]
-            known = [r for r in told.replicas.values() if not isinstance(r, Unanswered)]
+            digests = found[tablet.tablet]
+            known = [r for r in digests.replicas.values() if not isinstance(r, Unanswered)]
             if len(known) < 3:
                 return False
-            assert len({(r.rows, r.digest) for r in known}) == 1, told
+            assert len({(r.rows, r.digest) for r in known}) == 1, digests
         return True
 
     def move(self, *moves: MoveReplicaRequest) -> None:
-        """All of them at once."""
+        """Make all these moves at once."""
         for request in moves:
-            eventually(lambda request=request: self._begun(request), "the move is begun")
+            eventually(lambda request=request: self._begun(request), "the move has begun")
 
         def done() -> bool:
             hosts = {tablet.tablet: self.hosts_of(tablet) for tablet in self.tablets()}
@@ -181,7 +181,7 @@ def test_every_replica_of_a_table_moves_while_rows_are_written(deployment: Deplo
             )
 
 
-def test_a_copy_whose_source_is_killed_comes_to_its_end(deployment: Deployment, faults: RealFaults) -> None:
+def test_a_copy_whose_source_is_killed_is_completed(deployment: Deployment, faults: RealFaults) -> None:
     with deployment.loaded():
         tablet = deployment.tablets()[0]
         leader = (tablet.leader or "").rpartition("/")[2]
@@ -199,7 +199,7 @@ def test_a_copy_whose_source_is_killed_comes_to_its_end(deployment: Deployment, 
         deployment.move(request)
 
 
-def test_a_server_whose_disk_was_wiped_comes_back_as_a_new_one_and_gets_replicas(
+def test_a_server_with_a_wiped_disk_returns_as_a_new_one_and_gets_replicas(
     deployment: Deployment,
 ) -> None:
     victim = "host-4"
@@ -215,18 +215,16 @@ def test_a_server_whose_disk_was_wiped_comes_back_as_a_new_one_and_gets_replicas
         assert identity() != before
 
 
-def test_a_host_is_drained_stopped_and_forgotten_by_its_commands_and_may_return_as_a_new_one(
-    deployment: Deployment, runner: CliRunner
-) -> None:
+def test_a_drained_and_forgotten_host_returns_as_a_new_one(deployment: Deployment) -> None:
     host = "host-3"
 
-    def ebla_says(*words: str) -> str:
-        told = runner.invoke(app, [*words, "--name", NAME])
-        assert told.exit_code == 0, told.output
-        return told.stdout
+    def run_ebla(*words: str) -> str:
+        done = CliRunner().invoke(app, [*words, "--name", NAME])
+        assert done.exit_code == 0, done.output
+        return done.stdout
 
     def statuses() -> dict[str, str]:
-        servers = json.loads(ebla_says("check", "--wait", "60", "--json"))["servers"]
+        servers = json.loads(run_ebla("check", "--wait", "60", "--json"))["servers"]
         return {each["address"]: each["status"] for each in servers}
 
     def identity() -> str:
@@ -234,38 +232,31 @@ def test_a_host_is_drained_stopped_and_forgotten_by_its_commands_and_may_return_
 
     before = identity()
     with deployment.loaded():
-        ebla_says("nodes", "drain", host, "--wait", "--stop")
+        run_ebla("nodes", "drain", host, "--wait", "--stop")
         assert all(host not in deployment.hosts_of(tablet) for tablet in deployment.tablets())
         assert address(host) not in named_actors(NAMESPACE)
         assert statuses()[address(host)] == "STOPPED"
-        ebla_says("nodes", "forget", host)
-        assert address(host) not in statuses() and host not in ebla_says("nodes")
-    assert address(host) not in named_actors(NAMESPACE), "nobody has started it again"
+        run_ebla("nodes", "forget", host)
+        assert address(host) not in statuses() and host not in run_ebla("nodes")
+    assert address(host) not in named_actors(NAMESPACE), "no role has started it again"
     deployment.up()
-    eventually(lambda: identity() != before, "its old directory is set aside")
-    eventually(lambda: statuses().get(address(host)) == "HEALTHY", "it takes part again")
+    eventually(lambda: identity() != before, "the server has a new identity")
+    eventually(lambda: statuses().get(address(host)) == "HEALTHY", "the server is healthy again")
 
 
-def test_a_node_that_is_lost_for_good_is_replaced_by_the_others_and_forgotten(
-    deployment: Deployment, runner: CliRunner
-) -> None:
+def test_a_lost_node_is_replaced_and_forgotten(deployment: Deployment) -> None:
     for tablet in deployment.tablets():
         if "host-4" not in deployment.hosts_of(tablet):
             deployment.move(MoveReplicaRequest(tablet.tablet, deployment.hosts_of(tablet)[0], "host-4"))
     with deployment.loaded():
         deployment.cluster.kill_node(4)
     deployment.require_whole(without="host-4")
-    before = runner.invoke(app, ["check", "--name", NAME])
+    before = CliRunner().invoke(app, ["check", "--name", NAME])
     assert before.exit_code == 1 and "UNREACHABLE" in before.stdout
     for words in (["nodes", "forget", "host-4"], ["check"]):
-        told = runner.invoke(app, [*words, "--name", NAME])
-        assert told.exit_code == 0, told.output
-    deployment.up()  # nothing is missing
+        done = CliRunner().invoke(app, [*words, "--name", NAME])
+        assert done.exit_code == 0, done.output
+    deployment.up()
     with ebla.connect(NAME) as db:
         kept = db.table("rows").scan(columns=["writer"]).to_arrow()
         assert kept.num_rows == 4000
-
-
-@pytest.fixture
-def runner() -> CliRunner:
-    return CliRunner()

@@ -1,4 +1,4 @@
-"""The smallest role that has everything a real one has: a disk, state that outlives it, RPCs, and ways to go wrong."""
+"""The smallest role with all parts of a real one: a disk, durable state, RPCs and failures."""
 
 from __future__ import annotations
 

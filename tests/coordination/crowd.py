@@ -1,4 +1,4 @@
-"""Clients of the namespace, each a process of its own with the real client library, beside masters that fail over."""
+"""Clients of the namespace with the real client library, each a simulated process, beside masters that fail over."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.master.group_stage import GroupStage
 
 
 class Process:
-    """One client; it may be crashed, paused and cut off like any node, by its address."""
+    """One client, which can be crashed, paused and cut off by its address."""
 
     def __init__(self, stage: GroupStage, name: str) -> None:
         self.address = f"client/{name}"

@@ -1,4 +1,4 @@
-"""What clients send to masters, by hand: each request has a number that the test may repeat."""
+"""Requests of clients to masters, sent by hand: a test may repeat a request by its number."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Raw:
-    """One session, that says nothing by itself."""
+    """One session, which sends no heartbeats by itself."""
 
     def __init__(self, stage: GroupStage) -> None:
         self.stage = stage
@@ -54,8 +54,8 @@ class Raw:
         return await self._ask("wait_node", request, c.NodeReply)
 
     async def sessions(self) -> list[str]:
-        told = await self._ask("list_sessions", Empty(), c.ListSessionsReply)
-        return [each.session for each in told.sessions]
+        reported = await self._ask("list_sessions", Empty(), c.ListSessionsReply)
+        return [each.session for each in reported.sessions]
 
 
 async def raw(stage: GroupStage, timeout_s: float = 2.0, request_id: str = "open") -> Raw:

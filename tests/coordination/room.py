@@ -1,6 +1,6 @@
-"""A namespace and what masters do with it, without masters: requests are decided, and their edits applied at once.
+"""A namespace without masters: requests are decided as by a master, and their edits applied at once.
 
-Whatever happens is replayed into a second namespace, through a checkpoint now and then, and both must be equal.
+All edits are replayed into a second namespace, and both must be equal.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class Room:
         self.twin = Catalog()
         self.told: list[str] = []
         self.numbers: dict[str, int] = {}
-        self.namespace.tell = self.told.append
+        self.namespace.notify = self.told.append
 
     @property
     def namespace(self) -> Namespace:
         return self.catalog.namespace
 
     def apply(self, *edits: Any) -> None:
-        """As the journal carries them."""
+        """Through the encoding of the journal."""
         carried = e.decode(e.encode(edits))
         self.catalog.apply(carried)
         self.twin.apply(carried)
@@ -38,14 +38,14 @@ class Room:
         assert self.twin.image() == self.catalog.image()
 
     def reload(self) -> None:
-        """As a master that begins with a checkpoint."""
+        """Start again from a checkpoint."""
         image = self.catalog.image()
         self.catalog = Catalog()
         self.catalog.load(image)
         assert self.catalog.image() == image
-        self.namespace.tell = self.told.append
+        self.namespace.notify = self.told.append
 
-    # -- what clients ask ------------------------------------------------------------------------------------
+    # -- requests of clients ----------------------------------------------------------------------------------
 
     def open(self, session: str = "s", timeout_ms: int = 1000) -> str:
         self.apply(SessionOpened(session, f"request of {session}", timeout_ms, ""))

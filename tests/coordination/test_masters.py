@@ -1,4 +1,4 @@
-"""The namespace on masters that fail over: what is answered is kept, sessions get their time, nothing is missed."""
+"""The namespace on masters that fail over: answers are kept, sessions get their time, and watches miss nothing."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from ebla.storage.errors import DiskFull, InvalidArgument
 from tests.coordination.raw import Raw, raw
 from tests.master.builders import create_request
 from tests.master.group_stage import MASTER, GroupStage, play
+from tests.staged import staged
 
 
 async def other_master(stage: GroupStage) -> str:
-    """Crash the active one; the next, when it serves. The first returns as a standby."""
+    """Crash the active master; it returns as a standby. The next active master, when it serves."""
     first = await stage.active()
     stage.cluster.crash(first)
     await stage.until(lambda: stage.serving() == [stage.other(first)])
@@ -35,53 +36,51 @@ def namespace(stage: GroupStage) -> Any:
     return stage.role(stage.serving()[0]).reign.master.catalog.namespace
 
 
-def test_a_standby_answers_none_of_the_questions_about_the_namespace():
-    async def scenario(stage: GroupStage) -> None:
-        active = await stage.active()
-        await asyncio.sleep(1.0)
-        for method, request, reply in (
-            ("open_session", c.OpenSessionRequest("one", 1000), c.SessionReply),
-            ("keep_session", c.SessionRequest("s"), c.SessionReply),
-            ("close_session", c.SessionRequest("s"), Empty),
-            ("list_sessions", Empty(), c.ListSessionsReply),
-            ("change_nodes", c.ChangeRequest("s", 0, 0, (c.Create("/a"),)), c.ChangeReply),
-            ("read_node", c.NodeRequest("/"), c.NodeReply),
-            ("wait_node", c.WaitRequest("/a", 0, 1000), c.NodeReply),
-        ):
-            with pytest.raises(NotActive) as refused:
-                await stage.at(stage.other(active), method, request, reply)
-            assert refused.value.active == active
-
-    play(scenario)
+@staged(play)
+async def test_a_standby_refuses_every_call_of_the_namespace(stage: GroupStage) -> None:
+    active = await stage.active()
+    await asyncio.sleep(1.0)
+    for method, request, reply in (
+        ("open_session", c.OpenSessionRequest("one", 1000), c.SessionReply),
+        ("keep_session", c.SessionRequest("s"), c.SessionReply),
+        ("close_session", c.SessionRequest("s"), Empty),
+        ("list_sessions", Empty(), c.ListSessionsReply),
+        ("change_nodes", c.ChangeRequest("s", 0, 0, (c.Create("/a"),)), c.ChangeReply),
+        ("read_node", c.NodeRequest("/"), c.NodeReply),
+        ("wait_node", c.WaitRequest("/a", 0, 1000), c.NodeReply),
+    ):
+        with pytest.raises(NotActive) as refused:
+            await stage.at(stage.other(active), method, request, reply)
+        assert refused.value.active == active
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_nodes_sessions_and_numbers_survive_masters_and_checkpoints(seed: int):
-    async def scenario(stage: GroupStage) -> None:
-        mine = await raw(stage, timeout_s=60.0)
-        await mine.create("/jobs")
-        numbers = []
-        for _ in range(4):
-            for _ in range(6):
-                numbers.append((await mine.create("/jobs/job-", sequential=True, ephemeral=True)).path)
-                await mine.change(c.Delete(numbers[-1]))
-            await other_master(stage)
-        last = await mine.create("/jobs/job-", sequential=True, ephemeral=True)
-        assert [*numbers, last.path] == sorted({*numbers, last.path})
-        assert (await mine.read("/jobs")).children == (last.path.removeprefix("/jobs/"),)
-        everybody = (*stage.masters, *stage.journals)
-        for address in everybody:
-            stage.cluster.crash(address)
-        for address in everybody:
-            await stage.cluster.restart(address)
-        assert (await mine.read("/jobs")).node.children == 1
-        assert (await mine.create("/jobs/job-", sequential=True)).version > last.version
-        await mine.close()
-        assert (await mine.read("/jobs")).node.children == 1
-        checkpointed = [stage.role(master).standby.checkpointed for master in stage.masters]
-        assert max(checkpointed) > 0
-
-    play(scenario, seed)
+@staged(play)
+async def test_nodes_sessions_and_sequence_numbers_survive_masters_and_checkpoints(
+    stage: GroupStage, seed: int
+) -> None:
+    mine = await raw(stage, timeout_s=60.0)
+    await mine.create("/jobs")
+    numbers = []
+    for _ in range(4):
+        for _ in range(6):
+            numbers.append((await mine.create("/jobs/job-", sequential=True, ephemeral=True)).path)
+            await mine.change(c.Delete(numbers[-1]))
+        await other_master(stage)
+    last = await mine.create("/jobs/job-", sequential=True, ephemeral=True)
+    assert [*numbers, last.path] == sorted({*numbers, last.path})
+    assert (await mine.read("/jobs")).children == (last.path.removeprefix("/jobs/"),)
+    everybody = (*stage.masters, *stage.journals)
+    for address in everybody:
+        stage.cluster.crash(address)
+    for address in everybody:
+        await stage.cluster.restart(address)
+    assert (await mine.read("/jobs")).node.children == 1
+    assert (await mine.create("/jobs/job-", sequential=True)).version > last.version
+    await mine.close()
+    assert (await mine.read("/jobs")).node.children == 1
+    checkpointed = [stage.role(master).standby.checkpointed for master in stage.masters]
+    assert max(checkpointed) > 0
 
 
 POINTS = (
@@ -96,30 +95,30 @@ POINTS = (
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_no_number_comes_twice_whichever_durable_step_a_master_dies_at(point: str):
-    async def scenario(stage: GroupStage) -> None:
-        mine = await raw(stage, 60.0)
-        await mine.create("/q")
-        for address in stage.masters:
-            stage.points.arm(address, point, lambda address=address: stage.cluster.crash(address))
-        reviving = asyncio.ensure_future(revive(stage))
-        numbers = []
-        for round in range(30):
-            made = await mine.create("/q/n-", sequential=True)
-            numbers.append(made.version)
-            await mine.change(c.Delete(made.path))
-            if round % 10 == 9:
-                stage.cluster.crash(await stage.active())
-            await asyncio.sleep(0.1)
-        reviving.cancel()
-        assert numbers == sorted(set(numbers))
-        assert stage.points.crashed[point] > 0, "nobody came by"
-
-    play(scenario)
+@staged(play)
+async def test_no_sequence_number_repeats_after_a_crash_at_any_durable_step(
+    stage: GroupStage, point: str
+) -> None:
+    mine = await raw(stage, 60.0)
+    await mine.create("/q")
+    for address in stage.masters:
+        stage.points.arm(address, point, lambda address=address: stage.cluster.crash(address))
+    reviving = asyncio.ensure_future(revive(stage))
+    numbers = []
+    for round in range(30):
+        made = await mine.create("/q/n-", sequential=True)
+        numbers.append(made.version)
+        await mine.change(c.Delete(made.path))
+        if round % 10 == 9:
+            stage.cluster.crash(await stage.active())
+        await asyncio.sleep(0.1)
+    reviving.cancel()
+    assert numbers == sorted(set(numbers))
+    assert stage.points.crashed[point] > 0, "no session is silent"
 
 
 async def revive(stage: GroupStage) -> None:
-    """As Ray does."""
+    """Restart crashed masters, as Ray does."""
     while True:
         await asyncio.sleep(0.7)
         for address in stage.masters:
@@ -138,246 +137,219 @@ REQUESTS = {
 
 @pytest.mark.parametrize("side", ["before", "after"])
 @pytest.mark.parametrize("change", NAMESPACE_CHANGES)
-def test_a_request_whose_answer_was_lost_is_carried_out_once(change: str, side: str):
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        mine = await raw(stage, 1.0 if change == "expire_session" else 60.0)
-        await mine.create("/mine", ephemeral=True)
-        stage.points.arm(first, f"master.{change}.{side}_edit", lambda: stage.cluster.crash(first))
-        if change == "expire_session":
-            await stage.until(lambda: not stage.cluster.alive(first))
-            await stage.until(lambda: bool(stage.serving()) and not namespace(stage).sessions)
-            assert (await mine.read("/")).children == ()
-            return
-        told = await REQUESTS[change](mine)
-        assert not stage.cluster.alive(first) and stage.serving() == [stage.other(first)]
-        assert await REQUESTS[change](mine) == told
-        expected = {"open_session": (2, 1), "change_nodes": (1, 3), "close_session": (0, 0)}[change]
-        assert (len(await mine.sessions()), len(namespace(stage).nodes) - 1) == expected
+@staged(play)
+async def test_a_request_with_a_lost_answer_is_carried_out_once(
+    stage: GroupStage, change: str, side: str
+) -> None:
+    first = await stage.ready()
+    mine = await raw(stage, 1.0 if change == "expire_session" else 60.0)
+    await mine.create("/mine", ephemeral=True)
+    stage.points.arm(first, f"master.{change}.{side}_edit", lambda: stage.cluster.crash(first))
+    if change == "expire_session":
+        await stage.until(lambda: not stage.cluster.alive(first))
+        await stage.until(lambda: bool(stage.serving()) and not namespace(stage).sessions)
+        assert (await mine.read("/")).children == ()
+        return
+    reported = await REQUESTS[change](mine)
+    assert not stage.cluster.alive(first) and stage.serving() == [stage.other(first)]
+    assert await REQUESTS[change](mine) == reported
+    expected = {"open_session": (2, 1), "change_nodes": (1, 3), "close_session": (0, 0)}[change]
+    assert (len(await mine.sessions()), len(namespace(stage).nodes) - 1) == expected
 
-    play(scenario)
 
-
-def test_a_silent_session_expires_after_its_whole_timeout_and_is_told_so():
-    async def scenario(stage: GroupStage) -> None:
-        mine, other = await raw(stage), await raw(stage, 60.0, "other")
-        await mine.create("/mine", ephemeral=True)
-        loop = asyncio.get_running_loop()
-        spoke_at = loop.time()
-        seen = (await other.read("/mine")).revision
-        while not (await other.wait("/mine", seen)).changed:
-            assert loop.time() - spoke_at < 4.0
-        assert loop.time() - spoke_at >= 2.0
-        for act in (mine.keep, lambda: mine.create("/more")):
-            with pytest.raises(SessionExpired):
-                await act()
-        await mine.close()
-        assert await other.sessions() == [other.session]
-
-    play(scenario)
+@staged(play)
+async def test_a_silent_session_expires_after_its_timeout_and_gets_the_answer(stage: GroupStage) -> None:
+    mine, other = await raw(stage), await raw(stage, 60.0, "other")
+    await mine.create("/mine", ephemeral=True)
+    loop = asyncio.get_running_loop()
+    spoke_at = loop.time()
+    seen = (await other.read("/mine")).revision
+    while not (await other.wait("/mine", seen)).changed:
+        assert loop.time() - spoke_at < 4.0
+    assert loop.time() - spoke_at >= 2.0
+    for act in (mine.keep, lambda: mine.create("/more")):
+        with pytest.raises(SessionExpired):
+            await act()
+    await mine.close()
+    assert await other.sessions() == [other.session]
 
 
 @pytest.mark.parametrize("how", ["keep", "change"])
-def test_a_session_that_says_something_in_time_lives(how: str):
-    async def scenario(stage: GroupStage) -> None:
-        mine = await raw(stage)
-        await mine.create("/mine", ephemeral=True)
-        for number in range(8):
-            await asyncio.sleep(1.5)
-            await (mine.keep() if how == "keep" else mine.create(f"/{number}"))
-        assert (await mine.read("/mine")).node is not None
-
-    play(scenario)
+@staged(play)
+async def test_a_session_with_timely_heartbeats_lives(stage: GroupStage, how: str) -> None:
+    mine = await raw(stage)
+    await mine.create("/mine", ephemeral=True)
+    for number in range(8):
+        await asyncio.sleep(1.5)
+        await (mine.keep() if how == "keep" else mine.create(f"/{number}"))
+    assert (await mine.read("/mine")).node is not None
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_every_session_gets_a_whole_timeout_from_a_new_master(seed: int):
-    async def scenario(stage: GroupStage) -> None:
-        mine = await raw(stage, 3.0)
-        await mine.create("/mine", ephemeral=True)
-        await asyncio.sleep(2.5)
-        for _ in range(3):
-            await other_master(stage)
-            began = asyncio.get_running_loop().time()
-            await asyncio.sleep(2.5)
-            assert mine.session in namespace(stage).sessions, "the last master did not hear it, this one may"
-        await stage.until(lambda: not namespace(stage).sessions)
-        assert asyncio.get_running_loop().time() - began >= 2.9  # `began` is when the test looked
-        assert (await mine.read("/")).children == ()
-
-    play(scenario, seed)
-
-
-def test_while_the_master_itself_stands_still_nobody_is_silent():
-    """With a lease that outlives the pause, so that it is the same master that goes on."""
-
-    async def scenario(stage: GroupStage) -> None:
-        active = await stage.ready()
-        mine = await raw(stage, 1.2)
-        for _ in range(4):
-            stage.cluster.pause(active)
-            await asyncio.sleep(1.45)
-            stage.cluster.resume(active)
-            await stage.until(lambda: stage.serving() == [active])
-            assert (await mine.keep()).session == mine.session
-
-    play(scenario, lease=LeaseLimits(lease_s=1.6, held_s=2.0))
-
-
-def test_a_silent_session_expires_in_time_however_many_tables_are_made_and_however_slow_disks_are():
-    async def scenario(stage: GroupStage) -> None:
-        active = await stage.ready()
-        for node in stage.journals:
-            stage.cluster.state(node).sync_s = lambda random: 0.05
-
-        async def tables(number: int) -> None:
-            for turn in itertools.count():
-                name = f"{number}-{turn}"
-                await stage.ask("create_table", create_request(name), TableInfo, 300.0)
-                await stage.ask("drop_table", DropTableRequest(f"drop {name}", name, None), Empty, 300.0)
-
-        load = [asyncio.ensure_future(tables(number)) for number in range(64)]
-        await asyncio.sleep(5.0)
-        waits = await raw(stage, 60.0, "who waits")
-        mine = await raw(stage, 2.0)
+@staged(play)
+async def test_a_new_master_gives_every_session_a_whole_timeout(stage: GroupStage, seed: int) -> None:
+    mine = await raw(stage, 3.0)
+    await mine.create("/mine", ephemeral=True)
+    await asyncio.sleep(2.5)
+    for _ in range(3):
+        await other_master(stage)
         began = asyncio.get_running_loop().time()
-        await stage.until(lambda: mine.session not in namespace(stage).sessions)
-        assert 2.0 <= asyncio.get_running_loop().time() - began < 3.5
-        assert waits.session in namespace(stage).sessions and stage.serving() == [active]
-        for each in load:
-            each.cancel()
-        await asyncio.gather(*load, return_exceptions=True)
-
-    play(scenario)
+        await asyncio.sleep(2.5)
+        assert mine.session in namespace(stage).sessions, "the last master did not get it, this one may"
+    await stage.until(lambda: not namespace(stage).sessions)
+    assert asyncio.get_running_loop().time() - began >= 2.9  # `began` is the time of the test's reading
+    assert (await mine.read("/")).children == ()
 
 
-def test_sessions_expire_though_no_more_changes_are_taken_and_a_full_disk_only_puts_it_off():
-    async def scenario(stage: GroupStage) -> None:
-        active = await stage.ready()
-        mine = await raw(stage, 2.0)
-        scribe = stage.role(active).reign.master.scribe
-        scribe._waiting_max = 0
-        honest, tries = scribe._log.append, itertools.count()
-
-        async def full(edits: Any) -> None:
-            if next(tries) < 3:
-                raise DiskFull("no space left")
-            await honest(edits)
-
-        scribe._log.append = full
-        await stage.until(lambda: mine.session not in namespace(stage).sessions)
-        assert next(tries) == 4 and stage.serving() == [active]
-
-    play(scenario)
+@staged(play, lease=LeaseLimits(lease_s=1.6, held_s=2.0))
+async def test_a_pause_of_the_master_counts_for_no_session(stage: GroupStage) -> None:
+    """The lease outlives the pause, so the same master continues."""
+    active = await stage.ready()
+    mine = await raw(stage, 1.2)
+    for _ in range(4):
+        stage.cluster.pause(active)
+        await asyncio.sleep(1.45)
+        stage.cluster.resume(active)
+        await stage.until(lambda: stage.serving() == [active])
+        assert (await mine.keep()).session == mine.session
 
 
-def test_a_sign_of_life_that_comes_while_the_session_expires_waits_for_what_becomes_of_it():
-    async def scenario(stage: GroupStage) -> None:
-        active = await stage.ready()
-        mine = await raw(stage)
-        asked: list[asyncio.Task[Any]] = []
+@staged(play)
+async def test_sessions_expire_in_time_beside_many_tables_and_slow_disks(stage: GroupStage) -> None:
+    active = await stage.ready()
+    for node in stage.journals:
+        stage.cluster.state(node).sync_s = lambda random: 0.05
 
-        def late() -> None:
-            asked.append(asyncio.ensure_future(mine.keep()))
+    async def tables(number: int) -> None:
+        for turn in itertools.count():
+            name = f"{number}-{turn}"
+            await stage.ask("create_table", create_request(name), TableInfo, 300.0)
+            await stage.ask("drop_table", DropTableRequest(f"drop {name}", name, None), Empty, 300.0)
 
-        stage.points.arm(active, "master.expire_session.before_edit", late)
-        await stage.until(lambda: bool(asked))
-        with pytest.raises(SessionExpired):
-            await asked[0]
-
-    play(scenario)
-
-
-def test_a_copy_of_a_refused_request_that_comes_late_is_refused_as_well():
-    async def scenario(stage: GroupStage) -> None:
-        mine = await raw(stage, 60.0)
-        for _ in range(2):
-            with pytest.raises(NotFound):
-                await mine.change(c.Create("/a/b"), number=7)
-            await mine.change(c.Create("/a", parents=True), number=8)
-        assert (await mine.read("/a")).children == ()
-        assert [each.path for each in await mine.change(c.Create("/a/b"), number=9)] == ["/a/b"]
-
-    play(scenario)
+    load = [asyncio.ensure_future(tables(number)) for number in range(64)]
+    await asyncio.sleep(5.0)
+    waits = await raw(stage, 60.0, "who waits")
+    mine = await raw(stage, 2.0)
+    began = asyncio.get_running_loop().time()
+    await stage.until(lambda: mine.session not in namespace(stage).sessions)
+    assert 2.0 <= asyncio.get_running_loop().time() - began < 3.5
+    assert waits.session in namespace(stage).sessions and stage.serving() == [active]
+    for each in load:
+        each.cancel()
+    await asyncio.gather(*load, return_exceptions=True)
 
 
-def test_a_late_copy_of_a_request_that_was_given_up_is_not_carried_out():
-    async def scenario(stage: GroupStage) -> None:
-        mine = await raw(stage, 60.0)
+@staged(play)
+async def test_sessions_expire_while_changes_are_refused_and_after_a_full_disk(stage: GroupStage) -> None:
+    active = await stage.ready()
+    mine = await raw(stage, 2.0)
+    scribe = stage.role(active).reign.master.scribe
+    scribe._waiting_max = 0
+    honest, tries = scribe._log.append, itertools.count()
+
+    async def full(edits: Any) -> None:
+        if next(tries) < 3:
+            raise DiskFull("no space left")
+        await honest(edits)
+
+    scribe._log.append = full
+    await stage.until(lambda: mine.session not in namespace(stage).sessions)
+    assert next(tries) == 4 and stage.serving() == [active]
+
+
+@staged(play)
+async def test_a_heartbeat_during_an_expiry_waits_for_its_result(stage: GroupStage) -> None:
+    active = await stage.ready()
+    mine = await raw(stage)
+    asked: list[asyncio.Task[Any]] = []
+
+    def late() -> None:
+        asked.append(asyncio.ensure_future(mine.keep()))
+
+    stage.points.arm(active, "master.expire_session.before_edit", late)
+    await stage.until(lambda: bool(asked))
+    with pytest.raises(SessionExpired):
+        await asked[0]
+
+
+@staged(play)
+async def test_a_late_copy_of_a_refused_request_is_refused(stage: GroupStage) -> None:
+    mine = await raw(stage, 60.0)
+    for _ in range(2):
         with pytest.raises(NotFound):
-            await mine.change(c.Create("/a/b"), number=8, unanswered=8)
-        with pytest.raises(StaleRequest):
-            await mine.change(c.Create("/c"), number=7)
+            await mine.change(c.Create("/a/b"), number=7)
+        await mine.change(c.Create("/a", parents=True), number=8)
+    assert (await mine.read("/a")).children == ()
+    assert [each.path for each in await mine.change(c.Create("/a/b"), number=9)] == ["/a/b"]
 
-    play(scenario)
+
+@staged(play)
+async def test_a_late_copy_of_a_request_given_up_is_not_carried_out(stage: GroupStage) -> None:
+    mine = await raw(stage, 60.0)
+    with pytest.raises(NotFound):
+        await mine.change(c.Create("/a/b"), number=8, unanswered=8)
+    with pytest.raises(StaleRequest):
+        await mine.change(c.Create("/c"), number=7)
 
 
 # -- waiting
 
 
-def test_a_call_that_waits_is_answered_at_the_change_and_not_before_it_is_durable():
-    async def scenario(stage: GroupStage) -> None:
-        mine = await raw(stage, 60.0)
-        made = await mine.create("/a")
-        waiting = asyncio.ensure_future(mine.wait("/a", made.version, poll_s=1.4))
-        await asyncio.sleep(0.3)
-        for node in stage.journals:
-            stage.cluster.state(node).commit_s = (0.3, 0.3)
-        await mine.create("/a/child")
-        assert not waiting.done()
-        changing = asyncio.ensure_future(mine.change(c.Set("/a", b"new")))
-        await asyncio.sleep(0.1)
-        assert not waiting.done()
-        reply = await waiting
-        assert (reply.changed, reply.data) == (True, b"new")
-        await changing
-
-    play(scenario)
+@staged(play)
+async def test_a_waiting_call_is_answered_when_the_change_is_durable(stage: GroupStage) -> None:
+    mine = await raw(stage, 60.0)
+    made = await mine.create("/a")
+    waiting = asyncio.ensure_future(mine.wait("/a", made.version, poll_s=1.4))
+    await asyncio.sleep(0.3)
+    for node in stage.journals:
+        stage.cluster.state(node).commit_s = (0.3, 0.3)
+    await mine.create("/a/child")
+    assert not waiting.done()
+    changing = asyncio.ensure_future(mine.change(c.Set("/a", b"new")))
+    await asyncio.sleep(0.1)
+    assert not waiting.done()
+    reply = await waiting
+    assert (reply.changed, reply.data) == (True, b"new")
+    await changing
 
 
-def test_a_call_that_waits_in_vain_is_answered_in_time_and_says_so():
-    async def scenario(stage: GroupStage) -> None:
-        mine = await raw(stage, 60.0)
-        reply = await mine.wait("/a", 0, poll_s=0.5)
-        assert (reply.changed, reply.node) == (False, None)
-        assert (await mine.wait("/a", 0, poll_s=0.0)).changed is False
-        with pytest.raises(InvalidArgument, match="another deployment"):
-            await mine.wait("/a", 99)
-
-    play(scenario)
+@staged(play)
+async def test_a_waiting_call_without_a_change_is_answered_in_time(stage: GroupStage) -> None:
+    mine = await raw(stage, 60.0)
+    reply = await mine.wait("/a", 0, poll_s=0.5)
+    assert (reply.changed, reply.node) == (False, None)
+    assert (await mine.wait("/a", 0, poll_s=0.0)).changed is False
+    with pytest.raises(InvalidArgument, match="another deployment"):
+        await mine.wait("/a", 99)
 
 
-def test_what_happened_before_the_call_is_told_at_once():
-    async def scenario(stage: GroupStage) -> None:
-        mine = await raw(stage, 60.0)
-        made = await mine.create("/a")
-        await mine.change(c.Set("/a", b"1"), c.Create("/a/b"), c.Delete("/a/b"))
-        assert (await mine.wait("/a", made.version)).changed
-        assert (await mine.wait("/a", made.version, children=True)).changed
-        assert (await mine.wait("/a/b", made.version)).changed
-
-    play(scenario)
+@staged(play)
+async def test_earlier_changes_are_reported_at_once(stage: GroupStage) -> None:
+    mine = await raw(stage, 60.0)
+    made = await mine.create("/a")
+    await mine.change(c.Set("/a", b"1"), c.Create("/a/b"), c.Delete("/a/b"))
+    assert (await mine.wait("/a", made.version)).changed
+    assert (await mine.wait("/a", made.version, children=True)).changed
+    assert (await mine.wait("/a/b", made.version)).changed
 
 
 @pytest.mark.parametrize("how", ["crash", "pause", "hand over"])
-def test_no_change_is_missed_by_whoever_waits_while_masters_change(how: str):
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        mine = await raw(stage, 60.0)
-        made = await mine.create("/a")
-        waiting = asyncio.ensure_future(wait_long(mine, "/a", made.version))
-        await asyncio.sleep(0.2)
-        if how == "crash":
-            stage.cluster.crash(first)
-        elif how == "pause":
-            stage.cluster.pause(first)
-        else:
-            await stage.role(first).reign.retire(stage.other(first))
-        await stage.until(lambda: stage.serving() == [stage.other(first)])
-        changed = await mine.change(c.Delete("/a"), c.Create("/a"))
-        assert (await waiting).node.version == changed[-1].version
-
-    play(scenario)
+@staged(play)
+async def test_a_waiting_client_misses_no_change_across_masters(stage: GroupStage, how: str) -> None:
+    first = await stage.ready()
+    mine = await raw(stage, 60.0)
+    made = await mine.create("/a")
+    waiting = asyncio.ensure_future(wait_long(mine, "/a", made.version))
+    await asyncio.sleep(0.2)
+    if how == "crash":
+        stage.cluster.crash(first)
+    elif how == "pause":
+        stage.cluster.pause(first)
+    else:
+        await stage.role(first).reign.retire(stage.other(first))
+    await stage.until(lambda: stage.serving() == [stage.other(first)])
+    changed = await mine.change(c.Delete("/a"), c.Create("/a"))
+    assert (await waiting).node.version == changed[-1].version
 
 
 async def wait_long(mine: Raw, path: str, seen: int) -> c.NodeReply:
@@ -386,24 +358,22 @@ async def wait_long(mine: Raw, path: str, seen: int) -> c.NodeReply:
     return reply
 
 
-def test_a_master_that_is_the_active_one_no_more_lets_go_of_whoever_waits():
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        waiting = asyncio.ensure_future(
-            stage.at(first, "wait_node", c.WaitRequest("/a", 0, 25_000), c.NodeReply, 60.0)
-        )
-        await asyncio.sleep(0.1)
-        for node in stage.journals:
-            stage.cluster.network.cut(first, node)
-        began = asyncio.get_running_loop().time()
-        with pytest.raises(NotActive):
-            await waiting
-        assert asyncio.get_running_loop().time() - began < 10.0
-
-    play(scenario)
+@staged(play)
+async def test_a_superseded_master_ends_waiting_calls(stage: GroupStage) -> None:
+    first = await stage.ready()
+    waiting = asyncio.ensure_future(
+        stage.at(first, "wait_node", c.WaitRequest("/a", 0, 25_000), c.NodeReply, 60.0)
+    )
+    await asyncio.sleep(0.1)
+    for node in stage.journals:
+        stage.cluster.network.cut(first, node)
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(NotActive):
+        await waiting
+    assert asyncio.get_running_loop().time() - began < 10.0
 
 
-def test_so_many_calls_wait_and_no_more():
+def test_the_number_of_waiting_calls_is_limited():
     options = {"master": msgspec.structs.replace(MASTER, coordination=Limits(polls_max=3))}
 
     async def scenario(stage: GroupStage) -> None:

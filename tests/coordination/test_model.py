@@ -1,4 +1,4 @@
-"""Random requests against a model that keeps whole dictionaries: what is there, what is refused, what is repeated."""
+"""Random requests against a model of plain dictionaries: contents, refusals and repeated requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Model(RuleBasedStateMachine):
         self.room = Room()
         self.nodes: dict[str, tuple[bytes, str]] = {}
         self.versions: dict[str, int] = {}
-        self.numbers: dict[int, None] = {}  # every version and sequence number there ever was
+        self.numbers: dict[int, None] = {}  # all versions and sequence numbers so far
         self.generation = dict.fromkeys(SESSIONS, 0)
         self.live: dict[str, str] = {}
         self.last: tuple[tuple[Any, ...], dict[str, Any], Any] | None = None
@@ -45,7 +45,7 @@ class Model(RuleBasedStateMachine):
         return answer
 
     def _new(self, path: str, version: int) -> None:
-        assert version not in self.numbers, "a version came twice"
+        assert version not in self.numbers, "a version was repeated"
         assert version > max(self.numbers, default=0), "a version went back"
         self.numbers[version] = None
         self.versions[path] = self.changed_at[path] = version
@@ -144,7 +144,7 @@ class Model(RuleBasedStateMachine):
 
     @invariant()
     def no_change_is_missed(self) -> None:
-        """Whoever saw less than the last change of a path is told; whoever saw all is not."""
+        """A reader of an older revision than the last change of a path gets the change; other readers do not."""
         for path, at in self.changed_at.items():
             assert self.room.changed(path, at - 1)
             assert not self.room.changed(path, self.room.namespace.revision)

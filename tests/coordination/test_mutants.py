@@ -1,4 +1,4 @@
-"""Known mistakes, put into the production classes: the test beside each of them fails by it."""
+"""Known mistakes are put into the production classes, and the test named beside each must fail."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from msgspec.structs import replace
 
 from ebla.actors.coordination import requests
 from ebla.actors.coordination.namespace import Namespace, Session
-from ebla.actors.coordination.refusals import Refusals
+from ebla.actors.coordination.requests import Refusals
 from ebla.actors.coordination.service import Coordination
 from ebla.actors.coordination.timers import Timers
 from ebla.actors.coordination.watchers import Watchers
 from ebla.actors.master.catalog.scribe import Scribe
-from ebla.chaos.defects import replication
+from ebla.chaos.defects import coordination
+from ebla.chaos.defects.defect import Defect
 from ebla.coordination import awaited, changes, locks
 from tests.coordination import test_locks, test_masters, test_namespace, test_sessions
 from tests.coordination.room import Room
@@ -25,12 +26,12 @@ from tests.mistakes import found
 Mistake = Callable[[pytest.MonkeyPatch], None]
 
 
-def swapped(swaps: Callable[[], list[replication.Swap]]) -> Mistake:
+def swapped(defect: Defect) -> Mistake:
     def mistake(patch: pytest.MonkeyPatch) -> None:
-        for where, name, instead in swaps():
+        for where, name, instead in defect.swaps():
             patch.setattr(where, name, instead)
 
-    mistake.__name__ = swaps.__name__
+    mistake.__name__ = defect.name
     return mistake
 
 
@@ -53,28 +54,28 @@ def refusals_are_not_remembered(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Refusals, "note", lambda self, request, error: None)
 
 
-def what_was_given_up_is_carried_out(patch: pytest.MonkeyPatch) -> None:
+def requests_given_up_are_carried_out(patch: pytest.MonkeyPatch) -> None:
     honest = Refusals.require_new
     patch.setattr(Refusals, "require_new", lambda self, request: honest(self, replace(request, unanswered=0)))
 
 
-def a_sign_of_life_is_answered_while_the_session_expires(patch: pytest.MonkeyPatch) -> None:
+def a_heartbeat_is_answered_while_the_session_expires(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         Coordination, "_expiring", property(lambda self: (), lambda self, value: None), raising=False
     )
 
 
-def a_master_that_stood_still_blames_the_sessions(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Timers, "look", lambda self, serves: None)
+def a_paused_master_expires_sessions(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Timers, "tick", lambda self, serves: None)
 
 
-def changes_are_no_signs_of_life(patch: pytest.MonkeyPatch) -> None:
+def changes_are_not_counted_as_heartbeats(patch: pytest.MonkeyPatch) -> None:
     honest = Coordination.change_nodes
 
     async def change(self: Coordination, request: Any) -> Any:
-        heard = dict(self._timers._heard_at)
+        heard = dict(self._timers._renewed_at)
         reply = await honest(self, request)
-        self._timers._heard_at.update(heard)
+        self._timers._renewed_at.update(heard)
         return reply
 
     patch.setattr(Coordination, "change_nodes", change)
@@ -109,12 +110,12 @@ def watches_fire_before_the_change_is_durable(patch: pytest.MonkeyPatch) -> None
         node = namespace.nodes.get(operation.path)
         if node is not None:
             namespace.nodes[operation.path] = replace(node, version=operation.revision)
-            namespace.tell(operation.path)
+            namespace.notify(operation.path)
 
     patch.setattr(Scribe, "_carry_out", carry_out)
 
 
-def what_is_gone_is_not_remembered(patch: pytest.MonkeyPatch) -> None:
+def deletions_are_not_remembered(patch: pytest.MonkeyPatch) -> None:
     honest = Namespace.changed_since
 
     def changed(self: Namespace, path: str, seen: int, children: bool) -> bool:
@@ -123,7 +124,7 @@ def what_is_gone_is_not_remembered(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Namespace, "changed_since", changed)
 
 
-def whoever_waits_is_not_let_go_of(patch: pytest.MonkeyPatch) -> None:
+def waiting_calls_are_not_ended(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Watchers, "close", lambda self: None)
 
 
@@ -138,22 +139,22 @@ def versions_count_from_one_for_each_node(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(requests._Draft, "_expect", expect)
 
 
-def sure_until_the_very_end(patch: pytest.MonkeyPatch) -> None:
+def sure_until_the_end_of_the_timeout(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(changes, "SURE_SHARE", 1.3)
 
 
-def a_lock_is_given_to_who_is_not_sure(patch: pytest.MonkeyPatch) -> None:
+def a_lock_is_held_without_a_sure_session(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(awaited.Session, "is_sure", property(lambda self: True))
 
 
-def who_gives_up_stays_in_line(patch: pytest.MonkeyPatch) -> None:
+def a_waiter_that_gives_up_stays_in_the_queue(patch: pytest.MonkeyPatch) -> None:
     async def nothing(self: locks.Lock, request: Any) -> None:
         return None
 
     patch.setattr(locks.Lock, "_undo", nothing)
 
 
-def everybody_watches_the_holder(patch: pytest.MonkeyPatch) -> None:
+def every_waiter_watches_the_holder(patch: pytest.MonkeyPatch) -> None:
     honest = locks._before
 
     def before(names: Any, made: Any) -> str | None:
@@ -171,90 +172,52 @@ def with_room(test: Callable[[Room], None]) -> Callable[[], None]:
     return run
 
 
-FOUND_BY: list[tuple[Mistake, Callable[[], None]]] = [
-    (
-        swapped(replication.count_sequences_in_memory),
-        with_room(test_namespace.test_sequence_numbers_grow_and_sort_and_never_repeat),
+FOUND_BY: dict[Mistake, Callable[[], None]] = {
+    swapped(coordination.sequences_in_memory): with_room(
+        test_namespace.test_sequence_numbers_grow_and_sort_and_never_repeat
     ),
-    (
-        swapped(replication.expire_what_a_predecessor_heard),
-        partial(test_masters.test_every_session_gets_a_whole_timeout_from_a_new_master, 0),
+    swapped(coordination.no_fresh_timeout): partial(
+        test_masters.test_a_new_master_gives_every_session_a_whole_timeout, 0
     ),
-    (
-        swapped(replication.let_go_of_the_session_and_not_of_its_nodes),
-        with_room(test_namespace.test_a_session_takes_its_ephemeral_nodes_with_it_and_nothing_else),
+    swapped(coordination.nodes_outlive_sessions): with_room(
+        test_namespace.test_the_end_of_a_session_deletes_only_its_ephemeral_nodes
     ),
-    (
-        swapped(replication.take_the_turn_of_whoever_was_before),
-        test_locks.test_who_gives_up_is_passed_over_and_leaves_nothing_behind,
+    swapped(
+        coordination.turn_without_checking
+    ): test_locks.test_a_waiter_that_gives_up_is_skipped_and_leaves_no_node,
+    a_checkpoint_without_the_count: with_room(test_namespace.test_an_emptied_namespace_keeps_its_revision),
+    answers_are_not_remembered: with_room(
+        test_namespace.test_a_repeated_request_gets_the_first_answer_also_after_a_checkpoint
     ),
-    (a_checkpoint_without_the_count, with_room(test_namespace.test_an_emptied_namespace_keeps_its_count)),
-    (
-        answers_are_not_remembered,
-        with_room(
-            test_namespace.test_a_repeated_request_gets_the_first_answer_also_from_a_master_with_a_checkpoint
-        ),
+    refusals_are_not_remembered: test_masters.test_a_late_copy_of_a_refused_request_is_refused,
+    requests_given_up_are_carried_out: test_masters.test_a_late_copy_of_a_request_given_up_is_not_carried_out,
+    a_heartbeat_is_answered_while_the_session_expires: test_masters.test_a_heartbeat_during_an_expiry_waits_for_its_result,
+    a_paused_master_expires_sessions: test_masters.test_a_pause_of_the_master_counts_for_no_session,
+    changes_are_not_counted_as_heartbeats: partial(
+        test_masters.test_a_session_with_timely_heartbeats_lives, "change"
     ),
-    (
-        refusals_are_not_remembered,
-        test_masters.test_a_copy_of_a_refused_request_that_comes_late_is_refused_as_well,
+    watches_wait_for_the_next_change_only: test_masters.test_earlier_changes_are_reported_at_once,
+    watches_fire_before_the_change_is_durable: test_masters.test_a_waiting_call_is_answered_when_the_change_is_durable,
+    deletions_are_not_remembered: with_room(
+        test_namespace.test_a_change_is_reported_to_readers_of_an_older_revision
     ),
-    (
-        what_was_given_up_is_carried_out,
-        test_masters.test_a_late_copy_of_a_request_that_was_given_up_is_not_carried_out,
+    waiting_calls_are_not_ended: test_masters.test_a_superseded_master_ends_waiting_calls,
+    versions_count_from_one_for_each_node: with_room(
+        test_namespace.test_versions_are_compared_and_never_repeat_after_a_deletion
     ),
-    (
-        a_sign_of_life_is_answered_while_the_session_expires,
-        test_masters.test_a_sign_of_life_that_comes_while_the_session_expires_waits_for_what_becomes_of_it,
+    sure_until_the_end_of_the_timeout: partial(
+        test_sessions.test_a_process_that_is_sure_of_its_session_is_right_despite_clock_rates, (0.9, 1.1)
     ),
-    (
-        a_master_that_stood_still_blames_the_sessions,
-        test_masters.test_while_the_master_itself_stands_still_nobody_is_silent,
-    ),
-    (
-        changes_are_no_signs_of_life,
-        partial(test_masters.test_a_session_that_says_something_in_time_lives, "change"),
-    ),
-    (
-        watches_wait_for_the_next_change_only,
-        test_masters.test_what_happened_before_the_call_is_told_at_once,
-    ),
-    (
-        watches_fire_before_the_change_is_durable,
-        test_masters.test_a_call_that_waits_is_answered_at_the_change_and_not_before_it_is_durable,
-    ),
-    (
-        what_is_gone_is_not_remembered,
-        with_room(test_namespace.test_a_change_is_seen_by_whoever_saw_an_older_revision),
-    ),
-    (
-        whoever_waits_is_not_let_go_of,
-        test_masters.test_a_master_that_is_the_active_one_no_more_lets_go_of_whoever_waits,
-    ),
-    (
-        versions_count_from_one_for_each_node,
-        with_room(
-            test_namespace.test_a_version_is_compared_and_never_comes_back_with_a_node_that_was_made_again
-        ),
-    ),
-    (
-        sure_until_the_very_end,
-        partial(test_sessions.test_whoever_is_sure_of_a_session_is_right_though_clocks_run_apart, (0.9, 1.1)),
-    ),
-    (
-        a_lock_is_given_to_who_is_not_sure,
-        test_locks.test_a_holder_that_stood_still_does_not_believe_that_it_holds_and_its_token_is_refused,
-    ),
-    (
-        who_gives_up_stays_in_line,
-        test_locks.test_who_gives_up_is_passed_over_and_leaves_nothing_behind,
-    ),
-    (everybody_watches_the_holder, test_locks.test_a_release_wakes_the_next_in_line_and_nobody_else),
-]
+    a_lock_is_held_without_a_sure_session: test_locks.test_a_paused_holder_knows_its_loss_and_its_token_is_refused,
+    a_waiter_that_gives_up_stays_in_the_queue: test_locks.test_a_waiter_that_gives_up_is_skipped_and_leaves_no_node,
+    every_waiter_watches_the_holder: test_locks.test_a_release_wakes_only_the_next_waiter,
+}
 
 
-@pytest.mark.parametrize(("mistake", "test"), FOUND_BY, ids=[mistake.__name__ for mistake, _ in FOUND_BY])
-def test_each_known_mistake_fails_the_test_beside_it(
+@pytest.mark.parametrize(
+    ("mistake", "test"), FOUND_BY.items(), ids=[mistake.__name__ for mistake in FOUND_BY]
+)
+def test_every_known_mistake_fails_its_test(
     mistake: Mistake, test: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ):
     mistake(monkeypatch)

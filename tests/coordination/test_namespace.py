@@ -1,4 +1,4 @@
-"""The namespace by itself: what requests make of it, what is refused, and what never comes twice."""
+"""The namespace alone: effects of requests, refusals, and numbers that never repeat."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def room() -> Room:
 # -- nodes
 
 
-def test_nodes_are_created_set_and_deleted_each_at_a_revision_of_its_own(room: Room):
+def test_every_change_of_a_node_has_its_own_revision(room: Room):
     assert room.create("/a", b"1").version == 1
     assert room.set("/a", b"2").version == 2
     assert room.create("/a/b").version == 3
@@ -35,7 +35,7 @@ def test_nodes_are_created_set_and_deleted_each_at_a_revision_of_its_own(room: R
     assert (room.data("/a/b"), room.namespace.children("/a")) == (None, ())
 
 
-def test_a_version_is_compared_and_never_comes_back_with_a_node_that_was_made_again(room: Room):
+def test_versions_are_compared_and_never_repeat_after_a_deletion(room: Room):
     first = room.create("/a", b"1").version
     second = room.set("/a", b"2", first).version
     with pytest.raises(VersionMismatch) as refused:
@@ -48,7 +48,7 @@ def test_a_version_is_compared_and_never_comes_back_with_a_node_that_was_made_ag
     assert room.data("/a") == b"1"
 
 
-def test_what_is_not_there_and_what_is_there_already_is_said(room: Room):
+def test_missing_and_existing_nodes_are_reported(room: Room):
     with pytest.raises(NotFound, match="/a: create it first"):
         room.create("/a/b")
     with pytest.raises(NotFound):
@@ -66,7 +66,7 @@ def test_what_is_not_there_and_what_is_there_already_is_said(room: Room):
         room.delete("/a")
 
 
-def test_parents_are_made_on_request_and_are_nobodys(room: Room):
+def test_parents_are_created_on_request_and_have_no_session(room: Room):
     room.create("/a/b/c", ephemeral=True, parents=True)
     assert [room.namespace.nodes[path].owner for path in ("/a", "/a/b", "/a/b/c")] == ["", "", "s"]
     room.create("/a/b/d", parents=True)
@@ -74,7 +74,7 @@ def test_parents_are_made_on_request_and_are_nobodys(room: Room):
     assert room.namespace.children("/a/b") == ("d",)
 
 
-def test_all_operations_of_a_request_are_carried_out_or_none(room: Room):
+def test_a_request_of_several_operations_is_atomic(room: Room):
     made = room.create("/a", b"1").version
     with pytest.raises(VersionMismatch):
         room.ask(Set("/a", b"2"), Create("/b"), Check("/a", made))
@@ -84,7 +84,7 @@ def test_all_operations_of_a_request_are_carried_out_or_none(room: Room):
     assert (room.data("/a"), room.namespace.children("/")) == (b"2", ("a", "b"))
 
 
-def test_operations_of_a_request_see_the_ones_before_them(room: Room):
+def test_operations_of_a_request_see_earlier_ones(room: Room):
     with pytest.raises(AlreadyPresent):
         room.ask(Create("/a"), Create("/a"))
     with pytest.raises(NotEmpty):
@@ -105,7 +105,7 @@ def test_a_check_alone_changes_nothing(room: Room):
     assert room.namespace.revision == before
 
 
-def test_the_root_is_always_there_and_may_hold_data(room: Room):
+def test_the_root_always_exists_and_may_have_data(room: Room):
     for operation in (Create("/"), Delete("/")):
         with pytest.raises(InvalidArgument):
             room.ask(operation)
@@ -130,11 +130,11 @@ def test_sequence_numbers_grow_and_sort_and_never_repeat(room: Room):
     room.delete("/q")
     room.reload()
     again = room.create("/q/job-", sequential=True, parents=True).path
-    assert again > made[-1], "also when the parent itself was made again"
+    assert again > made[-1], "even if the parent was created again"
     assert paths.number(again) == room.namespace.nodes[again].created
 
 
-def test_a_name_that_somebody_gave_by_hand_is_passed_over(room: Room):
+def test_a_sequential_node_skips_an_existing_name(room: Room):
     room.create(paths.numbered("/job-", 3))
     room.create("/other")
     assert room.create("/job-", sequential=True).path == paths.numbered("/job-", 4)
@@ -145,7 +145,7 @@ def test_a_name_that_somebody_gave_by_hand_is_passed_over(room: Room):
 # -- sessions
 
 
-def test_a_session_takes_its_ephemeral_nodes_with_it_and_nothing_else(room: Room):
+def test_the_end_of_a_session_deletes_only_its_ephemeral_nodes(room: Room):
     room.open("t")
     room.create("/mine", ephemeral=True)
     room.create("/ours")
@@ -168,7 +168,7 @@ def test_an_ephemeral_node_has_no_children(room: Room):
         room.create("/a/b/c", parents=True)
 
 
-def test_a_repeated_request_gets_the_first_answer_also_from_a_master_with_a_checkpoint(room: Room):
+def test_a_repeated_request_gets_the_first_answer_also_after_a_checkpoint(room: Room):
     operation = Create("/q/job-", ephemeral=True, sequential=True, parents=True)
     first = room.ask(operation, number=5)
     assert room.ask(operation, number=5) == first
@@ -179,7 +179,7 @@ def test_a_repeated_request_gets_the_first_answer_also_from_a_master_with_a_chec
         room.ask(Create("/else"), number=5)
 
 
-def test_a_request_that_its_client_gave_up_is_not_carried_out_any_more(room: Room):
+def test_a_request_given_up_by_its_client_is_not_carried_out(room: Room):
     room.ask(Create("/a"), number=3, unanswered=3)
     with pytest.raises(StaleRequest):
         room.ask(Create("/b"), number=2, unanswered=2)
@@ -197,25 +197,25 @@ def test_a_refusal_is_not_remembered(room: Room):
     assert room.ask(Delete("/a"), number=9)[0].path == "/a"
 
 
-# -- what has changed
+# -- changes
 
 
-def test_a_change_is_seen_by_whoever_saw_an_older_revision(room: Room):
+def test_a_change_is_reported_to_readers_of_an_older_revision(room: Room):
     assert not room.changed("/a", 0)
     made = room.create("/a").version
     assert room.changed("/a", made - 1) and not room.changed("/a", made)
     child = room.create("/a/b").version
-    assert not room.changed("/a", made), "a child is no change of its parent's data"
+    assert not room.changed("/a", made), "a new child does not change its parent's data"
     assert room.changed("/a", made, children=True) and not room.changed("/a", child, children=True)
     changed = room.set("/a/b", b"x").version
-    assert not room.changed("/a", child, children=True), "nor is the child's data one of the list"
+    assert not room.changed("/a", child, children=True), "the child's data does not change the list"
     gone = room.delete("/a/b").version
     assert room.changed("/a/b", changed) and room.changed("/a", child, children=True)
     assert not room.changed("/a/b", gone) and not room.changed("/a", gone, children=True)
     seen = room.namespace.revision
     room.create("/a/b")
     room.delete("/a/b")
-    assert room.changed("/a/b", seen), "what came and went meanwhile is a change"
+    assert room.changed("/a/b", seen), "a node that was created and deleted is a change"
 
 
 def test_a_change_before_a_checkpoint_is_seen_after_it(room: Room):
@@ -227,7 +227,7 @@ def test_a_change_before_a_checkpoint_is_seen_after_it(room: Room):
     assert not room.changed("/a", room.namespace.revision)
 
 
-def test_what_is_forgotten_counts_as_a_change(room: Room, monkeypatch: pytest.MonkeyPatch):
+def test_an_unknown_history_counts_as_a_change(room: Room, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "GONE_MAX", 2)
     revisions = []
     for name in "abc":
@@ -239,7 +239,7 @@ def test_what_is_forgotten_counts_as_a_change(room: Room, monkeypatch: pytest.Mo
     assert room.changed("/c", revisions[1])
 
 
-def test_whoever_waits_is_told_the_paths_that_changed(room: Room):
+def test_waiters_get_the_changed_paths(room: Room):
     room.create("/a/b", ephemeral=True, parents=True)
     assert room.told == ["/", "/a", "/a", "/a/b"]
     room.told.clear()
@@ -256,7 +256,7 @@ def test_whoever_waits_is_told_the_paths_that_changed(room: Room):
 @pytest.mark.parametrize(
     "path", ["", "a", "/a/", "//", "/a//b", "/.", "/a/..", "/a\n", "/" + "x" * 129, "/x" * 17]
 )
-def test_a_path_that_is_none_is_refused(room: Room, path: str):
+def test_an_invalid_path_is_refused(room: Room, path: str):
     with pytest.raises(InvalidArgument):
         room.create(path)
 
@@ -277,21 +277,19 @@ def test_the_name_of_a_sequential_node_leaves_room_for_its_number(room: Room):
         (Limits(bytes_max=9), ["/a", "/b", "/c"], "/longer", "bytes_max"),
     ],
 )
-def test_a_full_namespace_says_which_limit_it_has_reached(
-    limits: Limits, paths_made: list[str], refused: str, limit: str
-):
+def test_a_full_namespace_names_the_limit(limits: Limits, paths_made: list[str], refused: str, limit: str):
     room = Room(limits)
     room.open()
     for path in paths_made:
         room.create(path)
-    with pytest.raises(LimitReached, match=f"raise master.coordination.{limit}") as told:
+    with pytest.raises(LimitReached, match=f"raise master.coordination.{limit}") as reported:
         room.create(refused)
-    assert told.value.limit == limit
+    assert reported.value.limit == limit
     room.delete(paths_made[-1])
     room.create(paths_made[-1])
 
 
-def test_too_much_for_one_request_is_refused(room: Room):
+def test_a_too_large_request_is_refused(room: Room):
     with pytest.raises(InvalidArgument, match="data has 65536 bytes at most"):
         room.create("/a", b"x" * 65537)
     with pytest.raises(InvalidArgument, match="1 to 100 operations"):
@@ -312,18 +310,18 @@ def room_of_a_full_session():
     return room
 
 
-def test_a_session_waits_for_so_many_answers_only():
+def test_the_unanswered_requests_of_a_session_are_limited():
     room = room_of_a_full_session()
     assert len(room.namespace.sessions["s"].answers) == 3
 
 
-def test_a_change_that_brings_the_news_that_its_client_has_all_answers_is_carried_out():
+def test_a_change_that_acknowledges_all_answers_is_carried_out():
     room = room_of_a_full_session()
     room.ask(Create("/more"), number=3, unanswered=1)
     assert len(room.namespace.sessions["s"].answers) == 3
 
 
-def test_a_limit_of_answers_that_a_client_could_reach_by_itself_is_refused():
+def test_a_too_low_limit_of_answers_is_refused():
     with pytest.raises(InvalidArgument, match="unanswered_max must be 1000 at least, not 999"):
         Limits(unanswered_max=999).validate()
 
@@ -331,13 +329,13 @@ def test_a_limit_of_answers_that_a_client_could_reach_by_itself_is_refused():
 # -- the catalog around it
 
 
-def test_a_checkpoint_has_no_namespace_if_none_is_used():
+def test_a_checkpoint_omits_an_unused_namespace():
     empty = Catalog()
     assert len(empty) == 0
     assert set(msgspec.to_builtins(empty.image())) == {"tables", "tablets", "requests"}
 
 
-def test_an_emptied_namespace_keeps_its_count(room: Room):
+def test_an_emptied_namespace_keeps_its_revision(room: Room):
     room.create("/a")
     room.delete("/a")
     room.end()

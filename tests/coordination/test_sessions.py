@@ -1,4 +1,4 @@
-"""The client's sessions and nodes: what the library does by itself, and what it tells its user."""
+"""The client's sessions and nodes: work of the library, and its answers to the user."""
 
 from __future__ import annotations
 
@@ -13,312 +13,285 @@ from ebla.coordination.awaited import Check, Create, Delete, Set
 from ebla.errors import AlreadyPresent, ConnectionClosed, InvalidArgument, NotFound, TimedOut
 from tests.coordination.crowd import Process, session
 from tests.master.group_stage import GroupStage, play
+from tests.staged import staged
 
 
 def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def test_nodes_are_read_and_changed_by_their_versions():
-    async def scenario(stage: GroupStage) -> None:
-        async with await session(stage, "one") as mine:
-            made = await mine.create("/config/limits", b"1", parents=True)
-            assert (made.path, await mine.exists("/config")) == ("/config/limits", True)
-            node = await mine.get("/config/limits")
-            assert (node.data, node.version, node.owner, node.children) == (b"1", made.version, None, 0)
-            newer = await mine.set("/config/limits", b"2", version=node.version)
-            with pytest.raises(VersionMismatch):
-                await mine.set("/config/limits", b"3", version=node.version)
-            with pytest.raises(NotEmpty):
-                await mine.delete("/config")
-            with pytest.raises(AlreadyPresent):
-                await mine.create("/config")
-            results = await mine.change(
-                Check("/config/limits", newer),
-                Create("/config/more"),
-                Delete("/config/limits"),
-                Set("/config", b"x"),
-            )
-            assert [each.path for each in results][1:3] == ["/config/more", "/config/limits"]
-            assert await mine.children("/config") == ["more"]
-            assert (await mine.get("/config")).data == b"x"
-            assert await mine.get("/config/limits") is None
-            with pytest.raises(NotFound):
-                await mine.children("/config/limits")
-
-    play(scenario)
+@staged(play)
+async def test_nodes_are_read_and_changed_by_version(stage: GroupStage) -> None:
+    async with await session(stage, "one") as mine:
+        made = await mine.create("/config/limits", b"1", parents=True)
+        assert (made.path, await mine.exists("/config")) == ("/config/limits", True)
+        node = await mine.get("/config/limits")
+        assert (node.data, node.version, node.owner, node.children) == (b"1", made.version, None, 0)
+        newer = await mine.set("/config/limits", b"2", version=node.version)
+        with pytest.raises(VersionMismatch):
+            await mine.set("/config/limits", b"3", version=node.version)
+        with pytest.raises(NotEmpty):
+            await mine.delete("/config")
+        with pytest.raises(AlreadyPresent):
+            await mine.create("/config")
+        results = await mine.change(
+            Check("/config/limits", newer),
+            Create("/config/more"),
+            Delete("/config/limits"),
+            Set("/config", b"x"),
+        )
+        assert [each.path for each in results][1:3] == ["/config/more", "/config/limits"]
+        assert await mine.children("/config") == ["more"]
+        assert (await mine.get("/config")).data == b"x"
+        assert await mine.get("/config/limits") is None
+        with pytest.raises(NotFound):
+            await mine.children("/config/limits")
 
 
-def test_a_session_lives_as_long_as_its_process_and_no_longer_than_its_timeout_after():
-    async def scenario(stage: GroupStage) -> None:
-        process = Process(stage, "one")
-        mine = await process.session(2.0)
+@staged(play)
+async def test_a_session_ends_one_timeout_after_its_process(stage: GroupStage) -> None:
+    process = Process(stage, "one")
+    mine = await process.session(2.0)
+    await mine.create("/mine", ephemeral=True)
+    other = await session(stage, "other")
+    await asyncio.sleep(20.0)
+    assert mine.is_sure and (await other.get("/mine")).owner == mine.id
+    watch = await other.watch("/mine")
+    stage.cluster.crash(process.address)
+    crashed_at = now()
+    assert await watch.change() is None
+    assert now() - crashed_at < 4.0
+    assert [each.session for each in await other.sessions()] == [other.id]
+
+
+@staged(play)
+async def test_closing_a_session_deletes_its_nodes_at_once(stage: GroupStage) -> None:
+    other = await session(stage, "other")
+    async with await session(stage, "one", 60.0) as mine:
         await mine.create("/mine", ephemeral=True)
-        other = await session(stage, "other")
-        await asyncio.sleep(20.0)
-        assert mine.is_sure and (await other.get("/mine")).owner == mine.id
-        watch = await other.watch("/mine")
-        stage.cluster.crash(process.address)
-        crashed_at = now()
-        assert await watch.change() is None
-        assert now() - crashed_at < 4.0
-        assert [each.session for each in await other.sessions()] == [other.id]
-
-    play(scenario)
-
-
-def test_a_closed_session_takes_its_nodes_with_it_at_once():
-    async def scenario(stage: GroupStage) -> None:
-        other = await session(stage, "other")
-        async with await session(stage, "one", 60.0) as mine:
-            await mine.create("/mine", ephemeral=True)
-            await mine.create("/ours")
-        assert await other.children("/") == ["ours"]
-        with pytest.raises(SessionExpired, match="was closed"):
-            await mine.create("/more")
-        await mine.close()
-
-    play(scenario)
+        await mine.create("/ours")
+    assert await other.children("/") == ["ours"]
+    with pytest.raises(SessionExpired, match="was closed"):
+        await mine.create("/more")
+    await mine.close()
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_sessions_outlive_masters_that_are_killed_one_after_the_other(seed: int):
-    async def scenario(stage: GroupStage) -> None:
-        mine = await session(stage, "one")
-        made = await mine.create("/mine", ephemeral=True)
-        for _ in range(4):
-            first = await stage.active()
-            stage.cluster.crash(first)
-            await asyncio.sleep(8.0)
-            await stage.cluster.restart(first)
-            assert (await mine.get("/mine")).version == made.version
-        assert mine.is_sure
-
-    play(scenario, seed)
+@staged(play)
+async def test_sessions_survive_a_series_of_killed_masters(stage: GroupStage, seed: int) -> None:
+    mine = await session(stage, "one")
+    made = await mine.create("/mine", ephemeral=True)
+    for _ in range(4):
+        first = await stage.active()
+        stage.cluster.crash(first)
+        await asyncio.sleep(8.0)
+        await stage.cluster.restart(first)
+        assert (await mine.get("/mine")).version == made.version
+    assert mine.is_sure
 
 
 @pytest.mark.parametrize("how", ["crash", "pause"])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_shortest_sessions_there_are_outlive_a_master_that_is_gone_without_a_word(how: str, seed: int):
-    async def scenario(stage: GroupStage) -> None:
-        mine = await session(stage, "one", Limits().session_s_min)
-        await mine.create("/mine", ephemeral=True)
-        await asyncio.sleep(stage.outside.random.uniform(1.0, 3.0))
-        getattr(stage.cluster, how)(await stage.active())
-        await asyncio.sleep(8.0)
-        assert mine.is_sure and await mine.exists("/mine")
-
-    play(scenario, seed)
+@staged(play)
+async def test_the_shortest_sessions_survive_a_crashed_or_paused_master(
+    stage: GroupStage, how: str, seed: int
+) -> None:
+    mine = await session(stage, "one", Limits().session_s_min)
+    await mine.create("/mine", ephemeral=True)
+    await asyncio.sleep(stage.outside.random.uniform(1.0, 3.0))
+    getattr(stage.cluster, how)(await stage.active())
+    await asyncio.sleep(8.0)
+    assert mine.is_sure and await mine.exists("/mine")
 
 
 @pytest.mark.parametrize("pause_s", [1.0, 1.2, 1.4])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_shortest_sessions_there_are_outlive_a_master_that_stands_still_and_goes_on(
-    pause_s: float, seed: int
-):
-    async def scenario(stage: GroupStage) -> None:
-        mine = await session(stage, "one", Limits().session_s_min)
-        await mine.create("/mine", ephemeral=True)
-        await asyncio.sleep(stage.outside.random.uniform(3.0, 4.0))
-        active = await stage.active()
-        stage.cluster.pause(active)
-        await asyncio.sleep(pause_s)
-        stage.cluster.resume(active)
-        await asyncio.sleep(8.0)
-        assert mine.is_sure and await mine.exists("/mine")
-
-    play(scenario, seed)
+@staged(play)
+async def test_the_shortest_sessions_survive_a_pause_of_the_master(
+    stage: GroupStage, pause_s: float, seed: int
+) -> None:
+    mine = await session(stage, "one", Limits().session_s_min)
+    await mine.create("/mine", ephemeral=True)
+    await asyncio.sleep(stage.outside.random.uniform(3.0, 4.0))
+    active = await stage.active()
+    stage.cluster.pause(active)
+    await asyncio.sleep(pause_s)
+    stage.cluster.resume(active)
+    await asyncio.sleep(8.0)
+    assert mine.is_sure and await mine.exists("/mine")
 
 
-def test_the_shortest_sessions_there_are_outlive_a_master_without_its_lease():
-    async def scenario(stage: GroupStage) -> None:
-        mine = await session(stage, "one", Limits().session_s_min)
-        await mine.create("/mine", ephemeral=True)
-        await asyncio.sleep(3.0)
-        for node in stage.journals[:2]:
-            stage.cluster.pause(node)
-        await asyncio.sleep(2.4)
-        for node in stage.journals[:2]:
-            stage.cluster.resume(node)
-        await asyncio.sleep(8.0)
-        assert mine.is_sure and await mine.exists("/mine")
-
-    play(scenario)
+@staged(play)
+async def test_the_shortest_sessions_survive_a_master_without_its_lease(stage: GroupStage) -> None:
+    mine = await session(stage, "one", Limits().session_s_min)
+    await mine.create("/mine", ephemeral=True)
+    await asyncio.sleep(3.0)
+    for node in stage.journals[:2]:
+        stage.cluster.pause(node)
+    await asyncio.sleep(2.4)
+    for node in stage.journals[:2]:
+        stage.cluster.resume(node)
+    await asyncio.sleep(8.0)
+    assert mine.is_sure and await mine.exists("/mine")
 
 
-def test_a_process_that_stood_still_for_too_long_is_told_that_its_session_has_expired():
-    async def scenario(stage: GroupStage) -> None:
-        process = Process(stage, "one")
-        mine = await process.session(2.0)
-        other = await session(stage, "other")
-        await mine.create("/mine", ephemeral=True)
-        watch = await other.watch("/mine")
-        stage.cluster.pause(process.address)
-        await asyncio.sleep(1.7)
-        assert not mine.is_sure and await other.exists("/mine"), "it is unsure before it is gone"
-        assert await watch.change() is None
-        stage.cluster.resume(process.address)
-        await stage.until(lambda: mine.expired)
-        for act in (lambda: mine.create("/more"), mine.keep, mine.lock("/lock").acquire):
-            with pytest.raises(SessionExpired):
-                await act()
-        assert await mine.get("/mine") is None, "reading needs no session"
-
-    play(scenario)
+@staged(play)
+async def test_a_process_paused_for_too_long_learns_that_its_session_expired(stage: GroupStage) -> None:
+    process = Process(stage, "one")
+    mine = await process.session(2.0)
+    other = await session(stage, "other")
+    await mine.create("/mine", ephemeral=True)
+    watch = await other.watch("/mine")
+    stage.cluster.pause(process.address)
+    await asyncio.sleep(1.7)
+    assert not mine.is_sure and await other.exists("/mine"), "it is unsure before it ends"
+    assert await watch.change() is None
+    stage.cluster.resume(process.address)
+    await stage.until(lambda: mine.expired)
+    for act in (lambda: mine.create("/more"), mine.keep, mine.lock("/lock").acquire):
+        with pytest.raises(SessionExpired):
+            await act()
+    assert await mine.get("/mine") is None, "reading needs no session"
 
 
 @pytest.mark.parametrize("rates", [(0.9, 1.1), (1.1, 0.9)])
-def test_whoever_is_sure_of_a_session_is_right_though_clocks_run_apart(rates: tuple[float, float]):
-    async def scenario(stage: GroupStage) -> None:
-        process = Process(stage, "one")
-        stage.cluster.clock(process.address).set_rate(rates[0])
-        for master in stage.masters:
-            stage.cluster.clock(master).set_rate(rates[1])
-        mine = await process.session(2.0)
-        await asyncio.sleep(5.0)
-        stage.cluster.network.isolate(process.address)
-        while mine.is_sure:
-            await asyncio.sleep(0.01)
-        sessions = stage.role(await stage.active()).reign.master.catalog.namespace.sessions
-        assert mine.id in sessions
-
-    play(scenario)
-
-
-def test_the_answer_of_a_sequential_create_that_was_lost_is_found_and_nothing_is_left_over():
-    async def scenario(stage: GroupStage) -> None:
-        mine = await session(stage, "one", 30.0)
-        await mine.create("/q")
-        for _ in range(4):
-            first = await stage.active()
-            stage.points.arm(
-                first, "master.change_nodes.after_edit", lambda first=first: stage.cluster.crash(first)
-            )
-            await mine.create("/q/n-", sequential=True, ephemeral=True)
-            assert not stage.cluster.alive(first)
-            await stage.cluster.restart(first)
-        assert len(await mine.children("/q")) == 4
-
-    play(scenario)
+@staged(play)
+async def test_a_process_that_is_sure_of_its_session_is_right_despite_clock_rates(
+    stage: GroupStage, rates: tuple[float, float]
+) -> None:
+    process = Process(stage, "one")
+    stage.cluster.clock(process.address).set_rate(rates[0])
+    for master in stage.masters:
+        stage.cluster.clock(master).set_rate(rates[1])
+    mine = await process.session(2.0)
+    await asyncio.sleep(5.0)
+    stage.cluster.network.isolate(process.address)
+    while mine.is_sure:
+        await asyncio.sleep(0.01)
+    sessions = stage.role(await stage.active()).reign.master.catalog.namespace.sessions
+    assert mine.id in sessions
 
 
-def test_a_change_that_nobody_answers_in_time_is_unknown_and_the_next_one_ends_it():
-    async def scenario(stage: GroupStage) -> None:
-        mine = await session(stage, "one", 60.0)
-        await mine.create("/first")
-        for node in stage.journals:
-            stage.cluster.pause(node)
-        with pytest.raises(TimedOut) as unknown:
-            await mine.create("/second", deadline_s=2.0)
-        assert unknown.value.possibly_applied
-        for node in stage.journals:
-            stage.cluster.resume(node)
-        await mine.create("/third")
-        numbers = stage.role(await stage.active()).reign.master.catalog.namespace.sessions[mine.id]
-        assert numbers.unanswered == 2 and len(numbers.answers) == 1
-
-    play(scenario)
+@staged(play)
+async def test_a_lost_answer_of_a_sequential_create_is_recovered(stage: GroupStage) -> None:
+    mine = await session(stage, "one", 30.0)
+    await mine.create("/q")
+    for _ in range(4):
+        first = await stage.active()
+        stage.points.arm(
+            first, "master.change_nodes.after_edit", lambda first=first: stage.cluster.crash(first)
+        )
+        await mine.create("/q/n-", sequential=True, ephemeral=True)
+        assert not stage.cluster.alive(first)
+        await stage.cluster.restart(first)
+    assert len(await mine.children("/q")) == 4
 
 
-def test_any_number_of_changes_at_once_come_through_one_after_the_other():
-    async def scenario(stage: GroupStage) -> None:
-        mine = await session(stage, "one", 30.0)
-        await mine.create("/w")
-        asked = [mine.create(f"/w/{number}", ephemeral=True, deadline_s=60.0) for number in range(1500)]
-        made = await asyncio.gather(*asked)
-        assert len(await mine.children("/w")) == len(made) == 1500
-        await mine.delete("/w/0")
+@staged(play)
+async def test_an_unanswered_change_is_unknown_and_the_next_one_ends_it(stage: GroupStage) -> None:
+    mine = await session(stage, "one", 60.0)
+    await mine.create("/first")
+    for node in stage.journals:
+        stage.cluster.pause(node)
+    with pytest.raises(TimedOut) as unknown:
+        await mine.create("/second", deadline_s=2.0)
+    assert unknown.value.possibly_applied
+    for node in stage.journals:
+        stage.cluster.resume(node)
+    await mine.create("/third")
+    numbers = stage.role(await stage.active()).reign.master.catalog.namespace.sessions[mine.id]
+    assert numbers.unanswered == 2 and len(numbers.answers) == 1
 
-    play(scenario)
+
+@staged(play)
+async def test_any_number_of_concurrent_changes_is_carried_out_in_order(stage: GroupStage) -> None:
+    mine = await session(stage, "one", 30.0)
+    await mine.create("/w")
+    asked = [mine.create(f"/w/{number}", ephemeral=True, deadline_s=60.0) for number in range(1500)]
+    made = await asyncio.gather(*asked)
+    assert len(await mine.children("/w")) == len(made) == 1500
+    await mine.delete("/w/0")
 
 
-def test_changes_are_held_back_behind_one_that_nobody_answers_and_end_in_time_or_with_the_session():
-    async def scenario(stage: GroupStage) -> None:
-        mine = await session(stage, "one", 30.0)
-        held = mine._request(Create("/never-sent"))
-        for number in range(1, UNDER_WAY_MAX):
-            await mine.create(f"/n{number}")
-        with pytest.raises(TimedOut, match="500 others are under way") as late:
-            await mine.create("/late", deadline_s=1.0)
-        assert not late.value.possibly_applied
-        waiting = asyncio.ensure_future(mine.create("/next"))
-        await asyncio.sleep(1.0)
-        assert not waiting.done()
-        held.give_up()
-        await waiting
-        held = mine._request(Create("/never-sent"))
-        last = [asyncio.ensure_future(mine.create(f"/m{number}")) for number in range(UNDER_WAY_MAX)]
-        await asyncio.wait(last[:-1])
-        await mine.close()
-        with pytest.raises(SessionExpired):
-            await last[-1]
-        assert not await mine.exists("/late")
-
-    play(scenario)
+@staged(play)
+async def test_changes_behind_an_unanswered_one_end_in_time_or_with_the_session(stage: GroupStage) -> None:
+    mine = await session(stage, "one", 30.0)
+    held = mine._request(Create("/never-sent"))
+    for number in range(1, UNDER_WAY_MAX):
+        await mine.create(f"/n{number}")
+    with pytest.raises(TimedOut, match="500 others are under way") as late:
+        await mine.create("/late", deadline_s=1.0)
+    assert not late.value.possibly_applied
+    waiting = asyncio.ensure_future(mine.create("/next"))
+    await asyncio.sleep(1.0)
+    assert not waiting.done()
+    held.give_up()
+    await waiting
+    held = mine._request(Create("/never-sent"))
+    last = [asyncio.ensure_future(mine.create(f"/m{number}")) for number in range(UNDER_WAY_MAX)]
+    await asyncio.wait(last[:-1])
+    await mine.close()
+    with pytest.raises(SessionExpired):
+        await last[-1]
+    assert not await mine.exists("/late")
 
 
 # -- watching
 
 
-def test_a_watch_tells_every_change_also_of_the_time_when_nobody_waited():
-    async def scenario(stage: GroupStage) -> None:
-        mine = await session(stage, "one", 60.0)
-        watch = await mine.watch("/a")
-        assert watch.node is None
-        await mine.create("/a", b"1")
-        assert (await watch.change()).data == b"1"
-        await mine.delete("/a")
-        await mine.create("/a", b"2")
-        assert (await watch.change()).data == b"2"
-        with pytest.raises(TimedOut):
-            await watch.change(timeout_s=0.5)
-        await mine.delete("/a")
-        first = await stage.active()
-        stage.cluster.crash(first)
-        assert await watch.change() is None
-
-    play(scenario)
+@staged(play)
+async def test_a_watch_reports_every_change_also_between_waits(stage: GroupStage) -> None:
+    mine = await session(stage, "one", 60.0)
+    watch = await mine.watch("/a")
+    assert watch.node is None
+    await mine.create("/a", b"1")
+    assert (await watch.change()).data == b"1"
+    await mine.delete("/a")
+    await mine.create("/a", b"2")
+    assert (await watch.change()).data == b"2"
+    with pytest.raises(TimedOut):
+        await watch.change(timeout_s=0.5)
+    await mine.delete("/a")
+    first = await stage.active()
+    stage.cluster.crash(first)
+    assert await watch.change() is None
 
 
-def test_a_watch_of_children_tells_when_one_comes_or_goes():
-    async def scenario(stage: GroupStage) -> None:
-        mine = await session(stage, "one", 60.0)
-        await mine.create("/group")
-        watch = await mine.watch("/group", children=True)
-        waiting = asyncio.ensure_future(watch.change(60.0))
-        await asyncio.sleep(8.0)
-        await mine.set("/group", b"no change of the list")
-        await asyncio.sleep(1.0)
-        assert not waiting.done()
-        await mine.create("/group/a", ephemeral=True)
-        assert (await waiting).children == 1 and watch.children == ["a"]
-        await mine.close()
-        assert (await watch.change()).children == 0 and watch.children == []
-
-    play(scenario)
+@staged(play)
+async def test_a_watch_of_children_reports_created_and_deleted_children(stage: GroupStage) -> None:
+    mine = await session(stage, "one", 60.0)
+    await mine.create("/group")
+    watch = await mine.watch("/group", children=True)
+    waiting = asyncio.ensure_future(watch.change(60.0))
+    await asyncio.sleep(8.0)
+    await mine.set("/group", b"no change of the list")
+    await asyncio.sleep(1.0)
+    assert not waiting.done()
+    await mine.create("/group/a", ephemeral=True)
+    assert (await waiting).children == 1 and watch.children == ["a"]
+    await mine.close()
+    assert (await watch.change()).children == 0 and watch.children == []
 
 
-def test_a_change_is_told_within_a_moment():
-    async def scenario(stage: GroupStage) -> None:
-        mine, other = await session(stage, "one", 60.0), await session(stage, "two", 60.0)
-        await mine.create("/a")
-        watch = await other.watch("/a")
-        for number in range(10):
-            waiting = asyncio.ensure_future(watch.change())
-            await asyncio.sleep(0.9)
-            await mine.set("/a", b"%d" % number)
-            told_at = now()
-            await waiting
-            assert now() - told_at < 0.1
-
-    play(scenario)
+@staged(play)
+async def test_a_change_is_reported_within_a_moment(stage: GroupStage) -> None:
+    mine, other = await session(stage, "one", 60.0), await session(stage, "two", 60.0)
+    await mine.create("/a")
+    watch = await other.watch("/a")
+    for number in range(10):
+        waiting = asyncio.ensure_future(watch.change())
+        await asyncio.sleep(0.9)
+        await mine.set("/a", b"%d" % number)
+        told_at = now()
+        await waiting
+        assert now() - told_at < 0.1
 
 
-# -- what cannot be
+# -- refusals
 
 
 @pytest.mark.parametrize(
-    ("act", "told"),
+    ("act", "problem"),
     [
         (lambda mine: mine.create("/a", "text"), "data is bytes, not 'text'"),
         (lambda mine: mine.create(7), "path is a str"),
@@ -331,36 +304,32 @@ def test_a_change_is_told_within_a_moment():
         (lambda mine: mine.set("/a", b"", version="1"), "cannot be sent"),
     ],
 )
-def test_a_call_that_can_never_succeed_says_which_argument_to_change(act: Any, told: str):
-    async def scenario(stage: GroupStage) -> None:
-        mine = await session(stage, "one")
-        with pytest.raises(InvalidArgument, match=told):
-            await act(mine)
-        await mine.create("/fine")
-
-    play(scenario)
-
-
-def test_a_timeout_out_of_bounds_is_refused():
-    async def scenario(stage: GroupStage) -> None:
-        for timeout_s in (0.9, 7200.0):
-            with pytest.raises(InvalidArgument, match="1 to 3600 s"):
-                await session(stage, "one", timeout_s)
-        with pytest.raises(InvalidArgument):
-            await session(stage, "one", "long")  # type: ignore[arg-type]
-
-    play(scenario)
+@staged(play)
+async def test_an_impossible_call_names_the_argument_to_change(
+    stage: GroupStage, act: Any, problem: str
+) -> None:
+    mine = await session(stage, "one")
+    with pytest.raises(InvalidArgument, match=problem):
+        await act(mine)
+    await mine.create("/fine")
 
 
-def test_a_closed_connection_ends_its_sessions_too():
-    async def scenario(stage: GroupStage) -> None:
-        process = Process(stage, "one")
-        mine = await process.session(2.0)
-        await process.db.close()
-        with pytest.raises(ConnectionClosed):
-            await mine.create("/a")
-        await mine.close()
-        await asyncio.sleep(5.0)
-        assert not stage.role(await stage.active()).reign.master.catalog.namespace.sessions
+@staged(play)
+async def test_a_timeout_out_of_bounds_is_refused(stage: GroupStage) -> None:
+    for timeout_s in (0.9, 7200.0):
+        with pytest.raises(InvalidArgument, match="1 to 3600 s"):
+            await session(stage, "one", timeout_s)
+    with pytest.raises(InvalidArgument):
+        await session(stage, "one", "long")  # type: ignore[arg-type]
 
-    play(scenario)
+
+@staged(play)
+async def test_closing_a_connection_ends_its_sessions(stage: GroupStage) -> None:
+    process = Process(stage, "one")
+    mine = await process.session(2.0)
+    await process.db.close()
+    with pytest.raises(ConnectionClosed):
+        await mine.create("/a")
+    await mine.close()
+    await asyncio.sleep(5.0)
+    assert not stage.role(await stage.active()).reign.master.catalog.namespace.sessions

@@ -1,4 +1,4 @@
-"""The API that does not await: every call, threads that take turns, and a caller that is interrupted while it waits."""
+"""The synchronous API: every call, threads that share a lock, and a waiter that is interrupted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.client.loopback import LoopNetwork, RealClock
 
 
 class Namespaces(CoordinationVerbs, Role):
-    """A master with nothing but a namespace, in memory."""
+    """A master with only a namespace, in memory."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -65,7 +65,7 @@ def db() -> Iterator[Database]:
         yield made
 
 
-def test_every_call_works_without_awaiting(db: Database):
+def test_every_call_works_in_the_synchronous_api(db: Database):
     with db.session(5.0, name="me") as session:
         assert (session.timeout_s, session.expired, session.is_sure) == (5.0, False, True)
         made = session.create("/a/b-", b"1", ephemeral=True, sequential=True, parents=True)
@@ -94,7 +94,7 @@ def test_every_call_works_without_awaiting(db: Database):
         db.coordination.children(made.path)
 
 
-def test_threads_take_turns_and_nobody_is_in_twice(db: Database):
+def test_a_lock_excludes_threads(db: Database):
     inside: list[int] = []
     tokens: list[int] = []
     with db.session(30.0) as session:
@@ -115,7 +115,7 @@ def test_threads_take_turns_and_nobody_is_in_twice(db: Database):
     assert len(tokens) == 30 and tokens == sorted(tokens)
 
 
-def test_who_is_interrupted_while_it_waits_for_a_lock_leaves_the_line(db: Database):
+def test_an_interrupted_waiter_leaves_the_queue_of_a_lock(db: Database):
     with db.session(30.0) as session, session.lock("/lock") as held:
         waiting = session.watch("/lock", children=True)
 
@@ -135,7 +135,7 @@ def test_who_is_interrupted_while_it_waits_for_a_lock_leaves_the_line(db: Databa
         assert held.held
 
 
-def test_a_lock_that_does_not_come_in_time_says_so(db: Database):
+def test_a_lock_that_is_not_acquired_in_time_raises(db: Database):
     with db.session(30.0) as session, session.lock("/lock") as held:
         with pytest.raises(TimedOut, match="was not free within"):
             session.lock("/lock").acquire(timeout_s=0.05)

@@ -1,10 +1,10 @@
 """A writer's network that fails at counted requests.
 
 drop      the request is not delivered
-lost      it is, and its answer is not
-late      it is delivered when two more requests to the node have overtaken it; the writer gave it up at once
-later     it is delivered after the writer has gone
-restart   the node restarts before it
+lost      the request is delivered, and its answer is lost
+late      the request is delivered after the next two requests to the node; the writer gave it up at once
+later     the request is delivered after the end of the writer
+restart   the node restarts before the request
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Held:
 
 @dataclass
 class Line:
-    """`faults` are by (node, number of the request to it), `delays_s` by node, so that answers come in an order. `trace`
-    names the requests to each node. `before` is told of every request before anything happens to it."""
+    """`faults` by (node, number of the request to it); `delays_s` by node, to order answers; `trace` names the requests
+    to each node; `before` is called with every request before its fate is decided."""
 
     faults: dict[tuple[str, int], str] = field(default_factory=dict)
     delays_s: dict[str, float] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Line:
                 await arrive(held)
 
     async def release(self) -> None:
-        """The writer is gone; what it sent arrives."""
+        """After the end of the writer, its requests under way arrive."""
         for address in sorted(self.held):
             for held in self.held.pop(address):
                 await arrive(held)
@@ -91,9 +91,9 @@ async def arrive(held: Held) -> None:
     try:
         await held.deliver()
     except EblaError:
-        return  # refused: nobody waits for it any more
+        return  # refused: no caller waits for it
 
 
 def without(*nodes: str) -> Line:
-    """A network that reaches the other nodes only."""
+    """A network that reaches only the other nodes."""
     return Line(faults={(node, number): DROP for node in nodes for number in range(1, 100)})

@@ -1,4 +1,4 @@
-"""Known ways to get the quorum journal wrong, each swapped into the production code."""
+"""Known mistakes of the quorum journal, each swapped into the production code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ebla.actors.journal.node.rules import Change, View
 from ebla.actors.journal.records import Segment, State
 from ebla.actors.journal.writer import recovery
 
-Swap = tuple[Any, str, Any]  # where, which name, what instead
+Swap = tuple[Any, str, Any]  # class or module, name, replacement
 
 
 def _merit(
@@ -91,7 +91,7 @@ def no_fence() -> list[Swap]:
     return [(rules, "fence", lambda view, epoch: None)]
 
 
-def gaps_are_taken() -> list[Swap]:
+def gaps_are_accepted() -> list[Swap]:
     def follows(view: View, segment: Segment, first: int) -> None:
         return None
 
@@ -105,7 +105,7 @@ def the_same_epoch_is_promised_twice() -> list[Swap]:
     return [(rules, "is_new", is_new)]
 
 
-def a_writer_moves_on_over_others() -> list[Swap]:
+def a_superseded_writer_raises_its_epoch() -> list[Swap]:
     return [(rules, "is_overtaken", lambda state, after: False)]
 
 
@@ -119,7 +119,7 @@ def a_promise_leaves_the_segment_open() -> list[Swap]:
     return [(rules, "new_epoch", new_epoch)]
 
 
-def whoever_has_promised_may_write() -> list[Swap]:
+def every_promised_writer_may_write() -> list[Swap]:
     return [(rules, "writes", lambda view, epoch: None)]
 
 
@@ -130,7 +130,7 @@ def empty_segments_are_reported() -> list[Swap]:
     return [(rules, "empties", lambda view: ()), (View, "newest", newest)]
 
 
-def late_requests_are_taken() -> list[Swap]:
+def late_requests_are_accepted() -> list[Swap]:
     honest = rules.admit
 
     def admit(view: View, stamp: m.Stamp) -> State:
@@ -144,7 +144,7 @@ def all_of_a_segment_in_progress_is_shown() -> list[Swap]:
     return [(rules, "visible_end", lambda view, segment: segment.end)]
 
 
-def anybodys_committed_txid_shows_a_segment() -> list[Swap]:
+def any_committed_txid_exposes_a_segment() -> list[Swap]:
     def visible_end(view: View, segment: Segment) -> int:
         return segment.end if segment.finalized else min(segment.end, view.state.committed)
 
@@ -164,15 +164,15 @@ MUTANTS: tuple[Callable[[], list[Swap]], ...] = (
     journal_ignores_the_segment,
     finalize_ignores_the_length,
     no_fence,
-    gaps_are_taken,
+    gaps_are_accepted,
     the_same_epoch_is_promised_twice,
-    a_writer_moves_on_over_others,
+    a_superseded_writer_raises_its_epoch,
     a_promise_leaves_the_segment_open,
-    whoever_has_promised_may_write,
+    every_promised_writer_may_write,
     empty_segments_are_reported,
-    late_requests_are_taken,
+    late_requests_are_accepted,
     all_of_a_segment_in_progress_is_shown,
-    anybodys_committed_txid_shows_a_segment,
+    any_committed_txid_exposes_a_segment,
 )
 
 

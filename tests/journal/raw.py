@@ -1,4 +1,4 @@
-"""One writer's requests to single nodes, sent by hand: for states that a real writer leaves behind only when it fails."""
+"""One writer's requests to single nodes, sent by hand, for states that a real writer leaves only when it fails."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FIRST = first_digest(JOURNAL)
 
 
 def edits_of(epoch: int, first: int, last: int) -> tuple[bytes, ...]:
-    """What the writer of this epoch writes."""
+    """The edits of the writer of this epoch."""
     return tuple(f"{epoch}:{txid}".encode() for txid in range(first, last + 1))
 
 
@@ -69,7 +69,7 @@ class Raw:
         await self.stage.ask(node, "purge", m.PurgeRequest(self.stamp(node), before), m.Done)
 
     async def leave(self, lengths: Sequence[int]) -> None:
-        """A segment of this writer, so long on each node (-1: not even started)."""
+        """A segment of this writer with this length on each node (-1: not started)."""
         for node, length in zip(self.stage.nodes, lengths, strict=True):
             await self.promise(node)
             if length >= 0:

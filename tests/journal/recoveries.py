@@ -1,7 +1,7 @@
-"""Histories that a recovery has to get right. Each is a scenario of three nodes a, b, c; each kills a mutant that nothing
-else may kill (test_mutants.py), and test_recovery.py plays them all as they are.
+"""Histories that a recovery must decide correctly. Each is a scenario of three nodes a, b, c, and finds a mutant that
+no other test may find (test_mutants.py); test_recovery.py plays them without mutants.
 
-Recoveries run with one node out of reach, so that it is known which two were heard.
+One node is out of reach during a recovery, so the two that answer are known.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ async def fails(stage: Stage, line: Line) -> None:
 
 
 async def settled(hand: Hand) -> None:
-    """What is on its way arrives."""
+    """Requests under way arrive."""
     await asyncio.sleep(1.0)
     hand.session.close()
 
@@ -50,10 +50,10 @@ async def the_longest_copy_of_one_writer_is_recovered(stage: Stage) -> None:
 
 
 async def a_shorter_copy_that_was_accepted_beats_a_longer_one(stage: Stage) -> None:
-    """Epoch 2 hears a and b, and both accept 4. It may have been finalized, for all that epoch 3 knows."""
+    """Epoch 2 gets answers of a and b, and both accept 4. For epoch 3, segment 4 may have been finalized."""
     await Raw(stage, 1).leave((3, 4, 5))
     line = without(C)
-    line.faults[B, 5] = DROP  # its finalize reaches a only
+    line.faults[B, 5] = DROP  # its finalize reaches only a
     await fails(stage, line)
     assert stage.view(A).segments[1].finalized and not stage.view(B).segments[1].finalized
     end = await recovered(stage, without(A))
@@ -61,8 +61,8 @@ async def a_shorter_copy_that_was_accepted_beats_a_longer_one(stage: Stage) -> N
     await stage.finish()
 
 
-async def what_a_minority_accepted_survives_if_it_is_heard(stage: Stage) -> None:
-    """Epoch 2 chooses 4, which only a accepts, and a alone was made longer by it."""
+async def edits_of_a_minority_survive_if_it_answers(stage: Stage) -> None:
+    """Epoch 2 chooses 4, which only a accepts, so only a is longer."""
     await Raw(stage, 1).leave((3, 4, 5))
     line = without(C)
     line.faults[B, 4] = DROP
@@ -73,7 +73,7 @@ async def what_a_minority_accepted_survives_if_it_is_heard(stage: Stage) -> None
 
 
 async def a_later_writer_beats_an_older_acceptance(stage: Stage) -> None:
-    """Epoch 2 chose the one edit of writer 1 that a has, and got no further. Epoch 3 did not hear of it, and wrote."""
+    """Epoch 2 chose the one edit of writer 1 that a has, and stopped. Epoch 3 got no answer with it, and wrote."""
     await Raw(stage, 1).leave((1, -1, -1))
     line = without(C)
     line.faults[B, 4] = DROP
@@ -87,7 +87,7 @@ async def a_later_writer_beats_an_older_acceptance(stage: Stage) -> None:
     await stage.finish()
 
 
-async def a_segment_that_is_started_anew_forgets_what_was_accepted(stage: Stage) -> None:
+async def a_segment_that_is_started_again_forgets_its_acceptance(stage: Stage) -> None:
     await Raw(stage, 1).leave((1, -1, -1))
     line = without(C)
     line.faults[B, 4] = DROP
@@ -98,13 +98,13 @@ async def a_segment_that_is_started_anew_forgets_what_was_accepted(stage: Stage)
     await third.edits(A, 2)
     fourth = Raw(stage, 4)
     await fourth.promise(A)
-    told = await fourth.prepare(A)
-    assert told.segment is not None and told.segment.end == 2
-    assert (told.accepted, told.writer) == (0, 3)
+    reported = await fourth.prepare(A)
+    assert reported.segment is not None and reported.segment.end == 2
+    assert (reported.accepted, reported.writer) == (0, 3)
 
 
 async def a_finalized_copy_beats_everything(stage: Stage) -> None:
-    """Epoch 2 decided 4, and a alone knows that it is final. Epoch 3 hears c first, or a, or both."""
+    """Epoch 2 decided 4, and only a knows that it is final. Epoch 3 gets answers of c first, or of a, or of both."""
     await Raw(stage, 1).leave((4, 4, 5))
     line = without(C)
     line.faults[B, 5] = DROP
@@ -117,7 +117,7 @@ async def a_finalized_copy_beats_everything(stage: Stage) -> None:
 
 
 async def a_final_copy_is_chosen_over_one_of_a_later_epoch(stage: Stage) -> None:
-    """b missed that segment 1 was finalized, and is longer; then it alone heard writer 2 start segment 4."""
+    """b missed that segment 1 was finalized, and is longer; then only b gets writer 2's start of segment 4."""
     first = Raw(stage, 1)
     await first.leave((3, 5, 3))
     for node in (A, C):
@@ -139,7 +139,7 @@ async def two_final_lengths_are_never_reconciled(stage: Stage) -> None:
         await hand.recover()
 
 
-async def a_recovery_that_would_lose_what_is_committed_stops(stage: Stage) -> None:
+async def a_recovery_that_would_lose_committed_edits_stops(stage: Stage) -> None:
     first = Raw(stage, 1)
     await first.leave((3, 3, 5))
     first.committed = 5
@@ -149,7 +149,7 @@ async def a_recovery_that_would_lose_what_is_committed_stops(stage: Stage) -> No
         await hand.recover()
 
 
-async def two_writers_first_edits_are_told_apart(stage: Stage) -> None:
+async def first_edits_of_two_writers_are_distinguished(stage: Stage) -> None:
     """Without a marker a segment's first edit may be [x] of writer 1 on a and [y] of writer 2 on b and c: the same start,
     the same end. The decision is y, everywhere."""
     await Raw(stage, 1).leave((1, -1, -1))
@@ -182,7 +182,7 @@ async def a_node_that_missed_the_roll_appends_nothing_to_the_old_segment(stage: 
 
 
 async def a_node_with_another_length_does_not_finalize(stage: Stage) -> None:
-    """c missed that 3 was accepted, and has 5; told that the segment ends at 3 it says so, and is no witness of it."""
+    """c missed that 3 was accepted, and has 5; asked to finalize at 3 it refuses, and does not count."""
     await Raw(stage, 1).leave((3, 3, 5))
     line = without(C)
     await recovered(stage, line)
@@ -193,8 +193,8 @@ async def a_node_with_another_length_does_not_finalize(stage: Stage) -> None:
     await stage.finish()
 
 
-async def a_first_edit_of_nobody_is_written_over(stage: Stage) -> None:
-    """Nobody has it but a, which is not heard: the next writer starts there again, on a too."""
+async def an_unacknowledged_first_edit_is_overwritten(stage: Stage) -> None:
+    """Only a has the start, and a is out of reach: the next writer starts there again, later on a too."""
     await Raw(stage, 1).leave((1, -1, -1))
     second = stage.hand()
     line = without(A)
@@ -210,15 +210,15 @@ async def a_first_edit_of_nobody_is_written_over(stage: Stage) -> None:
 SCENARIOS = (
     the_longest_copy_of_one_writer_is_recovered,
     a_shorter_copy_that_was_accepted_beats_a_longer_one,
-    what_a_minority_accepted_survives_if_it_is_heard,
+    edits_of_a_minority_survive_if_it_answers,
     a_later_writer_beats_an_older_acceptance,
-    a_segment_that_is_started_anew_forgets_what_was_accepted,
+    a_segment_that_is_started_again_forgets_its_acceptance,
     a_finalized_copy_beats_everything,
     a_final_copy_is_chosen_over_one_of_a_later_epoch,
     two_final_lengths_are_never_reconciled,
-    a_recovery_that_would_lose_what_is_committed_stops,
-    two_writers_first_edits_are_told_apart,
+    a_recovery_that_would_lose_committed_edits_stops,
+    first_edits_of_two_writers_are_distinguished,
     a_node_that_missed_the_roll_appends_nothing_to_the_old_segment,
     a_node_with_another_length_does_not_finalize,
-    a_first_edit_of_nobody_is_written_over,
+    an_unacknowledged_first_edit_is_overwritten,
 )

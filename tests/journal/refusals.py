@@ -1,4 +1,4 @@
-"""What a single node accepts and refuses, by scripted requests. Each scenario is a promise of a node."""
+"""Requests that a single node accepts or refuses. Each scenario is a promise of a node."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ async def the_same_epoch_is_promised_once(stage: Stage) -> None:
     await Raw(stage, 4).promise(A)
 
 
-async def a_writer_that_was_overtaken_does_not_move_on(stage: Stage) -> None:
-    """Its segment is finalized, and by now a majority has promised a contender, which has written. A node that has not heard
-    of the contender, and those that have, would make a majority for the epoch after the contender's."""
+async def a_superseded_writer_does_not_raise_its_epoch(stage: Stage) -> None:
+    """Its segment is finalized, and a majority has promised to a contender, which has written. A node without that promise
+    and those with it would form a majority for the epoch after the contender's."""
     writer = stage.hand()
     await writer.recover()
     await writer.write(2)
@@ -51,7 +51,7 @@ async def a_writer_that_was_overtaken_does_not_move_on(stage: Stage) -> None:
     assert stage.view(B).state.promised == stage.view(C).state.promised == contender.epoch
 
 
-async def an_older_writer_is_refused_in_everything(stage: Stage) -> None:
+async def every_request_of_an_older_writer_is_refused(stage: Stage) -> None:
     old = Raw(stage, 1)
     await old.leave((2, -1, -1))
     await Raw(stage, 2).promise(A)
@@ -87,8 +87,8 @@ async def a_preparation_closes_the_open_segment_of_a_node_that_missed_the_promis
     assert stage.view(A).open is None
 
 
-async def only_who_started_a_segment_writes_into_it(stage: Stage) -> None:
-    """A writer that the node never promised anything starts the segment; a later one only takes its promise."""
+async def only_the_writer_that_started_a_segment_writes_into_it(stage: Stage) -> None:
+    """A writer without a promise of the node starts the segment; a later one only gets the promise."""
     await Raw(stage, 1).start([A])
     second = Raw(stage, 2)
     await second.heartbeat(A)
@@ -115,7 +115,7 @@ async def edits_that_continue_another_history_are_refused(stage: Stage) -> None:
         await writer.edits(A, 3, first=3, before=digest(9, 1, 2))
 
 
-async def a_request_that_was_overtaken_is_refused(stage: Stage) -> None:
+async def a_late_request_is_refused(stage: Stage) -> None:
     writer = Raw(stage, 1)
     await writer.leave((2, -1, -1))
     late = m.FinalizeRequest(stage.stamp(1, 2), 1, 2, digest(1, 1, 2))
@@ -126,7 +126,7 @@ async def a_request_that_was_overtaken_is_refused(stage: Stage) -> None:
     assert not stage.view(A).segments[1].finalized
 
 
-async def an_empty_segment_is_as_good_as_none(stage: Stage) -> None:
+async def an_empty_segment_counts_as_none(stage: Stage) -> None:
     await Raw(stage, 1).leave((2, -1, -1))
     second = Raw(stage, 2)
     await second.promise(A)
@@ -139,7 +139,7 @@ async def an_empty_segment_is_as_good_as_none(stage: Stage) -> None:
     assert (await third.prepare(A, 3)).segment is None
 
 
-async def a_leftover_of_one_edit_is_written_over_by_a_later_writer_only(stage: Stage) -> None:
+async def a_leftover_of_one_edit_is_overwritten_only_by_a_later_writer(stage: Stage) -> None:
     first = Raw(stage, 1)
     await first.leave((1, -1, -1))
     with pytest.raises(InvalidArgument, match="exists"):
@@ -161,7 +161,7 @@ async def a_leftover_of_two_edits_is_kept(stage: Stage) -> None:
     assert stage.view(A).segments[1].end == 2
 
 
-async def a_segment_is_finalized_as_it_is_or_not_at_all(stage: Stage) -> None:
+async def a_segment_is_finalized_only_with_its_exact_contents(stage: Stage) -> None:
     writer = Raw(stage, 1)
     await writer.leave((3, -1, -1))
     for end in (2, 4):
@@ -179,7 +179,7 @@ async def a_segment_is_finalized_as_it_is_or_not_at_all(stage: Stage) -> None:
         await writer.start([A])
 
 
-async def the_segment_before_stays_in_progress_when_its_end_was_missed(stage: Stage) -> None:
+async def a_segment_stays_in_progress_if_its_end_was_missed(stage: Stage) -> None:
     writer = Raw(stage, 1)
     await writer.leave((2, -1, -1))
     await writer.start([A], 4, digest(1, 1, 3))
@@ -187,8 +187,8 @@ async def the_segment_before_stays_in_progress_when_its_end_was_missed(stage: St
     assert list(segments) == [1, 4] and not segments[1].finalized and stage.view(A).open == 4
 
 
-async def a_segment_may_start_late_but_not_before_what_others_committed(stage: Stage) -> None:
-    """Its own writer went on with the other nodes; another writer would have lost edits."""
+async def a_segment_may_start_late_but_not_before_committed_edits(stage: Stage) -> None:
+    """Its own writer continued with the other nodes; another writer would have lost edits."""
     writer = Raw(stage, 1)
     await writer.leave((3, 3, -1))
     writer.committed = 6
@@ -201,7 +201,7 @@ async def a_segment_may_start_late_but_not_before_what_others_committed(stage: S
         await second.start([B], 4, digest(1, 1, 3))
 
 
-async def what_is_committed_only_grows(stage: Stage) -> None:
+async def the_committed_txid_only_grows(stage: Stage) -> None:
     writer = Raw(stage, 1)
     await writer.leave((2, -1, -1))
     writer.committed = 100
@@ -217,7 +217,7 @@ async def what_is_committed_only_grows(stage: Stage) -> None:
     assert stage.view(A).state.committed == 100
 
 
-async def promises_and_edits_survive_a_restart_and_the_segment_is_closed(stage: Stage) -> None:
+async def promises_and_edits_survive_a_restart_that_closes_the_segment(stage: Stage) -> None:
     writer = Raw(stage, 2)
     await writer.leave((3, -1, -1))
     await stage.cluster.restart(A)
@@ -230,7 +230,7 @@ async def promises_and_edits_survive_a_restart_and_the_segment_is_closed(stage: 
         await Raw(stage, 2).promise(A)
 
 
-async def a_purge_takes_what_is_older_in_whole(stage: Stage) -> None:
+async def a_purge_deletes_whole_older_segments(stage: Stage) -> None:
     """Finalized 1-3 and 4-6, and 7.. open; then the open one is left behind by a restart."""
     writer = Raw(stage, 1)
     await writer.leave((3, -1, -1))
@@ -252,8 +252,8 @@ async def a_purge_takes_what_is_older_in_whole(stage: Stage) -> None:
     assert list(stage.view(A).segments) == [7] and stage.view(A).state.purged == 9
 
 
-async def a_purge_keeps_a_half_written_copy_that_may_be_the_second_one(stage: Stage) -> None:
-    """It missed the start of the next segment and is not open; what it has beyond the checkpoint may be needed."""
+async def a_purge_keeps_a_partial_copy_that_may_be_the_second_one(stage: Stage) -> None:
+    """It missed the start of the next segment and is not open; its edits beyond the checkpoint may be needed."""
     writer = Raw(stage, 1)
     await writer.leave((3, -1, -1))
     await writer.start([A], 6, digest(1, 1, 5))
@@ -276,23 +276,23 @@ async def only_committed_edits_of_a_segment_in_progress_are_shown(stage: Stage) 
     assert [s.end for s in (await stage.manifest(A)).segments] == [2]
 
 
-async def what_a_later_writer_committed_does_not_show_an_older_ones_leftover(stage: Stage) -> None:
-    """a has 1-5 of writer 1, of which 3 were decided. Writer 2 goes on at 4, on b and c, and tells a of it."""
+async def a_later_commit_does_not_expose_an_older_leftover(stage: Stage) -> None:
+    """a has 1-5 of writer 1, of which 3 were decided. Writer 2 continues at 4 on b and c, and then on a."""
     await Raw(stage, 1).leave((5, 3, 3))
     second = stage.hand(without(A))
     await second.recover()
     await second.write(3)
-    told = Raw(stage, 2)
-    told.committed = 6
-    await told.heartbeat(A)
+    reported = Raw(stage, 2)
+    reported.committed = 6
+    await reported.heartbeat(A)
     assert (await stage.read(A, 3, in_progress=True)).edits == ()
     assert (await stage.manifest(A)).segments == ()
     page = await stage.reader().read_all(stage.reader().beginning())
     assert [edit for _, edit in page.edits] == list(edits_of(1, 1, 3))
 
 
-async def an_accepted_segment_replaces_another_and_crashes_at_any_moment(stage: Stage) -> None:
-    """Around the one commit there is before and after, and nothing in between."""
+async def an_accepted_segment_replaces_another_atomically(stage: Stage) -> None:
+    """A crash around the one commit leaves the state before or after it."""
     points = ["copy.before", "copy.after", "accept.before", "accept.after"]
     for epoch, point in enumerate(points, 2):
         await Raw(stage, 1).leave((3, 5, -1))
@@ -306,11 +306,11 @@ async def an_accepted_segment_replaces_another_and_crashes_at_any_moment(stage: 
             await recovery.accept(B, chosen, A)
         await stage.cluster.restart(B)
         after = Raw(stage, epoch + 1)
-        told = await after.prepare(B)
-        assert told.segment is not None
+        reported = await after.prepare(B)
+        assert reported.segment is not None
         want = (3, epoch) if point == "accept.after" else (5, 0)
-        assert (told.segment.end, told.accepted) == want, point
-        assert len(stage.environment(B).items("edits")) == want[0], "a copy that nothing points at was left"
+        assert (reported.segment.end, reported.accepted) == want, point
+        assert len(stage.environment(B).items("edits")) == want[0], "an unreferenced copy was left"
         await after.accept(B, chosen, A)
         assert (await Raw(stage, epoch + 2).prepare(B)).accepted == epoch + 1
         stage.judge_copies()
@@ -328,8 +328,8 @@ async def a_finalized_segment_is_never_replaced(stage: Stage) -> None:
     assert stage.view(A).segments[1].end == 3
 
 
-async def a_download_of_something_else_is_not_taken(stage: Stage) -> None:
-    """The source was recovered to another content meanwhile; or sends rot."""
+async def a_wrong_download_is_refused(stage: Stage) -> None:
+    """The source was recovered to other contents, or sends damaged edits."""
     await Raw(stage, 1).leave((3, 5, -1))
     second = Raw(stage, 2)
     await second.promise(A, B)
@@ -339,8 +339,8 @@ async def a_download_of_something_else_is_not_taken(stage: Stage) -> None:
     assert stage.view(A).segments[1].end == 3 and stage.view(A).segments[1].accepted == 0
 
 
-async def what_arrives_is_compared_with_what_was_chosen(stage: Stage) -> None:
-    """Whatever the sources say they have."""
+async def a_download_is_compared_with_the_choice(stage: Stage) -> None:
+    """Even if the sources claim to have it."""
     await Raw(stage, 1).leave((3, 4, -1))
     second = Raw(stage, 2)
     await second.promise(A, B)
@@ -359,7 +359,7 @@ async def what_arrives_is_compared_with_what_was_chosen(stage: Stage) -> None:
         with pytest.raises(Corruption, match="is not what was decided"):
             await stage.role(A).journals[JOURNAL.name].accept(request, pages)
     assert stage.view(A).segments[1].end == 3 and stage.view(A).segments[1].accepted == 0
-    assert len(stage.environment(A).items("edits")) == 3, "what was downloaded for nothing was left"
+    assert len(stage.environment(A).items("edits")) == 3, "a useless download was left"
 
 
 async def a_newer_epoch_overtakes_a_download(stage: Stage) -> None:
@@ -375,9 +375,9 @@ async def a_newer_epoch_overtakes_a_download(stage: Stage) -> None:
     stage.cluster.resume(B)
     with pytest.raises(StaleEpoch):
         await accepting
-    told = await third.prepare(A)
-    assert told.segment is not None and (told.segment.end, told.accepted) == (3, 0)
-    assert len(stage.environment(A).items("edits")) == 3, "what was downloaded for nothing was left"
+    reported = await third.prepare(A)
+    assert reported.segment is not None and (reported.segment.end, reported.accepted) == (3, 0)
+    assert len(stage.environment(A).items("edits")) == 3, "a useless download was left"
 
 
 async def a_foreign_journal_is_refused(stage: Stage) -> None:
@@ -393,29 +393,29 @@ async def a_foreign_journal_is_refused(stage: Stage) -> None:
 
 SCENARIOS = (
     the_same_epoch_is_promised_once,
-    an_older_writer_is_refused_in_everything,
+    every_request_of_an_older_writer_is_refused,
     a_promise_closes_the_open_segment,
     a_preparation_closes_the_open_segment_of_a_node_that_missed_the_promise,
-    only_who_started_a_segment_writes_into_it,
+    only_the_writer_that_started_a_segment_writes_into_it,
     edits_follow_one_another,
     edits_that_continue_another_history_are_refused,
-    a_request_that_was_overtaken_is_refused,
-    an_empty_segment_is_as_good_as_none,
-    a_leftover_of_one_edit_is_written_over_by_a_later_writer_only,
+    a_late_request_is_refused,
+    an_empty_segment_counts_as_none,
+    a_leftover_of_one_edit_is_overwritten_only_by_a_later_writer,
     a_leftover_of_two_edits_is_kept,
-    a_segment_is_finalized_as_it_is_or_not_at_all,
-    the_segment_before_stays_in_progress_when_its_end_was_missed,
-    a_segment_may_start_late_but_not_before_what_others_committed,
-    what_is_committed_only_grows,
-    promises_and_edits_survive_a_restart_and_the_segment_is_closed,
-    a_purge_takes_what_is_older_in_whole,
-    a_purge_keeps_a_half_written_copy_that_may_be_the_second_one,
+    a_segment_is_finalized_only_with_its_exact_contents,
+    a_segment_stays_in_progress_if_its_end_was_missed,
+    a_segment_may_start_late_but_not_before_committed_edits,
+    the_committed_txid_only_grows,
+    promises_and_edits_survive_a_restart_that_closes_the_segment,
+    a_purge_deletes_whole_older_segments,
+    a_purge_keeps_a_partial_copy_that_may_be_the_second_one,
     only_committed_edits_of_a_segment_in_progress_are_shown,
-    what_a_later_writer_committed_does_not_show_an_older_ones_leftover,
-    an_accepted_segment_replaces_another_and_crashes_at_any_moment,
+    a_later_commit_does_not_expose_an_older_leftover,
+    an_accepted_segment_replaces_another_atomically,
     a_finalized_segment_is_never_replaced,
-    a_download_of_something_else_is_not_taken,
-    what_arrives_is_compared_with_what_was_chosen,
+    a_wrong_download_is_refused,
+    a_download_is_compared_with_the_choice,
     a_newer_epoch_overtakes_a_download,
     a_foreign_journal_is_refused,
 )

@@ -1,5 +1,6 @@
-"""Histories in which a node loses its directory and rejoins. Each is a scenario of three nodes a, b, c, of which a loses
-its own; test_rejoin.py plays them, and names the mistake that each of them finds."""
+"""Histories in which a node loses its directory and rejoins. Each is a scenario of three nodes a, b, c, in which a loses
+its directory; test_rejoin.py plays them, and names the mistake that each finds.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from tests.journal.stage import JOURNAL, Hand, Stage
 
 
 async def lose(stage: Stage, node: str = A) -> None:
-    """The process ends, the directory is gone, and an empty one is in its place."""
+    """End the process, and replace its directory by an empty one."""
     stage.cluster.crash(node)
     stage.cluster.lose_disk(node)
     await stage.cluster.restart(node)
@@ -37,7 +38,7 @@ async def catch_up(stage: Stage, node: str = A) -> None:
 
 
 def keep_from_peers(stage: Stage) -> None:
-    """It hears its writer, and nobody else."""
+    """Only its writer reaches it."""
     for peer in (B, C):
         stage.cluster.network.cut(A, peer)
 
@@ -54,7 +55,7 @@ async def next_segment(hand: Hand) -> None:
     await hand.send(2)
 
 
-async def a_committed_edit_is_not_forgotten_with_the_directory(stage: Stage) -> None:
+async def a_lost_directory_does_not_lose_a_committed_edit(stage: Stage) -> None:
     """a and b have it, c does not; a loses it, and b is out of reach."""
     hand = stage.hand(without(C))
     await hand.recover()
@@ -65,7 +66,7 @@ async def a_committed_edit_is_not_forgotten_with_the_directory(stage: Stage) -> 
     assert (await stage.finish()).txid == 3
 
 
-async def what_was_promised_is_not_forgotten_with_the_directory(stage: Stage) -> None:
+async def a_lost_directory_does_not_lose_a_promise(stage: Stage) -> None:
     """Epoch 2 was promised by a and b. The writer of epoch 1 must not find a majority in a and c."""
     older = Raw(stage, 1)
     await older.promise(A, B, C)
@@ -77,7 +78,7 @@ async def what_was_promised_is_not_forgotten_with_the_directory(stage: Stage) ->
         await stage.ask(A, "start_segment", start, m.Done)
 
 
-async def a_start_that_was_sent_before_the_loss_comes_too_late(stage: Stage) -> None:
+async def a_segment_start_from_before_the_loss_is_ignored(stage: Stage) -> None:
     """It would make the empty copy at a one that counts, though a had acknowledged edits of this very segment."""
     writer = Raw(stage, 1)
     await writer.promise(A, B, C)
@@ -93,7 +94,7 @@ async def a_start_that_was_sent_before_the_loss_comes_too_late(stage: Stage) -> 
     assert (await stage.finish()).txid == 3
 
 
-async def a_node_that_lacks_what_came_before_does_not_count(stage: Stage) -> None:
+async def a_node_without_earlier_edits_does_not_count(stage: Stage) -> None:
     """It takes the edits of the segment that was started since, and is asked for nothing else until it has the rest."""
     hand = stage.hand()
     await hand.recover()
@@ -121,8 +122,8 @@ async def a_node_that_lacks_what_came_before_does_not_count(stage: Stage) -> Non
     hand.session.close()
 
 
-async def a_node_is_whole_when_it_has_everything(stage: Stage) -> None:
-    """Then it is as good a witness as any: a and c know all, b is out of reach."""
+async def a_node_is_complete_when_it_has_all_edits(stage: Stage) -> None:
+    """Then it counts again: a and c have everything, b is out of reach."""
     hand = stage.hand(without(C))
     await hand.recover()
     await hand.write(3)
@@ -144,11 +145,11 @@ async def a_node_is_whole_when_it_has_everything(stage: Stage) -> None:
 
 
 SCENARIOS = (
-    a_committed_edit_is_not_forgotten_with_the_directory,
-    what_was_promised_is_not_forgotten_with_the_directory,
-    a_start_that_was_sent_before_the_loss_comes_too_late,
-    a_node_that_lacks_what_came_before_does_not_count,
-    a_node_is_whole_when_it_has_everything,
+    a_lost_directory_does_not_lose_a_committed_edit,
+    a_lost_directory_does_not_lose_a_promise,
+    a_segment_start_from_before_the_loss_is_ignored,
+    a_node_without_earlier_edits_does_not_count,
+    a_node_is_complete_when_it_has_all_edits,
 )
 
 __all__ = [

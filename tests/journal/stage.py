@@ -1,4 +1,4 @@
-"""Journal nodes in virtual time, writers driven by hand, and the verdict on what a journal holds."""
+"""Journal nodes in virtual time, writers driven by hand, and the verdict on the contents of a journal."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class Stage:
     def __init__(self, count: int = 3, sync_s: float = 1e9, **options: Any) -> None:
         self.points = Points()
         self.cluster = SimulatedCluster(self.points.of)
-        self.cluster.network.slow_probability = 0.0  # so that a delay orders answers
+        self.cluster.network.slow_probability = 0.0  # a delay orders the answers
         self.nodes = tuple(f"journal/{name}" for name in "abcdefg"[:count])
         self.options = JournalOptions(journal=JOURNAL, nodes=self.nodes, **options)
-        self.node_options = JournalNodeOptions(sync_s=sync_s)  # by default never: it is its own subject
+        self.node_options = JournalNodeOptions(sync_s=sync_s)  # off by default: it has its own tests
         self.outside = self.cluster.client_world("outside")
         self.acked: dict[int, bytes] = {}
         self._worlds = 0
@@ -49,7 +49,7 @@ class Stage:
         await format_journal(self.outside, self.options)
 
     async def afresh(self) -> None:
-        """The journal is given up for an empty one."""
+        """Replace the journal by an empty one."""
         self.acked.clear()
         await format_journal(self.outside, self.options, force=True)
 
@@ -58,7 +58,7 @@ class Stage:
         return found
 
     def environment(self, node: str) -> Environment:
-        """What lies on the node's disk, without asking the node."""
+        """The journal on the node's disk, read without the node."""
         return self.role(node).journals[JOURNAL.name]._environment
 
     def view(self, node: str) -> View:
@@ -69,7 +69,7 @@ class Stage:
         return self.cluster.client_world(f"writer-{self._worlds}")
 
     def hand(self, line: Line | None = None) -> Hand:
-        """A new writer; `line` is its network, if it is not to be a perfect one."""
+        """A new writer; `line` is its network, perfect by default."""
         return Hand(self, Session(self.line_world(line), self.options))
 
     def line_world(self, line: Line | None) -> World:
@@ -105,7 +105,7 @@ class Stage:
         return m.Stamp(JOURNAL, epoch, serial, committed)
 
     def note(self, acknowledged: Iterable[tuple[int, bytes]]) -> None:
-        """A writer was told that these are durable."""
+        """A writer got the answer that these are durable."""
         for txid, edit in acknowledged:
             was = self.acked.setdefault(txid, edit)
             assert was == edit, f"{txid} was acknowledged as {was!r} and as {edit!r}"
@@ -113,8 +113,8 @@ class Stage:
     # -- the verdict -----------------------------------------------------------------------------------------
 
     async def judge(self, end: End) -> list[bytes]:
-        """The edits as a reader finds them after a recovery to `end`: all of them, each acknowledged one as it was,
-        and wherever a segment is final it is the same."""
+        """The edits that a reader finds after a recovery to `end`: complete, with every acknowledged edit unchanged, and
+        equal in all final copies."""
         page = await self.reader().read_all(self.reader().beginning())
         txids = [txid for txid, _ in page.edits]
         assert txids == list(range(1, end.txid + 1)), (txids, end)
@@ -132,7 +132,7 @@ class Stage:
         self.judge_copies()
 
     def judge_copies(self) -> None:
-        """No two final copies of a segment differ, and every copy is what its header says."""
+        """Final copies of a segment are equal, and every copy fits its header."""
         final: dict[int, tuple[str, m.SegmentState]] = {}
         for node in self.nodes:
             if not self.cluster.alive(node):
@@ -164,8 +164,8 @@ class Stage:
 
 
 class Hand:
-    """A writer without buffers and markers: each step is called by the test. Edits are tagged with their epoch, so that
-    two writers never write the same; what a majority acknowledged is noted in the stage."""
+    """A writer without buffers and markers: the test calls each step. Edits have a tag of their epoch, so two writers
+    never write the same; the stage records edits that a majority acknowledged."""
 
     def __init__(self, stage: Stage, session: Session) -> None:
         self.stage = stage
@@ -190,7 +190,7 @@ class Hand:
         self.stage.note(enumerate(edits, first))
 
     async def write(self, count: int, flushes: Sequence[int] | None = None) -> None:
-        """A segment of `count` edits, in one flush or in those given."""
+        """A segment of `count` edits, in one flush or in the given ones."""
         await self.start()
         for size in flushes or [count]:
             await self.send(size)

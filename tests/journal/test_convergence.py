@@ -1,5 +1,6 @@
-"""Two acts. First: writers, nodes and links die, stand still and return, and a reader tails all along. Then all is healed,
-and what was acknowledged is there once, in order, and every node has the same."""
+"""Two acts. In the first, writers, nodes and links fail, pause and return while a reader tails. Then all faults are removed:
+every acknowledged edit exists once, in order, and every node has the same.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +16,11 @@ from ebla.actors.journal.writer.writer import JournalWriter
 from tests.journal.stage import Stage, play
 
 ACT_ONE_S = 60.0
-SILENCE_S = 3.0  # after which a client takes its writer for dead
+SILENCE_S = 3.0  # after this time a client gives its writer up
 
 
 class Client:
-    """Writes one edit after the other through a writer of its own; when that is over, or silent, it makes another."""
+    """Writes one edit after the other through its own writer; opens another when the writer ends or is silent."""
 
     def __init__(self, stage: Stage, chance: random.Random) -> None:
         self.stage = stage
@@ -72,7 +73,7 @@ async def tail(stage: Stage, found: dict[int, bytes]) -> None:
 
 
 async def trouble(stage: Stage, client: Client, chance: random.Random) -> None:
-    """One thing at a time to nodes, so that there is work to be disturbed; the writer may die at any moment."""
+    """One fault at a time for nodes, so that work continues; the writer may crash at any moment."""
     cluster = stage.cluster
     while asyncio.get_running_loop().time() < ACT_ONE_S:
         await asyncio.sleep(chance.uniform(0.1, 1.0))
@@ -95,7 +96,7 @@ async def trouble(stage: Stage, client: Client, chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_everything_acknowledged_is_there_once_and_all_nodes_come_to_the_same(seed: int):
+def test_after_faults_every_acknowledged_edit_exists_once_on_all_nodes(seed: int):
     async def scenario(stage: Stage) -> None:
         chance = random.Random(seed)
         stage.cluster.network.drop_probability = stage.cluster.network.repeat_probability = 0.002

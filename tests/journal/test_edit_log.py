@@ -1,4 +1,4 @@
-"""The master's edit log on a quorum: what it appended comes back to whoever is the master next, and to nobody else."""
+"""The master's edit log on a quorum: appended edits are read by the next master only."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def pairs(first: int, last: int) -> list[Edit]:
     return [each for number in range(first, last + 1) for each in (edit(number), edit(-number))]
 
 
-def test_what_was_appended_comes_back_in_order_and_appending_goes_on():
+def test_appended_edits_are_read_in_order_and_appending_continues():
     async def scenario(stage: Stage) -> None:
         await filled(stage, 1, 3)
         log = await filled(stage, 4, 5)
@@ -59,7 +59,7 @@ def test_what_was_appended_comes_back_in_order_and_appending_goes_on():
     play(scenario)
 
 
-def test_a_log_of_many_segments_comes_back_whole():
+def test_a_log_of_many_segments_is_read_completely():
     async def scenario(stage: Stage) -> None:
         await filled(stage, 1, 40)
         assert len(stage.view(A).all()) > 5
@@ -68,7 +68,7 @@ def test_a_log_of_many_segments_comes_back_whole():
     play(scenario, segment_txns=6)
 
 
-def test_a_catalog_that_is_replayed_is_the_catalog_that_was_written():
+def test_a_replayed_catalog_equals_the_written_one():
     async def scenario(stage: Stage) -> None:
         story = Story()
         for number in range(5):
@@ -85,8 +85,8 @@ def test_a_catalog_that_is_replayed_is_the_catalog_that_was_written():
     play(scenario)
 
 
-def test_who_stands_still_after_a_recovery_and_finds_what_others_wrote_meanwhile_is_superseded_and_no_more():
-    """Two others have had their turn when it reads what it has recovered; it must not take that for two truths."""
+def test_a_writer_paused_after_its_recovery_is_only_superseded():
+    """Two others have written when it reads the recovered edits; that is no contradiction in the journal."""
 
     async def scenario(stage: Stage) -> None:
         await filled(stage, 1, 3)
@@ -110,7 +110,7 @@ def test_who_stands_still_after_a_recovery_and_finds_what_others_wrote_meanwhile
     play(scenario)
 
 
-def test_purged_transactions_are_gone_and_the_rest_still_hangs_together():
+def test_the_rest_of_a_purged_log_can_be_read():
     async def scenario(stage: Stage) -> None:
         log = await filled(stage, 1, 10)
         checkpointed = log.last_txid
@@ -123,7 +123,7 @@ def test_purged_transactions_are_gone_and_the_rest_still_hangs_together():
     play(scenario, segment_txns=4)
 
 
-def test_a_log_that_ends_before_its_checkpoint_is_corruption():
+def test_a_log_that_ends_before_its_checkpoint_is_corrupt():
     async def scenario(stage: Stage) -> None:
         await filled(stage, 1, 2)
         with pytest.raises(Corruption, match="before the checkpoint"):
@@ -132,7 +132,7 @@ def test_a_log_that_ends_before_its_checkpoint_is_corruption():
     play(scenario)
 
 
-def test_a_master_that_was_superseded_cannot_append_and_what_it_wrote_stays():
+def test_a_superseded_master_cannot_append_and_its_edits_stay():
     async def scenario(stage: Stage) -> None:
         old = await filled(stage, 1, 2)
         new = log_of(stage)
@@ -146,8 +146,8 @@ def test_a_master_that_was_superseded_cannot_append_and_what_it_wrote_stays():
 
 
 @pytest.mark.parametrize("number", range(1, 9))
-def test_an_append_whose_outcome_is_unknown_is_there_or_not_and_then_stays_so(number: int):
-    """The request that carries it reaches one node only, c; the next master hears of it, or not."""
+def test_an_append_with_an_unknown_outcome_is_decided_once(number: int):
+    """The request with it reaches only c; the next master gets c's answer, or not."""
 
     async def scenario(stage: Stage) -> None:
         line = Line()
@@ -167,7 +167,7 @@ def test_an_append_whose_outcome_is_unknown_is_there_or_not_and_then_stays_so(nu
     play(scenario, seed=number)
 
 
-def test_a_log_that_could_not_be_opened_lets_go_of_its_lines():
+def test_a_failed_open_of_a_log_closes_its_channels():
     async def scenario(stage: Stage) -> None:
         stage.cluster.crash(A)
         stage.cluster.crash(B)
@@ -181,7 +181,7 @@ def test_a_log_that_could_not_be_opened_lets_go_of_its_lines():
     play(scenario)
 
 
-def test_a_transaction_that_holds_no_edits_is_corruption():
+def test_a_transaction_without_edits_is_corrupt():
     async def scenario(stage: Stage) -> None:
         log = await filled(stage, 1, 1)
         await log.writer.append(b"\xff not edits")
@@ -191,7 +191,7 @@ def test_a_transaction_that_holds_no_edits_is_corruption():
     play(scenario)
 
 
-def test_a_scribe_keeps_its_catalog_in_the_journal_through_checkpoints_purges_and_restarts():
+def test_a_scribe_keeps_its_catalog_through_checkpoints_purges_and_restarts():
     async def scenario(stage: Stage) -> None:
         world, story = stage.world(), Story()
         await world.disk.open_instance("master")
@@ -221,6 +221,6 @@ def test_a_scribe_keeps_its_catalog_in_the_journal_through_checkpoints_purges_an
             running.cancel()
             log.writer.close()
         assert scribe.checkpointed > 0
-        assert stage.view(A).all()[0].start > 1, "nothing was purged"
+        assert stage.view(A).all()[0].start > 1, "no edit was purged"
 
     play(scenario, segment_txns=5)

@@ -1,4 +1,4 @@
-"""Two requests of a writer fail, at every pair of places: the outcome is the one that was worked out on paper."""
+"""Two requests of a writer fail, at every pair of places: the outcome is the one computed on paper."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ A, B = "journal/a", "journal/b"
 Table = Callable[[tuple[int, int]], tuple[int, int, Collection[int]]]
 
 
-def test_the_requests_of_the_workload_are_those_that_the_tables_count():
+def test_the_tables_cover_every_request_of_the_workload():
     async def scenario(stage: Stage) -> None:
         line = Line()
         assert await write_two_segments(stage, line) == 6
@@ -24,7 +24,7 @@ def test_the_requests_of_the_workload_are_those_that_the_tables_count():
 
 
 def dropped(pair: tuple[int, int]) -> tuple[int, int, Collection[int]]:
-    """Counted, acknowledged, and what may be recovered, in any order of the recovery's answers."""
+    """Counted, acknowledged and recoverable edits, in any order of the recovery's answers."""
     if pair in {(2, 2), (3, 3), (4, 4)}:
         return 0, 0, {0}
     if pair in {(4, 5), (5, 4), (5, 5)}:
@@ -72,14 +72,14 @@ def check(found: dict[tuple[int, int], Outcome], table: Table) -> None:
         assert was.recovered in may_be, (pair, was)
 
 
-def test_dropping_a_request_at_each_of_two_nodes_gives_what_the_table_says():
+def test_dropping_requests_at_two_nodes_has_the_tabled_outcome():
     check(sweep(DROP, DROP), dropped)
 
 
-def test_losing_an_answer_of_each_of_two_nodes_gives_what_the_table_says():
+def test_losing_answers_of_two_nodes_has_the_tabled_outcome():
     check(sweep(LOST, LOST), answers_lost)
 
 
-def test_a_dropped_request_and_a_lost_answer_leave_as_many_runs_whole_as_they_should():
+def test_a_dropped_request_and_a_lost_answer_have_the_computed_outcome():
     found = sweep(DROP, LOST)
     assert sum(was == Outcome(6, 6, 6) for was in found.values()) == 65

@@ -1,4 +1,4 @@
-"""The lease at the journal nodes: whom a node helps and when, and when its holder believes in it."""
+"""The lease at the journal nodes: when a node grants and promises, and when its holder relies on it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def hold(stage: Stage, **limits: float) -> tuple[Session, Holder]:
 # -- a node --------------------------------------------------------------------------------------------------
 
 
-def test_a_node_that_granted_a_lease_promises_nobody_a_later_epoch_until_it_has_run_out():
+def test_a_node_promises_no_later_epoch_during_a_lease():
     async def scenario(stage: Stage) -> None:
         await promise(stage, 1, CLAIM)
         for claim in (None, OTHER, CLAIM):
@@ -73,7 +73,7 @@ def test_a_node_without_leases_promises_at_once_also_after_a_restart():
     play(scenario)
 
 
-def test_a_node_that_was_started_again_helps_nobody_for_as_long_as_it_ever_granted():
+def test_a_restarted_node_waits_for_the_longest_lease_it_granted():
     async def scenario(stage: Stage) -> None:
         await promise(stage, 1, CLAIM)
         await stage.cluster.restart(A)
@@ -86,7 +86,7 @@ def test_a_node_that_was_started_again_helps_nobody_for_as_long_as_it_ever_grant
     play(scenario)
 
 
-def test_a_longer_lease_is_remembered_across_a_start_before_it_is_granted():
+def test_a_longer_lease_is_durable_before_it_is_granted():
     async def scenario(stage: Stage) -> None:
         await promise(stage, 1, CLAIM)
         stage.crash_at(A, "journal.lease.after_commit")
@@ -102,7 +102,7 @@ def test_a_longer_lease_is_remembered_across_a_start_before_it_is_granted():
     play(scenario)
 
 
-def test_an_older_epoch_is_granted_nothing_also_while_the_promise_is_on_its_way_to_the_disk():
+def test_an_older_epoch_gets_no_lease_while_a_promise_is_being_synced():
     async def scenario(stage: Stage) -> None:
         await promise(stage, 1, CLAIM)
         await asyncio.sleep(1.1 * HELD_S)
@@ -120,8 +120,8 @@ def test_an_older_epoch_is_granted_nothing_also_while_the_promise_is_on_its_way_
     play(scenario)
 
 
-def test_a_late_renewal_does_not_take_the_place_of_a_later_holder_whose_promise_never_reached_the_node():
-    """Or else the older holder, when it releases what it holds no more, lets somebody begin beside the later one."""
+def test_a_late_renewal_does_not_replace_a_later_holder():
+    """Otherwise a late release of the older holder lets another begin beside the later one."""
 
     async def scenario(stage: Stage) -> None:
         await promise(stage, 1, CLAIM)
@@ -139,7 +139,7 @@ def test_a_late_renewal_does_not_take_the_place_of_a_later_holder_whose_promise_
     play(scenario)
 
 
-def test_a_promise_that_met_a_full_disk_does_not_keep_the_holder_from_renewing():
+def test_a_failed_promise_does_not_stop_renewals():
     async def scenario(stage: Stage) -> None:
         await promise(stage, 1, CLAIM)
         await asyncio.sleep(1.1 * HELD_S)
@@ -165,7 +165,7 @@ def test_a_lease_is_released_by_its_holder_only():
     play(scenario)
 
 
-def test_a_released_lease_is_kept_for_the_successor_that_was_named_and_not_for_ever():
+def test_a_released_lease_is_reserved_for_its_successor_for_a_while():
     async def scenario(stage: Stage) -> None:
         await promise(stage, 1, CLAIM)
         release = m.ReleaseRequest(JOURNAL, CLAIM.token, "master/1")
@@ -186,7 +186,7 @@ def test_a_released_lease_is_kept_for_the_successor_that_was_named_and_not_for_e
 # -- its holder ----------------------------------------------------------------------------------------------
 
 
-def test_a_holder_believes_in_its_lease_from_the_promises_on_and_for_as_long_as_a_majority_renews_it():
+def test_a_lease_begins_with_the_promises_and_lasts_while_a_majority_renews():
     async def scenario(stage: Stage) -> None:
         session, holder = hold(stage)
         assert not holder.holds()
@@ -201,7 +201,7 @@ def test_a_holder_believes_in_its_lease_from_the_promises_on_and_for_as_long_as_
         stage.cluster.crash(B)
         await asyncio.sleep(2.0)
         assert not holder.holds()
-        assert holder.lost is None, "it may come back"
+        assert holder.lost is None, "it may return"
         await stage.cluster.restart(B)
         await asyncio.sleep(1.0)
         assert holder.holds()
@@ -209,7 +209,7 @@ def test_a_holder_believes_in_its_lease_from_the_promises_on_and_for_as_long_as_
     play(scenario)
 
 
-def test_a_holder_stops_believing_before_a_node_helps_anybody_else():
+def test_a_holder_stops_before_a_node_promises_to_another():
     async def scenario(stage: Stage) -> None:
         session, holder = hold(stage)
         await session.new_epoch(1)
@@ -227,15 +227,15 @@ def test_a_holder_stops_believing_before_a_node_helps_anybody_else():
     play(scenario)
 
 
-def test_a_lease_counts_from_the_question_not_from_the_answer():
+def test_a_lease_counts_from_its_request_not_from_the_answer():
     async def scenario(stage: Stage) -> None:
         network = stage.cluster.network
         network.latency_s = (0.5, 0.5)
         session, holder = hold(stage)
-        await session.new_epoch(1)  # a second on its way, of the 1.2 that it is believed in
+        await session.new_epoch(1)  # one second under way, of the 1.2 s of the lease
         await asyncio.sleep(0.7)
         assert not holder.holds()
-        await asyncio.sleep(0.8)  # the first renewal was answered meanwhile, a second after it was asked for
+        await asyncio.sleep(0.8)  # the first renewal was answered one second after its request
         assert holder.holds()
         network.isolate(holder.claim.holder)
         await asyncio.sleep(0.7)
@@ -244,7 +244,7 @@ def test_a_lease_counts_from_the_question_not_from_the_answer():
     play(scenario)
 
 
-def test_a_holder_whose_epoch_is_over_has_lost_its_lease_for_good():
+def test_a_superseded_holder_loses_its_lease_for_good():
     async def scenario(stage: Stage) -> None:
         session, holder = hold(stage)
         await session.new_epoch(1)
@@ -258,7 +258,7 @@ def test_a_holder_whose_epoch_is_over_has_lost_its_lease_for_good():
     play(scenario)
 
 
-def test_a_holder_keeps_its_lease_while_its_writer_moves_on_and_the_nodes_help_nobody_else_meanwhile():
+def test_a_holder_keeps_its_lease_while_its_writer_raises_its_epoch():
     async def scenario(stage: Stage) -> None:
         session, holder = hold(stage)
         await session.new_epoch(1)
@@ -289,8 +289,8 @@ def test_a_holder_keeps_its_lease_while_its_writer_moves_on_and_the_nodes_help_n
     play(scenario)
 
 
-def test_one_node_that_has_promised_a_later_epoch_ends_nothing_while_another_is_away_for_a_moment():
-    """Somebody who reached nobody else had it promised."""
+def test_one_later_promise_does_not_end_a_lease():
+    """A contender that reached no other node had its promise."""
 
     async def scenario(stage: Stage) -> None:
         session, holder = hold(stage)
@@ -312,8 +312,8 @@ def test_one_node_that_has_promised_a_later_epoch_ends_nothing_while_another_is_
     play(scenario)
 
 
-def test_a_holder_that_reaches_no_majority_for_long_gives_up_so_that_it_keeps_nobody_waiting():
-    """It still reaches one node, and would keep that one from helping whoever reaches it and another."""
+def test_a_holder_without_a_majority_gives_up():
+    """It still reaches one node, and would block a contender that reaches this node and another."""
 
     async def scenario(stage: Stage) -> None:
         session, holder = hold(stage)
@@ -327,7 +327,7 @@ def test_a_holder_that_reaches_no_majority_for_long_gives_up_so_that_it_keeps_no
     play(scenario)
 
 
-def test_a_holder_that_releases_its_lease_lets_another_begin_at_once():
+def test_after_a_release_another_holder_can_begin_at_once():
     async def scenario(stage: Stage) -> None:
         session, holder = hold(stage)
         await session.new_epoch(1)
@@ -341,6 +341,6 @@ def test_a_holder_that_releases_its_lease_lets_another_begin_at_once():
 
 
 @pytest.mark.parametrize("limits", [{"lease_s": 2.0, "held_s": 2.0}, {"renew_s": 1.0}, {"held_s": 0.0}])
-def test_limits_that_could_not_hold_are_refused(limits: dict[str, float]):
+def test_impossible_limits_are_refused(limits: dict[str, float]):
     with pytest.raises(InvalidArgument):
         LeaseLimits(**limits).validate()

@@ -1,4 +1,4 @@
-"""Nodes that the writer has left out: who is told of it and why, and with what they are back."""
+"""Nodes that the writer has left out: how that is reported, and when they return."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ A, B, C = "journal/a", "journal/b", "journal/c"
 
 
 async def edits_of(stage: Stage) -> list[bytes]:
-    """What the next writer finds."""
+    """The edits that the next writer finds."""
     await writer_of(stage)
     stage.judge_copies()
     page = await stage.reader().read_all(stage.reader().beginning())
@@ -29,13 +29,13 @@ async def until_out_of_sync(writer: JournalWriter, node: str, wanted: bool) -> N
     raise AssertionError(f"{status_of(writer, node)}, after 30 s")
 
 
-def test_a_node_that_was_away_when_the_segment_began_is_back_soon_though_nobody_writes():
+def test_a_node_that_missed_the_start_of_a_segment_returns_without_writes():
     async def scenario(stage: Stage) -> None:
         stage.cluster.crash(C)
         writer = await writer_of(stage)
         await asyncio.sleep(60.0)
         assert status_of(writer, C).out_of_sync and "is down" in status_of(writer, C).error
-        assert writer.segment == 1, "a dead node is no reason for another segment"
+        assert writer.segment == 1, "a dead node causes no new segment"
         await stage.cluster.restart(C)
         await asyncio.sleep(15.0)
         status = status_of(writer, C)
@@ -50,7 +50,7 @@ def test_a_node_that_was_away_when_the_segment_began_is_back_soon_though_nobody_
     play(scenario, segment_s=30.0)
 
 
-def test_a_node_that_was_started_again_while_nobody_writes_is_left_out_and_back_soon():
+def test_a_restarted_node_is_left_out_and_returns_without_writes():
     async def scenario(stage: Stage) -> None:
         writer = await writer_of(stage)
         for node in (A, B):
@@ -70,7 +70,7 @@ def test_a_node_that_was_started_again_while_nobody_writes_is_left_out_and_back_
     play(scenario, segment_s=1000.0, return_s=10.0)
 
 
-def test_a_node_that_promised_a_later_epoch_to_a_contender_that_failed_is_back_with_an_epoch_above_it():
+def test_a_node_that_promised_to_a_failed_contender_returns_in_a_higher_epoch():
     async def scenario(stage: Stage) -> None:
         writer = await writer_of(stage)
         began = writer.session.epoch
@@ -89,7 +89,7 @@ def test_a_node_that_promised_a_later_epoch_to_a_contender_that_failed_is_back_w
     play(scenario)
 
 
-def test_a_writer_moves_on_once_for_each_contender_and_not_for_a_node_that_is_gone():
+def test_a_writer_raises_its_epoch_once_per_contender():
     async def scenario(stage: Stage) -> None:
         writer = await writer_of(stage)
         await Raw(stage, writer.session.epoch + 1).promise(C)
@@ -98,7 +98,9 @@ def test_a_writer_moves_on_once_for_each_contender_and_not_for_a_node_that_is_go
         await asyncio.sleep(60.0)
         segment, epoch = writer.segment, writer.session.epoch
         await asyncio.sleep(120.0)
-        assert (writer.segment, writer.session.epoch) == (segment, epoch), "nobody would come back with more"
+        assert (writer.segment, writer.session.epoch) == (segment, epoch), (
+            "a new segment would bring no node back"
+        )
         await stage.cluster.restart(C)
         await until_out_of_sync(writer, C, False)
         epoch = writer.session.epoch
@@ -108,7 +110,7 @@ def test_a_writer_moves_on_once_for_each_contender_and_not_for_a_node_that_is_go
     play(scenario, segment_s=1000.0)
 
 
-def test_a_writer_does_not_move_on_when_a_majority_promised_a_contender():
+def test_a_writer_keeps_its_epoch_if_a_majority_promised_to_a_contender():
     async def scenario(stage: Stage) -> None:
         writer = await writer_of(stage)
         await writer.append(b"acknowledged")
@@ -122,7 +124,7 @@ def test_a_writer_does_not_move_on_when_a_majority_promised_a_contender():
     play(scenario)
 
 
-def test_what_is_on_its_way_to_a_slow_node_arrives_in_the_epoch_that_it_was_sent_in():
+def test_requests_under_way_keep_their_epoch():
     async def scenario(stage: Stage) -> None:
         writer = await writer_of(stage)
         await Raw(stage, writer.session.epoch + 1).promise(C)
@@ -138,7 +140,7 @@ def test_what_is_on_its_way_to_a_slow_node_arrives_in_the_epoch_that_it_was_sent
     play(scenario)
 
 
-def test_a_node_with_a_full_disk_is_left_out_with_the_reason_and_no_segment_is_begun_for_it():
+def test_a_node_with_a_full_disk_is_left_out_with_the_reason():
     async def scenario(stage: Stage) -> None:
         writer = await writer_of(stage)
         stage.cluster.state(C).fill()

@@ -1,4 +1,4 @@
-"""The same nodes, writer and readers over LMDB files, in real time."""
+"""Nodes, writer and readers over LMDB files, in real time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPTIONS = JournalOptions(journal=JOURNAL, nodes=NODES, segment_txns=50)
 
 
 class Machine:
-    """Three nodes in this process, each in a directory of its own."""
+    """Three nodes in this process, each with its own directory."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -58,7 +58,7 @@ class Machine:
         assert self.defects == []
 
 
-def test_edits_come_back_from_lmdb_after_restarts_and_a_node_that_was_away_catches_up(tmp_path: Path):
+def test_edits_in_lmdb_survive_restarts_and_a_node_catches_up(tmp_path: Path):
     async def scenario() -> None:
         machine = Machine(tmp_path)
         for node in NODES:
@@ -98,7 +98,7 @@ def test_edits_come_back_from_lmdb_after_restarts_and_a_node_that_was_away_catch
     asyncio.run(scenario())
 
 
-def test_two_nodes_never_open_one_directory_and_a_lost_journal_is_not_an_empty_one(tmp_path: Path):
+def test_a_directory_is_opened_once_and_a_lost_journal_is_not_empty(tmp_path: Path):
     async def scenario() -> None:
         machine = Machine(tmp_path)
         for node in NODES:

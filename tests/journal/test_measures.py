@@ -1,4 +1,4 @@
-"""What a journal node and a writer say of themselves in numbers."""
+"""Figures of journal nodes and writers."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def lines(writer: JournalWriter) -> dict[str, float]:
     return by_series(writer_measures.measure_lines(writer.statuses()))
 
 
-def test_the_figures_of_a_node_follow_what_is_written_to_it() -> None:
+def test_the_figures_of_a_node_follow_its_edits() -> None:
     async def scenario(stage: Stage) -> None:
         before = told(stage.role(A))
         writer = await writer_of(stage)
         for edit in (b"one", b"two", b"three"):
             await writer.append(edit)
-        await stage.outside.clock.sleep(1.0)  # a majority may be the two others
+        await stage.outside.clock.sleep(1.0)  # the other two may be the majority
         after = told(stage.role(A))
         assert (before["journal_promised_epoch/edits"], before["journal_last_txid/edits"]) == (0, 0)
         assert (after["journal_promised_epoch/edits"], after["journal_writer_epoch/edits"]) == (1, 1)
@@ -45,7 +45,7 @@ def test_the_figures_of_a_node_follow_what_is_written_to_it() -> None:
     play(scenario)
 
 
-def test_a_node_that_misses_edits_is_behind_in_the_writers_figures_and_in_its_own() -> None:
+def test_the_lag_of_a_node_is_in_its_figures_and_the_writers() -> None:
     async def scenario(stage: Stage) -> None:
         writer = await writer_of(stage)
         await writer.append(b"everywhere")
@@ -68,7 +68,7 @@ def test_a_node_that_misses_edits_is_behind_in_the_writers_figures_and_in_its_ow
     play(scenario, return_s=1e6)
 
 
-def test_a_journal_that_cannot_be_served_is_counted() -> None:
+def test_a_damaged_journal_is_counted() -> None:
     async def scenario(stage: Stage) -> None:
         assert told(stage.role(A))["journal_unserved"] == 0
         await stage.environment(A).commit([Put(STATE, [(STATE_KEY, b"no state at all")])])
@@ -80,7 +80,7 @@ def test_a_journal_that_cannot_be_served_is_counted() -> None:
     play(scenario)
 
 
-def test_a_damaged_segment_is_counted_until_it_was_fetched_anew() -> None:
+def test_a_damaged_segment_is_counted_until_it_is_fetched_again() -> None:
     async def scenario(stage: Stage) -> None:
         await segments(stage, 2)
         sound = told(stage.role(A))
@@ -114,7 +114,7 @@ def test_a_node_that_lost_its_directory_rejoins_until_it_counts_again() -> None:
     play(scenario)
 
 
-def test_a_node_tells_a_bounded_number_of_journals_and_every_figure_is_on_a_sheet() -> None:
+def test_a_node_reports_a_bounded_number_of_journals() -> None:
     async def scenario(stage: Stage) -> None:
         for number in range(measures.JOURNALS_MAX + 3):
             journal = JournalId(f"more-{number}", "one")

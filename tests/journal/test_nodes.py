@@ -1,4 +1,4 @@
-"""What a journal node promises, request by request."""
+"""The promises of a journal node, request by request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows from the answers so far."""
+"""The result of a quorum wait after each answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def tally() -> Tally[int]:
     return Tally("edits", "ask", NODES, 3)
 
 
-def test_a_wait_ends_as_soon_as_its_end_is_certain():
+def test_a_quorum_wait_ends_as_soon_as_its_result_is_certain():
     asked = tally()
     for node in ("a", "b"):
         asked.answer(node, 1)
@@ -33,7 +33,7 @@ def test_a_wait_ends_as_soon_as_its_end_is_certain():
     assert failed.nodes == ["a: done", "b: no answer yet", *(f"{node}: Unavailable: down" for node in "cde")]
 
 
-def test_one_who_says_that_the_journal_is_broken_is_outvoted_neither_by_answers_nor_by_errors():
+def test_a_report_of_a_broken_journal_is_never_outvoted():
     for others in ("bcde", "bc", ""):
         for answers in (True, False):
             asked = tally()

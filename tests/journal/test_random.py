@@ -1,4 +1,4 @@
-"""Hundreds of writers on one journal, one after the other and all at once, while nodes and links come and go."""
+"""Hundreds of writers on one journal, in sequence and at once, while nodes and links fail and return."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from tests.journal import mutants
 from tests.journal.line import Line
 from tests.journal.stage import Hand, Stage, play
 
-WRITERS = 500
-SEEDS = (0,)
-FLIP = 0.1  # before each request a node's line goes down, or comes back
+WRITERS = 250
+FLIP = 0.1  # before each request a node's link fails or returns
 CRASH = 0.1  # before each acceptance, on either side of its commit
 RESTART = 0.01
 
 
 class Follower:
-    """Reads the journal as it grows, and remembers it: what was decided once is never something else, since every edit
-    read continues the digest of all that were read before."""
+    """Reads the growing journal. A decided edit never changes, because every edit continues the digest of all earlier
+    ones."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -41,7 +40,7 @@ class Follower:
 
 
 class FlipFlop(Line):
-    """All lines are up for a new writer; then they go up and down by chance, and nodes crash where they accept."""
+    """All links are up for a new writer; then they fail and return at random, and nodes crash around accepts."""
 
     def __init__(self, stage: Stage, chance: random.Random) -> None:
         super().__init__(before=self.meddle)
@@ -65,7 +64,7 @@ class FlipFlop(Line):
 
 
 async def one_after_the_other(stage: Stage, writers: int, seed: int) -> int:
-    """How many of them could write."""
+    """The number of writers that could write."""
     chance = random.Random(seed)
     follower, able = Follower(stage), 0
     why: list[str] = []
@@ -100,16 +99,15 @@ async def one_after_the_other(stage: Stage, writers: int, seed: int) -> int:
     return able
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_nothing_is_lost_though_lines_go_up_and_down_under_five_hundred_writers(seed: int):
-    able = play(lambda stage: one_after_the_other(stage, WRITERS, seed), seed, sync_s=0.5)
+def test_hundreds_of_writers_on_failing_networks_lose_nothing():
+    able = play(lambda stage: one_after_the_other(stage, WRITERS, 0), sync_s=0.5)
     assert 20 < able < WRITERS
 
 
 async def all_at_once(stage: Stage, writers: int, together: int) -> tuple[int, int]:
-    """Writers that know nothing of each other become the writer whenever they like. How many wrote, and how much."""
+    """Independent writers open the journal at any time. How many wrote, and how much."""
     chance = random.Random(stage.cluster.loop.seed)
-    stage.cluster.network.slow_probability = 0.05  # requests of the past meet those of the present
+    stage.cluster.network.slow_probability = 0.05  # late requests meet new ones
     stage.cluster.network.repeat_probability = 0.02
     follower = Follower(stage)
     begun = able = 0
@@ -125,7 +123,7 @@ async def all_at_once(stage: Stage, writers: int, together: int) -> tuple[int, i
                 await write_on(hand, chance)
             except (QuorumFailed, InvalidArgument):
                 pass
-            await asyncio.sleep(chance.uniform(0.0, 0.2))  # it learns late that it is over
+            await asyncio.sleep(chance.uniform(0.0, 0.2))  # it learns late that it is superseded
             if chance.random() < 0.5:
                 hand.session.close()
 
@@ -148,14 +146,13 @@ async def write_on(hand: Hand, chance: random.Random) -> None:
         await hand.finalize()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_live_writers_that_overlap_never_write_side_by_side(seed: int):
-    able, written = play(lambda stage: all_at_once(stage, WRITERS, 3), seed, sync_s=0.5)
+def test_overlapping_writers_never_both_succeed():
+    able, written = play(lambda stage: all_at_once(stage, WRITERS, 3), sync_s=0.5)
     assert able > 50
     assert written > 300
 
 
-def test_one_seed_is_one_history():
+def test_a_seed_gives_one_history():
     async def digest(stage: Stage) -> str:
         await all_at_once(stage, 15, 3)
         return stage.cluster.loop.digest()
@@ -163,7 +160,7 @@ def test_one_seed_is_one_history():
     assert play(digest, 1, sync_s=0.1) == play(digest, 1, sync_s=0.1) != play(digest, 2, sync_s=0.1)
 
 
-def test_overlapping_writers_find_a_missing_fence():
+def test_overlapping_writers_reveal_a_missing_fence():
     with (
         mutants.swapped(mutants.no_fence),
         pytest.raises((AssertionError, JournalBroken)),

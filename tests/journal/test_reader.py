@@ -1,4 +1,4 @@
-"""Readers see what is certain to stay, all of it, from whichever nodes have it."""
+"""Readers get all edits that are certain to stay, from any nodes that have them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ A, B, C = "journal/a", "journal/b", "journal/c"
 
 
 async def three_segments(stage: Stage, missing: str | None = None) -> None:
-    """1-3, 4-6, 7-9, all final; `missing` has nothing of the middle one."""
+    """Segments 1-3, 4-6, 7-9, all final; `missing` lacks the middle one."""
     hand = stage.hand()
     await hand.recover()
     for number in range(3):
@@ -39,7 +39,7 @@ async def everything(stage: Stage, *, in_progress: bool = False) -> list[bytes]:
     return [edit for _, edit in (await reader.read_all(reader.beginning(), in_progress=in_progress)).edits]
 
 
-def test_a_reader_goes_from_node_to_node_for_what_each_of_them_has():
+def test_a_reader_combines_the_segments_of_several_nodes():
     async def scenario(stage: Stage) -> None:
         await three_segments(stage, missing=A)
         assert [segment.start for segment in stage.view(A).all()] == [1, 7]
@@ -49,7 +49,7 @@ def test_a_reader_goes_from_node_to_node_for_what_each_of_them_has():
     play(scenario)
 
 
-def test_what_the_nodes_have_is_asked_for_once_and_once_more_at_the_end_however_many_segments_there_are():
+def test_a_reader_asks_for_the_segment_lists_only_twice():
     async def scenario(stage: Stage) -> None:
         await three_segments(stage)
         line = Line()
@@ -62,7 +62,7 @@ def test_what_the_nodes_have_is_asked_for_once_and_once_more_at_the_end_however_
     play(scenario)
 
 
-def test_without_a_majority_a_reader_says_which_nodes_did_not_answer():
+def test_without_a_majority_a_reader_names_the_silent_nodes():
     async def scenario(stage: Stage) -> None:
         await three_segments(stage)
         stage.cluster.crash(A)
@@ -74,7 +74,7 @@ def test_without_a_majority_a_reader_says_which_nodes_did_not_answer():
     play(scenario)
 
 
-def test_a_segment_that_only_a_silent_node_has_is_waited_for_and_not_skipped():
+def test_a_reader_waits_for_a_segment_of_a_silent_node():
     async def scenario(stage: Stage) -> None:
         await three_segments(stage, missing=A)
         stage.view(B).segments.pop(4)  # as if b had missed it too
@@ -102,7 +102,7 @@ def test_edits_in_progress_are_read_up_to_what_is_committed_and_only_on_request(
     play(scenario)
 
 
-def test_a_reader_that_tails_gets_every_edit_once():
+def test_a_tailing_reader_gets_every_edit_once():
     async def scenario(stage: Stage) -> None:
         writer = JournalWriter(stage.world(), stage.options)
         await writer.open()
@@ -123,7 +123,7 @@ def test_a_reader_that_tails_gets_every_edit_once():
     play(scenario, segment_txns=10)
 
 
-def test_a_copy_that_does_not_continue_what_was_read_is_not_read_on():
+def test_a_reader_refuses_a_copy_that_does_not_continue():
     async def scenario(stage: Stage) -> None:
         await three_segments(stage)
         reader = stage.reader()
@@ -135,7 +135,7 @@ def test_a_copy_that_does_not_continue_what_was_read_is_not_read_on():
     play(scenario)
 
 
-def test_edits_that_were_purged_are_gone_and_the_rest_can_be_read():
+def test_after_a_purge_the_rest_can_be_read():
     async def scenario(stage: Stage) -> None:
         await three_segments(stage)
         purging = stage.hand()
@@ -151,7 +151,7 @@ def test_edits_that_were_purged_are_gone_and_the_rest_can_be_read():
     play(scenario)
 
 
-def test_a_rotten_edit_is_never_served_and_another_node_has_it():
+def test_a_damaged_edit_is_read_from_another_node():
     async def scenario(stage: Stage) -> None:
         await three_segments(stage)
         for node in (A, B):
@@ -166,7 +166,7 @@ def test_a_rotten_edit_is_never_served_and_another_node_has_it():
     play(scenario)
 
 
-def test_pages_are_about_as_large_as_asked_for():
+def test_pages_have_about_the_requested_size():
     async def scenario(stage: Stage) -> None:
         hand = stage.hand()
         await hand.recover()

@@ -1,4 +1,4 @@
-"""What a new writer finds is what the last one was told to be durable, whoever answers."""
+"""A new writer finds all edits that were acknowledged to the last one, whichever nodes answer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def copy_of(end: int, *, finalized: bool = False, committed: int = 0, digest: in
 
 
 def test_a_choice_that_contradicts_a_decision_is_not_made():
-    """Before any node is asked to accept it: a node that would refuse it need not be among those that answer."""
+    """Before any node must accept it: a node that would refuse it need not be among those that answer."""
     with pytest.raises(JournalBroken, match="finalized at 3 on b"):
         choose("edits", 1, {"a": copy_of(5, finalized=True), "b": copy_of(3, finalized=True)})
     with pytest.raises(JournalBroken, match="finalized at 5 on b"):

@@ -1,4 +1,4 @@
-"""A journal node whose directory is lost comes back, forgets nothing that matters, and is whole in the end."""
+"""A journal node with a lost directory rejoins, breaks no promise, and is complete in the end."""
 
 from __future__ import annotations
 
@@ -45,24 +45,24 @@ def promises_are_not_asked_for() -> list[mutants.Swap]:
     return [(rejoin, "learned", learned)]
 
 
-def any_start_will_do() -> list[mutants.Swap]:
+def any_start_is_accepted() -> list[mutants.Swap]:
     return [(rules, "knows_of_loss", lambda state, token: True)]
 
 
-def whole_with_the_first_segment() -> list[mutants.Swap]:
+def complete_with_the_first_segment() -> list[mutants.Swap]:
     return [(rules, "covered", lambda segments, purged, before: True)]
 
 
-def never_whole() -> list[mutants.Swap]:
+def never_complete() -> list[mutants.Swap]:
     return [(rules, "covered", lambda segments, purged, before: False)]
 
 
 KILLERS: dict[Callable[[], list[mutants.Swap]], Any] = {
-    an_empty_directory_counts: rejoining.a_committed_edit_is_not_forgotten_with_the_directory,
-    promises_are_not_asked_for: rejoining.what_was_promised_is_not_forgotten_with_the_directory,
-    any_start_will_do: rejoining.a_start_that_was_sent_before_the_loss_comes_too_late,
-    whole_with_the_first_segment: rejoining.a_node_that_lacks_what_came_before_does_not_count,
-    never_whole: rejoining.a_node_is_whole_when_it_has_everything,
+    an_empty_directory_counts: rejoining.a_lost_directory_does_not_lose_a_committed_edit,
+    promises_are_not_asked_for: rejoining.a_lost_directory_does_not_lose_a_promise,
+    any_start_is_accepted: rejoining.a_segment_start_from_before_the_loss_is_ignored,
+    complete_with_the_first_segment: rejoining.a_node_without_earlier_edits_does_not_count,
+    never_complete: rejoining.a_node_is_complete_when_it_has_all_edits,
 }
 
 
@@ -72,7 +72,7 @@ def test_a_mistake_is_found(mutant: Callable[[], list[mutants.Swap]]) -> None:
         play(KILLERS[mutant])
 
 
-# -- what is refused
+# -- refusals
 
 
 def test_only_a_node_without_the_journal_rejoins() -> None:
@@ -84,12 +84,12 @@ def test_only_a_node_without_the_journal_rejoins() -> None:
         await replace(stage)
         token = stage.view(A).state.token
         await rejoin_journal(stage.outside, stage.options, A)
-        assert stage.view(A).state.token == token  # once more is like once
+        assert stage.view(A).state.token == token  # a repetition changes nothing
 
     play(scenario)
 
 
-def test_of_two_that_have_lost_their_directories_neither_can_tell_the_other() -> None:
+def test_two_nodes_that_lost_their_directories_cannot_help_each_other() -> None:
     async def scenario(stage: Stage) -> None:
         hand = stage.hand()
         await hand.recover()
@@ -115,7 +115,7 @@ def test_a_node_that_rejoins_is_no_witness_for_another() -> None:
         await replace_again(stage)
 
     async def replace_again(stage: Stage) -> None:
-        """Not even with the third one's help: only a writer's segment makes a whole again, and it has no majority."""
+        """Not even with the third node: only a writer's segment completes a, and it has no majority."""
         hand = stage.hand()
         with pytest.raises(QuorumFailed):
             await hand.recover()
@@ -123,7 +123,7 @@ def test_a_node_that_rejoins_is_no_witness_for_another() -> None:
     play(scenario)
 
 
-def test_of_one_node_nobody_else_knows_what_it_held() -> None:
+def test_a_single_node_that_lost_its_directory_cannot_rejoin() -> None:
     async def scenario(stage: Stage) -> None:
         await lose(stage)
         with pytest.raises(InvalidArgument, match="has one node: nobody else knows"):
@@ -180,7 +180,7 @@ def test_a_crash_around_the_last_commit_loses_nothing(side: str) -> None:
     play(scenario)
 
 
-def test_what_no_peer_has_any_more_is_not_waited_for() -> None:
+def test_a_rejoining_node_does_not_wait_for_purged_segments() -> None:
     async def scenario(stage: Stage) -> None:
         hand = stage.hand()
         await hand.recover()
@@ -202,13 +202,13 @@ def test_what_no_peer_has_any_more_is_not_waited_for() -> None:
     play(scenario)
 
 
-# -- by chance
+# -- random histories
 
 JOURNAL = "edits"
 
 
 class Shaky(Line):
-    """Lines go up and down by chance."""
+    """Links fail and return at random."""
 
     def __init__(self, chance: random.Random) -> None:
         super().__init__(before=self.meddle)
@@ -226,8 +226,8 @@ class Shaky(Line):
 
 
 @pytest.mark.parametrize("count", [3, 5])
-def test_writers_and_losses_of_directories_by_chance(count: int) -> None:
-    """At most a minority is lost at a time. In the end all is there and everybody is whole."""
+def test_random_writers_and_lost_directories_lose_nothing(count: int) -> None:
+    """At most a minority is lost at a time. In the end all edits exist and every node is complete."""
 
     async def scenario(stage: Stage) -> None:
         chance = random.Random(count)
@@ -249,7 +249,7 @@ def test_writers_and_losses_of_directories_by_chance(count: int) -> None:
                     await hand.finalize()
                 able += 1
             except QuorumFailed:
-                pass  # too many lines were down; the next writer finds out what happened
+                pass  # too many links were down; the next writer finds the outcome
             hand.session.close()
             for node in stage.nodes:
                 if not stage.cluster.alive(node):
@@ -280,11 +280,11 @@ def test_writers_and_losses_of_directories_by_chance(count: int) -> None:
         play(scenario, seed, count)
 
 
-def test_the_nodes_of_these_histories_are_three() -> None:
+def test_the_scripted_histories_have_three_nodes() -> None:
     assert (A, B, C) == ("journal/a", "journal/b", "journal/c")
 
 
-# -- without load
+# -- without writes
 
 
 async def writer_of(stage: Stage) -> JournalWriter:
@@ -303,7 +303,7 @@ async def whole_again(stage: Stage, timeout_s: float) -> None:
 
 
 @pytest.mark.parametrize("edits", [0, 3])
-def test_a_node_rejoins_though_nobody_writes_any_more(edits: int) -> None:
+def test_a_node_rejoins_without_writes(edits: int) -> None:
     async def scenario(stage: Stage) -> None:
         writer = await writer_of(stage)
         for number in range(edits):
@@ -318,7 +318,7 @@ def test_a_node_rejoins_though_nobody_writes_any_more(edits: int) -> None:
     play(scenario)
 
 
-def test_a_node_that_is_well_costs_no_segment() -> None:
+def test_a_healthy_node_causes_no_new_segment() -> None:
     async def scenario(stage: Stage) -> None:
         writer = await writer_of(stage)
         await asyncio.sleep(1000.0)
@@ -332,7 +332,7 @@ def test_a_node_that_is_well_costs_no_segment() -> None:
     play(scenario)
 
 
-def test_a_node_rejoins_across_writers_of_which_none_writes() -> None:
+def test_a_node_rejoins_across_idle_writers() -> None:
     async def scenario(stage: Stage) -> None:
         await replace(stage)
         for _ in range(4):
@@ -344,7 +344,7 @@ def test_a_node_rejoins_across_writers_of_which_none_writes() -> None:
     play(scenario)
 
 
-def test_a_start_that_did_not_reach_the_node_is_made_up_for_and_not_at_once() -> None:
+def test_a_missed_segment_start_is_repeated_later() -> None:
     async def scenario(stage: Stage) -> None:
         starts: list[float] = []
 

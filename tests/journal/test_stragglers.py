@@ -1,4 +1,4 @@
-"""A node whose channel waits for an answer that will not come: for how long it holds up what, and what it does not."""
+"""A node whose channel waits for an answer that never comes delays other requests for a bounded time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def cut_off_for_a_while(stage: Stage, writer: JournalWriter) -> None:
 
 
 @pytest.mark.parametrize("step", ["open", "roll"])
-def test_a_request_that_a_partition_swallowed_holds_its_node_up_no_longer_than_a_write(step: str) -> None:
+def test_a_lost_request_blocks_its_channel_no_longer_than_a_write(step: str) -> None:
     async def scenario(stage: Stage) -> None:
         await (await writer_of(stage)).append(b"of a former writer")
         writer = JournalWriter(stage.world(), stage.options)
@@ -46,7 +46,7 @@ def test_a_request_that_a_partition_swallowed_holds_its_node_up_no_longer_than_a
     play(scenario)
 
 
-def test_a_writer_whose_nodes_wait_behind_something_long_is_over_in_the_time_of_a_write() -> None:
+def test_a_writer_behind_slow_requests_ends_within_the_time_of_a_write() -> None:
     async def scenario(stage: Stage) -> None:
         await (await writer_of(stage)).append(b"of a former writer")
 

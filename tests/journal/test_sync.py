@@ -1,4 +1,4 @@
-"""A node that was away gets from its peers what was decided meanwhile, by itself."""
+"""A node that was away fetches decided segments from its peers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ A, B, C = "journal/a", "journal/b", "journal/c"
 
 
 async def segments(stage: Stage, count: int) -> Hand:
-    """So many final segments of three; nobody has started another one."""
+    """`count` final segments of three edits, and no open one."""
     hand = stage.hand()
     await hand.recover()
     for _ in range(count):
@@ -33,7 +33,7 @@ def finals(stage: Stage, node: str) -> list[tuple[int, int]]:
     return [(segment.start, segment.end) for segment in stage.view(node).all() if segment.finalized]
 
 
-def test_a_node_that_was_down_for_a_while_has_everything_again_after_its_start():
+def test_a_node_that_was_down_catches_up_after_its_start():
     async def scenario(stage: Stage) -> None:
         stage.cluster.crash(C)
         await segments(stage, 4)
@@ -46,7 +46,7 @@ def test_a_node_that_was_down_for_a_while_has_everything_again_after_its_start()
     play(scenario)
 
 
-def test_a_node_that_was_cut_off_has_everything_again_though_it_was_never_restarted():
+def test_a_node_that_was_cut_off_catches_up_without_a_restart():
     async def scenario(stage: Stage) -> None:
         stage.cluster.network.isolate(C)
         await segments(stage, 3)
@@ -58,7 +58,7 @@ def test_a_node_that_was_cut_off_has_everything_again_though_it_was_never_restar
     play(scenario, sync_s=10.0)
 
 
-def test_segments_that_were_lost_on_one_or_two_nodes_come_back():
+def test_segments_lost_on_one_or_two_nodes_are_restored():
     async def scenario(stage: Stage) -> None:
         hand = await segments(stage, 3)
         hand.session.close()
@@ -71,14 +71,14 @@ def test_segments_that_were_lost_on_one_or_two_nodes_come_back():
     play(scenario, sync_s=10.0)
 
 
-def test_a_copy_that_missed_only_its_end_is_made_final_without_a_download():
+def test_a_complete_copy_is_finalized_without_a_download():
     async def scenario(stage: Stage) -> None:
         first = Raw(stage, 1)
         await first.leave((3, 3, 3))
         first.committed = 3
         for node in (A, B):
             await first.finalize(node, 1, 3, digest(1, 1, 3))
-        await first.start([C], 4, digest(1, 1, 3))  # and so it is closed
+        await first.start([C], 4, digest(1, 1, 3))  # the start closed it
         await asyncio.sleep(25.0)
         assert finals(stage, C) == [(1, 3)] and stage.view(C).open == 4
         assert (await stage.status(C)).journals[0].synced_segments == 0
@@ -86,7 +86,7 @@ def test_a_copy_that_missed_only_its_end_is_made_final_without_a_download():
     play(scenario, sync_s=10.0)
 
 
-def test_a_stale_copy_gives_way_to_what_was_decided():
+def test_a_stale_copy_is_replaced_by_the_decided_segment():
     async def scenario(stage: Stage) -> None:
         await Raw(stage, 1).leave((3, 3, 5))
         stage.cluster.network.isolate(C)
@@ -114,8 +114,8 @@ def test_a_segment_in_progress_is_never_taken_from_a_peer():
     play(scenario, sync_s=10.0)
 
 
-def test_what_nobody_knows_to_be_committed_is_not_taken():
-    """Only a rule that is broken elsewhere makes a final segment of something uncommitted."""
+def test_an_uncommitted_segment_is_not_taken():
+    """An uncommitted final segment needs a broken rule elsewhere."""
 
     async def scenario(stage: Stage) -> None:
         first = Raw(stage, 1)
@@ -131,7 +131,7 @@ def test_what_nobody_knows_to_be_committed_is_not_taken():
     play(scenario, sync_s=10.0)
 
 
-def test_the_segment_that_the_writer_is_writing_here_is_left_alone():
+def test_the_open_segment_of_the_writer_is_left_alone():
     async def scenario(stage: Stage) -> None:
         first = Raw(stage, 1)
         await first.leave((3, -1, 3))
@@ -146,7 +146,7 @@ def test_the_segment_that_the_writer_is_writing_here_is_left_alone():
     play(scenario, sync_s=10.0)
 
 
-def test_what_was_purged_does_not_come_back():
+def test_purged_segments_are_not_restored():
     async def scenario(stage: Stage) -> None:
         hand = await segments(stage, 3)
         stage.cluster.network.isolate(C)
@@ -160,7 +160,7 @@ def test_what_was_purged_does_not_come_back():
     play(scenario, sync_s=10.0)
 
 
-def test_a_damaged_segment_is_fetched_anew():
+def test_a_damaged_segment_is_fetched_again():
     async def scenario(stage: Stage) -> None:
         await segments(stage, 2)
         key = stage.environment(A).items("edits")[1][0]
@@ -175,7 +175,7 @@ def test_a_damaged_segment_is_fetched_anew():
     play(scenario, sync_s=10.0)
 
 
-def test_a_damaged_copy_is_no_witness_of_a_recovery_and_is_replaced_by_it():
+def test_a_damaged_copy_does_not_count_in_a_recovery_and_is_replaced():
     async def scenario(stage: Stage) -> None:
         await Raw(stage, 1).leave((3, 3, 3))
         key = stage.environment(A).items("edits")[1][0]
@@ -195,12 +195,12 @@ def test_a_damaged_copy_is_no_witness_of_a_recovery_and_is_replaced_by_it():
     play(scenario)
 
 
-def test_a_node_that_was_not_heard_verifies_its_copy_before_it_accepts_it():
+def test_a_node_verifies_its_copy_before_it_accepts_a_recovery():
     async def scenario(stage: Stage) -> None:
         await Raw(stage, 1).leave((3, 3, 3))
         key = stage.environment(C).items("edits")[1][0]
         stage.cluster.state(C).rot(PATH, "edits", key)
-        line = Line({(C, number): DROP for number in (1, 2, 3)})  # it hears accept first
+        line = Line({(C, number): DROP for number in (1, 2, 3)})  # it gets the accept first
         await stage.hand(line).recover()
         await asyncio.sleep(1.0)
         assert line.trace[C][3] == "accept_recovery"
@@ -210,7 +210,7 @@ def test_a_node_that_was_not_heard_verifies_its_copy_before_it_accepts_it():
     play(scenario)
 
 
-def test_a_journal_with_a_rotten_header_is_not_served_and_another_one_is():
+def test_a_journal_with_a_damaged_header_is_not_served():
     async def scenario(stage: Stage) -> None:
         other = type(stage.options)(journal=m.JournalId("other", "two"), nodes=stage.nodes)
         await format_journal(stage.outside, other)
@@ -232,7 +232,7 @@ def test_a_journal_with_a_rotten_header_is_not_served_and_another_one_is():
     play(scenario)
 
 
-def test_a_journal_is_made_on_all_of_its_nodes_or_the_missing_one_is_named():
+def test_formatting_needs_all_nodes_and_names_the_missing_one():
     async def scenario(stage: Stage) -> None:
         assert await has_journal(stage.outside, stage.options)
         other = type(stage.options)(journal=m.JournalId("other", "two"), nodes=stage.nodes)
@@ -242,13 +242,13 @@ def test_a_journal_is_made_on_all_of_its_nodes_or_the_missing_one_is_named():
             await format_journal(stage.outside, other)
         await stage.cluster.restart(B)
         await format_journal(stage.outside, other)
-        await format_journal(stage.outside, other)  # nobody has written to it
+        await format_journal(stage.outside, other)  # no writer has written to it
         assert await has_journal(stage.outside, other)
 
     play(scenario)
 
 
-def test_a_journal_with_a_promise_is_not_formatted_again_unless_it_is_given_up():
+def test_a_journal_with_a_promise_is_formatted_again_only_by_force():
     async def scenario(stage: Stage) -> None:
         await segments(stage, 1)
         with pytest.raises(AlreadyPresent, match="in use"):
@@ -261,8 +261,8 @@ def test_a_journal_with_a_promise_is_not_formatted_again_unless_it_is_given_up()
     play(scenario)
 
 
-def test_a_node_that_lost_its_disk_is_no_witness_and_gets_no_empty_journal_by_mistake():
-    """It has forgotten what it promised; the others go on without it."""
+def test_a_node_with_a_lost_disk_does_not_count():
+    """It has lost its promise; the others continue without it."""
 
     async def scenario(stage: Stage) -> None:
         await segments(stage, 1)
@@ -282,7 +282,7 @@ def test_a_node_that_lost_its_disk_is_no_witness_and_gets_no_empty_journal_by_mi
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
-def test_a_crash_while_a_journal_is_made_leaves_it_whole_or_not_there(side: str):
+def test_formatting_a_journal_is_atomic(side: str):
     async def scenario(stage: Stage) -> None:
         other = type(stage.options)(journal=m.JournalId("other", "two"), nodes=stage.nodes)
         stage.crash_at(A, f"journal.format.{side}_commit")
@@ -301,7 +301,7 @@ def test_a_crash_while_a_journal_is_made_leaves_it_whole_or_not_there(side: str)
 
 
 @pytest.mark.parametrize("name", ["", ".hidden", "a/b", "A", "x" * 65])
-def test_a_name_that_is_no_directory_is_refused(name: str):
+def test_a_name_that_is_no_directory_name_is_refused(name: str):
     async def scenario(stage: Stage) -> None:
         with pytest.raises(InvalidArgument, match="name"):
             request = m.FormatRequest(m.JournalId(name, "one"), stage.nodes)
@@ -310,7 +310,7 @@ def test_a_name_that_is_no_directory_is_refused(name: str):
     play(scenario)
 
 
-def test_a_node_whose_disk_failed_says_nothing_more():
+def test_a_node_with_a_failed_disk_answers_nothing():
     async def scenario(stage: Stage) -> None:
         stage.cluster.expect_failure(A)
         stage.cluster.state(A).fail_next_commit(PATH)
@@ -339,7 +339,7 @@ def test_a_full_disk_refuses_edits_and_changes_nothing():
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
-def test_a_crash_while_a_node_catches_up_leaves_what_was_there_or_what_was_decided(side: str):
+def test_a_crash_during_catch_up_leaves_the_old_or_the_decided_segment(side: str):
     async def scenario(stage: Stage) -> None:
         await Raw(stage, 1).leave((3, 3, 5))
         stage.cluster.network.isolate(C)
@@ -361,8 +361,8 @@ def test_a_crash_while_a_node_catches_up_leaves_what_was_there_or_what_was_decid
     play(scenario)
 
 
-def test_a_recovery_that_stood_still_while_a_later_one_decided_otherwise_is_refused_and_no_second_truth():
-    """a promised nothing to the later one, and learned from a peer what that decided."""
+def test_a_paused_recovery_is_refused_after_a_later_decision():
+    """a made no promise to the later one, and learned its decision from a peer."""
 
     async def scenario(stage: Stage) -> None:
         await Raw(stage, 1).leave((5, 5, 7))

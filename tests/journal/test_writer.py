@@ -1,4 +1,4 @@
-"""The writer: what it promises its caller, and what it does about nodes that fail, lag or hang."""
+"""The writer: its promises to the caller, and its treatment of nodes that fail, lag or hang."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ A, B, C = "journal/a", "journal/b", "journal/c"
 
 
 async def written(stage: Stage) -> list[bytes]:
-    """What a clean recovery and a reader find, without markers."""
+    """The edits that a clean recovery and a reader find, without markers."""
     again = JournalWriter(stage.world(), stage.options)
     end = await again.open()
     page = await stage.reader().read_all(stage.reader().beginning())
@@ -28,7 +28,7 @@ async def written(stage: Stage) -> list[bytes]:
     return [edit for _, edit in page.edits]
 
 
-def test_edits_get_consecutive_txids_after_the_marker_and_come_back_in_order():
+def test_edits_get_consecutive_txids_after_the_marker():
     async def scenario(stage: Stage) -> None:
         writer = await writer_of(stage)
         assert [await writer.append(edit) for edit in (b"a", b"b", b"c")] == [2, 3, 4]
@@ -41,7 +41,7 @@ def test_edits_get_consecutive_txids_after_the_marker_and_come_back_in_order():
     play(scenario)
 
 
-def test_what_is_written_while_a_batch_is_on_its_way_is_the_next_batch():
+def test_edits_during_a_batch_form_the_next_batch():
     async def scenario(stage: Stage) -> None:
         line = Line()
         writer = await writer_of(stage, line)
@@ -56,7 +56,7 @@ def test_what_is_written_while_a_batch_is_on_its_way_is_the_next_batch():
     play(scenario)
 
 
-def test_a_full_buffer_makes_the_next_edit_wait_and_loses_none():
+def test_a_full_buffer_delays_the_next_edit():
     async def scenario(stage: Stage) -> None:
         writer = await writer_of(stage)
         edits = [bytes([number]) * 40 for number in range(50)]
@@ -67,7 +67,7 @@ def test_a_full_buffer_makes_the_next_edit_wait_and_loses_none():
     play(scenario, buffer_bytes=100)
 
 
-def test_the_marker_is_with_a_majority_before_any_other_edit_leaves():
+def test_the_marker_reaches_a_majority_before_any_edit_is_sent():
     async def scenario(stage: Stage) -> None:
         line = Line()
         writer = JournalWriter(stage.line_world(line), stage.options)
@@ -129,7 +129,7 @@ def test_a_segment_ends_when_it_is_old_and_an_idle_one_does_not():
     play(scenario, segment_s=10.0)
 
 
-def test_a_node_that_failed_is_left_out_until_the_next_segment_and_hears_a_heartbeat_a_second():
+def test_a_failed_node_gets_only_heartbeats_until_the_next_segment():
     async def scenario(stage: Stage) -> None:
         line = Line()
         writer = await writer_of(stage, line)
@@ -156,7 +156,7 @@ def test_a_node_that_failed_is_left_out_until_the_next_segment_and_hears_a_heart
     play(scenario)
 
 
-def test_a_node_that_hangs_holds_up_nobody_and_its_queue_is_bounded():
+def test_a_hanging_node_delays_no_other_and_has_a_bounded_queue():
     async def scenario(stage: Stage) -> None:
         writer = await writer_of(stage)
         await writer.append(b"1")
@@ -181,7 +181,7 @@ def test_a_node_that_hangs_holds_up_nobody_and_its_queue_is_bounded():
     play(scenario, queue_bytes_max=1000, queue_txns_max=10)
 
 
-def test_one_batch_larger_than_the_queue_goes_if_it_is_alone():
+def test_a_single_batch_may_be_larger_than_the_queue():
     async def scenario(stage: Stage) -> None:
         writer = await writer_of(stage)
         await asyncio.sleep(1.0)
@@ -192,7 +192,7 @@ def test_one_batch_larger_than_the_queue_goes_if_it_is_alone():
     play(scenario, queue_bytes_max=1000)
 
 
-def test_without_a_majority_the_writer_is_over_and_says_what_each_node_said():
+def test_without_a_majority_the_writer_ends_and_names_each_nodes_error():
     async def scenario(stage: Stage) -> None:
         writer = await writer_of(stage)
         await writer.append(b"1")
@@ -215,7 +215,7 @@ def test_without_a_majority_the_writer_is_over_and_says_what_each_node_said():
     play(scenario)
 
 
-def test_an_old_writer_learns_from_its_next_edit_that_it_is_over():
+def test_an_old_writer_is_superseded_at_its_next_edit():
     async def scenario(stage: Stage) -> None:
         old = await writer_of(stage)
         await old.append(b"old")
@@ -230,7 +230,7 @@ def test_an_old_writer_learns_from_its_next_edit_that_it_is_over():
     play(scenario)
 
 
-def test_a_writer_that_was_paused_while_another_took_over_writes_nothing_more():
+def test_a_paused_writer_writes_nothing_after_a_take_over():
     async def scenario(stage: Stage) -> None:
         world = stage.world()
         old = JournalWriter(world, stage.options)
@@ -269,7 +269,7 @@ def test_a_broken_journal_is_never_outvoted():
     play(scenario)
 
 
-def test_latencies_and_acknowledged_edits_are_told_per_node():
+def test_latencies_and_acknowledged_edits_are_reported_per_node():
     async def scenario(stage: Stage) -> None:
         writer = await writer_of(stage)
         for _ in range(20):
@@ -285,7 +285,7 @@ def test_latencies_and_acknowledged_edits_are_told_per_node():
     play(scenario)
 
 
-def test_the_lag_of_a_node_does_not_count_the_time_in_which_nobody_wrote():
+def test_the_lag_of_a_node_excludes_idle_time():
     async def scenario(stage: Stage) -> None:
         line = Line()
         writer = await writer_of(stage, line)
@@ -303,7 +303,7 @@ def test_the_lag_of_a_node_does_not_count_the_time_in_which_nobody_wrote():
     play(scenario, segment_s=5000.0)
 
 
-def test_a_new_writer_counts_the_lag_of_a_node_from_what_it_has_and_from_now_on():
+def test_a_new_writer_counts_lag_from_its_start():
     async def scenario(stage: Stage) -> None:
         writer = await writer_of(stage)
         for _ in range(20):
@@ -324,7 +324,7 @@ def test_a_new_writer_counts_the_lag_of_a_node_from_what_it_has_and_from_now_on(
     play(scenario)
 
 
-def test_a_purge_reaches_a_majority_and_leaves_what_is_needed():
+def test_a_purge_reaches_a_majority_and_keeps_needed_segments():
     async def scenario(stage: Stage) -> None:
         writer = await writer_of(stage)
         for _ in range(3):
@@ -349,7 +349,7 @@ def test_an_even_number_of_nodes_is_refused_with_the_reason(count: int, said: st
 
 
 @pytest.mark.parametrize("count", [1, 3, 5, 7])
-def test_any_odd_number_of_nodes_bears_the_loss_of_the_smaller_half(count: int):
+def test_any_odd_number_of_nodes_tolerates_a_lost_minority(count: int):
     async def scenario(stage: Stage) -> None:
         writer = await writer_of(stage)
         await writer.append(b"1")
@@ -362,7 +362,7 @@ def test_any_odd_number_of_nodes_bears_the_loss_of_the_smaller_half(count: int):
     play(scenario, count=count)
 
 
-def test_a_writer_with_other_nodes_than_the_journal_has_is_refused():
+def test_a_writer_with_the_wrong_nodes_is_refused():
     async def scenario(stage: Stage) -> None:
         other = JournalOptions(journal=JOURNAL, nodes=(A, B, "journal/z"))
         with pytest.raises(InvalidArgument, match="formatted with the nodes"):
@@ -372,7 +372,7 @@ def test_a_writer_with_other_nodes_than_the_journal_has_is_refused():
     play(scenario)
 
 
-def test_a_recovery_without_a_majority_changes_nothing_that_is_decided():
+def test_a_recovery_without_a_majority_keeps_all_decisions():
     async def scenario(stage: Stage) -> None:
         writer = await writer_of(stage)
         await writer.append(b"1")

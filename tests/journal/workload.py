@@ -1,4 +1,4 @@
-"""What the fault sweeps run: a writer until its first failure, perhaps a second one, and a clean one that is judged."""
+"""The run of the fault sweeps: a writer until its first failure, perhaps a second one, and a clean one that is judged."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ebla.actors.journal.errors import QuorumFailed
 from tests.journal.line import Line
 from tests.journal.stage import Stage
 
-# format is sent before the faults: index 1 of the table that the indexes come from is "no fault" here.
+# format is sent before the faults, so index 1 of the original table means "no fault" here.
 REQUESTS = [
     "journal_state",
     "new_epoch",
@@ -31,8 +31,8 @@ SECOND_REQUESTS = [
 
 
 class Outcome(NamedTuple):
-    """`counted`: the last edit of the last segment that was finalized. `acked`: the last that a majority took.
-    `recovered`: where the clean writer found the end."""
+    """`counted`: last edit of the last finalized segment. `acked`: last edit that a majority accepted. `recovered`: the
+    end that the clean writer found."""
 
     counted: int
     acked: int
@@ -40,7 +40,7 @@ class Outcome(NamedTuple):
 
 
 async def write_two_segments(stage: Stage, line: Line, flushes: Sequence[int] = (3,)) -> int:
-    """The last edit that was counted, which is after its segment's finalize."""
+    """The last edit that was counted; an edit counts after its segment's finalize."""
     hand, counted = stage.hand(line), 0
     try:
         await hand.recover()
@@ -49,13 +49,13 @@ async def write_two_segments(stage: Stage, line: Line, flushes: Sequence[int] = 
             await hand.finalize()
             counted = hand.end.txid
     except QuorumFailed:
-        pass  # only the faults make it fail: a test runs without
+        pass  # only the faults make it fail: one test runs without faults
     hand.session.close()
     return counted
 
 
 async def outcome(stage: Stage, *lines: Line, flushes: Sequence[int] = (3,)) -> Outcome:
-    """A writer on each of the lines, one after the other; then what they left is judged."""
+    """A writer on each of the lines in turn; then the result is judged."""
     counted = 0
     for line in lines:
         counted = max(counted, await write_two_segments(stage, line, flushes))

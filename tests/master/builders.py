@@ -1,4 +1,4 @@
-"""Short ways to say the values that the master's tests speak of."""
+"""Short constructors for the values of the master's tests."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ebla.actors.messages import (
     ServerInstance,
     TabletReport,
 )
+from ebla.actors.messages.raft import RaftView
 from ebla.actors.replication.configuration import (
     Configuration,
     Peer,
@@ -46,19 +47,10 @@ def configuration(*uuids: str, index: int = -1) -> Configuration:
 
 
 def replica(tablet: str, members: Configuration, leader: str | None = None, **changes: Any) -> ReplicaReport:
-    values: dict[str, Any] = {
-        "state": "running",
-        "role": "follower",
-        "term": 1,
-        "schema_version": 0,
-        "last_index": 1,
-        "commit_index": 1,
-        "applied_index": 1,
-        "flushed_index": 0,
-        "rows_bytes": 0,
-        **changes,
-    }
-    return ReplicaReport(tablet=tablet, leader=leader, configuration=members, **values)
+    seen = {"role": "follower", "term": 1, "last_index": 1, "commit_index": 1}
+    seen |= {name: changes.pop(name) for name in seen if name in changes}
+    values: dict[str, Any] = {"state": "running", "applied_index": 1, **changes}
+    return ReplicaReport(tablet=tablet, view=RaftView(leader=leader, **seen), configuration=members, **values)
 
 
 def report(
@@ -82,7 +74,7 @@ def heartbeat(
 
 
 class Story:
-    """A catalog with the edits that made it."""
+    """A catalog and its edits."""
 
     def __init__(self, seed: int = 0) -> None:
         self.random = random.Random(seed)

@@ -1,7 +1,7 @@
-"""Clients that create, drop and list tables while masters and journal nodes are killed, paused and cut off; and the verdict.
+"""Clients create, drop and list tables while masters and journal nodes are killed, paused and cut off; the result is judged.
 
-Each client has names of its own, so that what it may read follows from what it was told: a table whose create was answered
-is listed until its drop is asked for, one whose drop was answered is not. A stale answer shows at once.
+Each client has its own names, so its answers determine what it may read: a table is listed from the answer of its create
+to the request of its drop, and not after the answer of its drop.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def _is_listed(stage: GroupStage, name: str) -> bool:
 
 
 async def nemesis(stage: GroupStage, over: asyncio.Event) -> None:
-    """One trouble after the other, sometimes two at a time."""
+    """Injects one fault after the other, sometimes two at a time."""
     chance = stage.outside.random
     while not over.is_set():
         troubles = [asyncio.ensure_future(_trouble(stage)) for _ in range(chance.choice((1, 1, 2)))]
@@ -77,7 +77,7 @@ async def _trouble(stage: GroupStage) -> None:
 
 
 async def act_one(stage: GroupStage) -> dict[str, str]:
-    """Everything at once; every table that must be there, by name."""
+    """Runs clients and faults; returns the tables that must exist, by name."""
     over = asyncio.Event()
     breaking = asyncio.ensure_future(nemesis(stage, over))
     mine: list[dict[str, str]] = [{} for _ in range(3)]
@@ -89,7 +89,7 @@ async def act_one(stage: GroupStage) -> dict[str, str]:
 
 
 async def act_two(stage: GroupStage, expected: dict[str, str]) -> None:
-    """All is whole again: exactly what was acknowledged is there, on masters and on servers."""
+    """Without faults: masters and servers have exactly the acknowledged tables."""
     active = await stage.ready()
     for name, table in expected.items():
         assert (await stage.running(name)).table == table

@@ -1,6 +1,6 @@
 """Several masters, journal nodes and real tablet servers in virtual time, and a client that knows all masters.
 
-All along, and whatever a test does, no two masters may serve at one instant.
+At no time may two masters serve at once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.master.builders import create_request
 
 T = TypeVar("T")
 
-LOOK_S = 0.005  # between two looks at who serves
+LOOK_S = 0.005  # between two checks of the serving masters
 JOURNAL = JournalId("catalog", "one")
 MASTER = MasterOptions(
     bg_s=0.1,
@@ -69,12 +69,12 @@ class GroupStage:
         self.session = DeploymentClient(
             ClientWorld(world.clock, world.network, world.random, world.spawn), "group", self.masters
         )
-        self.served: list[str] = []  # who served, one after the other
+        self.served: list[str] = []  # the masters that served, in order
 
     # -- the cast --------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Returns when somebody is active and knows every server."""
+        """Returns when a master is active and knows every server."""
         self.watching = asyncio.ensure_future(self._watch())
         for node in self.journals:
             await self.cluster.start(node, lambda world: JournalNode(world, JournalNodeOptions(sync_s=2.0)))
@@ -96,7 +96,7 @@ class GroupStage:
         return self.cluster.role(address)
 
     def serving(self) -> list[str]:
-        """Every master that would answer now. One that is paused does not."""
+        """Every master that would answer now; a paused one does not."""
         return [address for address in self.masters if self._serves(address)]
 
     def _serves(self, address: str) -> bool:
@@ -118,16 +118,16 @@ class GroupStage:
     async def until(self, holds: Callable[[], bool], timeout_s: float = 120.0) -> None:
         deadline = self.cluster.loop.time() + timeout_s
         while not holds():
-            assert self.cluster.loop.time() < deadline, "it did not come about in time"
+            assert self.cluster.loop.time() < deadline, "the condition did not hold in time"
             await asyncio.sleep(0.02)
 
     async def active(self) -> str:
-        """Whoever serves, as soon as somebody does."""
+        """The active master, as soon as there is one."""
         await self.until(lambda: len(self.serving()) == 1)
         return self.serving()[0]
 
     async def ready(self) -> str:
-        """The same, when it has heard of every server that is up."""
+        """The active master, when it knows every server that is up."""
         await self.until(lambda: len(self.serving()) == 1 and self._all_heard(self.serving()[0]))
         return self.serving()[0]
 
@@ -143,11 +143,11 @@ class GroupStage:
     # -- clients ---------------------------------------------------------------------------------------------
 
     async def at(self, master: str, method: str, request: Any, reply: type[T], timeout_s: float = 5.0) -> T:
-        """Asked of one master, once."""
+        """Send the request once, to one master."""
         return await self.outside.network.call(master, method, request, reply, timeout_s)
 
     async def ask(self, method: str, request: Any, reply: type[T], deadline_s: float = 60.0) -> T:
-        """As clients do: whoever is active, until there is an answer."""
+        """As clients do: send to the active master until there is an answer."""
         return await self.session.ask_master(method, request, reply, deadline_s=deadline_s)
 
     async def create(self, name: str = "flights", **changes: Any) -> m.TableInfo:
@@ -169,7 +169,7 @@ class GroupStage:
         return await self.persist(lambda: self.ask("recall_table", request, m.TableInfo))
 
     async def persist(self, act: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """The same request again until there is an answer that is not "later"."""
+        """Repeat the request until there is a final answer."""
         for _ in range(200):
             try:
                 return await act()
@@ -181,8 +181,8 @@ class GroupStage:
         return await self.ask("get_table", m.TableName(name), m.TableInfo)
 
     async def names(self) -> list[str]:
-        told = await self.ask("list_tables", m.ListTablesRequest(), m.ListTablesReply)
-        return [table.name for table in told.tables]
+        reported = await self.ask("list_tables", m.ListTablesRequest(), m.ListTablesReply)
+        return [table.name for table in reported.tables]
 
     async def exists(self, name: str = "flights") -> bool:
         try:

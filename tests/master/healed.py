@@ -1,4 +1,4 @@
-"""Tables whose members change, on toy tablet servers: how they are now, and what a test makes of it."""
+"""Tables whose members change, on toy tablet servers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPTIONS = MasterOptions(
 
 
 async def opened(stage: Stage, hosts: str = "abcd", buckets: int = 1, **changes: int) -> list[str]:
-    """A table on these hosts; its tablets."""
+    """Create a table on these hosts; returns its tablets."""
     await stage.open(*hosts)
     await stage.create("flights", buckets=buckets, **changes)
     info = await stage.running("flights")
@@ -43,7 +43,7 @@ def hosts_of(stage: Stage, tablet: str) -> list[str]:
 
 
 def well(stage: Stage, replicas: int = 3) -> bool:
-    """Every tablet has its voters on sound servers and nothing else, and nobody else holds more than a tombstone."""
+    """Every tablet has its voters on healthy servers and no other member, and other servers have at most tombstones."""
     if not stage.cluster.alive(MASTER):
         return False
     for tablet, record in stage.master.catalog.tablets.items():
@@ -59,7 +59,7 @@ def well(stage: Stage, replicas: int = 3) -> bool:
 
 
 def has_left(stage: Stage, name: str, tablets: list[str]) -> bool:
-    """As far as a master is there to tell."""
+    """False while there is no master."""
     if not stage.cluster.alive(MASTER) or not stage.master.catalog.tablets:
         return False
     return all(name not in hosts_of(stage, tablet) for tablet in tablets)
@@ -89,5 +89,5 @@ def wake(stage: Stage, name: str) -> None:
 
 
 async def asked(stage: Stage, method: str, request: object) -> m.MembersReply:
-    """Again and again, as the command does."""
+    """Repeat the request, as the command does."""
     return await stage.persist(lambda: stage.ask(method, request, m.MembersReply))

@@ -1,4 +1,4 @@
-"""The master with real tablet servers, in virtual time: what tests make of them and see of them."""
+"""The master with real tablet servers, in virtual time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ebla import aio
-from ebla.actors.master.server import MasterOptions
+from ebla.actors.master.options import MasterOptions
 from ebla.actors.messages.repair import MembersReply
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.server import TabletServer
@@ -47,7 +47,7 @@ def voters(stage: Stage, tablet: str) -> list[str]:
 
 
 def healed(stage: Stage) -> bool:
-    """Three voters each, all of them running, and nobody else has more than a tombstone."""
+    """Each tablet has three running voters, and other servers have at most tombstones."""
     for tablet, record in stage.master.catalog.tablets.items():
         running = [
             h
@@ -64,7 +64,7 @@ def server(host: str) -> str:
 
 
 async def asked(stage: Stage, method: str, request: object) -> MembersReply:
-    """Again and again, as the command does."""
+    """Repeat the request, as the command does."""
     for _ in range(2000):
         try:
             return await stage.ask(method, request, MembersReply)
@@ -78,7 +78,7 @@ async def asked(stage: Stage, method: str, request: object) -> MembersReply:
 async def with_a_tablet(
     stage: Stage, hosts: Sequence[str] = HOSTS, replicas: int = 3, **given: Any
 ) -> tuple[str, str]:
-    """A table of one tablet on some of the hosts. The tablet, and a host that follows."""
+    """Create a table of one tablet on some of the hosts. Returns the tablet, and the host of a follower."""
     await open_stage(stage, failed_s=6.0, hosts=hosts, **given)
     await stage.create("flights", buckets=1, replicas=replicas)
     (tablet,) = (each.tablet for each in (await stage.running("flights")).tablets)
@@ -98,7 +98,7 @@ def members_of(stage: Stage, tablet: str) -> dict[str, str]:
 
 
 async def table(stage: Stage, name: str = "flights") -> aio.Table:
-    """Of a client that reads and writes."""
+    """Options of a client that reads and writes."""
     world = stage.cluster.client_world("writer")
     session = DeploymentClient(
         ClientWorld(world.clock, world.network, world.random, world.spawn), "real", (MASTER,)

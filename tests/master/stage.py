@@ -190,7 +190,7 @@ class Stage:
     async def until(self, holds: Callable[[], bool], timeout_s: float = 120.0) -> None:
         deadline = self.cluster.loop.time() + timeout_s
         while not holds():
-            assert self.cluster.loop.time() < deadline, "it did not come about in time"
+            assert self.cluster.loop.time() < deadline, "the condition did not hold in time"
             await asyncio.sleep(0.05)
 
     def holders(self, tablet: str) -> list[str]:

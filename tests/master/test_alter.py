@@ -1,4 +1,4 @@
-"""Tables are altered exactly once, and every tablet hears of it, whatever is lost and whoever crashes."""
+"""Tables are altered exactly once, and every tablet gets the alteration, despite lost messages and crashes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ebla.actors.errors import (
     StaleRequest,
     TableDropped,
 )
-from ebla.actors.master.server import MasterOptions
+from ebla.actors.master.options import MasterOptions
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.rows.altered import AddColumn, DropColumn, RenameColumn
 from ebla.storage.schema import Column
@@ -25,6 +25,7 @@ from tests.master.builders import create_request, schema
 from tests.master.group_stage import GroupStage
 from tests.master.stage import MASTER, Stage, play
 from tests.master.test_recall import OPTIONS
+from tests.staged import staged
 
 ADD = AddColumn(Column("x", "int64"))
 
@@ -33,141 +34,128 @@ def names(info: m.TableInfo) -> list[str]:
     return [column.name for column in info.schema.columns]
 
 
-def test_an_alteration_is_durable_when_it_is_answered_and_in_force_when_every_tablet_has_it():
-    async def scenario(stage: Stage) -> None:
-        await stage.open("a", "b", "c")
-        await stage.create("flights", buckets=3)
-        await stage.running("flights")
-        for script in stage.scripts.values():
-            script.deaf = True
-        info = await stage.alter(ADD, RenameColumn("note", "remark"))
-        assert (names(info), info.schema.version, info.applied_version) == (["id", "remark", "x"], 1, 0)
-        await asyncio.sleep(3.0)
-        await stage.cluster.restart(MASTER)
-        assert (await stage.table()).applied_version == 0
-        for script in stage.scripts.values():
-            script.deaf = False
-        await stage.until(lambda: bool(stage.master.views.tablets) and not stage.master.views.behind)
-        info = await stage.table()
-        assert (info.schema.version, info.applied_version) == (1, 1)
-        replicas = [r for host in stage.scripts for r in stage.server(host).replicas.values()]
-        assert {r.request.schema.version for r in replicas} == {0}
-        stage.master.catalog.check()
-
-    play(scenario, options=MasterOptions(**OPTIONS))
+@staged(play, options=MasterOptions(**OPTIONS))
+async def test_an_answered_alteration_is_durable_and_reaches_every_tablet(stage: Stage) -> None:
+    await stage.open("a", "b", "c")
+    await stage.create("flights", buckets=3)
+    await stage.running("flights")
+    for script in stage.scripts.values():
+        script.deaf = True
+    info = await stage.alter(ADD, RenameColumn("note", "remark"))
+    assert (names(info), info.schema.version, info.applied_version) == (["id", "remark", "x"], 1, 0)
+    await asyncio.sleep(3.0)
+    await stage.cluster.restart(MASTER)
+    assert (await stage.table()).applied_version == 0
+    for script in stage.scripts.values():
+        script.deaf = False
+    await stage.until(lambda: bool(stage.master.views.tablets) and not stage.master.views.behind)
+    info = await stage.table()
+    assert (info.schema.version, info.applied_version) == (1, 1)
+    replicas = [r for host in stage.scripts for r in stage.server(host).replicas.values()]
+    assert {r.request.schema.version for r in replicas} == {0}
+    stage.master.catalog.check()
 
 
-def test_the_next_alteration_is_told_at_once_however_long_a_repetition_of_the_last_would_have_to_wait():
-    """Found on Ray: each alteration, and each recall, reached its tablets ten seconds after the one before."""
-
-    async def scenario(stage: Stage) -> None:
-        await stage.open("a", "b", "c")
-        await stage.create("flights", buckets=3)
-        await stage.running("flights")
-        for version, change in enumerate((ADD, RenameColumn("x", "y"), DropColumn("y")), 1):
-            await stage.alter(change, request_id=f"change {version}")
-            await stage.until(lambda: not stage.master.views.behind)
-            assert (await stage.table()).applied_version == version
-
-    play(scenario, options=MasterOptions(**{**OPTIONS, "rpc_backoff_max_s": 1e6}))
+@staged(play, options=MasterOptions(**{**OPTIONS, "rpc_backoff_max_s": 1e6}))
+async def test_a_new_alteration_is_sent_at_once(stage: Stage) -> None:
+    """Found on Ray: each alteration and recall reached its tablets ten seconds after the previous one."""
+    await stage.open("a", "b", "c")
+    await stage.create("flights", buckets=3)
+    await stage.running("flights")
+    for version, change in enumerate((ADD, RenameColumn("x", "y"), DropColumn("y")), 1):
+        await stage.alter(change, request_id=f"change {version}")
+        await stage.until(lambda: not stage.master.views.behind)
+        assert (await stage.table()).applied_version == version
 
 
-def test_a_retry_is_answered_and_not_carried_out_again_also_after_a_restart():
-    async def scenario(stage: Stage) -> None:
-        await stage.open("a", "b", "c")
-        await stage.create("flights")
-        stage.cluster.network.cut(MASTER, "client", one_way=True)
-        with pytest.raises(OutcomeUnknown):
-            await stage.alter(ADD)
-        stage.cluster.network.heal()
-        assert (await stage.alter(ADD)).schema.version == 1
-        await stage.alter(DropColumn("x"), request_id="another")
-        await stage.cluster.restart(MASTER)
-        again = await stage.alter(ADD)
-        assert (names(again), again.schema.version) == (["id", "note"], 2), "as the table is by now"
-        with pytest.raises(RequestReused):
-            await stage.alter(DropColumn("note"))
-        await stage.drop("flights")
-        with pytest.raises(StaleRequest, match="dropped since"):
-            await stage.alter(ADD)
-
-    play(scenario)
+@staged(play)
+async def test_a_retry_is_answered_but_not_repeated_also_after_a_restart(stage: Stage) -> None:
+    await stage.open("a", "b", "c")
+    await stage.create("flights")
+    stage.cluster.network.cut(MASTER, "client", one_way=True)
+    with pytest.raises(OutcomeUnknown):
+        await stage.alter(ADD)
+    stage.cluster.network.heal()
+    assert (await stage.alter(ADD)).schema.version == 1
+    await stage.alter(DropColumn("x"), request_id="another")
+    await stage.cluster.restart(MASTER)
+    again = await stage.alter(ADD)
+    assert (names(again), again.schema.version) == (["id", "note"], 2), "the present table"
+    with pytest.raises(RequestReused):
+        await stage.alter(DropColumn("note"))
+    await stage.drop("flights")
+    with pytest.raises(StaleRequest, match="the table dropped since"):
+        await stage.alter(ADD)
 
 
-def test_what_cannot_be_is_refused_and_changes_nothing():
-    async def scenario(stage: Stage) -> None:
-        await stage.open("a", "b", "c")
-        await stage.create("flights")
-        await stage.create("weather")
-        refusals: list[tuple[type[Exception], tuple[Any, ...], dict[str, str]]] = [
-            (InvalidArgument, (ADD, DropColumn("id")), {}),
-            (InvalidArgument, (ADD, ADD), {}),
-            (InvalidArgument, (), {}),
-            (InvalidArgument, (ADD,) * 301, {}),
-            (InvalidArgument, (), {"rename": "a\tb"}),
-            (AlreadyPresent, (ADD,), {"rename": "weather"}),
-            (NotFound, (ADD,), {"name": "nobody"}),
-        ]
-        for number, (kind, changes, more) in enumerate(refusals):
-            with pytest.raises(kind):
-                await stage.alter(*changes, request_id=f"refused {number}", **more)
-        assert (await stage.table()).schema == schema()
-        await stage.drop("flights", reserve_s=60.0)
-        with pytest.raises(TableDropped):
-            await stage.alter(ADD)
-        altered = (await stage.alter(ADD, name="weather")).schema
-        with pytest.raises(InvalidArgument, match="a new table has version 0"):
-            await stage.ask("create_table", create_request("more", schema=altered), m.TableInfo)
-
-    play(scenario)
+@staged(play)
+async def test_an_impossible_alteration_is_refused_and_changes_nothing(stage: Stage) -> None:
+    await stage.open("a", "b", "c")
+    await stage.create("flights")
+    await stage.create("weather")
+    refusals: list[tuple[type[Exception], tuple[Any, ...], dict[str, str]]] = [
+        (InvalidArgument, (ADD, DropColumn("id")), {}),
+        (InvalidArgument, (ADD, ADD), {}),
+        (InvalidArgument, (), {}),
+        (InvalidArgument, (ADD,) * 301, {}),
+        (InvalidArgument, (), {"rename": "a\tb"}),
+        (AlreadyPresent, (ADD,), {"rename": "weather"}),
+        (NotFound, (ADD,), {"name": "nobody"}),
+    ]
+    for number, (kind, changes, more) in enumerate(refusals):
+        with pytest.raises(kind):
+            await stage.alter(*changes, request_id=f"refused {number}", **more)
+    assert (await stage.table()).schema == schema()
+    await stage.drop("flights", reserve_s=60.0)
+    with pytest.raises(TableDropped):
+        await stage.alter(ADD)
+    altered = (await stage.alter(ADD, name="weather")).schema
+    with pytest.raises(InvalidArgument, match="a new table has version 0"):
+        await stage.ask("create_table", create_request("more", schema=altered), m.TableInfo)
 
 
-def test_a_renamed_table_is_found_by_its_id_and_its_new_name_and_the_old_name_is_free():
-    async def scenario(stage: Stage) -> None:
-        await stage.open("a", "b", "c")
-        made = await stage.create("flights")
-        info = await stage.alter(rename="flown")
-        assert (info.name, info.schema.version, info.applied_version) == ("flown", 0, 0)
-        assert not await stage.exists("flights")
-        found = await stage.ask("get_table", m.TableName("flights", made.table), m.TableInfo)
-        assert found.name == "flown"
-        await stage.create("flights", request_id="the name is free")
-        with pytest.raises(AlreadyPresent):
-            await stage.alter(name="flown", rename="flights", request_id="back")
-        await stage.cluster.restart(MASTER)
-        assert (await stage.table("flown")).table == made.table
-        stage.master.catalog.check()
-
-    play(scenario)
+@staged(play)
+async def test_a_renamed_table_frees_its_old_name(stage: Stage) -> None:
+    await stage.open("a", "b", "c")
+    made = await stage.create("flights")
+    info = await stage.alter(rename="flown")
+    assert (info.name, info.schema.version, info.applied_version) == ("flown", 0, 0)
+    assert not await stage.exists("flights")
+    found = await stage.ask("get_table", m.TableName("flights", made.table), m.TableInfo)
+    assert found.name == "flown"
+    await stage.create("flights", request_id="the name is free")
+    with pytest.raises(AlreadyPresent):
+        await stage.alter(name="flown", rename="flights", request_id="back")
+    await stage.cluster.restart(MASTER)
+    assert (await stage.table("flown")).table == made.table
+    stage.master.catalog.check()
 
 
 POINTS = ["master.alter_table.before_edit", "master.alter_table.after_edit", "master.alter_tablet.before_rpc"]
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_an_alteration_is_whole_whichever_durable_step_the_master_crashes_at(point: str):
-    async def scenario(stage: Stage) -> None:
-        await stage.open("a", "b", "c")
-        await stage.create("flights", buckets=4)
-        await stage.running("flights")
-        stage.crash_at(point)
-        crashes = stage.revive_master()
-        info = await stage.persist(lambda: stage.alter(ADD))
-        assert info.schema.version == 1
-        while (await stage.persist(stage.table)).applied_version < 1:
-            await asyncio.sleep(0.1)
-        leaders = stage.fairy.leaders
-        for host in stage.scripts:
-            for tablet, replica in stage.server(host).replicas.items():
-                assert replica.version == (leaders[tablet] == stage.server(host).uuid)
-        assert crashes == [1], f"{point} was not reached"
-        stage.master.catalog.check()
-
-    play(scenario, options=MasterOptions(**OPTIONS))
+@staged(play, options=MasterOptions(**OPTIONS))
+async def test_an_alteration_is_atomic_at_every_durable_step(stage: Stage, point: str) -> None:
+    await stage.open("a", "b", "c")
+    await stage.create("flights", buckets=4)
+    await stage.running("flights")
+    stage.crash_at(point)
+    crashes = stage.revive_master()
+    info = await stage.persist(lambda: stage.alter(ADD))
+    assert info.schema.version == 1
+    while (await stage.persist(stage.table)).applied_version < 1:
+        await asyncio.sleep(0.1)
+    leaders = stage.fairy.leaders
+    for host in stage.scripts:
+        for tablet, replica in stage.server(host).replicas.items():
+            assert replica.version == (leaders[tablet] == stage.server(host).uuid)
+    assert crashes == [1], f"{point} was not reached"
+    stage.master.catalog.check()
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_successor_finishes_what_its_predecessor_began_and_carries_nothing_out_twice(point: str):
+def test_a_successor_finishes_an_alteration_without_repeating_it(point: str):
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()
         await stage.create("flights", buckets=3)
@@ -193,25 +181,23 @@ def test_a_successor_finishes_what_its_predecessor_began_and_carries_nothing_out
     group_stage.play(scenario, seed=POINTS.index(point))
 
 
-def test_alterations_in_a_row_do_not_wait_for_the_pause_after_the_one_before():
-    async def scenario(stage: GroupStage) -> None:
-        await stage.create("flights", buckets=4)
-        await stage.running()
-        await asyncio.sleep(30.0)
+@staged(group_stage.play, master=MasterOptions())
+async def test_consecutive_alterations_do_not_wait_for_pauses(stage: GroupStage) -> None:
+    await stage.create("flights", buckets=4)
+    await stage.running()
+    await asyncio.sleep(30.0)
 
-        async def heard() -> None:
-            began = stage.cluster.loop.time()
-            while (info := await stage.table()).applied_version < info.schema.version:
-                await asyncio.sleep(0.02)
-            assert stage.cluster.loop.time() - began < 3.0
+    async def heard() -> None:
+        began = stage.cluster.loop.time()
+        while (info := await stage.table()).applied_version < info.schema.version:
+            await asyncio.sleep(0.02)
+        assert stage.cluster.loop.time() - began < 3.0
 
-        for number in range(3):
-            await stage.alter(AddColumn(Column(f"c{number}", "int64")), request_id=f"alter {number}")
-            await heard()
-        table = (await stage.table()).table
-        await asyncio.sleep(30.0)
-        await stage.drop(reserve_s=3600.0)
-        await stage.recall(table)
+    for number in range(3):
+        await stage.alter(AddColumn(Column(f"c{number}", "int64")), request_id=f"alter {number}")
         await heard()
-
-    group_stage.play(scenario, master=MasterOptions())
+    table = (await stage.table()).table
+    await asyncio.sleep(30.0)
+    await stage.drop(reserve_s=3600.0)
+    await stage.recall(table)
+    await heard()

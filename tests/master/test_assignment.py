@@ -1,4 +1,4 @@
-"""Placement is even and spreads over hosts (scenario S38); what does not come up in time is replaced."""
+"""Placement is even and spreads over hosts (scenario S38); tablets that do not start in time are replaced."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def candidates(count: int, per_host: int = 1) -> list[Candidate]:
 def place(
     story: Story, servers: list[Candidate], assignment: Assignment | None = None, now: float = 0.0
 ) -> int:
-    """Plan and apply until nothing is left to do; how many tablets found no servers."""
+    """Plan and apply until nothing changes; returns the number of tablets without servers."""
     assignment = assignment or Assignment(30.0, random.Random(1))
     while True:
         plan = assignment.plan(story.catalog, servers, now, 1)
@@ -38,7 +38,7 @@ def members(story: Story, tablet: str) -> list[str]:
 
 @pytest.mark.parametrize("servers", [4, 5, 6, 7])
 @pytest.mark.parametrize("burst", [True, False])
-def test_ten_tables_of_sixteen_tablets_spread_evenly_and_every_server_meets_many(servers: int, burst: bool):
+def test_ten_tables_of_sixteen_tablets_are_spread_evenly(servers: int, burst: bool):
     story = Story(servers)
     for number in range(10):
         story.create(f"table {number}", buckets=16)
@@ -81,7 +81,7 @@ def test_replicas_are_on_distinct_hosts_or_the_tablet_waits(
         assert len({host_of[uuid] for uuid in members(story, tablet)}) == replicas
 
 
-def test_a_table_without_enough_servers_waits_and_holds_up_no_other():
+def test_a_table_without_enough_servers_does_not_delay_others():
     story = Story()
     (five,) = story.create("five", replicas=5)
     (three,) = story.create("three", replicas=3)
@@ -92,7 +92,7 @@ def test_a_table_without_enough_servers_waits_and_holds_up_no_other():
     assert story.catalog.tablets[five].state == c.CREATING
 
 
-def test_a_tablet_that_is_not_up_in_time_is_replaced_in_one_transaction_and_avoids_who_was_silent():
+def test_a_late_tablet_is_replaced_on_other_servers_in_one_transaction():
     story, assignment = Story(), Assignment(30.0, random.Random(1))
     (tablet,) = story.create()
     place(story, candidates(3), assignment, now=100.0)

@@ -1,4 +1,4 @@
-"""The catalog as a state machine: random histories against a simple model, replay, and the edges by name."""
+"""The catalog as a state machine: random histories against a simple model, replay, and named edge cases."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_replaced_tablet_leaves_its_partition_to_its_successor():
     story.catalog.check()
 
 
-def test_a_removed_table_is_forgotten_with_its_last_tablet_and_not_before():
+def test_a_removed_table_is_forgotten_with_its_last_tablet():
     story = Story()
     tablets = story.create(buckets=2)
     table = story.catalog.named("flights").table
@@ -65,7 +65,7 @@ def test_a_removed_table_is_forgotten_with_its_last_tablet_and_not_before():
     story.catalog.check()
 
 
-def test_members_that_left_stay_known_until_they_are_surely_gone():
+def test_former_members_are_known_until_they_are_gone():
     story = Story()
     tablet = story.running("a", "b", "c")
     story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", "d", index=5)))
@@ -77,7 +77,7 @@ def test_members_that_left_stay_known_until_they_are_surely_gone():
     story.catalog.check()
 
 
-def test_tombstones_stay_known_until_the_server_holds_the_tablet_again_or_is_another():
+def test_tombstones_are_known_until_the_server_has_the_tablet_again_or_is_replaced():
     story = Story()
     tablet = story.running("a", "b", "c")
     story.apply(e.ConfigurationChanged(tablet, configuration("a", index=5)))
@@ -85,10 +85,10 @@ def test_tombstones_stay_known_until_the_server_holds_the_tablet_again_or_is_ano
         story.apply(e.FormerMembersGone(uuid, (tablet,), tombstone=True))
     record = story.catalog.tablets[tablet]
     assert (record.former, [peer.uuid for peer in record.tombstones]) == ((), ["b", "c"])
-    assert [peer.uuid for peer in record.holders()] == ["a", "b", "c"], "dropping the table deletes them, too"
+    assert [peer.uuid for peer in record.holders()] == ["a", "b", "c"], "a drop of the table deletes them too"
     story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", index=6)))
     assert [peer.uuid for peer in story.catalog.tablets[tablet].tombstones] == ["c"]
-    other = Peer("d", "tablet-server/c")  # in the place of c, whose directory was lost
+    other = Peer("d", "tablet-server/c")  # replaces c, whose directory was lost
     story.apply(e.ConfigurationChanged(tablet, Configuration((Peer("a", ""), other), 7)))
     story.apply(e.ConfigurationChanged(tablet, configuration("a", index=8)))
     story.apply(e.FormerMembersGone("d", (tablet,), tombstone=True))
@@ -96,24 +96,24 @@ def test_tombstones_stay_known_until_the_server_holds_the_tablet_again_or_is_ano
     story.catalog.check()
 
 
-def test_an_image_from_before_there_was_maintenance_has_nobody_in_it():
+def test_an_old_image_without_maintenance_has_no_servers_in_it():
     story = Story()
     story.apply(e.ServerDraining("tablet-server/a", True), e.ServerMaintained("tablet-server/b", True))
-    told = msgspec.msgpack.decode(encode_image(story.catalog.image()))
-    assert told.pop("maintained") == ["tablet-server/b"]
+    reported = msgspec.msgpack.decode(encode_image(story.catalog.image()))
+    assert reported.pop("maintained") == ["tablet-server/b"]
     older = c.Catalog()
-    older.load(decode_image(msgspec.msgpack.encode(told)))
+    older.load(decode_image(msgspec.msgpack.encode(reported)))
     assert (list(older.draining), list(older.maintained)) == (["tablet-server/a"], [])
 
 
-def test_a_forgotten_server_has_no_marks():
+def test_a_forgotten_server_loses_its_notices():
     story = Story()
     story.apply(e.ServerDraining("tablet-server/a", True), e.ServerMaintained("tablet-server/a", True))
     story.apply(e.ServerForgotten("tablet-server/a", ("u",)))
     assert not story.catalog.draining and not story.catalog.maintained
 
 
-def test_an_illegal_edit_is_refused_loudly():
+def test_an_illegal_edit_raises():
     story = Story()
     tablet = story.running("a", "b", "c")
     for edit in (
@@ -131,24 +131,24 @@ def test_an_illegal_edit_is_refused_loudly():
         assert story.catalog.image() == before
 
 
-def test_a_request_id_is_remembered_after_its_table_is_gone_and_with_its_body():
+def test_a_request_id_outlives_its_table_and_includes_the_body():
     story = Story()
     request = create_request("flights")
     story.apply(requests.created(request, story.random, 1))
-    assert requests.earlier_create(story.catalog, request).name == "flights"
+    assert requests.earlier_table(story.catalog, request).name == "flights"
     with pytest.raises(RequestReused):
-        requests.earlier_create(story.catalog, create_request("other", request_id=request.request_id))
+        requests.earlier_table(story.catalog, create_request("other", request_id=request.request_id))
     with pytest.raises(RequestReused):
-        requests.earlier_drop(story.catalog, DropTableRequest(request.request_id, "flights"))
+        requests.earlier(story.catalog, DropTableRequest(request.request_id, "flights"))
     drop = DropTableRequest("drop 1", "flights")
     table = story.catalog.named("flights").table
     story.apply(e.TableDropped("drop 1", requests.digest(drop), table, 2))
-    assert requests.earlier_drop(story.catalog, drop)
+    assert requests.earlier(story.catalog, drop)
     with pytest.raises(StaleRequest):
-        requests.earlier_create(story.catalog, request)
+        requests.earlier_table(story.catalog, request)
 
 
-def test_only_so_many_request_ids_are_remembered_the_oldest_go_first(monkeypatch):
+def test_the_oldest_request_ids_are_forgotten_beyond_a_limit(monkeypatch):
     monkeypatch.setattr(c, "REQUESTS_MAX", 3)
     story = Story()
     for name in "abcde":
@@ -164,8 +164,7 @@ def test_edits_survive_encoding():
 
 
 class CatalogMachine(RuleBasedStateMachine):
-    """Legal edits at random. The model is a dictionary of names and one of tablet states; it knows no
-    indexes."""
+    """Random legal edits. The model has a dictionary of names and one of tablet states, and no indexes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -271,8 +270,7 @@ class CatalogMachine(RuleBasedStateMachine):
         catalog.check()
 
     def teardown(self) -> None:
-        """Replaying everything, and replaying the rest over an image from the middle, give the same
-        catalog."""
+        """A replay of all edits, and of the rest over an image from the middle, give the same catalog."""
         whole = c.Catalog()
         whole.apply(e.decode(e.encode(self.story.edits)))
         assert whole.image() == self.story.catalog.image()

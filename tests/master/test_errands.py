@@ -1,4 +1,4 @@
-"""Errands follow from the committed catalog: which begin, how they are paced, when a tablet is forgotten."""
+"""Errands follow from the committed catalog: their begin, their pace, and when a tablet is forgotten."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def test_every_member_of_a_created_tablet_is_asked_until_it_reports():
     tablet = story.creating("a", "b", "c")
     begun = todo.begin(story.catalog, live("a", "b", "c"), 0.0)
     assert kinds(begun) == [("create", "a"), ("create", "b"), ("create", "c")]
-    assert todo.begin(story.catalog, live("a", "b", "c"), 0.0) == [], "one at a time per replica"
+    assert todo.begin(story.catalog, live("a", "b", "c"), 0.0) == [], "one errand at a time per replica"
     story.apply(e.ReplicasSeen("a", (tablet,)), e.TabletRunning(tablet))
     for errand in begun:
         todo.failed(errand, 0.0)
     assert kinds(todo.begin(story.catalog, live("a", "b", "c"), 10.0)) == [("create", "b"), ("create", "c")]
 
 
-def test_a_replica_that_was_seen_is_never_created_again():
+def test_a_reported_replica_is_never_created_again():
     story, todo = Story(), errands()
     tablet = story.running("a", "b", "c")
     for uuid in "abc":
@@ -55,8 +55,8 @@ def test_a_replica_that_was_seen_is_never_created_again():
     assert todo.begin(story.catalog, live("a", "b", "c"), 1e6) == []
 
 
-def test_a_member_that_was_never_heard_of_is_created_also_after_a_change_of_the_others():
-    """Found by simulation: one voter had not been made yet, another lost its disk, and the third could not be elected."""
+def test_an_unreported_member_is_created_after_a_change_of_the_others():
+    """Found by simulation: one voter was not created yet, another lost its disk, and the third could not be elected."""
     story, todo = Story(), errands()
     tablet = story.running("a", "b", "c")
     story.apply(e.ReplicasSeen("a", (tablet,)), e.ReplicasSeen("b", (tablet,)))
@@ -67,20 +67,20 @@ def test_a_member_that_was_never_heard_of_is_created_also_after_a_change_of_the_
     ]
 
 
-def test_a_prepared_tablet_is_nobodys_errand():
+def test_a_prepared_tablet_causes_no_errand():
     story = Story()
     story.create(buckets=5)
     assert errands().begin(story.catalog, live("a", "b", "c"), 0.0) == []
 
 
-def test_a_server_that_is_not_alive_is_not_called_and_is_when_it_returns():
+def test_a_dead_server_is_called_only_after_its_return():
     story, todo = Story(), errands()
     story.creating("a", "b", "c")
     assert kinds(todo.begin(story.catalog, live("b"), 0.0)) == [("create", "b")]
     assert kinds(todo.begin(story.catalog, live("a", "b"), 0.0)) == [("create", "a")]
 
 
-def test_a_slow_server_takes_only_its_share_of_the_calls():
+def test_a_slow_server_uses_only_its_share_of_the_calls():
     story, todo = Story(), errands()
     for number in range(9):
         story.creating("a", name=f"on a {number}")
@@ -89,7 +89,7 @@ def test_a_slow_server_takes_only_its_share_of_the_calls():
     assert kinds(begun) == [("create", "a"), ("create", "a"), ("create", "b")]
 
 
-def test_pauses_grow_up_to_a_bound_and_a_new_kind_of_errand_does_not_wait_for_the_old():
+def test_pauses_grow_up_to_a_bound_for_each_kind_of_errand():
     story, todo = Story(), errands()
     tablet = story.creating("a")
     servers, now = live("a"), 0.0
@@ -111,13 +111,13 @@ def test_pauses_grow_up_to_a_bound_and_a_new_kind_of_errand_does_not_wait_for_th
     assert not todo.still_wanted(Errand("create", tablet, "a", ""), story.catalog)
 
 
-def test_a_dropped_tablet_is_forgotten_when_every_holder_confirmed_and_a_while_has_passed():
+def test_a_dropped_tablet_is_forgotten_some_time_after_all_confirmations():
     story, todo = Story(), errands()
     tablet = story.running("a", "b", "c")
     story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", index=3)))
     drop(story)
     begun = todo.begin(story.catalog, live("a", "b", "c"), 0.0)
-    assert kinds(begun) == [("delete", "a"), ("delete", "b"), ("delete", "c")], "former members too"
+    assert kinds(begun) == [("delete", "a"), ("delete", "b"), ("delete", "c")], "former members are included"
     todo.succeeded(begun[0], 0.0)
     todo.failed(begun[1], 0.0)
     todo.absent(tablet, "c")
@@ -130,7 +130,7 @@ def test_a_dropped_tablet_is_forgotten_when_every_holder_confirmed_and_a_while_h
     assert todo.forgettable(story.catalog, 1061.0, 0) == (tablet,)
 
 
-def test_a_straggler_is_deleted_again_though_it_had_confirmed_and_though_it_never_was_a_member():
+def test_a_straggler_is_deleted_even_if_it_confirmed_or_was_no_member():
     story, todo = Story(), errands()
     tablet = story.running("a")
     drop(story)
@@ -147,7 +147,7 @@ def test_a_straggler_is_deleted_again_though_it_had_confirmed_and_though_it_neve
     assert todo.forgettable(story.catalog, 2e6, 0) == (tablet,)
 
 
-def test_a_server_that_never_returns_is_waited_for_only_so_long():
+def test_the_wait_for_a_lost_server_is_bounded():
     story, todo = Story(), errands()
     tablet = story.running("a")
     drop(story, at_us=1_000_000)
@@ -156,7 +156,7 @@ def test_a_server_that_never_returns_is_waited_for_only_so_long():
     assert todo.forgettable(story.catalog, 1e9, week_us + 1_000_000) == (tablet,)
 
 
-def test_a_restarted_master_asks_again_for_everything_that_is_not_known_to_be_done():
+def test_a_restarted_master_repeats_all_unconfirmed_errands():
     story = Story()
     story.creating("a", "b", name="new")
     story.running("a", "b", name="old")
@@ -165,8 +165,8 @@ def test_a_restarted_master_asks_again_for_everything_that_is_not_known_to_be_do
     assert kinds(begun) == [("create", "a"), ("create", "b"), ("delete", "a"), ("delete", "b")]
 
 
-def test_a_former_member_that_was_a_member_again_since_is_asked_for_its_tombstone_again():
-    """Its own report told of the first one before what the errand had found was needed."""
+def test_a_twice_removed_member_gets_a_second_tombstone_errand():
+    """Its own report showed the first tombstone before the errand's result was needed."""
     story, todo = Story(), errands()
     tablet, servers = story.running("a", "b", "c"), live("a", "b", "c", "d")
     for uuid in "abc":
@@ -174,17 +174,17 @@ def test_a_former_member_that_was_a_member_again_since_is_asked_for_its_tombston
     for index in (4, 8):
         story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", "c", "d", index=index)))
         story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", "c", index=index + 1)))
-        assert todo.former_gone(story.catalog) == {}, "nobody has asked yet"
+        assert todo.former_gone(story.catalog) == {}, "no errand was sent yet"
         (errand,) = todo.begin(story.catalog, servers, 0.0)
         assert (errand.kind, errand.uuid) == ("tombstone", "d")
         todo.succeeded(errand, 0.0)
         assert todo.former_gone(story.catalog) == {("d", True): (tablet,)}
         story.apply(e.FormerMembersGone("d", (tablet,), tombstone=True))
-    assert todo.former_gone(story.catalog) == {} and todo.buried == {}
+    assert todo.former_gone(story.catalog) == {} and todo.departed == {}
 
 
-def test_nobody_is_asked_for_a_tombstone_who_is_a_member_again_by_then():
-    """The request would stand on the newest configuration, of which that server may not have heard yet."""
+def test_a_returned_member_gets_no_tombstone_errand():
+    """The request would name the newest configuration, which that server may not have yet."""
     story, todo = Story(), errands()
     tablet = story.running("a", "b", "c")
     for uuid in "abc":

@@ -1,4 +1,4 @@
-"""Known mistakes, put into the production classes: the test beside each of them fails by it."""
+"""Known mistakes are put into the production classes, and the test named beside each must fail."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.mistakes import found
 Mistake = Callable[[pytest.MonkeyPatch], None]
 
 
-def nodes_help_anybody(patch: pytest.MonkeyPatch) -> None:
+def nodes_promise_during_a_lease(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Lease, "require_free", lambda self, claim: None)
 
 
@@ -34,12 +34,12 @@ def nodes_grant_to_older_epochs(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Lease, "grant", lambda self, epoch, claim, promised: honest(self, 1 << 60, claim, promised))
 
 
-def a_started_node_helps_anybody(patch: pytest.MonkeyPatch) -> None:
+def a_restarted_node_promises_at_once(patch: pytest.MonkeyPatch) -> None:
     honest = Lease.__init__
     patch.setattr(Lease, "__init__", lambda self, name, clock, held_ms: honest(self, name, clock, 0))
 
 
-def anybody_may_release(patch: pytest.MonkeyPatch) -> None:
+def any_master_may_release(patch: pytest.MonkeyPatch) -> None:
     honest = Lease.release
     patch.setattr(
         Lease,
@@ -99,21 +99,21 @@ def errands_without_a_lease(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(active_term, "_WhileHeld", lambda network, holder: network)
 
 
-def what_was_recovered_is_not_read(patch: pytest.MonkeyPatch) -> None:
+def recovered_edits_are_not_read(patch: pytest.MonkeyPatch) -> None:
     async def nothing(self: QuorumEditLog, after: int, last: int, digest: int) -> list[Any]:
         return []
 
     patch.setattr(QuorumEditLog, "_catch_up", nothing)
 
 
-def edits_go_with_the_active_ones_checkpoint(patch: pytest.MonkeyPatch) -> None:
+def edits_are_purged_with_the_active_masters_checkpoint(patch: pytest.MonkeyPatch) -> None:
     async def everything(self: Reign) -> int:
         return 1 << 60
 
     patch.setattr(Reign, "_checkpointed_elsewhere", everything)
 
 
-def a_standby_takes_no_checkpoint_of_others(patch: pytest.MonkeyPatch) -> None:
+def a_standby_copies_no_checkpoint(patch: pytest.MonkeyPatch) -> None:
     async def nothing(self: Standby) -> None:
         return None
 
@@ -125,7 +125,7 @@ def no_grace(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Servers, "__init__", lambda self, unresponsive_s, until=0.0: honest(self, unresponsive_s))
 
 
-def a_standby_does_not_listen(patch: pytest.MonkeyPatch) -> None:
+def a_standby_ignores_incarnations(patch: pytest.MonkeyPatch) -> None:
     honest = Incarnations.meet
 
     def only_in_a_reign(self: Incarnations, shown: Any) -> bool:
@@ -134,72 +134,43 @@ def a_standby_does_not_listen(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Incarnations, "meet", only_in_a_reign)
 
 
-def standbys_are_told_everything(patch: pytest.MonkeyPatch) -> None:
+def standbys_get_full_reports(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Reporter, "_brief", property(lambda self: False, lambda self, value: None), raising=False)
 
 
-FOUND_BY: list[tuple[Mistake, Callable[[], None]]] = [
-    (
-        nodes_help_anybody,
-        test_lease.test_a_node_that_granted_a_lease_promises_nobody_a_later_epoch_until_it_has_run_out,
+FOUND_BY: dict[Mistake, Callable[[], None]] = {
+    nodes_promise_during_a_lease: test_lease.test_a_node_promises_no_later_epoch_during_a_lease,
+    nodes_grant_to_older_epochs: test_lease.test_an_older_epoch_gets_no_lease_while_a_promise_is_being_synced,
+    a_restarted_node_promises_at_once: test_lease.test_a_restarted_node_waits_for_the_longest_lease_it_granted,
+    any_master_may_release: test_lease.test_a_lease_is_released_by_its_holder_only,
+    the_successor_is_not_preferred: test_lease.test_a_released_lease_is_reserved_for_its_successor_for_a_while,
+    the_lease_counts_from_the_answer: test_lease.test_a_lease_counts_from_its_request_not_from_the_answer,
+    a_renewal_counts_from_the_answer: test_lease.test_a_lease_counts_from_its_request_not_from_the_answer,
+    nodes_keep_a_lease_no_longer_than_its_holder: partial(
+        test_failover.test_different_clock_rates_do_not_let_two_masters_serve, 0.9, 1.1
     ),
-    (
-        nodes_grant_to_older_epochs,
-        test_lease.test_an_older_epoch_is_granted_nothing_also_while_the_promise_is_on_its_way_to_the_disk,
+    a_holder_never_gives_up: test_lease.test_a_holder_without_a_majority_gives_up,
+    answers_without_a_lease: partial(
+        test_failover.test_a_superseded_paused_master_answers_and_writes_nothing, 0
     ),
-    (
-        a_started_node_helps_anybody,
-        test_lease.test_a_node_that_was_started_again_helps_nobody_for_as_long_as_it_ever_granted,
+    errands_without_a_lease: test_take_over.test_a_master_without_a_lease_sends_no_errands,
+    recovered_edits_are_not_read: partial(
+        test_failover.test_a_killed_master_is_replaced_by_a_standby_with_the_whole_catalog, 0
     ),
-    (anybody_may_release, test_lease.test_a_lease_is_released_by_its_holder_only),
-    (
-        the_successor_is_not_preferred,
-        test_lease.test_a_released_lease_is_kept_for_the_successor_that_was_named_and_not_for_ever,
+    edits_are_purged_with_the_active_masters_checkpoint: test_standby.test_edits_are_purged_when_two_masters_have_them_in_a_checkpoint,
+    a_standby_copies_no_checkpoint: partial(
+        test_standby.test_a_standby_that_was_away_for_too_long_copies_a_checkpoint, False
     ),
-    (the_lease_counts_from_the_answer, test_lease.test_a_lease_counts_from_the_question_not_from_the_answer),
-    (a_renewal_counts_from_the_answer, test_lease.test_a_lease_counts_from_the_question_not_from_the_answer),
-    (
-        nodes_keep_a_lease_no_longer_than_its_holder,
-        partial(test_failover.test_clocks_that_run_apart_do_not_let_two_serve, 0.9, 1.1),
-    ),
-    (
-        a_holder_never_gives_up,
-        test_lease.test_a_holder_that_reaches_no_majority_for_long_gives_up_so_that_it_keeps_nobody_waiting,
-    ),
-    (
-        answers_without_a_lease,
-        partial(test_failover.test_a_paused_master_that_was_superseded_answers_nobody_and_writes_nothing, 0),
-    ),
-    (
-        errands_without_a_lease,
-        test_take_over.test_a_master_whose_lease_has_run_out_sends_servers_on_no_errands,
-    ),
-    (
-        what_was_recovered_is_not_read,
-        partial(test_failover.test_a_killed_master_is_followed_by_a_standby_that_knows_everything, 0),
-    ),
-    (
-        edits_go_with_the_active_ones_checkpoint,
-        test_standby.test_edits_are_let_go_of_when_two_masters_have_them_in_a_checkpoint_and_not_before,
-    ),
-    (
-        a_standby_takes_no_checkpoint_of_others,
-        partial(test_standby.test_a_standby_that_was_away_for_too_long_takes_another_s_checkpoint, False),
-    ),
-    (no_grace, test_take_over.test_a_successor_counts_nobody_as_dead_before_a_whole_grace_period),
-    (
-        a_standby_does_not_listen,
-        test_take_over.test_a_standby_and_its_reign_after_it_refuse_a_server_on_an_old_copy,
-    ),
-    (
-        standbys_are_told_everything,
-        test_take_over.test_every_server_reports_in_full_to_a_successor_and_only_then_to_it,
-    ),
-]
+    no_grace: test_take_over.test_a_successor_counts_no_server_as_dead_during_its_grace_period,
+    a_standby_ignores_incarnations: test_take_over.test_a_standby_and_a_new_active_master_refuse_an_old_copy,
+    standbys_get_full_reports: test_take_over.test_every_server_sends_its_first_full_report_to_a_successor,
+}
 
 
-@pytest.mark.parametrize(("mistake", "test"), FOUND_BY, ids=[mistake.__name__ for mistake, _ in FOUND_BY])
-def test_each_known_mistake_fails_the_test_beside_it(
+@pytest.mark.parametrize(
+    ("mistake", "test"), FOUND_BY.items(), ids=[mistake.__name__ for mistake in FOUND_BY]
+)
+def test_every_known_mistake_fails_its_test(
     mistake: Mistake, test: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ):
     mistake(monkeypatch)

@@ -1,4 +1,4 @@
-"""A configuration is forced on a tablet whose majority is lost, and then the hosts come back after all."""
+"""A configuration is forced on a tablet without a majority, and then the lost hosts return."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from ebla.actors.errors import OutcomeUnknown, Unavailable
 from ebla.actors.replication.configuration import Configuration
 from tests.master.real_servers import OPTIONS, members_of, role, server, voters, with_a_tablet
 from tests.master.stage import Stage, play
+from tests.staged import staged
 
 
 class ForcedInVain(NamedTuple):
-    """`kept` died before it could take it, `lost` are those given up; none of them runs."""
+    """`kept` crashed before it got the configuration, `lost` were given up; none of them runs."""
 
     tablet: str
     survivor: str
@@ -36,7 +37,7 @@ async def forced_in_vain(stage: Stage, hosts: str) -> ForcedInVain:
     honest = core.force_configuration
 
     def dies(*given: object, **more: object) -> None:
-        """Who was kept beside it, between the question and the entry."""
+        """The other survivor crashes between the request and the entry."""
         stage.cluster.crash(server(kept))
         core.force_configuration = honest  # type: ignore[method-assign]
         honest(*given, **more)  # type: ignore[arg-type]
@@ -56,70 +57,59 @@ async def force(stage: Stage, survivor: str, request: m.UnsafeChangeRequest) -> 
     return reply.configuration
 
 
-def test_what_was_forced_and_is_not_committed_may_be_asked_for_again_and_is_told_of_in_the_same_words() -> (
-    None
-):
-    """The command asks again after a refusal, and once was told that there is nothing to force."""
-
-    async def scenario(stage: Stage) -> None:
-        forced = await forced_in_vain(stage, "abcde")
-        with pytest.raises(OutcomeUnknown, match=f"too few of tablet-server/{forced.kept} have taken it"):
-            await force(stage, forced.survivor, forced.request)
-        core = role(stage, forced.survivor).replicas[forced.tablet].core
-        assert core.configuration.unsafe == 1, "it was not forced twice"
-        again = asyncio.ensure_future(force(stage, forced.survivor, forced.request))
-        await stage.cluster.restart(server(forced.kept))
-        committed = await again
-        assert sorted(peer.uuid for peer in committed.peers) == sorted(forced.request.keep)
-        assert committed.unsafe == 1
-
-    play(scenario, 0, OPTIONS)
+@staged(play, 0, OPTIONS)
+async def test_a_repeated_uncommitted_force_gets_the_same_answer(stage: Stage) -> None:
+    """The command repeats the request after a refusal, and once got the answer that nothing is to be forced."""
+    forced = await forced_in_vain(stage, "abcde")
+    with pytest.raises(OutcomeUnknown, match=f"too few of tablet-server/{forced.kept} have taken it"):
+        await force(stage, forced.survivor, forced.request)
+    core = role(stage, forced.survivor).replicas[forced.tablet].core
+    assert core.configuration.unsafe == 1, "the configuration was forced once"
+    again = asyncio.ensure_future(force(stage, forced.survivor, forced.request))
+    await stage.cluster.restart(server(forced.kept))
+    committed = await again
+    assert sorted(peer.uuid for peer in committed.peers) == sorted(forced.request.keep)
+    assert committed.unsafe == 1
 
 
-def test_a_second_command_that_keeps_fewer_has_the_master_hear_of_the_tablet_again() -> None:
-    """Whoever was kept, and died, comes back as a newcomer."""
+@staged(play, 0, OPTIONS)
+async def test_a_second_force_with_fewer_survivors_is_adopted(stage: Stage) -> None:
+    """The crashed survivor returns as a new member."""
+    forced = await forced_in_vain(stage, "abcdefghi")
+    fewer = msgspec.structs.replace(forced.request, keep=forced.request.keep[:1])
 
-    async def scenario(stage: Stage) -> None:
-        forced = await forced_in_vain(stage, "abcdefghi")
-        fewer = msgspec.structs.replace(forced.request, keep=forced.request.keep[:1])
+    async def taken() -> bool:
+        """At first it may still know itself as the leader."""
+        try:
+            await force(stage, forced.survivor, fewer)
+        except (Unavailable, OutcomeUnknown):
+            return False
+        return True
 
-        async def taken() -> bool:
-            """At first it may have heard of a leader a moment ago: of itself."""
-            try:
-                await force(stage, forced.survivor, fewer)
-            except (Unavailable, OutcomeUnknown):
-                return False
-            return True
+    async with asyncio.timeout(20.0):
+        while not await taken():
+            await asyncio.sleep(1.0)
 
-        async with asyncio.timeout(20.0):
-            while not await taken():
-                await asyncio.sleep(1.0)
+    def healed() -> bool:
+        members = members_of(stage, forced.tablet)
+        return list(members.values()) == ["voter"] * 5 and forced.kept not in members
 
-        def healed() -> bool:
-            members = members_of(stage, forced.tablet)
-            return list(members.values()) == ["voter"] * 5 and forced.kept not in members
-
-        await stage.until(healed, 120.0)
-        await stage.cluster.restart(server(forced.kept))
-        state = role(stage, forced.kept).lifecycle.state_of
-        await stage.until(lambda: state(forced.tablet) == m.DELETED, 60.0)
-
-    play(scenario, 0, OPTIONS)
+    await stage.until(healed, 120.0)
+    await stage.cluster.restart(server(forced.kept))
+    state = role(stage, forced.kept).lifecycle.state_of
+    await stage.until(lambda: state(forced.tablet) == m.DELETED, 60.0)
 
 
-def test_a_side_that_goes_on_without_what_was_never_committed_is_heard_and_healed() -> None:
-    """The term of who was forced to lead is far above theirs."""
+@staged(play, 0, OPTIONS)
+async def test_a_side_without_an_uncommitted_configuration_is_healed(stage: Stage) -> None:
+    """The term of the forced leader is far above theirs."""
+    forced = await forced_in_vain(stage, "abcdefg")
+    for host in forced.lost:
+        await stage.cluster.restart(server(host))
 
-    async def scenario(stage: Stage) -> None:
-        forced = await forced_in_vain(stage, "abcdefg")
-        for host in forced.lost:
-            await stage.cluster.restart(server(host))
+    def healed() -> bool:
+        members = members_of(stage, forced.tablet)
+        gone = {forced.survivor, forced.kept}
+        return list(members.values()) == ["voter"] * 5 and not gone & set(members)
 
-        def healed() -> bool:
-            members = members_of(stage, forced.tablet)
-            gone = {forced.survivor, forced.kept}
-            return list(members.values()) == ["voter"] * 5 and not gone & set(members)
-
-        await stage.until(healed, 120.0)
-
-    play(scenario, 0, OPTIONS)
+    await stage.until(healed, 120.0)

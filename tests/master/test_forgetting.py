@@ -1,4 +1,4 @@
-"""A host that is gone for good is forgotten: by the catalog, by whoever asks how everything is, and by itself if it returns."""
+"""A host that is lost for good is forgotten by the catalog and by health checks, and ends itself if it returns."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from tests.master.healed import OPTIONS as TOYS
 from tests.master.healed import opened
 from tests.master.real_servers import HOSTS, OPTIONS, healed, open_stage, server, voters
 from tests.master.stage import MASTER, Stage, play
+from tests.staged import staged
 
 GONE = "a"
 
@@ -34,101 +35,94 @@ async def listed(stage: Stage) -> list[str]:
 
 
 async def lost(stage: Stage) -> list[str]:
-    """The host is gone, and its replicas are elsewhere; the tablets."""
+    """The host is gone, and its replicas are elsewhere. Returns the tablets."""
     await open_stage(stage, failed_s=4.0)
     await stage.create("flights", buckets=4)
     tablets = [tablet.tablet for tablet in (await stage.running("flights")).tablets]
     await stage.until(lambda: healed(stage))
-    with pytest.raises(Unavailable, match=r"was heard of a moment ago.*drain a --wait --stop"):
+    with pytest.raises(Unavailable, match=r"sent a heartbeat a moment ago.*drain a --wait --stop"):
         await forget(stage)
     stage.cluster.crash(server(GONE))
     await asyncio.sleep(3.0)
-    with pytest.raises(InvalidArgument, match=r"is a member of . tablets yet"):
+    with pytest.raises(InvalidArgument, match=r"is still a member of . tablets"):
         await forget(stage)
     await stage.until(lambda: all(GONE not in voters(stage, tablet) for tablet in tablets))
     await stage.until(lambda: not stage.master.views.unsettled)
     return tablets
 
 
-def test_a_forgotten_host_is_not_told_of_and_nobody_waits_for_it() -> None:
-    async def scenario(stage: Stage) -> None:
-        tablets = await lost(stage)
-        uuid = stage.cluster.role(server(GONE)).instance.uuid
-        assert GONE in await listed(stage)
-        assert any(record.former for record in stage.master.catalog.tablets.values())
-        await stage.drop("flights")
-        told = await forget(stage)
-        assert told == ForgetReply(server(GONE), (uuid,))
-        assert await listed(stage) == [host for host in HOSTS if host != GONE]
-        edits = (await stage.status()).edits
-        assert await forget(stage) == told and await forget(stage, uuid) == told
-        assert (await stage.status()).edits == edits, "a repeat writes nothing"
-        await stage.until(lambda: not stage.master.catalog.tablets)
-        assert tablets
-        await stage.cluster.restart(MASTER)
-        await stage.until(lambda: len(stage.master.servers.known()) == 3)
-        assert stage.master.catalog.forgotten == {uuid: server(GONE)}
-        with pytest.raises(NotFound, match="there is no server 'nowhere'"):
-            await stage.persist(lambda: forget(stage, "nowhere"))
-
-    play(scenario, 0, OPTIONS)
+@staged(play, 0, OPTIONS)
+async def test_a_forgotten_host_is_not_reported_or_waited_for(stage: Stage) -> None:
+    tablets = await lost(stage)
+    uuid = stage.cluster.role(server(GONE)).instance.uuid
+    assert GONE in await listed(stage)
+    assert any(record.former for record in stage.master.catalog.tablets.values())
+    await stage.drop("flights")
+    reported = await forget(stage)
+    assert reported == ForgetReply(server(GONE), (uuid,))
+    assert await listed(stage) == [host for host in HOSTS if host != GONE]
+    edits = (await stage.status()).edits
+    assert await forget(stage) == reported and await forget(stage, uuid) == reported
+    assert (await stage.status()).edits == edits, "a repeat writes nothing"
+    await stage.until(lambda: not stage.master.catalog.tablets)
+    assert tablets
+    await stage.cluster.restart(MASTER)
+    await stage.until(lambda: len(stage.master.servers.known()) == 3)
+    assert stage.master.catalog.forgotten == {uuid: server(GONE)}
+    with pytest.raises(NotFound, match="there is no server 'nowhere'"):
+        await stage.persist(lambda: forget(stage, "nowhere"))
 
 
 @pytest.mark.parametrize("master_restarts", [False, True])
-def test_the_directory_of_a_forgotten_host_is_given_up_when_it_returns(master_restarts: bool) -> None:
-    async def scenario(stage: Stage) -> None:
-        stage.cluster.tolerates = lambda address, error, directory: isinstance(error, OldCopy)
-        tablets = await lost(stage)
-        (uuid,) = (await forget(stage)).uuids
-        if master_restarts:
-            await stage.cluster.restart(MASTER)
-        await stage.cluster.restart(server(GONE))
-        await stage.until(lambda: not stage.cluster.alive(server(GONE)))
-        assert isinstance(stage.cluster.failures[-1].error, Forgotten)
-        assert "ebla nodes forget" in stage.cluster.state(server(GONE)).given_up
-        with pytest.raises(OldCopy, match="was given up"):
-            await stage.cluster.restart(server(GONE))
-        stage.cluster.put_disk(server(GONE), DurableState())  # as it is set aside on Ray
-        await stage.cluster.restart(server(GONE))
-        await stage.until(lambda: len(stage.master.servers.known()) == 4)
-        back = stage.cluster.role(server(GONE)).instance.uuid
-        assert back != uuid
-        await stage.persist(lambda: stage.ask("drain", DrainRequest("b"), DrainReply))
-        await stage.until(lambda: healed(stage) and any(GONE in voters(stage, t) for t in tablets))
-        with pytest.raises(Unavailable, match="was heard of a moment ago"):
-            await forget(stage)
-
-    play(scenario, 0, OPTIONS)
-
-
-def test_a_drained_server_that_stopped_is_forgotten_with_its_mark() -> None:
-    async def scenario(stage: Stage) -> None:
-        await opened(stage, "abcd", buckets=2)
-        await stage.persist(lambda: stage.ask("drain", DrainRequest(GONE), DrainReply))
-        asked = DrainRequest(GONE, None)
-        while (await stage.ask("drain", asked, DrainReply)).servers[0].replicas:
-            await asyncio.sleep(0.2)
-        servers = (await stage.ask("list_servers", m.Empty(), m.ListServersReply)).servers
-        assert [each.host for each in servers if each.drained] == [GONE]
-        stage.cluster.crash(server(GONE))
-        await stage.persist(lambda: forget(stage))
-        assert GONE not in await listed(stage) and not stage.master.catalog.draining
-        again = Catalog()
-        again.load(decode_image(encode_image(stage.master.catalog.image())))
-        assert again.forgotten == stage.master.catalog.forgotten and len(again) == len(stage.master.catalog)
-
-    play(scenario, 0, TOYS)
-
-
-def test_a_master_that_has_just_begun_forgets_nobody() -> None:
-    """It has not heard those who are there."""
-
-    async def scenario(stage: Stage) -> None:
-        await opened(stage, "abcd", buckets=2)
-        for name in "abcd":
-            stage.scripts[name].silent = True
+@staged(play, 0, OPTIONS)
+async def test_the_directory_of_a_forgotten_host_is_given_up_when_it_returns(
+    stage: Stage, master_restarts: bool
+) -> None:
+    stage.cluster.tolerates = lambda address, error, directory: isinstance(error, OldCopy)
+    tablets = await lost(stage)
+    (uuid,) = (await forget(stage)).uuids
+    if master_restarts:
         await stage.cluster.restart(MASTER)
-        with pytest.raises(Unavailable, match="has just begun to serve"):
-            await forget(stage)
+    await stage.cluster.restart(server(GONE))
+    await stage.until(lambda: not stage.cluster.alive(server(GONE)))
+    assert isinstance(stage.cluster.failures[-1].error, Forgotten)
+    assert "ebla nodes forget" in stage.cluster.state(server(GONE)).given_up
+    with pytest.raises(OldCopy, match="was given up"):
+        await stage.cluster.restart(server(GONE))
+    stage.cluster.put_disk(server(GONE), DurableState())  # as the directory is set aside on Ray
+    await stage.cluster.restart(server(GONE))
+    await stage.until(lambda: len(stage.master.servers.known()) == 4)
+    back = stage.cluster.role(server(GONE)).instance.uuid
+    assert back != uuid
+    await stage.persist(lambda: stage.ask("drain", DrainRequest("b"), DrainReply))
+    await stage.until(lambda: healed(stage) and any(GONE in voters(stage, t) for t in tablets))
+    with pytest.raises(Unavailable, match="sent a heartbeat a moment ago"):
+        await forget(stage)
 
-    play(scenario, 0, TOYS)
+
+@staged(play, 0, TOYS)
+async def test_a_stopped_drained_server_is_forgotten_with_its_drain(stage: Stage) -> None:
+    await opened(stage, "abcd", buckets=2)
+    await stage.persist(lambda: stage.ask("drain", DrainRequest(GONE), DrainReply))
+    asked = DrainRequest(GONE, None)
+    while (await stage.ask("drain", asked, DrainReply)).servers[0].replicas:
+        await asyncio.sleep(0.2)
+    servers = (await stage.ask("list_servers", m.Empty(), m.ListServersReply)).servers
+    assert [each.host for each in servers if each.drained] == [GONE]
+    stage.cluster.crash(server(GONE))
+    await stage.persist(lambda: forget(stage))
+    assert GONE not in await listed(stage) and not stage.master.catalog.draining
+    again = Catalog()
+    again.load(decode_image(encode_image(stage.master.catalog.image())))
+    assert again.forgotten == stage.master.catalog.forgotten and len(again) == len(stage.master.catalog)
+
+
+@staged(play, 0, TOYS)
+async def test_a_new_master_forgets_no_server(stage: Stage) -> None:
+    """It has no heartbeats of the live servers yet."""
+    await opened(stage, "abcd", buckets=2)
+    for name in "abcd":
+        stage.scripts[name].silent = True
+    await stage.cluster.restart(MASTER)
+    with pytest.raises(Unavailable, match="has just begun to serve"):
+        await forget(stage)

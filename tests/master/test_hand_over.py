@@ -1,4 +1,4 @@
-"""A clean hand-over: the active master ends its reign by itself, and names its successor."""
+"""A clean hand-over: the active master ends its term by itself, and names its successor."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ebla.actors.errors import InvalidArgument, NotActive, OutcomeUnknown, Unava
 from ebla.actors.journal.node.rejoin import rejoin_journal
 from ebla.actors.master.messages import HandOverReply, HandOverRequest
 from tests.master.group_stage import GroupStage, play
+from tests.staged import staged
 
 
 async def hand_over(stage: GroupStage, master: str, to: str | None = None) -> str:
@@ -20,220 +21,195 @@ async def hand_over(stage: GroupStage, master: str, to: str | None = None) -> st
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_named_successor_serves_when_the_hand_over_is_answered_and_its_predecessor_follows(seed: int):
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        await stage.create("flights")
-        others = [master for master in stage.masters if master != first]
-        for successor in (*others, first):
-            before = stage.serving()[0]
-            assert await hand_over(stage, before, successor) == successor
-            assert stage.serving() == [successor]
-            assert await stage.names() == ["flights"]
-        await asyncio.sleep(20.0)
-        assert stage.served == [first, *others, first], "nobody took it from the successor"
-        status = await stage.at(others[0], "status", m.Empty(), m.MasterStatus)
-        assert (status.role, status.active) == ("standby", first)
-
-    play(scenario, seed, masters=3)
+@staged(play, masters=3)
+async def test_a_named_successor_serves_when_the_hand_over_is_answered(stage: GroupStage, seed: int) -> None:
+    first = await stage.ready()
+    await stage.create("flights")
+    others = [master for master in stage.masters if master != first]
+    for successor in (*others, first):
+        before = stage.serving()[0]
+        assert await hand_over(stage, before, successor) == successor
+        assert stage.serving() == [successor]
+        assert await stage.names() == ["flights"]
+    await asyncio.sleep(20.0)
+    assert stage.served == [first, *others, first], "the successor is still active"
+    status = await stage.at(others[0], "status", m.Empty(), m.MasterStatus)
+    assert (status.role, status.active) == ("standby", first)
 
 
 @pytest.mark.parametrize("how", ["handed over", "superseded"])
-def test_no_task_of_a_reign_outlives_it(how: str):
-    """Or every change of master would leave a catalog behind, and somebody who goes on working with it."""
-
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        reign = stage.role(first).reign
-        tasks = list(reign._tasks)
-        assert len(tasks) > 5 and not any(task.done() for task in tasks)
-        if how == "handed over":
-            await hand_over(stage, first)
-        else:
-            stage.cluster.network.isolate(first)
-            await stage.until(lambda: stage.serving() == [stage.other(first)])
-            stage.cluster.network.rejoin(first)
-            await stage.until(lambda: reign.ended is not None)
-        await asyncio.sleep(0.1)
-        assert [task.get_name() for task in (*tasks, *reign._tasks) if not task.done()] == []
-
-    play(scenario)
-
-
-def test_the_one_that_knows_most_succeeds_if_nobody_is_named():
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        ahead, behind = (master for master in stage.masters if master != first)
-        stage.cluster.crash(behind)
-        await stage.create("flights")
-        await stage.until(lambda: stage.role(ahead).standby.catalog.named("flights") is not None)
-        for node in stage.journals:
-            stage.cluster.network.cut(behind, node)
-        await stage.cluster.restart(behind)
-        assert await hand_over(stage, first) == ahead
-
-    play(scenario, masters=3)
-
-
-def test_changes_that_are_asked_for_meanwhile_are_carried_out_once_by_either():
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        names = [f"table {number}" for number in range(12)]
-
-        async def client(name: str) -> None:
-            await asyncio.sleep(stage.outside.random.uniform(0.0, 1.0))
-            await stage.create(name)
-
-        working = asyncio.gather(*(client(name) for name in names))
-        await asyncio.sleep(0.5)
+@staged(play)
+async def test_no_task_outlives_its_active_term(stage: GroupStage, how: str) -> None:
+    """Otherwise every change of master leaves a catalog, and tasks that continue to work with it."""
+    first = await stage.ready()
+    reign = stage.role(first).reign
+    tasks = list(reign._tasks)
+    assert len(tasks) > 5 and not any(task.done() for task in tasks)
+    if how == "handed over":
         await hand_over(stage, first)
-        await working
-        assert await stage.names() == sorted(names)
-
-    play(scenario)
-
-
-def test_of_many_changes_that_wait_only_the_one_under_way_is_finished_before_the_hand_over():
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        names = [f"table {number:02}" for number in range(40)]
-        for node in stage.journals:
-            stage.cluster.state(node).sync_s = lambda random: 0.1
-        reign = stage.role(first).reign
-        scribe, begun = reign.master.scribe, []
-        honest = scribe._carry_out
-
-        async def carry_out(change: Any) -> None:
-            begun.append(reign.serves())
-            await honest(change)
-
-        scribe._carry_out = carry_out
-        creating = asyncio.gather(*(stage.create(name) for name in names))
-        await stage.until(lambda: len(begun) == 5)
-        assert scribe.waiting > 30
-        handed = await hand_over(stage, first)
-        assert all(begun) and len(begun) < 10 and stage.serving() == [handed]
-        await creating
-        assert await stage.names() == names
-
-    play(scenario)
+    else:
+        stage.cluster.network.isolate(first)
+        await stage.until(lambda: stage.serving() == [stage.other(first)])
+        stage.cluster.network.rejoin(first)
+        await stage.until(lambda: reign.ended is not None)
+    await asyncio.sleep(0.1)
+    assert [task.get_name() for task in (*tasks, *reign._tasks) if not task.done()] == []
 
 
-def test_a_hand_over_that_cannot_be_is_refused_and_changes_nothing():
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        standby = stage.other(first)
-        for to in (first, "master/7"):
-            with pytest.raises(InvalidArgument, match=standby):
-                await hand_over(stage, first, to)
-        with pytest.raises(NotActive):
-            await hand_over(stage, standby, first)
-        stage.cluster.crash(standby)
-        for nobody in (None, standby):
-            with pytest.raises(Unavailable, match="start it"):
-                await hand_over(stage, first, nobody)
-        assert stage.serving() == [first]
+@staged(play, masters=3)
+async def test_without_a_name_the_most_advanced_standby_succeeds(stage: GroupStage) -> None:
+    first = await stage.ready()
+    ahead, behind = (master for master in stage.masters if master != first)
+    stage.cluster.crash(behind)
+    await stage.create("flights")
+    await stage.until(lambda: stage.role(ahead).standby.catalog.named("flights") is not None)
+    for node in stage.journals:
+        stage.cluster.network.cut(behind, node)
+    await stage.cluster.restart(behind)
+    assert await hand_over(stage, first) == ahead
 
-    play(scenario)
+
+@staged(play)
+async def test_changes_during_a_hand_over_are_carried_out_once(stage: GroupStage) -> None:
+    first = await stage.ready()
+    names = [f"table {number}" for number in range(12)]
+
+    async def client(name: str) -> None:
+        await asyncio.sleep(stage.outside.random.uniform(0.0, 1.0))
+        await stage.create(name)
+
+    working = asyncio.gather(*(client(name) for name in names))
+    await asyncio.sleep(0.5)
+    await hand_over(stage, first)
+    await working
+    assert await stage.names() == sorted(names)
+
+
+@staged(play)
+async def test_only_the_change_under_way_is_finished_before_a_hand_over(stage: GroupStage) -> None:
+    first = await stage.ready()
+    names = [f"table {number:02}" for number in range(40)]
+    for node in stage.journals:
+        stage.cluster.state(node).sync_s = lambda random: 0.1
+    reign = stage.role(first).reign
+    scribe, begun = reign.master.scribe, []
+    honest = scribe._carry_out
+
+    async def carry_out(change: Any) -> None:
+        begun.append(reign.serves())
+        await honest(change)
+
+    scribe._carry_out = carry_out
+    creating = asyncio.gather(*(stage.create(name) for name in names))
+    await stage.until(lambda: len(begun) == 5)
+    assert scribe.waiting > 30
+    handed = await hand_over(stage, first)
+    assert all(begun) and len(begun) < 10 and stage.serving() == [handed]
+    await creating
+    assert await stage.names() == names
+
+
+@staged(play)
+async def test_an_impossible_hand_over_is_refused_and_changes_nothing(stage: GroupStage) -> None:
+    first = await stage.ready()
+    standby = stage.other(first)
+    for to in (first, "master/7"):
+        with pytest.raises(InvalidArgument, match=standby):
+            await hand_over(stage, first, to)
+    with pytest.raises(NotActive):
+        await hand_over(stage, standby, first)
+    stage.cluster.crash(standby)
+    for no_successor in (None, standby):
+        with pytest.raises(Unavailable, match="start it"):
+            await hand_over(stage, first, no_successor)
+    assert stage.serving() == [first]
 
 
 @pytest.mark.parametrize("point", ["before_release", "after_release"])
-def test_a_master_that_dies_while_it_hands_over_is_followed_all_the_same(point: str):
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        await stage.create("flights")
-        stage.points.arm(first, f"master.hand_over.{point}", lambda: stage.cluster.crash(first))
-        with pytest.raises(Exception, match=first):
-            await hand_over(stage, first)
-        assert await stage.names() == ["flights"]
-        assert stage.served == [first, stage.other(first)]
-
-    play(scenario)
+@staged(play)
+async def test_a_crash_during_a_hand_over_leads_to_a_new_active_master(stage: GroupStage, point: str) -> None:
+    first = await stage.ready()
+    await stage.create("flights")
+    stage.points.arm(first, f"master.hand_over.{point}", lambda: stage.cluster.crash(first))
+    with pytest.raises(Exception, match=first):
+        await hand_over(stage, first)
+    assert await stage.names() == ["flights"]
+    assert stage.served == [first, stage.other(first)]
 
 
-def test_a_successor_that_dies_leaves_the_reign_to_its_predecessor():
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        standby = stage.other(first)
-        stage.points.arm(standby, "master.take_over.before_epoch", lambda: stage.cluster.crash(standby))
-        with pytest.raises(Exception, match=standby):
-            await hand_over(stage, first)
-        await stage.until(lambda: stage.serving() == [first])
-        await stage.create("flights")
-
-    play(scenario)
+@staged(play)
+async def test_a_dead_successor_leaves_the_active_term_to_its_predecessor(stage: GroupStage) -> None:
+    first = await stage.ready()
+    standby = stage.other(first)
+    stage.points.arm(standby, "master.take_over.before_epoch", lambda: stage.cluster.crash(standby))
+    with pytest.raises(Exception, match=standby):
+        await hand_over(stage, first)
+    await stage.until(lambda: stage.serving() == [first])
+    await stage.create("flights")
 
 
-def test_a_master_that_is_stopped_lets_go_of_its_lease():
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        await stage.cluster.stop(first)
-        states = [stage.role(node).journals["catalog"].lease.state() for node in stage.journals]
-        assert [state.left_s for state in states] == [0.0] * 3
-        await stage.until(lambda: stage.serving() == [stage.other(first)])
-
-    play(scenario)
+@staged(play)
+async def test_a_stopped_master_releases_its_lease(stage: GroupStage) -> None:
+    first = await stage.ready()
+    await stage.cluster.stop(first)
+    states = [stage.role(node).journals["catalog"].lease.state() for node in stage.journals]
+    assert [state.left_s for state in states] == [0.0] * 3
+    await stage.until(lambda: stage.serving() == [stage.other(first)])
 
 
-def test_a_journal_node_that_lost_its_directory_counts_again_while_reigns_change_and_nobody_writes():
-    async def scenario(stage: GroupStage) -> None:
-        node = stage.journals[1]
-        await stage.create("flights")
-        await stage.running("flights")
-        await asyncio.sleep(200.0)
-        stage.cluster.crash(node)
-        stage.cluster.lose_disk(node)
-        await stage.cluster.restart(node)
-        await rejoin_journal(stage.outside, stage.journal, node)
-        for _ in range(2):
-            await hand_over(stage, await stage.active())
-            await asyncio.sleep(5.0)
-        assert not stage.role(node).journals["catalog"].view.state.token
-        stage.cluster.crash(stage.journals[0])
-        await stage.create("more")
-
-    play(scenario)
+@staged(play)
+async def test_a_rejoined_journal_node_counts_across_idle_active_terms(stage: GroupStage) -> None:
+    node = stage.journals[1]
+    await stage.create("flights")
+    await stage.running("flights")
+    await asyncio.sleep(200.0)
+    stage.cluster.crash(node)
+    stage.cluster.lose_disk(node)
+    await stage.cluster.restart(node)
+    await rejoin_journal(stage.outside, stage.journal, node)
+    for _ in range(2):
+        await hand_over(stage, await stage.active())
+        await asyncio.sleep(5.0)
+    assert not stage.role(node).journals["catalog"].view.state.token
+    stage.cluster.crash(stage.journals[0])
+    await stage.create("more")
 
 
 @pytest.mark.parametrize("patience_s", [0.0, 30.0])
 @pytest.mark.parametrize("named", [True, False])
-def test_a_standby_that_cannot_follow_gets_no_reign_and_nobody_is_kept_waiting(
-    patience_s: float, named: bool
-):
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        standby = stage.other(first)
-        await stage.until(lambda: stage.role(standby).standby.caught_up)
+@staged(play)
+async def test_a_standby_that_cannot_follow_does_not_delay_a_hand_over(
+    stage: GroupStage, patience_s: float, named: bool
+) -> None:
+    first = await stage.ready()
+    standby = stage.other(first)
+    await stage.until(lambda: stage.role(standby).standby.caught_up)
+    for node in stage.journals:
+        stage.cluster.network.cut(standby, node)
+    await stage.create("flights")
+    await asyncio.sleep(patience_s)
+    handing = asyncio.ensure_future(hand_over(stage, first, standby if named else None))
+    while not handing.done():
+        assert stage.serving() == [first]
+        await asyncio.sleep(0.005)
+    with pytest.raises(Unavailable, match=f"take over now: {standby} has read .* edits"):
+        handing.result()
+    for node in stage.journals:
+        stage.cluster.network.mend(standby, node)
+    assert await hand_over(stage, first) == standby
+
+
+@staged(play)
+async def test_a_failing_successor_reports_its_failure(stage: GroupStage) -> None:
+    first = await stage.ready()
+    standby = stage.other(first)
+
+    def cut() -> None:
         for node in stage.journals:
             stage.cluster.network.cut(standby, node)
-        await stage.create("flights")
-        await asyncio.sleep(patience_s)
-        handing = asyncio.ensure_future(hand_over(stage, first, standby if named else None))
-        while not handing.done():
-            assert stage.serving() == [first]
-            await asyncio.sleep(0.005)
-        with pytest.raises(Unavailable, match=f"take over now: {standby} has read .* edits"):
-            handing.result()
-        for node in stage.journals:
-            stage.cluster.network.mend(standby, node)
-        assert await hand_over(stage, first) == standby
 
-    play(scenario)
-
-
-def test_a_successor_that_comes_to_nothing_says_so_itself():
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        standby = stage.other(first)
-
-        def cut() -> None:
-            for node in stage.journals:
-                stage.cluster.network.cut(standby, node)
-
-        stage.points.arm(first, "master.hand_over.before_release", cut)
-        with pytest.raises(
-            OutcomeUnknown, match=f"{standby} has not taken over within .* and may yet; see the log of it"
-        ):
-            await hand_over(stage, first)
-
-    play(scenario)
+    stage.points.arm(first, "master.hand_over.before_release", cut)
+    with pytest.raises(
+        OutcomeUnknown, match=f"{standby} has not taken over within .* and may yet; see the log of it"
+    ):
+        await hand_over(stage, first)

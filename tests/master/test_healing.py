@@ -1,4 +1,4 @@
-"""The next step for a tablet, from what its leader says of its members: Kudu's 3-4-3 rules, case by case, and that they end.
+"""The next step for a tablet, from its leader's report on the members: Kudu's 3-4-3 rules, case by case, and that they end.
 
 A situation in one line: `a* b c! d<` are the leader a, the healthy b, the failed c and the pre-voter d. Marks: `*` leads,
 `.` silent, `!` failed, `x` lost, `?` unknown, `~` to be replaced, `-` on a server that drains, `=` on one in maintenance, `<`
@@ -19,8 +19,8 @@ from ebla.actors.master.rules.healing import (
     Situation,
     Stay,
     decide,
+    has_majority_without,
     settled,
-    stands_without,
 )
 from ebla.actors.replication.configuration import (
     NON_VOTER,
@@ -47,8 +47,8 @@ def address(uuid: str) -> str:
 def situation(members: str, replicas: int = 3) -> Situation:
     peers, health, leader = [], {}, ""
     draining, maintained = [], []
-    for told in members.split():
-        uuid, marks = told[0], told[1:]
+    for reported in members.split():
+        uuid, marks = reported[0], reported[1:]
         member = NON_VOTER if "<" in marks or "o" in marks else VOTER
         peers.append(Peer(uuid, address(uuid), member, promote="<" in marks, replace="~" in marks))
         if "*" in marks:
@@ -62,7 +62,7 @@ def situation(members: str, replicas: int = 3) -> Situation:
     return Situation(Configuration(tuple(peers), 7), replicas, leader, health, draining, maintained)
 
 
-def told(action: Action | None) -> str:
+def reported(action: Action | None) -> str:
     match action:
         case Add(peer):
             assert peer.member == NON_VOTER and peer.promote and not peer.replace
@@ -79,7 +79,7 @@ def told(action: Action | None) -> str:
 
 def decided(members: str, replicas: int = 3, spare: str | None = "z") -> str:
     pick = None if spare is None else Peer(spare, address(spare))
-    return told(decide(situation(members, replicas), lambda: pick))
+    return reported(decide(situation(members, replicas), lambda: pick))
 
 
 @pytest.mark.parametrize(
@@ -88,29 +88,29 @@ def decided(members: str, replicas: int = 3, spare: str | None = "z") -> str:
         ("a* b c", "-"),
         ("a* b", "add z"),
         ("a*", "add z"),
-        # A silent voter is replaced first and goes afterwards.
+        # A silent voter is first replaced, then removed.
         ("a* b c!", "add z"),
         ("a* b c! z<", "-"),
         ("a* b c! z", "evict c"),
         ("a* b c.", "add z"),
         ("a* b c. z", "evict c"),
-        # It returns in time: it keeps its place.
+        # It returns in time and stays.
         ("a* b c z<", "evict z"),
         ("a* b c z", "evict z"),
-        # A lost one may go at once, and its host is free for the next.
+        # A lost voter may be removed at once, and its host is free again.
         ("a* b cx", "evict c"),
         ("a* b cx z<", "evict c"),
         ("a* bx", "evict b"),
-        # The newcomer fails: another is tried.
+        # The new member fails, and another is tried.
         ("a* b c! z<!", "evict z"),
         ("a* b c! z<x", "evict z"),
         ("a* b c z<!", "evict z"),
-        # What is not known is waited for, unless enough others are surely well.
+        # An unknown member is waited for, unless enough others are healthy.
         ("a* b c?", "-"),
         ("a* b? c?", "-"),
         ("a* b c d?", "evict d"),
         ("a* b c? z<", "-"),
-        # Non-voters that are not to be promoted stay while they are well.
+        # Permanent non-voters stay while they are healthy.
         ("a* b c do", "-"),
         ("a* b c do!", "evict d"),
         ("a* b c do-", "evict d"),
@@ -132,18 +132,18 @@ def test_each_situation_has_its_next_step(members: str, step: str) -> None:
         "a* b! c! d! e",
     ],
 )
-def test_nothing_is_changed_unless_a_majority_of_those_that_remain_is_healthy(members: str) -> None:
+def test_a_removal_needs_a_healthy_majority_of_the_rest(members: str) -> None:
     assert decided(members) == "-"
 
 
 def test_when_one_of_two_lost_followers_returns_the_other_is_replaced() -> None:
     assert decided("a* b! c!") == "-"
     assert decided("a* b c!") == "add z"
-    assert decided("a* b! cx") == "-", "two voters would remain, and one of them is silent"
-    assert decided("a* b~ c! d!") == "evict d", "two of the three that remain are healthy"
+    assert decided("a* b! cx") == "-", "one of the two remaining voters is silent"
+    assert decided("a* b~ c! d!") == "evict d", "two of the three remaining voters are healthy"
 
 
-def test_who_cannot_come_back_goes_before_who_may() -> None:
+def test_lost_members_are_removed_before_silent_ones() -> None:
     assert decided("a* b c! dx e") == "evict d"
     assert decided("a* b c dx eo!") == "evict d"
     assert decided("a* b c do! e<x") == "evict e"
@@ -163,14 +163,14 @@ def test_who_cannot_come_back_goes_before_who_may() -> None:
         ("a~ b c z*", "evict a"),
         ("a*~ b~ c y z", "evict b"),
         ("a*~ b! c z", "evict b"),
-        # On a server that drains it is the same, for all that is there.
+        # The same holds for all replicas on a draining server.
         ("a* b c-", "add z"),
         ("a*- b c z", "a hands over"),
         ("a*- b- c x y", "evict b"),
         ("a* b c! z<-", "evict z"),
     ],
 )
-def test_a_move_adds_hands_over_and_evicts_in_this_order(members: str, step: str) -> None:
+def test_a_move_adds_then_hands_over_then_evicts(members: str, step: str) -> None:
     assert decided(members) == step
 
 
@@ -181,40 +181,40 @@ def test_a_move_adds_hands_over_and_evicts_in_this_order(members: str, step: str
         ("a* b c.=", "-"),
         ("a*= b= c.=", "-"),
         ("a* b. c.=", "-"),
-        # What failed or is lost there is made anew, and what is to go, goes.
+        # Failed and lost replicas there are replaced, and removals continue.
         ("a* b c!=", "add z"),
         ("a* b cx=", "evict c"),
         ("a* b c.=-", "add z"),
         ("a* b c.=- z", "evict c"),
         ("a* b c.=~", "add z"),
         ("a* b c=.~ z", "evict c"),
-        # What was begun before goes on.
+        # A repair that began earlier continues.
         ("a* b c.= z<", "-"),
         ("a* b c.= z", "evict c"),
-        # It is not given up for the sake of another.
+        # It is not removed in favour of another.
         ("a* b.= c~ z", "-"),
         ("a* b c~ z=.<", "evict z"),
-        # A non-voter would not come back by itself.
+        # A non-voter would not return by itself.
         ("a* b c do.", "evict d"),
         ("a* b c do.=", "-"),
     ],
 )
-def test_silence_is_borne_in_maintenance_and_nothing_else(members: str, step: str) -> None:
+def test_only_silence_is_tolerated_in_maintenance(members: str, step: str) -> None:
     assert decided(members) == step
 
 
-def test_in_maintenance_of_one_of_five_another_that_fails_is_replaced() -> None:
+def test_another_failure_during_maintenance_is_repaired() -> None:
     steps = ["a* b c d. e.=", "a* b c d. e.= z<", "a* b c d. e.= z", "a* b c e.= z"]
     assert [decided(members, 5) for members in steps] == ["add z", "-", "evict d", "-"]
 
 
-def test_others_that_are_to_go_are_gone_before_the_leader_hands_over() -> None:
+def test_other_members_are_removed_before_the_leader_hands_over() -> None:
     assert decided("a*- b- c x y z") == "evict b"
     assert decided("a*~ b~ c", 1) == "evict b"
     assert decided("a*~ c", 1) == "a hands over"
 
 
-def test_a_single_replica_moves_as_well() -> None:
+def test_a_single_replica_can_move() -> None:
     steps = ["a*~", "a*~ z<", "a*~ z", "a~ z*", "z*"]
     assert [decided(members, 1) for members in steps] == [
         "add z",
@@ -225,23 +225,23 @@ def test_a_single_replica_moves_as_well() -> None:
     ]
 
 
-def test_a_mark_that_nobody_can_fulfil_is_taken_back() -> None:
+def test_an_impossible_replace_flag_is_cleared() -> None:
     assert decided("a* b c~", spare=None) == "stay c"
     assert decided("a*~ b c", spare=None) == "stay a"
-    assert decided("a* b c~ z<", spare=None) == "-", "somebody is on the way"
-    assert decided("a* b~ c~ z<", spare=None) == "-", "and may be enough"
-    assert decided("a* b~ c~ d~", spare=None) == "stay b", "then there are enough again"
-    assert decided("a* b c~! ", spare=None) == "-", "it failed: it is to go anyway"
-    assert decided("a* b c-", spare=None) == "-", "a server drains for as long as its operator says"
+    assert decided("a* b c~ z<", spare=None) == "-", "a new member is being added"
+    assert decided("a* b~ c~ z<", spare=None) == "-", "and may suffice"
+    assert decided("a* b~ c~ d~", spare=None) == "stay b", "then there are enough voters again"
+    assert decided("a* b c~! ", spare=None) == "-", "it failed and is removed anyway"
+    assert decided("a* b c-", spare=None) == "-", "a drain lasts until the operator ends it"
 
 
-def test_without_a_server_for_it_nothing_is_added_and_a_lost_one_goes_all_the_same() -> None:
+def test_without_a_target_nothing_is_added_but_lost_members_are_removed() -> None:
     assert decided("a* b c!", spare=None) == "-"
     assert decided("a* b", spare=None) == "-"
     assert decided("a* b cx", spare=None) == "evict c"
 
 
-def test_a_voter_can_be_done_without_if_a_majority_of_the_others_is_healthy() -> None:
+def test_a_voter_is_dispensable_if_a_majority_of_the_others_is_healthy() -> None:
     for members, uuid, can in (
         ("a* b c", "c", True),
         ("a* b c", "a", False),  # it leads
@@ -252,10 +252,10 @@ def test_a_voter_can_be_done_without_if_a_majority_of_the_others_is_healthy() ->
         ("a* b c d! e!", "d", True),
         ("a* b c", "z", False),
     ):
-        assert stands_without(situation(members), uuid) == can, (members, uuid)
+        assert has_majority_without(situation(members), uuid) == can, (members, uuid)
 
 
-def test_a_tablet_is_settled_when_nothing_will_ever_be_decided_about_it() -> None:
+def test_a_tablet_is_settled_when_it_needs_no_decision() -> None:
     assert settled(situation("a* b c"))
     assert settled(situation("a* b c do"))
     for members in (
@@ -271,11 +271,11 @@ def test_a_tablet_is_settled_when_nothing_will_ever_be_decided_about_it() -> Non
         assert not settled(situation(members)), members
 
 
-# -- that it ends --------------------------------------------------------------------------------------------
+# -- termination ---------------------------------------------------------------------------------------------
 
 
 class Room:
-    """Servers that live or do not, and one tablet; its leader sees everything at once."""
+    """Servers, live or dead, and one tablet; its leader sees everything at once."""
 
     def __init__(
         self, members: list[tuple[str, str]], free: int, marks: dict[int, str], replicas: int
@@ -333,7 +333,7 @@ class Room:
         self._commit(peers)
 
     def promote(self) -> bool:
-        """As leaders do, once a pre-voter has caught up."""
+        """As leaders do when a pre-voter has caught up."""
         for peer in self.configuration.peers:
             if peer.promote and self.words[peer.uuid] == HEALTHY:
                 voter = Peer(peer.uuid, peer.address)
@@ -360,7 +360,7 @@ MARKS = st.dictionaries(st.integers(0, 6), st.sampled_from(["replace", "draining
     replicas=st.sampled_from([1, 3, 5]),
     eager=st.booleans(),
 )
-def test_from_wherever_a_majority_is_healthy_it_ends_with_all_replicas_and_no_more(
+def test_every_state_with_a_healthy_majority_heals_completely(
     members: list[tuple[str, str]], marks: dict[int, str], replicas: int, eager: bool
 ) -> None:
     voters = [word for role, word in members if role == "voter"]
@@ -384,7 +384,7 @@ def test_from_wherever_a_majority_is_healthy_it_ends_with_all_replicas_and_no_mo
 
 @settings(max_examples=300, deadline=None)
 @given(members=st.lists(st.tuples(ROLES, WELL), min_size=1, max_size=5), marks=MARKS, free=st.integers(0, 1))
-def test_with_too_few_servers_it_ends_too_and_nothing_that_is_healthy_is_given_away_for_nothing(
+def test_healing_with_too_few_servers_ends_and_wastes_no_healthy_replica(
     members: list[tuple[str, str]], marks: dict[int, str], free: int
 ) -> None:
     voters = [word for role, word in members if role == "voter"]

@@ -1,4 +1,4 @@
-"""S31: the leader's replica moves to another server, under writes, and whoever asked for it, or the master, may die meanwhile."""
+"""S31: the leader's replica moves to another server under writes, while the operator or the master may crash."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ from tests.master.real_servers import (
     with_a_tablet,
 )
 from tests.master.stage import MASTER, Stage, play
+from tests.staged import staged
 
 FIVE = (*HOSTS, "e")
 REPAIR, BURY = "master.repair_tablet.before_rpc", "master.tombstone_tablet.before_rpc"
 
 
 async def led(stage: Stage, hosts: tuple[str, ...] = HOSTS, **given: int) -> MoveReplicaRequest:
-    """A tablet whose leader's replica is to move to a server that has none."""
+    """A tablet whose leader's replica moves to a server without a replica."""
     tablet, _ = await with_a_tablet(stage, hosts, **given)
     source = leader(stage, tablet)
     assert source is not None
@@ -37,14 +38,14 @@ async def led(stage: Stage, hosts: tuple[str, ...] = HOSTS, **given: int) -> Mov
 
 
 def leader(stage: Stage, tablet: str) -> str | None:
-    """The host, as the master knows."""
+    """The host of the leader, as the master knows it."""
     uuid = stage.master.views.of(tablet).leader
     peer = stage.master.catalog.tablets[tablet].member(uuid) if uuid else None
     return peer.address.rpartition("/")[2] if peer else None
 
 
 def moved(stage: Stage, move: MoveReplicaRequest) -> bool:
-    """And settled: three voters, who all run, and nobody else with more than a tombstone."""
+    """The tablet has three running voters, and other servers have at most tombstones."""
     if not stage.cluster.alive(MASTER) or move.tablet not in stage.master.catalog.tablets:
         return False
     members = members_of(stage, move.tablet)
@@ -52,52 +53,48 @@ def moved(stage: Stage, move: MoveReplicaRequest) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_leaders_replica_moves_under_writes_that_hardly_notice(seed: int) -> None:
-    async def scenario(stage: Stage) -> None:
-        move = await led(stage)
-        before = voters(stage, move.tablet)
-        rows, written, longest, over = await table(stage), 0, 0.0, False
-        clock = stage.cluster.loop.time
-        terms = role(stage, move.source).replicas[move.tablet].core.term
+@staged(play, options=OPTIONS)
+async def test_a_leaders_replica_moves_with_little_effect_on_writes(stage: Stage, seed: int) -> None:
+    move = await led(stage)
+    before = voters(stage, move.tablet)
+    rows, written, longest, over = await table(stage), 0, 0.0, False
+    clock = stage.cluster.loop.time
+    terms = role(stage, move.source).replicas[move.tablet].core.term
 
-        async def write() -> None:
-            nonlocal written, longest
-            while not over:
-                began = clock()
-                await rows.upsert([{"id": written, "note": "x" * 200}])
-                written, longest = written + 1, max(longest, clock() - began)
+    async def write() -> None:
+        nonlocal written, longest
+        while not over:
+            began = clock()
+            await rows.upsert([{"id": written, "note": "x" * 200}])
+            written, longest = written + 1, max(longest, clock() - began)
 
-        writing = asyncio.ensure_future(write())
-        await stage.until(lambda: written > 200)
-        seen: dict[str, None] = {}
-        await stage.ask("move_replica", move, MembersReply)
+    writing = asyncio.ensure_future(write())
+    await stage.until(lambda: written > 200)
+    seen: dict[str, None] = {}
+    await stage.ask("move_replica", move, MembersReply)
 
-        def done() -> bool:
-            seen.update(dict.fromkeys(members_of(stage, move.tablet)))
-            return moved(stage, move)
+    def done() -> bool:
+        seen.update(dict.fromkeys(members_of(stage, move.tablet)))
+        return moved(stage, move)
 
-        await stage.until(done)
-        more = written
-        await stage.until(lambda: written > more + 50)
-        over = True
-        await writing
-        after = sorted({*before, move.target} - {move.source})
-        assert voters(stage, move.tablet) == after
-        assert {*seen} == {*before, move.target}, "nobody else came in between"
-        assert role(stage, move.source).lifecycle.all()[move.tablet].state == "deleted"
-        chief = leader(stage, move.tablet)
-        assert chief in after
-        assert role(stage, chief).replicas[move.tablet].core.term == terms + 1, (
-            "one graceful election, no other"
-        )
-        assert longest < 1.0, "nobody had to miss a leader first, which takes as long"
-        assert await rows.scan().count() == written
-
-    play(scenario, seed, OPTIONS)
+    await stage.until(done)
+    more = written
+    await stage.until(lambda: written > more + 50)
+    over = True
+    await writing
+    after = sorted({*before, move.target} - {move.source})
+    assert voters(stage, move.tablet) == after
+    assert {*seen} == {*before, move.target}, "no other leader was elected"
+    assert role(stage, move.source).lifecycle.all()[move.tablet].state == "deleted"
+    chief = leader(stage, move.tablet)
+    assert chief in after
+    assert role(stage, chief).replicas[move.tablet].core.term == terms + 1, "only one graceful election"
+    assert longest < 1.0, "no election timeout passed"
+    assert await rows.scan().count() == written
 
 
 def at(stage: Stage, point: str, times: int, act: Callable[[], object]) -> None:
-    """When the master comes to the point for the so-manieth time."""
+    """When the master passes the point for the `number`th time."""
 
     async def here() -> None:
         nonlocal times
@@ -112,46 +109,44 @@ def at(stage: Stage, point: str, times: int, act: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize("then", ["nothing", "again", "the master dies"])
 @pytest.mark.parametrize("step", ["asked", "copying", "hands over", "evicts", "buries", "done"])
-def test_a_leaders_move_that_nobody_drives_any_more_comes_to_its_end(step: str, then: str) -> None:
-    async def scenario(stage: Stage) -> None:
-        move = await led(stage)
-        came = asyncio.Event()
-        revived = stage.revive_master()
+@staged(play, 0, OPTIONS)
+async def test_a_move_of_a_leader_ends_after_its_operator_and_master_are_gone(
+    stage: Stage, step: str, then: str
+) -> None:
+    move = await led(stage)
+    came = asyncio.Event()
+    revived = stage.revive_master()
 
-        def act() -> None:
-            came.set()
-            if then == "the master dies":
-                stage.cluster.crash(MASTER)
+    def act() -> None:
+        came.set()
+        if then == "the master dies":
+            stage.cluster.crash(MASTER)
 
-        point, times = {"hands over": (REPAIR, 1), "evicts": (REPAIR, 2), "buries": (BURY, 1)}.get(
-            step, ("", 0)
-        )
-        if point:
-            at(stage, point, times, act)
-        operator = asyncio.ensure_future(stage.ask("move_replica", move, MembersReply))
-        if step == "asked":
-            await stage.until(lambda: stage.cluster.alive(MASTER))
-        await asyncio.sleep(0.002)
-        operator.cancel()
-        if step == "copying":
-            await stage.until(lambda: "pre_voter" in members_of(stage, move.tablet).values())
-        elif step == "done":
-            await stage.until(lambda: moved(stage, move))
-        if point:
-            await came.wait()
-        else:
-            act()
-        if then == "again" or step == "asked":
-            await asked(stage, "move_replica", move)
+    point, times = {"hands over": (REPAIR, 1), "evicts": (REPAIR, 2), "buries": (BURY, 1)}.get(step, ("", 0))
+    if point:
+        at(stage, point, times, act)
+    operator = asyncio.ensure_future(stage.ask("move_replica", move, MembersReply))
+    if step == "asked":
+        await stage.until(lambda: stage.cluster.alive(MASTER))
+    await asyncio.sleep(0.002)
+    operator.cancel()
+    if step == "copying":
+        await stage.until(lambda: "pre_voter" in members_of(stage, move.tablet).values())
+    elif step == "done":
         await stage.until(lambda: moved(stage, move))
-        assert (await asked(stage, "move_replica", move)).configuration.peer(move.source) is None
-        await stage.until(lambda: revived[0] == (then == "the master dies"))
-        stage.watcher.cancel()
+    if point:
+        await came.wait()
+    else:
+        act()
+    if then == "again" or step == "asked":
+        await asked(stage, "move_replica", move)
+    await stage.until(lambda: moved(stage, move))
+    assert (await asked(stage, "move_replica", move)).configuration.peer(move.source) is None
+    await stage.until(lambda: revived[0] == (then == "the master dies"))
+    stage.watcher.cancel()
 
-    play(scenario, 0, OPTIONS)
 
-
-def test_a_leader_that_cannot_hand_over_yet_is_asked_until_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_master_repeats_a_hand_over_until_the_leader_can(monkeypatch: pytest.MonkeyPatch) -> None:
     honest, refused = TabletServer.step_down, 0
 
     async def unwilling(self: TabletServer, request: object) -> object:
@@ -173,42 +168,33 @@ def test_a_leader_that_cannot_hand_over_yet_is_asked_until_it_can(monkeypatch: p
 
 
 @pytest.mark.parametrize("of_leader", [True, False])
-def test_a_move_whose_target_dies_while_it_copies_leaves_no_mark_where_no_other_can_take_it(
-    of_leader: bool,
-) -> None:
+@staged(play, 0, OPTIONS)
+async def test_a_failed_move_without_another_target_is_cancelled(stage: Stage, of_leader: bool) -> None:
     """KUDU-3789."""
-
-    async def scenario(stage: Stage) -> None:
-        move = await copying(stage, HOSTS, of_leader)
-        before = voters(stage, move.tablet)
-        stage.cluster.crash(f"tablet-server/{move.target}")
-        await stage.until(lambda: members_of(stage, move.tablet) == dict.fromkeys(before, "voter"))
-        await stage.until(lambda: not stage.master.views.unsettled)
-        assert not any(peer.replace for peer in stage.master.catalog.tablets[move.tablet].configuration.peers)
-        await stage.cluster.restart(f"tablet-server/{move.target}")
-        await stage.until(lambda: healed(stage))
-        await asyncio.sleep(30.0)
-        assert voters(stage, move.tablet) == before, "nobody goes on with it"
-
-    play(scenario, 0, OPTIONS)
+    move = await copying(stage, HOSTS, of_leader)
+    before = voters(stage, move.tablet)
+    stage.cluster.crash(f"tablet-server/{move.target}")
+    await stage.until(lambda: members_of(stage, move.tablet) == dict.fromkeys(before, "voter"))
+    await stage.until(lambda: not stage.master.views.unsettled)
+    assert not any(peer.replace for peer in stage.master.catalog.tablets[move.tablet].configuration.peers)
+    await stage.cluster.restart(f"tablet-server/{move.target}")
+    await stage.until(lambda: healed(stage))
+    await asyncio.sleep(30.0)
+    assert voters(stage, move.tablet) == before, "the move is not continued"
 
 
 @pytest.mark.parametrize("of_leader", [True, False])
-def test_a_move_whose_target_dies_while_it_copies_goes_to_another_server(of_leader: bool) -> None:
-    async def scenario(stage: Stage) -> None:
-        move = await copying(stage, FIVE, of_leader)
-        stage.cluster.crash(f"tablet-server/{move.target}")
-        await stage.until(lambda: move.source not in members_of(stage, move.tablet))
-        wanted = {*FIVE} - {move.source, move.target}
-        await stage.until(
-            lambda: set(voters(stage, move.tablet)) == wanted and not stage.master.views.unsettled
-        )
-
-    play(scenario, 0, OPTIONS)
+@staged(play, 0, OPTIONS)
+async def test_a_failed_move_goes_to_another_server(stage: Stage, of_leader: bool) -> None:
+    move = await copying(stage, FIVE, of_leader)
+    stage.cluster.crash(f"tablet-server/{move.target}")
+    await stage.until(lambda: move.source not in members_of(stage, move.tablet))
+    wanted = {*FIVE} - {move.source, move.target}
+    await stage.until(lambda: set(voters(stage, move.tablet)) == wanted and not stage.master.views.unsettled)
 
 
 async def copying(stage: Stage, hosts: tuple[str, ...], of_leader: bool) -> MoveReplicaRequest:
-    """A move whose target is being copied; whoever asked for it is gone."""
+    """A move whose target is being copied, and whose operator is gone."""
     move = await led(stage, hosts, copy_bytes_per_s=2_000)
     rows = await table(stage)
     for number in range(100):

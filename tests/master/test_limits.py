@@ -1,4 +1,4 @@
-"""What a catalog takes has limits; each is refused by one error, which names the limit and what to do."""
+"""A catalog has limits; each is refused by one error, which names the limit and the remedy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ebla.actors.master.server import MasterOptions
+from ebla.actors.master.options import MasterOptions
 from ebla.actors.master.tables import requests
 from ebla.storage.errors import InvalidArgument, OverLimit
 from ebla.storage.rows.altered import AddColumn, RenameColumn
@@ -15,6 +15,7 @@ from ebla.storage.schema import Column, Partitioning, Range, TableSchema
 from tests.master.builders import create_request
 from tests.master.stage import MASTER, Stage, play
 from tests.master.test_recall import OPTIONS
+from tests.staged import staged
 
 
 def wide(columns: int, characters: int = 4) -> TableSchema:
@@ -37,14 +38,14 @@ def split(splits: int) -> TableSchema:
         ({"properties": {str(n): "" for n in range(65)}}, "PROPERTIES_MAX", 64),
     ],
 )
-def test_what_is_too_large_for_any_cluster_names_its_limit(changes: dict[str, Any], limit: str, most: int):
+def test_a_too_large_table_is_refused_with_the_limit(changes: dict[str, Any], limit: str, most: int):
     with pytest.raises(OverLimit) as caught:
         requests.validate_create(create_request(**{"name": "t", "request_id": "r", **changes}))
     assert (caught.value.limit, caught.value.most) == (limit, most)
     assert isinstance(caught.value, InvalidArgument) and str(most) in str(caught.value)
 
 
-def test_the_widest_table_is_taken():
+def test_the_widest_table_is_accepted():
     requests.validate_create(create_request("x" * 256, request_id="r", schema=wide(300, 256)))
 
 
@@ -88,17 +89,15 @@ def called(turn: int, number: int) -> str:
     return f"{number:0{250}}.{turn:05}" if turn else f"{number:0{256}}"
 
 
-def test_a_schema_does_not_outgrow_its_limit_by_alterations():
-    async def scenario(stage: Stage) -> None:
-        await stage.open("a", "b", "c")
-        await stage.create("t", schema=wide(200, 256))
-        with pytest.raises(OverLimit) as caught:
-            for turn in range(30):
-                renamed = [RenameColumn(called(turn, n), called(turn + 1, n)) for n in range(199)]
-                await stage.alter(*renamed, name="t", request_id=f"turn {turn}")
-        assert caught.value.limit == "SCHEMA_BYTES_MAX"
-        with pytest.raises(OverLimit) as caught:
-            await stage.alter(*(AddColumn(Column(f"c{n}", "int8")) for n in range(101)), name="t")
-        assert caught.value.limit == "COLUMNS_MAX"
-
-    play(scenario)
+@staged(play)
+async def test_a_schema_does_not_outgrow_its_limit_by_alterations(stage: Stage) -> None:
+    await stage.open("a", "b", "c")
+    await stage.create("t", schema=wide(200, 256))
+    with pytest.raises(OverLimit) as caught:
+        for turn in range(30):
+            renamed = [RenameColumn(called(turn, n), called(turn + 1, n)) for n in range(199)]
+            await stage.alter(*renamed, name="t", request_id=f"turn {turn}")
+    assert caught.value.limit == "SCHEMA_BYTES_MAX"
+    with pytest.raises(OverLimit) as caught:
+        await stage.alter(*(AddColumn(Column(f"c{n}", "int8")) for n in range(101)), name="t")
+    assert caught.value.limit == "COLUMNS_MAX"

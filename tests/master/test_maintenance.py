@@ -1,4 +1,4 @@
-"""S30: a server in maintenance may be silent. What it holds is waited for; what is lost, or fails elsewhere, is not."""
+"""S30: a server in maintenance may be silent and keeps its replicas; lost replicas and failures elsewhere are repaired."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from tests.master import group_stage, real_servers
 from tests.master.healed import OPTIONS, asked, follower, hosts_of, opened, silence, spare, well
 from tests.master.real_servers import healed, members_of, role, server, voters, with_a_tablet
 from tests.master.stage import MASTER, Stage, play
+from tests.staged import staged
 
 FIVE = ("a", "b", "c", "d", "e")
-LONG_S = 60.0  # ten times what makes a follower silent here
+LONG_S = 60.0  # ten times the limit for a silent follower
 
 
 async def maintain(stage: Any, name: str, on: bool | None = True) -> MaintainReply:
@@ -35,15 +36,15 @@ async def maintain(stage: Any, name: str, on: bool | None = True) -> MaintainRep
 
 
 def words(stage: Stage, tablet: str) -> set[str]:
-    told = stage.master.views.of(tablet).told
-    return set(told.health.values()) if told else set()
+    reported = stage.master.views.of(tablet).leader_report
+    return set(reported.health.values()) if reported else set()
 
 
 # -- on real tablet servers ----------------------------------------------------------------------------------
 
 
 async def down_in_maintenance(stage: Stage, hosts: tuple[str, ...] = real_servers.HOSTS) -> tuple[str, str]:
-    """A tablet, and a host that has a voter of it, is in maintenance, and has been silent for long."""
+    """A tablet, and the host of one of its voters, which is in maintenance and has been silent for long."""
     tablet, down = await with_a_tablet(stage, hosts)
     before = voters(stage, tablet)
     await maintain(stage, down)
@@ -54,211 +55,184 @@ async def down_in_maintenance(stage: Stage, hosts: tuple[str, ...] = real_server
     return tablet, down
 
 
-def test_what_is_silent_in_maintenance_is_not_replaced_and_takes_its_place_again() -> None:
-    async def scenario(stage: Stage) -> None:
-        tablet, down = await down_in_maintenance(stage)
-        index = stage.master.catalog.tablets[tablet].configuration.index
-        await stage.cluster.restart(MASTER)
-        await stage.until(lambda: stage.master.views.of(tablet).told is not None)
-        await asyncio.sleep(LONG_S)
-        assert down in voters(stage, tablet), "the next incarnation of the master knows"
-        listed = (await stage.ask("list_servers", m.Empty(), m.ListServersReply)).servers
-        told = {each.address: (each.maintained, each.alive, each.uuid) for each in listed}
-        assert told[server(down)] == (True, False, ""), "and tells, though it has never heard it"
-        await stage.cluster.restart(server(down))
-        await stage.until(lambda: healed(stage))
-        assert stage.master.catalog.tablets[tablet].configuration.index == index, "nothing was ever changed"
-        assert list(stage.master.catalog.maintained) == [server(down)], "until it is told otherwise"
-
-    play(scenario, 0, real_servers.OPTIONS)
+@staged(play, 0, real_servers.OPTIONS)
+async def test_a_silent_server_in_maintenance_keeps_its_replicas(stage: Stage) -> None:
+    tablet, down = await down_in_maintenance(stage)
+    index = stage.master.catalog.tablets[tablet].configuration.index
+    await stage.cluster.restart(MASTER)
+    await stage.until(lambda: stage.master.views.of(tablet).leader_report is not None)
+    await asyncio.sleep(LONG_S)
+    assert down in voters(stage, tablet), "the next incarnation of the master knows it"
+    listed = (await stage.ask("list_servers", m.Empty(), m.ListServersReply)).servers
+    reported = {each.address: (each.maintained, each.alive, each.uuid) for each in listed}
+    assert reported[server(down)] == (True, False, ""), "and reports it without a heartbeat"
+    await stage.cluster.restart(server(down))
+    await stage.until(lambda: healed(stage))
+    assert stage.master.catalog.tablets[tablet].configuration.index == index, "no member was changed"
+    assert list(stage.master.catalog.maintained) == [server(down)], "until an operator ends it"
 
 
-def test_when_maintenance_ends_and_the_server_is_still_down_it_is_replaced_at_once() -> None:
-    async def scenario(stage: Stage) -> None:
-        tablet, down = await down_in_maintenance(stage)
-        (told,) = (await maintain(stage, down, False)).servers
-        assert (told.maintained, told.alive, told.replicas) == (False, False, 1)
-        await stage.until(lambda: "pre_voter" in members_of(stage, tablet).values(), timeout_s=1.0)
-        await stage.until(lambda: len(voters(stage, tablet)) == 3 and down not in voters(stage, tablet))
-
-    play(scenario, 0, real_servers.OPTIONS)
+@staged(play, 0, real_servers.OPTIONS)
+async def test_a_silent_server_is_replaced_at_the_end_of_maintenance(stage: Stage) -> None:
+    tablet, down = await down_in_maintenance(stage)
+    (reported,) = (await maintain(stage, down, False)).servers
+    assert (reported.maintained, reported.alive, reported.replicas) == (False, False, 1)
+    await stage.until(lambda: "pre_voter" in members_of(stage, tablet).values(), timeout_s=1.0)
+    await stage.until(lambda: len(voters(stage, tablet)) == 3 and down not in voters(stage, tablet))
 
 
-def test_another_server_that_fails_meanwhile_is_replaced() -> None:
-    async def scenario(stage: Stage) -> None:
-        hosts = (*FIVE, "f")
-        tablet, down = await with_a_tablet(stage, hosts, replicas=5)
-        await maintain(stage, down)
-        stage.cluster.crash(server(down))
-        await stage.until(lambda: SILENT in words(stage, tablet))
-        leader = stage.master.views.of(tablet).leader
-        dead = next(
-            host
-            for host in voters(stage, tablet)
-            if host != down and role(stage, host).instance.uuid != leader
-        )
-        free = next(host for host in hosts if host not in voters(stage, tablet))
-        stage.cluster.crash(server(dead))
-        wanted = sorted(host for host in hosts if host != dead)
-        await stage.until(lambda: members_of(stage, tablet) == dict.fromkeys(wanted, "voter"))
-        assert {down, free} <= set(wanted)
-
-    play(scenario, 0, real_servers.OPTIONS)
+@staged(play, 0, real_servers.OPTIONS)
+async def test_another_failed_server_is_replaced_during_maintenance(stage: Stage) -> None:
+    hosts = (*FIVE, "f")
+    tablet, down = await with_a_tablet(stage, hosts, replicas=5)
+    await maintain(stage, down)
+    stage.cluster.crash(server(down))
+    await stage.until(lambda: SILENT in words(stage, tablet))
+    leader = stage.master.views.of(tablet).leader
+    dead = next(
+        host for host in voters(stage, tablet) if host != down and role(stage, host).instance.uuid != leader
+    )
+    free = next(host for host in hosts if host not in voters(stage, tablet))
+    stage.cluster.crash(server(dead))
+    wanted = sorted(host for host in hosts if host != dead)
+    await stage.until(lambda: members_of(stage, tablet) == dict.fromkeys(wanted, "voter"))
+    assert {down, free} <= set(wanted)
 
 
-def test_a_voter_that_has_forgotten_its_votes_is_replaced_in_maintenance_too_and_elsewhere() -> None:
-    async def scenario(stage: Stage) -> None:
-        tablet, lost = await with_a_tablet(stage)
-        free = next(host for host in real_servers.HOSTS if host not in voters(stage, tablet))
-        await maintain(stage, lost)
-        stage.cluster.crash(server(lost))
-        stage.cluster.state(server(lost)).rot("consensus-meta", RECORDS, tablet.encode())
-        await stage.cluster.restart(server(lost))
-        await stage.until(lambda: free in voters(stage, tablet) and healed(stage))
-        assert lost not in members_of(stage, tablet)
-
-    play(scenario, 0, real_servers.OPTIONS)
+@staged(play, 0, real_servers.OPTIONS)
+async def test_a_voter_that_lost_its_votes_is_replaced_during_maintenance(stage: Stage) -> None:
+    tablet, lost = await with_a_tablet(stage)
+    free = next(host for host in real_servers.HOSTS if host not in voters(stage, tablet))
+    await maintain(stage, lost)
+    stage.cluster.crash(server(lost))
+    stage.cluster.state(server(lost)).rot("consensus-meta", RECORDS, tablet.encode())
+    await stage.cluster.restart(server(lost))
+    await stage.until(lambda: free in voters(stage, tablet) and healed(stage))
+    assert lost not in members_of(stage, tablet)
 
 
-def test_a_replica_that_is_damaged_in_maintenance_is_copied_where_it_is() -> None:
-    async def scenario(stage: Stage) -> None:
-        tablet, damaged = await with_a_tablet(stage)
-        before = members_of(stage, tablet)
-        await maintain(stage, damaged)
-        role(stage, damaged).replicas[tablet].fail(Corruption("a failed checksum"))
-        await stage.until(lambda: healed(stage) and role(stage, damaged).replicas[tablet].state == "running")
-        assert members_of(stage, tablet) == before
-
-    play(scenario, 0, real_servers.OPTIONS)
+@staged(play, 0, real_servers.OPTIONS)
+async def test_a_replica_damaged_in_maintenance_is_copied_in_place(stage: Stage) -> None:
+    tablet, damaged = await with_a_tablet(stage)
+    before = members_of(stage, tablet)
+    await maintain(stage, damaged)
+    role(stage, damaged).replicas[tablet].fail(Corruption("a failed checksum"))
+    await stage.until(lambda: healed(stage) and role(stage, damaged).replicas[tablet].state == "running")
+    assert members_of(stage, tablet) == before
 
 
-def test_a_silent_one_that_the_log_cannot_help_any_more_is_replaced_in_maintenance_too() -> None:
-    async def scenario(stage: Stage) -> None:
-        short = {"log_retained_entries_max": 20, "memtable_bytes": 2_000}
-        tablet, down = await with_a_tablet(stage, **short)
-        await maintain(stage, down)
-        stage.cluster.crash(server(down))
-        await stage.until(lambda: SILENT in words(stage, tablet))
-        table = await real_servers.table(stage)
-        for number in range(200):
-            await table.upsert([{"id": number, "note": "x" * 100}])
-        await stage.until(lambda: len(voters(stage, tablet)) == 3 and down not in voters(stage, tablet))
-
-    play(scenario, 0, real_servers.OPTIONS)
+@staged(play, 0, real_servers.OPTIONS)
+async def test_a_replica_behind_the_log_is_replaced_during_maintenance(stage: Stage) -> None:
+    short = {"log_retained_entries_max": 20, "memtable_bytes": 2_000}
+    tablet, down = await with_a_tablet(stage, **short)
+    await maintain(stage, down)
+    stage.cluster.crash(server(down))
+    await stage.until(lambda: SILENT in words(stage, tablet))
+    table = await real_servers.table(stage)
+    for number in range(200):
+        await table.upsert([{"id": number, "note": "x" * 100}])
+    await stage.until(lambda: len(voters(stage, tablet)) == 3 and down not in voters(stage, tablet))
 
 
-def test_a_host_that_drains_and_is_in_maintenance_is_drained() -> None:
-    async def scenario(stage: Stage) -> None:
-        tablet, down = await down_in_maintenance(stage)
-        await stage.persist(lambda: stage.ask("drain", DrainRequest(down), DrainReply))
-        await stage.until(lambda: len(voters(stage, tablet)) == 3 and down not in members_of(stage, tablet))
-        assert stage.master.catalog.maintained and stage.master.catalog.draining
-
-    play(scenario, 0, real_servers.OPTIONS)
+@staged(play, 0, real_servers.OPTIONS)
+async def test_a_host_that_drains_and_is_in_maintenance_is_drained(stage: Stage) -> None:
+    tablet, down = await down_in_maintenance(stage)
+    await stage.persist(lambda: stage.ask("drain", DrainRequest(down), DrainReply))
+    await stage.until(lambda: len(voters(stage, tablet)) == 3 and down not in members_of(stage, tablet))
+    assert stage.master.catalog.maintained and stage.master.catalog.draining
 
 
-def test_the_next_of_several_masters_knows_who_is_in_maintenance() -> None:
-    async def scenario(stage: group_stage.GroupStage) -> None:
-        for on in (True, False, True):
-            await maintain(stage, "b", on)
-        await stage.create("flights")
-        (tablet,) = (await stage.running("flights")).tablets
-        first = stage.serving()[0]
-        stage.cluster.crash(first)
-        assert await stage.ready() != first
-        listed = (await stage.ask("list_servers", m.Empty(), m.ListServersReply)).servers
-        assert [each.host for each in listed if each.maintained] == ["b"]
-        with pytest.raises(InvalidArgument, match="is in maintenance and gets nothing new"):
-            move = MoveReplicaRequest(tablet.tablet, "a", "b")
-            await stage.persist(lambda: stage.ask("move_replica", move, m.MembersReply))
-
-    group_stage.play(scenario, 0, hosts="abcd")
+@staged(group_stage.play, 0, hosts="abcd")
+async def test_the_next_master_knows_the_maintenance(stage: group_stage.GroupStage) -> None:
+    for on in (True, False, True):
+        await maintain(stage, "b", on)
+    await stage.create("flights")
+    (tablet,) = (await stage.running("flights")).tablets
+    first = stage.serving()[0]
+    stage.cluster.crash(first)
+    assert await stage.ready() != first
+    listed = (await stage.ask("list_servers", m.Empty(), m.ListServersReply)).servers
+    assert [each.host for each in listed if each.maintained] == ["b"]
+    with pytest.raises(InvalidArgument, match="is in maintenance and gets nothing new"):
+        move = MoveReplicaRequest(tablet.tablet, "a", "b")
+        await stage.persist(lambda: stage.ask("move_replica", move, m.MembersReply))
 
 
-# -- the mark ------------------------------------------------------------------------------------------------
+# -- the notice ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("point", [None, "master.maintain.before_edit", "master.maintain.after_edit"])
-def test_a_server_in_maintenance_keeps_what_it_has_and_gets_nothing_new(point: str | None) -> None:
-    async def scenario(stage: Stage) -> None:
-        (tablet,) = await opened(stage, "abcde")
-        held, name = hosts_of(stage, tablet), spare(stage, tablet)
-        revived = stage.revive_master()
-        if point is not None:
-            stage.crash_at(point)
-        (told,) = (await maintain(stage, name)).servers
-        assert (told.address, told.maintained, told.replicas) == (server(name), True, 0)
-        edits = stage.master.log.last_txid
-        assert (await maintain(stage, name)).servers[0].maintained and stage.master.log.last_txid == edits
-        await stage.until(lambda: all(stage.alive(each) for each in "abcde"))
-        await stage.create("more", buckets=4)
-        await stage.running("more")
-        assert all(name not in hosts_of(stage, each) for each in stage.master.catalog.tablets)
-        with pytest.raises(InvalidArgument, match="is in maintenance and gets nothing new"):
-            await asked(stage, "move_replica", MoveReplicaRequest(tablet, held[0], name))
-        silence(stage, gone := follower(stage, tablet))
-        await stage.until(lambda: well(stage) and gone not in hosts_of(stage, tablet))
-        assert name not in hosts_of(stage, tablet)
-        assert not (await maintain(stage, stage.server(name).uuid, False)).servers[0].maintained
-        await asked(stage, "move_replica", MoveReplicaRequest(tablet, hosts_of(stage, tablet)[0], name))
-        await stage.until(lambda: name in hosts_of(stage, tablet) and well(stage))
-        assert revived[0] == (point is not None)
-        stage.watcher.cancel()
-
-    play(scenario, 0, OPTIONS)
+@staged(play, 0, OPTIONS)
+async def test_a_server_in_maintenance_gets_no_new_replicas(stage: Stage, point: str | None) -> None:
+    (tablet,) = await opened(stage, "abcde")
+    held, name = hosts_of(stage, tablet), spare(stage, tablet)
+    revived = stage.revive_master()
+    if point is not None:
+        stage.crash_at(point)
+    (reported,) = (await maintain(stage, name)).servers
+    assert (reported.address, reported.maintained, reported.replicas) == (server(name), True, 0)
+    edits = stage.master.log.last_txid
+    assert (await maintain(stage, name)).servers[0].maintained and stage.master.log.last_txid == edits
+    await stage.until(lambda: all(stage.alive(each) for each in "abcde"))
+    await stage.create("more", buckets=4)
+    await stage.running("more")
+    assert all(name not in hosts_of(stage, each) for each in stage.master.catalog.tablets)
+    with pytest.raises(InvalidArgument, match="is in maintenance and gets nothing new"):
+        await asked(stage, "move_replica", MoveReplicaRequest(tablet, held[0], name))
+    silence(stage, gone := follower(stage, tablet))
+    await stage.until(lambda: well(stage) and gone not in hosts_of(stage, tablet))
+    assert name not in hosts_of(stage, tablet)
+    assert not (await maintain(stage, stage.server(name).uuid, False)).servers[0].maintained
+    await asked(stage, "move_replica", MoveReplicaRequest(tablet, hosts_of(stage, tablet)[0], name))
+    await stage.until(lambda: name in hosts_of(stage, tablet) and well(stage))
+    assert revived[0] == (point is not None)
+    stage.watcher.cancel()
 
 
-def test_a_table_that_needs_the_server_in_maintenance_is_refused() -> None:
-    async def scenario(stage: Stage) -> None:
-        await stage.open("a", "b", "c")
-        await maintain(stage, "c")
-        await asyncio.sleep(5.0)
-        with pytest.raises((InvalidArgument, Unavailable), match="3 replicas"):
-            await stage.create("flights")
-
-    play(scenario, 0, OPTIONS)
+@staged(play, 0, OPTIONS)
+async def test_a_table_that_needs_the_server_in_maintenance_is_refused(stage: Stage) -> None:
+    await stage.open("a", "b", "c")
+    await maintain(stage, "c")
+    await asyncio.sleep(5.0)
+    with pytest.raises((InvalidArgument, Unavailable), match="3 replicas"):
+        await stage.create("flights")
 
 
-def test_a_move_waits_for_the_server_in_maintenance() -> None:
-    """The voters would be two otherwise that are not silent, or the silent one be given up."""
-
-    async def scenario(stage: Stage) -> None:
-        (tablet,) = await opened(stage)
-        first, second = [host for host in hosts_of(stage, tablet) if host != _leader(stage, tablet)]
-        target = spare(stage, tablet)
-        await maintain(stage, first)
-        silence(stage, first)
-        await stage.until(lambda: SILENT in words(stage, tablet))
-        await asked(stage, "move_replica", MoveReplicaRequest(tablet, second, target))
-        await asyncio.sleep(20.0)
-        assert hosts_of(stage, tablet) == ["a", "b", "c", "d"]
-        del stage.fairy.words[stage.server(first).uuid]
-        stage.scripts[first].silent = False
-        await stage.until(lambda: well(stage))
-        assert hosts_of(stage, tablet) == sorted({"a", "b", "c", "d"} - {second})
-
-    play(scenario, 0, OPTIONS)
+@staged(play, 0, OPTIONS)
+async def test_a_move_waits_for_the_server_in_maintenance(stage: Stage) -> None:
+    """Otherwise only two voters would not be silent, or the silent one would be removed."""
+    (tablet,) = await opened(stage)
+    first, second = [host for host in hosts_of(stage, tablet) if host != _leader(stage, tablet)]
+    target = spare(stage, tablet)
+    await maintain(stage, first)
+    silence(stage, first)
+    await stage.until(lambda: SILENT in words(stage, tablet))
+    await asked(stage, "move_replica", MoveReplicaRequest(tablet, second, target))
+    await asyncio.sleep(20.0)
+    assert hosts_of(stage, tablet) == ["a", "b", "c", "d"]
+    del stage.fairy.words[stage.server(first).uuid]
+    stage.scripts[first].silent = False
+    await stage.until(lambda: well(stage))
+    assert hosts_of(stage, tablet) == sorted({"a", "b", "c", "d"} - {second})
 
 
 def _leader(stage: Stage, tablet: str) -> str:
     return next(host for host in stage.scripts if stage.server(host).uuid == stage.fairy.leaders[tablet])
 
 
-def test_maintenance_of_a_host_that_nobody_knows_is_refused_and_a_forgotten_one_is_in_none() -> None:
-    async def scenario(stage: Stage) -> None:
-        await stage.open("a", "b", "c", "d")
-        with pytest.raises(NotFound, match="there is no server 'nowhere'; there are tablet-server/a, "):
-            await maintain(stage, "nowhere")
+@staged(play, 0, OPTIONS)
+async def test_maintenance_of_an_unknown_host_is_refused_and_ends_when_forgotten(stage: Stage) -> None:
+    await stage.open("a", "b", "c", "d")
+    with pytest.raises(NotFound, match="there is no server 'nowhere'; there are tablet-server/a, "):
+        await maintain(stage, "nowhere")
+    await maintain(stage, "d")
+    stage.cluster.crash(server("d"))
+    await asyncio.sleep(5.0)
+    assert (await maintain(stage, "d", None)).servers[0].maintained
+    await stage.persist(lambda: stage.ask("forget_server", ForgetRequest("d"), ForgetReply))
+    assert not stage.master.catalog.maintained
+    await stage.cluster.restart(MASTER)
+    await stage.until(lambda: stage.alive("a"))
+    assert not stage.master.catalog.maintained
+    with pytest.raises(NotFound):
         await maintain(stage, "d")
-        stage.cluster.crash(server("d"))
-        await asyncio.sleep(5.0)
-        assert (await maintain(stage, "d", None)).servers[0].maintained
-        await stage.persist(lambda: stage.ask("forget_server", ForgetRequest("d"), ForgetReply))
-        assert not stage.master.catalog.maintained
-        await stage.cluster.restart(MASTER)
-        await stage.until(lambda: stage.alive("a"))
-        assert not stage.master.catalog.maintained
-        with pytest.raises(NotFound):
-            await maintain(stage, "d")
-
-    play(scenario, 0, OPTIONS)

@@ -1,4 +1,4 @@
-"""What masters say of themselves in numbers."""
+"""Figures of masters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.master.group_stage import GroupStage
 from tests.master.stage import MASTER, Stage
 
 
-def test_the_only_master_counts_its_tables_its_tablets_and_its_servers() -> None:
+def test_a_single_master_counts_tables_tablets_and_servers() -> None:
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
         empty = told(stage.cluster.role(MASTER))
@@ -38,7 +38,7 @@ def test_the_only_master_counts_its_tables_its_tablets_and_its_servers() -> None
     single_stage.play(scenario)
 
 
-def test_tablets_are_counted_by_what_becomes_of_them() -> None:
+def test_tablets_are_counted_by_state() -> None:
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c")
         info = await stage.create("flights")
@@ -54,7 +54,7 @@ def test_tablets_are_counted_by_what_becomes_of_them() -> None:
     single_stage.play(scenario)
 
 
-def test_repairs_and_what_is_left_of_them_are_counted() -> None:
+def test_repairs_and_pending_repairs_are_counted() -> None:
     async def scenario(stage: Stage) -> None:
         await stage.open("a", "b", "c", "d")
         await stage.create("flights")
@@ -77,7 +77,7 @@ def test_repairs_and_what_is_left_of_them_are_counted() -> None:
     single_stage.play(scenario)
 
 
-def test_sessions_and_nodes_of_the_namespace_are_told() -> None:
+def test_sessions_and_nodes_of_the_namespace_are_counted() -> None:
     async def scenario(stage: Stage) -> None:
         await stage.open()
         request = c.OpenSessionRequest("request", 10_000, "a job")
@@ -92,7 +92,7 @@ def test_sessions_and_nodes_of_the_namespace_are_told() -> None:
     single_stage.play(scenario)
 
 
-def test_only_the_active_master_tells_of_its_lease_and_of_the_journals_nodes() -> None:
+def test_only_the_active_master_reports_lease_and_journal_nodes() -> None:
     async def scenario(stage: GroupStage) -> None:
         active = await stage.ready()
         standby = stage.other(active)
@@ -114,7 +114,7 @@ def test_only_the_active_master_tells_of_its_lease_and_of_the_journals_nodes() -
     group_stage.play(scenario)
 
 
-def test_the_number_of_series_does_not_grow_with_the_tables_and_every_figure_is_on_a_sheet() -> None:
+def test_the_number_of_series_does_not_grow_with_tables() -> None:
     async def scenario(stage: GroupStage) -> None:
         active = await stage.ready()
         few = list(told(stage.role(active)))
@@ -130,7 +130,7 @@ def test_the_number_of_series_does_not_grow_with_the_tables_and_every_figure_is_
     group_stage.play(scenario)
 
 
-def test_an_only_master_tells_of_its_journal_node_too() -> None:
+def test_a_single_master_reports_the_figures_of_its_journal_node() -> None:
     async def scenario(stage: Stage) -> None:
         await stage.open("a")
         answer = await stage.ask("figures", FiguresRequest(), Figures)

@@ -1,4 +1,4 @@
-"""A master's directory that is an older copy of itself: nothing that is live by now is deleted, and the master says what to do."""
+"""A master on an older copy of its directory deletes no live data, and reports the remedy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def newest(stage: Stage) -> CatalogVersion:
 
 
 async def until_seen(stage: Stage) -> None:
-    """Every server has the present version on its disk."""
+    """Every server has the present version of the catalog on its disk."""
     await stage.until(
         lambda: all(role(stage, host).identity.catalog.version == newest(stage) for host in HOSTS)
     )
@@ -36,7 +36,7 @@ async def until_seen(stage: Stage) -> None:
 
 
 async def while_it_is_created(stage: Stage) -> DurableState:
-    """A copy of the catalog in which the table is being created; by now it has rows."""
+    """A copy of the catalog in which the table is being created; now it has rows."""
     await open_stage(stage)
     for host in HOSTS:
         stage.cluster.network.cut(MASTER, server(host))
@@ -48,7 +48,7 @@ async def while_it_is_created(stage: Stage) -> DurableState:
 
 
 async def while_it_is_dropped(stage: Stage) -> DurableState:
-    """A copy of the catalog in which the table can still be recalled; by now it was."""
+    """A copy of the catalog in which the table can still be recalled; now it was recalled."""
     await open_stage(stage)
     table = (await stage.create("flights", buckets=2, replicas=3)).table
     await stage.running("flights")
@@ -70,7 +70,7 @@ async def in_place(stage: Stage, state: DurableState, accepts: tuple[str, ...] =
 
 @pytest.mark.parametrize("copied", [while_it_is_created, while_it_is_dropped])
 @pytest.mark.parametrize("seed", range(2))
-def test_an_older_copy_of_the_catalog_deletes_nothing_and_ends_with_the_remedy(seed: int, copied: Callable):
+def test_a_master_on_an_old_copy_deletes_nothing_and_ends_with_the_remedy(seed: int, copied: Callable):
     async def scenario(stage: Stage) -> None:
         copy = await copied(stage)
         stage.cluster.tolerates = lambda address, error, directory: isinstance(error, OldCopy)
@@ -100,7 +100,7 @@ def test_an_older_copy_of_the_catalog_deletes_nothing_and_ends_with_the_remedy(s
     play(scenario, seed, SETTINGS)
 
 
-def test_an_older_copy_that_an_operator_accepts_serves_and_deletes_nothing_because_it_is_late():
+def test_an_accepted_old_copy_serves_and_deletes_nothing():
     async def scenario(stage: Stage) -> None:
         copy = await while_it_is_created(stage)
         tablets = [each.tablet for each in (await stage.running("flights")).tablets]
@@ -124,7 +124,7 @@ def test_an_older_copy_that_an_operator_accepts_serves_and_deletes_nothing_becau
     play(scenario, 0, SETTINGS)
 
 
-def test_a_master_that_is_started_again_or_begins_a_catalog_anew_is_believed():
+def test_a_restarted_master_or_a_new_catalog_is_accepted():
     async def scenario(stage: Stage) -> None:
         await open_stage(stage)
         await stage.create("flights")
@@ -144,11 +144,11 @@ def test_a_master_that_is_started_again_or_begins_a_catalog_anew_is_believed():
     play(scenario, 0, SETTINGS)
 
 
-# -- what a catalog has ----------------------------------------------------------------------------------------
+# -- the lineage ----------------------------------------------------------------------------------------------
 
 
 def lineage(*changes: int) -> Lineage:
-    """Of masters `1`, `2`, ..., with so many changes when each began."""
+    """The lineage of masters `1`, `2`, ..., with the number of changes at the start of each."""
     made = Lineage()
     for number, count in enumerate(changes, 1):
         made.changes = count
@@ -169,9 +169,7 @@ def lineage(*changes: int) -> Lineage:
         (CatalogVersion("of another catalog", 9, "9", 99), True),
     ],
 )
-def test_a_catalog_has_what_its_masters_told_and_nothing_of_a_copy_that_went_another_way(
-    seen: CatalogVersion, has: bool
-):
+def test_a_catalog_includes_its_own_versions_but_no_diverged_copy(seen: CatalogVersion, has: bool):
     made = lineage(0, 10, 20)
     made.changes = 30
     assert made.has(seen) == has
@@ -180,13 +178,13 @@ def test_a_catalog_has_what_its_masters_told_and_nothing_of_a_copy_that_went_ano
     assert again.has(seen) == has and again.version == made.version
 
 
-def test_a_server_that_was_away_for_more_masters_than_are_remembered_is_believed():
+def test_a_server_that_was_away_for_many_masters_is_accepted():
     made = lineage(*range(BEGINNINGS_MAX + 10))
     assert made.has(CatalogVersion("1", 5, "5", 4))
     assert not made.has(CatalogVersion("1", 500, "5", 4))
 
 
-def test_changes_of_the_namespace_do_not_count():
+def test_changes_of_the_namespace_are_not_counted_as_versions():
     async def scenario(stage: Stage) -> None:
         await stage.open()
         before = newest(stage)

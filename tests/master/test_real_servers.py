@@ -1,4 +1,4 @@
-"""The master with real tablet servers: the two sides of the protocol, written apart, mean the same."""
+"""The master with real tablet servers: both sides of the protocol agree."""
 
 from __future__ import annotations
 
@@ -41,87 +41,84 @@ from tests.master.real_servers import (
     with_a_tablet,
 )
 from tests.master.stage import MASTER, Stage, play
+from tests.staged import staged
 
 
-def test_servers_that_share_no_tablet_hear_of_each_other_from_the_master():
-    async def scenario(stage: Stage) -> None:
-        await open_stage(stage)
-        servers = [stage.cluster.role(f"tablet-server/{host}") for host in HOSTS]
-        shown = {each.instance.uuid: each.instance.start for each in servers}
-        await asyncio.sleep(150.0)  # numbers are raised every minute
-        for each in servers:
-            heard = {known.uuid: known.start for known in each.identity.others.all()}
-            assert {each.instance.uuid: each.instance.start, **heard} == shown
-
-    play(scenario, 0, OPTIONS)
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_a_table_on_real_servers_is_created_survives_crashes_and_is_dropped_without_remains(seed: int):
-    async def scenario(stage: Stage) -> None:
-        await open_stage(stage)
-        created = await stage.create("flights", buckets=8)
-        assert (await stage.running("flights")).table == created.table
-        await stage.until(lambda: replicas(stage) == 24)
-
-        stage.cluster.crash("tablet-server/a")
-        await stage.cluster.restart(MASTER)
-        await asyncio.sleep(5.0)
-        tablets = (await stage.table("flights")).tablets
-        assert all(tablet.leader not in (None, "tablet-server/a") for tablet in tablets), "others lead now"
-
-        left = sum(r.address == "tablet-server/a" for tablet in tablets for r in tablet.replicas)
-        await stage.drop("flights")
-        await stage.until(lambda: replicas(stage) == left)
-        await stage.cluster.restart(MASTER)
-        await stage.cluster.restart("tablet-server/a")
-        await stage.until(lambda: replicas(stage) == 0 and len(stage.master.catalog.tables) == 0)
-        status = await stage.status()
-        assert (status.tablets_unknown, status.leader_conflicts) == (0, 0)
-
-    play(scenario, seed, OPTIONS)
+@staged(play, 0, OPTIONS)
+async def test_servers_without_a_common_tablet_learn_incarnations_from_the_master(stage: Stage) -> None:
+    await open_stage(stage)
+    servers = [stage.cluster.role(f"tablet-server/{host}") for host in HOSTS]
+    shown = {each.instance.uuid: each.instance.start for each in servers}
+    await asyncio.sleep(150.0)  # numbers are raised every minute
+    for each in servers:
+        heard = {known.uuid: known.start for known in each.identity.others.all()}
+        assert {each.instance.uuid: each.instance.start, **heard} == shown
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_tables_on_real_servers_heal_move_and_drain_and_leave_nothing_when_they_are_dropped(seed: int):
-    async def scenario(stage: Stage) -> None:
-        await open_stage(stage, failed_s=4.0)
-        await stage.create("flights", buckets=4)
-        tablets = [tablet.tablet for tablet in (await stage.running("flights")).tablets]
-        await stage.until(lambda: replicas(stage) == 12)
+@staged(play, options=OPTIONS)
+async def test_a_table_is_created_survives_crashes_and_is_dropped_completely(stage: Stage, seed: int) -> None:
+    await open_stage(stage)
+    created = await stage.create("flights", buckets=8)
+    assert (await stage.running("flights")).table == created.table
+    await stage.until(lambda: replicas(stage) == 24)
 
-        stage.cluster.crash(server("a"))
-        await stage.until(lambda: all("a" not in voters(stage, tablet) for tablet in tablets))
-        await stage.cluster.restart(server("a"))
-        await stage.until(lambda: healed(stage))
+    stage.cluster.crash("tablet-server/a")
+    await stage.cluster.restart(MASTER)
+    await asyncio.sleep(5.0)
+    tablets = (await stage.table("flights")).tablets
+    assert all(tablet.leader not in (None, "tablet-server/a") for tablet in tablets), (
+        "other replicas lead now"
+    )
 
-        moved = tablets[0]
-        source = stage.master.views.of(moved).leader
-        free = next(h for h in HOSTS if h not in voters(stage, moved))
-        move = MoveReplicaRequest(moved, source, free)
-        await asked(stage, "move_replica", move)
-        await stage.cluster.restart(MASTER)
-        await stage.until(lambda: free in voters(stage, moved) and healed(stage))
-        assert stage.master.catalog.tablets[moved].member(source) is None
-
-        await stage.persist(lambda: stage.ask("drain", DrainRequest("b"), DrainReply))
-        await stage.until(lambda: healed(stage) and all("b" not in voters(stage, t) for t in tablets))
-        assert "deleted" in {stone.state for stone in role(stage, "b").lifecycle.all().values()}
-        out = role(stage, "b").instance.uuid
-        await stage.until(lambda: stage.master.servers.get(out).load.replicas == 0)
-        await stage.drop("flights")
-        await stage.until(lambda: replicas(stage) == 0 and len(stage.master.catalog.tables) == 0)
-        held = [stage.cluster.role(server(h)).lifecycle.all() for h in HOSTS]
-        assert not any(held), "no tombstone stays of a table that was dropped"
-        status = await stage.status()
-        assert (status.tablets_unknown, status.leader_conflicts) == (0, 0)
-
-    play(scenario, seed, OPTIONS)
+    left = sum(r.address == "tablet-server/a" for tablet in tablets for r in tablet.replicas)
+    await stage.drop("flights")
+    await stage.until(lambda: replicas(stage) == left)
+    await stage.cluster.restart(MASTER)
+    await stage.cluster.restart("tablet-server/a")
+    await stage.until(lambda: replicas(stage) == 0 and len(stage.master.catalog.tables) == 0)
+    status = await stage.status()
+    assert (status.tablets_unknown, status.leader_conflicts) == (0, 0)
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_three_servers_mend_a_replica_that_has_forgotten_its_votes(seed: int):
-    """There is no fourth that could take its place: it leaves, and comes back where it was."""
+@staged(play, options=OPTIONS)
+async def test_tables_heal_move_drain_and_are_dropped_completely(stage: Stage, seed: int) -> None:
+    await open_stage(stage, failed_s=4.0)
+    await stage.create("flights", buckets=4)
+    tablets = [tablet.tablet for tablet in (await stage.running("flights")).tablets]
+    await stage.until(lambda: replicas(stage) == 12)
+
+    stage.cluster.crash(server("a"))
+    await stage.until(lambda: all("a" not in voters(stage, tablet) for tablet in tablets))
+    await stage.cluster.restart(server("a"))
+    await stage.until(lambda: healed(stage))
+
+    moved = tablets[0]
+    source = stage.master.views.of(moved).leader
+    free = next(h for h in HOSTS if h not in voters(stage, moved))
+    move = MoveReplicaRequest(moved, source, free)
+    await asked(stage, "move_replica", move)
+    await stage.cluster.restart(MASTER)
+    await stage.until(lambda: free in voters(stage, moved) and healed(stage))
+    assert stage.master.catalog.tablets[moved].member(source) is None
+
+    await stage.persist(lambda: stage.ask("drain", DrainRequest("b"), DrainReply))
+    await stage.until(lambda: healed(stage) and all("b" not in voters(stage, t) for t in tablets))
+    assert "deleted" in {tombstone.state for tombstone in role(stage, "b").lifecycle.all().values()}
+    out = role(stage, "b").instance.uuid
+    await stage.until(lambda: stage.master.servers.get(out).load.replicas == 0)
+    await stage.drop("flights")
+    await stage.until(lambda: replicas(stage) == 0 and len(stage.master.catalog.tables) == 0)
+    held = [stage.cluster.role(server(h)).lifecycle.all() for h in HOSTS]
+    assert not any(held), "a dropped table leaves no tombstone"
+    status = await stage.status()
+    assert (status.tablets_unknown, status.leader_conflicts) == (0, 0)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_three_servers_repair_a_replica_that_lost_its_votes(seed: int):
+    """There is no fourth server: the replica is removed, and added again on the same server."""
     hosts = HOSTS[:3]
 
     async def scenario(stage: Stage) -> None:
@@ -148,7 +145,7 @@ def test_three_servers_mend_a_replica_that_has_forgotten_its_votes(seed: int):
 
 
 def stores_nothing(stage: Stage, host: str) -> Callable[[], None]:
-    """What ends it."""
+    """The error that ends it."""
     disk = role(stage, host).world.disk
     sound = disk.receive
 
@@ -159,55 +156,49 @@ def stores_nothing(stage: Stage, host: str) -> Callable[[], None]:
     return lambda: setattr(disk, "receive", sound)
 
 
-def test_a_replica_that_cannot_be_copied_where_it_is_is_made_on_another_host():
-    async def scenario(stage: Stage) -> None:
-        tablet, broken = await with_a_tablet(stage)
-        stores_nothing(stage, broken)
-        role(stage, broken).replicas[tablet].fail(Corruption("a failed checksum"))
-        await stage.until(lambda: broken not in voters(stage, tablet))
-        spare = next(host for host in HOSTS if host not in voters(stage, tablet))
-        assert spare == broken and len(voters(stage, tablet)) == 3
-        await stage.until(lambda: not stage.master.views.unsettled)
-
-    play(scenario, 0, OPTIONS)
+@staged(play, 0, OPTIONS)
+async def test_a_replica_that_cannot_be_copied_in_place_moves_to_another_host(stage: Stage) -> None:
+    tablet, broken = await with_a_tablet(stage)
+    stores_nothing(stage, broken)
+    role(stage, broken).replicas[tablet].fail(Corruption("a failed checksum"))
+    await stage.until(lambda: broken not in voters(stage, tablet))
+    spare = next(host for host in HOSTS if host not in voters(stage, tablet))
+    assert spare == broken and len(voters(stage, tablet)) == 3
+    await stage.until(lambda: not stage.master.views.unsettled)
 
 
-def test_a_pre_voter_that_cannot_be_copied_gives_way_to_one_on_another_host():
-    async def scenario(stage: Stage) -> None:
-        hosts = (*HOSTS, "e")
-        tablet, dead = await with_a_tablet(stage, hosts)
-        spares = [host for host in hosts if host not in voters(stage, tablet)]
-        mends = {host: stores_nothing(stage, host) for host in spares}
-        stage.cluster.crash(server(dead))
-        await stage.until(lambda: "pre_voter" in members_of(stage, tablet).values())
-        chosen = next(host for host, kind in members_of(stage, tablet).items() if kind == "pre_voter")
-        (sound,) = (host for host in spares if host != chosen)
-        mends[sound]()
-        await stage.until(lambda: sound in voters(stage, tablet) and dead not in voters(stage, tablet))
-        assert chosen not in members_of(stage, tablet)
-
-    play(scenario, 0, OPTIONS)
+@staged(play, 0, OPTIONS)
+async def test_a_pre_voter_that_cannot_be_copied_is_replaced_on_another_host(stage: Stage) -> None:
+    hosts = (*HOSTS, "e")
+    tablet, dead = await with_a_tablet(stage, hosts)
+    spares = [host for host in hosts if host not in voters(stage, tablet)]
+    mends = {host: stores_nothing(stage, host) for host in spares}
+    stage.cluster.crash(server(dead))
+    await stage.until(lambda: "pre_voter" in members_of(stage, tablet).values())
+    chosen = next(host for host, kind in members_of(stage, tablet).items() if kind == "pre_voter")
+    (sound,) = (host for host in spares if host != chosen)
+    mends[sound]()
+    await stage.until(lambda: sound in voters(stage, tablet) and dead not in voters(stage, tablet))
+    assert chosen not in members_of(stage, tablet)
 
 
-def test_nothing_new_comes_to_a_server_whose_data_directories_are_all_lost():
-    async def scenario(stage: Stage) -> None:
-        await open_stage(stage)
-        lost = role(stage, "b")
-        lost.world.disk.takes_data = lambda: False
-        await stage.until(lambda: not stage.master.servers.get(lost.instance.uuid).takes_data)
-        await stage.create("flights", buckets=8)
-        tablets = [tablet.tablet for tablet in (await stage.running("flights")).tablets]
-        assert {tuple(voters(stage, tablet)) for tablet in tablets} == {("a", "c", "d")}
-        with pytest.raises(InvalidArgument, match="lost its data directories; choose another"):
-            await asked(stage, "move_replica", MoveReplicaRequest(tablets[0], "a", "b"))
-
-    play(scenario, 0, OPTIONS)
+@staged(play, 0, OPTIONS)
+async def test_a_server_without_data_directories_gets_no_replicas(stage: Stage) -> None:
+    await open_stage(stage)
+    lost = role(stage, "b")
+    lost.world.disk.takes_data = lambda: False
+    await stage.until(lambda: not stage.master.servers.get(lost.instance.uuid).takes_data)
+    await stage.create("flights", buckets=8)
+    tablets = [tablet.tablet for tablet in (await stage.running("flights")).tablets]
+    assert {tuple(voters(stage, tablet)) for tablet in tablets} == {("a", "c", "d")}
+    with pytest.raises(InvalidArgument, match="lost its data directories; choose another"):
+        await asked(stage, "move_replica", MoveReplicaRequest(tablets[0], "a", "b"))
 
 
 async def forced_alone(
     stage: Stage, tablet: str, survivor: str, hosts: Sequence[str] = HOSTS
 ) -> Configuration:
-    """Everybody else is gone, the survivor is back, and an operator lets it go on without a majority."""
+    """All others are gone, the survivor is back, and an operator forces it to continue without a majority."""
     for host in hosts:
         if host != survivor:
             stage.cluster.crash(server(host))
@@ -224,79 +215,68 @@ async def forced_alone(
     return (await stage.persist(force)).configuration
 
 
-def test_a_configuration_that_a_survivor_is_forced_to_is_adopted_though_others_had_gone_further():
-    async def scenario(stage: Stage) -> None:
-        tablet, survivor = await with_a_tablet(stage)
-        stage.cluster.crash(server(survivor))
-        await stage.until(lambda: len(members_of(stage, tablet)) == 4)
-        others = [host for host in HOSTS if host != survivor]
-        forced = await forced_alone(stage, tablet, survivor)
-        assert stage.master.catalog.tablets[tablet].configuration.index >= forced.index
-        await stage.until(lambda: members_of(stage, tablet) == {survivor: "voter"})
-        for host in others:
-            stage.cluster.lose_disk(server(host))
-            await stage.cluster.restart(server(host))
-        await stage.until(lambda: len(voters(stage, tablet)) == 3 and not stage.master.views.unsettled)
-
-    play(scenario, 0, OPTIONS)
+@staged(play, 0, OPTIONS)
+async def test_a_forced_configuration_is_adopted_over_longer_logs(stage: Stage) -> None:
+    tablet, survivor = await with_a_tablet(stage)
+    stage.cluster.crash(server(survivor))
+    await stage.until(lambda: len(members_of(stage, tablet)) == 4)
+    others = [host for host in HOSTS if host != survivor]
+    forced = await forced_alone(stage, tablet, survivor)
+    assert stage.master.catalog.tablets[tablet].configuration.index >= forced.index
+    await stage.until(lambda: members_of(stage, tablet) == {survivor: "voter"})
+    for host in others:
+        stage.cluster.lose_disk(server(host))
+        await stage.cluster.restart(server(host))
+    await stage.until(lambda: len(voters(stage, tablet)) == 3 and not stage.master.views.unsettled)
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_those_that_a_forced_configuration_gave_up_elect_nobody_while_the_master_is_away_and_are_copied_after(
-    seed: int,
-):
-    async def scenario(stage: Stage) -> None:
-        tablet, survivor = await with_a_tablet(stage, hosts=HOSTS[:3])
-        others = [host for host in HOSTS[:3] if host != survivor]
-        await forced_alone(stage, tablet, survivor, HOSTS[:3])
-        await stage.until(lambda: members_of(stage, tablet) == {survivor: "voter"})
-        stage.cluster.crash(MASTER)
-        await asyncio.gather(*[stage.cluster.restart(server(host)) for host in others])
-        replica = role(stage, survivor).replicas[tablet]
-        before = replica.core.hard_state
-        await asyncio.sleep(10.0)
-        assert replica.leads and replica.core.hard_state == before
-        assert not any(role(stage, host).replicas[tablet].leads for host in others)
-        await stage.cluster.restart(MASTER)
-        await stage.until(lambda: len(voters(stage, tablet)) == 3 and not stage.master.views.unsettled)
-        assert replica.leads and replica.core.hard_state == before
-        assert all(role(stage, host).replicas[tablet].core.configuration.unsafe == 1 for host in others)
-
-    play(scenario, seed, OPTIONS)
+@staged(play, options=OPTIONS)
+async def test_replicas_given_up_by_force_elect_no_leader_and_are_copied(stage: Stage, seed: int) -> None:
+    tablet, survivor = await with_a_tablet(stage, hosts=HOSTS[:3])
+    others = [host for host in HOSTS[:3] if host != survivor]
+    await forced_alone(stage, tablet, survivor, HOSTS[:3])
+    await stage.until(lambda: members_of(stage, tablet) == {survivor: "voter"})
+    stage.cluster.crash(MASTER)
+    await asyncio.gather(*[stage.cluster.restart(server(host)) for host in others])
+    replica = role(stage, survivor).replicas[tablet]
+    before = replica.core.hard_state
+    await asyncio.sleep(10.0)
+    assert replica.leads and replica.core.hard_state == before
+    assert not any(role(stage, host).replicas[tablet].leads for host in others)
+    await stage.cluster.restart(MASTER)
+    await stage.until(lambda: len(voters(stage, tablet)) == 3 and not stage.master.views.unsettled)
+    assert replica.leads and replica.core.hard_state == before
+    assert all(role(stage, host).replicas[tablet].core.configuration.unsafe == 1 for host in others)
 
 
-def test_a_survivor_that_is_forced_to_go_on_hears_of_an_alteration_that_only_the_lost_had_applied():
-    async def scenario(stage: Stage) -> None:
-        tablet, survivor = await with_a_tablet(stage)
-        stage.cluster.crash(server(survivor))
-        await stage.alter(AddColumn(Column("x", "int64")))
-        await stage.until(lambda: stage.master.views.of(tablet).version == 1)
-        await forced_alone(stage, tablet, survivor)
-        replica = role(stage, survivor).replicas[tablet]
-        await stage.until(lambda: replica.rows is not None and replica.rows.schema.version == 1)
-        await stage.until(lambda: not stage.master.views.behind)
-        assert (await stage.table()).applied_version == 1
-
-    play(scenario, 0, OPTIONS)
+@staged(play, 0, OPTIONS)
+async def test_a_forced_survivor_gets_an_alteration_that_only_lost_replicas_had(stage: Stage) -> None:
+    tablet, survivor = await with_a_tablet(stage)
+    stage.cluster.crash(server(survivor))
+    await stage.alter(AddColumn(Column("x", "int64")))
+    await stage.until(lambda: stage.master.views.of(tablet).version == 1)
+    await forced_alone(stage, tablet, survivor)
+    replica = role(stage, survivor).replicas[tablet]
+    await stage.until(lambda: replica.rows is not None and replica.rows.schema.version == 1)
+    await stage.until(lambda: not stage.master.views.behind)
+    assert (await stage.table()).applied_version == 1
 
 
 @pytest.mark.parametrize("drained", [False, True])
-def test_a_replica_that_was_taken_away_before_becomes_a_tombstone_again(drained: bool):
-    """A non-voter says nothing by itself when its leader is silent: who does not ask it has it serve for ever."""
-
-    async def scenario(stage: Stage) -> None:
-        tablet, _ = await with_a_tablet(stage)
-        host = next(each for each in HOSTS if each not in voters(stage, tablet))
-        for _ in range(3):
-            await asked(stage, "add_replica", AddReplicaRequest(tablet, host, "non_voter"))
-            await stage.until(lambda: role(stage, host).lifecycle.state_of(tablet) == RUNNING)
-            await asyncio.sleep(1.0)
-            if drained:
-                await stage.persist(lambda: stage.ask("drain", DrainRequest(host, True), DrainReply))
-            else:
-                await asked(stage, "remove_replica", RemoveReplicaRequest(tablet, host))
-            await stage.until(lambda: role(stage, host).lifecycle.state_of(tablet) == DELETED)
-            if drained:
-                await stage.persist(lambda: stage.ask("drain", DrainRequest(host, False), DrainReply))
-
-    play(scenario, 0, OPTIONS)
+@staged(play, 0, OPTIONS)
+async def test_a_replica_removed_twice_becomes_a_tombstone_again(stage: Stage, drained: bool) -> None:
+    """A non-voter does not react to a silent leader: a master that does not ask it lets it serve forever."""
+    tablet, _ = await with_a_tablet(stage)
+    host = next(each for each in HOSTS if each not in voters(stage, tablet))
+    for _ in range(3):
+        await asked(stage, "add_replica", AddReplicaRequest(tablet, host, "non_voter"))
+        await stage.until(lambda: role(stage, host).lifecycle.state_of(tablet) == RUNNING)
+        await asyncio.sleep(1.0)
+        if drained:
+            await stage.persist(lambda: stage.ask("drain", DrainRequest(host, True), DrainReply))
+        else:
+            await asked(stage, "remove_replica", RemoveReplicaRequest(tablet, host))
+        await stage.until(lambda: role(stage, host).lifecycle.state_of(tablet) == DELETED)
+        if drained:
+            await stage.persist(lambda: stage.ask("drain", DrainRequest(host, False), DrainReply))

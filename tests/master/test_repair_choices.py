@@ -1,4 +1,4 @@
-"""Which server gets a further replica, and when a mark is taken back: from the catalog, the servers and the leaders' reports."""
+"""The server of a new replica, and the end of a replace flag, follow from catalog, servers and leaders' reports."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Scene:
         self.repairs.begins_at = 0.0
 
     def tablet(self, members: Configuration, health: dict[str, str], name: str = "flights") -> str:
-        """Of which the first member leads and tells this."""
+        """Reports of the first member, which leads."""
         tablet = self.story.running(*(peer.uuid for peer in members.peers), name=name)
-        told = replica(tablet, members, members.peers[0].uuid, role="leader", health=health)
+        reported = replica(tablet, members, members.peers[0].uuid, role="leader", health=health)
         self.story.apply(e.ConfigurationChanged(tablet, members))
-        self.views.merge(self.story.catalog, members.peers[0].uuid, report(told))
+        self.views.merge(self.story.catalog, members.peers[0].uuid, report(reported))
         return tablet
 
     def decide(self, tablet: str, now: float = 0.0) -> Repair | None:
@@ -50,15 +50,15 @@ class Scene:
 FAILED = {"b": "healthy", "c": "failed"}
 
 
-def test_a_server_that_never_held_the_tablet_comes_first_and_one_that_did_is_better_than_none():
+def test_a_server_that_never_had_the_tablet_is_preferred():
     scene = Scene("a", "b", "c", "d", "e")
     tablet = scene.tablet(configuration("a", "b", "c", index=1), FAILED)
     scene.story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", "c", "d", index=2)))
     scene.story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", "c", index=3)))
-    told = replica(tablet, configuration("a", "b", "c", index=3), "a", role="leader", health=FAILED)
-    scene.views.merge(scene.story.catalog, "a", report(told))
+    reported = replica(tablet, configuration("a", "b", "c", index=3), "a", role="leader", health=FAILED)
+    scene.views.merge(scene.story.catalog, "a", report(reported))
     for n in range(3):
-        scene.story.running("e", name=f"more {n}")  # so that d would be the emptier one
+        scene.story.running("e", name=f"more {n}")  # so that d has fewer replicas
     assert scene.chosen(tablet) == "e"
     scene.story.apply(e.FormerMembersGone("d", (tablet,), tombstone=True))
     assert scene.chosen(tablet) == "e"
@@ -66,7 +66,7 @@ def test_a_server_that_never_held_the_tablet_comes_first_and_one_that_did_is_bet
     assert scene.chosen(tablet) == "d"
 
 
-def test_a_server_that_drains_has_no_disk_is_silent_or_holds_the_tablet_gets_none():
+def test_an_unsuitable_server_gets_no_replica():
     scene = Scene("a", "b", "c", "d")
     tablet = scene.tablet(configuration("a", "b", "c", index=1), FAILED)
     assert scene.chosen(tablet) == "d"
@@ -83,7 +83,7 @@ def test_a_server_that_drains_has_no_disk_is_silent_or_holds_the_tablet_gets_non
     assert scene.decide(tablet, now=1.5) is None
 
 
-def test_choices_that_are_made_at_once_even_out_and_a_repeated_one_is_the_same():
+def test_concurrent_choices_spread_evenly_and_repeat_identically():
     scene = Scene("a", "b", "c", "d", "e", "f")
     tablets = [
         scene.tablet(configuration("a", "b", "c", index=1), FAILED, name=f"table {n}") for n in range(12)
@@ -93,7 +93,7 @@ def test_choices_that_are_made_at_once_even_out_and_a_repeated_one_is_the_same()
     assert [scene.chosen(tablet) for tablet in reversed(tablets)] == chosen[::-1]
 
 
-def test_a_mark_is_taken_back_only_after_nobody_could_fulfil_it_for_a_while():
+def test_a_replace_flag_is_cleared_only_after_a_while_without_targets():
     scene = Scene("a", "b", "c")
     peers = configuration("a", "b", "c").peers
     marked = Configuration((*peers[:2], Peer("c", "tablet-server/c", replace=True)), 1)
@@ -102,29 +102,29 @@ def test_a_mark_is_taken_back_only_after_nobody_could_fulfil_it_for_a_while():
     assert scene.decide(tablet, now=109.0) is None
     scene.servers.heartbeat(heartbeat("d", register=True), 109.5)
     repair = scene.decide(tablet, now=109.5)
-    assert repair is not None and isinstance(repair.action, Add), "it was not heard for a moment only"
+    assert repair is not None and isinstance(repair.action, Add), "it was silent only for a moment"
     scene.story.apply(e.ServerDraining("tablet-server/d", True))
     assert scene.decide(tablet, now=110.0) is None
     repair = scene.decide(tablet, now=120.0)
     assert repair is not None and repair.action == Stay(peers[2])
 
 
-def test_so_many_tablets_are_looked_at_in_one_go_and_each_in_its_turn(monkeypatch):
-    monkeypatch.setattr(repairs, "LOOKS_MAX", 3)
+def test_a_bounded_number_of_tablets_is_checked_per_pass_in_turn(monkeypatch):
+    monkeypatch.setattr(repairs, "CHECKS_MAX", 3)
     scene = Scene("a", "b", "c")
     tablets = [scene.tablet(configuration("a", "b", "c", index=1), FAILED, name=f"t{n}") for n in range(7)]
     looks = [list(scene.repairs.unsettled(0.0)) for _ in range(4)]
-    assert looks == [tablets[:3], tablets[3:6], tablets[6:], []], "as news, and a moment ago"
-    told = replica(tablets[5], configuration("a", "b", "c", index=1), "a", role="leader", health=FAILED)
-    scene.views.merge(scene.story.catalog, "a", report(told))
+    assert looks == [tablets[:3], tablets[3:6], tablets[6:], []], "as news, and from a moment ago"
+    reported = replica(tablets[5], configuration("a", "b", "c", index=1), "a", role="leader", health=FAILED)
+    scene.views.merge(scene.story.catalog, "a", report(reported))
     assert list(scene.repairs.unsettled(0.2)) == [tablets[5]], (
-        "but for the one whose leader has told something"
+        "except the one with a new report of its leader"
     )
     looks = [list(scene.repairs.unsettled(1.0)) for _ in range(4)]
     assert looks == [tablets[:3], tablets[3:6], tablets[6:], []], "in turn"
 
 
-def test_before_servers_could_be_heard_nothing_is_decided_and_nobody_is_called_blocked():
+def test_a_new_master_decides_nothing_before_servers_can_report():
     scene = Scene("a", "b", "c")
     tablet = scene.tablet(configuration("a", "b", "c", index=1), FAILED)
     scene.story.apply(e.ServerDraining("tablet-server/b", True))
@@ -135,14 +135,14 @@ def test_before_servers_could_be_heard_nothing_is_decided_and_nobody_is_called_b
     assert scene.repairs.blocked(catalog, scene.servers, "tablet-server/b", 5.0) == 1
 
 
-def test_tablets_whose_leader_is_not_heard_are_counted_for_whoever_waits_for_them():
+def test_tablets_with_silent_leaders_are_counted():
     scene = Scene("a", "b", "c")
     scene.tablet(configuration("a", "b", "c", index=1), FAILED)
     catalog, servers = scene.story.catalog, Servers(unresponsive_s=1.0)
     servers.heartbeat(heartbeat("a", register=True), 0.0)
     assert scene.repairs.leaderless(catalog, servers, "tablet-server/b", 0.5) == 0
     assert scene.repairs.leaderless(catalog, servers, "tablet-server/b", 1.5) == 1
-    scene.story.running("b", "c", name="nobody has told of its leader")
+    scene.story.running("b", "c", name="no report of its leader")
     servers.heartbeat(heartbeat("a"), 1.6)
     assert scene.repairs.leaderless(catalog, servers, "tablet-server/b", 1.7) == 1
     assert scene.repairs.leaderless(catalog, servers, "tablet-server/a", 1.7) == 0

@@ -1,4 +1,4 @@
-"""Tables heal: servers fail, are lost and return, masters die, and every tablet ends with its replicas on sound servers."""
+"""Tables heal: servers fail, are lost and return, masters crash, and every tablet gets its replicas on healthy servers."""
 
 from __future__ import annotations
 
@@ -23,139 +23,126 @@ from tests.master.healed import (
     well,
 )
 from tests.master.stage import Stage, play
+from tests.staged import staged
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_a_silent_server_held_gets_replicas_elsewhere_and_what_returns_is_a_tombstone_until_the_drop(
-    seed: int,
+@staged(play, options=OPTIONS)
+async def test_replicas_of_a_silent_server_are_replaced_and_become_tombstones(
+    stage: Stage, seed: int
 ) -> None:
-    async def scenario(stage: Stage) -> None:
-        tablets = await opened(stage, "abcde", buckets=6)
-        silence(stage, "b")
-        held = [tablet for tablet in tablets if "b" in hosts_of(stage, tablet)]
-        assert held
-        await stage.until(lambda: has_left(stage, "b", tablets))
-        assert all(stage.master.catalog.tablets[tablet].former for tablet in held)
-        wake(stage, "b")
-        await stage.until(lambda: well(stage))
-        assert {r.state for t, r in stage.server("b").replicas.items() if t in held} == {"deleted"}
-        assert all(r.configuration_index >= 2 and r.dest_uuid for r in stage.scripts["b"].tombstones)
-        counts = [sum(h in hosts_of(stage, tablet) for tablet in tablets) for h in "acde"]
-        assert max(counts) - min(counts) <= 1, "those that were chosen at once are spread evenly"
-        stage.cluster.crash("tablet-server/b")
-        await stage.drop("flights")
-        await asyncio.sleep(20.0)
-        assert stage.master.catalog.ended, "a server with tombstones is waited for"
-        await stage.cluster.restart("tablet-server/b")
-        await stage.until(lambda: stage.replicas() == 0 and not stage.master.catalog.tablets)
-
-    play(scenario, seed, OPTIONS)
+    tablets = await opened(stage, "abcde", buckets=6)
+    silence(stage, "b")
+    held = [tablet for tablet in tablets if "b" in hosts_of(stage, tablet)]
+    assert held
+    await stage.until(lambda: has_left(stage, "b", tablets))
+    assert all(stage.master.catalog.tablets[tablet].former for tablet in held)
+    wake(stage, "b")
+    await stage.until(lambda: well(stage))
+    assert {r.state for t, r in stage.server("b").replicas.items() if t in held} == {"deleted"}
+    assert all(r.configuration_index >= 2 and r.dest_uuid for r in stage.scripts["b"].tombstones)
+    counts = [sum(h in hosts_of(stage, tablet) for tablet in tablets) for h in "acde"]
+    assert max(counts) - min(counts) <= 1, "concurrent choices are spread evenly"
+    stage.cluster.crash("tablet-server/b")
+    await stage.drop("flights")
+    await asyncio.sleep(20.0)
+    assert stage.master.catalog.ended, "the master waits for a server with tombstones"
+    await stage.cluster.restart("tablet-server/b")
+    await stage.until(lambda: stage.replicas() == 0 and not stage.master.catalog.tablets)
 
 
-def test_a_server_that_returns_before_its_replacement_is_ready_keeps_its_place() -> None:
-    async def scenario(stage: Stage) -> None:
-        (tablet,) = await opened(stage)
-        before = hosts_of(stage, tablet)
-        stage.fairy.copies = False
-        silence(stage, out := follower(stage, tablet))
-        await stage.until(lambda: len(hosts_of(stage, tablet)) == 4)
-        wake(stage, out)
-        await stage.until(lambda: well(stage))
-        assert hosts_of(stage, tablet) == before
-
-    play(scenario, 0, OPTIONS)
+@staged(play, 0, OPTIONS)
+async def test_a_server_that_returns_before_its_replacement_keeps_its_replica(stage: Stage) -> None:
+    (tablet,) = await opened(stage)
+    before = hosts_of(stage, tablet)
+    stage.fairy.copies = False
+    silence(stage, out := follower(stage, tablet))
+    await stage.until(lambda: len(hosts_of(stage, tablet)) == 4)
+    wake(stage, out)
+    await stage.until(lambda: well(stage))
+    assert hosts_of(stage, tablet) == before
 
 
-def test_with_three_hosts_a_server_that_lost_its_directory_takes_its_replicas_again() -> None:
-    async def scenario(stage: Stage) -> None:
-        tablets = await opened(stage, "abc", buckets=4)
-        old = stage.server("c").uuid
-        stage.cluster.crash("tablet-server/c")
-        stage.cluster.lose_disk("tablet-server/c")
-        await stage.cluster.restart("tablet-server/c")
-        stage.fairy.words[old] = LOST
-        for here in stage.fairy.existing.values():
-            here.pop(old, None)
-        await stage.until(lambda: well(stage))
-        new = stage.server("c").uuid
-        assert new != old
-        assert all(configuration(stage, tablet).peer(new) for tablet in tablets)
-        assert all(not stage.master.catalog.tablets[tablet].tombstones for tablet in tablets)
-
-    play(scenario, 0, OPTIONS)
+@staged(play, 0, OPTIONS)
+async def test_on_three_hosts_a_server_with_a_lost_directory_gets_its_replicas_back(stage: Stage) -> None:
+    tablets = await opened(stage, "abc", buckets=4)
+    old = stage.server("c").uuid
+    stage.cluster.crash("tablet-server/c")
+    stage.cluster.lose_disk("tablet-server/c")
+    await stage.cluster.restart("tablet-server/c")
+    stage.fairy.words[old] = LOST
+    for here in stage.fairy.existing.values():
+        here.pop(old, None)
+    await stage.until(lambda: well(stage))
+    new = stage.server("c").uuid
+    assert new != old
+    assert all(configuration(stage, tablet).peer(new) for tablet in tablets)
+    assert all(not stage.master.catalog.tablets[tablet].tombstones for tablet in tablets)
 
 
-def test_nothing_changes_while_two_of_three_are_silent_and_when_one_returns_the_other_is_replaced() -> None:
-    async def scenario(stage: Stage) -> None:
-        (tablet,) = await opened(stage)
-        here = leader(stage, tablet)
-        first, second = [h for h in hosts_of(stage, tablet) if h != here]
-        before = configuration(stage, tablet)
-        silence(stage, first)
-        silence(stage, second)
-        stage.fairy.leader = lambda tablet, configuration: stage.fairy.leaders[tablet]
-        await asyncio.sleep(20.0)
-        assert configuration(stage, tablet) == before
-        wake(stage, first)
-        await stage.until(lambda: second not in hosts_of(stage, tablet))
-        wake(stage, second)
-        await stage.until(lambda: well(stage))
-        assert second not in hosts_of(stage, tablet) and first in hosts_of(stage, tablet)
-
-    play(scenario, 0, OPTIONS)
+@staged(play, 0, OPTIONS)
+async def test_a_tablet_without_a_majority_is_repaired_when_one_server_returns(stage: Stage) -> None:
+    (tablet,) = await opened(stage)
+    here = leader(stage, tablet)
+    first, second = [h for h in hosts_of(stage, tablet) if h != here]
+    before = configuration(stage, tablet)
+    silence(stage, first)
+    silence(stage, second)
+    stage.fairy.leader = lambda tablet, configuration: stage.fairy.leaders[tablet]
+    await asyncio.sleep(20.0)
+    assert configuration(stage, tablet) == before
+    wake(stage, first)
+    await stage.until(lambda: second not in hosts_of(stage, tablet))
+    wake(stage, second)
+    await stage.until(lambda: well(stage))
+    assert second not in hosts_of(stage, tablet) and first in hosts_of(stage, tablet)
 
 
 @pytest.mark.parametrize(
     "point", [point for point in MEMBER_POINTS if "drain" not in point and "maintain" not in point]
 )
-def test_a_master_that_dies_meanwhile_goes_on_where_it_was(point: str) -> None:
-    async def scenario(stage: Stage) -> None:
-        tablets = await opened(stage, buckets=4)
-        revived = stage.revive_master()
-        stage.crash_at(point)
-        silence(stage, "b")
-        await stage.until(lambda: has_left(stage, "b", tablets))
-        wake(stage, "b")
-        await stage.until(lambda: well(stage) and revived[0] == 1)
-        stage.watcher.cancel()
-
-    play(scenario, 0, OPTIONS)
+@staged(play, 0, OPTIONS)
+async def test_a_restarted_master_continues_its_repairs(stage: Stage, point: str) -> None:
+    tablets = await opened(stage, buckets=4)
+    revived = stage.revive_master()
+    stage.crash_at(point)
+    silence(stage, "b")
+    await stage.until(lambda: has_left(stage, "b", tablets))
+    wake(stage, "b")
+    await stage.until(lambda: well(stage) and revived[0] == 1)
+    stage.watcher.cancel()
 
 
-def test_a_leader_that_refuses_is_asked_with_growing_pauses() -> None:
-    async def scenario(stage: Stage) -> None:
-        (tablet,) = await opened(stage)
-        here = leader(stage, tablet)
-        stage.scripts[here].refuses = AlreadyInProgress("another change", tablet=tablet)
-        silence(stage, follower(stage, tablet))
-        await asyncio.sleep(20.0)
-        asked = stage.scripts[here].changes
-        index = configuration(stage, tablet).index
-        assert {request.configuration_index for request in asked} == {index}, "compare-and-set"
-        assert 5 <= len(asked) <= 40, "pauses of up to a second"
-        assert len({request.changes for request in asked}) == 1, "the same server all the time"
-        stage.scripts[here].refuses = None
-        await stage.until(lambda: len(hosts_of(stage, tablet)) == 3 and not stage.master.views.unsettled)
-
-    play(scenario, 0, OPTIONS)
+@staged(play, 0, OPTIONS)
+async def test_a_leader_that_refuses_is_asked_with_growing_pauses(stage: Stage) -> None:
+    (tablet,) = await opened(stage)
+    here = leader(stage, tablet)
+    stage.scripts[here].refuses = AlreadyInProgress("another change", tablet=tablet)
+    silence(stage, follower(stage, tablet))
+    await asyncio.sleep(20.0)
+    asked = stage.scripts[here].changes
+    index = configuration(stage, tablet).index
+    assert {request.configuration_index for request in asked} == {index}, "compare-and-set"
+    assert 5 <= len(asked) <= 40, "pauses of up to a second"
+    assert len({request.changes for request in asked}) == 1, "always the same server"
+    stage.scripts[here].refuses = None
+    await stage.until(lambda: len(hosts_of(stage, tablet)) == 3 and not stage.master.views.unsettled)
 
 
-def test_a_replica_outside_its_configuration_is_buried_and_an_unknown_one_is_left_alone() -> None:
-    async def scenario(stage: Stage) -> None:
-        (tablet,) = await opened(stage)
-        outside = spare(stage, tablet)
-        replica = stage.server(follower(stage, tablet)).replicas[tablet]
-        await stage.server(outside).put(replica)
-        unknown = replica.request.__class__(
-            **{
-                **{f: getattr(replica.request, f) for f in replica.request.__struct_fields__},
-                "tablet": "mystery",
-            }
-        )
-        await stage.server(outside).put(type(replica)(unknown))
-        await stage.until(lambda: stage.server(outside).replicas[tablet].state == "deleted")
-        assert stage.server(outside).replicas["mystery"].state == "running"
-        await stage.drop("flights")
-        await stage.until(lambda: stage.replicas() == 1)
-
-    play(scenario, 0, OPTIONS)
+@staged(play, 0, OPTIONS)
+async def test_a_stray_replica_becomes_a_tombstone_and_an_unknown_one_stays(stage: Stage) -> None:
+    (tablet,) = await opened(stage)
+    outside = spare(stage, tablet)
+    replica = stage.server(follower(stage, tablet)).replicas[tablet]
+    await stage.server(outside).put(replica)
+    unknown = replica.request.__class__(
+        **{
+            **{f: getattr(replica.request, f) for f in replica.request.__struct_fields__},
+            "tablet": "mystery",
+        }
+    )
+    await stage.server(outside).put(type(replica)(unknown))
+    await stage.until(lambda: stage.server(outside).replicas[tablet].state == "deleted")
+    assert stage.server(outside).replicas["mystery"].state == "running"
+    await stage.drop("flights")
+    await stage.until(lambda: stage.replicas() == 1)

@@ -1,4 +1,4 @@
-"""Moves and drains with several masters: asked of the active one, and finished by whoever is it by then."""
+"""Moves and drains with several masters: requested of the active one, and finished by the next."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from ebla.actors.master.catalog.catalog import Catalog
 from ebla.actors.master.messages import DrainReply, DrainRequest, MoveReplicaRequest
 from ebla.actors.messages.repair import MembersReply
 from tests.master.group_stage import GroupStage, play
+from tests.staged import staged
 
 
 def catalog(stage: GroupStage) -> Catalog | None:
-    """Of the active master, if there is one now."""
+    """The active master's view, if there is one now."""
     serving = stage.serving()
     return stage.role(serving[0]).reign.master.catalog if serving else None
 
 
 def hosts_of(stage: GroupStage, tablet: str) -> list[str]:
-    """Of its voters, if there is no other member; else nothing."""
+    """The hosts of its voters, or nothing if there are other members."""
     known = catalog(stage)
     peers = known.tablets[tablet].configuration.peers if known else ()
     if any(peer.member != "voter" or peer.replace for peer in peers):
@@ -36,39 +37,35 @@ async def opened(stage: GroupStage, buckets: int = 1) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_a_move_goes_on_when_the_master_that_was_asked_is_gone(seed: int) -> None:
-    async def scenario(stage: GroupStage) -> None:
-        (tablet,) = await opened(stage)
-        before = hosts_of(stage, tablet)
-        (free,) = [host for host in stage.hosts if host not in before]
-        move = MoveReplicaRequest(tablet, before[0], free)
-        standby = stage.other(stage.serving()[0])
-        with pytest.raises(NotActive):
-            await stage.at(standby, "move_replica", move, MembersReply)
-        await stage.persist(lambda: stage.ask("move_replica", move, MembersReply))
-        stage.cluster.crash(stage.serving()[0])
-        wanted = sorted({*before[1:], free})
-        await stage.until(lambda: stage.serving() == [standby] and hosts_of(stage, tablet) == wanted)
-        again = await stage.persist(lambda: stage.ask("move_replica", move, MembersReply))
-        assert sorted(peer.address.rpartition("/")[2] for peer in again.configuration.peers) == wanted
-        await stage.until(lambda: stage.replicas() == 3)
-
-    play(scenario, seed, hosts="abcd")
+@staged(play, hosts="abcd")
+async def test_a_move_continues_after_its_master_is_gone(stage: GroupStage, seed: int) -> None:
+    (tablet,) = await opened(stage)
+    before = hosts_of(stage, tablet)
+    (free,) = [host for host in stage.hosts if host not in before]
+    move = MoveReplicaRequest(tablet, before[0], free)
+    standby = stage.other(stage.serving()[0])
+    with pytest.raises(NotActive):
+        await stage.at(standby, "move_replica", move, MembersReply)
+    await stage.persist(lambda: stage.ask("move_replica", move, MembersReply))
+    stage.cluster.crash(stage.serving()[0])
+    wanted = sorted({*before[1:], free})
+    await stage.until(lambda: stage.serving() == [standby] and hosts_of(stage, tablet) == wanted)
+    again = await stage.persist(lambda: stage.ask("move_replica", move, MembersReply))
+    assert sorted(peer.address.rpartition("/")[2] for peer in again.configuration.peers) == wanted
+    await stage.until(lambda: stage.replicas() == 3)
 
 
-def test_a_drain_is_known_to_the_next_master_which_finishes_it() -> None:
-    async def scenario(stage: GroupStage) -> None:
-        tablets = await opened(stage, buckets=4)
-        await stage.persist(lambda: stage.ask("drain", DrainRequest("b"), DrainReply))
-        first = stage.serving()[0]
-        stage.cluster.crash(first)
-        await stage.until(lambda: stage.serving() == [stage.other(first)])
-        await stage.until(
-            lambda: all(len(hosts_of(stage, t)) == 3 and "b" not in hosts_of(stage, t) for t in tablets)
-        )
-        told = await stage.ask("list_servers", m.Empty(), m.ListServersReply)
-        assert [server.host for server in told.servers if server.draining] == ["b"]
-        (left,) = (await stage.ask("drain", DrainRequest("b", None), DrainReply)).servers
-        assert (left.replicas, left.blocked, left.draining) == (0, 0, True)
-
-    play(scenario, 0, hosts="abcd")
+@staged(play, 0, hosts="abcd")
+async def test_the_next_master_finishes_a_drain(stage: GroupStage) -> None:
+    tablets = await opened(stage, buckets=4)
+    await stage.persist(lambda: stage.ask("drain", DrainRequest("b"), DrainReply))
+    first = stage.serving()[0]
+    stage.cluster.crash(first)
+    await stage.until(lambda: stage.serving() == [stage.other(first)])
+    await stage.until(
+        lambda: all(len(hosts_of(stage, t)) == 3 and "b" not in hosts_of(stage, t) for t in tablets)
+    )
+    reported = await stage.ask("list_servers", m.Empty(), m.ListServersReply)
+    assert [server.host for server in reported.servers if server.draining] == ["b"]
+    (left,) = (await stage.ask("drain", DrainRequest("b", None), DrainReply)).servers
+    assert (left.replicas, left.blocked, left.draining) == (0, 0, True)

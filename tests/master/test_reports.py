@@ -1,4 +1,4 @@
-"""What tablet reports mean: durable changes, views of leaders, stragglers, and what is left alone."""
+"""Tablet reports cause durable changes, views of leaders, and stragglers, or nothing."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from tests.master.builders import Story, configuration, replica, report
 ABC = configuration("a", "b", "c")
 
 
-def take(story: Story, views: Views, uuid: str, told: TabletReport) -> list[e.Edit]:
-    edits = durable_changes(story.catalog, uuid, told)
+def take(story: Story, views: Views, uuid: str, reported: TabletReport) -> list[e.Edit]:
+    edits = durable_changes(story.catalog, uuid, reported)
     story.apply(*edits)
-    views.merge(story.catalog, uuid, told)
+    views.merge(story.catalog, uuid, reported)
     return edits
 
 
 def test_a_tablet_runs_when_a_running_member_names_a_leader_of_the_configuration():
     story = Story()
     tablet = story.creating("a", "b", "c")
-    for told, uuid in (
+    for reported, uuid in (
         (replica(tablet, ABC), "a"),  # no leader
         (replica(tablet, ABC, "z"), "a"),  # not a member
         (replica(tablet, ABC, "a", state="bootstrapping"), "a"),
         (replica(tablet, ABC, "a", error="a failed checksum"), "a"),
         (replica(tablet, ABC, "a"), "z"),  # the reporter is not a member
     ):
-        edits = durable_changes(story.catalog, uuid, report(told))
-        assert not any(isinstance(edit, e.TabletRunning) for edit in edits), told
+        edits = durable_changes(story.catalog, uuid, report(reported))
+        assert not any(isinstance(edit, e.TabletRunning) for edit in edits), reported
     edits = durable_changes(story.catalog, "b", report(replica(tablet, ABC, "a")))
     assert edits == [e.ReplicasSeen("b", (tablet,)), e.TabletRunning(tablet)]
 
 
-def test_what_a_report_repeats_costs_no_edit():
+def test_a_repeated_report_costs_no_edit():
     story, views = Story(), Views()
     tablet = story.creating("a", "b", "c")
-    told = report(replica(tablet, ABC, "a"))
-    assert take(story, views, "b", told)
-    assert take(story, views, "b", told) == []
+    reported = report(replica(tablet, ABC, "a"))
+    assert take(story, views, "b", reported)
+    assert take(story, views, "b", reported) == []
 
 
 def test_a_leader_change_costs_no_edit():
@@ -66,14 +66,14 @@ def test_a_newer_configuration_is_an_edit_and_an_older_one_is_ignored():
     assert story.catalog.tablets[tablet].configuration == newer
 
 
-def test_a_forced_configuration_is_newer_than_any_before_it_and_its_leader_leads_in_whatever_term():
-    """S's log had ended long before that of those who were lost."""
+def test_a_forced_configuration_is_newer_than_any_other_and_its_leader_leads():
+    """The log of s ended long before those of the lost replicas."""
     story, views = Story(), Views()
     tablet = story.running("s", "b", "c")
     changed, forced = configuration("s", "b", "d", index=9), Configuration(configuration("s").peers, 4, 1)
     take(story, views, "b", report(replica(tablet, changed, "b", term=7)))
-    told = replica(tablet, forced, "s", term=5, role="leader")
-    assert take(story, views, "s", report(told)) == [
+    reported = replica(tablet, forced, "s", term=5, role="leader")
+    assert take(story, views, "s", report(reported)) == [
         e.ReplicasSeen("s", (tablet,)),
         e.ConfigurationChanged(tablet, forced),
     ]
@@ -82,15 +82,15 @@ def test_a_forced_configuration_is_newer_than_any_before_it_and_its_leader_leads
 
     returned = replica(tablet, configuration("s", "b", "d", index=12), "b", term=8, role="leader")
     assert take(story, views, "b", report(returned)) == []
-    assert (views.of(tablet).leader, views.of(tablet).term) == ("s", 5), "nobody of the other side counts"
-    assert list(views.strays) == [("b", tablet)], "and what it holds goes into quarantine"
+    assert (views.of(tablet).leader, views.of(tablet).term) == ("s", 5), "no replica of the other side counts"
+    assert list(views.strays) == [("b", tablet)], "and its data goes into quarantine"
     after = Configuration(configuration("s", "e").peers, 6, 1)
     take(story, views, "s", report(replica(tablet, after, "s", term=5)))
     assert story.catalog.tablets[tablet].configuration == after
     story.catalog.check()
 
 
-def test_an_alteration_that_only_those_who_were_lost_had_applied_is_one_that_a_survivor_must_hear_of():
+def test_a_survivor_must_get_an_alteration_that_only_lost_replicas_had():
     story, views = Story(), Views()
     tablet = story.running("s", "b", "c")
     (table,) = story.catalog.tables.values()
@@ -102,12 +102,12 @@ def test_an_alteration_that_only_those_who_were_lost_had_applied_is_one_that_a_s
     assert (list(views.behind), views.of(tablet).version) == ([tablet], 0)
     returned = replica(tablet, configuration("s", "b", "c"), "b", term=8, schema_version=1)
     take(story, views, "b", report(returned))
-    assert list(views.behind) == [tablet], "nobody of the other side counts"
+    assert list(views.behind) == [tablet], "no replica of the other side counts"
     take(story, views, "s", report(replica(tablet, forced, "s", role="leader", schema_version=1)))
     assert list(views.behind) == []
 
 
-def test_a_configuration_that_cannot_be_is_not_adopted():
+def test_an_impossible_configuration_is_not_adopted():
     story = Story()
     tablet = story.running("a", "b", "c")
     for bad in (Configuration((), 9), configuration("a", "a", index=9)):
@@ -125,7 +125,7 @@ def test_a_leader_that_left_the_configuration_is_no_leader():
     assert views.of(tablet).leader is None
 
 
-def test_a_follower_that_knows_no_leader_does_not_erase_one_but_the_leader_itself_does():
+def test_only_the_leader_itself_erases_its_leadership():
     story, views = Story(), Views()
     tablet = story.running("a", "b", "c")
     take(story, views, "a", report(replica(tablet, ABC, "a", term=3)))
@@ -135,12 +135,12 @@ def test_a_follower_that_knows_no_leader_does_not_erase_one_but_the_leader_itsel
     take(story, views, "a", report(replica(tablet, ABC, None, term=4)))
     assert views.of(tablet).leader is None
     take(story, views, "b", report(replica(tablet, ABC, "a", term=3)))
-    assert views.of(tablet).leader is None, "an old term's leader does not come back"
+    assert views.of(tablet).leader is None, "a leader of an old term does not return"
     take(story, views, "b", report(replica(tablet, ABC, "b", term=4)))
     assert views.of(tablet).leader == "b"
 
 
-def test_who_campaigned_in_a_newer_term_and_was_heard_by_nobody_else_hides_no_leader():
+def test_a_lonely_candidate_in_a_newer_term_hides_no_leader():
     """B and c elect in term 2, while a, which tried in term 3, is lost."""
     story, views = Story(), Views()
     tablet = story.running("a", "b", "c")
@@ -148,16 +148,16 @@ def test_who_campaigned_in_a_newer_term_and_was_heard_by_nobody_else_hides_no_le
     take(story, views, "a", report(replica(tablet, ABC, None, term=3, role="candidate")))
     assert (views.of(tablet).leader, views.of(tablet).term) == (None, 3)
     take(story, views, "c", report(replica(tablet, ABC, "b", term=2, role="follower")))
-    assert views.of(tablet).leader is None, "what a follower was told may be older"
+    assert views.of(tablet).leader is None, "a follower's knowledge may be older"
     take(story, views, "b", report(replica(tablet, ABC, "b", term=2, role="leader", health={"a": "silent"})))
     assert (views.of(tablet).leader, views.of(tablet).term) == ("b", 2)
     assert views.situation(story.catalog, tablet).health == {"a": "silent"}
     take(story, views, "c", report(replica(tablet, ABC, "c", term=4, role="leader")))
     take(story, views, "b", report(replica(tablet, ABC, "b", term=2, role="leader")))
-    assert (views.of(tablet).leader, views.of(tablet).term) == ("c", 4), "one that was superseded is none"
+    assert (views.of(tablet).leader, views.of(tablet).term) == ("c", 4), "a superseded leader does not count"
 
 
-def test_two_leaders_in_one_term_are_counted_and_not_believed():
+def test_two_leaders_in_one_term_are_counted_and_ignored():
     story, views = Story(), Views()
     tablet = story.running("a", "b", "c")
     take(story, views, "a", report(replica(tablet, ABC, "a", term=3)))
@@ -165,12 +165,12 @@ def test_two_leaders_in_one_term_are_counted_and_not_believed():
     assert (views.of(tablet).leader, views.leader_conflicts) == ("a", 1)
 
 
-def test_unknown_tablets_are_counted_once_and_give_no_edit_and_no_straggler(caplog):
+def test_unknown_tablets_are_counted_once_and_ignored(caplog):
     story, views = Story(), Views()
-    told = report(replica("mystery", ABC, "a"), replica("riddle", ABC, "a"), full=True)
+    reported = report(replica("mystery", ABC, "a"), replica("riddle", ABC, "a"), full=True)
     for _ in range(3):
-        assert take(story, views, "a", told) == []
-        assert views.merge(story.catalog, "a", told).stragglers == []
+        assert take(story, views, "a", reported) == []
+        assert views.merge(story.catalog, "a", reported).stragglers == []
     assert len(views.unknown) == 2
     assert len([r for r in caplog.records if "left alone" in r.message]) == 1
     take(story, views, "a", report(removed=["mystery"]))
@@ -183,12 +183,12 @@ def test_replicas_of_dropped_and_replaced_tablets_are_stragglers():
     story.apply(
         e.TableDropped("drop", 0, story.catalog.named("one").table, 5), e.TabletReplaced(replaced, "new", 5)
     )
-    told = report(replica(dropped, ABC, "a"), replica(replaced, ABC, "a", state="deleted"))
-    assert durable_changes(story.catalog, "a", told) == []
-    assert views.merge(story.catalog, "a", told).stragglers == [dropped, replaced]
+    reported = report(replica(dropped, ABC, "a"), replica(replaced, ABC, "a", state="deleted"))
+    assert durable_changes(story.catalog, "a", reported) == []
+    assert views.merge(story.catalog, "a", reported).stragglers == [dropped, replaced]
 
 
-def test_a_full_report_says_by_silence_what_the_server_does_not_hold():
+def test_a_full_report_shows_the_tablets_that_a_server_lacks():
     story, views = Story(), Views()
     ended, running = story.running("a", "b", "c", name="one"), story.running("a", "b", "c", name="two")
     take(story, views, "a", report(replica(running, ABC, "a")))
@@ -199,7 +199,7 @@ def test_a_full_report_says_by_silence_what_the_server_does_not_hold():
     assert story.catalog.tablets[running].state == c.RUNNING, "absence alone changes nothing durable"
 
 
-def test_a_former_member_that_holds_nothing_is_an_edit():
+def test_a_former_member_without_a_replica_is_an_edit():
     story = Story()
     tablet = story.running("a", "b", "c")
     story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", index=4)))
@@ -210,13 +210,13 @@ def test_a_former_member_that_holds_nothing_is_an_edit():
     assert durable_changes(story.catalog, "c", report(removed=[tablet, tablet, "mystery"])) == gone
 
 
-def test_a_former_member_with_a_tombstone_is_gone_and_the_tombstone_is_remembered():
+def test_a_former_members_tombstone_is_remembered():
     story, views = Story(), Views()
     tablet = story.running("a", "b", "c")
     story.apply(*(e.ReplicasSeen(uuid, (tablet,)) for uuid in "abc"))
     story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", index=4)))
     buried = report(replica(tablet, ABC, state="deleted"))
-    assert durable_changes(story.catalog, "b", buried) == [], "it is a member"
+    assert durable_changes(story.catalog, "b", buried) == [], "the server is a member"
     assert take(story, views, "c", buried) == [e.FormerMembersGone("c", (tablet,), tombstone=True)]
     assert take(story, views, "c", buried) == []
     assert [peer.uuid for peer in story.catalog.tablets[tablet].tombstones] == ["c"]
@@ -229,11 +229,11 @@ def lead(tablet: str, members: Configuration, leader: str, **changes: object) ->
     return report(replica(tablet, members, leader, role="leader", **changes))
 
 
-def test_only_the_present_leader_tells_how_the_members_are():
+def test_only_the_present_leader_reports_the_health_of_members():
     story, views = Story(), Views()
     tablet = story.running("a", "b", "c")
     take(story, views, "b", report(replica(tablet, ABC, "a", health=HEALTH)))
-    assert views.situation(story.catalog, tablet) is None, "a follower knows nothing of the others"
+    assert views.situation(story.catalog, tablet) is None, "a follower does not report the others"
     take(story, views, "a", lead(tablet, ABC, "a", health=HEALTH))
     assert views.situation(story.catalog, tablet).health == HEALTH
     assert list(views.unsettled) == [tablet]
@@ -241,12 +241,12 @@ def test_only_the_present_leader_tells_how_the_members_are():
     assert views.situation(story.catalog, tablet).health == {"a": "healthy", "c": "healthy"}
     assert not views.unsettled
     take(story, views, "a", lead(tablet, ABC, "a", term=1, health=HEALTH))
-    assert not views.unsettled, "it leads no more"
+    assert not views.unsettled, "it does not lead any more"
     take(story, views, "c", report(replica(tablet, ABC, "c", term=3)))
-    assert views.situation(story.catalog, tablet) is None, "the new leader has not told yet"
+    assert views.situation(story.catalog, tablet) is None, "the new leader has not reported yet"
 
 
-def test_what_was_told_of_another_configuration_than_the_catalogs_counts_for_nothing():
+def test_health_of_another_configuration_is_ignored():
     story, views = Story(), Views()
     tablet = story.running("a", "b", "c")
     take(story, views, "a", lead(tablet, ABC, "a", health=HEALTH))
@@ -259,7 +259,7 @@ def test_what_was_told_of_another_configuration_than_the_catalogs_counts_for_not
     assert views.situation(story.catalog, tablet).configuration == newer
 
 
-def test_a_server_that_drains_unsettles_the_tablets_that_it_holds():
+def test_a_drain_unsettles_the_tablets_of_its_server():
     story, views = Story(), Views()
     here, there = story.running("a", "b", "c", name="here"), story.running("a", "b", "d", name="there")
     for tablet, last in ((here, "c"), (there, "d")):
@@ -274,7 +274,7 @@ def test_a_server_that_drains_unsettles_the_tablets_that_it_holds():
     assert not views.unsettled
 
 
-def test_the_end_of_maintenance_is_news_of_what_is_silent_there():
+def test_the_end_of_maintenance_unsettles_silent_members():
     story, views = Story(), Views()
     tablet = story.running("a", "b", "c")
     take(story, views, "a", lead(tablet, ABC, "a", health={"b": "healthy", "c": "silent"}))
@@ -282,22 +282,22 @@ def test_the_end_of_maintenance_is_news_of_what_is_silent_there():
     views.news.clear()
     story.apply(e.ServerMaintained("tablet-server/c", False))
     views.settle_held(story.catalog, ["tablet-server/c"])
-    assert list(views.news) == [tablet], "it is decided upon before all that waits"
+    assert list(views.news) == [tablet], "it is decided before all waiting tablets"
 
 
-def test_a_replica_outside_the_configuration_is_a_stray_unless_its_own_is_newer_or_it_is_being_copied():
+def test_a_replica_outside_the_configuration_is_a_stray_unless_it_is_newer_or_copied():
     story, views = Story(), Views()
     tablet = story.running("a", "b", "c")
     story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", "c", index=5)))
-    for told, is_stray in (
+    for reported, is_stray in (
         (replica(tablet, configuration("a", "b", "z", index=4)), True),
         (replica(tablet, ABC, state="copying"), False),
         (replica(tablet, ABC, state="failed", error="damaged"), True),
         (replica(tablet, configuration("a", "z", index=6), state="failed", error="damaged"), False),
         (replica(tablet, ABC, state="deleted"), False),
     ):
-        take(story, views, "z", report(told))
-        assert (("z", tablet) in views.strays) == is_stray, told
+        take(story, views, "z", report(reported))
+        assert (("z", tablet) in views.strays) == is_stray, reported
     take(story, views, "z", report(replica(tablet, ABC)))
     assert views.strays
     take(story, views, "z", report(removed=[tablet]))
@@ -307,7 +307,7 @@ def test_a_replica_outside_the_configuration_is_a_stray_unless_its_own_is_newer_
     assert not views.strays and story.catalog.tablets[tablet].member("z") is not None
 
 
-def test_a_replica_that_came_late_is_deleted_once_the_present_leader_has_said_that_it_adds_nobody():
+def test_a_late_replica_is_deleted_once_the_leader_adds_no_member():
     story, views = Story(), Views()
     tablet = story.running("a", "b", "c")
     coming = configuration("a", "b", "c", "z", index=5)

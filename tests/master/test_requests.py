@@ -1,4 +1,4 @@
-"""What a client may ask for, and that a refusal names the field."""
+"""Requests that are accepted, and refusals that name the field."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.master.builders import create_request, schema
         ({"properties": {"note": "x" * 5000}}, "properties"),
     ],
 )
-def test_create_refuses_what_can_never_succeed_and_names_the_field(changes: dict[str, Any], named: str):
+def test_an_impossible_create_is_refused_with_the_field(changes: dict[str, Any], named: str):
     values: dict[str, Any] = {"name": "flights", "request_id": "r", **changes}
     with pytest.raises(InvalidArgument, match=named):
         requests.validate_create(create_request(**values))
@@ -46,19 +46,19 @@ def test_create_accepts_any_name_without_control_characters(name: str):
     requests.validate_create(create_request(name, request_id="r"))
 
 
-def test_create_says_how_many_hosts_are_live_when_they_are_too_few():
+def test_a_refused_create_says_how_many_hosts_are_live():
     requests.validate_room(create_request(replicas=3), 3, MasterOptions())
     with pytest.raises(Unavailable, match=r"3 replicas.* 2 hosts are live"):
         requests.validate_room(create_request(replicas=3), 2, MasterOptions())
 
 
-def test_create_refuses_more_replicas_than_the_live_servers_should_take():
+def test_create_refuses_more_replicas_than_live_servers_may_have():
     requests.validate_room(create_request(replicas=3, buckets=200), 3, MasterOptions())
     with pytest.raises(InvalidArgument, match="partitioning makes 201 tablets"):
         requests.validate_room(create_request(replicas=3, buckets=201), 3, MasterOptions())
 
 
-def test_the_digest_tells_bodies_apart_and_not_the_order_of_properties():
+def test_the_digest_depends_on_the_body_but_not_on_the_order_of_properties():
     one = create_request(properties={"a": "1", "b": "2"})
     assert requests.digest(one) == requests.digest(create_request(properties={"b": "2", "a": "1"}))
     for other in (create_request(replicas=5), create_request(schema=schema(4)), create_request("other")):

@@ -1,4 +1,4 @@
-"""The tablet-server manager: who is known, who lives, whose word counts (scenario S37, the master's side)."""
+"""The tablet-server manager: known servers, live servers, and valid reports (scenario S37, the master's side)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_an_unknown_server_is_asked_to_register():
     assert servers.heartbeat(heartbeat("a", register=True), 0.0).uuid == "a"
 
 
-def test_the_same_incarnation_may_register_again_and_nothing_is_asked_anew():
+def test_the_same_incarnation_may_register_again():
     servers = registered()
     server = servers.get("a")
     server.took(report(full=True))
@@ -41,7 +41,7 @@ def test_a_later_incarnation_must_register_and_report_everything():
     assert after.expects(report(sequence=0, full=True)) and not after.expects(report(sequence=0))
 
 
-def test_a_higher_number_of_the_same_incarnation_is_taken_and_a_late_lower_one_is_not():
+def test_a_higher_incarnation_number_is_accepted_and_a_lower_one_refused():
     servers = registered("a", 5)
     server = servers.get("a")
     for seqno in (1005, 5):
@@ -56,7 +56,7 @@ def test_a_known_server_cannot_move_to_another_address():
     assert servers.get("a").host == "a"
 
 
-def test_a_host_that_lost_its_disk_comes_back_as_another_server_in_the_place_of_the_old():
+def test_a_host_with_a_lost_disk_returns_as_another_server():
     servers = registered("a")
     servers.heartbeat(heartbeat("b", register=True, host="a"), 1.0)
     assert servers.get("a") is None
@@ -64,7 +64,7 @@ def test_a_host_that_lost_its_disk_comes_back_as_another_server_in_the_place_of_
     assert servers.heartbeat(heartbeat("a"), 2.0) is None
 
 
-def test_a_silent_server_is_dead_after_the_timeout_and_alive_again_when_heard():
+def test_a_silent_server_is_dead_until_its_next_heartbeat():
     servers = registered(now=0.0)
     assert servers.is_alive("a", 10.0) and not servers.is_alive("a", 10.1)
     (status,) = servers.statuses(12.0)
@@ -74,9 +74,9 @@ def test_a_silent_server_is_dead_after_the_timeout_and_alive_again_when_heard():
     assert (status.alive, status.replicas, status.leaders, status.disk_bytes) == (True, 3, 1, 7)
 
 
-def test_only_reports_that_say_enough_and_are_not_older_than_the_last_count():
+def test_only_new_and_sufficient_reports_count():
     server = registered().get("a")
-    assert not server.expects(report(sequence=3)), "incremental, before any full one"
+    assert not server.expects(report(sequence=3)), "incremental before any full report"
     server.took(report(sequence=3, full=True))
     assert server.expects(report(sequence=3)) and server.expects(report(sequence=9))
     assert not server.expects(report(sequence=2)) and not server.expects(report(sequence=2, full=True))

@@ -1,4 +1,4 @@
-"""What a standby knows: it follows, checkpoints, and finds its way back when it was away for long."""
+"""A standby follows the journal, writes checkpoints, and catches up after a long absence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.master.group_stage import JOURNAL, GroupStage, play
 
 
 async def fill(stage: GroupStage, first: int, last: int) -> None:
-    """Tables that come and go: many edits and a small catalog."""
+    """Create and drop tables: many edits, a small catalog."""
     for number in range(first, last + 1):
         await stage.create(f"table {number}", request_id=f"create {number}")
         await stage.running(f"table {number}")
@@ -32,12 +32,12 @@ def same(stage: GroupStage, active: str, standby: str) -> bool:
 
 
 def oldest(stage: GroupStage) -> int:
-    """The first edit that any node still has."""
+    """The first edit that a node still has."""
     views = [stage.role(node).journals[JOURNAL.name].view for node in stage.journals]
     return min(view.all()[0].start for view in views)
 
 
-def test_a_standby_s_catalog_becomes_that_of_the_active_one():
+def test_a_standby_gets_the_catalog_of_the_active_master():
     async def scenario(stage: GroupStage) -> None:
         active = await stage.ready()
         await stage.create("flights", buckets=3)
@@ -49,7 +49,7 @@ def test_a_standby_s_catalog_becomes_that_of_the_active_one():
     play(scenario)
 
 
-def test_edits_are_let_go_of_when_two_masters_have_them_in_a_checkpoint_and_not_before():
+def test_edits_are_purged_when_two_masters_have_them_in_a_checkpoint():
     async def scenario(stage: GroupStage) -> None:
         active = await stage.ready()
         standby = stage.other(active)
@@ -92,7 +92,7 @@ def test_a_standby_starts_from_its_own_checkpoint():
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_a_standby_that_was_away_for_too_long_takes_another_s_checkpoint(lost: bool):
+def test_a_standby_that_was_away_for_too_long_copies_a_checkpoint(lost: bool):
     async def scenario(stage: GroupStage) -> None:
         active = await stage.ready()
         away = next(master for master in stage.masters if master != active)
@@ -113,7 +113,7 @@ def test_a_standby_that_was_away_for_too_long_takes_another_s_checkpoint(lost: b
     play(scenario, masters=3)
 
 
-def test_a_standby_that_lacks_edits_which_are_gone_does_not_take_over_before_it_has_a_checkpoint():
+def test_a_standby_that_lacks_purged_edits_does_not_take_over():
     async def scenario(stage: GroupStage) -> None:
         active = await stage.ready()
         behind, ahead = (master for master in stage.masters if master != active)
@@ -127,7 +127,7 @@ def test_a_standby_that_lacks_edits_which_are_gone_does_not_take_over_before_it_
         await asyncio.sleep(3.0)
         stage.cluster.resume(behind)
         await asyncio.sleep(5.0)
-        assert not stage.serving(), "it knows too little, and nobody is there to tell it more"
+        assert not stage.serving(), "it lacks edits, and no other role has them"
         await stage.cluster.restart(ahead)
         assert await stage.names() == ["kept"]
         await stage.until(lambda: stage.served[-1] == behind or same(stage, ahead, behind))
@@ -136,7 +136,7 @@ def test_a_standby_that_lacks_edits_which_are_gone_does_not_take_over_before_it_
 
 
 @pytest.mark.parametrize("point", ["before_save", "after_save"])
-def test_a_standby_that_dies_around_its_checkpoint_knows_as_much_afterwards(point: str):
+def test_a_crash_around_a_checkpoint_loses_nothing_of_a_standby(point: str):
     async def scenario(stage: GroupStage) -> None:
         active = await stage.ready()
         standby = stage.other(active)
@@ -152,7 +152,7 @@ def test_a_standby_that_dies_around_its_checkpoint_knows_as_much_afterwards(poin
 
 
 @pytest.mark.parametrize("masters", [(), ("master/0", "master/0"), ("master/1", "master/2")])
-def test_a_group_that_is_none_is_refused(masters: tuple[str, ...]):
+def test_an_invalid_group_is_refused(masters: tuple[str, ...]):
     async def scenario(stage: GroupStage) -> None:
         stage.options = GroupOptions(masters=masters, journal=stage.journal)
         with pytest.raises(InvalidArgument):
@@ -161,7 +161,7 @@ def test_a_group_that_is_none_is_refused(masters: tuple[str, ...]):
     play(scenario, hosts="")
 
 
-def test_a_single_master_with_a_journal_comes_back_even_without_its_directory():
+def test_a_single_master_with_a_journal_survives_the_loss_of_its_directory():
     async def scenario(stage: GroupStage) -> None:
         for number in range(12):
             await stage.create(f"table-{number:02}")
@@ -174,7 +174,7 @@ def test_a_single_master_with_a_journal_comes_back_even_without_its_directory():
     play(scenario, masters=1)
 
 
-def test_a_standby_tells_whether_it_could_take_over_and_if_not_why():
+def test_a_standby_reports_why_it_could_not_take_over():
     async def scenario(stage: GroupStage) -> None:
         standby = stage.other(await stage.ready())
 
@@ -186,8 +186,8 @@ def test_a_standby_tells_whether_it_could_take_over_and_if_not_why():
         for node in stage.journals:
             stage.cluster.network.cut(standby, node)
         await stage.until(lambda: stage.role(standby).standby.read_error != "")
-        told = await status()
-        assert not told.caught_up and "journal/0" in told.read_error
+        reported = await status()
+        assert not reported.caught_up and "journal/0" in reported.read_error
         for node in stage.journals:
             stage.cluster.network.mend(standby, node)
         await stage.until(lambda: stage.role(standby).standby.read_error == "")
@@ -210,7 +210,7 @@ def test_the_directory_of_another_deployment_is_refused():
 
 
 @pytest.mark.parametrize("of_the_active", [True, False])
-def test_a_checkpoint_knows_how_its_journal_went_on(of_the_active: bool):
+def test_a_checkpoint_fits_the_continuation_of_its_journal(of_the_active: bool):
     async def scenario(stage: GroupStage) -> None:
         active = await stage.ready()
         master = active if of_the_active else stage.other(active)
@@ -236,7 +236,7 @@ def test_a_checkpoint_knows_how_its_journal_went_on(of_the_active: bool):
     play(scenario, purge_s=1000.0)
 
 
-def test_a_checkpoint_of_another_journal_or_of_before_is_not_taken():
+def test_a_checkpoint_of_another_journal_is_refused():
     async def scenario(stage: GroupStage) -> None:
         active = await stage.ready()
         await stage.create("flights")
@@ -261,8 +261,8 @@ def test_a_checkpoint_of_another_journal_or_of_before_is_not_taken():
     play(scenario)
 
 
-def test_chunks_of_two_checkpoints_make_none():
-    """The other master may have made the next one while it was asked for this one."""
+def test_chunks_of_two_checkpoints_are_refused():
+    """The other master may have written the next checkpoint during the copy of this one."""
     image = encode_image(Catalog().image())
 
     def chunk(txid: int, data: bytes, digest_of: int = 7) -> CheckpointChunk:

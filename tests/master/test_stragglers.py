@@ -1,4 +1,4 @@
-"""A tombstone on a server that is down while its table is dropped (S19 of the reference)."""
+"""A tombstone on a server that is down while its table is dropped (scenario S19)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DELETIONS_MAX = 3
 
 
 @pytest.mark.parametrize("takes_over", [False, True])
-def test_a_tombstone_goes_when_its_server_returns_with_few_requests_and_none_after(
+def test_a_tombstone_is_deleted_with_few_requests_when_its_server_returns(
     monkeypatch: pytest.MonkeyPatch, takes_over: bool
 ) -> None:
     asked_of: list[tuple[str, bool]] = []
@@ -56,6 +56,6 @@ def test_a_tombstone_goes_when_its_server_returns_with_few_requests_and_none_aft
         assert here and len(here) <= DELETIONS_MAX and not any(here)
         asked_of.clear()
         await asyncio.sleep(120.0)
-        assert asked_of == [], "nobody is asked once it is gone"
+        assert asked_of == [], "no request after the deletion"
 
     play(scenario, 0, OPTIONS)

@@ -1,4 +1,4 @@
-"""A server that answers, and gets no further, is replaced like a silent one; a start that only takes long is waited for."""
+"""A server that answers without progress is replaced like a silent one; a slow start is waited for."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ from tests.master.real_servers import (
 )
 from tests.master.stage import MASTER, Stage, play
 from tests.master.test_maintenance import maintain, words
+from tests.staged import staged
 
-FAILED_S = 6.0  # as with_a_tablet has it
+FAILED_S = 6.0  # as in with_a_tablet
 Waits = dict[str, asyncio.Event]
 
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> Waits:
-    """By address: its start waits for that, as it does for space on its disk, or for its directory."""
+    """By address: the start of the server waits for this event, as it may wait for space or for its directory."""
     held: Waits = {}
     honest = TabletServer.start
 
@@ -46,7 +47,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> Waits:
 
 
 async def starts(stage: Stage, waits: Waits, host: str) -> None:
-    """It ended, and comes up again, as far as that."""
+    """Restart the server; its start then waits."""
     address = server(host)
     stage.cluster.crash(address)
     waits[address] = asyncio.Event()
@@ -54,73 +55,63 @@ async def starts(stage: Stage, waits: Waits, host: str) -> None:
     await stage.until(lambda: stage.cluster.alive(address))
 
 
-def test_a_server_whose_start_never_ends_is_replaced_and_gives_up_its_place_when_it_does(
-    waits: Waits,
-) -> None:
-    async def scenario(stage: Stage) -> None:
-        tablet, stuck = await with_a_tablet(stage)
-        await starts(stage, waits, stuck)
-        await stage.until(
-            lambda: len(voters(stage, tablet)) == 3 and stuck not in members_of(stage, tablet), 200.0
-        )
-        waits[server(stuck)].set()
-        await stage.until(lambda: healed(stage))
-        assert stuck not in voters(stage, tablet)
-
-    play(scenario, 0, OPTIONS)
+@staged(play, 0, OPTIONS)
+async def test_a_server_with_an_endless_start_is_replaced(stage: Stage, waits: Waits) -> None:
+    tablet, stuck = await with_a_tablet(stage)
+    await starts(stage, waits, stuck)
+    await stage.until(
+        lambda: len(voters(stage, tablet)) == 3 and stuck not in members_of(stage, tablet), 200.0
+    )
+    waits[server(stuck)].set()
+    await stage.until(lambda: healed(stage))
+    assert stuck not in voters(stage, tablet)
 
 
-def test_a_start_that_takes_several_times_as_long_as_silence_may_is_waited_for(waits: Waits) -> None:
-    async def scenario(stage: Stage) -> None:
-        tablet, slow = await with_a_tablet(stage)
-        index = stage.master.catalog.tablets[tablet].configuration.index
-        await starts(stage, waits, slow)
-        await asyncio.sleep(8 * FAILED_S)
-        waits[server(slow)].set()
-        await stage.until(lambda: healed(stage) and role(stage, slow).running)
-        assert stage.master.catalog.tablets[tablet].configuration.index == index, "nothing was ever changed"
-
-    play(scenario, 0, OPTIONS)
+@staged(play, 0, OPTIONS)
+async def test_a_slow_start_is_waited_for(stage: Stage, waits: Waits) -> None:
+    tablet, slow = await with_a_tablet(stage)
+    index = stage.master.catalog.tablets[tablet].configuration.index
+    await starts(stage, waits, slow)
+    await asyncio.sleep(8 * FAILED_S)
+    waits[server(slow)].set()
+    await stage.until(lambda: healed(stage) and role(stage, slow).running)
+    assert stage.master.catalog.tablets[tablet].configuration.index == index, "no member was changed"
 
 
-def test_a_start_that_never_ends_is_borne_in_maintenance(waits: Waits) -> None:
-    async def scenario(stage: Stage) -> None:
-        tablet, stuck = await with_a_tablet(stage)
-        before = members_of(stage, tablet)
-        await maintain(stage, stuck)
-        await starts(stage, waits, stuck)
-        await stage.until(lambda: SILENT in words(stage, tablet), 200.0)
-        await asyncio.sleep(20 * FAILED_S)
-        assert members_of(stage, tablet) == before
-        await maintain(stage, stuck, False)
-        await stage.until(lambda: len(voters(stage, tablet)) == 3 and stuck not in voters(stage, tablet))
-
-    play(scenario, 0, OPTIONS)
+@staged(play, 0, OPTIONS)
+async def test_an_endless_start_is_tolerated_in_maintenance(stage: Stage, waits: Waits) -> None:
+    tablet, stuck = await with_a_tablet(stage)
+    before = members_of(stage, tablet)
+    await maintain(stage, stuck)
+    await starts(stage, waits, stuck)
+    await stage.until(lambda: SILENT in words(stage, tablet), 200.0)
+    await asyncio.sleep(20 * FAILED_S)
+    assert members_of(stage, tablet) == before
+    await maintain(stage, stuck, False)
+    await stage.until(lambda: len(voters(stage, tablet)) == 3 and stuck not in voters(stage, tablet))
 
 
-def test_a_pre_voter_whose_server_never_gets_up_gives_way_to_one_on_another_host(waits: Waits) -> None:
-    async def scenario(stage: Stage) -> None:
-        tablet, dead = await with_a_tablet(stage, (*HOSTS, "e"), copy_bytes_per_s=1_000)
-        stage.cluster.crash(server(dead))
-        await stage.until(lambda: "pre_voter" in members_of(stage, tablet).values())
-        chosen = next(host for host, kind in members_of(stage, tablet).items() if kind == "pre_voter")
-        await starts(stage, waits, chosen)
-        await stage.until(
-            lambda: len(voters(stage, tablet)) == 3 and not {dead, chosen} & set(members_of(stage, tablet)),
-            200.0,
-        )
-
-    play(scenario, 0, OPTIONS)
+@staged(play, 0, OPTIONS)
+async def test_a_pre_voter_on_a_server_that_never_starts_is_replaced(stage: Stage, waits: Waits) -> None:
+    tablet, dead = await with_a_tablet(stage, (*HOSTS, "e"), copy_bytes_per_s=1_000)
+    stage.cluster.crash(server(dead))
+    await stage.until(lambda: "pre_voter" in members_of(stage, tablet).values())
+    chosen = next(host for host, kind in members_of(stage, tablet).items() if kind == "pre_voter")
+    await starts(stage, waits, chosen)
+    await stage.until(
+        lambda: len(voters(stage, tablet)) == 3 and not {dead, chosen} & set(members_of(stage, tablet)),
+        200.0,
+    )
 
 
-def test_a_pre_voter_whose_copy_gets_no_further_gives_way_to_one_on_another_host(
+def test_a_pre_voter_with_a_hanging_copy_is_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     honest = Job._finish_data
     hung: list[str] = []
 
     async def finish(self: Job) -> None:
-        """The disk of the first that copies hangs."""
+        """The disk of the first server that copies hangs."""
         if not hung or self.world.address in hung:
             hung.append(self.world.address)
             await asyncio.Event().wait()
@@ -140,10 +131,10 @@ def test_a_pre_voter_whose_copy_gets_no_further_gives_way_to_one_on_another_host
 
 
 @pytest.mark.parametrize(("where", "step"), [(Job, "_finish_data"), (Copies, "_reserve")])
-def test_what_waits_for_its_turn_behind_copies_that_get_no_further_is_copied_elsewhere(
+def test_a_tablet_queued_behind_hanging_copies_is_copied_elsewhere(
     monkeypatch: pytest.MonkeyPatch, where: type[Job] | type[Copies], step: str
 ) -> None:
-    """More tablets than are copied at a time; their only other host has a disk that hangs, until another one comes."""
+    """More tablets than are copied at a time; the disk of their only other host hangs, until another host joins."""
     honest = getattr(where, step)
 
     async def hangs(self: Job | Copies, *given: Any) -> Any:

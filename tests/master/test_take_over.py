@@ -1,4 +1,4 @@
-"""What a successor does with what its predecessor left: servers, errands, half-done changes."""
+"""A successor continues its predecessor's work: servers, errands, half-done changes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from ebla.storage.errors import OverLimit
 from tests.master.builders import create_request
 from tests.master.group_stage import MASTER, GroupStage, play
 from tests.master.test_crashes import POINTS
+from tests.staged import staged
 
 CREATIONS = [point for point in POINTS if "forget" not in point and "checkpoint" not in point]
 
 
 @pytest.mark.parametrize("point", CREATIONS)
-def test_a_table_lives_and_dies_in_full_whichever_durable_step_the_active_one_crashes_at(point: str):
+def test_creates_and_drops_survive_a_crash_at_every_durable_step(point: str):
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()
         stage.points.arm(first, point, lambda: stage.cluster.crash(first))
@@ -37,49 +38,45 @@ def test_a_table_lives_and_dies_in_full_whichever_durable_step_the_active_one_cr
 
 
 @pytest.mark.parametrize("point", ["before_epoch", "after_epoch"])
-def test_a_successor_that_dies_while_it_takes_over_is_followed_by_another(point: str):
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        await stage.create("flights")
-        for master in stage.masters:
-            if master != first:
-                stage.points.arm(
-                    master,
-                    f"master.take_over.{point}",
-                    lambda master=master: (stage.points.disarm_all(), stage.cluster.crash(master))[0],
-                )
-        stage.cluster.crash(first)
-        assert await stage.names() == ["flights"]
-        assert sum(stage.cluster.alive(master) for master in stage.masters) == 1
-
-    play(scenario, masters=3)
+@staged(play, masters=3)
+async def test_a_successor_that_dies_during_its_take_over_is_replaced(stage: GroupStage, point: str) -> None:
+    first = await stage.ready()
+    await stage.create("flights")
+    for master in stage.masters:
+        if master != first:
+            stage.points.arm(
+                master,
+                f"master.take_over.{point}",
+                lambda master=master: (stage.points.disarm_all(), stage.cluster.crash(master))[0],
+            )
+    stage.cluster.crash(first)
+    assert await stage.names() == ["flights"]
+    assert sum(stage.cluster.alive(master) for master in stage.masters) == 1
 
 
-def test_every_server_reports_in_full_to_a_successor_and_only_then_to_it():
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        await stage.create("flights", buckets=2)
-        await stage.running("flights")
-        standby = stage.other(first)
-        told: dict[str, list[m.HeartbeatRequest]] = {master: [] for master in stage.masters}
-        for master in stage.masters:
-            role = stage.role(master)
-            role.heartbeat = recording(role.heartbeat, told[master])
-        await asyncio.sleep(3.0)
-        assert told[standby], "a standby hears who is there"
-        assert all(beat.report is None and beat.registration is None for beat in told[standby])
-        stage.cluster.crash(first)
-        await stage.ready()
-        await asyncio.sleep(1.0)
-        for host in stage.hosts:
-            uuid = stage.role(f"tablet-server/{host}").instance.uuid
-            mine = [beat for beat in told[standby] if beat.instance.uuid == uuid]
-            assert sum(beat.registration is not None for beat in mine) == 1
-            assert sum(beat.report is not None and not beat.report.incremental for beat in mine) == 1
-        (tablet, _) = (await stage.table("flights")).tablets
-        assert tablet.leader is not None
-
-    play(scenario)
+@staged(play)
+async def test_every_server_sends_its_first_full_report_to_a_successor(stage: GroupStage) -> None:
+    first = await stage.ready()
+    await stage.create("flights", buckets=2)
+    await stage.running("flights")
+    standby = stage.other(first)
+    reported: dict[str, list[m.HeartbeatRequest]] = {master: [] for master in stage.masters}
+    for master in stage.masters:
+        role = stage.role(master)
+        role.heartbeat = recording(role.heartbeat, reported[master])
+    await asyncio.sleep(3.0)
+    assert reported[standby], "a standby gets heartbeats"
+    assert all(beat.report is None and beat.registration is None for beat in reported[standby])
+    stage.cluster.crash(first)
+    await stage.ready()
+    await asyncio.sleep(1.0)
+    for host in stage.hosts:
+        uuid = stage.role(f"tablet-server/{host}").instance.uuid
+        mine = [beat for beat in reported[standby] if beat.instance.uuid == uuid]
+        assert sum(beat.registration is not None for beat in mine) == 1
+        assert sum(beat.report is not None and not beat.report.incremental for beat in mine) == 1
+    (tablet, _) = (await stage.table("flights")).tablets
+    assert tablet.leader is not None
 
 
 def recording(handler, heard: list[m.HeartbeatRequest]):
@@ -90,123 +87,111 @@ def recording(handler, heard: list[m.HeartbeatRequest]):
     return heartbeat
 
 
-def test_a_successor_counts_nobody_as_dead_before_a_whole_grace_period():
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        await stage.create("flights")
-        await stage.running("flights")
-        silent = "tablet-server/a"
-        stage.cluster.crash(silent)
-        stage.cluster.crash(first)
-        taken_over = await stage.active()
-        began = stage.cluster.loop.time()
+@staged(play)
+async def test_a_successor_counts_no_server_as_dead_during_its_grace_period(stage: GroupStage) -> None:
+    first = await stage.ready()
+    await stage.create("flights")
+    await stage.running("flights")
+    silent = "tablet-server/a"
+    stage.cluster.crash(silent)
+    stage.cluster.crash(first)
+    taken_over = await stage.active()
+    began = stage.cluster.loop.time()
 
-        async def alive() -> bool:
-            (tablet,) = (await stage.table("flights")).tablets
-            return next(replica.alive for replica in tablet.replicas if replica.address == silent)
+    async def alive() -> bool:
+        (tablet,) = (await stage.table("flights")).tablets
+        return next(replica.alive for replica in tablet.replicas if replica.address == silent)
 
-        while await alive():
-            await asyncio.sleep(0.05)
-        assert stage.cluster.loop.time() - began >= 0.99 * MASTER.unresponsive_s
-        assert stage.serving() == [taken_over]
-
-    play(scenario)
+    while await alive():
+        await asyncio.sleep(0.05)
+    assert stage.cluster.loop.time() - began >= 0.99 * MASTER.unresponsive_s
+    assert stage.serving() == [taken_over]
 
 
-def test_a_standby_and_its_reign_after_it_refuse_a_server_on_an_old_copy():
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        standby = stage.other(first)
-        known = m.ServerInstance("server", 5, "this start")
-        with pytest.raises(NotActive):
-            await stage.at(standby, "heartbeat", m.HeartbeatRequest(known), m.HeartbeatReply)
-        old = m.HeartbeatRequest(m.ServerInstance("server", 4, "another start"))
-        with pytest.raises(OldCopy):
-            await stage.at(standby, "heartbeat", old, m.HeartbeatReply)
-        stage.cluster.crash(first)
-        await stage.until(lambda: stage.serving() == [standby])
-        with pytest.raises(OldCopy):
-            await stage.at(standby, "heartbeat", old, m.HeartbeatReply)
-
-    play(scenario)
+@staged(play)
+async def test_a_standby_and_a_new_active_master_refuse_an_old_copy(stage: GroupStage) -> None:
+    first = await stage.ready()
+    standby = stage.other(first)
+    known = m.ServerInstance("server", 5, "this start")
+    with pytest.raises(NotActive):
+        await stage.at(standby, "heartbeat", m.HeartbeatRequest(known), m.HeartbeatReply)
+    old = m.HeartbeatRequest(m.ServerInstance("server", 4, "another start"))
+    with pytest.raises(OldCopy):
+        await stage.at(standby, "heartbeat", old, m.HeartbeatReply)
+    stage.cluster.crash(first)
+    await stage.until(lambda: stage.serving() == [standby])
+    with pytest.raises(OldCopy):
+        await stage.at(standby, "heartbeat", old, m.HeartbeatReply)
 
 
-def test_a_master_whose_lease_has_run_out_sends_servers_on_no_errands():
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        await stage.create("flights")
-        await stage.running("flights")
-        for node in stage.journals:
-            stage.cluster.network.cut(first, node)
-        await stage.until(lambda: not stage.serving())
-        reign = stage.role(first).reign
-        before = stage.cluster.network._exchanges
-        with pytest.raises(Exception, match="lease of the active master has run out"):
-            await reign.master.world.network.call("tablet-server/a", "status", m.Empty(), m.ServerState, 1.0)
-        assert stage.cluster.network._exchanges == before
-
-    play(scenario)
+@staged(play)
+async def test_a_master_without_a_lease_sends_no_errands(stage: GroupStage) -> None:
+    first = await stage.ready()
+    await stage.create("flights")
+    await stage.running("flights")
+    for node in stage.journals:
+        stage.cluster.network.cut(first, node)
+    await stage.until(lambda: not stage.serving())
+    reign = stage.role(first).reign
+    before = stage.cluster.network._exchanges
+    with pytest.raises(Exception, match="lease of the active master has run out"):
+        await reign.master.world.network.call("tablet-server/a", "status", m.Empty(), m.ServerState, 1.0)
+    assert stage.cluster.network._exchanges == before
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_change_under_way_when_the_lease_is_lost_is_there_or_not_and_its_retry_tells_the_truth(seed: int):
-    """The active one reaches one journal node only, so the edit is with that node or with nobody."""
-
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        for node in stage.journals[1:]:
-            stage.cluster.network.cut(first, node)
-        request = create_request("flights")
-        asking = asyncio.ensure_future(stage.at(first, "create_table", request, m.TableInfo, 30.0))
-        with pytest.raises(NotActive):
-            await asking
-        made = await stage.create("flights")
-        stage.cluster.network.heal()
-        assert (await stage.create("flights")).table == made.table
-        assert await stage.names() == ["flights"]
-
-    play(scenario, seed)
+@staged(play)
+async def test_a_retry_reports_a_change_under_way_at_the_loss_of_the_lease_correctly(
+    stage: GroupStage, seed: int
+) -> None:
+    """The active master reaches only one journal node, so at most that node has the edit."""
+    first = await stage.ready()
+    for node in stage.journals[1:]:
+        stage.cluster.network.cut(first, node)
+    request = create_request("flights")
+    asking = asyncio.ensure_future(stage.at(first, "create_table", request, m.TableInfo, 30.0))
+    with pytest.raises(NotActive):
+        await asking
+    made = await stage.create("flights")
+    stage.cluster.network.heal()
+    assert (await stage.create("flights")).table == made.table
+    assert await stage.names() == ["flights"]
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_create_that_fits_is_not_refused_because_servers_are_not_heard_yet(seed: int):
-    async def scenario(stage: GroupStage) -> None:
-        await stage.create("full", buckets=20, replicas=1)
-        await stage.running("full")
-        for number in range(3):
-            first = await stage.ready()
-            stage.cluster.crash(first)
-            await stage.create(f"table {number}", buckets=2, replicas=1)
-            await stage.cluster.restart(first)
-            await asyncio.sleep(3.0)
-        await stage.ready()
-        await asyncio.sleep(MASTER.unresponsive_s)
-        with pytest.raises(OverLimit, match="6 live hosts, which may have 30"):
-            await stage.create("too much", buckets=20, replicas=1)
-
-    play(scenario, seed, hosts="abcdef", master=replace(MASTER, replicas_of_server_max=5))
-
-
-def test_a_take_over_that_does_not_get_its_lease_in_time_is_given_up_and_tried_again():
-    """What it asked two of three journal nodes was lost, and it would wait for their answers for a long time."""
-
-    async def scenario(stage: GroupStage) -> None:
+@staged(play, hosts="abcdef", master=replace(MASTER, replicas_of_server_max=5))
+async def test_a_create_is_not_refused_before_servers_have_reported(stage: GroupStage, seed: int) -> None:
+    await stage.create("full", buckets=20, replicas=1)
+    await stage.running("full")
+    for number in range(3):
         first = await stage.ready()
-        network, second = stage.cluster.network, stage.other(first)
-        slow = replace(stage.journal, write_timeout_s=500.0, recovery_timeout_s=500.0)
-        stage.role(second).options = replace(stage.options, journal=slow)
-
-        def cut() -> None:
-            for node in stage.journals[:2]:
-                network.cut(second, node)
-
-        stage.points.arm(second, "master.take_over.before_epoch", cut)
         stage.cluster.crash(first)
-        await stage.until(lambda: stage.points.fired["master.take_over.before_epoch"] == 2)
-        await asyncio.sleep(4.0)
-        network.heal()
-        before = stage.cluster.loop.time()
-        assert await stage.active() == second
-        assert stage.cluster.loop.time() - before < 10.0
+        await stage.create(f"table {number}", buckets=2, replicas=1)
+        await stage.cluster.restart(first)
+        await asyncio.sleep(3.0)
+    await stage.ready()
+    await asyncio.sleep(MASTER.unresponsive_s)
+    with pytest.raises(OverLimit, match="6 live hosts, which may have 30"):
+        await stage.create("too much", buckets=20, replicas=1)
 
-    play(scenario)
+
+@staged(play)
+async def test_a_take_over_without_a_timely_lease_is_repeated(stage: GroupStage) -> None:
+    """Its requests to two of three journal nodes were lost, and it would wait long for their answers."""
+    first = await stage.ready()
+    network, second = stage.cluster.network, stage.other(first)
+    slow = replace(stage.journal, write_timeout_s=500.0, recovery_timeout_s=500.0)
+    stage.role(second).options = replace(stage.options, journal=slow)
+
+    def cut() -> None:
+        for node in stage.journals[:2]:
+            network.cut(second, node)
+
+    stage.points.arm(second, "master.take_over.before_epoch", cut)
+    stage.cluster.crash(first)
+    await stage.until(lambda: stage.points.fired["master.take_over.before_epoch"] == 2)
+    await asyncio.sleep(4.0)
+    network.heal()
+    before = stage.cluster.loop.time()
+    assert await stage.active() == second
+    assert stage.cluster.loop.time() - before < 10.0

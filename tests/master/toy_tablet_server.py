@@ -1,10 +1,10 @@
-"""The other side of the master's protocol, scripted: it keeps and reports replicas, and stores no rows.
+"""A scripted tablet server for tests of the master: it keeps and reports replicas, and stores no rows.
 
 Heartbeats follow the protocol of the real tablet server: register when asked, a full report when asked,
-otherwise what changed since the last report that was acknowledged. Elections are a fairy tale: once a
-majority of a tablet's members exist somewhere, the first of them leads (`Fairy` is shared by all servers of a
-test and sees everything). So are copies: with each of its beats a leader gives one more member that lives a replica,
-and promotes one that has it.
+otherwise the changes since the last acknowledged report. Elections are simplified: once a majority of a
+tablet's members exists, the first of them leads (`Fairy` is shared by all servers of a test and sees
+everything). So are copies: with each heartbeat a leader gives one more live member a replica, and promotes
+one that has it.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from ebla.actors.errors import (
     Unavailable,
     WrongServer,
 )
+from ebla.actors.messages.raft import RaftView
 from ebla.actors.messages.repair import REMOVE
 from ebla.actors.replication.configuration import (
     Configuration,
@@ -51,7 +52,7 @@ class Replica(msgspec.Struct, frozen=True):
 
 @dataclass
 class Fairy:
-    """Sees every replica of the test: who leads, in which term, under which configuration."""
+    """Every tablet of the test: leader, term, configuration and replicas."""
 
     existing: dict[str, dict[str, None]] = field(default_factory=dict)
     configurations: dict[str, Configuration] = field(default_factory=dict)
@@ -59,7 +60,9 @@ class Fairy:
     terms: dict[str, int] = field(default_factory=dict)
     elects: bool = True
     servers: dict[str, ToyTabletServer] = field(default_factory=dict)
-    words: dict[str, str] = field(default_factory=dict)  # what leaders say of a server that is not healthy
+    words: dict[str, str] = field(
+        default_factory=dict
+    )  # health of servers in leaders' reports, if not healthy
     copies: bool = True
 
     def leader(self, tablet: str, configuration: Configuration) -> str | None:
@@ -75,7 +78,7 @@ class Fairy:
         return self.leaders[tablet]
 
     def health(self, tablet: str, configuration: Configuration) -> dict[str, str]:
-        """Of all members: the master knows which of them leads."""
+        """Health of all members, in the leader's report."""
         here = self.existing.get(tablet, {})
         return {
             peer.uuid: self.words.get(peer.uuid, HEALTHY if peer.uuid in here else UNKNOWN)
@@ -94,7 +97,7 @@ class Fairy:
 
 @dataclass
 class Script:
-    """What a test makes one server do; outlives the server's crashes, and remembers what it was asked."""
+    """Behaviour of one server, and the requests that it got; both outlive its crashes."""
 
     host: str
     fairy: Fairy
@@ -145,7 +148,7 @@ class ToyTabletServer(Role):
 
     @rpc
     async def alter_tablet(self, request: m.AlterTabletRequest) -> m.Empty:
-        """Through the leader to all members at once; `deaf` leaders say that they did, and did not."""
+        """The leader alters all members at once; a `deaf` leader answers but alters nothing."""
         self._check(request.dest_uuid)
         self.script.alters.append(request.alteration.schema.version)
         if self.script.deaf:
@@ -175,7 +178,7 @@ class ToyTabletServer(Role):
             raise TabletNotFound("nothing here", tablet=request.tablet)
         committed = self.fairy.configurations.get(request.tablet, replica.request.configuration)
         if replica.state == "running" and committed.peer(self.uuid) is not None:
-            raise ConfigurationMoved("it is a member", found=committed.index)
+            raise ConfigurationMoved("the server is a member", found=committed.index)
         await self.put(msgspec.structs.replace(replica, state="deleted"))
         self.fairy.existing.get(request.tablet, {}).pop(self.uuid, None)
         return m.Empty()
@@ -221,7 +224,7 @@ class ToyTabletServer(Role):
         return configuration
 
     async def _bring_up(self, replica: Replica) -> None:
-        """Of a tablet that is led here: one copy, or one promotion."""
+        """If this server leads the tablet: one copy, or one promotion."""
         tablet = replica.request.tablet
         configuration = self.fairy.configurations.get(tablet, replica.request.configuration)
         if not self.fairy.copies or self.fairy.leader(tablet, configuration) != self.uuid:
@@ -295,13 +298,15 @@ class ToyTabletServer(Role):
         return m.ReplicaReport(
             tablet=tablet,
             state=replica.state,
-            role="leader" if leader == self.uuid else "follower",
-            term=self.fairy.terms.get(tablet, 0),
-            leader=leader,
+            view=RaftView(
+                "leader" if leader == self.uuid else "follower",
+                self.fairy.terms.get(tablet, 0),
+                leader,
+                last_index=1,
+                commit_index=1,
+            ),
             configuration=configuration,
             schema_version=replica.version,
-            last_index=1,
-            commit_index=1,
             applied_index=1,
             flushed_index=0,
             rows_bytes=100,

@@ -1,4 +1,4 @@
-"""The flights, and how a source's format is told."""
+"""The flights dataset, and the format of a source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ebla.storage.schema import TableSchema
 FLIGHTS = datasets.DATASETS["flights"]
 
 
-def test_the_flights_are_all_there_in_their_types() -> None:
+def test_the_flights_are_complete_and_have_their_types() -> None:
     table = FLIGHTS.load()
     assert table.num_rows == FLIGHTS.rows == 336_776
     assert table.schema == FLIGHTS.schema
@@ -24,7 +24,7 @@ def test_the_flights_are_all_there_in_their_types() -> None:
     }
 
 
-def test_no_two_flights_share_a_key_and_no_shorter_key_would_do() -> None:
+def test_the_flights_have_a_minimal_unique_key() -> None:
     table = FLIGHTS.load()
 
     def distinct(names: list[str]) -> int:
@@ -35,14 +35,14 @@ def test_no_two_flights_share_a_key_and_no_shorter_key_would_do() -> None:
         assert distinct([key for key in FLIGHTS.primary_key if key != name]) < table.num_rows
 
 
-def test_the_flights_make_a_table() -> None:
+def test_the_flights_fit_a_table() -> None:
     schema = TableSchema.from_arrow(FLIGHTS.schema, FLIGHTS.primary_key)
     assert schema.key == FLIGHTS.primary_key
     assert set(FLIGHTS.hash_by) <= set(schema.key)
 
 
 @pytest.mark.parametrize("partitions", [1, 3, 16])
-def test_the_partitions_are_the_rows_in_order_whatever_their_number(partitions: int) -> None:
+def test_partitions_have_the_rows_in_order_for_any_number_of_partitions(partitions: int) -> None:
     part = datasets._Part("flights", partitions)
     read = [
         batch
@@ -63,11 +63,11 @@ def test_the_partitions_are_the_rows_in_order_whatever_their_number(partitions: 
         ("a.orc", "orc"),
     ],
 )
-def test_a_format_is_told_by_the_ending_of_the_path(path: str, format: str) -> None:
+def test_a_format_is_guessed_from_the_ending_of_the_path(path: str, format: str) -> None:
     assert datasets.guess_format(path) == format
 
 
 @pytest.mark.parametrize("path", ["flight", "a.txt", "data/", ".gz"])
-def test_a_format_that_cannot_be_told_is_asked_for(path: str) -> None:
+def test_an_unknown_format_is_refused_with_the_known_ones(path: str) -> None:
     with pytest.raises(InvalidArgument, match=r"flights.*parquet, csv, json, orc"):
         datasets.guess_format(path)

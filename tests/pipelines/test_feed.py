@@ -1,4 +1,4 @@
-"""What a feed refuses before it begins, and how it words what Spark says."""
+"""Refusals before a feed begins, and the wording of Spark's errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ebla.storage.errors import InvalidArgument
 WANTED = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string()), ("w", pa.float64())])
 
 
-def test_a_dataframes_columns_become_a_tables() -> None:
+def test_the_columns_of_a_dataframe_become_those_of_a_table() -> None:
     schema = t.StructType(
         [
             t.StructField("k", t.ShortType(), False),
@@ -45,13 +45,13 @@ def test_a_dataframes_columns_become_a_tables() -> None:
         t.NullType(),
     ],
 )
-def test_a_type_that_no_table_holds_is_refused_by_its_column(kind: t.DataType) -> None:
+def test_a_type_that_no_table_holds_is_refused_with_its_column(kind: t.DataType) -> None:
     with pytest.raises(InvalidArgument, match=r"column 'odd'.*no table holds") as caught:
         arrow_schema(t.StructType([t.StructField("odd", kind)]))
     assert caught.value.column == "odd"
 
 
-def test_a_column_that_the_table_does_not_have_is_named() -> None:
+def test_a_column_that_the_table_lacks_is_named() -> None:
     with pytest.raises(InvalidArgument, match=r"no column 'x'.*drop it.*k, v, w") as caught:
         check_columns(pa.schema([("k", pa.int64()), ("x", pa.int8())]), "t", WANTED)
     assert caught.value.column == "x"

@@ -1,4 +1,4 @@
-"""A table's columns in Spark's types, and back."""
+"""Conversion between columns of a table and Spark's types."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_an_unknown_column_is_named() -> None:
         spark_schema(SCHEMA, ["x"])
 
 
-def test_instants_stay_what_they_are() -> None:
+def test_conversion_keeps_instants() -> None:
     rows = pa.record_batch(
         [[1], pa.array([5], pa.timestamp("s", "Europe/Rome")), pa.array([7_000], pa.timestamp("ns"))],
         names=["k", "at", "wall"],
@@ -45,7 +45,7 @@ def test_instants_stay_what_they_are() -> None:
     assert found["wall"].cast(pa.int64()).to_pylist() == [7]
 
 
-def test_a_time_that_spark_cannot_keep_is_refused_and_never_rounded() -> None:
+def test_a_time_that_spark_cannot_hold_is_refused_and_never_rounded() -> None:
     rows = pa.record_batch([pa.array([7_001], pa.timestamp("ns"))], names=["wall"])
     with pytest.raises(InvalidArgument, match=r"column 'wall'.*leave the column out") as caught:
         in_spark_types(rows, to_arrow_schema(spark_schema(SCHEMA, ["wall"])))

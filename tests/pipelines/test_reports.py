@@ -1,10 +1,14 @@
-"""What people read: every figure that matters is there, and bad news is not hidden."""
+"""Reports of feeds, verifications and the demo, and the lines of steps: every figure and every failure is shown."""
 
 from __future__ import annotations
 
+import io
+
 import msgspec
 import pytest
+from rich.console import Console
 
+from ebla import steps
 from ebla.actors.messages import ChecksumReply, ReplicaLocation, TabletLocation
 from ebla.health.verdicts import Digests, Unanswered
 from ebla.pipelines import demo, report
@@ -21,13 +25,13 @@ OUTAGE = report.Outage(8, 3, 1.93, 0.31, 3, 2_412, 0)
 DEMO = report.DemoReport(4, 8, 3, FED, KILL, OUTAGE, EQUAL, (), {"loading": 9.5}, 97.0)
 
 
-def test_a_feed_is_told_with_rows_speed_and_retries() -> None:
+def test_a_feed_is_shown_with_rows_speed_and_retries() -> None:
     text = report.text_of(report.feed_view(FED))
     for figure in ("336,776", "9.5 s", "35,450 rows/s", "2 retried", "job1"):
         assert figure in text
 
 
-def test_an_equal_table_is_told_in_three_lines() -> None:
+def test_an_equal_table_is_shown_with_its_counts() -> None:
     text = report.text_of(report.verify_view(EQUAL))
     for figure in ("336,776 in the source", "0 missing", "0 extra", "0 different", "24 of 24 agree"):
         assert figure in text.replace("  ", " ") or figure in text
@@ -50,7 +54,7 @@ def test_replicas_that_disagree_are_shown_with_their_digests() -> None:
     assert "cd" * 16 in text
 
 
-def test_the_demo_tells_what_was_killed_when_and_what_it_cost() -> None:
+def test_the_demo_shows_the_killed_host_and_the_cost() -> None:
     text = report.text_of(report.demo_view(DEMO), width=120)
     for figure in (
         "host-3",
@@ -65,7 +69,7 @@ def test_the_demo_tells_what_was_killed_when_and_what_it_cost() -> None:
     assert "nothing was lost" in text
 
 
-def test_the_demo_holds_only_if_every_promise_does() -> None:
+def test_the_demo_fails_if_one_promise_is_broken() -> None:
     assert list(demo._failures(DEMO, 336_776)) == []
     replace = msgspec.structs.replace
     broken = {
@@ -81,8 +85,8 @@ def test_the_demo_holds_only_if_every_promise_does() -> None:
     for words, found in broken.items():
         (failure,) = demo._failures(found, 336_776)
         assert words in failure
-        told = report.demo_view(msgspec.structs.replace(found, failures=(failure,)))
-        assert failure in report.text_of(told, width=160)
+        view = report.demo_view(msgspec.structs.replace(found, failures=(failure,)))
+        assert failure in report.text_of(view, width=160)
 
 
 @pytest.mark.parametrize(
@@ -91,11 +95,11 @@ def test_the_demo_holds_only_if_every_promise_does() -> None:
         ([], 0.0, 0.0),
         ([1.0], 0.0, 0.0),
         ([1.0, 1.1, 3.1, 3.2], 0.0, 2.0),
-        ([1.0, 1.1, 3.1, 3.2], 2.0, 2.0),  # the pause had begun when the node was killed
-        ([1.0, 5.0, 5.5], 5.0, 0.5),  # what was before the kill does not count
+        ([1.0, 1.1, 3.1, 3.2], 2.0, 2.0),  # the pause began before the kill
+        ([1.0, 5.0, 5.5], 5.0, 0.5),  # a pause before the kill does not count
     ],
 )
-def test_a_pause_counts_when_it_ends_after_the_kill(times: list[float], since: float, pause: float) -> None:
+def test_a_pause_that_ends_after_the_kill_counts(times: list[float], since: float, pause: float) -> None:
     assert longest_pause(times, since) == pytest.approx(pause)
 
 
@@ -116,7 +120,7 @@ def answers(*rows: int | None) -> Digests:
     return Digests(9, dict(zip("abc", said, strict=True)))
 
 
-def test_replicas_are_equal_only_if_all_of_them_answered_alike() -> None:
+def test_replicas_are_equal_only_if_all_answers_are() -> None:
     assert _judged(LOCATION, answers(5, 5, 5)).equal
     assert not _judged(LOCATION, answers(5, 5, 6)).equal
     assert not _judged(LOCATION, answers(5, 5, None)).equal
@@ -124,6 +128,20 @@ def test_replicas_are_equal_only_if_all_of_them_answered_alike() -> None:
 
 
 def test_a_tablet_without_a_leader_is_not_equal_but_says_why() -> None:
-    judged = _judged(LOCATION, Digests(0, {}, Unanswered("Unavailable", "nobody leads it")))
+    judged = _judged(LOCATION, Digests(0, {}, Unanswered("Unavailable", "no leader")))
     assert not judged.equal
-    assert judged.error == "nobody leads it"
+    assert judged.error == "no leader"
+
+
+def test_progress_after_the_end_of_a_step_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "LINE_EVERY_S", 0.0)
+    out = io.StringIO()
+    shown = steps.Steps(Console(file=out))
+    with shown.step("first") as first:
+        first("begun")
+    with shown.step("second") as second:
+        first("too late")
+        second("begun")
+    lines = [line for line in out.getvalue().splitlines() if "✔" not in line]
+    assert lines == ["  first: begun", "  second: begun"]
+    assert list(shown.seconds) == ["first", "second"]

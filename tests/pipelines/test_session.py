@@ -1,4 +1,4 @@
-"""Which nodes Spark may use, and what is refused before anything is started."""
+"""The nodes that Spark may use, and refusals before Spark starts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LASTING = Survey(tuple(Host(f"host-{n}", f"id{n}", f"10.0.0.{n}") for n in (1, 2
 MIXED = Survey((*LASTING.hosts, Host("id4", "id4", "10.0.0.4", lasting=False)))
 
 
-def test_without_a_wish_every_node_will_do() -> None:
+def test_by_default_spark_uses_every_node() -> None:
     assert session._allowed(LASTING, [], []) is None
 
 
@@ -29,13 +29,13 @@ def test_nodes_without_a_label_are_chosen_by_their_id() -> None:
     assert session._allowed(MIXED, [], ["host-1"]) == {"ray.io/node-id": "in(id2,id3,id4)"}
 
 
-def test_a_slot_that_may_be_avoided_need_not_exist_but_one_that_is_wanted_must() -> None:
+def test_a_wanted_slot_must_exist_and_an_avoided_one_need_not() -> None:
     assert session._allowed(LASTING, [], ["gone"]) == {"ebla.slot": "in(host-1,host-2,host-3)"}
     with pytest.raises(InvalidArgument, match="no alive node has the slot 'gone'; the slots are host-1"):
         session._allowed(LASTING, ["gone"], [])
 
 
-def test_spark_needs_some_node() -> None:
+def test_spark_needs_a_node() -> None:
     with pytest.raises(InvalidArgument, match="no node is left for Spark"):
         session._allowed(LASTING, ["host-1"], ["host-1"])
 
@@ -46,7 +46,7 @@ def test_nothing_is_started_without_a_ray_cluster() -> None:
 
 
 @pytest.mark.parametrize("kind", ["driver", "executor"])
-def test_every_jvm_gets_the_packages_that_arrow_needs_opened(kind: str) -> None:
+def test_every_jvm_opens_the_packages_that_arrow_needs(kind: str) -> None:
     for quick in (True, False):
         options = raydp_app.java_options(quick, Path("/tmp/own"))
         assert "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED" in options[f"spark.{kind}.extraJavaOptions"]

@@ -1,4 +1,4 @@
-"""How a partition is cut into calls, and how its writer is named: both must come out alike at every attempt."""
+"""The calls and the client id of a partition, which must be equal in every attempt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIZES = st.lists(st.integers(0, 40), max_size=20)
 
 
 def batches(sizes: list[int]) -> Iterator[pa.RecordBatch]:
-    """Rows numbered from 0 on."""
+    """Batches with consecutive numbers."""
     start = 0
     for size in sizes:
         yield pa.RecordBatch.from_pydict({"n": pa.array(range(start, start + size), pa.int64())})
@@ -23,7 +23,7 @@ def batches(sizes: list[int]) -> Iterator[pa.RecordBatch]:
 
 
 @given(SIZES, st.integers(1, 64), st.integers(1, 600))
-def test_every_row_is_in_one_call_and_stands_at_its_position(sizes: list[int], rows: int, size: int) -> None:
+def test_every_row_is_in_one_call_at_its_position(sizes: list[int], rows: int, size: int) -> None:
     seen = 0
     for call in tasks.calls(batches(sizes), rows, size):
         assert call.position == seen
@@ -44,7 +44,7 @@ def test_a_call_is_larger_than_the_limits_only_if_it_is_one_batch(
 
 
 @given(SIZES, st.integers(1, 64), st.integers(1, 600), st.integers(0, 300))
-def test_a_repeated_attempt_makes_the_same_calls_however_far_the_first_came(
+def test_a_repeated_attempt_makes_the_same_calls(
     sizes: list[int], rows: int, size: int, survived: int
 ) -> None:
     whole = [(c.position, c.rows) for c in tasks.calls(batches(sizes), rows, size)]
@@ -53,21 +53,26 @@ def test_a_repeated_attempt_makes_the_same_calls_however_far_the_first_came(
     assert again == whole[: len(again)]
 
 
-def test_a_writer_is_named_by_job_and_partition_alone() -> None:
+def test_job_and_partition_alone_determine_the_client_id() -> None:
     names = {tasks.client_id(job, part) for job in ("a", "b", "a/1") for part in range(30)}
     assert len(names) == 90
     assert {len(name) for name in names} == {16}
     assert tasks.client_id("a", 7) == tasks.client_id("a", 7)
 
 
-def test_what_goes_to_the_workers_can_be_pickled() -> None:
+def test_write_tasks_can_be_pickled() -> None:
     task = tasks.WriteTask(b"handle", "job", "counter", "upsert", 10, None)
     assert pickle.loads(pickle.dumps(task)) == task
 
 
 def test_the_counter_counts_a_partition_once_and_keeps_the_first_fatal_error() -> None:
     counter = tasks.Counter()
-    for partition, rows in [(0, 10), (1, 5), (0, 20), (0, 10)]:  # the last is another attempt, not so far yet
+    for partition, rows in [
+        (0, 10),
+        (1, 5),
+        (0, 20),
+        (0, 10),
+    ]:  # the last one is another attempt, with fewer rows so far
         counter.rows(partition, rows)
     counter.failed(b"passing", False)
     assert counter.read() == (25, b"passing", None)

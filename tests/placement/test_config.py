@@ -1,4 +1,4 @@
-"""The settings of a deployment: what is taken, what is refused, and with which words."""
+"""The settings of a deployment: defaults, files, flags and refusals; and the roles that `ebla up` expects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.server import TabletServer
 from ebla.placement.config import DeploymentConfig, configure, read_file
 from ebla.placement.deploy.roles import plan_roles
-from ebla.placement.deploy.slots import Seats
+from ebla.placement.deploy.slots import Host, Seats, Survey
+from ebla.placement.launch import expected
 from ebla.storage.errors import InvalidArgument
 
 
@@ -29,7 +30,7 @@ def test_the_defaults_are_valid_and_absolute() -> None:
     assert (config.masters, config.journals, config.slots) == (None, None, ())
 
 
-def test_a_file_and_flags_are_laid_over_what_was_saved_table_by_table(tmp_path: Path) -> None:
+def test_a_file_and_flags_override_saved_settings_table_by_table(tmp_path: Path) -> None:
     file = tmp_path / "ebla.yaml"
     file.write_text("slots: [a, b, c]\ntablet_server:\n  memtable_bytes: 1000000\n  heartbeat_s: 0.25\n")
     saved = configure(read_file(file), configure({"name": "fleet", "data_dir": str(tmp_path)}))
@@ -38,7 +39,7 @@ def test_a_file_and_flags_are_laid_over_what_was_saved_table_by_table(tmp_path: 
     assert config.tablet_server == {"memtable_bytes": 2_000_000}
 
 
-def test_role_options_get_the_settings_and_their_place() -> None:
+def test_role_options_have_the_settings_and_the_host() -> None:
     config = configure({"tablet_server": {"heartbeat_s": 0.2}, "master": {"unresponsive_s": 3}})
     options = config.tablet_server_options(("master/0",), "host-1", "9.9")
     assert (options.heartbeat_s, options.masters, options.host, options.version) == (
@@ -99,7 +100,7 @@ def test_the_only_journal_node_is_in_the_process_of_the_only_master_and_stays_th
     assert [journal.nodes for journal in journals] == [("master/0",), ("master/0", "journal/1", "journal/2")]
 
 
-def test_one_master_may_have_a_journal_of_several_nodes() -> None:
+def test_a_single_master_can_have_a_journal_of_several_nodes() -> None:
     roles = plan_roles(configure({"journals": 3}), Seats(("a",), ("a",), ("a", "b", "c")), "id")
     assert [load(role.role) for role in roles] == [JournalNode] * 3 + [GroupMaster, TabletServer]
 
@@ -157,7 +158,7 @@ def test_a_refusal_names_the_setting_and_the_remedy(settings: dict[str, Any], wo
     ("text", "words"),
     [("- a\n- b\n", "must hold `key: value` settings, not a list"), ("a: [", "is not YAML")],
 )
-def test_a_file_that_is_no_table_of_settings_is_refused(tmp_path: Path, text: str, words: str) -> None:
+def test_a_file_without_settings_is_refused(tmp_path: Path, text: str, words: str) -> None:
     file = tmp_path / "ebla.yaml"
     file.write_text(text)
     with pytest.raises(InvalidArgument, match=words):
@@ -178,3 +179,11 @@ def test_an_empty_file_sets_nothing(tmp_path: Path) -> None:
 def test_a_configuration_survives_its_file_format() -> None:
     config = configure({"slots": ["a"], "tablet_server": {"heartbeat_s": 0.2}})
     assert msgspec.json.decode(msgspec.json.encode(config), type=DeploymentConfig) == config
+
+
+def test_a_server_on_a_missing_host_is_expected_if_its_actor_exists() -> None:
+    available = Survey((Host("a", "1", "10.0.0.1"), Host("b", "2", "10.0.0.2")))
+    config = configure({"data_dir": "/tmp/ebla", "masters": 1, "journals": 1})
+    plan = plan_roles(config, Seats(("gone",), ("a", "b", "c", "gone"), ("gone",), in_master=True), "")
+    found = [spec.address for spec in expected(plan, available, ["tablet-server/c", "tablet-server/a"])]
+    assert found == ["master/0", "tablet-server/a", "tablet-server/b", "tablet-server/c"]

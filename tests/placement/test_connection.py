@@ -1,4 +1,4 @@
-"""Which Ray cluster a process connects to."""
+"""The choice of the Ray cluster that a process connects to."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def failed(directory: Path, error: BaseException) -> None:
 
 
 def started(directory: Path, *, runs: bool) -> None:
-    """What local.json says of a cluster of two nodes."""
+    """Write the state file of a local cluster of two nodes."""
     own = processes.record(psutil.Process())
     raylet = msgspec.structs.replace(own, name="raylet", pid=own.pid if runs else 1 << 30)
     node = NodeState(1, 1, str(directory), str(directory / "log"), raylet, (raylet,))
@@ -39,23 +39,25 @@ def started(directory: Path, *, runs: bool) -> None:
     (directory / STATE).write_bytes(msgspec.json.encode(state))
 
 
-def test_where_no_local_cluster_was_asked_for_ray_finds_one(tmp_path: Path) -> None:
+def test_without_a_local_cluster_ray_finds_one(tmp_path: Path) -> None:
     assert chosen(tmp_path) == "auto"
 
 
-def test_after_a_failed_up_local_no_other_cluster_is_taken_for_it(tmp_path: Path) -> None:
-    """The state of it is removed, and Ray would find whatever else runs on the machine."""
+def test_after_a_failed_up_local_no_other_cluster_is_used(tmp_path: Path) -> None:
+    """The failed cluster has no state file, and Ray would find another cluster of the machine."""
     failed(tmp_path, RuntimeError("node 2 ended while starting:\nTraceback"))
-    with pytest.raises(Unavailable) as told:
+    with pytest.raises(Unavailable) as refused:
         chosen(tmp_path)
-    assert "of 4 nodes did not come up (node 2 ended while starting)" in str(told.value)
-    assert "`ebla up --local 4` tries again" in str(told.value) and "Traceback" not in str(told.value)
+    assert "of 4 nodes did not come up (node 2 ended while starting)" in str(refused.value)
+    assert "`ebla up --local 4` tries again" in str(refused.value) and "Traceback" not in str(refused.value)
     failed(tmp_path, KeyboardInterrupt())
     with pytest.raises(Unavailable, match=r"\(it was interrupted\)"):
         chosen(tmp_path)
 
 
-def test_whoever_names_a_cluster_gets_it_also_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_named_cluster_is_used_even_after_a_failed_up_local(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     failed(tmp_path, RuntimeError("no"))
     assert chosen(tmp_path, "auto") == "auto"
     assert chosen(tmp_path, "10.0.0.1:6379") == "10.0.0.1:6379"
@@ -63,7 +65,7 @@ def test_whoever_names_a_cluster_gets_it_also_then(tmp_path: Path, monkeypatch: 
     assert chosen(tmp_path) == "10.0.0.2:6379"
 
 
-def test_an_up_that_succeeds_forgets_the_failed_one_and_so_does_a_down(tmp_path: Path) -> None:
+def test_a_successful_up_or_a_down_forgets_the_failed_up(tmp_path: Path) -> None:
     failed(tmp_path, RuntimeError("no"))
     with failure.remembered(tmp_path, 4):
         pass
@@ -73,15 +75,15 @@ def test_an_up_that_succeeds_forgets_the_failed_one_and_so_does_a_down(tmp_path:
     assert chosen(tmp_path) == "auto"
 
 
-def test_a_local_cluster_that_nobody_ended_is_missed(tmp_path: Path) -> None:
-    """After a reboot, for example."""
+def test_a_local_cluster_that_ended_unexpectedly_is_an_error(tmp_path: Path) -> None:
+    """A reboot, for example, ends it."""
     started(tmp_path, runs=False)
     with pytest.raises(Unavailable, match="of 2 nodes has ended, and nobody ended it: `ebla up --local 2`"):
         chosen(tmp_path)
     assert chosen(tmp_path, "10.0.0.1:6379") == "10.0.0.1:6379"
 
 
-def test_the_local_cluster_that_runs_is_found_whatever_failed_before_or_beside_it(tmp_path: Path) -> None:
+def test_a_running_local_cluster_is_used_despite_another_failed_up(tmp_path: Path) -> None:
     started(tmp_path, runs=True)
     failed(tmp_path, RuntimeError("a local cluster of 2 nodes runs already, not of 4"))
     assert chosen(tmp_path) == "127.0.0.1:6379"

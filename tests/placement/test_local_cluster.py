@@ -1,4 +1,4 @@
-"""A local cluster whose nodes are toys: what becomes of one that ends while it starts. tests/cluster has real ones."""
+"""A local cluster of toy nodes that end while they start. tests/cluster has real nodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BROKEN = "print('Traceback'); sys.exit('ValueError: no port is free')"
 
 
 def toys(monkeypatch: pytest.MonkeyPatch, *of_node_2: str) -> None:
-    """Node 1 comes up at once; node 2 does one of these after the other, each time that it is started."""
+    """Replace the command of nodes: node 1 starts at once; node 2 runs the next of these programs at each start."""
 
     def command(self: LocalCluster, number: int, temporary: Path) -> list[str]:
         incarnation = int(temporary.name.partition(".")[2])
@@ -27,9 +27,13 @@ def toys(monkeypatch: pytest.MonkeyPatch, *of_node_2: str) -> None:
     monkeypatch.setattr(LocalCluster, "_command", command)
 
 
-def start(directory: Path, told: list[str], nodes: int = 2) -> LocalCluster:
+def start(directory: Path, progress: list[str], nodes: int = 2) -> LocalCluster:
     return LocalCluster.start(
-        nodes, directory=directory, auth="disabled", progress=told.append, temporary_root=directory / "tmp"
+        nodes,
+        directory=directory,
+        auth="disabled",
+        progress=progress.append,
+        temporary_root=directory / "tmp",
     )
 
 
@@ -46,13 +50,13 @@ def test_the_only_node_of_a_cluster_is_its_head(tmp_path: Path, monkeypatch: pyt
 def test_a_node_that_is_too_slow_for_ray_is_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The machine does other work, and `up --local` failed for that."""
+    """A busy machine must not make `up --local` fail."""
     toys(monkeypatch, LATE, UP)
-    told: list[str] = []
-    cluster = start(tmp_path, told)
+    progress: list[str] = []
+    cluster = start(tmp_path, progress)
     try:
         assert cluster.state.complete and cluster.state.nodes[2].incarnation == 2
-        assert "node 2 of 2 did not come up in Ray's time, starting it again" in told
+        assert "node 2 of 2 did not come up in Ray's time, starting it again" in progress
     finally:
         cluster.kill_everything()
 
@@ -61,14 +65,14 @@ def test_a_node_that_is_too_slow_for_ray_is_started_again(
     ("does", "why"),
     [(LATE, "Exception: The current node timed out during startup"), (BROKEN, "ValueError: no port is free")],
 )
-def test_one_that_never_comes_up_or_fails_otherwise_ends_all_with_its_last_words(
+def test_a_node_that_never_starts_ends_the_cluster_with_its_last_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str, why: str
 ) -> None:
     toys(monkeypatch, does)
-    told: list[str] = []
+    progress: list[str] = []
     with pytest.raises(LocalClusterError) as failed:
-        start(tmp_path, told)
+        start(tmp_path, progress)
     again = AGAIN_MAX if does == LATE else 0
-    assert sum("starting it again" in each for each in told) == again
+    assert sum("starting it again" in each for each in progress) == again
     assert f"node 2 ended while starting ({why}" in failed.value.message and failed.value.log is not None
     assert "\n" not in failed.value.message and not (tmp_path / STATE).exists()

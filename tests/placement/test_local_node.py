@@ -1,4 +1,4 @@
-"""The processes of a local cluster: how they are started, marked, found and ended. Without Ray."""
+"""The processes of a local cluster are started, marked, found and ended. Nothing here needs Ray."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ebla.placement.local.processes import MARK, ProcessRecord
 from ebla.storage.errors import InvalidArgument
 
 SETTINGS = NodeSettings(num_cpus=2, object_store_bytes=1 << 27, dashboard=True, auth=Auth("disabled"))
-# Starts a child of its own, and waits until it is ended. The child tells its pid: in the middle of being started it has no
+# A process that starts a child, and waits. The child prints its pid, because a process that is being started has no
 # environment yet.
 CHILD = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
 FAMILY = (
@@ -38,13 +38,15 @@ def family() -> Iterator[tuple[subprocess.Popen[bytes], int]]:
         processes.kill(["cluster:7"])
 
 
-def test_the_mark_finds_a_process_and_its_children(family: tuple[subprocess.Popen[bytes], int]) -> None:
+def test_the_environment_mark_finds_a_process_and_its_children(
+    family: tuple[subprocess.Popen[bytes], int],
+) -> None:
     parent, child = family
     assert [process.pid for process in processes.belonging(["cluster:7"])] == sorted([parent.pid, child])
     assert processes.belonging(["cluster:8"]) == []
 
 
-def test_a_child_whose_parent_is_gone_is_still_found(family: tuple[subprocess.Popen[bytes], int]) -> None:
+def test_a_child_of_an_ended_parent_is_found(family: tuple[subprocess.Popen[bytes], int]) -> None:
     parent, child = family
     parent.kill()
     parent.wait()
@@ -53,7 +55,7 @@ def test_a_child_whose_parent_is_gone_is_still_found(family: tuple[subprocess.Po
     assert processes.belonging(["cluster:7"]) == []
 
 
-def test_a_record_is_not_taken_for_a_stranger_with_the_same_pid(
+def test_a_record_does_not_match_another_process_with_the_same_pid(
     family: tuple[subprocess.Popen[bytes], int],
 ) -> None:
     parent, child = family
@@ -65,12 +67,12 @@ def test_a_record_is_not_taken_for_a_stranger_with_the_same_pid(
     assert processes.belonging([], [stale]) == []
 
 
-def test_this_process_is_never_one_of_them() -> None:
+def test_this_process_never_belongs_to_a_cluster() -> None:
     me = processes.record(psutil.Process())
     assert os.getpid() not in [process.pid for process in processes.belonging([], [me])]
 
 
-def test_only_the_head_opens_a_dashboard_and_every_port_is_free_to_choose(tmp_path: Path) -> None:
+def test_only_the_head_opens_a_dashboard_and_ray_chooses_every_port(tmp_path: Path) -> None:
     head = node.command(SETTINGS, 1, tmp_path, None, "127.0.1.1")
     other = node.command(SETTINGS, 2, tmp_path, "127.0.1.1:999", "127.0.1.2")
     assert "--head" in head and "--dashboard-port" in head and "--address" not in head
@@ -80,7 +82,7 @@ def test_only_the_head_opens_a_dashboard_and_every_port_is_free_to_choose(tmp_pa
     assert ports == {"0"}
 
 
-def test_a_node_inherits_the_users_tuning_but_no_other_cluster(tmp_path: Path) -> None:
+def test_a_node_inherits_ray_settings_but_no_other_cluster(tmp_path: Path) -> None:
     base = {
         "PATH": "/bin",
         "RAY_ADDRESS": "else:1",
@@ -96,9 +98,7 @@ def test_a_node_inherits_the_users_tuning_but_no_other_cluster(tmp_path: Path) -
     assert found["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
 
 
-def test_a_token_is_made_for_the_cluster_where_there_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_token_is_created_for_the_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "home", lambda: tmp_path / "home")
     assert choose_auth(None, tmp_path, {}) == Auth("disabled")
     auth = choose_auth("token", tmp_path, {})
@@ -122,19 +122,19 @@ def test_an_unknown_auth_mode_is_refused(tmp_path: Path) -> None:
         choose_auth("password", tmp_path, {})
 
 
-def test_there_is_no_cluster_where_none_was_started(tmp_path: Path) -> None:
+def test_no_cluster_is_found_where_none_was_started(tmp_path: Path) -> None:
     assert LocalCluster.find(tmp_path) is None
     with pytest.raises(LocalClusterError, match="no local cluster runs in"):
         LocalCluster.attach(tmp_path)
 
 
-def test_an_unreadable_record_is_told_and_nothing_is_ended(tmp_path: Path) -> None:
+def test_an_unreadable_record_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "local.json").write_text("{")
     with pytest.raises(LocalClusterError, match="unreadable"):
         LocalCluster.find(tmp_path)
 
 
 @pytest.mark.parametrize("nodes", [0, 65])
-def test_a_number_of_nodes_that_cannot_be_is_refused(tmp_path: Path, nodes: int) -> None:
+def test_an_impossible_number_of_nodes_is_refused(tmp_path: Path, nodes: int) -> None:
     with pytest.raises(InvalidArgument, match="nodes must be between 1 and 64"):
         LocalCluster.start(nodes, directory=tmp_path)

@@ -14,18 +14,18 @@ SHEET: Sheet[float] = Sheet(
 
 
 class Scraped:
-    """What Ray would show, and how often it was told."""
+    """The metrics that Ray would show, and the number of updates."""
 
     def __init__(self) -> None:
         self.shown: dict[tuple[str, str], float] = {}
-        self.told = 0
+        self.updates = 0
         self.made: list[str] = []
 
     def make(self, figure: Figure) -> Metric:
         self.made.append(figure.name)
 
         def metric(value: float, tags: dict[str, str]) -> None:
-            self.told += 1
+            self.updates += 1
             assert {name: tags[name] for name in OWN} == OWN
             series = (figure.name, tags["node"])
             if figure.kind == "counter":
@@ -40,17 +40,17 @@ def exporter(scraped: Scraped) -> Exporter:
     return Exporter("ebla", "master/0", "host-1", scraped.make)
 
 
-def test_gauges_are_set_and_counters_grow_by_what_was_added() -> None:
+def test_gauges_are_set_and_counters_grow_by_the_difference() -> None:
     scraped = Scraped()
     to = exporter(scraped)
     for value in (3.0, 5.0, 5.0):
         to.export(SHEET.read(value, "a"))
     assert scraped.shown == {("lag", "a"): 5.0, ("edits", "a"): 5.0}
     assert scraped.made == ["lag", "edits"]
-    assert scraped.told == 5  # a counter that did not grow is not told
+    assert scraped.updates == 5  # a counter that did not grow is not updated
 
 
-def test_a_count_that_went_back_began_anew() -> None:
+def test_a_count_that_decreased_has_started_again() -> None:
     scraped = Scraped()
     to = exporter(scraped)
     for value in (7.0, 2.0, 3.0):
@@ -58,14 +58,14 @@ def test_a_count_that_went_back_began_anew() -> None:
     assert scraped.shown["edits", "a"] == 7 + 3
 
 
-def test_a_series_that_is_told_no_more_goes_to_zero_and_its_counter_stands() -> None:
+def test_a_series_that_ends_becomes_zero_and_its_counter_remains() -> None:
     scraped = Scraped()
     to = exporter(scraped)
     to.export([*SHEET.read(4.0, "a"), *SHEET.read(6.0, "b")])
     to.export(SHEET.read(5.0, "a"))
     assert scraped.shown == {("lag", "a"): 5, ("edits", "a"): 5, ("lag", "b"): 0, ("edits", "b"): 6}
-    told = scraped.told
+    updates = scraped.updates
     to.export(SHEET.read(5.0, "a"))
-    assert scraped.told == told + 1  # only the gauge that is still there
+    assert scraped.updates == updates + 1  # the gauge of the remaining series
     to.export([*SHEET.read(5.0, "a"), *SHEET.read(7.0, "b")])
     assert (scraped.shown["lag", "b"], scraped.shown["edits", "b"]) == (7, 7)

@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -19,13 +19,14 @@ from ebla.actors.ray_shell import START_TRIES_MAX, Assignment, Exit, Export, Pon
 from ebla.actors.world import World, decode_answer, encode
 from ebla.storage.environment import Disk
 from ebla.storage.errors import Damaged, DirectoryLocked, DiskFailed, InvalidArgument, OldCopy
+from tests import worlds
 from tests.cluster.toy import Number, State, Toy, ToyOptions
 
 Reply = TypeVar("Reply")
 
 
 class FastClock:
-    """Sleeping is only letting others run."""
+    """A clock whose sleeps only let other tasks run."""
 
     def __init__(self) -> None:
         self.slept = 0
@@ -44,21 +45,22 @@ class FastClock:
         return asyncio.timeout(seconds)
 
 
-class Nobody:
-    """A network with nobody on it."""
+class EmptyNetwork:
+    """A network without roles."""
 
     async def call(
         self, address: str, method: str, message: msgspec.Struct, reply: type[Reply], timeout_s: float
     ) -> Reply:
-        raise NotDelivered("nobody is there", address=address)
+        raise NotDelivered("no such role", address=address)
 
 
 class Stage:
-    """Shells on one machine, and the statuses with which their processes would have ended."""
+    """Shells on one machine, and the exit statuses of their processes."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.ended: list[Exit] = []
+        self.shells: list[Shell] = []
         self.clock = FastClock()
 
     def shell(
@@ -70,7 +72,7 @@ class Stage:
         sets_aside: bool = False,
     ) -> Shell:
         chosen = options or ToyOptions()
-        told = Assignment(
+        assignment = Assignment(
             address="toy/a",
             slot="a",
             namespace="ebla-t",
@@ -82,17 +84,36 @@ class Stage:
         )
 
         def make_world(disk: Disk, tasks: Tasks, fail: Callable[[BaseException], None]) -> World:
-            return World("toy/a", self.clock, Nobody(), disk, random.Random(7), tasks.spawn, fail)
+            return World("toy/a", self.clock, EmptyNetwork(), disk, random.Random(7), tasks.spawn, fail)
 
-        return Shell(told, make_world, self.clock, self.ended.append, export)
+        self.shells.append(Shell(assignment, make_world, self.clock, self.ended.append, export))
+        return self.shells[-1]
+
+    async def running(self, **options: Any) -> Shell:
+        shell = self.shell(**options)
+        assert (await settle(shell)).state == "running"
+        return shell
+
+    async def failed(self, **options: Any) -> Shell:
+        shell = self.shell(**options)
+        assert (await settle(shell)).state == "failed"
+        return shell
 
 
-def on_stage(scenario: Callable[[Stage], Awaitable[None]], root: Path) -> None:
+def play(scenario: Callable[[Stage], Awaitable[None]], tmp_path: Path) -> None:
+    """Run the scenario, and stop all shells."""
+
     async def run() -> None:
         async with asyncio.timeout(20):
-            await scenario(Stage(root))
+            stage = Stage(tmp_path)
+            await scenario(stage)
+            for shell in stage.shells:
+                await shell.stop()
 
     asyncio.run(run())
+
+
+on_stage = worlds.inside(play)
 
 
 async def settle(shell: Shell) -> Pong:
@@ -110,115 +131,89 @@ async def until(condition: Callable[[], object]) -> None:
         await asyncio.sleep(0.001)
 
 
+async def shown(shell: Shell) -> State:
+    state = await ask(shell, "show", Empty(), State)
+    assert isinstance(state, State)
+    return state
+
+
 async def ask(shell: Shell, method: str, message: msgspec.Struct, answer: type = Empty) -> object:
     return decode_answer(await shell.answer(method, encode(message)), answer)
 
 
-def test_rpcs_are_refused_until_the_role_has_started(tmp_path: Path) -> None:
-    async def scenario(stage: Stage) -> None:
-        shell = stage.shell()
-        with pytest.raises(NotRunning, match="toy/a is starting"):
-            await ask(shell, "show", Empty(), State)
-        assert (await settle(shell)).state == "running"
-        state = await ask(shell, "show", Empty(), State)
-        assert isinstance(state, State) and state.seqno == 1
-        await shell.stop()
-
-    on_stage(scenario, tmp_path)
+@on_stage
+async def test_rpcs_are_refused_until_the_role_has_started(stage: Stage) -> None:
+    shell = stage.shell()
+    with pytest.raises(NotRunning, match="toy/a is starting"):
+        await ask(shell, "show", Empty(), State)
+    assert (await settle(shell)).state == "running"
+    assert (await shown(shell)).seqno == 1
 
 
-def test_a_second_incarnation_waits_while_the_first_lives(tmp_path: Path) -> None:
-    async def scenario(stage: Stage) -> None:
-        first = stage.shell()
-        await settle(first)
-        second = stage.shell()
-        await until(lambda: pong(second).error is not None)
-        waiting = pong(second)
-        assert waiting.state == "starting" and waiting.error is not None
-        assert isinstance(from_frame(waiting.error), DirectoryLocked)
-        with pytest.raises(NotRunning, match="never run two"):
-            await ask(second, "show", Empty(), State)
-        await first.stop()
-        assert (await settle(second)).state == "running"
-        state = await ask(second, "show", Empty(), State)
-        assert isinstance(state, State) and state.seqno == 2
-        assert stage.ended == []
-        await second.stop()
-
-    on_stage(scenario, tmp_path)
+@on_stage
+async def test_a_second_incarnation_waits_while_the_first_lives(stage: Stage) -> None:
+    first = await stage.running()
+    second = stage.shell()
+    await until(lambda: pong(second).error is not None)
+    waiting = pong(second)
+    assert waiting.state == "starting" and waiting.error is not None
+    assert isinstance(from_frame(waiting.error), DirectoryLocked)
+    with pytest.raises(NotRunning, match="never run two"):
+        await ask(second, "show", Empty(), State)
+    await first.stop()
+    assert (await settle(second)).state == "running"
+    assert (await shown(second)).seqno == 2
+    assert stage.ended == []
 
 
-def test_waiting_for_a_directory_is_bounded_and_ends_the_process(tmp_path: Path) -> None:
-    async def scenario(stage: Stage) -> None:
-        first = stage.shell()
-        await settle(first)
-        stage.shell()
-        await until(lambda: stage.ended)
-        assert stage.ended == [Exit.LOCKED]
-        assert stage.clock.slept == START_TRIES_MAX
-        await first.stop()
-
-    on_stage(scenario, tmp_path)
+@on_stage
+async def test_waiting_for_a_directory_is_bounded_and_ends_the_process(stage: Stage) -> None:
+    await stage.running()
+    stage.shell()
+    await until(lambda: stage.ended)
+    assert stage.ended == [Exit.LOCKED]
+    assert stage.clock.slept == START_TRIES_MAX
 
 
-def test_a_damaged_directory_is_told_to_every_caller_and_nothing_is_formatted(tmp_path: Path) -> None:
-    async def scenario(stage: Stage) -> None:
-        (stage.root / "toy").mkdir()
-        (stage.root / "toy" / "something").write_text("of somebody")
-        shell = stage.shell()
-        assert (await settle(shell)).state == "failed"
-        for method in ("show", "echo"):
-            with pytest.raises(Damaged, match="move the directory aside"):
-                await ask(shell, method, Empty())
-        assert stage.ended == []
-        assert not (stage.root / "toy" / "instance").exists()
-        await shell.stop()
-
-    on_stage(scenario, tmp_path)
+@on_stage
+async def test_a_damaged_directory_is_reported_to_every_caller_and_not_formatted(stage: Stage) -> None:
+    (stage.root / "toy").mkdir()
+    (stage.root / "toy" / "something").write_text("unknown")
+    shell = await stage.failed()
+    for method in ("show", "echo"):
+        with pytest.raises(Damaged, match="move the directory aside"):
+            await ask(shell, method, Empty())
+    assert stage.ended == []
+    assert not (stage.root / "toy" / "instance").exists()
 
 
-def test_a_disk_that_was_given_up_is_told_by_the_next_incarnation(tmp_path: Path) -> None:
-    async def scenario(stage: Stage) -> None:
-        first = stage.shell()
-        await settle(first)
-        await first.stop()
-        (stage.root / "toy" / "FAILED").write_text('{"reason": "Input/output error", "at": "now"}')
-        second = stage.shell()
-        assert (await settle(second)).state == "failed"
-        with pytest.raises(DiskFailed, match="Input/output error"):
-            await ask(second, "show", Empty(), State)
-        await second.stop()
-
-    on_stage(scenario, tmp_path)
+@on_stage
+async def test_the_next_incarnation_reports_a_failed_disk(stage: Stage) -> None:
+    first = await stage.running()
+    await first.stop()
+    (stage.root / "toy" / "FAILED").write_text('{"reason": "Input/output error", "at": "now"}')
+    second = await stage.failed()
+    with pytest.raises(DiskFailed, match="Input/output error"):
+        await ask(second, "show", Empty(), State)
 
 
-def test_a_role_that_others_fill_comes_back_as_another_one_beside_what_it_gave_up(tmp_path: Path) -> None:
-    async def scenario(stage: Stage) -> None:
-        first = stage.shell(sets_aside=True)
-        await settle(first)
-        before = await ask(first, "show", Empty(), State)
-        await ask(first, "grow_old", Empty())
-        await first.stop()
-        second = stage.shell(sets_aside=True)
-        assert (await settle(second)).state == "running"
-        after = await ask(second, "show", Empty(), State)
-        assert isinstance(before, State) and isinstance(after, State)
-        assert (before.seqno, after.seqno) == (1, 1)
-        assert (stage.root / "toy.set-aside/FAILED").exists()
-        await second.stop()
-
-    on_stage(scenario, tmp_path)
+@on_stage
+async def test_a_replaceable_role_starts_again_beside_its_directory_set_aside(stage: Stage) -> None:
+    first = await stage.running(sets_aside=True)
+    before = await shown(first)
+    await ask(first, "grow_old", Empty())
+    await first.stop()
+    second = await stage.running(sets_aside=True)
+    after = await shown(second)
+    assert (before.seqno, after.seqno) == (1, 1)
+    assert (stage.root / "toy.set-aside/FAILED").exists()
 
 
-def test_a_role_that_this_version_does_not_have_is_told_not_crashed_over(tmp_path: Path) -> None:
-    async def scenario(stage: Stage) -> None:
-        shell = stage.shell(role="tests.cluster.toy:Nobody")
-        assert (await settle(shell)).state == "failed"
-        with pytest.raises(InvalidArgument, match="every node needs the same version"):
-            await ask(shell, "show", Empty(), State)
-        await shell.stop()
-
-    on_stage(scenario, tmp_path)
+@on_stage
+async def test_an_unknown_role_class_is_reported_without_a_crash(stage: Stage) -> None:
+    shell = await stage.failed(role="tests.cluster.toy:Missing")
+    with pytest.raises(InvalidArgument, match="every node needs the same version"):
+        await ask(shell, "show", Empty(), State)
 
 
 @pytest.mark.parametrize(
@@ -230,130 +225,102 @@ def test_a_role_that_this_version_does_not_have_is_told_not_crashed_over(tmp_pat
         ("give_up", Exit.FAILED, "the toy gives up"),
     ],
 )
-def test_a_role_that_cannot_go_on_ends_its_process_loudly(
+def test_a_role_that_fails_ends_its_process_with_a_message(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], method: str, status: Exit, words: str
 ) -> None:
     async def scenario(stage: Stage) -> None:
-        shell = stage.shell()
-        await settle(shell)
+        shell = await stage.running()
         await ask(shell, method, Empty())
         await until(lambda: stage.ended)
         assert stage.ended == [status]
-        await shell.stop()
 
-    on_stage(scenario, tmp_path)
-    told = capsys.readouterr().err
-    assert words in told and "Traceback" in told and "toy/a" in told
+    play(scenario, tmp_path)
+    printed = capsys.readouterr().err
+    assert words in printed and "Traceback" in printed and "toy/a" in printed
 
 
-def test_an_old_copy_does_not_start_again_and_answers_with_the_reason(tmp_path: Path) -> None:
-    async def scenario(stage: Stage) -> None:
-        shell = stage.shell()
-        await settle(shell)
-        await ask(shell, "grow_old", Empty())
-        await shell.stop()
-        again = stage.shell()
-        assert (await settle(again)).state == "failed"
-        with pytest.raises(OldCopy, match=r"^the toy is an old copy, set it aside .*was given up"):
-            await ask(again, "show", Empty(), State)
-        await again.stop()
-
-    on_stage(scenario, tmp_path)
+@on_stage
+async def test_an_old_copy_does_not_start_again_and_answers_with_the_reason(stage: Stage) -> None:
+    shell = await stage.running()
+    await ask(shell, "grow_old", Empty())
+    await shell.stop()
+    again = await stage.failed()
+    with pytest.raises(OldCopy, match=r"^the toy is an old copy, set it aside .*was given up"):
+        await ask(again, "show", Empty(), State)
 
 
 def test_a_defect_in_a_handler_ends_the_call_and_not_the_role(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def scenario(stage: Stage) -> None:
-        shell = stage.shell()
-        await settle(shell)
+        shell = await stage.running()
         with pytest.raises(errors.Internal, match="a defect of the toy"):
             await ask(shell, "stumble", Empty())
         assert await ask(shell, "echo", Number(3), Number) == Number(3)
         assert stage.ended == []
-        await shell.stop()
 
-    on_stage(scenario, tmp_path)
+    play(scenario, tmp_path)
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_stopping_lets_go_of_the_directory_and_may_be_repeated(tmp_path: Path) -> None:
-    async def scenario(stage: Stage) -> None:
-        shell = stage.shell()
-        await settle(shell)
-        await ask(shell, "add", Number(5), Number)
-        await asyncio.gather(shell.stop(), shell.stop())
-        assert pong(shell).state == "stopping"
-        with pytest.raises(NotRunning, match="stopping"):
-            await ask(shell, "show", Empty(), State)
-        again = stage.shell()
-        assert (await settle(again)).state == "running"
-        state = await ask(again, "show", Empty(), State)
-        assert isinstance(state, State) and state.count == 5
-        await again.stop()
-
-    on_stage(scenario, tmp_path)
+@on_stage
+async def test_stopping_releases_the_directory_and_can_be_repeated(stage: Stage) -> None:
+    shell = await stage.running()
+    await ask(shell, "add", Number(5), Number)
+    await asyncio.gather(shell.stop(), shell.stop())
+    assert pong(shell).state == "stopping"
+    with pytest.raises(NotRunning, match="stopping"):
+        await ask(shell, "show", Empty(), State)
+    again = await stage.running()
+    assert (await shown(again)).count == 5
 
 
-def test_a_call_that_waits_for_ever_does_not_hold_up_the_stop(tmp_path: Path) -> None:
-    async def scenario(stage: Stage) -> None:
-        shell = stage.shell()
-        await settle(shell)
-        waiting = asyncio.ensure_future(ask(shell, "hang", Empty()))
-        while await ask(shell, "hanging", Empty(), Number) == Number(0):
-            await asyncio.sleep(0.001)
-        await shell.stop()
-        with pytest.raises(errors.OutcomeUnknown, match="stopped before hang was done"):
-            await waiting
-
-    on_stage(scenario, tmp_path)
+@on_stage
+async def test_a_call_that_never_ends_does_not_delay_the_stop(stage: Stage) -> None:
+    shell = await stage.running()
+    waiting = asyncio.ensure_future(ask(shell, "hang", Empty()))
+    while await ask(shell, "hanging", Empty(), Number) == Number(0):
+        await asyncio.sleep(0.001)
+    await shell.stop()
+    with pytest.raises(errors.OutcomeUnknown, match="stopped before hang was done"):
+        await waiting
 
 
-def test_a_role_may_be_stopped_before_it_has_started(tmp_path: Path) -> None:
-    async def scenario(stage: Stage) -> None:
-        await stage.shell().stop()
-        again = stage.shell()
-        assert (await settle(again)).state == "running"
-        await again.stop()
-        assert stage.ended == []
-
-    on_stage(scenario, tmp_path)
+@on_stage
+async def test_a_role_can_be_stopped_before_it_has_started(stage: Stage) -> None:
+    await stage.shell().stop()
+    again = await stage.running()
+    await again.stop()
+    assert stage.ended == []
 
 
-def test_what_a_role_measures_is_exported_again_and_again_from_when_it_runs(tmp_path: Path) -> None:
-    async def scenario(stage: Stage) -> None:
-        told: list[dict[str, float]] = []
+@on_stage
+async def test_the_figures_of_a_running_role_are_exported_repeatedly(stage: Stage) -> None:
+    exported: list[dict[str, float]] = []
 
-        def export(figures: Iterable[Figure]) -> None:
-            told.append({figure.name: figure.value for figure in figures})
+    def export(figures: Iterable[Figure]) -> None:
+        exported.append({figure.name: figure.value for figure in figures})
 
-        shell = stage.shell(export=export)
-        await until(lambda: told)
-        assert told[0] == {"role_running": 0}
-        await settle(shell)
-        await ask(shell, "add", Number(5), Number)
-        await until(lambda: told[-1] == {"role_running": 1, "toy_count": 5})
-        await ask(shell, "add", Number(2), Number)
-        await until(lambda: told[-1]["toy_count"] == 7)
-        await shell.stop()
-
-    on_stage(scenario, tmp_path)
+    shell = stage.shell(export=export)
+    await until(lambda: exported)
+    assert exported[0] == {"role_running": 0}
+    await settle(shell)
+    await ask(shell, "add", Number(5), Number)
+    await until(lambda: exported[-1] == {"role_running": 1, "toy_count": 5})
+    await ask(shell, "add", Number(2), Number)
+    await until(lambda: exported[-1]["toy_count"] == 7)
 
 
-def test_a_role_that_cannot_start_is_exported_as_one_that_does_not_run(tmp_path: Path) -> None:
-    async def scenario(stage: Stage) -> None:
-        told: list[list[Figure]] = []
-        shell = stage.shell(role="tests.cluster.toy:Nobody", export=lambda figures: told.append([*figures]))
-        assert (await settle(shell)).state == "failed"
-        seen = len(told)
-        await until(lambda: len(told) > seen + 1)
-        assert [(figure.name, figure.value) for figure in told[-1]] == [("role_running", 0)]
-        await shell.stop()
-
-    on_stage(scenario, tmp_path)
+@on_stage
+async def test_a_role_that_cannot_start_is_exported_as_not_running(stage: Stage) -> None:
+    exported: list[list[Figure]] = []
+    await stage.failed(role="tests.cluster.toy:Missing", export=lambda figures: exported.append([*figures]))
+    seen = len(exported)
+    await until(lambda: len(exported) > seen + 1)
+    assert [(figure.name, figure.value) for figure in exported[-1]] == [("role_running", 0)]
 
 
-def test_figures_that_cannot_be_exported_are_told_once_and_end_nothing(
+def test_a_failing_export_is_reported_once_and_ends_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def scenario(stage: Stage) -> None:
@@ -361,18 +328,16 @@ def test_figures_that_cannot_be_exported_are_told_once_and_end_nothing(
 
         def export(figures: Iterable[Figure]) -> None:
             tried.append(len(list(figures)))
-            raise RuntimeError("nobody takes figures here")
+            raise RuntimeError("figures are refused")
 
-        shell = stage.shell(export=export)
-        await settle(shell)
+        shell = await stage.running(export=export)
         await until(lambda: len(tried) > 3)
         assert await ask(shell, "echo", Number(3), Number) == Number(3)
         assert stage.ended == []
-        await shell.stop()
 
-    on_stage(scenario, tmp_path)
-    assert capsys.readouterr().err.count("RuntimeError: nobody takes figures here") == 1
+    play(scenario, tmp_path)
+    assert capsys.readouterr().err.count("RuntimeError: figures are refused") == 1
 
 
-def test_statuses_are_told_apart() -> None:
+def test_exit_statuses_are_distinct() -> None:
     assert len(set(Exit)) == len(Exit) and not {0, 1, 137} & set(Exit)

@@ -1,4 +1,4 @@
-"""Which hosts there are and which roles go where."""
+"""The hosts of a Ray cluster, and the slots of roles."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def test_two_nodes_with_one_label_are_refused_by_name() -> None:
     assert (caught.value.slot, caught.value.nodes) == ("a", ["n1", "n2"])
 
 
-def test_a_node_without_cpus_takes_no_role_and_is_named() -> None:
+def test_a_node_without_cpus_gets_no_role_and_is_named() -> None:
     found = survey([node("head", "a", cpu=0), node("n1", "b")])
     assert found.slots == ("b",)
     assert "head" in found.left_out[0]
 
 
-def test_named_slots_limit_the_hosts_and_an_absent_one_is_told() -> None:
+def test_named_slots_limit_the_hosts_and_a_missing_one_is_named() -> None:
     chosen = choose(survey([node("n1", "a"), node("n2", "b"), node("n3", "c")]), ["c", "a", "z"])
     assert chosen.slots == ("a", "c")
     assert chosen.left_out == ("slot z has no alive node now",)
@@ -82,17 +82,17 @@ def test_more_masters_or_journal_nodes_than_hosts_are_refused() -> None:
         seat(["a", "b"], 2, 3)
 
 
-def test_journal_nodes_sit_on_distinct_hosts_and_beside_masters_only_where_they_must() -> None:
+def test_journal_nodes_are_on_distinct_hosts_and_beside_masters_only_if_necessary() -> None:
     assert seat(["a", "b", "c"], 2, 3).journals == ("c", "a", "b")
     assert seat(["a", "b", "c", "d", "e"], 2, 3).journals == ("c", "d", "e")
 
 
-def test_a_master_keeps_its_seat_even_while_its_host_is_away() -> None:
+def test_a_master_keeps_its_slot_while_its_host_is_missing() -> None:
     assert seat(["a", "b", "c"], 1, seated=["z"]).masters == ("z",)
 
 
 @given(NAMES, NAMES, st.data())
-def test_hosts_that_come_later_move_no_master_and_no_journal_node(
+def test_new_hosts_move_no_master_and_no_journal_node(
     first: list[str], later: list[str], data: st.DataObject
 ) -> None:
     masters = data.draw(st.integers(1, len(first)))
@@ -117,17 +117,17 @@ def holding(node_id: str, *resources: str, alive: bool = True) -> dict[str, Any]
     return {**node(node_id, alive=alive), "Resources": dict.fromkeys(resources, 1.0)}
 
 
-def test_a_node_is_asked_for_by_its_address() -> None:
+def test_a_node_is_selected_by_the_resource_of_its_address() -> None:
     apart = [holding("a", "CPU", "node:10.0.0.1"), holding("b", "CPU", "node:10.0.0.2")]
     assert resource_of_its_own("b", apart) == "node:10.0.0.2"
 
 
-def test_nodes_of_the_loopback_network_are_on_one_machine() -> None:
+def test_loopback_addresses_are_one_machine() -> None:
     assert machine_of("127.0.1.1") == machine_of("127.0.1.2") == machine_of("::1")
     assert len({machine_of(address) for address in ("127.0.1.1", "10.0.0.1", "10.0.0.2", "box.local")}) == 4
 
 
-def test_a_node_without_anything_of_its_own_cannot_be_asked_for() -> None:
+def test_a_node_without_its_own_resource_cannot_be_selected() -> None:
     shared = [holding("a", "CPU", "node:10.0.0.1"), holding("b", "CPU", "GPU", "node:10.0.0.1")]
     assert resource_of_its_own("b", shared) is None
     assert (

@@ -1,4 +1,4 @@
-"""What a deployment remembers of itself, and how groups are matched with it."""
+"""The saved state of a deployment, and the recognition of its placement groups."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def hosts(*slots: str) -> list[Host]:
     return [Host(slot, f"node-{slot}", "10.0.0.1") for slot in slots]
 
 
-def test_what_was_saved_is_found_again(tmp_path: Path) -> None:
+def test_a_saved_deployment_is_loaded(tmp_path: Path) -> None:
     kept = deployment().revised(groups={"ebla-t-1": ("a", "b")}, groups_made=1)
     state.save(str(tmp_path / "new" / "dir"), state.encode(kept))
     assert state.load(str(tmp_path / "new" / "dir")) == kept
@@ -36,7 +36,7 @@ def test_nothing_saved_is_not_an_error(tmp_path: Path) -> None:
     assert state.load(str(tmp_path)) is None
 
 
-def test_a_change_that_changes_nothing_is_no_revision() -> None:
+def test_an_empty_change_is_not_a_revision() -> None:
     assert deployment().revised(masters=("a",)) == deployment()
 
 
@@ -47,7 +47,7 @@ def test_an_older_revision_never_replaces_a_newer_one(tmp_path: Path) -> None:
     assert found is not None and found.revision == 5
 
 
-def test_several_hosts_that_share_a_directory_may_save_at_once(tmp_path: Path) -> None:
+def test_several_hosts_can_save_to_one_directory_at_once(tmp_path: Path) -> None:
     encoded = [state.encode(deployment(revision=revision)) for revision in range(1, 9)]
     with multiprocessing.get_context("spawn").Pool(4) as pool:
         pool.starmap(state.save, [(str(tmp_path), data) for data in encoded])
@@ -58,7 +58,7 @@ def test_several_hosts_that_share_a_directory_may_save_at_once(tmp_path: Path) -
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b'{"format": 99, "uuid": "u", "revision": 1, "config": {}}']
 )
-def test_an_unreadable_memory_is_damaged_never_new(tmp_path: Path, content: bytes) -> None:
+def test_unreadable_saved_state_is_damaged_and_never_new(tmp_path: Path, content: bytes) -> None:
     (tmp_path / state.FILE).write_bytes(content)
     with pytest.raises(Damaged, match=r"restore it|use the version that wrote it"):
         state.load(str(tmp_path))
@@ -74,7 +74,7 @@ def test_a_data_dir_of_another_deployment_is_refused() -> None:
         state.newest([deployment("other")], "t")
 
 
-def test_hosts_that_remember_different_deployments_are_refused() -> None:
+def test_hosts_with_different_saved_deployments_are_refused() -> None:
     with pytest.raises(InvalidArgument, match="several deployments"):
         state.newest([deployment(uuid="u"), deployment(uuid="v")], "t")
 
@@ -82,7 +82,7 @@ def test_hosts_that_remember_different_deployments_are_refused() -> None:
 # -- groups --------------------------------------------------------------------------------------------------
 
 
-def test_slots_that_come_later_need_a_further_group() -> None:
+def test_new_slots_need_another_group() -> None:
     covered = {"ebla-t-1": ("a", "b")}
     assert groups.uncovered(hosts("a", "b", "c", "d"), covered) == hosts("c", "d")
     assert groups.uncovered(hosts("a"), covered) == []
@@ -93,18 +93,18 @@ def test_every_slot_has_one_bundle() -> None:
     assert found == {"a": Bundle("ebla-t-1", 0), "b": Bundle("ebla-t-1", 1), "c": Bundle("ebla-t-3", 0)}
 
 
-def test_a_group_is_recognised_by_memory_even_while_its_nodes_are_away() -> None:
+def test_a_group_is_recognised_by_saved_state_while_its_nodes_are_missing() -> None:
     present = [Group("ebla-t-1", "id", "RESCHEDULING", ("node-a", ""))]
     assert groups.recognise(present, {"ebla-t-1": ("a", "b"), "ebla-t-0": ("x",)}, hosts("a")) == {
         "ebla-t-1": ("a", "b")
     }
 
 
-def test_without_memory_a_group_is_recognised_by_its_nodes() -> None:
+def test_without_saved_state_a_group_is_recognised_by_its_nodes() -> None:
     present = [Group("ebla-t-1", "id", "CREATED", ("node-b", "node-a"))]
     assert groups.recognise(present, {}, hosts("a", "b")) == {"ebla-t-1": ("b", "a")}
 
 
-def test_without_memory_and_without_nodes_nothing_is_guessed() -> None:
+def test_without_saved_state_and_nodes_a_group_is_not_recognised() -> None:
     with pytest.raises(Unavailable, match="ebla-t-1 is not in deployment"):
         groups.recognise([Group("ebla-t-1", "id", "RESCHEDULING", ("node-a", ""))], {}, hosts("a"))

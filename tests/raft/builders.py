@@ -1,4 +1,4 @@
-"""Small cores in a stated situation, and the messages to feed them. Every timeout is the shortest it can be."""
+"""Cores in a given state, and the messages to feed them. Every random timeout has its shortest value."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def core(
 
 
 def leader(me: str = "a", voters: str = "abc", *, now: float = 10.0, **situation: object) -> RaftCore:
-    """One that has just been elected in the term after the given one; nothing is taken yet but the election."""
+    """A core that was just elected in the term after the given one. No effects are taken except those of the election."""
     made = core(me, voters, now=now - MIN, **situation)  # type: ignore[arg-type]
     made.timer.deadline = now
     made.tick(now)
@@ -122,7 +122,7 @@ def plans(effects: Effects) -> dict[str, AppendPlan]:
 
 
 def agree(made: RaftCore, now: float, plan: AppendPlan, *, match: int | None = None) -> None:
-    """The peer has everything that the message covers, on its disk unless `match` says how far."""
+    """The peer acknowledges all entries that the message covers, or only those up to `match`."""
     held = plan.covers if match is None else match
     made.replied(now, plan.peer, Sent(now, plan), AppendReply(made.term, True, held, held, held, made.term))
 
@@ -132,7 +132,7 @@ def refuse(made: RaftCore, now: float, plan: AppendPlan, *, hint: int) -> None:
 
 
 def replicating(made: RaftCore, now: float = 10.0) -> RaftCore:
-    """The leader after every peer has agreed with everything, and it is all durable."""
+    """The leader after every peer has acknowledged every entry and the leader's own disk has them all."""
     for _ in range(10):
         sends = plans(made.take())
         if not sends:

@@ -1,4 +1,4 @@
-"""`pytest tests/raft --rewrite` writes the golden transcripts anew."""
+"""`pytest tests/raft --rewrite` writes the golden transcripts again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     with suppress(ValueError):  # another folder has the option too
-        parser.addoption("--rewrite", action="store_true", help="write golden transcripts anew")
+        parser.addoption("--rewrite", action="store_true", help="write golden transcripts again")
 
 
 @pytest.fixture

@@ -1,11 +1,11 @@
-"""A Raft group in memory: real cores, and a network, disks and clocks that do what the test says.
+"""A Raft group in memory: real cores; a network, disks and clocks that the test controls.
 
-Nothing runs by itself: `run(seconds)` carries out what is due, in order of virtual time, and `settle()` only what is
-under way (messages and disk writes), so that no timer interferes. Faults of the model:
+Events happen only in `run(seconds)`, which carries out all due events in order of virtual time, and in `settle()`,
+which carries out only messages and disk writes under way, and no timer. Faults of the model:
 
-    network   messages are lost, late, doubled and reordered; answers too; any direction can be cut
-    disk      a commit takes time; at a crash those under way are lost from some commit on, never out of order
-    process   pauses (events wait, in order), crashes (memory is gone), clocks with another rate and origin
+    network   messages and answers are lost, delayed, doubled and reordered; each direction can be cut
+    disk      a commit takes time; a crash loses a suffix of the commits under way
+    process   pauses (events wait, in order), crashes (memory is lost), clocks with another rate and origin
 """
 
 from __future__ import annotations
@@ -20,11 +20,7 @@ from ebla.actors.messages.raft import (
     HardState,
     Request,
 )
-from ebla.actors.replication.configuration import (
-    VOTER,
-    Configuration,
-    Peer,
-)
+from ebla.actors.replication.configuration import Configuration, Peer
 from ebla.actors.replication.health import TABLET_DELETED
 from ebla.actors.tablet.raft.events import RaftLimits
 from ebla.storage.logs.entries import Entry
@@ -43,7 +39,7 @@ def configuration(voters: str, others: str = "") -> Configuration:
 
 @dataclass
 class Network:
-    """How long a message takes, and whether it arrives; None is lost."""
+    """Decides how long a message takes, and how many copies of it arrive."""
 
     random: Random
     latency_s: float = 0.005
@@ -53,7 +49,7 @@ class Network:
     cut: dict[tuple[str, str], None] = field(default_factory=dict)
 
     def delays(self, source: str, target: str) -> list[float]:
-        """One per copy that arrives."""
+        """Return one delay for each copy that arrives."""
         if (source, target) in self.cut:
             return []
         if not (self.loss or self.twice or self.jitter_s):
@@ -70,16 +66,14 @@ class Group:
         spares: str = "",
         seed: int = 0,
         limits: RaftLimits | None = None,
-        tell_epoch: bool = True,
     ) -> None:
         self.random = Random(seed)
         self.limits = limits or RaftLimits()
         self.network = Network(self.random)
-        self.tell_epoch = tell_epoch
         self.tombstone_votes = 0
-        self.patient = False  # nobody campaigns of his own accord
+        self.patient = False  # no timer starts a campaign
         self.now = 0.0
-        self.said: list[tuple[float, str]] = []
+        self.transcript: list[tuple[float, str]] = []
         self.trace: Callable[[str, str, Request | Answer], None] | None = None
         self.oracle = Oracle(self)
         self._queue: list[tuple[float, int, str, Callable[[], None]]] = []
@@ -96,7 +90,7 @@ class Group:
         heapq.heappush(self._queue, (self.now + delay_s, self._sequence, kind, action))
 
     def run(self, seconds: float, *, until: Callable[[], bool] = lambda: False) -> bool:
-        """Carry out all that is due within `seconds`; True as soon as `until` holds."""
+        """Carry out all events due within `seconds`; return True as soon as `until` holds."""
         end = self.now + seconds
         for _ in range(EVENTS_MAX):
             if until():
@@ -108,7 +102,7 @@ class Group:
         raise AssertionError(f"more than {EVENTS_MAX} events in {seconds} s: a livelock")
 
     def settle(self) -> None:
-        """Carry out what is under way, and no timer."""
+        """Carry out all messages and disk writes under way, and no timer."""
         later = []
         for _ in range(EVENTS_MAX):
             if not any(kind in ("network", "disk") for _, _, kind, _ in self._queue):
@@ -147,7 +141,7 @@ class Group:
                 incarnation = node.incarnation
                 node._inbox.append(lambda: arrive() if incarnation == node.incarnation else None)
             elif node.tombstone is not None:
-                if not node.receive_buried(request, respond):
+                if not node.receive_as_tombstone(request, respond):
                     for delay in self.network.delays(target, source):
                         self.after(delay, "network", lambda: call.finish(None, True, TABLET_DELETED))
             else:
@@ -170,20 +164,20 @@ class Group:
 
     # -- views and shortcuts
 
-    def say(self, what: str) -> None:
-        self.said.append((self.now, what))
+    def record(self, what: str) -> None:
+        self.transcript.append((self.now, what))
 
     def leaders(self) -> list[Node]:
         return [node for node in self.nodes.values() if node.core is not None and node.core.role == "leader"]
 
     def leader(self) -> Node:
-        """The one of the highest term."""
+        """Return the leader of the highest term."""
         found = self.leaders()
-        assert found, "nobody leads"
+        assert found, "there is no leader"
         return max(found, key=lambda node: node.running().term)
 
     def campaign(self, name: str) -> None:
-        """Let the node's patience end now."""
+        """Let the node's election timeout end now."""
         node = self.nodes[name]
         core = node.running()
         core.timer.deadline = node.clock()
@@ -196,33 +190,20 @@ class Group:
         node.absorb()
         return entry
 
-    def elect(self, name: str) -> Node:
-        """The name leads, and its term's first entry is committed everywhere it can be."""
-        self.campaign(name)
-        self.settle()
-        node = self.nodes[name]
-        assert node.running().role == "leader", (node.running().role, node.running().story())
-        self.run(2 * self.limits.heartbeat_s)
-        return node
-
     def copy(self, source: Node, target: Node) -> None:
-        """What tablet copy does, in one step: the source's durable log takes the place of the target's, whose term and
-        vote are merged with the source's. Not if it ends before the target's did: the target has acknowledged more."""
+        """Copy a tablet in one step: the source's durable log replaces the target's, and term and vote are merged.
+        A log that ends before the target's log did is refused: the target has acknowledged more."""
         if target.core is not None:
-            target.bury()
+            target.delete()
         target.crash()
         core, disk = source.running(), target.disk
         ends = source.disk.entries[-1] if source.disk.entries else None
-        assert disk.buried is not None
-        if ends is None or (ends.term, ends.index) < disk.buried[::-1]:
+        assert disk.tombstone is not None
+        if ends is None or (ends.term, ends.index) < disk.tombstone[::-1]:
             target.start()
             return
-        disk.entries, disk.buried = list(source.disk.entries), None
+        disk.entries, disk.tombstone = list(source.disk.entries), None
         disk.dropped = core.log.dropped_index
         if source.disk.hard_state.term > disk.hard_state.term:
             disk.hard_state = HardState(source.disk.hard_state.term)
         target.start(commit_index=disk.dropped)
-
-    def is_voter(self, name: str) -> bool:
-        peer = self.nodes[name].running().configuration.peer(name)
-        return peer is not None and peer.member == VOTER

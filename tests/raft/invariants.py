@@ -1,11 +1,11 @@
-"""What Raft promises, checked on a whole group after every step, with a memory that no fault touches.
+"""Raft's promises, checked on a whole group after every step. The oracle's own memory survives all faults.
 
-one_leader_a_term          election safety
-votes_are_not_forgotten    one vote a term and voter, crashes, tombstones and copies or not, and durable before it leaves
-acknowledged_is_durable    an append is acknowledged only from the disk
-committed_never_changes    state machine safety, and with it leader completeness
-logs_match                 log matching
-one_reader                 at no instant do two replicas pass read_index, and the one that does is up to date
+one leader a term          election safety
+one vote a term            also across crashes, tombstones and copies; a vote is durable before it leaves
+acknowledged is durable    an append is acknowledged only when it is on the disk
+committed never changes    state machine safety and leader completeness
+logs match                 log matching
+one reader                 at most one replica passes read_index at a time, and it has every committed entry
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Oracle:
         self.committed: list[Entry] = []
         self.committed_in: list[int] = []  # the term in which each was committed
         self.reads = 0
-        self._seen: dict[tuple[str, int], int] = {}  # (node, incarnation) -> commit index looked at
+        self._seen: dict[tuple[str, int], int] = {}  # (node, incarnation) -> commit index checked
 
     def observe(self, node: Node) -> None:
         core = node.running()
@@ -113,7 +113,7 @@ class Oracle:
                 )
 
     def committed_configuration(self, upto: int) -> Configuration | None:
-        """The newest committed configuration at or below an index: what a server would have on its disk."""
+        """Return the newest committed configuration at or below an index, which a server would have on its disk."""
         for entry in reversed(self.committed[:upto]):
             if entry.kind == CONFIG:
                 found = msgspec.msgpack.decode(entry.payload, type=Configuration)

@@ -1,7 +1,6 @@
-"""One replica's server in the simulated group: what the tablet server does around a core, and what a crash leaves.
+"""One replica's server in the simulated group: carries out a core's `Effects`, and keeps what survives a crash.
 
-The duties are those of `Effects`; the disk is a row of commits, of which a crash loses those under way from some
-commit on, never out of order.
+The disk is a sequence of commits. A crash loses a suffix of the commits under way.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from ebla.actors.tablet.engine.core import (
 from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.tablet.raft.events import AppendPlan
-from ebla.actors.tablet.raft.tombstone import Tombstone
+from ebla.actors.tablet.raft.tombstone import TombstoneVoter
 from ebla.storage.logs.entries import (
     CONFIG,
     NO_OP,
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class Low(Random):
-    """The group's random numbers, but for a forced leadership's first term: that is as low as it may be, and readable."""
+    """The group's random numbers, except for the first term of a forced leadership: that is the lowest, to be readable."""
 
     def __init__(self, shared: Random) -> None:
         super().__init__(0)
@@ -74,7 +73,7 @@ class Disk:
     hard_state: HardState = field(default_factory=HardState)
     entries: list[Entry] = field(default_factory=list)
     dropped: int = 0
-    buried: tuple[int, int] | None = None  # of a tombstone: index and term of the last entry that there was
+    tombstone: tuple[int, int] | None = None  # index and term of a deleted replica's last entry
 
     def apply(self, commit: Commit) -> None:
         if commit.hard_state is not None:
@@ -87,7 +86,7 @@ class Disk:
 
 
 class Call:
-    """A request under way; only the first outcome counts, and only in the incarnation that asked."""
+    """A request under way. Only its first outcome counts, and only in the incarnation that sent it."""
 
     def __init__(self, node: Node, peer: str, sent: Sent) -> None:
         self.node, self.peer, self.sent = node, peer, sent
@@ -102,27 +101,25 @@ class Call:
         self.open = False
         node = self.node
 
-        def tell(core: RaftCore) -> None:
+        def deliver(core: RaftCore) -> None:
             if answer is not None:
                 core.replied(node.clock(), self.peer, self.sent, answer)
             else:
                 core.failed(node.clock(), self.peer, self.sent, delivered, refusal)
 
-        node.feed(self.incarnation, tell)
+        node.feed(self.incarnation, deliver)
 
 
 def shown(active: Configuration) -> str:
-    """Members, and what each is unless it is a plain voter."""
-    told = []
+    """The members, with the kind of each that is not a plain voter."""
+    parts = []
     for peer in active.peers:
         kind = peer.kind.replace("_", "-") + (" to go" if peer.replace else "")
-        told.append(peer.uuid if kind == "voter" else f"{peer.uuid}({kind})")
-    return " ".join(told) + (f", forced {active.unsafe}" if active.unsafe else "")
+        parts.append(peer.uuid if kind == "voter" else f"{peer.uuid}({kind})")
+    return " ".join(parts) + (f", forced {active.unsafe}" if active.unsafe else "")
 
 
 class Node:
-    """A replica's server: what the tablet server does around a core, without the tablets."""
-
     def __init__(self, group: Group, name: str, initial: Configuration) -> None:
         self.group = group
         self.name = name
@@ -131,8 +128,8 @@ class Node:
         self.disk_s = 0.001
         self.rate, self.origin = 1.0, 0.0
         self.core: RaftCore | None = None
-        self.tombstone: Tombstone | None = None
-        self.entries: list[Entry] = []  # all, from index 1 on; dropping is the core's business only
+        self.tombstone: TombstoneVoter | None = None
+        self.entries: list[Entry] = []  # all entries from index 1 on; only the core drops entries
         self.incarnation = 0
         self.paused = False
         self._inbox: deque[Callable[[], None]] = deque()
@@ -150,10 +147,10 @@ class Node:
 
     def start(self, *, commit_index: int = 0) -> None:
         assert self.core is None and self.tombstone is None
-        if self.disk.buried:
+        if self.disk.tombstone:
             limit = self.group.limits.election_s_min
             state = self.disk.hard_state
-            self.tombstone = Tombstone(state, self.disk.buried, limit, self.clock(), durable=state)
+            self.tombstone = TombstoneVoter(state, self.disk.tombstone, limit, self.clock(), durable=state)
             self.entries = []
             return
         self.entries = list(self.disk.entries)
@@ -185,13 +182,18 @@ class Node:
         self._commits_done = self._commit_number
         self._disk_free_at = self.group.now
 
-    def bury(self) -> None:
-        """Delete the replica: from here on its tombstone votes."""
+    def delete(self) -> None:
+        """Delete the replica: from now on its tombstone votes."""
         entries = self.entries
         last = (entries[-1].index, entries[-1].term) if entries else (0, 0)
         hard_state = self.running().hard_state
         self.crash(commits_kept=99)
-        self.disk.hard_state, self.disk.entries, self.disk.dropped, self.disk.buried = hard_state, [], 0, last
+        self.disk.hard_state, self.disk.entries, self.disk.dropped, self.disk.tombstone = (
+            hard_state,
+            [],
+            0,
+            last,
+        )
         self.start()
 
     @property
@@ -214,7 +216,7 @@ class Node:
         return self.core
 
     def feed(self, incarnation: int, event: Callable[[RaftCore], None]) -> None:
-        """Give the core an event, or keep it until the process runs again."""
+        """Give the core an event, or keep the event until the process is resumed."""
         if incarnation != self.incarnation or self.core is None:
             return
         if self.paused:
@@ -244,11 +246,11 @@ class Node:
         else:
             self._leave(lambda: self._respond(request, outcome, respond))
 
-    def receive_buried(self, request: Request, respond: Callable[[Answer], None]) -> bool:
-        """As the server of a tombstone; False if it refuses."""
-        stone = self.tombstone
-        assert stone is not None
-        answer, save = stone.receive(self.clock(), request)
+    def receive_as_tombstone(self, request: Request, respond: Callable[[Answer], None]) -> bool:
+        """Answer as a tombstone's server does; return False if it refuses."""
+        tombstone = self.tombstone
+        assert tombstone is not None
+        answer, save = tombstone.receive(self.clock(), request)
         if answer is None:
             return False
         incarnation = self.incarnation
@@ -260,7 +262,7 @@ class Node:
                 return
             if save is not None:
                 self.disk.hard_state = save
-                stone.saved(save)
+                tombstone.saved(save)
             self.group.tombstone_votes += isinstance(answer, VoteReply) and answer.granted
             self._respond(request, answer, respond)
 
@@ -273,7 +275,7 @@ class Node:
         for _ in range(16):
             effects = core.take()
             if effects.truncate_from is not None:
-                self.group.say(f"{self.name} drops {effects.truncate_from}..{len(self.entries)}")
+                self.group.record(f"{self.name} drops {effects.truncate_from}..{len(self.entries)}")
                 del self.entries[effects.truncate_from - 1 :]
                 self._fresh = [entry for entry in self._fresh if entry.index < effects.truncate_from]
             if effects.appended is not None:
@@ -283,13 +285,13 @@ class Node:
                 self.entries.extend(new)
                 self._fresh.extend(new)
             if effects.became is not None:
-                self.group.say(f"{self.name} becomes {effects.became} in term {core.term}")
+                self.group.record(f"{self.name} becomes {effects.became} in term {core.term}")
             if effects.noop is not None:
                 self._create(*effects.noop, NO_OP, b"")
             if effects.configured is not None:
                 index, term, payload = effects.configured
                 self._create(index, term, CONFIG, payload)
-                self.group.say(f"{self.name} configures {shown(core.configuration)}")
+                self.group.record(f"{self.name} configures {shown(core.configuration)}")
             if effects.hard_state or effects.truncate_from or self._fresh:
                 self._commit(effects.hard_state, effects.truncate_from, effects.log_epoch)
             for send in effects.sends:
@@ -297,7 +299,7 @@ class Node:
             wake = core.next_wake(self.clock())
             if not effects.sends or wake > self.clock():
                 break
-        # Time alone only ends leases: what must never hold at once is looked for after every event.
+        # Time alone can only end leases, so a check of reads after every event is enough.
         self.group.oracle.observe(self)
         self.group.oracle.check_reads()
         self._schedule_tick(wake)
@@ -325,21 +327,21 @@ class Node:
         commit = self._commits.popleft()
         self.disk.apply(commit)
 
-        def tell(core: RaftCore) -> None:
+        def report(core: RaftCore) -> None:
             self._commits_done = commit.number
             if commit.entries:
                 last = commit.entries[-1]
-                core.durable(last.index, last.term, commit.epoch if self.group.tell_epoch else None)
+                core.durable(last.index, last.term, commit.epoch)
             ready = [leave for barrier, leave in self._leaving if barrier <= self._commits_done]
             self._leaving = [item for item in self._leaving if item[0] > self._commits_done]
             for leave in ready:
                 leave()
             self._answer_pending()
 
-        self.feed(incarnation, tell)
+        self.feed(incarnation, report)
 
     def _leave(self, action: Callable[[], None]) -> None:
-        """Carry out what may leave only after the hard state is durable."""
+        """Carry out a send that must wait until the hard state is durable."""
         if self._hard_barrier <= self._commits_done:
             action()
         else:
@@ -357,8 +359,8 @@ class Node:
     def _respond(self, request: Request | None, answer: Answer, respond: Callable[[Answer], None]) -> None:
         if isinstance(answer, VoteReply) and isinstance(request, VoteRequest):
             kind = "pre-vote" if request.pre_vote else "vote"
-            said = f"{answer.reason}" if not answer.granted else "granted"
-            self.group.say(f"{self.name} to {request.candidate}: {kind} for term {request.term} {said}")
+            outcome = "granted" if answer.granted else answer.reason
+            self.group.record(f"{self.name} to {request.candidate}: {kind} for term {request.term} {outcome}")
             if answer.granted and not request.pre_vote:
                 self.group.oracle.voted(self, request.term, request.candidate)
         if isinstance(answer, AppendReply) and answer.success:

@@ -1,27 +1,28 @@
-"""The scenario language: a few verbs on a Raft group, and a transcript of what came of them.
+"""The scenario language: verbs on a Raft group, and the transcript of their results.
 
-    cluster voters=3 nonvoters=1 spares=1 seed=1    a, b, c, then the others; spares belong to no configuration yet
-                             one_by_one=yes: messages carry one entry, and wait for each other
-    campaign a               its patience ends now            stabilize     carry out what is under way, no timers
-    run 2s                   let time pass                    wait 2s       the same, but nobody's patience ends
-    elect a                  campaign, stabilize, run 200ms, in a word
-    read a                   ask for a linearizable read
+    cluster voters=3 nonvoters=1 spares=1 seed=1    a, b, c, then the others; spares are in no configuration yet
+                             one_by_one=yes: a message carries one entry, and one is under way at a time
+    campaign a               a's election timeout ends now    stabilize     messages and disk writes, no timers
+    run 2s                   time passes                      wait 2s       the same, but no timer starts a campaign
+    elect a                  campaign, stabilize and run 200ms
+    read a                   a linearizable read
     propose a 3              three entries                    step-down a to b
-    pause a / resume a       crash a / restart a / bury a     cut a b / isolate a / heal
-    disk a 2s                every commit takes that long     latency 50ms
-    configure a add d        also prevoter d, nonvoter d, replace d, remove d: what a proposes to make of it
-    force a keep a,b         a takes the others for lost for good
-    health a                 as a sees the others, 60 s of silence being a failure
-    drop a 5                 forget a's log up to index 5     copy a to c    what a tablet copy does, in one step
-    ask b for c term=1 last=4@1               a forged vote request; the answer goes nowhere
-    challenge b for c times=100 every=10ms    many of them, at ever higher terms, with the best of logs
+    pause a / resume a       crash a / restart a / delete a     cut a b / isolate a / heal
+    disk a 2s                every commit takes 2 s           latency 50ms
+    configure a add d        a proposes a change: also prevoter d, nonvoter d, replace d, remove d
+    force a keep a,b         a gives up all others for good
+    health a                 the peers' health in a's view, with 60 s of silence as a failure
+    drop a 5                 drop a's log up to index 5       copy a to c    a tablet copy in one step
+    ask b for c term=1 last=4@1               a forged vote request; its answer is only shown
+    challenge b for c times=100 every=10ms    many forged requests at growing terms, with the longest log
     trace a / trace off      show a's appends and their answers
-    status / log / progress a
+    status / log / members / progress a
 
-A file is a row of blocks, each of comments, commands, `----` and their output, up to an empty line. `pytest --rewrite`
-writes the outputs anew; commit a difference only when it is understood.
+A file consists of blocks: comments, commands, `----`, output, an empty line. `pytest --rewrite` writes all outputs
+again; commit a difference only when you understand it.
 
-In a log, `1-3@2` is entries 1 to 3 of term 2; what stands before `|` is committed there, what after `~` not durable.
+In a log, `1-3@2` is entries 1 to 3 of term 2. Entries before `|` are committed, entries after `~` are not durable.
+Nodes with equal logs or members share a line.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ NAMES = "abcdefg"
 
 @dataclass
 class Block:
-    text: list[str]  # comments and commands, as they stand
+    text: list[str]  # comments and commands
     output: list[str]
 
     @property
@@ -83,7 +84,7 @@ def render(blocks: list[Block]) -> str:
 
 
 def play(path: Path) -> str:
-    """The file as it would read if it were true."""
+    """Return the file with the outputs that its commands have now."""
     blocks = parse(path.read_text())
     stage = Stage()
     for block in blocks:
@@ -95,36 +96,48 @@ def play(path: Path) -> str:
     return render(blocks)
 
 
+GROUP_VERBS = {"stabilize": "settle"} | {verb: verb for verb in ("campaign", "cut", "isolate", "heal")}
+NODE_VERBS = {"restart": "start"} | {verb: verb for verb in ("pause", "resume", "crash", "delete")}
+
+
 class Stage:
-    """Carries out commands. A command is a method `do_<verb>`, with the words after it as arguments."""
+    """Carries out commands: a method of the group, of a node, or `do_<verb>`, with the words after it as arguments."""
 
     def __init__(self) -> None:
         self.group: Group | None = None
 
     @property
-    def it(self) -> Group:
+    def current(self) -> Group:
         assert self.group is not None, "a scenario begins with `cluster`"
         return self.group
 
     def node(self, name: str) -> Node:
-        return self.it.nodes[name]
+        return self.current.nodes[name]
 
     def perform(self, command: str) -> list[str]:
         verb, *words = command.split()
-        method: Callable[..., list[str] | None] = getattr(self, "do_" + verb.replace("-", "_"))
         plain = [word for word in words if "=" not in word]
         options = dict(word.split("=", 1) for word in words if "=" in word)
         began = self.group.now if self.group else 0.0
         if self.group:
-            self.group.said.clear()
+            self.group.transcript.clear()
         try:
-            answer = method(*plain, **options) or []
+            answer = self.method(verb)(*plain, **options) or []
         except EblaError as error:
             answer = [f"{plain[0]} refuses: {type(error).__name__}: {error}"]
         timed = verb in ("run", "wait")
-        said = [f"{f'+{at - began:.2f}s  ' if timed else ''}{what}" for at, what in self.it.said]
-        self.it.said.clear()
-        return said + answer
+        events = [
+            f"{f'+{at - began:.2f}s  ' if timed else ''}{event}" for at, event in self.current.transcript
+        ]
+        self.current.transcript.clear()
+        return events + answer
+
+    def method(self, verb: str) -> Callable[..., list[str] | None]:
+        if verb in GROUP_VERBS:
+            return getattr(self.current, GROUP_VERBS[verb])
+        if verb in NODE_VERBS:
+            return lambda name: getattr(self.node(name), NODE_VERBS[verb])()
+        return getattr(self, "do_" + verb.replace("-", "_"))
 
     # -- the stage
 
@@ -142,65 +155,35 @@ class Stage:
         limits = RaftLimits(append_bytes_max=1, inflight_max=1) if one_by_one == "yes" else RaftLimits()
         self.group = Group(configuration(member, learner), spares=spare, seed=int(seed), limits=limits)
 
-    def do_stabilize(self) -> None:
-        self.it.settle()
-
     def do_run(self, time: str) -> None:
-        self.it.run(seconds(time))
+        self.current.run(seconds(time))
 
     def do_wait(self, time: str) -> None:
-        self.it.patient = True
-        self.it.run(seconds(time))
-        self.it.patient = False
+        self.current.patient = True
+        self.current.run(seconds(time))
+        self.current.patient = False
 
-    def do_trace(self, whom: str) -> None:
+    def do_trace(self, name: str) -> None:
         def show(source: str, target: str, message: Request | Answer) -> None:
-            if whom in (source, target):
+            if name in (source, target):
                 self._trace(source, target, message)
 
-        self.it.trace = None if whom == "off" else show
+        self.current.trace = None if name == "off" else show
 
     def do_latency(self, time: str) -> None:
-        self.it.network.latency_s = seconds(time)
+        self.current.network.latency_s = seconds(time)
 
     def do_disk(self, name: str, time: str) -> None:
         self.node(name).disk_s = seconds(time)
 
-    def do_cut(self, one: str, other: str) -> None:
-        self.it.cut(one, other)
-
-    def do_isolate(self, name: str) -> None:
-        self.it.isolate(name)
-
-    def do_heal(self) -> None:
-        self.it.heal()
-
-    def do_pause(self, name: str) -> None:
-        self.node(name).pause()
-
-    def do_resume(self, name: str) -> None:
-        self.node(name).resume()
-
-    def do_crash(self, name: str) -> None:
-        self.node(name).crash()
-
-    def do_restart(self, name: str) -> None:
-        self.node(name).start()
-
-    def do_bury(self, name: str) -> None:
-        self.node(name).bury()
-
-    # -- what replicas are asked to do
-
-    def do_campaign(self, name: str) -> None:
-        self.it.campaign(name)
+    # -- requests to replicas
 
     def do_elect(self, name: str) -> list[str]:
-        self.it.campaign(name)
-        self.it.settle()
-        self.it.run(0.2)
-        assert self.it.leader().name == name, self.node(name).running().story()
-        self.it.said.clear()
+        self.current.campaign(name)
+        self.current.settle()
+        self.current.run(0.2)
+        assert self.current.leader().name == name, self.node(name).running().story()
+        self.current.transcript.clear()
         return [f"{name} leads term {self.node(name).running().term}"]
 
     def do_propose(self, name: str, count: str = "1") -> list[str]:
@@ -219,14 +202,13 @@ class Stage:
         node.absorb()
         return [f"{name} hands over to {chosen}"]
 
-    def do_configure(self, name: str, how: str, who: str) -> list[str]:
+    def do_configure(self, name: str, how: str, uuid: str) -> list[str]:
         node = self.node(name)
         current = node.running().configuration
-        kept = tuple(peer for peer in current.peers if peer.uuid != who)
-        member = {"add": "voter", "replace": "voter", "nonvoter": "non_voter", "prevoter": "non_voter"}.get(
-            how
-        )
-        made = member and Peer(who, f"host-{who}", member, how == "prevoter", how == "replace")
+        kept = tuple(peer for peer in current.peers if peer.uuid != uuid)
+        members_of = {"add": "voter", "replace": "voter", "nonvoter": "non_voter", "prevoter": "non_voter"}
+        member = members_of.get(how)
+        made = member and Peer(uuid, f"host-{uuid}", member, how == "prevoter", how == "replace")
         peers = (*kept, made) if made else kept
         entry = node.configure(Configuration(peers, current.index, current.unsafe))
         node.absorb()
@@ -239,14 +221,14 @@ class Stage:
 
     def do_health(self, name: str) -> list[str]:
         node = self.node(name)
-        told = node.running().health(node.clock(), 60.0)
-        return ["  ".join(f"{uuid} {health}" for uuid, health in told.items())]
+        found = node.running().health(node.clock(), 60.0)
+        return ["  ".join(f"{uuid} {health}" for uuid, health in found.items())]
 
     def do_drop(self, name: str, index: str) -> None:
         self.node(name).running().log.drop_to(int(index))
 
     def do_copy(self, source: str, _to: str, target: str) -> None:
-        self.it.copy(self.node(source), self.node(target))
+        self.current.copy(self.node(source), self.node(target))
 
     def do_ask(self, name: str, _for: str, candidate: str, term: str, last: str = "9@9") -> list[str]:
         index, of = last.split("@")
@@ -256,11 +238,11 @@ class Stage:
     def do_challenge(
         self, name: str, _for: str, candidate: str, times: str = "1", every: str = "0s"
     ) -> list[str]:
-        """As a server out of its mind would ask; the answers go nowhere."""
+        """Send the requests of a disruptive server; the answers are only shown."""
         reasons = []
         term = self.node(name).running().term
         for attempt in range(int(times)):
-            self.it.run(seconds(every))
+            self.current.run(seconds(every))
             request = VoteRequest(term + 1 + attempt, candidate, 1_000 + attempt, term + attempt)
             reasons.append(self._asked(name, request))
         counted = [(reason, len(list(same))) for reason, same in itertools.groupby(reasons)]
@@ -283,7 +265,7 @@ class Stage:
     # -- views
 
     def do_status(self) -> list[str]:
-        return [self._status(node) for node in self.it.nodes.values()]
+        return [self._status(node) for node in self.current.nodes.values()]
 
     def _status(self, node: Node) -> str:
         core = node.core
@@ -296,12 +278,12 @@ class Stage:
         own = core.configuration.peer(node.name)
         kind = own.kind.replace("_", "-") if own else "non-voter"
         role = core.role if kind == "voter" else kind
-        leader = f"of {core.leader}" if core.leader else "of nobody"
+        leader = f"of {core.leader}" if core.leader else "no leader"
         line = f"{node.name}  {role:13} term {core.term}  {leader:9}  commit {core.commit_index}  last {core.last_index}"
         return line + ("  paused" if node.paused else "")
 
     def do_log(self) -> list[str]:
-        return [f"{node.name}  {drawn(node)}" for node in self.it.nodes.values()]
+        return grouped({node.name: drawn(node) for node in self.current.nodes.values()})
 
     def do_progress(self, name: str) -> list[str]:
         progress = self.node(name).running().progress
@@ -310,16 +292,26 @@ class Stage:
         ]
 
     def do_members(self) -> list[str]:
-        return [f"{node.name}  {members(node)}" for node in self.it.nodes.values() if node.core]
+        return grouped({node.name: members(node) for node in self.current.nodes.values() if node.core})
 
     def _trace(self, source: str, target: str, message: Request | Answer) -> None:
         if isinstance(message, AppendRequest):
             entries = runs(list(message.entries)) or "nothing"
             after = f"{message.previous_index}@{message.previous_term}"
-            self.it.say(f"{source} -> {target}: {entries} after {after}, commit {message.commit_index}")
+            self.current.record(
+                f"{source} -> {target}: {entries} after {after}, commit {message.commit_index}"
+            )
         elif isinstance(message, AppendReply):
-            said = f"has all to {message.match}" if message.success else f"no, try after {message.hint}"
-            self.it.say(f"{source} -> {target}: {said}")
+            answer = f"has all to {message.match}" if message.success else f"no, try after {message.hint}"
+            self.current.record(f"{source} -> {target}: {answer}")
+
+
+def grouped(views: dict[str, str]) -> list[str]:
+    """One line for each view, with the names of all nodes that share it."""
+    names: dict[str, list[str]] = {}
+    for name, view in views.items():
+        names.setdefault(view, []).append(name)
+    return [f"{','.join(same)}  {view}" for view, same in names.items()]
 
 
 def seconds(time: str) -> float:
@@ -338,8 +330,8 @@ def runs(entries: list[Entry]) -> str:
 
 def drawn(node: Node) -> str:
     core = node.core
-    if node.disk.buried:
-        return "(tombstone) {}@{}".format(*node.disk.buried)
+    if node.disk.tombstone:
+        return "(tombstone) {}@{}".format(*node.disk.tombstone)
     if core is None:
         return f"(down) {runs(node.disk.entries)}"
     commit, durable = core.commit_index, max(core.commit_index, core.durable_index)

@@ -39,7 +39,7 @@ def asked(made: RaftCore) -> dict[str, VoteRequest]:
     return {send.peer: send.request for send in made.take().sends if isinstance(send.request, VoteRequest)}
 
 
-def test_a_follower_that_hears_nothing_asks_for_pre_votes_and_spends_no_term() -> None:  # 5.2, 9.6
+def test_a_follower_without_heartbeats_asks_for_pre_votes_in_its_own_term() -> None:  # 5.2, 9.6
     made = core(terms="112")
     made.tick(MIN)
     effects = made.take()
@@ -82,18 +82,13 @@ def test_a_non_voter_never_campaigns() -> None:
     assert made.next_wake(100.0) > 100.0
 
 
-def test_a_voter_votes_once_in_a_term_and_again_for_the_same() -> None:  # 5.2
+def test_a_voter_votes_in_a_term_for_one_candidate_only() -> None:  # 5.2
     made = core(terms="1", term=1)
     assert ask(made, MIN, VoteRequest(2, "b", 1, 1)) == "granted"
     assert made.take().hard_state == HardState(2, "b")
     assert ask(made, MIN, VoteRequest(2, "c", 9, 1)) == "voted"
     assert ask(made, MIN, VoteRequest(2, "b", 1, 1)) == "granted"
     assert made.take().hard_state is None
-
-
-def test_a_vote_survives_a_restart() -> None:  # 5.2: "persisted on stable storage"
-    made = core(terms="1", term=2, vote="b")
-    assert ask(made, MIN, VoteRequest(2, "c", 9, 1)) == "voted"
 
 
 @pytest.mark.parametrize(
@@ -118,7 +113,7 @@ def test_a_vote_of_an_older_term_is_refused() -> None:  # 5.1
     assert ask(core(terms="13"), MIN, VoteRequest(2, "b", 9, 2)) == "old_term"
 
 
-def test_a_newer_term_is_adopted_even_where_the_vote_is_refused() -> None:  # 5.1
+def test_a_refused_vote_request_still_raises_the_term() -> None:  # 5.1
     made = core(terms="112")
     assert ask(made, MIN, VoteRequest(7, "b", 1, 1)) == "log_behind"
     assert made.take().hard_state == HardState(7, None)
@@ -133,7 +128,7 @@ def test_a_pre_vote_changes_nothing_at_the_voter() -> None:  # 9.6
     assert (made.term, made.timer.deadline) == (1, deadline)
 
 
-def test_a_granted_vote_gives_the_candidate_time() -> None:
+def test_a_granted_vote_restarts_the_election_timer() -> None:
     made = core(terms="1")
     ask(made, MIN, VoteRequest(2, "b", 9, 9))
     assert made.timer.deadline == 2 * MIN
@@ -145,17 +140,17 @@ def test_votes_are_withheld_for_an_election_timeout_after_a_leaders_message() ->
     for pre_vote in (True, False):
         request = VoteRequest(9, "c", 9, 9, pre_vote=pre_vote)
         assert ask(made, 5.0 + MIN - 0.001, request) == "leader_alive"
-    assert made.term == 1, "no term is adopted from a challenger"
+    assert made.term == 1, "the term of a challenger is not adopted"
     assert ask(made, 5.0 + MIN, VoteRequest(9, "c", 9, 9)) == "granted"
 
 
-def test_a_refused_append_of_the_leader_counts_as_hearing_it() -> None:
+def test_a_refused_append_counts_as_a_heartbeat() -> None:
     made = core(terms="1")
     made.receive(5.0, "b", append("7@1", term=1))
     assert ask(made, 5.5, VoteRequest(9, "c", 9, 9)) == "leader_alive"
 
 
-def test_an_append_of_an_old_leader_does_not() -> None:
+def test_an_append_of_an_old_leader_is_no_heartbeat() -> None:
     made = core(terms="1", term=3)
     answer = made.receive(5.0, "b", append("1@1", term=1))
     assert isinstance(answer, AppendReply) and not answer.success and answer.term == 3
@@ -176,23 +171,23 @@ def test_a_replica_of_a_new_tablet_votes_at_once_and_campaigns_within_a_heartbea
 
 
 @pytest.mark.parametrize("situation", [{"terms": "1"}, {"term": 1}])
-def test_one_with_an_entry_or_a_term_is_not_new(situation: dict[str, object]) -> None:
+def test_a_replica_with_an_entry_or_a_term_is_not_new(situation: dict[str, object]) -> None:
     made = core(now=7.0, **situation)  # type: ignore[arg-type]
     assert ask(made, 7.0, VoteRequest(9, "c", 9, 9)) == "leader_alive"
 
 
-def test_a_leader_gives_no_vote_but_to_one_that_a_leader_sent() -> None:  # 3.10
+def test_a_leader_votes_only_for_a_successor_that_a_leader_named() -> None:  # 3.10
     made = leader(terms="1")
     assert ask(made, 10.0, VoteRequest(9, "c", 9, 9)) == "leader_alive"
     assert ask(made, 10.0, VoteRequest(9, "c", 9, 9, ignore_live_leader=True)) == "granted"
     assert (made.role, made.term) == ("follower", 9)
 
 
-def test_a_candidate_outside_the_configuration_may_be_voted_for() -> None:  # 4.1
+def test_a_candidate_outside_the_configuration_can_get_a_vote() -> None:  # 4.1
     assert ask(core(terms="1"), MIN, VoteRequest(2, "z", 1, 1)) == "granted"
 
 
-def test_votes_of_non_voters_and_strangers_do_not_count() -> None:
+def test_votes_of_non_voters_and_nonmembers_do_not_count() -> None:
     made = core("a", "abc", others="d", terms="1")
     made.tick(MIN)
     request = asked(made)["b"]
@@ -235,11 +230,11 @@ def test_pre_votes_do_not_count_as_votes() -> None:
     assert made.role == "candidate"
 
 
-def test_the_higher_term_of_a_refusal_is_adopted_that_of_a_grant_is_not() -> None:
+def test_the_higher_term_of_a_refusal_is_adopted_but_not_of_a_granted_vote() -> None:
     made = core(terms="1")
     made.tick(MIN)
     request = asked(made)["b"]
-    vote(made, MIN, "b", request, term=2)  # it is in term 2 without a vote, and would vote for us there
+    vote(made, MIN, "b", request, term=2)  # b is in term 2, has not voted there, and would vote for a
     assert (made.role, made.term) == ("candidate", 2)
     vote(made, MIN, "c", asked(made)["c"], granted=False, term=8)
     assert (made.role, made.term) == ("follower", 8)
@@ -256,7 +251,7 @@ def test_a_majority_of_refusals_ends_the_round() -> None:
     assert made.timer.deadline == pytest.approx(2.5 * MIN)
 
 
-def test_a_voter_that_could_not_be_reached_is_asked_again_after_a_heartbeat() -> None:
+def test_an_unreachable_voter_is_asked_again_after_a_heartbeat_interval() -> None:
     made = core(terms="1")
     made.tick(MIN)
     request = asked(made)["b"]
@@ -279,7 +274,7 @@ def test_contested_elections_back_off_and_unanswered_ones_do_not() -> None:
         waits.append(round(wait, 3))
         made.tick(now)
         request = asked(made)["b"]
-        if round_ > 1:  # a round without any answer meets no rival
+        if round_ > 1:  # a round without answers is not contested
             vote(made, now, "b", request, granted=False)
             vote(made, now, "c", request, granted=False)
     assert waits == [1.0, 1.0, 1.0, 1.5, 2.25, 3.375, 4.0]
@@ -296,7 +291,7 @@ def test_a_candidate_follows_the_leader_of_its_own_term() -> None:  # 5.2
     assert (made.role, made.leader, made.hard_state) == ("follower", "c", HardState(2, "a"))
 
 
-def test_a_leader_that_hears_of_a_newer_term_steps_down() -> None:  # 5.1
+def test_a_leader_that_receives_a_newer_term_steps_down() -> None:  # 5.1
     made = leader(terms="1")
     plan = plans(made.take())["b"]
     made.replied(10.0, "b", Sent(10.0, plan), AppendReply(5, False, 0, 0, 0, 0))
@@ -304,13 +299,13 @@ def test_a_leader_that_hears_of_a_newer_term_steps_down() -> None:  # 5.1
     assert (effects.became, effects.hard_state) == ("follower", HardState(5, None))
 
 
-def test_two_leaders_in_one_term_are_a_defect_and_say_so() -> None:
+def test_two_leaders_in_one_term_raise_an_assertion() -> None:
     made = leader(terms="1")
-    with pytest.raises(AssertionError, match="elected"):
+    with pytest.raises(AssertionError, match="a term has one leader"):
         made.receive(10.0, "b", append("1@1", term=made.term))
 
 
-def test_who_is_told_to_campaigns_at_once_and_in_the_leaders_name() -> None:  # 3.10
+def test_a_named_successor_campaigns_at_once_in_the_leaders_name() -> None:  # 3.10
     made = core(terms="11")
     made.receive(5.0, "b", append("2@1", term=1))
     assert made.receive(5.0, "b", TimeoutNow(1, "b")) == TimeoutNowReply(2)
@@ -325,13 +320,13 @@ def test_a_late_order_to_campaign_is_ignored() -> None:
     assert made.role == "follower" and made.take().hard_state is None
 
 
-def test_a_non_voter_does_not_obey_an_order_to_campaign() -> None:
+def test_a_non_voter_ignores_an_order_to_campaign() -> None:
     made = core("d", "abc", others="d", terms="1")
     made.receive(5.0, "b", TimeoutNow(1, "b"))
     assert made.role == "follower"
 
 
-def test_a_log_that_reached_the_disk_before_its_term_keeps_the_term_and_gives_no_vote_away() -> None:
+def test_a_log_newer_than_the_stored_term_raises_the_term_and_clears_the_vote() -> None:
     made = core(terms="13", term=2, vote="b")
     assert made.take().hard_state == HardState(3, None)
 
@@ -341,7 +336,7 @@ def test_a_lease_longer_than_the_election_timeout_is_refused() -> None:
         RaftLimits(lease_s=1.0, election_s_min=1.0)
 
 
-def test_the_story_is_bounded_and_tells_the_end_and_nothing_twice_in_a_row() -> None:
+def test_the_story_is_bounded_keeps_the_end_and_skips_repeats() -> None:
     made = core(terms="1")
     for i in range(200):
         ask(made, 10.0, VoteRequest(2 + i, "b", 0, 0))

@@ -1,4 +1,4 @@
-"""Followers, event by event: what they take, what they answer and when, what they commit."""
+"""Followers, event by event: which entries they append, what they answer and when, what they commit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def receive(made: RaftCore, request: AppendRequest, now: float = 5.0) -> Pending
     return answer
 
 
-def test_a_follower_takes_what_follows_its_log_and_answers_when_it_is_durable() -> None:  # 5.3
+def test_a_follower_appends_what_follows_its_log_and_answers_when_it_is_durable() -> None:  # 5.3
     made = core(terms="1")
     answer = receive(made, append("1@1", "11", term=1))
     assert answer == Pending(1, until=3)
@@ -38,7 +38,7 @@ def test_a_follower_takes_what_follows_its_log_and_answers_when_it_is_durable() 
     assert made.answer(Pending(1, until=3)) == AppendReply(1, True, 3, 3, 3, 1)
 
 
-def test_a_heartbeats_answer_does_not_wait_for_the_disk() -> None:
+def test_the_answer_to_a_heartbeat_does_not_wait_for_the_disk() -> None:
     made = core(terms="1")
     receive(made, append("1@1", "11", term=1))
     made.take()
@@ -47,7 +47,7 @@ def test_a_heartbeats_answer_does_not_wait_for_the_disk() -> None:
     assert made.answer(answer) == AppendReply(1, True, 1, 1, 1, 1)
 
 
-def test_a_newer_term_makes_an_answer_that_waited_a_refusal() -> None:
+def test_a_newer_term_turns_a_waiting_answer_into_a_refusal() -> None:
     made = core(terms="1")
     answer = receive(made, append("1@1", "1", term=1))
     made.take()
@@ -57,7 +57,7 @@ def test_a_newer_term_makes_an_answer_that_waited_a_refusal() -> None:
     assert made.answer(answer) == AppendReply(2, False, 0, 0, 2, 1)
 
 
-def test_entries_that_are_here_already_are_not_taken_again() -> None:
+def test_present_entries_are_not_appended_again() -> None:
     made = core(terms="111")
     assert receive(made, append("1@1", "111", term=1)) == Pending(1, until=4)
     assert made.take().appended == (4, 4)
@@ -70,7 +70,7 @@ def test_a_late_shorter_message_removes_nothing() -> None:
     assert (effects.appended, effects.truncate_from, made.last_index) == (None, None, 4)
 
 
-def test_a_conflicting_entry_goes_with_all_that_follow_it() -> None:  # 5.3
+def test_a_conflicting_entry_is_removed_with_all_later_entries() -> None:  # 5.3
     made = core(terms="11222")
     receive(made, append("1@1", "13", term=3))
     effects = made.take()
@@ -79,52 +79,52 @@ def test_a_conflicting_entry_goes_with_all_that_follow_it() -> None:  # 5.3
     assert made.durable_index == 2
 
 
-def test_what_is_committed_is_never_replaced() -> None:
+def test_a_committed_entry_is_never_replaced() -> None:
     made = core(terms="112", commit_index=3)
-    with pytest.raises(AssertionError, match="started"):
+    with pytest.raises(AssertionError, match="committed entries never change"):
         receive(made, append("2@1", "3", term=3))
 
 
-def test_a_follower_without_the_predecessor_hints_at_the_end_of_its_log() -> None:
+def test_a_follower_without_the_predecessor_hints_its_last_index() -> None:
     assert receive(core(terms="112"), append("9@2", term=2)) == AppendReply(2, False, 0, 3, 3, 2)
 
 
-def test_a_follower_with_another_predecessor_hints_at_what_is_committed() -> None:
+def test_a_follower_with_another_predecessor_hints_its_commit_index() -> None:
     made = core(terms="11222", commit_index=2)
     assert receive(made, append("4@3", "3", term=3)) == AppendReply(3, False, 0, 2, 5, 2)
     assert made.take().appended is None
 
 
-def test_a_follower_commits_what_the_leader_has_committed_and_it_has_matched() -> None:  # 5.3
+def test_a_follower_commits_up_to_the_leaders_commit_index_and_its_own_match() -> None:  # 5.3
     made = core(terms="1122")
     receive(made, append("1@1", "1", term=3, commit=9))
-    assert made.commit_index == 2, "entries 3 and 4 may be others than the leader's"
+    assert made.commit_index == 2, "entries 3 and 4 may differ from the leader's"
     made.take()
     receive(made, append("2@1", "33", term=3, commit=3))
     assert made.commit_index == 3
 
 
-def test_commit_never_goes_back() -> None:
+def test_the_commit_index_never_decreases() -> None:
     made = core(terms="111", commit_index=3)
     receive(made, append("1@1", term=1, commit=1))
     assert made.commit_index == 3
 
 
-def test_predecessors_that_were_dropped_agree() -> None:
+def test_a_dropped_predecessor_counts_as_matching() -> None:
     made = core(terms="11111", commit_index=5)
     made.log.drop_to(4)
     assert receive(made, append("2@1", "1112", term=2)) == Pending(2, until=6)
     assert made.take().appended == (6, 6)
 
 
-def test_two_appends_without_a_take_between_are_a_defect() -> None:
+def test_two_appends_without_a_take_between_them_raise_an_assertion() -> None:
     made = core(terms="1")
     receive(made, append("1@1", "1", term=1))
     with pytest.raises(AssertionError, match="take"):
         receive(made, append("2@1", "1", term=1))
 
 
-def test_notices_of_what_was_truncated_are_ignored() -> None:
+def test_durable_notices_of_truncated_entries_are_ignored() -> None:
     made = core(terms="1")
     receive(made, append("1@1", "22", term=2))
     made.take()
@@ -137,9 +137,9 @@ def test_notices_of_what_was_truncated_are_ignored() -> None:
     assert made.durable_index == 2
 
 
-def test_the_epoch_tells_the_first_write_of_an_entry_from_its_second() -> None:
-    """2@2 is truncated while it is on its way to the disk, and comes back. The notice of its first write arrives
-    when the truncation and the second write are still under way: a crash now would leave nothing of it."""
+def test_the_log_epoch_separates_two_writes_of_the_same_entry() -> None:
+    """Entry 2@2 is truncated during its write, and appended again. The notice of its first write arrives before the
+    truncation and the second write are on disk: a crash at this point would lose the entry."""
     made = core(terms="1")
     receive(made, append("1@1", "2", term=2))
     first = made.take().log_epoch
@@ -153,7 +153,7 @@ def test_the_epoch_tells_the_first_write_of_an_entry_from_its_second() -> None:
     assert made.durable_index == 2
 
 
-def test_a_follower_adopts_a_configuration_with_its_entry_and_gives_it_up_with_it() -> None:  # 4.1
+def test_a_configuration_comes_into_force_and_is_undone_with_its_entry() -> None:  # 4.1
     made = core(terms="1")
     wanted = configuration("abcd")
     request = AppendRequest(2, "b", 1, 1, (config_entry(2, 2, wanted),), 1)
@@ -172,7 +172,7 @@ def test_a_configuration_is_committed_with_its_entry() -> None:
     assert made.committed_configuration.index == 2
 
 
-def test_followers_remember_what_is_replicated_everywhere() -> None:
+def test_a_follower_stores_the_index_that_is_replicated_everywhere() -> None:
     made = core(terms="111")
     receive(made, append("3@1", term=1, replicated=2))
     assert made.all_replicated_index == 2

@@ -1,4 +1,4 @@
-"""A peer's health, as its leader tells: from what it answered, and since when."""
+"""A peer's health, as its leader reports it: from the peer's answers and their times."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def refusal(made: RaftCore, now: float, peer: str, why: str) -> None:
     made.failed(now, peer, Sent(now, plan), True, why)
 
 
-def test_who_follows_is_healthy_and_who_was_not_heard_yet_is_unknown() -> None:
+def test_a_follower_is_healthy_and_a_peer_without_an_answer_is_unknown() -> None:
     made = leader(now=10.0)
     agree(made, 10.0, plans(made.take())["b"])
     assert health(made, 10.0) == {"b": "healthy", "c": "unknown"}
     assert health(core(), 10.0) == {}, "only a leader knows"
 
 
-def test_silence_is_first_unknown_and_then_called_that_until_an_answer_comes() -> None:
+def test_a_peer_without_answers_is_unknown_then_silent_until_it_answers() -> None:
     made = replicating(leader(now=10.0))
     assert health(made, 10.0 + 2 * MIN)["b"] == "healthy"
     assert health(made, 10.01 + 2 * MIN)["b"] == "unknown"
@@ -53,12 +53,12 @@ def test_silence_is_first_unknown_and_then_called_that_until_an_answer_comes() -
 
 
 def _ticked(made: RaftCore, now: float) -> Effects:
-    made.progress["c"].last_contact = now  # or it would step down
+    made.progress["c"].last_contact = now  # otherwise the leader steps down
     made.tick(now)
     return made.take()
 
 
-def test_a_new_leader_gives_everybody_the_full_time() -> None:
+def test_a_new_leader_counts_silence_from_its_election() -> None:
     made = leader(now=1000.0)
     assert set(health(made, 1000.0 + FAILED_S).values()) == {"unknown"}
     assert set(health(made, 1000.1 + FAILED_S).values()) == {"silent"}
@@ -68,7 +68,7 @@ UNWELL = (TABLET_NOT_FOUND, TABLET_DELETED, REPLICA_FAILED, COPY_STALLED)
 
 
 @pytest.mark.parametrize("why", UNWELL)
-def test_a_server_that_cannot_follow_for_long_is_failed_however_often_it_answers(why: str) -> None:
+def test_a_server_that_cannot_follow_is_failed_although_it_answers(why: str) -> None:
     made = replicating(leader(now=10.0))
     refusals(made, {20.0: why, 50.0: why, 79.0: why, 81.0: why})
     assert health(made, 20.0 + FAILED_S)["b"] == "unknown"
@@ -77,39 +77,38 @@ def test_a_server_that_cannot_follow_for_long_is_failed_however_often_it_answers
     assert health(made, 82.0)["b"] == "healthy"
 
 
-def test_copies_that_fail_again_and_again_do_not_make_a_server_well() -> None:
+def test_repeated_failed_copies_do_not_reset_the_time_of_failure() -> None:
     made = replicating(leader(now=10.0))
     refusals(made, {20.0: REPLICA_FAILED, 30.0: TABLET_COPYING, 31.0: TABLET_DELETED, 79.0: TABLET_COPYING})
     refusals(made, {81.0: TABLET_NOT_FOUND})
     assert health(made, 20.0 + FAILED_S)["b"] == "unknown"
-    assert health(made, 20.1 + FAILED_S)["b"] == "failed", "since it followed last"
+    assert health(made, 20.1 + FAILED_S)["b"] == "failed", "counted from the time it last followed"
     agree(made, 82.0, next_plan(made, "b", 82.0))
     refusals(made, {83.0: TABLET_DELETED})
-    assert health(made, 83.0 + FAILED_S)["b"] == "unknown", "that is over"
+    assert health(made, 83.0 + FAILED_S)["b"] == "unknown", "it has followed since"
 
 
-def test_a_copy_and_a_start_get_the_time_that_they_take() -> None:
+def test_a_running_copy_or_start_is_not_a_failure() -> None:
     for why in (TABLET_COPYING, NOT_RUNNING):
         made = replicating(leader(now=10.0))
         refusals(made, {20.0: TABLET_DELETED, 60.0: why, 100.0: why})
         assert health(made, 100.0 + FAILED_S)["b"] == "unknown"
-        assert health(made, 100.1 + FAILED_S)["b"] == "failed", "silent since"
+        assert health(made, 100.1 + FAILED_S)["b"] == "failed", "no answer since then"
 
 
-def test_a_start_that_never_ends_is_as_good_as_silence() -> None:
+def test_a_start_that_never_ends_counts_as_silence() -> None:
     made = replicating(leader(now=10.0))
     begun, long = 20.0, STARTS_FOR * FAILED_S
     refusals(made, {begun + part * FAILED_S / 2: NOT_RUNNING for part in range(2 * STARTS_FOR + 1)})
     assert health(made, begun + long)["b"] == "unknown"
-    assert health(made, begun + long + 0.1)["b"] == "silent", (
-        "it can still be helped by the log: maintenance bears it"
-    )
+    # Not failed: the log can still help it, and silence is tolerated during maintenance.
+    assert health(made, begun + long + 0.1)["b"] == "silent"
     agree(made, begun + long + 1.0, next_plan(made, "b", begun + long + 1.0))
     refusals(made, {begun + long + 2.0: NOT_RUNNING})
-    assert health(made, begun + long + 2.0)["b"] == "unknown", "that was another start"
+    assert health(made, begun + long + 2.0)["b"] == "unknown", "a new start gets the full time"
 
 
-def test_a_start_in_the_middle_of_a_repair_is_waited_for_as_long_as_any_other() -> None:
+def test_a_start_during_a_repair_gets_the_full_time() -> None:
     begun, long = 25.0, STARTS_FOR * FAILED_S
     made = replicating(leader(now=10.0))
     refusals(made, {20.0: TABLET_DELETED})
@@ -117,7 +116,7 @@ def test_a_start_in_the_middle_of_a_repair_is_waited_for_as_long_as_any_other() 
     assert [health(made, begun + long + late)["b"] for late in (0.0, 0.1)] == ["unknown", "failed"]
 
 
-def test_a_server_that_copies_others_first_is_not_failed() -> None:
+def test_a_server_that_copies_other_tablets_first_is_not_failed() -> None:
     made = replicating(leader(now=10.0))
     refusals(made, {20.0: TABLET_DELETED, 70.0: TABLET_DELETED, 81.0: TABLET_DELETED})
     made.progress["b"].waits(81.0)
@@ -127,13 +126,13 @@ def test_a_server_that_copies_others_first_is_not_failed() -> None:
     assert made.progress["c"].unwell_since is None, "it follows"
 
 
-def refusals(made: RaftCore, told: dict[float, str]) -> None:
-    for now, why in told.items():
-        made.progress["c"].last_contact = now  # or it would step down
+def refusals(made: RaftCore, reasons: dict[float, str]) -> None:
+    for now, why in reasons.items():
+        made.progress["c"].last_contact = now  # otherwise the leader steps down
         refusal(made, now, "b", why)
 
 
-def test_another_server_at_the_peers_address_means_that_the_peer_is_lost() -> None:
+def test_a_peer_is_lost_if_another_server_answers_at_its_address() -> None:
     made = replicating(leader(now=10.0))
     refusal(made, 11.0, "b", WRONG_SERVER)
     assert health(made, 11.0) == {"b": "lost", "c": "healthy"}
@@ -149,7 +148,7 @@ def test_another_server_at_the_peers_address_means_that_the_peer_is_lost() -> No
         (REPLICA_FAILED, False),
     ],
 )
-def test_a_refusal_gives_no_lease_and_patience_only_if_it_comes_from_one_that_votes(
+def test_a_refusal_extends_no_lease_and_counts_as_contact_only_from_a_voting_peer(
     why: str, patient: bool
 ) -> None:
     made = replicating(leader(now=10.0))
@@ -164,7 +163,7 @@ def test_a_refusal_gives_no_lease_and_patience_only_if_it_comes_from_one_that_vo
     assert lead.quorum_lost_at(10.5) == (10.5 if patient else 10.0) + 2 * MIN
 
 
-def test_a_lagging_peer_is_not_healthy_until_it_was_copied() -> None:
+def test_a_lagging_peer_is_not_healthy_until_it_is_copied() -> None:
     made = replicating(leader(now=10.0))
     for _ in range(5):
         made.propose(10.0, WRITE, 1)
@@ -179,7 +178,7 @@ def test_a_lagging_peer_is_not_healthy_until_it_was_copied() -> None:
     made.progress["c"].contact_at = 10.3 + FAILED_S
     assert [health(made, at + FAILED_S)["c"] for at in (10.2, 10.3)] == ["unknown", "failed"]
     made.progress["c"].contact_at, made.progress["c"].unwell_since = 10.2, None
-    assert health(made, 10.3 + FAILED_S)["c"] == "failed", "it is silent, and the log cannot help it"
+    assert health(made, 10.3 + FAILED_S)["c"] == "failed", "silent, and the log cannot help it"
     assert made.progress["c"].last == (1, 1)
     agree(made, 10.5, next_plan(made, "c", 10.5))
     assert not made.needs_copy("c") and health(made, 10.5)["c"] == "healthy"

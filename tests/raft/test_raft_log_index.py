@@ -1,4 +1,4 @@
-"""The memory index of a log against a plain list, and the rules of membership."""
+"""A log's index in memory against a plain list, and the rules of membership."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _same(
             assert log.last_within(first, limit) == first + fits - 1
 
 
-def test_terms_never_go_back_along_a_log() -> None:
+def test_terms_never_decrease_along_a_log() -> None:
     log = LogIndex()
     log.append(3, 1)
     with pytest.raises(AssertionError):
@@ -110,7 +110,7 @@ def changed(*, without: str = "", plus: tuple[Peer, ...] = (), index: int = -1) 
         changed(without="d", plus=(Peer("d", "elsewhere", NON_VOTER),)),
     ],
 )
-def test_one_voter_more_or_less_may_be_proposed(proposed: Configuration) -> None:
+def test_a_change_may_add_or_remove_one_voter(proposed: Configuration) -> None:
     check_change(VALID, proposed, "a")
 
 
@@ -130,6 +130,6 @@ def test_one_voter_more_or_less_may_be_proposed(proposed: Configuration) -> None
         (changed(plus=(Peer("e", "host-e", "king"),)), "'king'"),
     ],
 )
-def test_other_changes_are_refused_by_the_rule_they_break(proposed: Configuration, rule: str) -> None:
+def test_a_change_that_breaks_a_rule_is_refused_with_that_rule(proposed: Configuration, rule: str) -> None:
     with pytest.raises(InvalidArgument, match=rule):
         check_change(VALID, proposed, "a")

@@ -1,4 +1,4 @@
-"""Two sides of a forced configuration meet: marks.py says who yields."""
+"""The two sides of a forced configuration meet: marks.py decides which side yields."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.tablet.raft.forced import DRAWN, TERMS, forced_term
 from ebla.actors.tablet.raft.members import ANY_TERM
 from ebla.actors.tablet.raft.progress import LAGGING
-from ebla.actors.tablet.raft.tombstone import Tombstone
+from ebla.actors.tablet.raft.tombstone import TombstoneVoter
 from tests.raft.builders import (
     BEAT,
     MIN,
@@ -52,15 +52,15 @@ def marked(request: AppendRequest, unsafe: int = 1) -> AppendRequest:
     return msgspec.structs.replace(request, unsafe=unsafe)
 
 
-def brings(index: int, of: int, wanted: Configuration, *, term: int, commit: int = 0) -> AppendRequest:
-    """a, which was forced to lead, sends the configuration."""
+def forced_append(index: int, of: int, wanted: Configuration, *, term: int, commit: int = 0) -> AppendRequest:
+    """The message in which a, which was forced to lead, sends the configuration."""
     entry = config_entry(index, term, wanted)
     sent = append(f"{index - 1}@{of}", "", term=term, commit=commit, sender="a")
     return marked(msgspec.structs.replace(sent, entries=(entry,)), wanted.unsafe)
 
 
 def survivor(*, committed: bool) -> RaftCore:
-    """a leads a and b, two of five, by force."""
+    """a, which was forced to lead a and b, two of five."""
     made = core("a", "abcde", terms="11", now=0.0)
     made.force_configuration(MIN, ["a", "b"], "c, d and e burnt")
     sends = plans(made.take())
@@ -75,9 +75,9 @@ def survivor(*, committed: bool) -> RaftCore:
 
 
 def kept(*, committed: bool) -> RaftCore:
-    """b follows it."""
+    """b, which follows a."""
     made = core("b", "abcde", terms="11", now=0.0)
-    made.receive(0.1, "a", brings(3, 1, forced_to("ab"), term=TERMS, commit=3 if committed else 0))
+    made.receive(0.1, "a", forced_append(3, 1, forced_to("ab"), term=TERMS, commit=3 if committed else 0))
     made.take()
     made.durable(3, TERMS)
     return made
@@ -90,7 +90,7 @@ def campaigning() -> RaftCore:
     return made
 
 
-def of_the_old_side(term: int) -> list[Request]:
+def requests_of_the_old_side(term: int) -> list[Request]:
     return [
         append("2@1", "", term=term, commit=2, sender="c"),
         append("0@0", "111", term=term, commit=3, sender="c"),
@@ -106,32 +106,32 @@ def state(made: RaftCore) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("term", [1, TERMS, TERMS + 1, 5 * TERMS])
 @pytest.mark.parametrize(
-    "who", ["leader", "follower", "candidate", "uncommitted leader", "uncommitted follower"]
+    "receiver", ["leader", "follower", "candidate", "uncommitted leader", "uncommitted follower"]
 )
-def test_nothing_that_the_side_given_up_says_changes_anything_in_any_term(who: str, term: int) -> None:
-    for request in of_the_old_side(term):
+def test_requests_of_the_side_given_up_change_nothing_in_any_term(receiver: str, term: int) -> None:
+    for request in requests_of_the_old_side(term):
         made = {
             "leader": lambda: survivor(committed=True),
             "follower": lambda: kept(committed=True),
             "candidate": campaigning,
             "uncommitted leader": lambda: survivor(committed=False),
             "uncommitted follower": lambda: kept(committed=False),
-        }[who]()
+        }[receiver]()
         before = state(made)
         answer = made.receive(20.0, "c", request)
         assert state(made) == before and made.quiet and made.take(sends=False).hard_state is None
-        told = 0 if who.startswith("uncommitted") else 1
+        epoch = 0 if receiver.startswith("uncommitted") else 1
         if isinstance(request, AppendRequest):
             assert isinstance(answer, AppendReply) and not answer.success
-            assert (answer.reason, answer.unsafe) == (FORCED, told)
+            assert (answer.reason, answer.unsafe) == (FORCED, epoch)
         elif isinstance(request, VoteRequest):
-            assert answer == VoteReply(made.term, False, request.pre_vote, FORCED, told)
+            assert answer == VoteReply(made.term, False, request.pre_vote, FORCED, epoch)
         else:
-            assert answer == TimeoutNowReply(term), "not the term of a side that is none of theirs"
+            assert answer == TimeoutNowReply(term), "the answer does not show the receiver's own term"
 
 
-def refused(made: RaftCore, unsafe: int, *, term: int = TERMS) -> None:
-    """b answers what was sent to it last: it is on the other side."""
+def refuse_as_forced(made: RaftCore, unsafe: int, *, term: int = TERMS) -> None:
+    """b answers the last message as a member of the other side."""
     plan = plans(made.take())["b"]
     made.replied(10.0 + BEAT, "b", Sent(10.0, plan), AppendReply(term, False, 0, 0, 3, term, FORCED, unsafe))
 
@@ -143,9 +143,9 @@ def beating() -> RaftCore:
     return made
 
 
-def test_a_leader_that_was_given_up_steps_down_for_good_and_keeps_its_term() -> None:
+def test_a_given_up_leader_steps_down_for_good_and_keeps_its_term() -> None:
     made = beating()
-    refused(made, 1)
+    refuse_as_forced(made, 1)
     assert made.given_up and (made.role, made.leader, made.term) == ("follower", None, 1)
     for at in range(11, 100):
         made.tick(float(at))
@@ -155,16 +155,16 @@ def test_a_leader_that_was_given_up_steps_down_for_good_and_keeps_its_term() -> 
 
 
 @pytest.mark.parametrize("term", [1, TERMS])
-def test_a_mark_that_is_not_committed_refuses_and_ends_nobody(term: int) -> None:
+def test_an_uncommitted_forced_epoch_refuses_but_gives_up_no_leader(term: int) -> None:
     made = beating()
-    refused(made, 0, term=term)
+    refuse_as_forced(made, 0, term=term)
     assert not made.given_up and (made.role, made.term) == ("leader", 1)
     assert made.progress["b"].refusal == FORCED and made.progress["b"].acked_at <= 10.0
     assert made.health(200.0, 60.0)["b"] == "failed"
 
 
 @pytest.mark.parametrize("pre_vote", [True, False])
-def test_a_candidate_that_was_given_up_campaigns_no_more(pre_vote: bool) -> None:
+def test_a_given_up_candidate_stops_campaigning(pre_vote: bool) -> None:
     made = core("c", "abcde", terms="1", now=0.0)
     made.tick(made.timer.deadline)
     sent = {send.peer: send.request for send in made.take().sends}
@@ -182,19 +182,19 @@ def test_a_candidate_that_was_given_up_campaigns_no_more(pre_vote: bool) -> None
     assert made.role == "follower" and not made.take().sends
 
 
-def test_one_that_was_told_tells_its_own_side() -> None:
+def test_a_given_up_replica_reports_the_forced_epoch_to_its_own_side() -> None:
     made = beating()
-    refused(made, 1)
-    for request in of_the_old_side(7)[:4]:
+    refuse_as_forced(made, 1)
+    for request in requests_of_the_old_side(7)[:4]:
         answer = made.receive(12.0, "d", request)
         assert isinstance(answer, AppendReply | VoteReply) and (answer.reason, answer.unsafe) == (FORCED, 1)
     assert made.hard_state.term == 1
 
 
-def test_one_that_was_given_up_takes_part_again_once_it_has_the_configuration() -> None:
+def test_a_given_up_replica_takes_part_again_with_the_forced_configuration() -> None:
     made = core("c", "abcde", terms="1", now=0.0)
     made.superseded_by = 1
-    made.receive(1.0, "a", brings(2, 1, forced_to("ac"), term=TERMS))
+    made.receive(1.0, "a", forced_append(2, 1, forced_to("ac"), term=TERMS))
     assert not made.given_up and made.last_index == 2
     made.take()
     made.durable(2, TERMS)
@@ -203,8 +203,8 @@ def test_one_that_was_given_up_takes_part_again_once_it_has_the_configuration() 
     assert [send.request.unsafe for send in made.take().sends] == [1]
 
 
-def test_two_survivors_of_whom_each_is_forced_alone_never_lead_the_same_term() -> None:
-    """Each knows what the other one knew, and not that it was forced. Both sides count on from where they began."""
+def test_two_survivors_that_are_forced_separately_never_lead_the_same_term() -> None:
+    """Each knows the other's term before, and not that the other was forced. Terms grow on both sides."""
     terms = []
     for seed, survivor in enumerate("abcde"):
         made = core(survivor, "abcde", terms="11", term=3, random=Random(seed), now=0.0)
@@ -215,7 +215,7 @@ def test_two_survivors_of_whom_each_is_forced_alone_never_lead_the_same_term() -
     assert all(3 + TERMS <= term < (DRAWN + 2) * TERMS for term in terms)
 
 
-def test_a_thousand_forced_configurations_stay_far_below_what_a_term_may_be() -> None:
+def test_a_thousand_forced_configurations_stay_far_below_the_highest_term() -> None:
     class Longest(Random):
         def getrandbits(self, bits: int) -> int:
             return (1 << bits) - 1
@@ -226,18 +226,18 @@ def test_a_thousand_forced_configurations_stay_far_below_what_a_term_may_be() ->
     assert term < ANY_TERM // 2
 
 
-def test_what_is_forced_again_on_the_side_given_up_is_newer_than_what_it_heard_of() -> None:
+def test_a_configuration_forced_on_the_given_up_side_has_a_higher_epoch_than_it_knows() -> None:
     made = core("c", "abcde", terms="1", now=0.0)
     made.superseded_by = 3
     made.force_configuration(MIN, ["c"], "the others burnt after all")
     assert made.configuration.unsafe == 4 and not made.given_up and made.role == "leader"
 
 
-# -- a survivor's leader and a replica of the old side
+# -- the survivors' leader and a replica of the old side
 
 
-def test_a_replica_that_has_committed_what_was_given_up_takes_nothing_and_says_so() -> None:
-    """It was added anew before it became a tombstone."""
+def test_a_replica_that_committed_given_up_entries_is_stranded_and_appends_nothing() -> None:
+    """It was added again before it became a tombstone."""
     for previous in ("2@1", "1@1", "3@7", "0@0"):
         made = core("c", "abcde", terms="112", commit_index=3)
         sent = marked(append(previous, "9", term=TERMS, commit=9, sender="a"))
@@ -247,32 +247,32 @@ def test_a_replica_that_has_committed_what_was_given_up_takes_nothing_and_says_s
         assert logged(made) == "112" and made.commit_index == 3 and made.term == TERMS
 
 
-def test_what_was_not_committed_makes_room_for_what_was_forced() -> None:
+def test_uncommitted_entries_are_replaced_by_the_forced_configuration() -> None:
     made = core("c", "abcde", terms="112", commit_index=2)
-    made.receive(1.0, "a", brings(3, 1, forced_to("ac"), term=9))
+    made.receive(1.0, "a", forced_append(3, 1, forced_to("ac"), term=9))
     assert made.configuration.unsafe == 1 and logged(made) == "119"
 
 
-def test_who_follows_the_old_side_in_that_very_term_ends_the_term() -> None:
+def test_a_forced_append_in_the_term_of_an_old_leader_ends_that_term() -> None:
     for made in (core("c", "abcde", terms="1", now=0.0), leader("c", "abcde", terms="1")):
         if made.role == "follower":
             made.receive(10.0, "d", append("1@1", "2", term=2, sender="d"))
         before = logged(made)
         made.take()
-        answer = made.receive(10.1, "a", brings(2, 1, forced_to("ac"), term=2))
+        answer = made.receive(10.1, "a", forced_append(2, 1, forced_to("ac"), term=2))
         assert isinstance(answer, AppendReply) and (answer.term, answer.success) == (3, False)
         assert made.take().hard_state == HardState(3) and made.role == "follower"
         assert logged(made) == before
 
 
-def test_nobody_takes_over_from_a_leader_whose_configuration_it_has_not_got() -> None:
+def test_a_successor_without_the_leaders_configuration_ignores_its_order() -> None:
     for made in (core("c", terms="1"), leader("c", terms="1")):
         role = made.role
         assert made.receive(10.0, "a", TimeoutNow(2, "a", 1)) == TimeoutNowReply(made.term)
         assert made.role == role
 
 
-def test_a_stranded_member_is_copied_and_costs_the_leader_nothing() -> None:
+def test_a_stranded_member_is_copied_and_does_not_affect_its_leader() -> None:
     made = survivor(committed=True)
     made.tick(MIN + BEAT)
     plan = plans(made.take())["b"]
@@ -286,22 +286,22 @@ def test_a_stranded_member_is_copied_and_costs_the_leader_nothing() -> None:
 # -- tombstones
 
 
-def stone(unsafe: int) -> Tombstone:
-    return Tombstone(OLD, (3, 1), MIN, 0.0, durable=OLD, unsafe=unsafe)
+def tombstone(unsafe: int) -> TombstoneVoter:
+    return TombstoneVoter(OLD, (3, 1), MIN, 0.0, durable=OLD, forced_epoch=unsafe)
 
 
-def test_a_tombstone_helps_nobody_who_was_given_up() -> None:
-    made = stone(1)
+def test_a_tombstone_refuses_candidates_of_the_side_given_up() -> None:
+    made = tombstone(1)
     for pre_vote in (True, False):
         request = VoteRequest(9, "c", 99, 8, pre_vote=pre_vote)
         answer, save = made.receive(10.0, request)
         assert answer == VoteReply(1, False, pre_vote, FORCED, 1) and save is None
     made.receive(10.0, append("3@1", "", term=9, sender="c"))
     answer, save = made.receive(10.1, VoteRequest(9, "a", 99, 8, unsafe=1))
-    assert answer == VoteReply(9, True, False, "granted"), "it owed the other side no patience"
+    assert answer == VoteReply(9, True, False, "granted"), "a message of the other side withholds no vote"
     assert save == HardState(9, "a")
 
 
-def test_a_tombstone_of_the_old_side_votes_for_the_survivors_by_what_it_held() -> None:
-    assert stone(0).receive(10.0, VoteRequest(9, "a", 99, 8, unsafe=1)).save == HardState(9, "a")
-    assert stone(0).receive(10.0, VoteRequest(9, "a", 2, 1, unsafe=1)).save == HardState(9)
+def test_a_tombstone_of_the_old_side_votes_for_survivors_by_the_end_of_its_log() -> None:
+    assert tombstone(0).receive(10.0, VoteRequest(9, "a", 99, 8, unsafe=1)).save == HardState(9, "a")
+    assert tombstone(0).receive(10.0, VoteRequest(9, "a", 2, 1, unsafe=1)).save == HardState(9)

@@ -1,11 +1,11 @@
-"""Membership as the leader sees it: promotion, what configurations may say, the last resort, the peers' health."""
+"""Membership at the leader: promotion, rules for configurations, forced configurations."""
 
 from __future__ import annotations
 
 import msgspec
 import pytest
 
-from ebla.actors.errors import AlreadyInProgress, InvalidArgument, Unavailable
+from ebla.actors.errors import InvalidArgument, Unavailable
 from ebla.actors.messages.raft import (
     AppendReply,
     HardState,
@@ -44,7 +44,7 @@ def members(voters: str, prevoters: str = "", *, index: int = -1, unsafe: int = 
 
 
 def with_a_pre_voter() -> tuple[RaftCore, AppendPlan]:
-    """a leads a, b, c; d has just been added as a pre-voter. And the probe that is on its way to d."""
+    """a leads a, b, c, and has just added d as a pre-voter; and the first message to d."""
     made = replicating(leader())
     propose(made, members("abc", "d"))
     sends = plans(made.take())
@@ -55,8 +55,8 @@ def with_a_pre_voter() -> tuple[RaftCore, AppendPlan]:
     return made, sends["d"]
 
 
-def met() -> tuple[RaftCore, AppendPlan]:
-    """d has been met, and a message is on its way to it that has all that is committed."""
+def probed() -> tuple[RaftCore, AppendPlan]:
+    """d has answered once, and a message with all committed entries is on its way to d."""
     made, first = with_a_pre_voter()
     agree(made, 10.0, first)
     plan = plans(made.take())["d"]
@@ -76,7 +76,7 @@ def kinds(made: RaftCore) -> dict[str, str]:
 # -- promotion
 
 
-def test_first_contact_promotes_nobody_even_if_it_has_everything() -> None:
+def test_first_contact_promotes_no_peer_even_with_a_complete_log() -> None:
     made, first = with_a_pre_voter()
     assert first.covers == first.commit_index
     agree(made, 10.0, first)
@@ -84,8 +84,8 @@ def test_first_contact_promotes_nobody_even_if_it_has_everything() -> None:
     assert kinds(made)["d"] == "pre_voter"
 
 
-def test_a_pre_voter_that_has_caught_up_is_promoted_by_an_entry_of_the_leader() -> None:
-    made, plan = met()
+def test_a_pre_voter_that_caught_up_is_promoted_by_an_entry_of_the_leader() -> None:
+    made, plan = probed()
     agree(made, 10.1, plan)
     effects = made.take()
     assert effects.configured is not None
@@ -97,23 +97,23 @@ def test_a_pre_voter_that_has_caught_up_is_promoted_by_an_entry_of_the_leader() 
     assert "c voter, d pre_voter" in made.story() and "d has caught up" in made.story()
 
 
-def test_one_that_lacks_what_is_committed_is_not_promoted() -> None:
-    made, plan = met()
+def test_a_pre_voter_without_all_committed_entries_is_not_promoted() -> None:
+    made, plan = probed()
     agree(made, 10.1, plan, match=1)
     assert kinds(made)["d"] == "pre_voter"
 
 
-def test_an_answer_that_took_an_election_timeout_promotes_nobody() -> None:
-    made, plan = met()
+def test_an_answer_after_an_election_timeout_promotes_no_peer() -> None:
+    made, plan = probed()
     made.replied(10.01 + MIN, "d", Sent(10.0, plan), AppendReply(1, True, 2, 2, 2, 1))
     assert kinds(made)["d"] == "pre_voter"
-    made, plan = met()
+    made, plan = probed()
     made.replied(10.0 + MIN, "d", Sent(10.0, plan), AppendReply(1, True, 2, 2, 2, 1))
     assert kinds(made)["d"] == VOTER
 
 
-def test_under_load_it_is_promoted_although_more_is_committed_by_then() -> None:
-    made, plan = met()
+def test_a_pre_voter_is_promoted_although_more_was_committed_meanwhile() -> None:
+    made, plan = probed()
     made.propose(10.0, WRITE, 1)
     agree(made, 10.0, plans(made.take())["b"])
     made.durable(3, 1)
@@ -122,24 +122,24 @@ def test_under_load_it_is_promoted_although_more_is_committed_by_then() -> None:
     assert kinds(made)["d"] == VOTER
 
 
-def test_after_a_failure_it_is_first_contact_again() -> None:
-    made, plan = met()
+def test_after_a_failure_the_next_answer_is_first_contact_again() -> None:
+    made, plan = probed()
     made.failed(10.0, "d", Sent(10.0, plan), None)
     probe = next_plan(made, "d", 10.0 + BEAT)
     made.progress["d"].match = 2  # the answer was lost, not the entry
-    agree(made, 10.0 + BEAT, probe, match=2)
+    agree(made, 10.0 + BEAT, probe)
     assert kinds(made)["d"] == "pre_voter"
 
 
-def test_a_non_voter_that_nobody_wants_promoted_stays_one() -> None:
+def test_a_non_voter_without_the_promote_flag_stays_a_non_voter() -> None:
     made = replicating(leader("a", "abc", others="d"))
     for beat in (1, 2, 3):
         agree(made, 10.0 + beat, next_plan(made, "d", 10.0 + 1.1 * beat * BEAT))
     assert kinds(made)["d"] == NON_VOTER
 
 
-def test_a_promotion_waits_while_another_change_is_pending_and_is_tried_again() -> None:
-    made, plan = met()
+def test_a_promotion_waits_for_a_pending_change() -> None:
+    made, plan = probed()
     propose(made, members("ab", "d"))
     sends = plans(made.take())
     agree(made, 10.0, plan)
@@ -152,15 +152,15 @@ def test_a_promotion_waits_while_another_change_is_pending_and_is_tried_again() 
 
 
 def test_a_promotion_waits_while_leadership_is_handed_over() -> None:
-    made, plan = met()
+    made, plan = probed()
     made.propose(10.0, WRITE, 1)
-    plans(made.take())  # b has not answered: it is not yet told to take over
+    plans(made.take())  # b has not answered, so the order to campaign is not sent yet
     made.step_down(10.0, "b")
     agree(made, 10.0, plan)
     assert made.role == "leader" and kinds(made)["d"] == "pre_voter"
 
 
-def test_a_promotion_inherits_the_mark_of_what_was_forced() -> None:
+def test_a_promotion_keeps_the_forced_epoch() -> None:
     assert promoted(members("ab", "d", unsafe=2), "d") == members("abd", unsafe=2)
 
 
@@ -177,25 +177,18 @@ def test_promote_is_for_non_voters_and_replace_for_voters() -> None:
         check_change(current, other, "a")
 
 
-def test_a_voter_is_marked_to_go_and_a_pre_voter_added_in_one_change() -> None:
+def test_one_change_may_mark_a_voter_for_replacement_and_add_a_pre_voter() -> None:
     marked = (Peer("a", "host-a"), Peer("b", "host-b", replace=True), Peer("c", "host-c"))
     check_change(members("abc"), Configuration((*marked, Peer("d", "host-d", NON_VOTER, promote=True))), "a")
 
 
 @pytest.mark.parametrize("unsafe", [0, 2])
-def test_no_change_touches_the_mark_of_what_was_forced(unsafe: int) -> None:
+def test_a_change_of_the_forced_epoch_is_refused(unsafe: int) -> None:
     with pytest.raises(InvalidArgument, match="mark of forced configurations"):
         check_change(members("abc", unsafe=1), members("ab", unsafe=unsafe), "a")
 
 
-def test_a_second_change_is_refused_as_being_in_progress() -> None:
-    made = replicating(leader())
-    propose(made, members("abc", "d"))
-    with pytest.raises(AlreadyInProgress):
-        propose(made, members("abc", "de"))
-
-
-def test_leadership_goes_to_one_that_is_to_stay_if_there_is_one() -> None:
+def test_leadership_goes_to_a_voter_that_is_not_marked_for_replacement() -> None:
     made = replicating(leader())
     marked = (Peer("a", "host-a"), Peer("b", "host-b", replace=True), Peer("c", "host-c"))
     propose(made, Configuration(marked))
@@ -206,7 +199,7 @@ def test_leadership_goes_to_one_that_is_to_stay_if_there_is_one() -> None:
     assert made.step_down(10.0, None) == "b"
 
 
-def test_a_tombstone_is_no_successor_whatever_it_held() -> None:
+def test_a_tombstone_is_no_successor_even_with_the_longest_log() -> None:
     made = replicating(leader())
     made.propose(10.0, WRITE, 1)
     sends = plans(made.take())
@@ -217,10 +210,10 @@ def test_a_tombstone_is_no_successor_whatever_it_held() -> None:
     assert made.step_down(10.0 + BEAT, None) == "c"
 
 
-# -- the last resort
+# -- forced configurations
 
 
-def test_a_survivor_leads_what_is_kept_in_a_term_above_all_that_are_known() -> None:
+def test_a_survivor_leads_the_kept_members_in_a_term_above_all_known_ones() -> None:
     made = core("a", "abcde", terms="11", term=3, vote="b", now=0.0)
     made.force_configuration(MIN, ["a", "b"], "c, d and e burnt", above_term=7)
     effects = made.take()
@@ -239,7 +232,7 @@ def test_a_survivor_leads_what_is_kept_in_a_term_above_all_that_are_known() -> N
     assert made.commit_index == 3 and made.committed_configuration.unsafe == 1
 
 
-def test_a_forced_configuration_stands_on_a_pending_one_and_bears_both_marks() -> None:
+def test_a_forced_configuration_builds_on_a_pending_one_and_its_forced_epoch() -> None:
     made = core("a", "abc", terms="1", now=0.0)
     pending = config_entry(2, 1, members("abcd", unsafe=4))
     made.receive(0.1, "b", msgspec.structs.replace(append("1@1", "", term=1), entries=(pending,)))
@@ -248,7 +241,7 @@ def test_a_forced_configuration_stands_on_a_pending_one_and_bears_both_marks() -
     assert made.configuration == members("a", index=3, unsafe=5)
 
 
-def test_a_single_survivor_may_be_all_there_was_if_a_change_is_pending() -> None:
+def test_a_single_voter_may_be_forced_while_a_change_is_pending() -> None:
     assert forced(members("a"), members("ab", index=7), ["a"], "a") == members("a", unsafe=1)
 
 
@@ -263,7 +256,7 @@ def test_a_single_survivor_may_be_all_there_was_if_a_change_is_pending() -> None
         ([], "a", "one of the voters"),
     ],
 )
-def test_what_is_forced_keeps_only_members_and_the_survivor_that_leads_them(
+def test_a_forced_configuration_keeps_members_only_and_its_survivor(
     keep: list[str], survivor: str, rule: str
 ) -> None:
     current = members("abc", "d", index=4)
@@ -271,7 +264,7 @@ def test_what_is_forced_keeps_only_members_and_the_survivor_that_leads_them(
         forced(current, current, keep, survivor)
 
 
-def test_nothing_is_forced_while_a_leader_may_live() -> None:
+def test_forcing_is_refused_while_a_leader_may_be_alive() -> None:
     with pytest.raises(Unavailable, match="heard of a leader"):
         core("a", terms="1", now=0.0).force_configuration(MIN / 2, ["a"], "haste")
     with pytest.raises(Unavailable, match="leads"):
@@ -283,8 +276,8 @@ def test_nothing_is_forced_while_a_leader_may_live() -> None:
     assert made.hard_state == HardState(1) and made.last_index == 1
 
 
-def test_what_was_forced_goes_with_its_entry() -> None:
-    """Nobody else has it when a leader of a newer term, of the same mark or a higher one, replaces it: then nothing was lost."""
+def test_a_forced_configuration_is_undone_with_its_entry() -> None:
+    """A leader of a newer term, with the same forced epoch or a higher one, replaces the entry. No one else has it."""
     made = core("a", terms="1", now=0.0)
     made.force_configuration(MIN, ["a", "b"], "c is lost")
     made.take()

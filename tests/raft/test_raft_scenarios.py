@@ -1,4 +1,4 @@
-"""Every tests/scenarios/raft_*.txt is true, to the letter. See scenario.py for the language."""
+"""Every tests/scenarios/raft_*.txt is exact. See scenario.py for the language."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FILES = sorted((Path(__file__).parents[1] / "scenarios").glob("raft_*.txt"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_the_transcript_is_what_happens(path: Path, rewrite: bool) -> None:
+def test_a_scenario_has_exactly_its_transcript(path: Path, rewrite: bool) -> None:
     played = play(path)
     if rewrite:
         path.write_text(played)

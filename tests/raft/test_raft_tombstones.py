@@ -1,4 +1,4 @@
-"""Tombstones, and replicas that are being copied: what they vote, and what they never do."""
+"""Tombstones, and replicas that are being copied: how they vote, and what they never do."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import pytest
 
 from ebla.actors.messages.raft import HardState, TimeoutNow, TimeoutNowReply, VoteReply, VoteRequest
 from ebla.actors.tablet.engine.core import Verdict
-from ebla.actors.tablet.raft.tombstone import Tombstone
+from ebla.actors.tablet.raft.tombstone import TombstoneVoter
 from tests.raft.builders import MIN, append, core
 
 LAST = (7, 3)  # index, term
 
 
-def stone(
+def tombstone(
     term: int = 3, vote: str | None = None, last: tuple[int, int] | None = LAST, now: float = 0.0
-) -> Tombstone:
-    return Tombstone(HardState(term, vote), last, MIN, now, durable=HardState(term, vote))
+) -> TombstoneVoter:
+    return TombstoneVoter(HardState(term, vote), last, MIN, now, durable=HardState(term, vote))
 
 
 def vote(
@@ -26,7 +26,7 @@ def vote(
     return VoteRequest(term, candidate, *last, pre_vote=pre, ignore_live_leader=ordered)
 
 
-def answered(made: Tombstone, request: VoteRequest, now: float = 10.0) -> tuple[str, int]:
+def answered(made: TombstoneVoter, request: VoteRequest, now: float = 10.0) -> tuple[str, int]:
     answer = made.receive(now, request).answer
     assert isinstance(answer, VoteReply) and answer.granted == (answer.reason == "granted")
     return answer.reason, answer.term
@@ -35,49 +35,49 @@ def answered(made: Tombstone, request: VoteRequest, now: float = 10.0) -> tuple[
 @pytest.mark.parametrize(
     ("situation", "request_", "reason", "after"),
     [
-        # the log decides, as it does among the living
+        # the end of the log decides, as for a replica
         ({}, vote(4), "granted", HardState(4, "b")),
         ({}, vote(4, last=(6, 3)), "log_behind", HardState(4)),
         ({}, vote(4, last=(99, 2)), "log_behind", HardState(4)),
         ({}, vote(4, last=(1, 4)), "granted", HardState(4, "b")),
         ({"last": (0, 0)}, vote(4, last=(0, 0)), "granted", HardState(4, "b")),
-        # a log whose end is unknown is behind nobody's, and votes in no term, so it takes none
+        # a tombstone that does not know the end of its log grants no vote and adopts no term
         ({"last": None}, vote(4, last=(99, 99)), "log_behind", HardState(3)),
-        # one vote a term, again for the same, never for another
+        # one vote a term, repeated for the same candidate only
         ({}, vote(3), "granted", HardState(3, "b")),
         ({"vote": "b"}, vote(3), "granted", HardState(3, "b")),
         ({"vote": "c"}, vote(3), "voted", HardState(3, "c")),
         ({"vote": "c"}, vote(4), "granted", HardState(4, "b")),
         ({"term": 5}, vote(4), "old_term", HardState(5)),
-        # pre-votes promise nothing
+        # a pre-vote changes no state
         ({}, vote(4, pre=True), "granted", HardState(3)),
         ({"vote": "c"}, vote(3, pre=True), "voted", HardState(3, "c")),
         ({}, vote(9, last=(6, 3), pre=True), "log_behind", HardState(3)),
         ({"last": None}, vote(9, last=(99, 99), pre=True), "log_behind", HardState(3)),
     ],
 )
-def test_it_votes_by_term_vote_and_the_end_of_its_log(
+def test_a_tombstone_votes_by_its_term_its_vote_and_the_end_of_its_log(
     situation: dict[str, object], request_: VoteRequest, reason: str, after: HardState
 ) -> None:
-    made = stone(**situation)  # type: ignore[arg-type]
+    made = tombstone(**situation)  # type: ignore[arg-type]
     before = made.hard_state
     answer, save = made.receive(10.0, request_)
     assert isinstance(answer, VoteReply)
     assert (answer.reason, answer.term, answer.pre_vote) == (reason, after.term, request_.pre_vote)
     assert made.hard_state == after
-    assert save == (after if after != before else None), "durable before the answer leaves"
+    assert save == (after if after != before else None), "the state is durable before the answer is sent"
 
 
-def test_it_helps_nobody_for_an_election_timeout_from_its_beginning() -> None:
-    made = stone(now=5.0)
+def test_a_tombstone_withholds_votes_for_an_election_timeout_after_its_start() -> None:
+    made = tombstone(now=5.0)
     assert answered(made, vote(4), 5.0 + MIN - 0.01) == ("leader_alive", 3)
-    assert made.hard_state == HardState(3), "nor is a term spent"
+    assert made.hard_state == HardState(3), "the term stays"
     assert answered(made, vote(4, pre=True), 5.0 + MIN - 0.01) == ("leader_alive", 3)
     assert answered(made, vote(4), 5.0 + MIN) == ("granted", 4)
 
 
-def test_it_withholds_its_vote_from_the_challengers_of_a_leader_that_it_refused() -> None:
-    made = stone()
+def test_a_tombstone_withholds_votes_after_a_leaders_message_that_it_refused() -> None:
+    made = tombstone()
     assert made.receive(10.0, append("7@3", "33", term=3, sender="a")) == Verdict(None, None)
     assert answered(made, vote(4), 10.0 + MIN - 0.01) == ("leader_alive", 3)
     assert answered(made, vote(4, ordered=True), 10.0 + MIN - 0.01) == ("granted", 4), "the leader abdicated"
@@ -86,45 +86,47 @@ def test_it_withholds_its_vote_from_the_challengers_of_a_leader_that_it_refused(
     assert answered(made, vote(10), 20.0 + MIN) == ("granted", 10)
 
 
-def test_a_leader_of_an_older_term_holds_up_nobody() -> None:
-    made = stone(term=5)
+def test_a_message_of_an_older_term_withholds_no_vote() -> None:
+    made = tombstone(term=5)
     made.receive(10.0, append("7@3", "", term=4, sender="a"))
     assert answered(made, vote(6)) == ("granted", 6)
 
 
-def test_it_adopts_nothing_from_a_leader() -> None:
-    made = stone()
+def test_a_tombstone_adopts_nothing_from_a_leader() -> None:
+    made = tombstone()
     made.receive(10.0, append("7@3", "9", term=9, sender="a", commit=8))
     assert (made.hard_state, made.last) == (HardState(3), LAST)
 
 
-def test_it_does_not_campaign_when_it_is_ordered_to() -> None:
-    made = stone()
+def test_a_tombstone_ignores_an_order_to_campaign() -> None:
+    made = tombstone()
     assert made.receive(10.0, TimeoutNow(4, "a")) == Verdict(TimeoutNowReply(3), None)
 
 
-def test_an_answer_waits_for_a_state_that_an_earlier_answer_is_still_storing() -> None:
-    made = stone()
+def test_an_answer_waits_for_a_state_that_is_still_being_saved() -> None:
+    made = tombstone()
     first = made.receive(10.0, vote(4)).save
     assert first == HardState(4, "b")
-    assert made.receive(10.1, vote(4)).save == first, "the same vote, asked for again"
-    assert made.receive(10.1, vote(4, "c")).save == first, "a refusal that rests on it"
-    assert made.receive(10.1, vote(5, pre=True)).save == first, "and its term is told"
+    assert made.receive(10.1, vote(4)).save == first, "a repeated request for the same vote"
+    assert made.receive(10.1, vote(4, "c")).save == first, "a refusal because of that vote"
+    assert made.receive(10.1, vote(5, pre=True)).save == first, "an answer that shows the term"
     made.saved(first)
     assert made.receive(10.2, vote(4)).save is None
     second = made.receive(10.3, vote(6)).save
     assert second == HardState(6, "b")
     made.saved(first)
-    assert made.receive(10.4, vote(6)).save == second, "a late notice of the first is none of the second"
+    assert made.receive(10.4, vote(6)).save == second, (
+        "a late notice of the first save is not one of the second"
+    )
 
 
-def test_it_votes_as_the_replica_would_have_that_it_was() -> None:
-    """Against a core with the same log, term and vote, over random requests."""
+def test_a_tombstone_votes_as_its_replica_would_have() -> None:
+    """Compare it over random requests with a core of the same log, term and vote."""
     random = Random(1)
     for _ in range(2_000):
         term, voted = random.randint(3, 5), random.choice([None, "b", "c"])
         living = core("a", "abc", terms="1123333", term=term, vote=voted, now=0.0)
-        buried = stone(term, voted, (7, 3))
+        made = tombstone(term, voted, (7, 3))
         now = 0.0
         for _ in range(4):
             now += random.choice([0.1, 0.5, 3.0])
@@ -135,6 +137,6 @@ def test_it_votes_as_the_replica_would_have_that_it_was() -> None:
                 pre=random.random() < 0.4,
                 ordered=random.random() < 0.2,
             )
-            assert buried.receive(now, asked).answer == living.receive(now, "b", asked)
-            assert buried.hard_state == living.hard_state
+            assert made.receive(now, asked).answer == living.receive(now, "b", asked)
+            assert made.hard_state == living.hard_state
             living.take()

@@ -1,8 +1,9 @@
-"""What the tests run as other processes: `python lmdb_child.py <verb> <arguments>`. Reports on stdout."""
+"""The child process of the tests of LMDB disks: `python lmdb_child.py <verb> <arguments>`. It reports on stdout."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
 import sys
 from pathlib import Path
@@ -13,6 +14,9 @@ from ebla.storage.lmdb.disk import LmdbDisk
 from ebla.storage.lmdb.reader import LmdbReader
 
 KIB = bytes(1024)
+PAGE_BYTES = 4096
+PAGES_LEFT = 20  # more than a new environment takes
+BALLAST_BYTES = 1 << 20
 
 
 def say(*words: object) -> None:
@@ -24,7 +28,7 @@ def number(n: int) -> bytes:
 
 
 async def commit_for_ever(root: str) -> None:
-    """Eight committers; a number is printed only after its commit has returned."""
+    """Commit numbers by eight tasks; print a number only after its commit has returned."""
     disk = LmdbDisk(Path(root))
     say("instance", (await disk.open_instance("one")).seqno)
     environment = await disk.open_environment("wals/shared", ["log"], create=True)
@@ -40,7 +44,7 @@ async def commit_for_ever(root: str) -> None:
 
 
 async def hold(root: str) -> None:
-    """Hold the directory until the parent is done with it."""
+    """Hold the directory until the parent closes stdin."""
     disk = LmdbDisk(Path(root))
     try:
         say("held", (await disk.open_instance("one")).seqno)
@@ -51,9 +55,9 @@ async def hold(root: str) -> None:
 
 
 async def fail_sync(root: str, control: str) -> None:
-    """With the shim loaded: a sync fails once `control` exists. What is believed afterwards?"""
-    told: list[DiskFailed] = []
-    disk = LmdbDisk(Path(root), on_failed=told.append)
+    """With the shim loaded: a sync fails while `control` exists. Report which later operations succeed."""
+    failures: list[DiskFailed] = []
+    disk = LmdbDisk(Path(root), on_failed=failures.append)
     await disk.open_instance("one")
     shared = await disk.open_environment("wals/shared", ["log"], create=True)
     other = await disk.open_environment("meta", ["t"], create=True)
@@ -78,14 +82,14 @@ async def fail_sync(root: str, control: str) -> None:
         say("read", shared.get("log", b"before"))
     except EblaError as error:
         say("read", type(error).__name__)
-    say("told", *(type(error).__name__ for error in told))
+    say("reported", *(type(error).__name__ for error in failures))
     await disk.close()
 
 
 async def fail_data_sync(root: str, first: str, second: str, control: str) -> None:
-    """As `fail_sync`, of an environment on the first of two data disks."""
-    told: list[DiskFailed] = []
-    disk = LmdbDisk(Path(root), [Path(first), Path(second)], on_failed=told.append)
+    """Like `fail_sync`, for an environment on the first of two data disks."""
+    failures: list[DiskFailed] = []
+    disk = LmdbDisk(Path(root), [Path(first), Path(second)], on_failed=failures.append)
     await disk.open_instance("one")
     paths = ("data/a", "data/b", "data/c", "wals/shared")
     a, b, c, shared = [await disk.open_environment(path, ["t"], create=True) for path in paths]
@@ -108,13 +112,13 @@ async def fail_data_sync(root: str, first: str, second: str, control: str) -> No
     for path in ("data/new0", "data/new1"):
         await (await disk.open_environment(path, ["t"], create=True)).commit(good)
     say("new", *((Path(root) / f"data/new{n}").resolve().parent.parent.name for n in range(2)))
-    say("told", *told)
+    say("reported", *failures)
     say("lost", *(Path(path).name for path in disk.lost_data_dirs()))
     await disk.close()
 
 
 async def hang_data_sync(root: str, first: str, second: str, control: str) -> None:
-    """With the shim loaded: syncs on the first of two data disks hang while `control` exists. Who else waits?"""
+    """With the shim loaded: syncs on the first of two data disks hang while `control` exists. Report what else waits."""
     disk = LmdbDisk(Path(root), [Path(first), Path(second)])
     await disk.open_instance("one")
     paths = ("data/a", "data/b", "data/c", "meta")
@@ -138,7 +142,7 @@ async def hang_data_sync(root: str, first: str, second: str, control: str) -> No
 
 
 async def fill_up(root: str, limit: str) -> None:
-    """Commit until there is no space; read; make space; commit again. `limit`: most bytes of a file, or 0."""
+    """Commit until there is no space; read; make space; commit again. `limit`: highest size of a file, or 0."""
     if int(limit):
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), resource.RLIM_INFINITY))
     disk = LmdbDisk(Path(root))
@@ -170,7 +174,7 @@ async def fill_up(root: str, limit: str) -> None:
 
 
 def read_along(directory: str, map_bytes: str) -> None:
-    """Read whenever the parent asks; a snapshot taken at the start is to stay as it was, or to expire."""
+    """Read at each request of the parent; a snapshot from the start must stay as it was, or expire."""
     reader = LmdbReader(Path(directory), ["log"], map_bytes=int(map_bytes))
     pinned = reader.snapshot()
     at_start = pinned.count("log")
@@ -191,9 +195,71 @@ def read_along(directory: str, map_bytes: str) -> None:
     reader.close()
 
 
+def fill(root: Path, left_bytes: int = 0) -> Path:
+    """Fill the file system with another file, except for `left_bytes`."""
+    file = root.parent / "filler"
+    space = os.statvfs(root.parent)
+    with open(file, "wb") as filler:
+        os.posix_fallocate(filler.fileno(), 0, space.f_bavail * space.f_frsize - left_bytes)
+    return file
+
+
+async def make_until_it_fits(place: str) -> None:
+    """Make an environment with 0, 1, 2, ... pages of space left, and read an earlier environment each time."""
+    root = Path(place)
+    disk = LmdbDisk(root)
+    await disk.open_instance("one")
+    before = await disk.open_environment("data/before", ["rows"], create=True)
+    await before.commit([Put("rows", [(b"k", b"v")])])
+    refused = []
+    for pages in range(PAGES_LEFT):
+        filler = fill(root, pages * PAGE_BYTES)
+        try:
+            made = await disk.open_environment(f"data/new{pages}", ["rows"], create=True)
+            await made.close()
+        except EblaError as error:
+            refused.append(type(error).__name__)
+        assert before.get("rows", b"k") == b"v"
+        filler.unlink()
+    say("refused", *sorted(dict.fromkeys(refused)), len(refused) > 2)
+    made = await disk.open_environment("data/new0", ["rows"], create=True)
+    await made.commit([Put("rows", [(b"k", b"v")])])
+    say("then", "made")
+    await disk.close()
+
+
+async def start_when_full(place: str) -> None:
+    """Start twice on a full file system, read, and write what a role must write at its start."""
+    root = Path(place)
+    disk = LmdbDisk(root, ballast_bytes=BALLAST_BYTES)
+    await disk.open_instance("one")
+    rows = await disk.open_environment("data/rows", ["rows"], create=True)
+    await rows.commit([Put("rows", [(b"k", b"v")])])
+    await disk.space()
+    await disk.close()
+    fill(root)
+    for _ in range(2):
+        disk = LmdbDisk(root, ballast_bytes=BALLAST_BYTES)
+        instance = await disk.open_instance("one")
+        rows = await disk.open_environment("data/rows", ["rows"], create=False)
+        say("started", instance.seqno, rows.get("rows", b"k") == b"v")
+        await rows.commit([Put("rows", [(b"vote", b"%d" % instance.seqno)])])
+        say("committed", rows.get("rows", b"vote") == b"%d" % instance.seqno)
+        await disk.close()
+
+
 VERBS = {
     verb.__name__: verb
-    for verb in (commit_for_ever, hold, fail_sync, fail_data_sync, hang_data_sync, fill_up)
+    for verb in (
+        commit_for_ever,
+        hold,
+        fail_sync,
+        fail_data_sync,
+        hang_data_sync,
+        fill_up,
+        make_until_it_fits,
+        start_when_full,
+    )
 }
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""A tablet's owner in a process of its own: `python -m tests.storage.local_owner ROOT`, told what to do on stdin.
+"""A tablet's owner in a process of its own: `python -m tests.storage.local_owner`, with its commands on stdin.
 
+open ROOT               close the last tablet and create one below ROOT; answers `open DIRECTORY`
 put FIRST COUNT TAG     upsert rows (k, "TAG-k") and flush; answers `index N`
 large FIRST COUNT SIZE  the same with values of SIZE characters
-alter                   the table is ALTERED from here on, and on the disk with the next `put`
+alter                   alter the table to ALTERED; the next `put` writes this to the disk
 rot K                   write the row with key K with a wrong byte in it
 """
 
@@ -67,7 +68,7 @@ class Owner:
         wrong = bytes([value[0] ^ 1]) + value[1:]
         await self.store.environment.commit([Put(ROWS, [(row, wrong)])])
 
-    async def obey(self, line: str) -> str:
+    async def run(self, line: str) -> str:
         verb, *words = line.split()
         if verb == "put":
             return f"index {await self.put(int(words[0]), [f'{words[2]}-{n}' for n in range(int(words[1]))])}"
@@ -83,10 +84,16 @@ class Owner:
 
 
 async def main() -> None:
-    owner = await Owner.open(sys.argv[1])
-    print("open", owner.store.environment.directory, flush=True)
+    owner: Owner | None = None
     for line in sys.stdin:
-        print(await owner.obey(line), flush=True)
+        if line.startswith("open "):
+            if owner is not None:
+                await owner.disk.close()
+            owner = await Owner.open(line.split()[1])
+            print("open", owner.store.environment.directory, flush=True)
+        else:
+            assert owner is not None
+            print(await owner.run(line), flush=True)
 
 
 if __name__ == "__main__":

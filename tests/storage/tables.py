@@ -1,4 +1,4 @@
-"""Random tables for the codec tests: every column type, with the values that break codecs."""
+"""Random tables for the tests of codecs: every column type, with edge values."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def of_type(column: Column, name: str, nullable: bool) -> Column:
 
 @st.composite
 def schemas(draw: st.DrawFn, values_max: int = 5) -> TableSchema:
-    """A schema whose key columns stand anywhere among the others."""
+    """A schema with its key columns anywhere among the others."""
     key_types = draw(st.lists(st.sampled_from(COLUMNS), min_size=1, max_size=3))
     value_types = draw(st.lists(st.sampled_from(COLUMNS), max_size=values_max))
     keys = [of_type(column, f"k{place}", False) for place, column in enumerate(key_types)]

@@ -1,4 +1,4 @@
-"""Rows are read under every later schema as if they had been written under it."""
+"""Rows are read under every later schema as if they had been written with it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def row(k: int, **values: Any) -> dict[str, Any]:
 # -- schemas -------------------------------------------------------------------------------------------------
 
 
-def test_changes_are_carried_out_in_their_order_and_make_one_version() -> None:
+def test_changes_apply_in_their_order_and_make_one_version() -> None:
     made = altered(
         FIRST,
         [DropColumn("n"), RenameColumn("v", "n"), AddColumn(column("v", pa.float64())), DropColumn("v")],
@@ -55,7 +55,7 @@ def test_changes_are_carried_out_in_their_order_and_make_one_version() -> None:
         made.called("w", 0)
 
 
-def test_a_renamed_key_column_is_renamed_wherever_it_stands() -> None:
+def test_a_renamed_key_column_is_renamed_in_key_and_partitioning() -> None:
     parts = Partitioning(Hash(("k",), 4), Range(("s",), (b"m",)))
     made = altered(
         msgspec.structs.replace(FIRST, partitioning=parts), [RenameColumn("s", "t"), RenameColumn("k", "l")]
@@ -82,14 +82,16 @@ def test_a_renamed_key_column_is_renamed_wherever_it_stands() -> None:
         ([AddColumn(column(f"c{n}", pa.int8())) for n in range(300)], "1 to 300 columns"),
     ],
 )
-def test_what_cannot_be_is_refused_with_the_column_and_the_remedy(changes: list[Change], words: str) -> None:
+def test_an_impossible_change_is_refused_with_the_column_and_the_remedy(
+    changes: list[Change], words: str
+) -> None:
     with pytest.raises(InvalidArgument, match=words):
         altered(FIRST, changes)
 
 
-def test_columns_that_were_dropped_count_and_so_do_names_and_versions() -> None:
+def test_dropped_columns_former_names_and_versions_count_for_the_limits() -> None:
     made = FIRST
-    with pytest.raises(InvalidArgument, match="600 are the limit, dropped ones included"):
+    with pytest.raises(InvalidArgument, match="over the limit of 600"):
         for turn in range(700):
             made = altered(made, [AddColumn(column(f"c{turn}", pa.int8()))])
             made = altered(made, [DropColumn(f"c{turn}")])
@@ -104,7 +106,7 @@ def test_columns_that_were_dropped_count_and_so_do_names_and_versions() -> None:
 # -- rows ----------------------------------------------------------------------------------------------------
 
 
-def test_an_added_column_has_its_default_in_rows_that_are_there_and_in_new_ones() -> None:
+def test_an_added_column_has_its_default_in_old_and_new_rows() -> None:
     added = {
         "a": (pa.int64(), 7),
         "b": (pa.string(), "none"),
@@ -139,7 +141,7 @@ def test_an_added_column_has_its_default_in_rows_that_are_there_and_in_new_ones(
     assert new.decode(stored, SEED, []).num_rows == 4
 
 
-def test_a_name_that_is_used_again_shows_no_old_value() -> None:
+def test_a_reused_column_name_shows_no_old_value() -> None:
     dropped = altered(FIRST, [DropColumn("v")])
     again = altered(dropped, [AddColumn(column("v", pa.string(), "new"))])
     stored = joined(RowCodec(FIRST), row(1)) + joined(RowCodec(dropped), {"s": "s2", "k": 2, "n": 20})
@@ -149,14 +151,14 @@ def test_a_name_that_is_used_again_shows_no_old_value() -> None:
     ]
 
 
-def test_a_row_of_the_first_layout_is_what_it_was_before_there_were_others() -> None:
+def test_a_row_of_the_first_layout_has_no_mark() -> None:
     key, value = RowCodec(FIRST).encode_row(row(1), SEED)
     assert value[-4:] == int(checksum._crc(key + value[:-4], SEED)).to_bytes(4, "little")
     renamed = altered(FIRST, [RenameColumn("v", "w")])
     assert RowCodec(renamed).encode_row({"s": "s1", "k": 1, "n": 10, "w": "v1"}, SEED) == (key, value)
 
 
-def test_no_odd_number_of_flipped_bits_makes_one_kind_of_row_the_other() -> None:
+def test_no_flipped_bit_turns_one_layout_into_another() -> None:
     assert checksum.MARK.bit_count() % 2 == 0
     first, second = RowCodec(FIRST), RowCodec(altered(FIRST, [AddColumn(column("w", pa.int8()))]))
     for codec in (first, second):
@@ -170,7 +172,7 @@ def test_no_odd_number_of_flipped_bits_makes_one_kind_of_row_the_other() -> None
                 second.decode([key + bytes(damaged), *joined(first, row(2)), *joined(second, row(3))], SEED)
 
 
-def test_rows_of_a_layout_that_the_schema_does_not_know_are_refused() -> None:
+def test_rows_of_an_unknown_layout_are_refused() -> None:
     newer = altered(FIRST, [AddColumn(column("w", pa.int8()))])
     stored = joined(RowCodec(newer), row(1))
     with pytest.raises(Corruption, match="layout 1, which version 0"):
@@ -191,7 +193,7 @@ KINDS: list[tuple[pa.DataType, Any, Any]] = [
 
 @dataclass
 class History:
-    """What was done, and each row as a map from a column's number to its value."""
+    """The schemas, and each row as a map from a column's number to its value."""
 
     schemas: list[TableSchema] = field(default_factory=lambda: [FIRST])
     rows: list[dict[int, Any]] = field(default_factory=list)
@@ -241,38 +243,38 @@ class History:
 
 @given(st.data())
 @settings(max_examples=120, deadline=None)
-def test_any_history_of_alterations_and_writes_reads_as_a_model_says(data: st.DataObject) -> None:
-    told, names = History(), [f"c{n}" for n in range(5)] + ["n", "v"]
+def test_any_history_of_alterations_and_writes_matches_a_model(data: st.DataObject) -> None:
+    history, names = History(), [f"c{n}" for n in range(5)] + ["n", "v"]
     for _ in range(data.draw(st.integers(3, 14))):
         act = data.draw(st.sampled_from(["add", "drop", "rename", "write", "write", "late", "update"]))
-        now = told.now
+        now = history.now
         free = [name for name in names if all(each.name != name for each in now.columns)]
         held = [each.name for each in now.value_columns()]
         if act == "add" and free:
             kind, default, _ = data.draw(st.sampled_from(KINDS))
             chosen = data.draw(st.sampled_from([None, default]))
             made = column(data.draw(st.sampled_from(free)), kind, chosen)
-            told.schemas.append(altered(now, [AddColumn(made)]))
+            history.schemas.append(altered(now, [AddColumn(made)]))
         elif act == "drop" and held:
-            told.schemas.append(altered(now, [DropColumn(data.draw(st.sampled_from(held)))]))
+            history.schemas.append(altered(now, [DropColumn(data.draw(st.sampled_from(held)))]))
         elif act == "rename" and held and free:
             change = RenameColumn(data.draw(st.sampled_from(held)), data.draw(st.sampled_from(free)))
-            told.schemas.append(altered(now, [change]))
+            history.schemas.append(altered(now, [change]))
         elif act in ("write", "late", "update"):
             version = now.version if act == "write" else data.draw(st.integers(0, now.version))
             values = {
                 each.name: next((v for kind, _, v in KINDS if kind == each.arrow_type()), None)
-                for each in told.schemas[version].value_columns()
+                for each in history.schemas[version].value_columns()
                 if data.draw(st.booleans())
             }
-            if act == "update" and told.rows:
-                told.update(version, data.draw(st.integers(0, len(told.rows) - 1)), values)
+            if act == "update" and history.rows:
+                history.update(version, data.draw(st.integers(0, len(history.rows) - 1)), values)
             else:
-                told.write(version, values)
-    codec = RowCodec(told.now)
-    expected = told.expected()
-    assert codec.decode(told.stored, SEED).to_pylist() == expected
-    for stored, each in zip(told.stored, expected, strict=True):
+                history.write(version, values)
+    codec = RowCodec(history.now)
+    expected = history.expected()
+    assert codec.decode(history.stored, SEED).to_pylist() == expected
+    for stored, each in zip(history.stored, expected, strict=True):
         key = codec.encode_key(each)
         assert stored.startswith(key)
         assert codec.decode_row(key, stored[len(key) :], SEED) == each

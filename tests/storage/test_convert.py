@@ -1,4 +1,4 @@
-"""Rows as users give them: every form makes the same batch, and nothing is lost silently."""
+"""Rows in the forms that users give: every form makes the same batch, and no value is lost silently."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ebla.storage.schema import Column
 from tests.storage.test_rows import PLAIN, SEED, joined, schema
 
 
-def test_every_way_of_giving_rows_makes_the_same_batch() -> None:
+def test_every_form_of_rows_makes_the_same_batch() -> None:
     rows = RowCodec(PLAIN)
     data = {"k": [1, 2, 3], "name": ["x", None, "z"], "size": [7, 8, None]}
     expected = rows.arrow(pa.table(data, schema=PLAIN.arrow()))
@@ -49,7 +49,7 @@ def test_every_way_of_giving_rows_makes_the_same_batch() -> None:
     assert joined(rows, rows.arrow(coded)) == joined(rows, expected)
 
 
-def test_a_codec_of_some_columns_takes_those_and_the_key() -> None:
+def test_a_codec_of_some_columns_takes_these_and_the_key() -> None:
     some = RowCodec(PLAIN, ["size"])
     assert some.names == ["k", "size"]
     batch = some.arrow([{"k": 1, "size": 2}])
@@ -105,7 +105,7 @@ UNFIT: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("column", "value"), UNFIT)
-def test_a_value_that_would_lose_something_is_refused_with_column_and_row(column: str, value: Any) -> None:
+def test_a_value_that_does_not_fit_exactly_is_refused_with_column_and_row(column: str, value: Any) -> None:
     rows = RowCodec(TYPES)
     good = {"k": 1, "must": "x"}
     with pytest.raises(InvalidArgument) as raised:
@@ -129,7 +129,9 @@ def test_a_value_that_would_lose_something_is_refused_with_column_and_row(column
         ("money", Decimal("1E2"), Decimal("100.00")),
     ],
 )
-def test_a_value_of_a_related_type_is_taken_alike_by_both_paths(column: str, value: Any, stored: Any) -> None:
+def test_a_value_of_a_related_type_is_stored_alike_by_both_paths(
+    column: str, value: Any, stored: Any
+) -> None:
     rows = RowCodec(TYPES)
     row = {"k": 1, "must": "x", column: value}
     pair = rows.encode_row(row, SEED)
@@ -156,7 +158,7 @@ def test_a_value_of_a_related_type_is_taken_alike_by_both_paths(column: str, val
         (pa.array([1, 2]), "local", None),
     ],
 )
-def test_arrow_columns_are_cast_only_where_every_value_stays_itself(
+def test_arrow_columns_are_cast_only_if_every_value_stays_exact(
     array: Any, column: str, row: int | None
 ) -> None:
     table = pa.table({"k": [1, 2], "must": ["x", "y"]})

@@ -1,4 +1,4 @@
-"""One of several data disks fails: what lies on it is lost, the others and the role's own disk go on."""
+"""One of several data disks fails: its environments are lost; the other disks and the role's own disk keep working."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from ebla.storage.directories.instance import FAILED
 from ebla.storage.environment import Put
 from ebla.storage.errors import Corruption, DataDiskFailed, DiskFailed, EblaError
 from ebla.storage.lmdb.disk import LmdbDisk
-from tests.storage.test_lmdb_disk import RECORD, make, on_disk, reopen
-from tests.storage.test_lmdb_failures import Child, failing_sync
-
-__all__ = ["failing_sync"]
+from tests.storage.children import Child
+from tests.storage.disks import RECORD, in_loop, make, opened, reopen
 
 AWAY = "quarantine/q/data"
 
@@ -27,10 +25,11 @@ def places(tmp_path: Path) -> tuple[Path, Path, Path]:
     return tmp_path / "role", tmp_path / "d0", tmp_path / "d1"
 
 
-def test_a_failed_sync_on_a_data_disk_loses_what_lies_on_it_and_nothing_else(
+@in_loop
+async def test_a_failed_sync_on_a_data_disk_loses_only_the_environments_on_it(
     places: tuple[Path, Path, Path], tmp_path: Path, failing_sync: Path
 ) -> None:
-    """data/a and data/c lie on the disk that fails, data/b on the other one."""
+    """data/a and data/c are on the disk that fails, data/b on the other one."""
     control = tmp_path / "fail"
     report = Child(
         "fail_data_sync", *places, control, LD_PRELOAD=str(failing_sync), EBLA_FAIL_SYNC=str(control)
@@ -41,13 +40,13 @@ def test_a_failed_sync_on_a_data_disk_loses_what_lies_on_it_and_nothing_else(
         "neighbour": "DataDiskFailed DataDiskFailed",
         "others": "accepted accepted",
         "new": "d1 d1",
-        "told": "",
+        "reported": "",
         "lost": "d0",
     }
     assert "Input/output error" in (places[1] / FAILED).read_text()
     assert not (places[0] / FAILED).exists()
 
-    async def restarted(disk: LmdbDisk) -> None:
+    async with opened(*places) as disk:
         assert list(disk.lost_data_dirs()) == [str(places[1])] and disk.takes_data()
         for path in ("data/a", "data/c"):
             assert disk.exists(path)
@@ -56,13 +55,11 @@ def test_a_failed_sync_on_a_data_disk_loses_what_lies_on_it_and_nothing_else(
         for path in ("data/b", "data/new0", "wals/shared"):
             assert (await disk.open_environment(path, ["t"], create=False)).get("t", b"k") == b"v"
 
-    on_disk(places[0], restarted, *places[1:])
 
-
-def test_a_data_disk_that_hangs_holds_up_nothing_that_lies_elsewhere(
+def test_a_hanging_data_disk_delays_nothing_on_other_disks(
     places: tuple[Path, Path, Path], tmp_path: Path, failing_sync: Path
 ) -> None:
-    """data/a and data/c lie on the disk that hangs: as many as may be committed at a time."""
+    """data/a and data/c are on the disk that hangs: as many as may be committed at a time."""
     control, d0 = tmp_path / "hang", places[1]
     environment = {"LD_PRELOAD": str(failing_sync), "EBLA_HANG_SYNC": str(control), "EBLA_HANG_DISK": str(d0)}
     report = Child("hang_data_sync", *places, control, **environment).finish()
@@ -75,10 +72,11 @@ def lose(disk: LmdbDisk, path: str, why: str = "it failed") -> None:
     keeper.poison(DiskFailed(why))
 
 
-def test_everything_on_a_lost_disk_raises_and_is_damage_to_whoever_knows_no_better(
+@in_loop
+async def test_all_operations_on_a_lost_disk_raise_corruption(
     places: tuple[Path, Path, Path],
 ) -> None:
-    async def scenario(disk: LmdbDisk) -> None:
+    async with opened(*places) as disk:
         lost = await disk.open_environment("data/a", ["t"], create=True)
         sound = await disk.open_environment("data/b", ["t"], create=True)
         await asyncio.gather(lost.commit(RECORD), sound.commit(RECORD))
@@ -100,13 +98,12 @@ def test_everything_on_a_lost_disk_raises_and_is_damage_to_whoever_knows_no_bett
         assert disk.lost_data_dirs() == {str(places[1]): "the first reason"} and disk.size_bytes() > 0
         await lost.close()
         await disk.raise_seqno(5)
-
-    on_disk(places[0], scenario, *places[1:])
-    assert reopen(places[0], "data/b", places[1:]) == b"v"
+    assert await reopen(places[0], "data/b", places[1:]) == b"v"
 
 
-def test_a_server_whose_data_disks_are_all_lost_says_so(places: tuple[Path, Path, Path]) -> None:
-    async def scenario(disk: LmdbDisk) -> None:
+@in_loop
+async def test_a_server_that_lost_all_data_disks_reports_this(places: tuple[Path, Path, Path]) -> None:
+    async with opened(places[0], places[1]) as disk:
         await disk.open_environment("data/a", ["t"], create=True)
         assert disk.takes_data()
         lose(disk, "data/a")
@@ -115,35 +112,33 @@ def test_a_server_whose_data_disks_are_all_lost_says_so(places: tuple[Path, Path
             await disk.open_environment("data/b", ["t"], create=True)
         await disk.open_environment("wals/b", ["t"], create=True)
 
-    on_disk(places[0], scenario, places[1])
-
 
 def put_file_in_place(place: Path) -> None:
     shutil.rmtree(place)
     place.write_text("no directory")
 
 
-def test_a_disk_on_which_nothing_can_be_made_is_lost_and_the_next_tablet_goes_elsewhere(
+@in_loop
+async def test_a_disk_that_takes_no_new_environment_is_lost_and_another_takes_it(
     places: tuple[Path, Path, Path],
 ) -> None:
-    async def scenario(disk: LmdbDisk) -> str:
+    async with opened(*places) as disk:
         await disk.open_environment("data/a", ["t"], create=True)
         await disk.open_environment("data/b", ["t"], create=True)
         put_file_in_place(places[1] / "data")
         with pytest.raises(DataDiskFailed, match="d0"):
             await disk.open_environment("data/c", ["t"], create=True)
         await disk.open_environment("data/c", ["t"], create=True)
-        return os.readlink(places[0] / "data/c")
-
-    assert on_disk(places[0], scenario, *places[1:]) == str(places[2] / "data/c")
+        assert os.readlink(places[0] / "data/c") == str(places[2] / "data/c")
 
 
 @pytest.mark.parametrize("verb", ["remove", "move"])
-def test_who_removes_or_moves_is_not_held_up_by_a_disk_that_fails_meanwhile(
+@in_loop
+async def test_removals_and_moves_succeed_although_the_disk_fails_meanwhile(
     places: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     root, *disks = places
-    make(root, "data/a", "data/b", data_dirs=tuple(disks))
+    await make(root, "data/a", "data/b", data_dirs=tuple(disks))
     rename, rmtree = os.rename, shutil.rmtree
 
     def failing(path: object, *others: object, **options: object) -> object:
@@ -151,27 +146,26 @@ def test_who_removes_or_moves_is_not_held_up_by_a_disk_that_fails_meanwhile(
             raise OSError(5, "Input/output error")
         return (rename if others else rmtree)(path, *others, **options)  # type: ignore[operator]
 
-    async def scenario(disk: LmdbDisk) -> None:
+    async with opened(*places) as disk:
         monkeypatch.setattr(os, "rename", failing)
         monkeypatch.setattr(shutil, "rmtree", failing)
         await (disk.remove("data/a") if verb == "remove" else disk.move("data/a", AWAY))
         monkeypatch.undo()
         assert disk.list("data") == ["b"] and list(disk.lost_data_dirs()) == [str(disks[0])]
-
-    on_disk(root, scenario, *disks)
     assert (disks[0] / "data/a/data.mdb").exists()
-    assert reopen(root, "data/b", tuple(disks)) == b"v"
+    assert await reopen(root, "data/b", tuple(disks)) == b"v"
 
 
 @pytest.mark.parametrize("verb", ["remove", "move"])
-def test_an_environment_on_a_lost_disk_goes_and_is_not_found_again_when_the_disk_returns(
+@in_loop
+async def test_an_environment_removed_from_a_lost_disk_stays_removed_when_the_disk_returns(
     places: tuple[Path, Path, Path], verb: str
 ) -> None:
     root, *disks = places
-    make(root, "data/a", "data/b", data_dirs=tuple(disks))
+    await make(root, "data/a", "data/b", data_dirs=tuple(disks))
     disks[0].rename(root.with_name("unplugged"))
 
-    async def without(disk: LmdbDisk) -> None:
+    async with opened(*places) as disk:
         assert list(disk.lost_data_dirs()) == [str(disks[0])]
         with pytest.raises(DataDiskFailed):
             await disk.open_environment("data/a", ["t"], create=False)
@@ -184,54 +178,47 @@ def test_an_environment_on_a_lost_disk_goes_and_is_not_found_again_when_the_disk
         assert disk.exists(AWAY) == (verb == "move")
         assert (await disk.open_environment("data/a", ["t"], create=True)).count("t") == 0
         await disk.remove(AWAY)
-
-    async def again(disk: LmdbDisk) -> None:
+    if disks[0].exists():
+        shutil.rmtree(disks[0])
+    root.with_name("unplugged").rename(disks[0])
+    async with opened(*places) as disk:
         assert disk.lost_data_dirs() == {}
         assert (await disk.open_environment("data/a", ["t"], create=False)).count("t") == 0
         await disk.open_environment("data/c", ["t"], create=True)  # as many on either
         await disk.open_environment("data/d", ["t"], create=True)
 
-    on_disk(root, without, *disks)
-    if disks[0].exists():
-        shutil.rmtree(disks[0])
-    root.with_name("unplugged").rename(disks[0])
-    on_disk(root, again, *disks)
 
-
-def test_a_disk_that_returns_has_what_it_had(places: tuple[Path, Path, Path]) -> None:
+@in_loop
+async def test_a_disk_that_returns_has_its_environments(places: tuple[Path, Path, Path]) -> None:
     root, *disks = places
-    make(root, "data/a", "data/b", data_dirs=tuple(disks))
+    await make(root, "data/a", "data/b", data_dirs=tuple(disks))
     disks[0].rename(root.with_name("unplugged"))
     for _ in range(2):
         with pytest.raises(DataDiskFailed):
-            reopen(root, "data/a", tuple(disks))
+            await reopen(root, "data/a", tuple(disks))
     root.with_name("unplugged").rename(disks[0])
-    assert reopen(root, "data/a", tuple(disks)) == b"v"
+    assert await reopen(root, "data/a", tuple(disks)) == b"v"
 
 
-def test_what_was_half_removed_on_a_disk_that_is_lost_by_now_is_forgotten(
-    places: tuple[Path, Path, Path],
-) -> None:
+@in_loop
+async def test_an_unfinished_removal_on_a_lost_disk_is_forgotten(places: tuple[Path, Path, Path]) -> None:
     root, *disks = places
-    make(root, "data/a", "data/b", data_dirs=tuple(disks))
+    await make(root, "data/a", "data/b", data_dirs=tuple(disks))
     (root / "data/a").rename(root / "data/a.removed")
     (root / "data/x").symlink_to(disks[0] / "data/x")
     disks[0].rename(root.with_name("unplugged"))
-
-    async def scenario(disk: LmdbDisk) -> list[str]:
-        return disk.list("data")
-
-    assert on_disk(root, scenario, *disks) == ["b", "x"]
+    async with opened(*places) as disk:
+        assert disk.list("data") == ["b", "x"]
     assert not os.path.lexists(root / "data/a.removed")
     assert (root.with_name("unplugged") / "data/a/data.mdb").exists()
 
 
-def test_a_failure_that_cannot_be_noted_anywhere_ends_the_server(
+def test_a_failure_that_cannot_be_recorded_ends_the_server(
     places: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> list[Any]:
-        told: list[Any] = []
-        disk = LmdbDisk(places[0], places[1:], on_failed=told.append)
+        failures: list[Any] = []
+        disk = LmdbDisk(places[0], places[1:], on_failed=failures.append)
         await disk.open_instance("one")
         lost = await disk.open_environment("data/a", ["t"], create=True)
 
@@ -247,6 +234,6 @@ def test_a_failure_that_cannot_be_noted_anywhere_ends_the_server(
         with pytest.raises(EblaError):
             await disk.open_environment("wals/shared", ["t"], create=True)
         await disk.close()
-        return told
+        return failures
 
     assert [type(error) for error in asyncio.run(main())] == [DiskFailed]

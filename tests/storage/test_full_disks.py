@@ -1,43 +1,27 @@
-"""File systems that are full, for real: nothing that lives there dies of it, and what must start starts."""
+"""Real full file systems: no process on them ends, and roles can start."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from ebla.storage.lmdb.disk import LmdbDisk
 from ebla.storage.lmdb.files import LOCK_BYTES
-from tests.storage.test_lmdb_disk import on_disk
-
-CHILD = Path(__file__).with_name("full_child.py")
+from tests.storage.children import Child, small_tmpfs
+from tests.storage.disks import in_loop, make, reopen
 
 
 def lines_of(verb: str, place: Path) -> list[str]:
-    """What the child says, on a small tmpfs in a mount namespace of its own. A signal that ends it is a failure."""
-    mount = f"mount -t tmpfs -o size=8m tmpfs {place}"
-    probe = subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True, text=True, check=False)
-    if probe.returncode != 0:
-        pytest.skip(f"skipped: cannot mount a small tmpfs here ({probe.stderr.strip()})")
-    child = f'{mount} && exec "$@"'
-    ran = subprocess.run(
-        ["unshare", "-m", "sh", "-c", child, "sh", sys.executable, str(CHILD), verb, str(place / "role")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, (ran.returncode, ran.stdout, ran.stderr)
-    return ran.stdout.splitlines()
+    """Run the child on a small full tmpfs; return its output."""
+    return Child(verb, place / "role", prefix=small_tmpfs(place, 8)).output()
 
 
-def test_an_environment_made_on_a_full_file_system_is_refused_and_the_process_lives(tmp_path: Path) -> None:
+def test_making_an_environment_on_a_full_file_system_is_refused(tmp_path: Path) -> None:
     assert lines_of("make_until_it_fits", tmp_path) == ["refused DiskFull True", "then made"]
 
 
-def test_a_role_starts_on_a_full_file_system_and_reads_and_has_room_for_votes(tmp_path: Path) -> None:
+def test_a_role_starts_on_a_full_file_system_and_can_read_and_write_votes(tmp_path: Path) -> None:
     assert lines_of("start_when_full", tmp_path) == [
         "started 2 True",
         "committed True",
@@ -47,22 +31,15 @@ def test_a_role_starts_on_a_full_file_system_and_reads_and_has_room_for_votes(tm
 
 
 @pytest.mark.parametrize("left_bytes", [0, 8192])
-def test_every_block_of_a_file_that_is_written_through_a_map_is_there(
+@in_loop
+async def test_every_block_of_a_file_written_through_a_map_is_allocated(
     tmp_path: Path, left_bytes: int
 ) -> None:
-    """A block that is missing when the disk is full is a SIGBUS. On any file system, without a full one. What a try that met a full
-    disk has left is made whole."""
+    """A missing block on a full disk is a SIGBUS. A file that an attempt on a full disk left too short is completed."""
     place = tmp_path / "data/a"
-
-    async def scenario(disk: LmdbDisk) -> None:
-        await disk.open_environment("data/a", ["t"], create=True)
-
-    async def reopened(disk: LmdbDisk) -> None:
-        await disk.open_environment("data/a", ["t"], create=False)
-
-    on_disk(tmp_path, scenario)
+    await make(tmp_path, "data/a")
     if left_bytes:
         os.truncate(place / "lock.mdb", left_bytes)
-        on_disk(tmp_path, reopened)
+        await reopen(tmp_path, "data/a")
     lock = (place / "lock.mdb").stat()
     assert lock.st_blocks * 512 >= lock.st_size == LOCK_BYTES

@@ -1,4 +1,4 @@
-"""Values that Arrow or Python cannot deal with: refused by name, alike on every path, before they do harm."""
+"""Values that Arrow or Python cannot handle: every path refuses them with the column's name."""
 
 from __future__ import annotations
 
@@ -97,9 +97,7 @@ def test_a_decimal_inside_a_container_never_reaches_arrow(box: Any) -> None:
     [("1.5", "1.50"), ("1." + "0" * 130, "1.00"), ("0e-1000", "0.00"), ("0e50", "0.00"), ("1E2", "100.00")],
 )
 @pytest.mark.parametrize("form", ["a list of dicts", "an object column"])
-def test_a_decimal_that_fits_exactly_is_stored_however_it_is_written(
-    text: str, stored: str, form: str
-) -> None:
+def test_a_decimal_that_fits_exactly_is_stored_in_every_notation(text: str, stored: str, form: str) -> None:
     codec = RowCodec(MONEY)
     batch = codec.arrow(FORMS[form]("money", Decimal(text)))
     assert batch.column("money").to_pylist() == [None, Decimal(stored)]
@@ -107,7 +105,7 @@ def test_a_decimal_that_fits_exactly_is_stored_however_it_is_written(
     assert str(codec.decode_row(*pair, SEED)["money"]) == stored
 
 
-def test_what_pandas_calls_missing_is_null_beside_decimals() -> None:
+def test_missing_values_of_pandas_are_null_beside_decimals() -> None:
     values = pd.Series([Decimal("1.25"), None, float("nan"), pd.NA, pd.NaT], dtype=object)
     batch = RowCodec(MONEY).arrow(pd.DataFrame({"k": range(5), "money": values}))
     assert batch.column("money").to_pylist() == [Decimal("1.25"), None, None, None, None]
@@ -122,7 +120,7 @@ UNKNOWN = [
 
 
 @pytest.mark.parametrize("zone", UNKNOWN)
-def test_a_schema_with_an_unknown_time_zone_is_refused_when_it_arrives(zone: str) -> None:
+def test_a_received_schema_with_an_unknown_time_zone_is_refused(zone: str) -> None:
     table = TableSchema(
         (Column("k", "int64", False), Column("at", "timestamp", unit="us", zone=zone)), ("k",)
     )
@@ -132,7 +130,7 @@ def test_a_schema_with_an_unknown_time_zone_is_refused_when_it_arrives(zone: str
 
 
 @pytest.mark.parametrize("zone", ["Mars/Base", "+99:99", "local"])
-def test_a_schema_with_an_unknown_time_zone_is_refused_when_it_is_made(zone: str) -> None:
+def test_making_a_schema_with_an_unknown_time_zone_is_refused(zone: str) -> None:
     with pytest.raises(InvalidArgument, match=r"'at': time zone"):
         TableSchema.from_arrow(pa.schema([("k", pa.int64()), ("at", pa.timestamp("us", zone))]), ["k"])
 
@@ -141,7 +139,7 @@ def test_a_schema_with_an_unknown_time_zone_is_refused_when_it_is_made(zone: str
     "zone", [None, "UTC", "Europe/Zurich", "America/Argentina/Ushuaia", "EST5EDT", "Etc/GMT+5", "+05:30", "-23:59"]
 )  # fmt: skip
 @pytest.mark.parametrize("unit", ["s", "ns"])
-def test_every_zone_that_is_taken_can_be_written_and_read(zone: str | None, unit: str) -> None:
+def test_every_accepted_zone_can_be_written_and_read(zone: str | None, unit: str) -> None:
     given = pa.schema([("k", pa.int64()), ("at", pa.timestamp(unit, zone))])
     codec = RowCodec(TableSchema.from_arrow(given, ["k"]))
     at = datetime(2024, 5, 17, 12, tzinfo=UTC if zone else None)
@@ -149,7 +147,7 @@ def test_every_zone_that_is_taken_can_be_written_and_read(zone: str | None, unit
 
 
 def test_rows_of_a_zone_that_became_unknown_can_be_stored_and_read_as_arrow() -> None:
-    """A server must start with such a table: only who wants Python values needs the zone's rules."""
+    """A server must start with such a table: only Python values need the zone's rules."""
     table = schema(Column("k", "int64", False), Column("at", "timestamp", unit="us", zone="Mars/Base"))
     codec = RowCodec(table)
     pair = codec.encode_row({"k": 1, "at": datetime(2024, 5, 17, tzinfo=UTC)}, SEED)
@@ -177,7 +175,7 @@ SCHEMA = pa.schema([("k", pa.int64())])
         (SCHEMA, ["\ud800"], "no column"),
     ],
 )
-def test_what_is_no_schema_or_key_is_refused_by_name(given: Any, key: Any, words: str) -> None:
+def test_an_invalid_schema_or_key_is_refused_by_name(given: Any, key: Any, words: str) -> None:
     with pytest.raises(InvalidArgument, match=words):
         TableSchema.from_arrow(given, key)
 
@@ -209,7 +207,7 @@ TIMES = schema(
 
 
 class NoOffset(tzinfo):
-    """A zone by name only: Python counts such a time as one without a zone."""
+    """A zone without an offset: Python treats such a time as one without a zone."""
 
     def utcoffset(self, when: datetime | None) -> timedelta | None:
         return None
@@ -229,7 +227,7 @@ class NoOffset(tzinfo):
     ],
     ids=lambda part: part if isinstance(part, str) and part.isascii() else type(part).__name__,
 )
-def test_a_value_that_cannot_even_be_shown_is_refused_with_its_column(column: str, value: Any) -> None:
+def test_a_value_that_cannot_be_shown_is_refused_with_its_column(column: str, value: Any) -> None:
     codec = RowCodec(TIMES)
     with pytest.raises(InvalidArgument) as raised:
         codec.encode_row({"k": 1, column: value}, SEED)
@@ -255,7 +253,7 @@ def test_a_value_that_cannot_even_be_shown_is_refused_with_its_column(column: st
         ("money", r"such as Decimal\('1.23'\)"),
     ],
 )  # fmt: skip
-def test_a_refusal_says_by_example_what_to_give_instead(column: str, words: str) -> None:
+def test_a_refusal_shows_an_example_of_a_valid_value(column: str, words: str) -> None:
     for value in (object(), complex(1)):
         with pytest.raises(InvalidArgument, match=words):
             RowCodec(TIMES).encode_row({"k": 1, column: value}, SEED)
@@ -271,7 +269,7 @@ def test_the_example_of_a_decimal_fits_its_column(precision: int, scale: int) ->
 @pytest.mark.parametrize(
     ("column", "raw"), [("day", 2**31 - 1), ("local", 2**62), ("zoned", 2**62), ("zoned", 253_402_300_799_000)]
 )  # fmt: skip
-def test_a_stored_time_that_python_cannot_hold_names_its_column_on_both_ways_back(
+def test_a_stored_time_beyond_python_is_refused_with_its_column_by_both_readers(
     column: str, raw: int
 ) -> None:
     kind = TIMES.column(column).arrow_type()
@@ -287,6 +285,6 @@ def test_a_stored_time_that_python_cannot_hold_names_its_column_on_both_ways_bac
 
 
 @pytest.mark.parametrize("key", [None, "a", 5, ["k"], b"k", {"k"}])
-def test_a_key_that_is_no_dict_is_refused_with_the_form_to_give(key: Any) -> None:
+def test_a_key_that_is_no_dict_is_refused_with_the_right_form(key: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"a key is a dict of column to value, \{'k': ...\}, not"):
         RowCodec(TIMES).encode_key(key)

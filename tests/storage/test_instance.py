@@ -1,4 +1,4 @@
-"""A role directory is new only once, owned by one at a time, and never mistaken."""
+"""A role directory is new only once, and is used by one incarnation at a time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def start(root: Path, *data_dirs: Path, uuid: str = "one"):
     return instance
 
 
-def test_an_absent_directory_is_formatted_and_every_start_counts(tmp_path):
+def test_an_absent_directory_is_formatted_and_every_start_raises_its_number(tmp_path):
     root = tmp_path / "deep" / "role"
     assert start(root) == ("one", 1, True)
     assert start(root, uuid="two") == ("one", 2, False)
@@ -38,20 +38,20 @@ def test_an_empty_directory_is_formatted(tmp_path):
     assert start(tmp_path).created
 
 
-def test_a_format_that_was_interrupted_begins_again(tmp_path):
+def test_an_interrupted_format_begins_again(tmp_path):
     (tmp_path / LOCK).write_text("4711\n")
     (tmp_path / (INSTANCE + ".new")).write_bytes(b'{"for')
     assert start(tmp_path) == ("one", 1, True)
     assert sorted(path.name for path in tmp_path.iterdir()) == [INSTANCE, LOCK]
 
 
-def test_an_interrupted_count_leaves_the_last_one(tmp_path):
+def test_an_interrupted_raise_leaves_the_last_number(tmp_path):
     start(tmp_path)
     (tmp_path / (INSTANCE + ".new")).write_bytes(b"half")
     assert start(tmp_path) == ("one", 2, False)
 
 
-def test_a_directory_with_contents_and_no_instance_is_damaged_never_new(tmp_path):
+def test_a_directory_with_contents_and_no_instance_is_damaged(tmp_path):
     (tmp_path / "wals").mkdir()
     with pytest.raises(Damaged, match="wals"):
         start(tmp_path)
@@ -75,7 +75,7 @@ def test_a_newer_format_is_refused_and_left_alone(tmp_path):
         start(tmp_path)
 
 
-def test_the_second_owner_is_refused_until_the_first_lets_go(tmp_path):
+def test_a_second_incarnation_is_refused_until_the_first_closes(tmp_path):
     first, second = InstanceDirectory(tmp_path), InstanceDirectory(tmp_path)
     first.open("one")
     with pytest.raises(DirectoryLocked, match=r"held by process \d+"):
@@ -85,7 +85,7 @@ def test_the_second_owner_is_refused_until_the_first_lets_go(tmp_path):
     second.close()
 
 
-def test_a_refused_start_lets_go_of_the_lock(tmp_path):
+def test_a_refused_start_releases_the_lock(tmp_path):
     (tmp_path / "something").touch()
     for _ in range(2):
         with pytest.raises(Damaged):
@@ -114,7 +114,7 @@ def test_an_old_copy_that_was_given_up_says_why_at_every_start(tmp_path):
             start(tmp_path)
 
 
-def test_a_number_that_was_raised_is_where_the_next_start_goes_on(tmp_path):
+def test_the_next_start_continues_from_a_raised_number(tmp_path):
     directory = InstanceDirectory(tmp_path)
     directory.open("one")
     assert [directory.raise_seqno(1000), directory.raise_seqno(1000)] == [1001, 2001]
@@ -122,7 +122,7 @@ def test_a_number_that_was_raised_is_where_the_next_start_goes_on(tmp_path):
     assert start(tmp_path) == ("one", 2002, False)
 
 
-def test_a_directory_in_the_place_of_the_one_that_was_locked_is_left_alone(tmp_path):
+def test_a_directory_that_replaced_the_locked_one_is_left_alone(tmp_path):
     root = tmp_path / "role"
     first = InstanceDirectory(root)
     first.open("one")
@@ -139,7 +139,7 @@ def test_a_directory_in_the_place_of_the_one_that_was_locked_is_left_alone(tmp_p
     assert start(tmp_path / "aside") == ("one", 2, False)
 
 
-def test_what_was_half_made_or_half_removed_is_gone_after_a_start(tmp_path):
+def test_a_start_removes_half_made_and_half_removed_directories(tmp_path):
     start(tmp_path)
     for name in ("wals/a.new", "data/b.removed", "top.new"):
         make_directory(tmp_path / name)
@@ -163,57 +163,37 @@ def lost_at(root, *data_dirs):
     return {path.name: why for path, why in directory.lost.items()}
 
 
-def lead_to(root, disk):
+def link_to(root, disk):
     make_directory(root / "data")
     (root / "data/a").symlink_to(disk / "data/a")
 
 
-def remove_all(disk):
-    shutil.rmtree(disk)
-
-
-def unmount(disk):
-    (disk / INSTANCE).unlink()
-
-
-def lose_instance(disk):
-    (disk / INSTANCE).rename(disk / "else")
-
-
-def spoil_instance(disk):
-    (disk / INSTANCE).write_bytes(b"{")
-
-
-def mark(disk):
-    (disk / FAILED).write_bytes(b"")
-
-
 @pytest.mark.parametrize(
-    ("harm", "told"),
+    ("harm", "reason", "keeps_instance"),
     [
-        (remove_all, "not there"),
-        (unmount, "it is empty"),
-        (lose_instance, "has contents"),
-        (spoil_instance, "unreadable"),
-        (mark, "a sync failed"),
+        (shutil.rmtree, "not there", False),
+        (lambda disk: (disk / INSTANCE).unlink(), "it is empty", False),  # as if it were not mounted
+        (lambda disk: (disk / INSTANCE).rename(disk / "else"), "has contents", False),
+        (lambda disk: (disk / INSTANCE).write_bytes(b"{"), "unreadable", True),
+        (lambda disk: (disk / FAILED).write_bytes(b""), "a sync failed", True),
     ],
 )
-def test_a_data_directory_that_is_not_as_it_was_is_lost_never_new(tmp_path, harm, told):
+def test_a_changed_data_directory_is_lost_and_not_new(tmp_path, harm, reason, keeps_instance):
     root, disks = tmp_path / "role", (tmp_path / "a", tmp_path / "b")
     start(root, *disks)
-    lead_to(root, disks[0])
+    link_to(root, disks[0])
     harm(disks[0])
     for _ in range(2):
         lost = lost_at(root, *disks)
-        assert list(lost) == ["a"] and told in lost["a"]
-    assert not (disks[0] / INSTANCE).exists() or harm in (spoil_instance, mark)
+        assert list(lost) == ["a"] and reason in lost["a"]
+    assert keeps_instance or not (disks[0] / INSTANCE).exists()
 
 
-def test_a_failed_sync_in_a_data_directory_is_remembered_though_it_takes_no_mark(tmp_path):
+def test_a_failed_sync_in_a_data_directory_is_remembered_without_a_mark_there(tmp_path):
     root, disk = tmp_path / "role", tmp_path / "disk"
     directory = InstanceDirectory(root, [disk])
     directory.open("one")
-    lead_to(root, disk)
+    link_to(root, disk)
     disk.rename(tmp_path / "away")
     directory.lose(disk, "Input/output error")
     assert directory.raise_seqno(10) == 11
@@ -222,13 +202,13 @@ def test_a_failed_sync_in_a_data_directory_is_remembered_though_it_takes_no_mark
     assert lost_at(root, disk) == lost_at(root, disk) == {"disk": "Input/output error"}
 
 
-def test_a_lost_data_directory_is_replaced_when_it_is_empty_and_no_tablet_leads_to_it(tmp_path):
+def test_a_lost_data_directory_is_replaced_when_it_is_empty_and_no_tablet_links_to_it(tmp_path):
     root, disk = tmp_path / "role", tmp_path / "disk"
     directory = InstanceDirectory(root, [disk])
     directory.open("one")
     directory.lose(disk, "Input/output error")
     directory.close()
-    lead_to(root, disk)
+    link_to(root, disk)
     assert lost_at(root, disk) == {"disk": "Input/output error"}
     shutil.rmtree(disk)
     assert "not there" in lost_at(root, disk)["disk"]
@@ -237,10 +217,10 @@ def test_a_lost_data_directory_is_replaced_when_it_is_empty_and_no_tablet_leads_
     assert (disk / INSTANCE).exists() and not (disk / FAILED).exists()
 
 
-def test_a_data_directory_that_is_not_named_any_more_counts_while_a_tablet_leads_to_it(tmp_path):
+def test_a_data_directory_removed_from_the_settings_counts_while_a_tablet_links_to_it(tmp_path):
     root, disk = tmp_path / "role", tmp_path / "disk"
     start(root, disk)
-    lead_to(root, disk)
+    link_to(root, disk)
     shutil.rmtree(disk)
     assert list(lost_at(root)) == ["disk"]
     (root / "data/a").unlink()
@@ -248,7 +228,7 @@ def test_a_data_directory_that_is_not_named_any_more_counts_while_a_tablet_leads
     assert not disk.exists()
 
 
-def test_a_new_data_directory_with_contents_or_of_another_is_refused(tmp_path):
+def test_a_new_data_directory_with_contents_is_refused(tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "disk/mine").touch()
     with pytest.raises(Damaged, match="has contents"):

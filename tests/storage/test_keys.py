@@ -1,4 +1,4 @@
-"""Keys as bytes: order, identity, and the forms that are stored for good."""
+"""Keys as bytes: order, equality, and the encoding that must never change."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def test_a_closed_key_is_no_prefix_of_another(table: Any) -> None:
 
 
 @given(st.binary(max_size=6), st.binary(max_size=6))
-def test_the_successor_lies_above_everything_that_begins_with_the_prefix(prefix: bytes, rest: bytes) -> None:
+def test_the_successor_is_above_every_key_with_the_prefix(prefix: bytes, rest: bytes) -> None:
     above = successor(prefix)
     if above is None:
         assert set(prefix) <= {0xFF}
     else:
         assert prefix + rest < above
-        # and nothing that lies between could begin otherwise
+        # and every key between them begins with the prefix
         assert above[:-1] + bytes([above[-1] - 1]) == prefix[: len(above)]
 
 
@@ -113,16 +113,14 @@ GOLDEN: list[tuple[Column, Any, str]] = [
 
 
 @pytest.mark.parametrize(("column", "value", "expected"), GOLDEN)
-def test_the_closed_form_of_every_type_is_what_it_always_was(
-    column: Column, value: Any, expected: str
-) -> None:
+def test_the_closed_form_of_every_type_never_changes(column: Column, value: Any, expected: str) -> None:
     closed = KeyCodec([column], open_end=False)
     assert closed.encode_row({"k": value}) == bytes.fromhex(expected)
     batch = pa.record_batch([pa.array([value], column.arrow_type())], ["k"])
     assert closed.encode(batch).to_pylist() == [bytes.fromhex(expected)]
 
 
-def test_the_last_text_of_a_key_stands_as_it_is() -> None:
+def test_the_last_text_of_a_key_is_stored_unescaped() -> None:
     rows = codec(Column("a", "string", False), Column("b", "string", False))
     assert rows.encode_key({"a": "x\0", "b": "y\0"}) == b"x\x00\x01\x00\x00y\x00"
 
@@ -152,14 +150,14 @@ def test_a_key_over_the_limit_is_refused_with_its_row_and_longest_column() -> No
     assert raised.value.column == "a"
 
 
-def test_zeros_in_texts_count_towards_the_limit_as_they_are_escaped() -> None:
+def test_escaped_zeros_in_texts_count_for_the_limit() -> None:
     rows = codec(Column("a", "string", False), Column("b", "int8", False))
     with pytest.raises(InvalidArgument, match="limit"):
         rows.encode_keys(rows.arrow([{"a": "\0" * 240, "b": 1}]))
     assert len(rows.encode_key({"a": "\0" * 238, "b": 1})) == 479
 
 
-def test_an_empty_key_is_refused_because_no_environment_can_hold_it() -> None:
+def test_an_empty_key_is_refused() -> None:
     rows = codec(Column("a", "string", False))
     with pytest.raises(InvalidArgument, match="empty") as raised:
         rows.encode_keys(rows.arrow({"a": ["x", ""]}))
@@ -193,6 +191,6 @@ def test_a_value_that_does_not_fit_its_key_column_is_refused_by_name(column: Col
     assert (raised.value.column, raised.value.row) == ("k", 0)
 
 
-def test_more_bytes_than_32_bit_offsets_can_say_are_refused() -> None:
+def test_more_bytes_than_32_bit_offsets_hold_are_refused() -> None:
     with pytest.raises(InvalidArgument, match="smaller batches"):
         ragged.check_total(1 << 31)

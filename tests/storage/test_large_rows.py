@@ -1,4 +1,4 @@
-"""Reads are bounded by bytes as well as by number, whatever the size of the rows, and miss none of them."""
+"""Reads are limited by bytes and by number of rows, for rows of any size, and miss no row."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import pyarrow as pa
 import pytest
 
 from ebla.actors.messages import ScanRequest
+from ebla.actors.tablet.serving import scans
 from ebla.actors.tablet.serving.scans import READ_BYTES, Scanner, digest, read_block
 from ebla.chaos.simulation.disk import MemoryDisk
 from ebla.chaos.simulation.loop import SimulatedLoop
 from ebla.chaos.simulation.medium import DurableState
-from ebla.storage.environment import JOINED_LARGE, JOINED_STEP, Put
+from ebla.storage.environment import JOINED_LARGE, Put
 from ebla.storage.lmdb.disk import LmdbDisk
 from ebla.storage.logs.entries import Position
 from ebla.storage.predicates import expressions
@@ -24,6 +25,7 @@ from ebla.storage.rows import checksum
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import TableSchema
 from ebla.storage.tablets.tablet_store import TabletSnapshot, TabletStore
+from tests.storage.disks import given_by
 
 TABLET = "0123456789abcdef0123456789abcdef"
 SEED = checksum.seed(TABLET)
@@ -45,7 +47,7 @@ def answers(disk: Any, items: list[tuple[bytes, bytes]], ask: Callable[[Any], An
 
 
 def mixed(seed: int, sizes: list[int], count: int) -> list[tuple[bytes, bytes]]:
-    """Runs of rows of like size, as in a table that is ordered by kind."""
+    """Runs of rows of similar size, as in a table that is ordered by kind."""
     chance = random.Random(seed)
     items: list[tuple[bytes, bytes]] = []
     while len(items) < count:
@@ -56,11 +58,9 @@ def mixed(seed: int, sizes: list[int], count: int) -> list[tuple[bytes, bytes]]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_reads_bounded_by_bytes_answer_alike_on_both_disks_and_miss_nothing(
-    tmp_path: Path, seed: int
-) -> None:
+def test_reads_limited_by_bytes_are_equal_on_both_disks_and_miss_no_row(tmp_path: Path, seed: int) -> None:
     sizes = [[20], [20, 1000], [20, JOINED_LARGE - 6, JOINED_LARGE + 100], [9000], [10, 60_000], [1900, 2100]]
-    items = mixed(seed, sizes[seed], 1500)
+    items = mixed(seed, sizes[seed], (1500, 1500, 1500, 600, 250, 1500)[seed])
 
     def ask(environment: Any) -> list[Any]:
         found = []
@@ -88,7 +88,7 @@ def test_reads_bounded_by_bytes_answer_alike_on_both_disks_and_miss_nothing(
 
 
 @pytest.mark.parametrize("small", [0, 1, 1000])
-def test_a_read_ends_within_a_row_of_its_bound_where_rows_are_large(tmp_path: Path, small: int) -> None:
+def test_a_read_of_large_rows_ends_within_a_row_of_its_limit(tmp_path: Path, small: int) -> None:
     """However many small rows came before."""
     items = [(b"%06d" % n, bytes(20 if n < small else 300_000)) for n in range(small + 60)]
 
@@ -99,16 +99,6 @@ def test_a_read_ends_within_a_row_of_its_bound_where_rows_are_large(tmp_path: Pa
 
     for size in asyncio.run(answers(LmdbDisk(tmp_path), items, ask)):
         assert 2_000_000 <= size + 50_000 <= 2_400_000
-
-
-def test_small_rows_are_read_in_whole_steps(tmp_path: Path) -> None:
-    items = [(b"%06d" % n, bytes(94)) for n in range(2000)]
-
-    def ask(environment: Any) -> list[int]:
-        return [len(environment.joined("t", limit=1900, bytes_max=b)[0]) for b in (1, 100_000, 1 << 30)]
-
-    wanted = [JOINED_STEP, -(-100_000 // (100 * JOINED_STEP)) * JOINED_STEP, 1900]
-    assert asyncio.run(answers(LmdbDisk(tmp_path), items, ask)) == wanted
 
 
 # -- of a tablet ---------------------------------------------------------------------------------------------
@@ -125,6 +115,9 @@ async def with_store(root: Path, scenario: Callable[[TabletStore], Awaitable[Non
     await disk.close()
 
 
+on_store = given_by(lambda scenario, root: asyncio.run(with_store(root, scenario)), "tmp_path")
+
+
 def fill(store: TabletStore, items: list[tuple[bytes, bytes]]) -> None:
     store.put([key for key, _ in items], [value for _, value in items])
     index = store.applied.index + 1
@@ -132,7 +125,7 @@ def fill(store: TabletStore, items: list[tuple[bytes, bytes]]) -> None:
 
 
 class Measured:
-    """A snapshot that notes how much each of its blocks read."""
+    """A snapshot that records the size of each block."""
 
     def __init__(self, snapshot: TabletSnapshot) -> None:
         self.snapshot = snapshot
@@ -159,90 +152,87 @@ def scanner(snapshot: Any, **options: Any) -> Scanner:
 
 
 @pytest.mark.parametrize("flushed", [True, False])
-def test_a_scan_of_large_rows_reads_no_more_than_its_blocks_take(tmp_path: Path, flushed: bool) -> None:
+@on_store
+async def test_a_scan_of_large_rows_reads_no_more_than_its_blocks_need(
+    store: TabletStore, flushed: bool
+) -> None:
     """From the disk, and from memory."""
+    fill(store, [encode(k, 256 << 10) for k in range(100)])
+    if flushed:
+        await store.flush()
+    snapshot = store.snapshot()
+    measured = Measured(snapshot)
+    _, rows, following = read_block(scanner(measured, limit=1), SEED)
+    assert (rows, following, measured.counts) == (1, None, [1])
 
-    async def scenario(store: TabletStore) -> None:
-        fill(store, [encode(k, 256 << 10) for k in range(100)])
-        if flushed:
-            await store.flush()
-        snapshot = store.snapshot()
-        measured = Measured(snapshot)
-        _, rows, following = read_block(scanner(measured, limit=1), SEED)
-        assert (rows, following, measured.counts) == (1, None, [1])
+    measured = Measured(snapshot)
+    whole = scanner(measured)
+    at: bytes | None = b""
+    seen = 0
+    while at is not None:
+        whole.start = at
+        data, rows, at = read_block(whole, SEED)
+        seen += rows
+        assert len(data) < 4_000_000
+    assert seen == 100 and max(measured.sizes) <= READ_BYTES + (300 << 10)
 
-        measured = Measured(snapshot)
-        whole = scanner(measured)
-        at: bytes | None = b""
-        seen = 0
-        while at is not None:
-            whole.start = at
-            data, rows, at = read_block(whole, SEED)
-            seen += rows
-            assert len(data) < 4_000_000
-        assert seen == 100 and max(measured.sizes) <= READ_BYTES + (300 << 10)
+    everything = scanner(Measured(snapshot), block_bytes=1 << 40)
+    data, rows, at = read_block(everything, SEED)
+    assert len(data) < 20_000_000 and at is not None, "also if the caller wants larger blocks"
 
-        everything = scanner(Measured(snapshot), block_bytes=1 << 40)
-        data, rows, at = read_block(everything, SEED)
-        assert len(data) < 20_000_000 and at is not None, "whatever the caller asks for"
-
-        measured = Measured(snapshot)
-        assert digest(measured, SEED, "here", lambda: False)[0] == 100  # type: ignore[arg-type]
-        assert max(measured.sizes) <= READ_BYTES + (300 << 10)
-        snapshot.close()
-
-    asyncio.run(with_store(tmp_path, scenario))
+    measured = Measured(snapshot)
+    assert digest(measured, SEED, "here", lambda: False)[0] == 100  # type: ignore[arg-type]
+    assert max(measured.sizes) <= READ_BYTES + (300 << 10)
+    snapshot.close()
 
 
-def test_a_block_of_a_scan_that_finds_nothing_looks_at_a_bounded_number_of_bytes(tmp_path: Path) -> None:
-    async def scenario(store: TabletStore) -> None:
-        for start in range(0, 500, 100):
-            fill(store, [encode(k, 256 << 10) for k in range(start, start + 100)])
-            await store.flush()
-        snapshot = store.snapshot()
-        measured = Measured(snapshot)
-        nothing = expressions.encode(expressions.bind(expressions.col("k") < -1, SCHEMA))
-        _, rows, following = read_block(scanner(measured, predicate=nothing), SEED)
-        assert rows == 0 and following is not None and sum(measured.sizes) < 80_000_000
-        snapshot.close()
-
-    asyncio.run(with_store(tmp_path, scenario))
+@on_store
+async def test_a_block_of_a_scan_without_matches_reads_limited_bytes(
+    store: TabletStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scans, "READS_PER_BLOCK_MAX", 4)
+    fill(store, [encode(k, 256 << 10) for k in range(60)])
+    await store.flush()
+    snapshot = store.snapshot()
+    measured = Measured(snapshot)
+    nothing = expressions.encode(expressions.bind(expressions.col("k") < -1, SCHEMA))
+    _, rows, following = read_block(scanner(measured, predicate=nothing), SEED)
+    assert rows == 0 and following is not None and sum(measured.sizes) < 10_000_000
+    snapshot.close()
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_blocks_of_a_snapshot_give_every_row_once_whatever_their_bounds(tmp_path: Path, seed: int) -> None:
-    """Rows on the disk under rows, newer rows and deletions in two memtables."""
-
-    async def scenario(store: TabletStore) -> None:
-        chance = random.Random(seed)
-        model: dict[bytes, bytes] = {}
-        for turn in range(3):
-            items = [
-                encode(k, chance.choice([5, 5, 50, 3000, 30_000]))
-                for k in sorted(chance.sample(range(600), 250))
-            ]
-            fill(store, items)
-            model.update(items)
-            gone = [encode(k, 0)[0] for k in chance.sample(range(600), 60)]
-            store.delete(gone)
-            for key in gone:
-                model.pop(key, None)
-            if turn == 0:
-                await store.flush()
-            else:
-                store.snapshot().close()  # what was active is frozen now
-        snapshot = store.snapshot()
-        assert len(snapshot.tables) == 2
-        wanted = [key + model[key] for key in sorted(model)]
-        for limit in (1, 7, 300, 5000):
-            for bytes_max in (1, 40_000, 1 << 30):
-                at: bytes | None = b""
-                rows: list[bytes] = []
-                while at is not None:
-                    some, at = snapshot.block(at, None, limit, bytes_max)
-                    rows += some
-                    assert sum(map(len, some)) < 2 * bytes_max + 62_000
-                assert rows == wanted, (limit, bytes_max)
-        snapshot.close()
-
-    asyncio.run(with_store(tmp_path, scenario))
+@on_store
+async def test_blocks_of_a_snapshot_give_every_row_once_with_any_limits(
+    store: TabletStore, seed: int
+) -> None:
+    """The snapshot has rows on the disk, and newer rows and deletions in two memtables."""
+    chance = random.Random(seed)
+    model: dict[bytes, bytes] = {}
+    for turn in range(3):
+        items = [
+            encode(k, chance.choice([5, 5, 50, 3000, 30_000])) for k in sorted(chance.sample(range(600), 250))
+        ]
+        fill(store, items)
+        model.update(items)
+        gone = [encode(k, 0)[0] for k in chance.sample(range(600), 60)]
+        store.delete(gone)
+        for key in gone:
+            model.pop(key, None)
+        if turn == 0:
+            await store.flush()
+        else:
+            store.snapshot().close()  # freezes the active memtable
+    snapshot = store.snapshot()
+    assert len(snapshot.tables) == 2
+    wanted = [key + model[key] for key in sorted(model)]
+    for limit in (1, 7, 300, 5000):
+        for bytes_max in (1, 40_000, 1 << 30):
+            at: bytes | None = b""
+            rows: list[bytes] = []
+            while at is not None:
+                some, at = snapshot.block(at, None, limit, bytes_max)
+                rows += some
+                assert sum(map(len, some)) < 2 * bytes_max + 62_000
+            assert rows == wanted, (limit, bytes_max)
+    snapshot.close()

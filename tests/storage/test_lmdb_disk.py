@@ -1,10 +1,11 @@
-"""Environments appear, move between disks, and vanish by single durable steps; damage is never taken for new."""
+"""Environments appear, spread over disks and vanish by single durable steps; damage never counts as new."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import lmdb
@@ -24,46 +25,18 @@ from ebla.storage.errors import (
 from ebla.storage.lmdb import structure
 from ebla.storage.lmdb.disk import LmdbDisk
 from ebla.storage.lmdb.reader import LmdbReader
-
-RECORD = [Put("t", [(b"k", b"v")])]
-
-
-def on_disk(root: Path, scenario, *data_dirs: Path, **options):
-    """Run the scenario on a fresh incarnation, which ends properly also when the scenario raises."""
-
-    async def main():
-        disk = LmdbDisk(root, data_dirs, **options)
-        await disk.open_instance("one")
-        try:
-            return await scenario(disk)
-        finally:
-            await disk.close()
-
-    return asyncio.run(main())
+from tests.storage.disks import RECORD, in_loop, make, on_one_disk, opened, reopen
 
 
-def make(root: Path, *paths: str, data_dirs: tuple[Path, ...] = ()) -> None:
-    async def scenario(disk):
-        for path in paths:
-            await (await disk.open_environment(path, ["t"], create=True)).commit(RECORD)
-
-    on_disk(root, scenario, *data_dirs)
+@in_loop
+async def test_a_commit_is_there_in_the_next_incarnation(tmp_path):
+    await make(tmp_path, "wals/shared", "meta")
+    assert await reopen(tmp_path, "wals/shared") == await reopen(tmp_path, "meta") == b"v"
 
 
-def reopen(root: Path, path: str, data_dirs: tuple[Path, ...] = ()) -> bytes | None:
-    async def scenario(disk):
-        return (await disk.open_environment(path, ["t"], create=False)).get("t", b"k")
-
-    return on_disk(root, scenario, *data_dirs)
-
-
-def test_what_was_committed_is_there_in_the_next_incarnation(tmp_path):
-    make(tmp_path, "wals/shared", "meta")
-    assert reopen(tmp_path, "wals/shared") == reopen(tmp_path, "meta") == b"v"
-
-
-def test_environments_are_listed_where_they_are_and_removed_for_good(tmp_path):
-    async def scenario(disk):
+@in_loop
+async def test_environments_are_listed_by_directory_and_removed_for_good(tmp_path):
+    async with opened(tmp_path) as disk:
         for path in ("wals/b", "wals/a", "meta"):
             await disk.open_environment(path, ["t"], create=True)
         assert disk.list("wals") == ["a", "b"] and disk.list("data") == []
@@ -76,69 +49,45 @@ def test_environments_are_listed_where_they_are_and_removed_for_good(tmp_path):
         assert disk.list("wals") == ["a", "b"] and disk.size_bytes() > 0
         with pytest.raises(StorageError, match="open already"):
             await disk.open_environment("wals/a", ["t"], create=True)
-
-    on_disk(tmp_path, scenario)
     assert not (tmp_path / "wals/c").exists()
 
 
-def test_an_environment_may_be_made_again_after_its_removal_and_is_empty_then(tmp_path):
-    make(tmp_path, "data/a")
+@in_loop
+async def test_an_environment_made_again_after_its_removal_is_empty(tmp_path):
+    await make(tmp_path, "data/a")
 
-    async def scenario(disk):
+    async with opened(tmp_path) as disk:
         await disk.remove("data/a")
         environment = await disk.open_environment("data/a", ["t"], create=True)
         assert environment.count("t") == 0
 
-    on_disk(tmp_path, scenario)
 
-
-def test_what_an_interrupted_start_or_removal_left_is_cleared(tmp_path):
-    make(tmp_path, "wals/a")
+@in_loop
+async def test_remains_of_an_interrupted_start_or_removal_are_removed(tmp_path):
+    await make(tmp_path, "wals/a")
     shutil.copytree(tmp_path / "wals/a", tmp_path / "wals/b.new")
     shutil.copytree(tmp_path / "wals/a", tmp_path / "wals/c.removed")
 
-    async def scenario(disk):
+    async with opened(tmp_path) as disk:
         assert disk.list("wals") == ["a"]
         assert (await disk.open_environment("wals/b", ["t"], create=True)).count("t") == 0
-
-    on_disk(tmp_path, scenario)
     assert sorted(os.listdir(tmp_path / "wals")) == ["a", "b"]
 
 
-def test_a_missing_environment_that_must_exist_is_damaged(tmp_path):
-    make(tmp_path, "meta")
+@in_loop
+async def test_a_missing_environment_that_must_exist_is_damaged(tmp_path):
+    await make(tmp_path, "meta")
     with pytest.raises(Damaged, match="wals/shared must exist"):
-        reopen(tmp_path, "wals/shared")
+        await reopen(tmp_path, "wals/shared")
     assert not (tmp_path / "wals").exists()
 
 
-def lose_file(place: Path) -> None:
-    (place / "data.mdb").unlink()
-
-
-def empty_file(place: Path) -> None:
-    (place / "data.mdb").write_bytes(b"")
-
-
-def cut_file(place: Path) -> None:
-    os.truncate(place / "data.mdb", 2 * 4096)
-
-
-def overwrite_file(place: Path) -> None:
-    (place / "data.mdb").write_bytes(os.urandom(64 * 1024))
-
-
 def put_another_instance_there(place: Path) -> None:
-    async def scenario(disk):
-        await disk.open_environment("meta", ["t"], create=True)
+    async def other():
+        async with opened(place.parent / "other", uuid="another") as disk:
+            await disk.open_environment("meta", ["t"], create=True)
 
-    async def main():
-        disk = LmdbDisk(place.parent / "other")
-        await disk.open_instance("another")
-        await scenario(disk)
-        await disk.close()
-
-    asyncio.run(main())
+    asyncio.run(other())
     shutil.copy(place.parent / "other/meta/data.mdb", place / "data.mdb")
 
 
@@ -149,230 +98,213 @@ def lose_a_database(place: Path) -> None:
             transaction.drop(table)
 
 
-@pytest.mark.parametrize("create", [True, False])
-@pytest.mark.parametrize(
-    "harm", [lose_file, empty_file, cut_file, overwrite_file, put_another_instance_there, lose_a_database]
-)
-def test_a_harmed_environment_is_damaged_never_new(tmp_path, harm, create):
-    make(tmp_path, "meta")
-    harm(tmp_path / "meta")
+HARMS = {
+    "lost": lambda place: (place / "data.mdb").unlink(),
+    "empty": lambda place: (place / "data.mdb").write_bytes(b""),
+    "cut off": lambda place: os.truncate(place / "data.mdb", 2 * 4096),
+    "overwritten": lambda place: (place / "data.mdb").write_bytes(os.urandom(64 * 1024)),
+    "another instance": put_another_instance_there,
+    "without a database": lose_a_database,
+}
 
-    async def scenario(disk):
+
+@pytest.mark.parametrize("create", [True, False])
+@pytest.mark.parametrize("harm", HARMS)
+@in_loop
+async def test_a_harmed_environment_is_damaged_and_not_new(tmp_path, harm, create):
+    await make(tmp_path, "meta")
+    await asyncio.to_thread(HARMS[harm], tmp_path / "meta")  # it may need a loop of its own
+    async with opened(tmp_path) as disk:
         assert disk.exists("meta")
         with pytest.raises(Damaged, match="meta"):
             await disk.open_environment("meta", ["t"], create=create)
         await disk.open_environment("elsewhere", ["t"], create=True)
 
-    on_disk(tmp_path, scenario)
 
-
-def test_an_environment_in_the_wrong_place_is_damaged(tmp_path):
-    make(tmp_path, "data/a", "data/b")
+@in_loop
+async def test_an_environment_in_the_wrong_place_is_damaged(tmp_path):
+    await make(tmp_path, "data/a", "data/b")
     shutil.copy(tmp_path / "data/a/data.mdb", tmp_path / "data/b/data.mdb")
     with pytest.raises(Damaged, match="data/b is data/a"):
-        reopen(tmp_path, "data/b")
+        await reopen(tmp_path, "data/b")
 
 
-def test_pages_that_rot_while_open_are_corruption_not_wrong_answers_about_structure(tmp_path):
-    """Page headers overwritten in place reach this process through the page cache."""
-
-    async def scenario(disk):
-        environment = await disk.open_environment("meta", ["t"], create=True)
-        await environment.commit([Put("t", [(b"%06d" % n, b"x" * 100) for n in range(5000)], True)])
-        data = tmp_path / "meta/data.mdb"
-        with open(data, "r+b") as file:
-            for page in range(2, data.stat().st_size // 4096):
-                file.seek(page * 4096 + 10)
-                file.write(b"\xff\xff")  # page flags: none that exist
-        with pytest.raises(Corruption, match="rebuild"):
-            environment.items("t")
-        with pytest.raises(Corruption):
-            await environment.commit([Put("t", [(b"000100", b"new")])])
-        with pytest.raises(Corruption):
-            environment.get("t", b"000100")
-
-    on_disk(tmp_path, scenario)
+@on_one_disk
+async def test_page_headers_damaged_while_open_are_corruption(disk, tmp_path):
+    """The page cache shows overwritten page headers to this process."""
+    environment = await disk.open_environment("meta", ["t"], create=True)
+    await environment.commit([Put("t", [(b"%06d" % n, b"x" * 100) for n in range(5000)], True)])
+    data = tmp_path / "meta/data.mdb"
+    with open(data, "r+b") as file:
+        for page in range(2, data.stat().st_size // 4096):
+            file.seek(page * 4096 + 10)
+            file.write(b"\xff\xff")  # page flags: none that exist
+    with pytest.raises(Corruption, match="rebuild"):
+        environment.items("t")
+    with pytest.raises(Corruption):
+        await environment.commit([Put("t", [(b"000100", b"new")])])
+    with pytest.raises(Corruption):
+        environment.get("t", b"000100")
 
 
-def test_a_file_cut_off_in_the_middle_never_kills_and_never_lies(tmp_path, monkeypatch):
+@in_loop
+async def test_a_truncated_file_never_ends_the_process_and_never_gives_wrong_values(tmp_path, monkeypatch):
     monkeypatch.setattr(structure, "BYTES_MAX", 0)  # as if it were large
     rows = [(b"%06d" % n, b"%06d" % n * 20) for n in range(5000)]
-
-    async def fill(disk):
+    async with opened(tmp_path) as disk:
         environment = await disk.open_environment("meta", ["t"], create=True)
         for first in range(0, 5000, 500):
             await environment.commit([Put("t", rows[first : first + 500], True)])
-
-    async def look(disk):
-        environment = await disk.open_environment("meta", ["t"], create=False)
-        found = []
-        for key, _ in rows:
-            try:
-                found.append((key, environment.get("t", key)))
-            except Corruption:
-                continue
-        assert len(found) < len(rows) and set(found) <= set(rows)
-
-    on_disk(tmp_path, fill)
     data = tmp_path / "meta/data.mdb"
     for tenths in range(9, 1, -1):
         os.truncate(data, data.stat().st_size * tenths // 10)
+        found = []
         try:
-            on_disk(tmp_path, look)
+            async with opened(tmp_path) as disk:
+                environment = await disk.open_environment("meta", ["t"], create=False)
+                for key, _ in rows:
+                    with suppress(Corruption):
+                        found.append((key, environment.get("t", key)))
         except Damaged:
-            assert tenths < 9  # the root itself is gone: also a way of saying so
+            assert tenths < 9  # the root itself is lost
+        assert len(found) < len(rows) and set(found) <= set(rows)
 
 
-def test_a_file_whose_last_pages_were_freed_before_they_were_written_is_in_good_health(tmp_path):
-    async def scenario(disk):
+@in_loop
+async def test_a_file_whose_last_pages_were_freed_unwritten_is_healthy(tmp_path):
+    async with opened(tmp_path) as disk:
         environment = await disk.open_environment("meta", ["t"], create=True)
-        for _ in range(
-            4
-        ):  # pages that are free by then: the tree is written to those, in front of the large value
+        for _ in range(4):  # frees pages before the large value, to which the tree is written
             await environment.commit(RECORD)
         await environment.commit([*RECORD, Put("t", [(b"large", bytes(100_000))]), Delete("t", [b"large"])])
-        return environment.size_bytes()
-
-    used_bytes = on_disk(tmp_path, scenario)
+        used_bytes = environment.size_bytes()
     assert (tmp_path / "meta/data.mdb").stat().st_size < used_bytes
-    assert reopen(tmp_path, "meta") == b"v"
+    assert await reopen(tmp_path, "meta") == b"v"
 
 
-def test_databases_may_be_added_later(tmp_path):
-    make(tmp_path, "meta")
+@in_loop
+async def test_databases_may_be_added_later(tmp_path):
+    await make(tmp_path, "meta")
 
-    async def scenario(disk):
+    async with opened(tmp_path) as disk:
         environment = await disk.open_environment("meta", ["t", "new"], create=False)
         await environment.commit([Put("new", [(b"a", b"1")])])
         assert environment.get("t", b"k") == b"v"
-
-    on_disk(tmp_path, scenario)
-    assert reopen(tmp_path, "meta") == b"v"
+    assert await reopen(tmp_path, "meta") == b"v"
 
 
-def test_data_spreads_over_data_directories_and_is_found_again(tmp_path):
+@in_loop
+async def test_data_spreads_over_data_directories_and_is_found_again(tmp_path):
     root, disks = tmp_path / "role", (tmp_path / "d0", tmp_path / "d1")
-    make(root, "data/a", "data/b", "data/c", "meta", data_dirs=disks)
+    await make(root, "data/a", "data/b", "data/c", "meta", data_dirs=disks)
     assert [sorted(os.listdir(disk / "data")) for disk in disks] == [["a", "c"], ["b"]]
-    assert reopen(root, "data/b", disks) == reopen(root, "data/c", disks) == b"v"
+    assert await reopen(root, "data/b", disks) == await reopen(root, "data/c", disks) == b"v"
 
-    async def scenario(disk):
+    async with opened(root, *disks) as disk:
         assert disk.list("data") == ["a", "b", "c"]
         await disk.remove("data/a")
         await (await disk.open_environment("data/d", ["t"], create=True)).close()
-
-    on_disk(root, scenario, *disks)
     assert [sorted(os.listdir(disk / "data")) for disk in disks] == [["c", "d"], ["b"]]
 
 
-def test_what_no_link_leads_to_is_not_taken_for_a_new_environment(tmp_path):
-    """A placement that was interrupted, or data of a tablet that went while its disk was lost."""
+@in_loop
+async def test_data_without_a_link_is_not_used_for_a_new_environment(tmp_path):
+    """It remains from an interrupted placement, or from a tablet deleted while its disk was lost."""
     root, disks = tmp_path / "role", (tmp_path / "d0",)
-    make(root, "data/a", data_dirs=disks)
+    await make(root, "data/a", data_dirs=disks)
     (root / "data/a").unlink()
 
-    async def scenario(disk):
+    async with opened(root, *disks) as disk:
         assert (await disk.open_environment("data/a", ["t"], create=True)).count("t") == 0
-
-    on_disk(root, scenario, *disks)
-    make(root, "data/a", data_dirs=disks)
-    assert reopen(root, "data/a", disks) == b"v"
+    await make(root, "data/a", data_dirs=disks)
+    assert await reopen(root, "data/a", disks) == b"v"
 
 
-def test_a_tablet_on_a_lost_data_directory_is_damaged(tmp_path):
+@in_loop
+async def test_a_tablet_on_a_lost_data_directory_is_damaged(tmp_path):
     root, disks = tmp_path / "role", (tmp_path / "d0", tmp_path / "d1")
-    make(root, "data/a", "data/b", data_dirs=disks)
+    await make(root, "data/a", "data/b", data_dirs=disks)
     shutil.rmtree(disks[1] / "data/b")
     with pytest.raises(Damaged):
-        reopen(root, "data/b", disks)
-    assert reopen(root, "data/a", disks) == b"v"
+        await reopen(root, "data/b", disks)
+    assert await reopen(root, "data/a", disks) == b"v"
 
 
 @pytest.mark.parametrize(
     "path", ["", "/etc", "../x", "a//b", "a/./b", "a.new", "x/b.removed", "instance", "FAILED"]
 )
-def test_a_path_that_would_lead_astray_is_refused(tmp_path, path):
-    async def scenario(disk):
-        with pytest.raises(InvalidArgument):
-            await disk.open_environment(path, ["t"], create=True)
-
-    on_disk(tmp_path, scenario)
+@on_one_disk
+async def test_an_invalid_path_is_refused(disk, path):
+    with pytest.raises(InvalidArgument):
+        await disk.open_environment(path, ["t"], create=True)
 
 
-def test_nothing_works_before_open_and_after_close(tmp_path):
-    async def main():
-        disk = LmdbDisk(tmp_path)
-        with pytest.raises(StorageError, match="not open"):
-            disk.exists("meta")
-        await disk.open_instance("one")
-        environment = await disk.open_environment("meta", ["t"], create=True)
-        await disk.close()
-        for attempt in (lambda: disk.list("wals"), lambda: environment.get("t", b"k")):
-            with pytest.raises(StorageError):
-                attempt()
-
-    asyncio.run(main())
+@in_loop
+async def test_no_operation_works_before_open_and_after_close(tmp_path):
+    disk = LmdbDisk(tmp_path)
+    with pytest.raises(StorageError, match="not open"):
+        disk.exists("meta")
+    await disk.open_instance("one")
+    environment = await disk.open_environment("meta", ["t"], create=True)
+    await disk.close()
+    for attempt in (lambda: disk.list("wals"), lambda: environment.get("t", b"k")):
+        with pytest.raises(StorageError):
+            attempt()
 
 
-def test_two_incarnations_in_one_process_are_refused_as_well(tmp_path):
-    async def scenario(disk):
-        second = LmdbDisk(tmp_path)
-        with pytest.raises(DirectoryLocked):
-            await second.open_instance("two")
-        await second.close()
-
-    on_disk(tmp_path, scenario)
+@on_one_disk
+async def test_two_incarnations_in_one_process_are_refused(disk, tmp_path):
+    second = LmdbDisk(tmp_path)
+    with pytest.raises(DirectoryLocked):
+        await second.open_instance("two")
+    await second.close()
 
 
-def test_a_poisoned_disk_refuses_everything_everywhere_and_tells_once(tmp_path):
-    """The failed sync itself is in test_lmdb_failures.py; here is what follows from it."""
-
-    async def main():
-        told = []
-        disk = LmdbDisk(tmp_path, on_failed=told.append)
-        await disk.open_instance("one")
-        first = await disk.open_environment("wals/shared", ["t"], create=True)
-        second = await disk.open_environment("meta", ["t"], create=True)
-        snapshot = second.snapshot()
-        disk.poison(DiskFailed("the sync of wals/shared failed"))
-        disk.poison(DiskFailed("and again"))
-        await asyncio.sleep(0)
-        for attempt in (
-            lambda: first.get("t", b"k"),
-            lambda: second.count("t"),
-            lambda: snapshot.count("t"),
-            lambda: disk.list("wals"),
-            second.snapshot,
-            second.size_bytes,
-        ):
-            with pytest.raises(DiskFailed, match="wals/shared failed"):
-                attempt()
-        for waiting in (
-            second.commit(RECORD),
-            second.run(int),
-            disk.open_environment("new", ["t"], create=True),
-            disk.remove("old"),
-        ):
-            with pytest.raises(DiskFailed):
-                await waiting
-        await disk.close()
-        assert [str(error) for error in told] == ["the sync of wals/shared failed"]
-
-    asyncio.run(main())
+@in_loop
+async def test_a_poisoned_disk_refuses_all_operations_and_reports_once(tmp_path):
+    """The failed sync itself is in test_lmdb_failures.py; this test checks its consequences."""
+    failures = []
+    disk = LmdbDisk(tmp_path, on_failed=failures.append)
+    await disk.open_instance("one")
+    first = await disk.open_environment("wals/shared", ["t"], create=True)
+    second = await disk.open_environment("meta", ["t"], create=True)
+    snapshot = second.snapshot()
+    disk.poison(DiskFailed("the sync of wals/shared failed"))
+    disk.poison(DiskFailed("and again"))
+    await asyncio.sleep(0)
+    for attempt in (
+        lambda: first.get("t", b"k"),
+        lambda: second.count("t"),
+        lambda: snapshot.count("t"),
+        lambda: disk.list("wals"),
+        second.snapshot,
+        second.size_bytes,
+    ):
+        with pytest.raises(DiskFailed, match="wals/shared failed"):
+            attempt()
+    for waiting in (
+        second.commit(RECORD),
+        second.run(int),
+        disk.open_environment("new", ["t"], create=True),
+        disk.remove("old"),
+    ):
+        with pytest.raises(DiskFailed):
+            await waiting
+    await disk.close()
+    assert [str(error) for error in failures] == ["the sync of wals/shared failed"]
     assert (tmp_path / FAILED).exists()
     with pytest.raises(DiskFailed, match="move the directory aside"):
-        make(tmp_path, "meta")
+        await make(tmp_path, "meta")
 
 
-def test_a_reader_beside_the_owner_sees_what_is_committed(tmp_path):
-    async def scenario(disk):
+@in_loop
+async def test_a_reader_beside_the_owner_sees_committed_rows(tmp_path):
+    async with opened(tmp_path) as disk:
         environment = await disk.open_environment("data/a", ["t"], create=True)
         with pytest.raises(EblaError):
             LmdbReader(tmp_path / "data/b", ["t"])
         await environment.commit(RECORD)
         assert await environment.run(os.path.exists, tmp_path / "data/a/lock.mdb")
-
-    on_disk(tmp_path, scenario)
     reader = LmdbReader(tmp_path / "data/a", ["t"])
     assert reader.get("t", b"k") == b"v" and reader.snapshot().count("t") == 1
     reader.close()

@@ -1,6 +1,6 @@
-"""The disk in memory answers as the real one does, so what holds in simulation holds on LMDB.
+"""The disk in memory gives the same answers as the real one, so that results of simulation are valid for LMDB.
 
-Random sequences of commits, reads, snapshots, restarts and crashes run against both; every answer is compared.
+Random sequences of commits, reads, snapshots, restarts and crashes run on both, and every answer is compared.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ values = st.one_of(st.binary(max_size=8), st.sampled_from([0, 3000, 40_000]).map
 databases = st.sampled_from(DATABASES)
 items = st.lists(st.tuples(keys, values), min_size=1, max_size=8)
 bounds = st.tuples(st.one_of(st.just(b""), keys), st.one_of(st.none(), keys))
-puts = st.builds(Put, databases, items, st.booleans())  # also promises of order that are not kept
+puts = st.builds(Put, databases, items, st.booleans())  # also wrong promises of sorted keys
 changes = st.one_of(
     puts,
     puts,
@@ -53,13 +53,13 @@ batches = st.one_of(*[st.lists(changes, max_size=4)] * 5, st.tuples(changes, ref
 
 
 def new_place() -> Path:
-    """In memory where there is such a place: what is compared are answers, not what a power cut leaves."""
+    """Return a directory, in memory if possible: the test compares answers, not what a power cut leaves."""
     memory = Path("/dev/shm")
     return Path(tempfile.mkdtemp(prefix="ebla-twin-", dir=memory if memory.is_dir() else None))
 
 
 class Side:
-    """One of the two disks, with the loop it needs and the environment that is open on it."""
+    """One of the two disks, with its loop and its open environment."""
 
     def __init__(self, loop: Any) -> None:
         self.loop = loop
@@ -142,7 +142,7 @@ class Twins(RuleBasedStateMachine):
 
     @precondition(lambda self: self.real.snapshots)
     @rule(data=st.data(), database=databases, bound=bounds)
-    def look_at_a_snapshot(self, data: Any, database: str, bound: tuple[bytes, bytes | None]) -> None:
+    def read_a_snapshot(self, data: Any, database: str, bound: tuple[bytes, bytes | None]) -> None:
         which = data.draw(st.integers(0, len(self.real.snapshots) - 1))
         real, memory = (
             [
@@ -155,7 +155,7 @@ class Twins(RuleBasedStateMachine):
 
     @precondition(lambda self: self.real.snapshots)
     @rule()
-    def let_go(self) -> None:
+    def close_a_snapshot(self) -> None:
         for side in (self.real, self.memory):
             snapshot = side.snapshots.pop(0)
             snapshot.close()
@@ -177,13 +177,13 @@ class Twins(RuleBasedStateMachine):
 
     @rule(
         steps=st.lists(
-            st.tuples(st.sampled_from(["make", "move", "move", "look", "purge"]), st.sampled_from("pq")),
+            st.tuples(st.sampled_from(["make", "move", "move", "read", "purge"]), st.sampled_from("pq")),
             min_size=1,
             max_size=5,
         ),
     )
     def set_aside(self, steps: list[tuple[str, str]]) -> None:
-        """What is moved away, and is made again under the old name. Restarts and crashes come between."""
+        """Move an environment away and make it again under the old name; restarts and crashes come between."""
 
         async def act(disk: Any, verb: str, name: str) -> Any:
             away = f"quarantine/{name}/data"
@@ -201,9 +201,9 @@ class Twins(RuleBasedStateMachine):
                     await disk.move(MOVING, away)
                 await made.close()
             else:
-                looked = await disk.open_environment(away, ["t"], create=False)
-                found = looked.items("t")
-                await looked.close()
+                opened = await disk.open_environment(away, ["t"], create=False)
+                found = opened.items("t")
+                await opened.close()
                 return found
             there = [disk.exists(path) for path in (away, MOVING)]
             return there, disk.list(f"quarantine/{name}"), disk.list("data"), disk.directories("quarantine")
@@ -223,7 +223,7 @@ class Twins(RuleBasedStateMachine):
         size=st.sampled_from([5000, 1 << 20]),
     )
     def copy_to_another_disk(self, later: Any, end: str, size: int) -> None:
-        """What was committed before the stream arrives, and nothing of what is committed after it."""
+        """Copy an environment: commits before the stream arrive, and no later ones."""
 
         async def copy(side: Side) -> Any:
             stream = await side.environment.stream()
@@ -270,7 +270,7 @@ class Twins(RuleBasedStateMachine):
             with pytest.raises(StorageError, match="is closed"):
                 await receiver.write(b"")
             if end == "finish":
-                with pytest.raises(StorageError, match="is there"):
+                with pytest.raises(StorageError, match="exists"):
                     await disk.receive(PATH)
             made = await disk.open_environment(PATH, DATABASES, create=end != "finish")
             found = [made.items(database) for database in DATABASES]
@@ -284,7 +284,7 @@ class Twins(RuleBasedStateMachine):
 
     @rule(by=st.integers(1, 1000))
     def raise_the_number(self, by: int) -> None:
-        """The next start shows whether it is durable."""
+        """Raise the number; the next start shows whether it is durable."""
         real, memory = (
             side.loop.run_until_complete(side.disk.raise_seqno(by)) for side in (self.real, self.memory)
         )
@@ -310,7 +310,7 @@ class Twins(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """What SIGKILL leaves are the files as they are: the next incarnation gets a copy of them."""
+        """Start the next incarnation on a copy of the files, as SIGKILL leaves them."""
         copy = new_place()
         shutil.copytree(self.places[-1], copy, dirs_exist_ok=True)
         self.places.append(copy)
@@ -334,7 +334,7 @@ class Twins(RuleBasedStateMachine):
 
 TestTwins = Twins.TestCase
 TestTwins.settings = settings(
-    max_examples=20,
+    max_examples=12,
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -1,4 +1,4 @@
-"""A tablet's rows, read from another process while its owner goes on writing."""
+"""A tablet's rows, read from another process while its owner writes."""
 
 from __future__ import annotations
 
@@ -19,19 +19,17 @@ from tests.storage.local_owner import ALTERED, CODEC, SCHEMA, TABLET
 class Owner:
     """The other process."""
 
-    def __init__(self, root: Path) -> None:
-        words = [sys.executable, "-m", "tests.storage.local_owner", str(root)]
+    def __init__(self) -> None:
+        words = [sys.executable, "-m", "tests.storage.local_owner"]
         self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.directory = Path(self._answer().removeprefix("open "))
+
+    def open(self, root: Path) -> None:
+        self.directory = Path(self(f"open {root}").removeprefix("open "))
 
     def __call__(self, line: str) -> str:
-        assert self.process.stdin is not None
+        assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
-        return self._answer()
-
-    def _answer(self) -> str:
-        assert self.process.stdout is not None
         found = self.process.stdout.readline().strip()
         assert found, "the owner ended"
         return found
@@ -44,11 +42,17 @@ class Owner:
             pipe.close()
 
 
-@pytest.fixture
-def owner(tmp_path: Path) -> Iterator[Owner]:
-    found = Owner(tmp_path)
+@pytest.fixture(scope="module")
+def process() -> Iterator[Owner]:
+    found = Owner()
     yield found
     found.end()
+
+
+@pytest.fixture
+def owner(process: Owner, tmp_path: Path) -> Owner:
+    process.open(tmp_path)
+    return process
 
 
 Scan = Callable[..., Iterator[pa.RecordBatch]]
@@ -67,7 +71,7 @@ def key(k: int) -> bytes:
     return CODEC.encode_key({"k": k})
 
 
-def test_the_rows_come_in_key_order_as_their_owner_wrote_them(owner: Owner, scan: Scan) -> None:
+def test_rows_come_in_key_order_as_their_owner_wrote_them(owner: Owner, scan: Scan) -> None:
     owner("put 5000 5000 b")
     owner("put 0 5000 a")
     found = rows(scan())
@@ -81,7 +85,7 @@ def test_a_part_of_the_keys_and_of_the_columns_can_be_read(owner: Owner, scan: S
     assert batches[0].to_pydict() == {"v": ["a-1500", "a-1501", "a-1502"]}
 
 
-def test_one_scan_shows_one_moment_whatever_is_written_meanwhile(owner: Owner, scan: Scan) -> None:
+def test_one_scan_shows_one_moment_during_writes(owner: Owner, scan: Scan) -> None:
     owner("put 0 20000 old")
     under_way = scan()
     first = next(under_way)
@@ -92,9 +96,8 @@ def test_one_scan_shows_one_moment_whatever_is_written_meanwhile(owner: Owner, s
     assert {v.split("-")[0] for _, v in rows(scan())} == {"new"}
 
 
-def test_what_is_older_than_was_asked_for_is_refused(owner: Owner, scan: Scan) -> None:
+def test_rows_older_than_the_wanted_index_are_refused(owner: Owner, scan: Scan) -> None:
     assert owner("put 0 10 a") == "index 1"
-    assert local_reader.position(owner.directory).index == 1
     assert len(rows(scan(index=1))) == 10
     with pytest.raises(local_reader.Stale, match="as of index 1, not yet 2"):
         rows(scan(index=2))
@@ -102,7 +105,7 @@ def test_what_is_older_than_was_asked_for_is_refused(owner: Owner, scan: Scan) -
     assert len(rows(scan(index=2))) == 10
 
 
-def test_a_rotten_row_is_never_handed_out(owner: Owner, scan: Scan) -> None:
+def test_a_damaged_row_is_never_returned(owner: Owner, scan: Scan) -> None:
     owner("put 0 30000 a")
     owner("rot 20000")
     seen: list[tuple[int, str]] = []
@@ -121,7 +124,7 @@ def test_several_scans_of_one_tablet_run_side_by_side(owner: Owner, scan: Scan) 
     assert local_reader._open == {}
 
 
-def test_a_scan_that_is_left_early_lets_the_tablet_go(owner: Owner, scan: Scan) -> None:
+def test_a_scan_that_is_closed_early_closes_the_environment(owner: Owner, scan: Scan) -> None:
     owner("put 0 20000 a")
     under_way = scan()
     next(under_way)
@@ -130,7 +133,7 @@ def test_a_scan_that_is_left_early_lets_the_tablet_go(owner: Owner, scan: Scan) 
     assert local_reader._open == {}
 
 
-def test_the_owner_may_outgrow_its_file_while_it_is_read(owner: Owner, scan: Scan) -> None:
+def test_the_owners_file_may_grow_while_it_is_read(owner: Owner, scan: Scan) -> None:
     owner("put 0 20000 a")
     under_way = scan()
     next(under_way)
@@ -145,18 +148,16 @@ def test_large_rows_come_in_small_blocks(owner: Owner, scan: Scan) -> None:
     assert sum(batch.num_rows for batch in scan()) == 3000
 
 
-def test_a_place_without_rows_is_damaged_and_never_empty(tmp_path: Path) -> None:
+def test_a_directory_without_an_environment_is_damaged(tmp_path: Path) -> None:
     with pytest.raises(Damaged, match="no environment"):
         rows(local_reader.scan(tmp_path / "nothing", TABLET, SCHEMA))
 
 
-def test_rows_of_several_layouts_are_read_and_a_reader_that_does_not_know_them_is_told(
-    owner: Owner, scan: Scan
-) -> None:
+def test_rows_of_several_layouts_are_read_and_an_older_reader_is_refused(owner: Owner, scan: Scan) -> None:
     owner("put 0 3 old")
     owner("alter")
     before = scan()
-    assert next(before).num_rows == 3, "what is not flushed is not there"
+    assert next(before).num_rows == 3, "the alteration is not flushed yet"
     owner("put 2 3 new")
     found = local_reader.scan(owner.directory, TABLET, ALTERED)
     assert [row for batch in found for row in batch.to_pylist()] == [

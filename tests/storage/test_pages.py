@@ -1,9 +1,7 @@
-"""Mapped pages that are let go: the process gets smaller, and what is read stays the same."""
+"""Released mapped pages: the process gets smaller, and reads stay the same."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -13,12 +11,14 @@ from ebla.storage.errors import DiskFailed
 from ebla.storage.lmdb import pages
 from ebla.storage.lmdb.disk import LmdbDisk
 from ebla.storage.lmdb.environment import RELEASE_ITEMS, RENEW_ITEMS, LmdbEnvironment
+from tests.storage.disks import on_one_disk
+from tests.storage.test_lmdb_environment import on_either_environment, on_environment
 
 VALUE = b"x" * 1000
 
 
 def mapped_kb(file: str) -> int:
-    """How much of the file is mapped into this process at present."""
+    """Return how much of the file is mapped into this process."""
     found, here = 0, False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if "-" in line.split()[0]:
@@ -32,99 +32,76 @@ def items(first: int, count: int) -> list[tuple[bytes, bytes]]:
     return [(b"%08d" % n, VALUE) for n in range(first, first + count)]
 
 
-def test_pages_that_were_read_are_let_go_by_the_commits_that_follow(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        disk = LmdbDisk(tmp_path)
-        await disk.open_instance("0" * 32)
-        environment = await disk.open_environment("data", ["t"], create=True)
-        file = environment.directory + "/data.mdb"
-        await environment.commit([Put("t", items(0, RELEASE_ITEMS - 1), sorted_keys=True)])
-        before = environment.items("t")
-        held_kb = mapped_kb(file)
-        assert held_kb > len(before) * len(VALUE) // 1024
-        snapshot = environment.snapshot()
-        await environment.commit([Put("t", items(RELEASE_ITEMS, 1), sorted_keys=True)])
-        assert mapped_kb(file) < held_kb / 4
-        assert snapshot.items("t") == before
-        assert environment.count("t") == len(before) + 1
-        snapshot.close()
-        await disk.close()
-
-    asyncio.run(scenario())
+@on_environment(path="data")
+async def test_read_pages_are_released_by_later_commits(environment: LmdbEnvironment) -> None:
+    file = environment.directory + "/data.mdb"
+    await environment.commit([Put("t", items(0, RELEASE_ITEMS - 1), sorted_keys=True)])
+    before = environment.items("t")
+    held_kb = mapped_kb(file)
+    assert held_kb > len(before) * len(VALUE) // 1024
+    snapshot = environment.snapshot()
+    await environment.commit([Put("t", items(RELEASE_ITEMS, 1), sorted_keys=True)])
+    assert mapped_kb(file) < held_kb / 4
+    assert snapshot.items("t") == before
+    assert environment.count("t") == len(before) + 1
+    snapshot.close()
 
 
 def anonymous_kb() -> int:
-    """How much memory of its own this process holds."""
+    """Return how much anonymous memory this process holds."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))
 
 
-def with_environment(
-    root: Path, scenario: Callable[[LmdbDisk, LmdbEnvironment], Awaitable[None]], path: str
+@on_environment(path="data/one")
+async def test_the_memory_of_a_large_commit_is_released_and_its_rows_can_be_read(
+    environment: LmdbEnvironment,
 ) -> None:
-    async def main() -> None:
-        disk = LmdbDisk(root)
-        await disk.open_instance("0" * 32)
-        await scenario(disk, await disk.open_environment(path, ["t", "u"], create=True))
-        await disk.close()
-
-    asyncio.run(main())
-
-
-def test_the_memory_of_a_large_commit_is_given_back_and_all_of_it_can_be_read(tmp_path: Path) -> None:
-    async def scenario(disk: LmdbDisk, environment: LmdbEnvironment) -> None:
-        rows = items(0, 64_000)
-        await environment.commit([Put("u", [(b"before", b"1")])])
-        before_kb = anonymous_kb()
-        await environment.commit([Put("t", rows, sorted_keys=True)])
-        assert anonymous_kb() - before_kb < len(rows) * len(VALUE) // 1024 / 4
-        assert environment.items("t") == rows
-        await environment.commit([Put("u", [(b"after", b"2")])])
-        assert environment.items("u") == [(b"after", b"2"), (b"before", b"1")]
-
-    with_environment(tmp_path, scenario, "data/one")
+    rows = items(0, 64_000)
+    await environment.commit([Put("u", [(b"before", b"1")])])
+    before_kb = anonymous_kb()
+    await environment.commit([Put("t", rows, sorted_keys=True)])
+    assert anonymous_kb() - before_kb < len(rows) * len(VALUE) // 1024 / 4
+    assert environment.items("t") == rows
+    await environment.commit([Put("u", [(b"after", b"2")])])
+    assert environment.items("u") == [(b"after", b"2"), (b"before", b"1")]
 
 
-def test_an_environment_is_not_opened_again_under_a_snapshot_but_once_that_is_closed(tmp_path: Path) -> None:
-    async def scenario(disk: LmdbDisk, environment: LmdbEnvironment) -> None:
-        first = environment.lmdb
-        snapshot = environment.snapshot()
-        await environment.commit([Put("t", items(0, RENEW_ITEMS))])
-        assert environment.lmdb is first
-        assert snapshot.items("t") == []
-        snapshot.close()
-        await environment.commit([Put("t", items(RENEW_ITEMS, 1))])
-        assert environment.lmdb is not first
-        assert environment.items("t") == items(0, RENEW_ITEMS + 1)
-
-    with_environment(tmp_path, scenario, "data/one")
+@on_environment(path="data/one")
+async def test_an_environment_is_opened_again_only_after_its_snapshot_is_closed(
+    environment: LmdbEnvironment,
+) -> None:
+    first = environment.lmdb
+    snapshot = environment.snapshot()
+    await environment.commit([Put("t", items(0, RENEW_ITEMS))])
+    assert environment.lmdb is first
+    assert snapshot.items("t") == []
+    snapshot.close()
+    await environment.commit([Put("t", items(RENEW_ITEMS, 1))])
+    assert environment.lmdb is not first
+    assert environment.items("t") == items(0, RENEW_ITEMS + 1)
 
 
 @pytest.mark.parametrize("path", ["wals/shared", "data/one"])
-def test_a_disk_that_does_not_give_an_environment_back_has_failed(tmp_path: Path, path: str) -> None:
-    async def scenario(disk: LmdbDisk, environment: LmdbEnvironment) -> None:
-        (tmp_path / path / "data.mdb").unlink()
-        await environment.commit([Put("t", items(0, RENEW_ITEMS))])
-        with pytest.raises(DiskFailed, match="cannot open"):
-            await environment.commit([Put("t", items(0, 1))])
-        with pytest.raises(DiskFailed, match="cannot open"):
-            environment.items("t")
+@on_either_environment
+async def test_a_disk_that_cannot_open_an_environment_again_has_failed(
+    environment: LmdbEnvironment, tmp_path: Path, path: str
+) -> None:
+    (tmp_path / path / "data.mdb").unlink()
+    await environment.commit([Put("t", items(0, RENEW_ITEMS))])
+    with pytest.raises(DiskFailed, match="cannot open"):
+        await environment.commit([Put("t", items(0, 1))])
+    with pytest.raises(DiskFailed, match="cannot open"):
+        environment.items("t")
 
-    with_environment(tmp_path, scenario, path)
 
-
-def test_an_open_environment_holds_no_memory_before_it_is_used(tmp_path: Path) -> None:
-    async def main() -> None:
-        disk = LmdbDisk(tmp_path)
-        await disk.open_instance("0" * 32)
-        await disk.open_environment("data/first", ["t"], create=True)
-        before_kb = anonymous_kb()
-        for number in range(40):
-            await disk.open_environment(f"data/{number}", ["t"], create=True)
-        assert (anonymous_kb() - before_kb) / 40 < 400
-        await disk.close()
-
-    asyncio.run(main())
+@on_one_disk
+async def test_an_open_environment_holds_no_memory_before_it_is_used(disk: LmdbDisk) -> None:
+    await disk.open_environment("data/first", ["t"], create=True)
+    before_kb = anonymous_kb()
+    for number in range(40):
+        await disk.open_environment(f"data/{number}", ["t"], create=True)
+    assert (anonymous_kb() - before_kb) / 40 < 400
 
 
 def test_a_file_that_is_not_mapped_is_left_alone(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which tablet a row belongs to, for good; and which tablets a scan may leave out."""
+"""The assignment of rows to tablets, which never changes, and the tablets that a scan may skip."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def partitioned_rows(draw: st.DrawFn) -> tuple[TableSchema, pa.RecordBatch]:
 
 @given(partitioned_rows())
 @settings(max_examples=40, deadline=None)
-def test_one_row_and_a_batch_are_assigned_alike_and_to_a_tablet_that_exists(table: Any) -> None:
+def test_one_row_and_a_batch_are_assigned_to_the_same_existing_tablet(table: Any) -> None:
     schema, batch = table
     partitioner, codec = Partitioner(schema), RowCodec(schema)
     keys = codec.encode_keys(batch)
@@ -83,7 +83,7 @@ def test_equal_hash_columns_leave_one_bucket(table: Any) -> None:
         assert len(found) == schema.partitioning.ranges
 
 
-def test_rows_stay_where_they_always_were() -> None:
+def test_the_assignment_of_rows_never_changes() -> None:
     schema = partitioned(
         TABLE, Partitioning(hash_spec("tail", "host", buckets=16), range_spec(["host"], ["g", "p"], TABLE))
     )
@@ -114,7 +114,7 @@ def test_a_split_is_the_first_key_of_its_part() -> None:
                 ), row
 
 
-def test_a_range_over_the_whole_key_ends_open_as_the_key_does() -> None:
+def test_a_range_over_the_whole_key_has_an_open_end_like_the_key() -> None:
     table = TableSchema((Column("key", "string", False),), ("key",))
     ranged = range_spec("key", ["m", "m\0"], table)
     assert ranged.splits == (b"m", b"m\0")
@@ -122,7 +122,7 @@ def test_a_range_over_the_whole_key_ends_open_as_the_key_does() -> None:
     assert [partitioner.assign_row({"key": k}, k.encode()) for k in ("l", "m", "m\0", "ma")] == [0, 1, 2, 2]
 
 
-def test_ranges_outside_the_bounds_are_left_out_in_every_bucket() -> None:
+def test_ranges_outside_the_bounds_are_skipped_in_every_bucket() -> None:
     partitioning = Partitioning(hash_spec("n", buckets=2), range_spec(["host"], ["b", "c", "d"], TABLE))
     partitioner = Partitioner(partitioned(TABLE, partitioning))
     b, c, d = (split for split in partitioning.range.splits)  # type: ignore[union-attr]
@@ -134,7 +134,7 @@ def test_ranges_outside_the_bounds_are_left_out_in_every_bucket() -> None:
     assert partitioner.prune(KeyBounds(c, b)) == []
 
 
-def test_too_many_combinations_of_equalities_ask_every_bucket() -> None:
+def test_too_many_combinations_of_equalities_select_every_bucket() -> None:
     partitioner = Partitioner(partitioned(TABLE, Partitioning(hash_spec("host", "n", buckets=3))))
     many = tuple(bytes([place]) for place in range(40))
     assert partitioner.prune(KeyBounds(equal=(("host", many), ("n", many)))) == [0, 1, 2]

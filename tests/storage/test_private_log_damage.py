@@ -1,4 +1,4 @@
-"""A private log whose tree is damaged lets go of its environment, so that its tablet can still be deleted."""
+"""A damaged private log closes its environment, so that its tablet can still be deleted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGE_BYTES = 4096
 
 
 def test_a_damaged_private_log_can_be_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(structure, "BYTES_MAX", 0)  # as if it were large: the damage is met by who reads
+    monkeypatch.setattr(structure, "BYTES_MAX", 0)  # as if it were large: only reads find the damage
 
     async def write() -> Path:
         disk = LmdbDisk(tmp_path)
@@ -49,7 +49,7 @@ def test_a_damaged_private_log_can_be_removed(tmp_path: Path, monkeypatch: pytes
     for start in range(0, len(data), PAGE_BYTES):
         nodes = int.from_bytes(
             data[start + 14 : start + 16], "little"
-        )  # where a page's nodes begin; before them, leftovers
+        )  # the start of a page's nodes; old bytes are before it
         if (
             b"x" * 100 in data[start + nodes : start + PAGE_BYTES]
         ):  # a page of entries: its kind is overwritten

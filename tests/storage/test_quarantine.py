@@ -1,13 +1,13 @@
-"""What is set aside is kept within bounds, told of, written out with what can be read of it, and purged; crashes between."""
+"""Quarantined data is kept within limits, listed, restored as far as it can be read, and purged; with crashes in between."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -16,10 +16,9 @@ from pyarrow import parquet
 from ebla.actors.tablet.engine.records import Superblock
 from ebla.storage.environment import Put
 from ebla.storage.errors import InvalidArgument, StorageError
-from ebla.storage.lmdb.disk import LmdbDisk
+from ebla.storage.lmdb.disk import HostFiles, LmdbDisk
 from ebla.storage.logs.entries import START, Entry, Position, make_entry
 from ebla.storage.logs.private_log import ENTRIES, PrivateLog
-from ebla.storage.outside import HostFiles
 from ebla.storage.rows.alteration import Alteration
 from ebla.storage.rows.alteration import encode as encode_alteration
 from ebla.storage.rows.rows import RowCodec
@@ -27,8 +26,8 @@ from ebla.storage.tablets import quarantine as module
 from ebla.storage.tablets.quarantine import Quarantine
 from ebla.storage.tablets.restore import data_of, wals_of
 from ebla.storage.tablets.tablet_store import ROWS, TabletStore
+from tests.storage.disks import Scenario, given_by, in_loop, opened
 from tests.storage.local_owner import ALTERED, CODEC, SCHEMA, TABLET, encoded
-from tests.storage.test_lmdb_disk import on_disk
 
 OTHER = "f" * 32
 SUPERBLOCK = msgspec.msgpack.encode(Superblock(TABLET, "table", "cities", SCHEMA, 3))
@@ -69,37 +68,42 @@ async def set_aside(
     await quarantine.finish(name, tablet)
 
 
-def on_quarantine(
-    root: Path, scenario: Callable[[LmdbDisk, Quarantine], Awaitable[Any]], bytes_max: int = LARGE
-) -> Any:
-    async def opened(disk: LmdbDisk) -> Any:
-        return await scenario(disk, await Quarantine.open(disk, bytes_max))
+@asynccontextmanager
+async def opened_quarantine(root: Path, bytes_max: int = LARGE) -> AsyncIterator[tuple[LmdbDisk, Quarantine]]:
+    async with opened(root) as disk:
+        yield disk, await Quarantine.open(disk, bytes_max)
 
-    return on_disk(root, opened)
+
+def run_in_quarantine(scenario: Scenario, root: Path) -> None:
+    async def main() -> None:
+        async with opened_quarantine(root / "role") as (disk, quarantine):
+            await scenario(disk, quarantine)
+
+    asyncio.run(main())
+
+
+in_quarantine = given_by(run_in_quarantine, "tmp_path", count=2)
 
 
 def names(quarantine: Quarantine) -> list[str]:
     return [held.record.name for held in quarantine.list()]
 
 
-def test_rows_log_and_what_is_known_come_out_again(tmp_path: Path) -> None:
-    async def before(disk: LmdbDisk, quarantine: Quarantine) -> None:
+@in_loop
+async def test_a_restore_writes_rows_log_and_metadata(tmp_path: Path) -> None:
+    async with opened_quarantine(tmp_path / "role") as (disk, quarantine):
         await fill(disk, TABLET, 20_000, entries=600)
         await add(quarantine, "q")
         await quarantine.finish("q", TABLET)
         await quarantine.finish("q", TABLET)
         assert disk.list("data") == disk.list("wals") == []
-
-    async def after(disk: LmdbDisk, quarantine: Quarantine) -> None:
+    async with opened_quarantine(tmp_path / "role") as (disk, quarantine):
         (held,) = quarantine.list()
         assert held.bytes > 100_000 and (held.record.tablet, held.record.reason) == (TABLET, "it left")
         about = await quarantine.restore("q", str(tmp_path / "out/deep"))
         assert (about.rows, about.rows_damaged, about.entries, about.entries_damaged) == (20_000, 0, 600, 0)
         assert about.flushed == Position(7, 1, 1) and about.problems == []
-        assert names(quarantine) == ["q"], "it stays"
-
-    on_quarantine(tmp_path / "role", before)
-    on_quarantine(tmp_path / "role", after)
+        assert names(quarantine) == ["q"], "it stays in quarantine"
     place = tmp_path / "out/deep"
     assert sorted(os.listdir(place)) == ["about.json", "log.jsonl", "rows.parquet"]
     rows = parquet.read_table(place / "rows.parquet")
@@ -114,21 +118,21 @@ def test_rows_log_and_what_is_known_come_out_again(tmp_path: Path) -> None:
     assert about["superblock"]["table_name"] == "cities" and about["consensus"] == {"term": 4}
 
 
-def test_rows_come_with_the_schema_that_the_data_has(tmp_path: Path) -> None:
-    async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
+@in_loop
+async def test_restored_rows_have_the_schema_of_the_data(tmp_path: Path) -> None:
+    async with opened_quarantine(tmp_path / "role") as (disk, quarantine):
         await fill(disk, TABLET, 3, altered=True)
         await add(quarantine, "q")
         await quarantine.finish("q", TABLET)
         about = await quarantine.restore("q", str(tmp_path / "out"))
         assert (about.rows, about.schema_version) == (4, ALTERED.version)
-
-    on_quarantine(tmp_path / "role", scenario)
     rows = parquet.read_table(tmp_path / "out/rows.parquet")
     assert rows.column("n").to_pylist() == ["new", "new", "new", None]
 
 
-def test_damaged_rows_and_entries_are_left_out_and_counted(tmp_path: Path) -> None:
-    async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
+@in_loop
+async def test_damaged_rows_and_entries_are_skipped_and_counted(tmp_path: Path) -> None:
+    async with opened_quarantine(tmp_path / "role") as (disk, quarantine):
         await fill(disk, TABLET, 100, entries=10)
         await add(quarantine, "q")
         await quarantine.finish("q", TABLET)
@@ -144,104 +148,93 @@ def test_damaged_rows_and_entries_are_left_out_and_counted(tmp_path: Path) -> No
             await environment.close()
         about = await quarantine.restore("q", str(tmp_path / "out"))
         assert (about.rows, about.rows_damaged, about.entries, about.entries_damaged) == (99, 1, 9, 1)
-
-    on_quarantine(tmp_path / "role", scenario)
     found = parquet.read_table(tmp_path / "out/rows.parquet").column("k").to_pylist()
     assert found == [k for k in range(100) if k != 42]
 
 
-def test_what_is_unreadable_as_a_whole_is_told_and_the_rest_comes_out(tmp_path: Path) -> None:
-    async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
+@in_loop
+async def test_an_unreadable_environment_is_reported_and_the_rest_is_restored(tmp_path: Path) -> None:
+    async with opened_quarantine(tmp_path / "role") as (disk, quarantine):
         await fill(disk, TABLET, 100, entries=10)
         await add(quarantine, "q")
         await quarantine.finish("q", TABLET)
         (disk.root / data_of("q") / "data.mdb").write_bytes(b"")
         about = await quarantine.restore("q", str(tmp_path / "out"))
         assert about.entries == 10 and ["lost its data.mdb" in each for each in about.problems] == [True]
-
-    on_quarantine(tmp_path / "role", scenario)
     assert sorted(os.listdir(tmp_path / "out")) == ["about.json", "log.jsonl"]
 
 
-def test_only_an_empty_directory_by_its_full_path_is_written_to(tmp_path: Path) -> None:
+@in_loop
+async def test_a_restore_needs_an_empty_directory_with_an_absolute_path(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full/mine").write_text("keep")
     (tmp_path / "file").write_text("keep")
 
-    async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
+    async with opened_quarantine(tmp_path / "role") as (disk, quarantine):
         await set_aside(disk, quarantine, "q", TABLET, 1)
-        for directory, told in (
+        for directory, problem in (
             (str(tmp_path / "full"), r"has contents \(mine\)"),
             ("relative", "no absolute path"),
             (str(tmp_path / "file"), "cannot restore to"),
         ):
-            with pytest.raises(InvalidArgument, match=told):
+            with pytest.raises(InvalidArgument, match=problem):
                 await quarantine.restore("q", directory)
         with pytest.raises(InvalidArgument, match="no 'unknown' in quarantine"):
             await quarantine.restore("unknown", str(tmp_path / "new"))
         (tmp_path / "empty").mkdir()
         assert (await quarantine.restore("q", str(tmp_path / "empty"))).rows == 1
-
-    on_quarantine(tmp_path / "role", scenario)
     assert os.listdir(tmp_path / "full") == ["mine"] and not (tmp_path / "new").exists()
 
 
-def test_a_restore_that_finds_no_space_leaves_nothing_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@in_quarantine
+async def test_a_restore_without_space_leaves_no_files(
+    disk: LmdbDisk, quarantine: Quarantine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_space(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
-        await set_aside(disk, quarantine, "q", TABLET, 1)
-        with monkeypatch.context() as patched:
-            patched.setattr(HostFiles, "create", no_space)
-            with pytest.raises(StorageError, match="free space"):
-                await quarantine.restore("q", str(tmp_path / "out"))
-        assert os.listdir(tmp_path / "out") == []
-        await quarantine.restore("q", str(tmp_path / "out"))
-
-    on_quarantine(tmp_path / "role", scenario)
+    await set_aside(disk, quarantine, "q", TABLET, 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(HostFiles, "create", no_space)
+        with pytest.raises(StorageError, match="free space"):
+            await quarantine.restore("q", str(tmp_path / "out"))
+    assert os.listdir(tmp_path / "out") == []
+    await quarantine.restore("q", str(tmp_path / "out"))
 
 
-def test_the_oldest_go_when_there_is_more_than_the_bound(tmp_path: Path) -> None:
-    async def measure(disk: LmdbDisk, quarantine: Quarantine) -> int:
+@in_loop
+async def test_the_oldest_entries_are_removed_above_the_limit(tmp_path: Path) -> None:
+    async with opened_quarantine(tmp_path / "measured") as (disk, quarantine):
         await set_aside(disk, quarantine, "q", TABLET, 1, 2000)
-        return quarantine.list()[0].bytes
-
-    one = on_quarantine(tmp_path / "measured", measure)
-
-    async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
+        one = quarantine.list()[0].bytes
+    async with opened_quarantine(tmp_path / "role", bytes_max=3 * one) as (disk, quarantine):
         for number, at_us in enumerate((20, 10, 30, 40)):
             await set_aside(disk, quarantine, f"q{number}", f"{number:032}", at_us, 2000)
         assert names(quarantine) == ["q0", "q2", "q3"]
         await set_aside(disk, quarantine, "large", OTHER, 50, 20_000)
-        assert names(quarantine) == [], "what alone is larger is not kept"
-
-    on_quarantine(tmp_path / "role", scenario, bytes_max=3 * one)
+        assert names(quarantine) == [], "an entry larger than the limit is not kept"
     assert os.listdir(tmp_path / "role/quarantine") == []
 
 
-def test_what_is_being_written_out_does_not_go_for_want_of_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@in_quarantine
+async def test_an_entry_being_restored_is_not_removed_for_space(
+    disk: LmdbDisk, quarantine: Quarantine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
-        done = asyncio.Event()
-        monkeypatch.setattr(module.restore, "restore", lambda *given: done.wait())
-        await set_aside(disk, quarantine, "oldest", TABLET, 1)
-        quarantine.bytes_max = 0
-        restoring = asyncio.ensure_future(quarantine.restore("oldest", str(tmp_path / "out")))
-        await asyncio.sleep(0)
-        await set_aside(disk, quarantine, "next", OTHER, 2)
-        assert names(quarantine) == ["oldest"]
-        done.set()
-        await restoring
-
-    on_quarantine(tmp_path / "role", scenario)
+    done = asyncio.Event()
+    monkeypatch.setattr(module.restore, "restore", lambda *given: done.wait())
+    await set_aside(disk, quarantine, "oldest", TABLET, 1)
+    quarantine.bytes_max = 0
+    restoring = asyncio.ensure_future(quarantine.restore("oldest", str(tmp_path / "out")))
+    await asyncio.sleep(0)
+    await set_aside(disk, quarantine, "next", OTHER, 2)
+    assert names(quarantine) == ["oldest"]
+    done.set()
+    await restoring
 
 
-def test_a_name_or_everything_is_purged_for_good_and_again_is_no_error(tmp_path: Path) -> None:
-    async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
+@in_loop
+async def test_one_entry_or_all_are_purged_and_a_repeated_purge_is_no_error(tmp_path: Path) -> None:
+    async with opened_quarantine(tmp_path / "role") as (disk, quarantine):
         for number in range(3):
             await set_aside(disk, quarantine, f"q{number}", f"{number:032}", number)
         await quarantine.purge(["q1"])
@@ -250,55 +243,51 @@ def test_a_name_or_everything_is_purged_for_good_and_again_is_no_error(tmp_path:
         await quarantine.purge()
         await quarantine.purge()
         assert names(quarantine) == []
-
-    on_quarantine(tmp_path / "role", scenario)
     assert os.listdir(tmp_path / "role/quarantine") == []
 
 
-def test_a_record_whose_deletion_came_no_further_is_dropped_at_the_start(tmp_path: Path) -> None:
-    async def before(disk: LmdbDisk, quarantine: Quarantine) -> None:
+@in_loop
+async def test_a_record_of_an_unfinished_deletion_is_dropped_at_the_start(tmp_path: Path) -> None:
+    async with opened_quarantine(tmp_path / "role") as (disk, quarantine):
         await fill(disk, TABLET, 1)
         await add(quarantine, "never")
         await add(quarantine, "marked", OTHER)
         await set_aside(disk, quarantine, "done", "0" * 32, 1)
-
-    async def after(disk: LmdbDisk, quarantine: Quarantine) -> None:
+    async with opened_quarantine(tmp_path / "role") as (disk, quarantine):
         await quarantine.keep_only({"marked": None})
         assert names(quarantine) == ["done", "marked"]
         assert disk.list("data") == [TABLET]
 
-    on_quarantine(tmp_path / "role", before)
-    on_quarantine(tmp_path / "role", after)
 
-
-def test_what_is_on_its_way_is_left_alone_until_it_is_there(tmp_path: Path) -> None:
-    async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
-        await fill(disk, TABLET, 1)
-        await add(quarantine, "q")
-        for act in (quarantine.purge(["q"]), quarantine.restore("q", str(tmp_path / "out"))):
-            with pytest.raises(StorageError, match="q is being moved; wait"):
-                await act
-        await quarantine.purge()
-        await quarantine.finish("q", TABLET)
-        assert names(quarantine) == ["q"]
-        restoring = asyncio.ensure_future(quarantine.restore("q", str(tmp_path / "out")))
-        await asyncio.sleep(0)
-        with pytest.raises(StorageError, match="q is being restored"):
-            await quarantine.purge(["q"])
-        await restoring
+@in_quarantine
+async def test_an_entry_being_moved_or_restored_cannot_be_purged(
+    disk: LmdbDisk, quarantine: Quarantine, tmp_path: Path
+) -> None:
+    await fill(disk, TABLET, 1)
+    await add(quarantine, "q")
+    for act in (quarantine.purge(["q"]), quarantine.restore("q", str(tmp_path / "out"))):
+        with pytest.raises(StorageError, match="q is being moved; wait"):
+            await act
+    await quarantine.purge()
+    await quarantine.finish("q", TABLET)
+    assert names(quarantine) == ["q"]
+    restoring = asyncio.ensure_future(quarantine.restore("q", str(tmp_path / "out")))
+    await asyncio.sleep(0)
+    with pytest.raises(StorageError, match="q is being restored"):
         await quarantine.purge(["q"])
+    await restoring
+    await quarantine.purge(["q"])
 
-    on_quarantine(tmp_path / "role", scenario)
 
-
-def test_a_quarantine_whose_records_are_lost_is_begun_anew_and_what_lies_in_it_is_seen(
+@in_loop
+async def test_a_quarantine_that_lost_its_records_still_lists_its_data(
     tmp_path: Path,
 ) -> None:
-    async def before(disk: LmdbDisk, quarantine: Quarantine) -> None:
+    async with opened_quarantine(tmp_path / "role") as (disk, quarantine):
         await set_aside(disk, quarantine, "q", TABLET, 1, 100)
         await set_aside(disk, quarantine, "p", OTHER, 1)
-
-    async def after(disk: LmdbDisk, quarantine: Quarantine) -> None:
+    (tmp_path / "role" / module.PATH / "data.mdb").write_bytes(b"")
+    async with opened_quarantine(tmp_path / "role") as (disk, quarantine):
         assert [(held.record.name, held.record.reason) for held in quarantine.list()] == [
             ("p", "its record is lost"),
             ("q", "its record is lost"),
@@ -308,18 +297,12 @@ def test_a_quarantine_whose_records_are_lost_is_begun_anew_and_what_lies_in_it_i
         await quarantine.purge(["q"])
         assert names(quarantine) == ["p"]
 
-    on_quarantine(tmp_path / "role", before)
-    (tmp_path / "role" / module.PATH / "data.mdb").write_bytes(b"")
-    on_quarantine(tmp_path / "role", after)
 
-
-def test_a_damaged_record_hides_nothing(tmp_path: Path) -> None:
-    async def scenario(disk: LmdbDisk, quarantine: Quarantine) -> None:
-        await set_aside(disk, quarantine, "q", TABLET, 1)
-        await quarantine._records.environment.commit([Put(module.RECORDS, [(b"q", b"rotten")])])
-        (held,) = quarantine.list()
-        assert (held.record.name, held.record.reason) == ("q", "its record is damaged") and held.bytes > 0
-        await quarantine.purge(["q"])
-        assert quarantine.list() == []
-
-    on_quarantine(tmp_path / "role", scenario)
+@in_quarantine
+async def test_data_with_a_damaged_record_is_listed(disk: LmdbDisk, quarantine: Quarantine) -> None:
+    await set_aside(disk, quarantine, "q", TABLET, 1)
+    await quarantine._records.environment.commit([Put(module.RECORDS, [(b"q", b"rotten")])])
+    (held,) = quarantine.list()
+    assert (held.record.name, held.record.reason) == ("q", "its record is damaged") and held.bytes > 0
+    await quarantine.purge(["q"])
+    assert quarantine.list() == []

@@ -1,8 +1,7 @@
-"""Answers on a real disk, through flushes that fail."""
+"""Stored answers on a real disk, also after failed flushes."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from ebla.storage.logs.entries import Position
 from ebla.storage.rows import checksum
 from ebla.storage.tablets.results import Answer, Results
 from ebla.storage.tablets.tablet_store import TabletStore
+from tests.storage.disks import in_loop
 
 TABLET = "0123456789abcdef0123456789abcdef"
 IDLE, BUSY = b"client-that-idle", b"client-that-busy"
@@ -27,7 +27,7 @@ async def opened(root: Path, *, create: bool) -> tuple[LmdbDisk, TabletStore]:
 
 
 async def fail_once(store: TabletStore, during: Sequence[tuple[bytes, int]] = ()) -> None:
-    """One flush that meets a full disk, and what is applied while it is under way."""
+    """Let one flush fail on a full disk; apply the writes `during` while it is under way."""
     commit = store.environment.commit
 
     async def full(batch: Batch) -> None:
@@ -49,49 +49,45 @@ def answers(results: Results) -> dict[bytes, list[int]]:
     return {client: sorted(known.answers) for client, known in sorted(results.clients.items())}
 
 
-def test_answers_that_a_failed_flush_took_are_written_by_the_next(tmp_path: Path) -> None:
-    async def main() -> None:
-        disk, store = await opened(tmp_path, create=True)
-        store.put([b"k"], [checksum.seal(b"k", b"v", checksum.seed(TABLET))])
-        record(store.results, BUSY, 1)
-        store.applied = Position(1, 1, 1)
-        await fail_once(store, [(BUSY, 2), (IDLE, 1)])
-        record(store.results, BUSY, 3)
-        store.applied = Position(4, 1, 4)
-        assert await store.flush() == store.applied
-        await disk.close()
-        disk, store = await opened(tmp_path, create=False)
-        assert answers(store.results) == {BUSY: [1, 2, 3], IDLE: [1]}
-        assert store.flushed == Position(4, 1, 4)
-        await disk.close()
-
-    asyncio.run(main())
+@in_loop
+async def test_answers_of_a_failed_flush_are_written_by_the_next(tmp_path: Path) -> None:
+    disk, store = await opened(tmp_path, create=True)
+    store.put([b"k"], [checksum.seal(b"k", b"v", checksum.seed(TABLET))])
+    record(store.results, BUSY, 1)
+    store.applied = Position(1, 1, 1)
+    await fail_once(store, [(BUSY, 2), (IDLE, 1)])
+    record(store.results, BUSY, 3)
+    store.applied = Position(4, 1, 4)
+    assert await store.flush() == store.applied
+    await disk.close()
+    disk, store = await opened(tmp_path, create=False)
+    assert answers(store.results) == {BUSY: [1, 2, 3], IDLE: [1]}
+    assert store.flushed == Position(4, 1, 4)
+    await disk.close()
 
 
 @pytest.mark.parametrize("returns", [False, True])
-def test_clients_that_a_failed_flush_was_to_drop_are_dropped_by_the_next(
+@in_loop
+async def test_expired_clients_of_a_failed_flush_are_dropped_by_the_next(
     tmp_path: Path, returns: bool
 ) -> None:
-    async def main() -> None:
-        disk, store = await opened(tmp_path, create=True)
-        record(store.results, IDLE, 1)
-        record(store.results, IDLE, 2)
-        store.applied = Position(1, 1, 1)
-        await store.flush()
-        store.results.expire(2)
-        store.applied = Position(2, 1, 2)
-        await fail_once(store, [(IDLE, 3)] if returns else [])
-        store.applied = Position(3, 1, 3)
-        await store.flush()
-        await disk.close()
-        disk, store = await opened(tmp_path, create=False)
-        assert answers(store.results) == ({IDLE: [3]} if returns else {})
-        await disk.close()
-
-    asyncio.run(main())
+    disk, store = await opened(tmp_path, create=True)
+    record(store.results, IDLE, 1)
+    record(store.results, IDLE, 2)
+    store.applied = Position(1, 1, 1)
+    await store.flush()
+    store.results.expire(2)
+    store.applied = Position(2, 1, 2)
+    await fail_once(store, [(IDLE, 3)] if returns else [])
+    store.applied = Position(3, 1, 3)
+    await store.flush()
+    await disk.close()
+    disk, store = await opened(tmp_path, create=False)
+    assert answers(store.results) == ({IDLE: [3]} if returns else {})
+    await disk.close()
 
 
-def test_a_client_that_is_dropped_while_its_answers_are_given_back_stays_dropped() -> None:
+def test_a_client_dropped_before_its_answers_are_given_back_stays_dropped() -> None:
     results = Results()
     record(results, IDLE, 1)
     taken = results.take()
@@ -104,94 +100,83 @@ def test_a_client_that_is_dropped_while_its_answers_are_given_back_stays_dropped
     assert len(results.changes(pending)) == 3  # the client's range, its floor, what came after
 
 
-def test_clients_expire_in_the_order_of_their_last_writes_also_after_a_restart(tmp_path: Path) -> None:
+@in_loop
+async def test_clients_expire_in_the_order_of_their_last_writes_after_a_restart(tmp_path: Path) -> None:
     first, second, third = (name * 16 for name in (b"c", b"b", b"a"))
-
-    async def main() -> None:
-        disk, store = await opened(tmp_path, create=True)
-        for time_us, client in enumerate((first, second, third, first), 1):
-            record(store.results, client, time_us, time_us)
-        store.applied = Position(4, 1, 1)
-        await store.flush()
-        await disk.close()
-        disk, reopened = await opened(tmp_path, create=False)
-        for results in (store.results, reopened.results):
-            assert list(results.clients) == [second, third, first]
-            assert results.expired(3) and not results.expired(2)
-            results.expire(4)
-            assert list(results.clients) == [first]
-        await disk.close()
-
-    asyncio.run(main())
+    disk, store = await opened(tmp_path, create=True)
+    for time_us, client in enumerate((first, second, third, first), 1):
+        record(store.results, client, time_us, time_us)
+    store.applied = Position(4, 1, 1)
+    await store.flush()
+    await disk.close()
+    disk, reopened = await opened(tmp_path, create=False)
+    for results in (store.results, reopened.results):
+        assert list(results.clients) == [second, third, first]
+        assert results.expired(3) and not results.expired(2)
+        results.expire(4)
+        assert list(results.clients) == [first]
+    await disk.close()
 
 
-def test_an_environment_that_cannot_be_opened_as_a_store_is_not_left_open(tmp_path: Path) -> None:
-    async def main() -> None:
-        disk, store = await opened(tmp_path, create=True)
-        position = store.environment.get("meta", b"position")
-        assert position is not None
-        await store.environment.commit([Delete("meta", [b"position"])])
-        await store.close()
-        with pytest.raises(Damaged):
-            await TabletStore.open(disk, TABLET, create=False)
-        environment = await disk.open_environment(f"data/{TABLET}", ["rows", "results", "meta"], create=False)
-        await environment.commit([Put("meta", [(b"position", position)])])
-        await environment.close()
-        store = await TabletStore.open(disk, TABLET, create=False)
-        await disk.close()
-
-    asyncio.run(main())
+@in_loop
+async def test_a_store_that_cannot_be_opened_closes_its_environment(tmp_path: Path) -> None:
+    disk, store = await opened(tmp_path, create=True)
+    position = store.environment.get("meta", b"position")
+    assert position is not None
+    await store.environment.commit([Delete("meta", [b"position"])])
+    await store.close()
+    with pytest.raises(Damaged):
+        await TabletStore.open(disk, TABLET, create=False)
+    environment = await disk.open_environment(f"data/{TABLET}", ["rows", "results", "meta"], create=False)
+    await environment.commit([Put("meta", [(b"position", position)])])
+    await environment.close()
+    store = await TabletStore.open(disk, TABLET, create=False)
+    await disk.close()
 
 
 @pytest.mark.parametrize("twice", [False, True])
-def test_an_answer_that_a_damaged_page_hides_is_not_forgotten(tmp_path: Path, twice: bool) -> None:
-    """Or the retry that it answers would be applied again. Another may be found in its place."""
+@in_loop
+async def test_an_answer_hidden_by_a_damaged_page_is_corruption(tmp_path: Path, twice: bool) -> None:
+    """Otherwise its retry would be applied again. Another answer may be found in its place."""
+    disk, store = await opened(tmp_path, create=True)
+    for sequence in (1, 2, 3):
+        record(store.results, BUSY, sequence)
+    store.applied = Position(1, 1, 1)
+    await store.flush()
+    loaded = Results()
+    loaded.load(store.environment, store.environment.path)
+    assert answers(loaded) == {BUSY: [1, 2, 3]}
+    items = store.environment.items
 
-    async def main() -> None:
-        disk, store = await opened(tmp_path, create=True)
-        for sequence in (1, 2, 3):
-            record(store.results, BUSY, sequence)
-        store.applied = Position(1, 1, 1)
-        await store.flush()
-        loaded = Results()
-        loaded.load(store.environment, store.environment.path)
-        assert answers(loaded) == {BUSY: [1, 2, 3]}
-        items = store.environment.items
+    def hiding(database: str) -> list[tuple[bytes, bytes]]:
+        head, one, _, three = items(database)
+        return [head, one, one, three] if twice else [head, one, three]
 
-        def hiding(database: str) -> list[tuple[bytes, bytes]]:
-            head, one, _, three = items(database)
-            return [head, one, one, three] if twice else [head, one, three]
-
-        store.environment.items = hiding  # type: ignore[method-assign, assignment]
-        with pytest.raises(Corruption, match="has 4 answers to writes"):
-            Results().load(store.environment, store.environment.path)
-        await disk.close()
-
-    asyncio.run(main())
+    store.environment.items = hiding  # type: ignore[method-assign, assignment]
+    with pytest.raises(Corruption, match="has 4 answers to writes"):
+        Results().load(store.environment, store.environment.path)
+    await disk.close()
 
 
-def test_a_position_that_is_older_than_the_answers_is_a_disk_that_lost_a_write(tmp_path: Path) -> None:
-    """Both are written in one transaction, so one of them is not what was written."""
-
-    async def main() -> None:
-        disk, store = await opened(tmp_path, create=True)
-        older = store.environment.get("meta", b"position")
-        assert older is not None
-        record(store.results, BUSY, 1)
-        store.applied = Position(1, 1, 1)
-        await store.flush()
-        newer = store.environment.get("meta", b"position")
-        assert newer is not None
-        await store.environment.commit([Put("meta", [(b"position", older)])])
-        await store.close()
-        with pytest.raises(
-            Corruption, match="stands at 0 and has the answer to entry 1: its position is an older one"
-        ):
-            await TabletStore.open(disk, TABLET, create=False)
-        environment = await disk.open_environment(f"data/{TABLET}", ["rows", "results", "meta"], create=False)
-        await environment.commit([Put("meta", [(b"position", newer)])])
-        await environment.close()
-        assert (await TabletStore.open(disk, TABLET, create=False)).flushed.index == 1
-        await disk.close()
-
-    asyncio.run(main())
+@in_loop
+async def test_a_position_older_than_the_answers_is_corruption(tmp_path: Path) -> None:
+    """Both are written in one transaction, so the disk lost a write."""
+    disk, store = await opened(tmp_path, create=True)
+    older = store.environment.get("meta", b"position")
+    assert older is not None
+    record(store.results, BUSY, 1)
+    store.applied = Position(1, 1, 1)
+    await store.flush()
+    newer = store.environment.get("meta", b"position")
+    assert newer is not None
+    await store.environment.commit([Put("meta", [(b"position", older)])])
+    await store.close()
+    with pytest.raises(
+        Corruption, match="is at index 0 and has the answer to entry 1: its position is an older one"
+    ):
+        await TabletStore.open(disk, TABLET, create=False)
+    environment = await disk.open_environment(f"data/{TABLET}", ["rows", "results", "meta"], create=False)
+    await environment.commit([Put("meta", [(b"position", newer)])])
+    await environment.close()
+    assert (await TabletStore.open(disk, TABLET, create=False)).flushed.index == 1
+    await disk.close()

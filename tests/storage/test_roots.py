@@ -1,4 +1,4 @@
-"""Seals of LMDB's roots, on real files: what any bit of them comes to, and what a power cut may leave."""
+"""Seals of LMDB's roots on real files: every flipped bit is found, and a file after a power cut is accepted."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def run(
     create: bool = False,
     map_bytes: int = 1 << 20,
 ) -> Path:
-    """The scenario on an environment of a fresh incarnation; its file."""
+    """Run the scenario on an environment in a new incarnation; return its file."""
 
     async def main() -> None:
         disk = LmdbDisk(root)
@@ -74,7 +74,7 @@ async def nothing(_: LmdbEnvironment) -> None:
 
 @pytest.fixture(scope="module")
 def states(tmp_path_factory: pytest.TempPathFactory) -> list[Pages]:
-    """What the two pages were after each of some commits."""
+    """The two pages after each of several commits."""
     found: list[Pages] = []
 
     async def scenario(environment: LmdbEnvironment) -> None:
@@ -96,7 +96,7 @@ def newest(pages: Pages) -> int:
     return max(map(number_of, pages))
 
 
-def believed(pages: Pages) -> bool:
+def accepted(pages: Pages) -> bool:
     try:
         unsealed(pages, "meta")
     except Damaged:
@@ -105,21 +105,19 @@ def believed(pages: Pages) -> bool:
 
 
 @pytest.mark.parametrize("state", [-2, -1])
-def test_every_bit_of_the_roots_and_their_seals_is_noticed(states: list[Pages], state: int) -> None:
+def test_every_flipped_bit_of_the_roots_and_their_seals_is_found(states: list[Pages], state: int) -> None:
     assert unsealed(states[state], "meta") is None
     missed = [
         (place, byte, bit)
         for place, byte, bit in product((0, 1), MEANT, range(8))
-        if believed(turned(states[state], place, byte, bit))
+        if accepted(turned(states[state], place, byte, bit))
     ]
     assert missed == []
 
 
 @pytest.mark.parametrize("state", [-2, -1])
-def test_of_a_newest_root_without_a_seal_only_its_own_fields_are_believed(
-    states: list[Pages], state: int
-) -> None:
-    """As a power cut may leave it. The older root, its seal, and every number are held to what they were."""
+def test_a_flipped_bit_beside_an_unsealed_newest_root_is_found(states: list[Pages], state: int) -> None:
+    """A power cut may leave a newest root without its seal. The older root, its seal and all numbers are still checked."""
     before, after = states[state - 1], states[state]
     place = newest(after) & 1
     cut: Pages = (before[0], after[1]) if place else (after[0], before[1])
@@ -127,30 +125,32 @@ def test_of_a_newest_root_without_a_seal_only_its_own_fields_are_believed(
     missed = {
         (page, byte)
         for page, byte, bit in product((0, 1), MEANT, range(8))
-        if believed(turned(cut, page, byte, bit))
+        if accepted(turned(cut, page, byte, bit))
     }
     fields = {*range(HEADER_BYTES + 16, TREES_AT), *range(TREES_AT + 6, NUMBER_AT)}
     assert missed <= {(place, byte) for byte in fields}
 
 
-def test_a_page_of_another_moment_is_refused_unless_the_newest_root_is_there(states: list[Pages]) -> None:
-    """A write that the device lost, of either root. What may be lost is the newest root's seal."""
+def test_a_page_of_an_earlier_commit_is_refused_unless_only_the_newest_seal_is_missing(
+    states: list[Pages],
+) -> None:
+    """The device lost a write of either root. Only the newest root's seal may be missing."""
     for (first, one), (second, other) in product(enumerate(states), repeat=2):
         mixed = (one[0], other[1])
         later = states[max(first, second)]
         only_its_seal_is_missing = abs(first - second) == 1 and newest(mixed) == newest(later)
-        assert believed(mixed) == (first == second or only_its_seal_is_missing), (first, second)
+        assert accepted(mixed) == (first == second or only_its_seal_is_missing), (first, second)
 
 
-def test_roots_in_each_others_place_are_refused(states: list[Pages]) -> None:
+def test_swapped_roots_are_refused(states: list[Pages]) -> None:
     for first, second in states:
-        assert not believed((second, first))
-        assert not believed((first, first))
-        assert not believed((second, second))
+        assert not accepted((second, first))
+        assert not accepted((first, first))
+        assert not accepted((second, second))
 
 
 @pytest.mark.parametrize("length", [0, 100, PAGE_BYTES, PAGE_BYTES + SEALED_BYTES - 1])
-def test_a_file_that_ends_before_its_second_root_does_is_damaged(tmp_path: Path, length: int) -> None:
+def test_a_file_that_ends_within_its_roots_is_damaged(tmp_path: Path, length: int) -> None:
     data = run(tmp_path, nothing, create=True)
     os.truncate(data, length)
     with (
@@ -166,18 +166,18 @@ def test_the_roots_of_a_new_environment_are_sealed_before_it_has_its_name(
     named: list[int | None] = []
     rename = os.rename
 
-    def look(source: Path, target: Path) -> None:
+    def check(source: Path, target: Path) -> None:
         if (Path(source) / "data.mdb").is_file():
             named.append(unsealed(pages_of(Path(source) / "data.mdb"), "meta"))
         rename(source, target)
 
-    monkeypatch.setattr(os, "rename", look)
+    monkeypatch.setattr(os, "rename", check)
     run(tmp_path, nothing, create=True)
     assert named == [None]
 
 
 def commit_unsealed(data: Path, count: int) -> None:
-    """As a process that ends between its commit and the seal; more than once, as none does."""
+    """Commit without sealing, as a process that ends in between; more than one such commit never happens."""
     with lmdb.open(str(data.parent), max_dbs=8) as environment:
         table = environment.open_db(b"t", create=False)
         for number in range(count):
@@ -185,7 +185,7 @@ def commit_unsealed(data: Path, count: int) -> None:
                 transaction.put(b"unsealed %d" % number, b"v", db=table)
 
 
-def test_a_newest_root_without_its_seal_is_believed_once_and_sealed(tmp_path: Path) -> None:
+def test_a_newest_root_without_its_seal_is_accepted_once_and_sealed(tmp_path: Path) -> None:
     data = run(tmp_path, lambda environment: environment.commit(put(b"k")), create=True)
     commit_unsealed(data, 1)
     number = newest(pages_of(data))
@@ -215,7 +215,7 @@ def test_a_file_without_seals_is_refused(tmp_path: Path) -> None:
         run(tmp_path, nothing)
 
 
-def test_databases_that_are_added_later_leave_the_roots_sealed(tmp_path: Path) -> None:
+def test_databases_added_later_leave_the_roots_sealed(tmp_path: Path) -> None:
     data = run(tmp_path, nothing, create=True)
     commit_unsealed(data, 1)
 
@@ -229,7 +229,7 @@ def test_databases_that_are_added_later_leave_the_roots_sealed(tmp_path: Path) -
     asyncio.run(main())
 
 
-def test_a_commit_of_nothing_leaves_root_and_seal_as_they_were(tmp_path: Path) -> None:
+def test_an_empty_commit_changes_neither_root_nor_seal(tmp_path: Path) -> None:
     async def scenario(environment: LmdbEnvironment) -> None:
         await environment.commit(put(b"k"))
         before = pages_of(Path(environment.directory) / "data.mdb")
@@ -247,12 +247,12 @@ def descriptors(data: Path) -> int:
         try:
             found += each.resolve() == data.resolve()
         except FileNotFoundError:
-            continue  # the one that reads the directory
+            continue  # the descriptor that reads the directory
     return found
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="no /proc here")
-def test_an_environment_that_grows_and_is_opened_again_keeps_its_seals_and_no_descriptor(
+def test_growth_and_opening_again_keep_the_seals_and_leak_no_descriptor(
     tmp_path: Path,
 ) -> None:
     async def scenario(environment: LmdbEnvironment) -> None:
@@ -278,7 +278,7 @@ def test_an_environment_that_grows_and_is_opened_again_keeps_its_seals_and_no_de
 
 
 @pytest.mark.parametrize("place", [0, 1])
-def test_a_root_that_turns_while_it_is_open_ends_in_a_refused_commit(tmp_path: Path, place: int) -> None:
+def test_a_root_damaged_while_open_ends_in_a_refused_commit(tmp_path: Path, place: int) -> None:
     async def scenario(environment: LmdbEnvironment) -> None:
         await environment.commit(put(b"k"))
         with open(Path(environment.directory) / "data.mdb", "r+b") as file:
@@ -297,7 +297,7 @@ def cannot_write(*_: object) -> int:
     raise OSError(errno.EIO, "the device fails")
 
 
-def test_a_seal_that_cannot_be_written_is_a_failed_disk(
+def test_a_seal_that_cannot_be_written_fails_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(environment: LmdbEnvironment) -> None:
@@ -312,7 +312,7 @@ def test_a_seal_that_cannot_be_written_is_a_failed_disk(
     assert (tmp_path / FAILED).exists()
 
 
-def test_a_seal_that_cannot_be_written_at_a_start_is_a_failed_disk(
+def test_a_seal_that_cannot_be_written_at_a_start_fails_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = run(tmp_path, nothing, create=True)

@@ -1,4 +1,4 @@
-"""Rows as bytes: there and back, batch and single, and what is refused."""
+"""Rows as bytes: encoding and decoding, as batches and single rows, and refusals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MANY = FEW_ROWS + 1  # rows that are patched as a batch
 
 
 def schema(*columns: Column) -> TableSchema:
-    """The key is what is not nullable and called k..."""
+    """A schema whose key consists of the columns with names that begin with k."""
     return TableSchema(columns, tuple(c.name for c in columns if c.name.startswith("k")))
 
 
@@ -37,12 +37,12 @@ def joined(rows: RowCodec, batch: pa.RecordBatch, seed: int = SEED) -> list[byte
     return list(map(add, *rows.encode(batch, seed)))
 
 
-# -- there and back ------------------------------------------------------------------------------------------
+# -- encoding and decoding -----------------------------------------------------------------------------------
 
 
 @given(tables())
 @settings(max_examples=60, deadline=None)
-def test_every_batch_comes_back_as_it_was(table: Any) -> None:
+def test_every_batch_is_decoded_as_it_was_encoded(table: Any) -> None:
     rows, batch = table
     back = rows.decode(joined(rows, batch), SEED)
     assert back.schema.equals(rows.schema.arrow())
@@ -52,7 +52,7 @@ def test_every_batch_comes_back_as_it_was(table: Any) -> None:
 
 @given(tables(rows_max=6))
 @settings(max_examples=60, deadline=None)
-def test_single_rows_and_batches_have_the_same_bytes_and_values(table: Any) -> None:
+def test_single_rows_and_batches_have_equal_bytes_and_values(table: Any) -> None:
     rows, batch = table
     values = batch.to_pylist()
     keys, encoded = rows.encode(batch, SEED)
@@ -64,7 +64,7 @@ def test_single_rows_and_batches_have_the_same_bytes_and_values(table: Any) -> N
 
 @given(tables(), st.data())
 @settings(max_examples=35, deadline=None)
-def test_chosen_columns_come_in_the_order_asked_for(table: Any, data: st.DataObject) -> None:
+def test_chosen_columns_come_in_the_requested_order(table: Any, data: st.DataObject) -> None:
     rows, batch = table
     chosen = data.draw(st.lists(st.sampled_from(rows.names), unique=True))
     keys, values = rows.encode(batch, SEED)
@@ -79,7 +79,7 @@ def test_chosen_columns_come_in_the_order_asked_for(table: Any, data: st.DataObj
 
 @given(st.data())
 @settings(max_examples=35, deadline=None)
-def test_a_patch_replaces_the_named_columns_and_nothing_else(data: st.DataObject) -> None:
+def test_a_patch_replaces_the_named_columns_only(data: st.DataObject) -> None:
     table = data.draw(schemas(values_max=6))
     names = [column.name for column in table.value_columns()]
     chosen = data.draw(st.lists(st.sampled_from(names), unique=True)) if names else []
@@ -106,7 +106,7 @@ def test_a_patch_replaces_the_named_columns_and_nothing_else(data: st.DataObject
 
 @given(st.data())
 @settings(max_examples=60, deadline=None)
-def test_a_row_that_does_not_fit_is_patched_or_refused_alike_alone_and_among_many(
+def test_a_damaged_row_is_patched_or_refused_alike_alone_and_among_many(
     data: st.DataObject,
 ) -> None:
     table = data.draw(schemas(values_max=4))
@@ -142,7 +142,7 @@ def test_batches_longer_than_a_chunk_are_encoded_whole() -> None:
     assert whole[-1] == b"".join(rows.encode_row(batch.slice(count - 1).to_pylist()[0], SEED))
 
 
-def test_no_rows_are_no_rows_on_every_path() -> None:
+def test_zero_rows_work_on_every_path() -> None:
     rows, some = RowCodec(PLAIN), RowCodec(PLAIN, ["name"])
     assert rows.encode(rows.arrow([]), SEED) == ([], [])
     assert rows.decode([], SEED).equals(rows.arrow([]))
@@ -150,7 +150,7 @@ def test_no_rows_are_no_rows_on_every_path() -> None:
     assert rows.patch([], [], [], some, SEED) == []
 
 
-def test_what_lies_under_a_null_is_not_stored() -> None:
+def test_bytes_under_a_null_are_not_stored() -> None:
     rows = RowCodec(PLAIN)
     validity = pa.py_buffer(b"\x01")
     junk = pa.Array.from_buffers(pa.int32(), 2, [validity, pa.py_buffer(b"\x07\0\0\0" * 2)])
@@ -172,7 +172,7 @@ def test_every_row_may_have_a_tablet_of_its_own() -> None:
         rows.decode(mixed, checksum.seed("a"))
 
 
-def test_the_bytes_of_a_row_are_what_they_always_were() -> None:
+def test_the_bytes_of_a_row_never_change() -> None:
     table = schema(
         Column("k1", "string", False),
         Column("k2", "int16", False),
@@ -204,7 +204,7 @@ def test_the_bytes_of_a_row_are_what_they_always_were() -> None:
 
 @given(tables(rows_min=1, rows_max=4), st.data())
 @settings(max_examples=40, deadline=None)
-def test_any_flipped_bit_is_corruption_and_never_a_value(table: Any, data: st.DataObject) -> None:
+def test_any_flipped_bit_is_corruption(table: Any, data: st.DataObject) -> None:
     rows, batch = table
     keys, values = rows.encode(batch, SEED)
     place = data.draw(st.integers(0, len(keys) - 1))
@@ -252,7 +252,9 @@ def test_a_block_passes_exactly_when_each_of_its_rows_does(bodies: list[bytes], 
 
 @given(schemas(), st.lists(st.binary(max_size=80), max_size=4))
 @settings(max_examples=60, deadline=None)
-def test_bytes_that_are_no_rows_are_refused_even_unverified(table: TableSchema, garbage: list[bytes]) -> None:
+def test_bytes_that_are_no_rows_are_refused_without_checksums(
+    table: TableSchema, garbage: list[bytes]
+) -> None:
     rows = RowCodec(table)
     tail = rows.header.tail_bytes
     for block in (garbage, [b"\0" * tail + each + b"\0" * tail for each in garbage]):
@@ -263,7 +265,7 @@ def test_bytes_that_are_no_rows_are_refused_even_unverified(table: TableSchema, 
                 assert list(rows.decode_row(each[:4], each[4:], None)) == rows.names
 
 
-def test_rows_of_another_schema_are_refused_though_their_checksum_holds() -> None:
+def test_rows_of_another_schema_are_refused_with_a_valid_checksum() -> None:
     narrow, wide = RowCodec(schema(Column("k", "int8", False))), RowCodec(PLAIN)
     key, value = narrow.encode_row({"k": 1}, SEED)
     with pytest.raises(Corruption, match="not a row of this schema"):
@@ -281,7 +283,7 @@ def test_rows_of_another_schema_are_refused_though_their_checksum_holds() -> Non
         (b"a\0\0z", b"ab", (1, 2), 1),  # a key column shorter than its end mark
     ],
 )
-def test_places_that_contradict_each_other_never_become_offsets(
+def test_contradictory_offsets_are_refused(
     key: bytes, texts: bytes, ends: tuple[int, int], closed: int
 ) -> None:
     rows = RowCodec(
@@ -300,7 +302,7 @@ def test_places_that_contradict_each_other_never_become_offsets(
         rows.decode([key + good, key + bad], SEED)
 
 
-def test_the_digest_tells_where_rows_and_batches_begin() -> None:
+def test_the_digest_depends_on_the_borders_of_keys_and_values() -> None:
     digests = [
         checksum.rows_digest(keys, values)
         for keys, values in (
@@ -348,7 +350,7 @@ def test_a_time_beyond_python_is_read_as_arrow_only() -> None:
         assert raised.value.column == name
 
 
-def test_a_table_may_be_all_key() -> None:
+def test_a_table_may_consist_of_its_key_only() -> None:
     rows = RowCodec(schema(Column("k1", "binary", False), Column("k2", "bool", False)))
     batch = rows.arrow({"k1": [os.urandom(3), b"", b"\0"], "k2": [True, False, True]})
     assert rows.decode(joined(rows, batch), SEED).equals(batch)

@@ -1,11 +1,11 @@
-"""A server whose own disk failed, or that runs on an old copy, comes back as another one beside what was given up, once."""
+"""A server whose own disk failed, or that runs on an old copy, sets its directory aside and starts as a new server, once."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import shutil
-from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from ebla.storage.directories.instance import FAILED, INSTANCE, InstanceDirector
 from ebla.storage.environment import Instance, Put, SetAside
 from ebla.storage.errors import Damaged, DirectoryLocked, DiskFailed, OldCopy, StorageError
 from ebla.storage.lmdb.disk import LmdbDisk
+from tests.storage.disks import PowerCut, cut_before
 
 ROW = [Put("t", [(b"k", b"v")])]
 ASIDE = "role.set-aside"
@@ -24,7 +25,7 @@ ASIDE = "role.set-aside"
 def start(
     root: Path, uuid: str, *data_dirs: Path, end: str | None = None, sets_aside: bool = True
 ) -> tuple[Instance, SetAside | None, list[str], dict[str, str]]:
-    """One life: it makes an environment for itself, and ends as `end` says. What it saw at its start."""
+    """Start a server, let it make an environment, and end it as `end` says; return its state after the start."""
 
     async def main() -> Any:
         disk = LmdbDisk(root, data_dirs, sets_aside=sets_aside)
@@ -45,7 +46,7 @@ def start(
 @pytest.mark.parametrize(
     ("end", "reason"), [("failed sync", "a sync of wals/shared failed"), ("old copy", "it is an old copy")]
 )
-def test_a_directory_that_was_given_up_is_set_aside_and_the_server_is_another_one(
+def test_a_given_up_directory_is_set_aside_and_the_server_is_a_new_one(
     tmp_path: Path, end: str, reason: str
 ) -> None:
     root = tmp_path / "role"
@@ -57,7 +58,7 @@ def test_a_directory_that_was_given_up_is_set_aside_and_the_server_is_another_on
     instance, again, tablets, _ = start(root, "three")
     assert instance == ("two", 2, False) and again == aside and tablets == ["two"]
     shutil.rmtree(tmp_path / ASIDE)
-    assert start(root, "three")[1] is None, "who has looked at it and removed it is not told any more"
+    assert start(root, "three")[1] is None, "a removed directory is not reported any more"
 
 
 @pytest.mark.parametrize(("end", "error"), [("failed sync", DiskFailed), ("old copy", OldCopy)])
@@ -69,7 +70,7 @@ def test_a_second_failure_stays_down_and_says_what_to_do(
     start(root, "two", end=end)
     for _ in range(2):
         with pytest.raises(
-            error, match=r"an earlier one still lies in .*role.set-aside, move both away and start"
+            error, match=r"an earlier one is still in .*role.set-aside, move both away and start"
         ):
             start(root, "three")
     assert (root / "data/two/data.mdb").exists() and (tmp_path / ASIDE / "data/one/data.mdb").exists()
@@ -78,7 +79,7 @@ def test_a_second_failure_stays_down_and_says_what_to_do(
     assert instance == ("three", 1, True) and aside is not None and aside.uuid == "two"
 
 
-def test_a_role_that_nobody_can_fill_stays_down_as_it_was(tmp_path: Path) -> None:
+def test_a_role_that_sets_nothing_aside_stays_down(tmp_path: Path) -> None:
     root = tmp_path / "role"
     start(root, "one", end="failed sync", sets_aside=False)
     with pytest.raises(DiskFailed, match="move the directory aside"):
@@ -86,11 +87,7 @@ def test_a_role_that_nobody_can_fill_stays_down_as_it_was(tmp_path: Path) -> Non
     assert os.listdir(tmp_path) == ["role"]
 
 
-class PowerCut(BaseException):
-    """Nothing of ours handles it."""
-
-
-def test_a_cut_between_any_two_steps_ends_in_one_new_server_beside_the_whole_old_one(
+def test_a_cut_between_any_two_steps_leaves_a_new_server_and_the_complete_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = 0
@@ -98,27 +95,11 @@ def test_a_cut_between_any_two_steps_ends_in_one_new_server_beside_the_whole_old
         place = tmp_path / str(number)
         root, disks = place / "role", (place / "d0", place / "d1")
         start(root, "one", *disks, end="failed sync")
-        left = [number]
-
-        def counted(act: Callable[..., Any], left: list[int] = left) -> Callable[..., Any]:
-            def counting(*arguments: Any, **options: Any) -> Any:
-                left[0] -= 1
-                if left[0] < 0:
-                    raise PowerCut
-                return act(*arguments, **options)
-
-            return counting
-
         directory = InstanceDirectory(root, disks, sets_aside=True)
-        with monkeypatch.context() as patched:
-            for verb in ("rename", "mkdir", "unlink"):
-                patched.setattr(os, verb, counted(getattr(os, verb)))
-            patched.setattr(module, "sync_path", counted(module.sync_path))
-            try:
-                directory.open("two")
-                whole += 1
-            except PowerCut:
-                pass
+        with monkeypatch.context() as patched, suppress(PowerCut):
+            cut_before(patched, number)
+            directory.open("two")
+            whole = 1
         directory.close()
         instance, aside, tablets, lost = start(root, "three", *disks)
         assert instance.uuid in ("two", "three") and tablets == [] and lost == {}
@@ -130,7 +111,7 @@ def test_a_cut_between_any_two_steps_ends_in_one_new_server_beside_the_whole_old
     assert whole == 1 and number > 10
 
 
-def test_data_directories_are_set_aside_with_the_server_and_one_that_cannot_be_is_lost(
+def test_data_directories_are_set_aside_with_the_server_or_are_lost(
     tmp_path: Path,
 ) -> None:
     root, disks = tmp_path / "role", (tmp_path / "d0", tmp_path / "d1")
@@ -145,7 +126,7 @@ def test_data_directories_are_set_aside_with_the_server_and_one_that_cannot_be_i
     assert start(root, "two", *disks)[3] == {}
 
 
-def test_a_data_disk_that_failed_the_old_server_is_not_believed_by_the_new_one(tmp_path: Path) -> None:
+def test_a_data_disk_that_failed_for_the_old_server_is_lost_for_the_new_one(tmp_path: Path) -> None:
     root, disks = tmp_path / "role", (tmp_path / "d0", tmp_path / "d1")
     directory = InstanceDirectory(root, disks)
     directory.open("one")
@@ -157,7 +138,7 @@ def test_a_data_disk_that_failed_the_old_server_is_not_believed_by_the_new_one(t
         assert start(root, "two", *disks)[3] == {str(disks[0]): "Input/output error"}
 
 
-def test_a_damaged_directory_is_not_set_aside_by_itself(tmp_path: Path) -> None:
+def test_a_damaged_directory_is_not_set_aside_automatically(tmp_path: Path) -> None:
     root = tmp_path / "role"
     start(root, "one")
     (root / INSTANCE).unlink()
@@ -184,10 +165,10 @@ def test_a_directory_that_cannot_be_moved_stays_down_with_the_reason(
     assert start(root, "two")[0].created
 
 
-def test_who_locked_a_directory_that_was_set_aside_meanwhile_begins_again(
+def test_a_lock_on_a_directory_set_aside_meanwhile_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its lock was opened before the rename, and taken after it: it is that of the directory aside."""
+    """The lock file was opened before the rename and locked after it, so it belongs to the directory set aside."""
     root = tmp_path / "role"
     start(root, "one", end="failed sync")
     flock = module.fcntl.flock

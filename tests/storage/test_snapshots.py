@@ -1,5 +1,5 @@
-"""Snapshots of a tablet's rows, over several memtables and beside flushes, against a sorted dict; and what comes while a flush
-writes."""
+"""Snapshots of a tablet's rows over several memtables and during flushes, compared with a sorted dict; and changes during
+a flush."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ebla.chaos.simulation.disk import MemoryDisk
-from ebla.chaos.simulation.loop import run
 from ebla.chaos.simulation.medium import DurableState
 from ebla.storage.environment import Batch
 from ebla.storage.logs.entries import Position
 from ebla.storage.rows import checksum
 from ebla.storage.tablets.memtable import Memtable
 from ebla.storage.tablets.tablet_store import TabletSnapshot, TabletStore, _read_alteration
+from tests.storage.disks import in_simulation
 
 TABLET = "0123456789abcdef0123456789abcdef"
 SEED = checksum.seed(TABLET)
@@ -39,7 +39,7 @@ steps = st.lists(
 
 
 class Tablet:
-    """A store, what its rows should be, and a flush that ends when it is told to."""
+    """A store, its expected rows, and a flush that the test ends."""
 
     def __init__(self, store: TabletStore) -> None:
         self.store = store
@@ -108,7 +108,7 @@ class Tablet:
 def read(
     snapshot: TabletSnapshot, start: bytes, stop: bytes | None, limit: int, bytes_max: int
 ) -> list[bytes]:
-    """All of its rows, block by block."""
+    """Return all rows of the snapshot, block by block."""
     found: list[bytes] = []
     at: bytes | None = start
     while at is not None:
@@ -132,29 +132,25 @@ def between(rows: Rows, start: bytes, stop: bytes | None) -> list[bytes]:
     limit=st.integers(1, 17),
     bytes_max=st.integers(1, 200),
 )
-def test_a_snapshot_gives_each_row_of_its_moment_once_and_in_order(
+@in_simulation
+async def test_a_snapshot_returns_each_row_once_and_in_order(
     before: Steps, after: Steps, start: bytes, stop: bytes | None, limit: int, bytes_max: int
 ) -> None:
-    async def main() -> None:
-        tablet = await Tablet.open()
-        for what, keys in before:
-            await tablet.step(what, keys)
-        snapshot, then = tablet.store.snapshot(), tablet.rows
-        for what, keys in after:
-            await tablet.step(what, keys)
-            tablet.check()
-        assert read(snapshot, start, stop, limit, bytes_max) == between(then, start, stop)
-        snapshot.close()
-        await tablet.end()
+    tablet = await Tablet.open()
+    for what, keys in before:
+        await tablet.step(what, keys)
+    snapshot, then = tablet.store.snapshot(), tablet.rows
+    for what, keys in after:
+        await tablet.step(what, keys)
         tablet.check()
-
-    run(main(), seed=1)
+    assert read(snapshot, start, stop, limit, bytes_max) == between(then, start, stop)
+    snapshot.close()
+    await tablet.end()
+    tablet.check()
 
 
 @given(rows=st.dictionaries(chosen, st.none() | st.binary(max_size=3)), limit=st.integers(1, 17))
-def test_a_memtable_gives_each_of_its_rows_once_and_in_order(
-    rows: dict[bytes, bytes | None], limit: int
-) -> None:
+def test_a_memtable_returns_each_row_once_and_in_order(rows: dict[bytes, bytes | None], limit: int) -> None:
     table = Memtable()
     for key, value in rows.items():
         if value is not None:
@@ -170,36 +166,32 @@ def test_a_memtable_gives_each_of_its_rows_once_and_in_order(
     assert found == sorted(rows.items())
 
 
-def test_what_a_scan_froze_while_a_flush_wrote_stays_and_is_written_by_the_next() -> None:
-    async def main() -> None:
-        tablet = await Tablet.open()
-        tablet.put(KEYS[:3])
+@in_simulation
+async def test_rows_that_a_scan_froze_during_a_flush_are_written_by_the_next() -> None:
+    tablet = await Tablet.open()
+    tablet.put(KEYS[:3])
+    await tablet.begin()
+    tablet.put(KEYS[2:5])
+    snapshot = tablet.store.snapshot()
+    await tablet.end()
+    tablet.check()
+    assert read(snapshot, b"", None, 2, 1000) == between(tablet.rows, b"", None)
+    await tablet.begin()
+    await tablet.end()
+    assert not tablet.store.frozen and not tablet.store.active.rows
+    tablet.check()
+
+
+@in_simulation
+async def test_an_alteration_during_a_flush_is_written_by_the_next() -> None:
+    tablet = await Tablet.open()
+    stored = []
+    tablet.alter(b"first")
+    await tablet.begin()
+    tablet.alter(b"second")
+    for _ in range(2):
         await tablet.begin()
-        tablet.put(KEYS[2:5])
-        snapshot = tablet.store.snapshot()
         await tablet.end()
-        tablet.check()
-        assert read(snapshot, b"", None, 2, 1000) == between(tablet.rows, b"", None)
-        await tablet.begin()
-        await tablet.end()
-        assert not tablet.store.frozen and not tablet.store.active.rows
-        tablet.check()
-
-    run(main(), seed=1)
-
-
-def test_an_alteration_that_comes_while_a_flush_writes_is_written_by_the_next() -> None:
-    async def main() -> None:
-        tablet = await Tablet.open()
-        stored = []
-        tablet.alter(b"first")
-        await tablet.begin()
-        tablet.alter(b"second")
-        for _ in range(2):
-            await tablet.begin()
-            await tablet.end()
-            stored.append(_read_alteration(tablet.store.environment, "data"))
-        assert tablet.store.alteration == b"second"
-        assert stored == [b"first", b"second"]
-
-    run(main(), seed=1)
+        stored.append(_read_alteration(tablet.store.environment, "data"))
+    assert tablet.store.alteration == b"second"
+    assert stored == [b"first", b"second"]

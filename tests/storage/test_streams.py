@@ -1,4 +1,4 @@
-"""Environments travel from disk to disk as bytes: what the copier outlives, what it leaves behind, and what is refused."""
+"""Environments are copied from disk to disk as streams: faults during a copy, its remains, and refused streams."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import asyncio
 import errno
 import io
 import os
+import re
 import resource
 import shutil
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from ebla.storage.lmdb import copier
 from ebla.storage.lmdb.disk import LmdbDisk
 from ebla.storage.rows import checksum
 from ebla.storage.tablets.tablet_store import TabletStore
+from tests.storage.disks import Scenario, given_by
 
 TABLET = "a" * 32
 PATH = f"data/{TABLET}"
@@ -37,7 +38,7 @@ LARGE = [(b"%05d" % number, bytes(3000)) for number in range(2000)]  # with page
 
 
 class Two:
-    """The disk that something is copied from, and the one that it is copied to."""
+    """The source disk and the target disk."""
 
     def __init__(self, place: Path, *data_dirs: Path) -> None:
         self.place = place
@@ -74,7 +75,7 @@ class Two:
             await receiver.abort()
 
 
-def copying(two: Two, scenario: Callable[[Two], Coroutine[Any, Any, None]]) -> None:
+def copying(scenario: Scenario, two: Two) -> None:
     async def run() -> None:
         await two.open()
         try:
@@ -86,17 +87,20 @@ def copying(two: Two, scenario: Callable[[Two], Coroutine[Any, Any, None]]) -> N
     asyncio.run(run())
 
 
+between_disks = given_by(copying, "two")
+
+
 @pytest.fixture
 def two(tmp_path: Path) -> Two:
     return Two(tmp_path)
 
 
 async def ended(stream: Any) -> None:
-    """Its thread has nothing left to do."""
+    """Wait until the stream's thread has ended."""
     await asyncio.get_running_loop().run_in_executor(None, stream._thread.shutdown)
 
 
-def test_a_sync_that_fails_beside_what_is_written_is_told_before_the_end() -> None:
+def test_a_failed_sync_during_writes_is_reported_before_the_end() -> None:
     reads, writes = os.pipe()  # cannot be synced
     try:
         for wait in (lambda syncs: syncs.begin(), lambda syncs: syncs.end()):
@@ -109,106 +113,94 @@ def test_a_sync_that_fails_beside_what_is_written_is_told_before_the_end() -> No
         os.close(writes)
 
 
-def test_a_stream_shows_its_moment_whatever_is_committed_grown_and_refused_meanwhile(two: Two) -> None:
-    async def scenario(two: Two) -> None:
-        source = await two.environment()
-        snapshot = source.snapshot()
-        stream = await source.stream()
-        for number in range(6):
-            await source.commit([Put("t", [(b"%05d" % key, bytes([number]) * 4000) for key in range(2000)])])
-            with pytest.raises(InvalidArgument):
-                await source.commit([Put("t", [(bytes(512), b"")])])
-        with pytest.raises(SnapshotExpired):  # the map has grown
-            snapshot.count("t")
-        data = b""
-        while piece := await stream.read(1 << 20):
-            data += piece
-        await two.arrive(data)
-        copy = await two.target.open_environment(PATH, ["t"], create=False)
-        assert copy.items("t") == LARGE
-
-    copying(two, scenario)
+@between_disks
+async def test_a_stream_shows_one_moment_during_commits_and_growth(two: Two) -> None:
+    source = await two.environment()
+    snapshot = source.snapshot()
+    stream = await source.stream()
+    for number in range(6):
+        await source.commit([Put("t", [(b"%05d" % key, bytes([number]) * 4000) for key in range(2000)])])
+        with pytest.raises(InvalidArgument):
+            await source.commit([Put("t", [(bytes(512), b"")])])
+    with pytest.raises(SnapshotExpired):  # the map has grown
+        snapshot.count("t")
+    data = b""
+    while piece := await stream.read(1 << 20):
+        data += piece
+    await two.arrive(data)
+    copy = await two.target.open_environment(PATH, ["t"], create=False)
+    assert copy.items("t") == LARGE
 
 
-def test_a_copier_that_ends_early_breaks_the_stream_and_lets_go_of_its_snapshot(two: Two) -> None:
-    async def scenario(two: Two) -> None:
-        source = await two.environment()
-        stream = await source.stream()
-        assert stream._copier is not None and str(stream._copier.pid) in source.lmdb.readers()
-        stream._copier.kill()
-        with pytest.raises(StorageError, match="cannot be copied"):
-            while await stream.read(1 << 20):
-                pass
-        stream.close()
-        await ended(stream)
-        assert str(stream._copier.pid) not in source.lmdb.readers()
-        assert stream._copier.returncode is not None
-        assert await two.bytes_of(source)
-
-    copying(two, scenario)
+@between_disks
+async def test_a_killed_copier_breaks_the_stream_and_releases_its_snapshot(two: Two) -> None:
+    source = await two.environment()
+    stream = await source.stream()
+    assert stream._copier is not None and str(stream._copier.pid) in source.lmdb.readers()
+    stream._copier.kill()
+    with pytest.raises(StorageError, match="cannot be copied"):
+        while await stream.read(1 << 20):
+            pass
+    stream.close()
+    await ended(stream)
+    assert str(stream._copier.pid) not in source.lmdb.readers()
+    assert stream._copier.returncode is not None
+    assert await two.bytes_of(source)
 
 
-def test_closing_an_environment_ends_its_streams(two: Two) -> None:
-    async def scenario(two: Two) -> None:
-        source = await two.environment()
-        stream = await source.stream()
-        await source.close()
-        with pytest.raises(StorageError, match="closed"):
-            await stream.read(1)
-        await ended(stream)
-        assert stream._copier is not None and stream._copier.returncode is not None
-        again = await two.source.open_environment(PATH, ["t"], create=False)
-        assert again.count("t") == len(LARGE)
-
-    copying(two, scenario)
+@between_disks
+async def test_closing_an_environment_ends_its_streams(two: Two) -> None:
+    source = await two.environment()
+    stream = await source.stream()
+    await source.close()
+    with pytest.raises(StorageError, match="closed"):
+        await stream.read(1)
+    await ended(stream)
+    assert stream._copier is not None and stream._copier.returncode is not None
+    again = await two.source.open_environment(PATH, ["t"], create=False)
+    assert again.count("t") == len(LARGE)
 
 
-def test_what_arrived_in_part_is_gone_after_a_crash_and_in_the_way_of_nobody(two: Two) -> None:
-    async def scenario(two: Two) -> None:
-        data = await two.bytes_of(await two.environment())
-        receiver = await two.target.receive(PATH)
-        await receiver.write(data)
-        crashed = two.place / "crashed"
-        shutil.copytree(two.place / "target", crashed)
-        assert (crashed / (PATH + BESIDE)).is_dir()
-        disk = LmdbDisk(crashed)
-        await disk.open_instance("target")
-        assert not disk.exists(PATH) and not (crashed / (PATH + BESIDE)).exists()
-        made = await disk.open_environment(PATH, ["t"], create=True)
-        assert made.count("t") == 0
-        await disk.close()
-
-    copying(two, scenario)
+@between_disks
+async def test_a_partial_copy_is_gone_after_a_crash(two: Two) -> None:
+    data = await two.bytes_of(await two.environment())
+    receiver = await two.target.receive(PATH)
+    await receiver.write(data)
+    crashed = two.place / "crashed"
+    shutil.copytree(two.place / "target", crashed)
+    assert (crashed / (PATH + BESIDE)).is_dir()
+    disk = LmdbDisk(crashed)
+    await disk.open_instance("target")
+    assert not disk.exists(PATH) and not (crashed / (PATH + BESIDE)).exists()
+    made = await disk.open_environment(PATH, ["t"], create=True)
+    assert made.count("t") == 0
+    await disk.close()
 
 
-def test_an_environment_that_arrived_belongs_to_its_new_disk_alone(two: Two) -> None:
-    async def scenario(two: Two) -> None:
-        await two.arrive(await two.bytes_of(await two.environment()))
-        await two.target.close()
-        shutil.rmtree(two.place / "source" / PATH)
-        await two.source.close()
-        shutil.copytree(two.place / "target" / PATH, two.place / "source" / PATH)
-        await two.open()
-        copy = await two.target.open_environment(PATH, ["t"], create=False)
-        await copy.commit([Put("t", [(b"k", b"v")])])
-        assert copy.count("t") == len(LARGE) + 1
-        with pytest.raises(Damaged, match="of instance target, not of source"):
-            await two.source.open_environment(PATH, ["t"], create=False)
-
-    copying(two, scenario)
+@between_disks
+async def test_a_copied_environment_belongs_to_its_new_disk_only(two: Two) -> None:
+    await two.arrive(await two.bytes_of(await two.environment()))
+    await two.target.close()
+    shutil.rmtree(two.place / "source" / PATH)
+    await two.source.close()
+    shutil.copytree(two.place / "target" / PATH, two.place / "source" / PATH)
+    await two.open()
+    copy = await two.target.open_environment(PATH, ["t"], create=False)
+    await copy.commit([Put("t", [(b"k", b"v")])])
+    assert copy.count("t") == len(LARGE) + 1
+    with pytest.raises(Damaged, match="of instance target, not of source"):
+        await two.source.open_environment(PATH, ["t"], create=False)
 
 
 @pytest.mark.parametrize("cut", [0, 3, 5, 1000, -1])
-def test_a_stream_that_is_cut_off_or_goes_on_behind_its_end_is_refused(two: Two, cut: int) -> None:
-    async def scenario(two: Two) -> None:
-        data = await two.bytes_of(await two.environment(LARGE[:10]))
-        for wrong in (data[:cut], data + b"x"):
-            with pytest.raises(Damaged, match="its end"):
-                await two.arrive(wrong)
-            assert not two.target.exists(PATH)
-            assert os.listdir(two.place / "target" / "data") == []
-
-    copying(two, scenario)
+@between_disks
+async def test_a_stream_that_is_too_short_or_too_long_is_refused(two: Two, cut: int) -> None:
+    data = await two.bytes_of(await two.environment(LARGE[:10]))
+    for wrong in (data[:cut], data + b"x"):
+        with pytest.raises(Damaged, match="its end"):
+            await two.arrive(wrong)
+        assert not two.target.exists(PATH)
+        assert os.listdir(two.place / "target" / "data") == []
 
 
 def frames(data: bytes) -> list[Any]:
@@ -227,121 +219,112 @@ def bytes_of(found: list[Any]) -> bytes:
     return out.getvalue()
 
 
-def test_frames_in_another_order_and_items_that_are_not_all_there_are_refused(two: Two) -> None:
-    async def scenario(two: Two) -> None:
-        found = frames(await two.bytes_of(await two.environment()))
-        parts = [frame for frame in found if frame[0] == b"t"]
-        assert len(parts) > 3
-        with pytest.raises(Damaged, match="do not ascend"):
-            await two.arrive(bytes_of([found[0], parts[1], parts[0], *parts[2:], found[-1]]))
-        with pytest.raises(Damaged, match="should be in it"):
-            await two.arrive(bytes_of([frame for frame in found if frame is not parts[1]]))
-        with pytest.raises(Damaged, match="cannot be read"):
-            await two.arrive((5).to_bytes(copier.LENGTH_BYTES, "big") + b"hello")
-        await two.arrive(bytes_of(found))
-
-    copying(two, scenario)
+@between_disks
+async def test_frames_in_wrong_order_and_missing_items_are_refused(two: Two) -> None:
+    found = frames(await two.bytes_of(await two.environment()))
+    parts = [frame for frame in found if frame[0] == b"t"]
+    assert len(parts) > 3
+    with pytest.raises(Damaged, match="do not ascend"):
+        await two.arrive(bytes_of([found[0], parts[1], parts[0], *parts[2:], found[-1]]))
+    with pytest.raises(Damaged, match="should be in it"):
+        await two.arrive(bytes_of([frame for frame in found if frame is not parts[1]]))
+    with pytest.raises(Damaged, match="cannot be read"):
+        await two.arrive((5).to_bytes(copier.LENGTH_BYTES, "big") + b"hello")
+    await two.arrive(bytes_of(found))
 
 
-def test_a_tree_that_hides_items_or_leads_in_a_circle_is_not_copied(two: Two) -> None:
-    async def scenario(two: Two) -> None:
-        source = await two.environment()
-        with source.lmdb.begin() as transaction:
-            database = source.handle("t")
-            for entries in (len(LARGE) - 1, len(LARGE) + 1, 1):
-                with pytest.raises(copier.Broken, match="are found"):
-                    list(copier.frames(transaction, database, entries))
-            assert [
-                item for some in copier.frames(transaction, database, len(LARGE)) for item in some
-            ] == LARGE
-
-    copying(two, scenario)
+@between_disks
+async def test_a_tree_with_hidden_items_or_a_circle_is_not_copied(two: Two) -> None:
+    source = await two.environment()
+    with source.lmdb.begin() as transaction:
+        database = source.handle("t")
+        for entries in (len(LARGE) - 1, len(LARGE) + 1, 1):
+            with pytest.raises(copier.Broken, match="are found"):
+                list(copier.frames(transaction, database, entries))
+        assert [item for some in copier.frames(transaction, database, len(LARGE)) for item in some] == LARGE
 
 
-def test_a_damaged_row_is_refused_at_the_end(two: Two) -> None:
-    async def scenario(two: Two) -> None:
-        store = await TabletStore.open(two.source, TABLET, create=True)
-        rows = [(key, checksum.seal(key, key * 600, store.seed)) for key, _ in LARGE]
-        await store.environment.commit([Put("rows", rows)])
-        data = await two.bytes_of(store.environment)
-        middle = rows[1000][1]
-        assert data.count(middle) == 1
-        at = data.index(middle)
-        turned = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
-        databases, sealed = ("rows", "results", "meta"), {"rows": store.seed}
-        with pytest.raises(Damaged, match="fail their checksum"):
-            await two.arrive(turned, databases, sealed)
-        with pytest.raises(Damaged, match="fail their checksum"):
-            await two.arrive(data, databases, {"rows": store.seed ^ 1})
-        assert not two.target.exists(PATH)
-        await two.arrive(data, databases, sealed)
-        copy = await TabletStore.open(two.target, TABLET, create=False)
-        assert await copy.scrub() == len(rows)
-
-    copying(two, scenario)
+@between_disks
+async def test_a_damaged_row_is_refused_at_the_end(two: Two) -> None:
+    store = await TabletStore.open(two.source, TABLET, create=True)
+    rows = [(key, checksum.seal(key, key * 600, store.seed)) for key, _ in LARGE]
+    await store.environment.commit([Put("rows", rows)])
+    data = await two.bytes_of(store.environment)
+    middle = rows[1000][1]
+    assert data.count(middle) == 1
+    at = data.index(middle)
+    turned = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+    databases, sealed = ("rows", "results", "meta"), {"rows": store.seed}
+    with pytest.raises(Damaged, match="fail their checksum"):
+        await two.arrive(turned, databases, sealed)
+    with pytest.raises(Damaged, match="fail their checksum"):
+        await two.arrive(data, databases, {"rows": store.seed ^ 1})
+    assert not two.target.exists(PATH)
+    await two.arrive(data, databases, sealed)
+    copy = await TabletStore.open(two.target, TABLET, create=False)
+    assert await copy.scrub() == len(rows)
 
 
-def test_an_environment_that_does_not_fit_the_first_map_arrives(two: Two) -> None:
-    async def scenario(two: Two) -> None:
-        large = [(b"%05d" % number, os.urandom(100_000)) for number in range(1000)]
-        source = await two.source.open_environment(PATH, ["t", "empty"], create=True, map_bytes=1 << 30)
-        await source.commit([Put("t", large)])
-        await two.arrive(await two.bytes_of(source), ("t", "empty"))
-        copy = await two.target.open_environment(PATH, ["t", "empty"], create=False)
-        assert copy.items("t") == large and copy.count("empty") == 0
+@between_disks
+async def test_an_environment_that_does_not_fit_the_first_map_arrives(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed_copier(monkeypatch, two, "ROOM_BYTES")
+    large = [(b"%05d" % number, os.urandom(100_000)) for number in range(50)]
+    source = await two.source.open_environment(PATH, ["t", "empty"], create=True, map_bytes=1 << 30)
+    await source.commit([Put("t", large)])
+    await two.arrive(await two.bytes_of(source), ("t", "empty"))
+    copy = await two.target.open_environment(PATH, ["t", "empty"], create=False)
+    assert copy.items("t") == large and copy.count("empty") == 0
 
-    copying(two, scenario)
 
-
-def failing_copier(monkeypatch: pytest.MonkeyPatch, two: Two, code: int) -> None:
-    """The processes fail their first sync."""
-    program = two.place / "copier.py"
-    program.write_text(
-        f"import os\n"
-        f"def failing(*arguments): raise OSError({code}, os.strerror({code}))\n"
-        f"os.fdatasync = failing\n"
-        + Path(copier.__file__)
-        .read_text()
-        .replace("from __future__ import annotations\n", "")
-        .replace("SYNC_BYTES = 8 << 20", "SYNC_BYTES = 1")
-    )
+def changed_copier(monkeypatch: pytest.MonkeyPatch, two: Two, constant: str, before: str = "") -> None:
+    """Let the copier's processes run with the constant set to 1 (or 1 MiB for room), after the statements `before`."""
+    program, value = two.place / "copier.py", "1 << 20" if constant == "ROOM_BYTES" else "1"
+    original = Path(copier.__file__).read_text().replace("from __future__ import annotations\n", "")
+    changed, count = re.subn(rf"(?m)^{constant} = .*", f"{constant} = {value}", original)
+    assert count == 1
+    program.write_text(before + changed)
     monkeypatch.setattr(copier, "__file__", str(program))
 
 
-def test_a_full_disk_refuses_the_rest_and_nothing_is_left(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(two: Two) -> None:
-        data = await two.bytes_of(await two.environment())
-        with monkeypatch.context() as patched:
-            failing_copier(patched, two, errno.ENOSPC)
-            with pytest.raises(DiskFull):
-                await two.arrive(data)
-        assert os.listdir(two.place / "target" / "data") == []
-        await two.arrive(data)
-
-    copying(two, scenario)
+def failing_copier(monkeypatch: pytest.MonkeyPatch, two: Two, code: int) -> None:
+    """Let the copier's processes fail their first sync."""
+    failing = f"def failing(*arguments): raise OSError({code}, os.strerror({code}))"
+    changed_copier(monkeypatch, two, "SYNC_BYTES", f"import os\n{failing}\nos.fdatasync = failing\n")
 
 
-def test_a_write_that_a_full_disk_cuts_short_is_no_failure_of_the_disk(two: Two) -> None:
-    """LMDB calls it an input/output error."""
+@between_disks
+async def test_a_full_disk_refuses_the_stream_and_keeps_no_files(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = await two.bytes_of(await two.environment())
+    with monkeypatch.context() as patched:
+        failing_copier(patched, two, errno.ENOSPC)
+        with pytest.raises(DiskFull):
+            await two.arrive(data)
+    assert os.listdir(two.place / "target" / "data") == []
+    await two.arrive(data)
 
-    async def scenario(two: Two) -> None:
-        source = await two.source.open_environment(PATH, ["t"], create=True, map_bytes=1 << 30)
-        await source.commit([Put("t", [(b"%05d" % number, os.urandom(100_000)) for number in range(100)])])
-        data = await two.bytes_of(source)
-        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (3_000_000, limits[1]))
-        try:
-            with pytest.raises(DiskFull):
-                await two.arrive(data)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        await two.arrive(data)
 
-    copying(two, scenario)
+@between_disks
+async def test_a_short_write_on_a_full_disk_is_not_a_disk_failure(two: Two) -> None:
+    """LMDB reports it as an input/output error."""
+    source = await two.source.open_environment(PATH, ["t"], create=True, map_bytes=1 << 30)
+    await source.commit([Put("t", [(b"%05d" % number, os.urandom(100_000)) for number in range(100)])])
+    data = await two.bytes_of(source)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3_000_000, limits[1]))
+    try:
+        with pytest.raises(DiskFull):
+            await two.arrive(data)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    await two.arrive(data)
 
 
 @pytest.mark.parametrize("data_dir", [False, True])
-def test_a_sync_that_fails_is_the_end_of_the_disk_that_was_written_to(
+def test_a_failed_sync_ends_the_use_of_the_target_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data_dir: bool
 ) -> None:
     async def scenario(two: Two) -> None:
@@ -358,10 +341,10 @@ def test_a_sync_that_fails_is_the_end_of_the_disk_that_was_written_to(
             with pytest.raises(DiskFailed):
                 two.target.exists(PATH)
 
-    copying(Two(tmp_path, *[tmp_path / "d0"] * data_dir), scenario)
+    copying(scenario, Two(tmp_path, *[tmp_path / "d0"] * data_dir))
 
 
-def test_what_arrives_goes_to_a_data_directory(tmp_path: Path) -> None:
+def test_a_copied_environment_goes_to_a_data_directory(tmp_path: Path) -> None:
     async def scenario(two: Two) -> None:
         await two.arrive(await two.bytes_of(await two.environment()))
         assert (tmp_path / "target" / PATH).is_symlink()
@@ -369,4 +352,4 @@ def test_what_arrives_goes_to_a_data_directory(tmp_path: Path) -> None:
         copy = await two.target.open_environment(PATH, ["t"], create=False)
         assert copy.items("t") == LARGE
 
-    copying(Two(tmp_path, tmp_path / "d0"), scenario)
+    copying(scenario, Two(tmp_path, tmp_path / "d0"))

@@ -1,4 +1,4 @@
-"""Pages of small files are held to what LMDB keeps true of them: no alarm on a healthy file, no bit of structure missed."""
+"""The structure check of small LMDB files: it accepts all healthy files, and finds every flipped bit of the structure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import pytest
 from ebla.chaos.powercut.damage.btree import FREE, MAIN, File
 from ebla.storage.errors import Damaged
 from ebla.storage.lmdb.structure import HEADER, check
-from tests.storage.test_lmdb_disk import make, reopen
+from tests.storage.disks import in_loop, make, reopen
 
 KEEP = 0x8000  # a flag of a page that LMDB need not write
-PAD = (8, 9)  # of a page's header: nobody reads them
+PAD = (8, 9)  # unused bytes of a page's header
 LARGE = 3000  # takes pages of its own
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_no_healthy_file_is_refused_whatever_was_done_to_it(tmp_path: Path, seed: int) -> None:
-    """With a reader that holds pages back for a while, so that the list of free pages grows long as well."""
+def test_no_healthy_file_is_refused(tmp_path: Path, seed: int) -> None:
+    """A reader holds pages back for a while, so that the list of free pages becomes long."""
     rng = random.Random(seed)
     with lmdb.open(str(tmp_path), map_size=64 << 20, max_dbs=4) as environment:
         tables = [environment.open_db(name) for name in (b"one", b"two")]
@@ -77,7 +77,7 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 def structure_of(data: bytes) -> Iterator[tuple[int, str]]:
-    """The place of every byte of headers and pointers of pages that are in use."""
+    """Return the offset of every byte of headers and pointers of used pages."""
     file = File(data)
     for page in file.live():
         if not page.kind.endswith("root"):
@@ -89,7 +89,7 @@ def structure_of(data: bytes) -> Iterator[tuple[int, str]]:
                     yield page.number * file.page_bytes + offset, part
 
 
-def test_every_bit_of_headers_and_pointers_is_noticed(healthy: bytes) -> None:
+def test_every_flipped_bit_of_headers_and_pointers_is_found(healthy: bytes) -> None:
     places = list(structure_of(healthy))
     assert {part for _, part in places} == {"page header", "page pointers", "child pointer"}
     missed = []
@@ -105,7 +105,7 @@ def test_every_bit_of_headers_and_pointers_is_noticed(healthy: bytes) -> None:
     assert missed == []
 
 
-def test_every_bit_of_the_records_of_trees_is_noticed(healthy: bytes) -> None:
+def test_every_flipped_bit_of_tree_records_is_found(healthy: bytes) -> None:
     file = File(healthy)
     (names,) = [page.number for page in file.live() if page.database == MAIN]
     at = healthy.index(b"rows", names * file.page_bytes) + len(b"rows")
@@ -116,7 +116,7 @@ def test_every_bit_of_the_records_of_trees_is_noticed(healthy: bytes) -> None:
             check(bytes(data), "rows")
 
 
-def test_pages_that_stand_in_each_others_place_are_noticed(healthy: bytes) -> None:
+def test_swapped_pages_are_found(healthy: bytes) -> None:
     file = File(healthy)
     first, second = [page for page in file.live() if page.kind == "leaf" and page.database == "rows"][:2]
     size = file.page_bytes
@@ -127,9 +127,10 @@ def test_pages_that_stand_in_each_others_place_are_noticed(healthy: bytes) -> No
         check(bytes(data), "rows")
 
 
-def test_a_page_that_lmdb_would_not_write_is_refused_at_a_start(tmp_path: Path) -> None:
-    """Nothing that is read tells of it; the next write to the page would be lost."""
-    make(tmp_path, "data/a")
+@in_loop
+async def test_a_page_that_lmdb_would_not_write_is_refused_at_the_start(tmp_path: Path) -> None:
+    """Reads do not show this damage; the next write to the page would be lost."""
+    await make(tmp_path, "data/a")
     file = tmp_path / "data/a/data.mdb"
     data = bytearray(file.read_bytes())
     (page,) = [page for page in File(bytes(data)).live() if page.database == "t"]
@@ -140,4 +141,4 @@ def test_a_page_that_lmdb_would_not_write_is_refused_at_a_start(tmp_path: Path) 
     with pytest.raises(
         Damaged, match=r"data/a is damaged: the header of page .* is broken; rebuild it from a peer"
     ):
-        reopen(tmp_path, "data/a")
+        await reopen(tmp_path, "data/a")

@@ -1,4 +1,4 @@
-"""What tests of tablet servers ask for by name."""
+"""Fixtures for tests of tablet servers."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from ebla.actors.tablet.copy import recovery
 
 @pytest.fixture
 def unmended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No leader has a failed replica copied anew, so that a test can look at it for as long as it likes."""
+    """Keep leaders from copying failed replicas again, so that a test can check them for as long as it needs."""
     monkeypatch.setattr(recovery, "needed", lambda core, uuid, now: None)

@@ -1,4 +1,4 @@
-"""A tablet's replica goes and comes back: the requests that a leader would send, for tests of both ends of a copy."""
+"""Deletes replicas and copies them back, with the requests that a leader sends; for tests of both ends of a copy."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from tests.tablet.harness import TABLET, Group, address, row
 
 
 async def entomb(group: Group, host: str, tablet: str = TABLET) -> None:
-    """As if the group had excluded it."""
+    """Make the replica a tombstone, as if the group had removed it."""
     server = group.server(host)
     async with server.lifecycle.transition(tablet):
         await server.deletion.entomb(tablet, "for a test")
 
 
 def request(group: Group, host: str, source: str, **changes: Any) -> m.StartCopyRequest:
-    """What the leader would ask, unless `changes` say otherwise."""
+    """The leader's request for a copy, with `changes`."""
     server = group.server(host)
     tablet = changes.pop("tablet", TABLET)
     replica = group.server(source).replicas.get(tablet)
-    said: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "dest_uuid": server.instance.uuid,
         "tablet": tablet,
-        "source": Peer(group.server(source).instance.uuid, address(source)),
+        "source": Peer(group.uuid(source), address(source)),
         "term": replica.core.term if replica else 1,
         "state": server.lifecycle.state_of(tablet),
     }
-    return m.StartCopyRequest(**{**said, **changes})
+    return m.StartCopyRequest(**{**fields, **changes})
 
 
 async def start(group: Group, host: str, source: str, **changes: Any) -> None:
@@ -50,7 +50,7 @@ async def ended(group: Group, host: str) -> None:
 
 
 async def copied(group: Group, host: str, source: str, **changes: Any) -> None:
-    """Start one and wait until it is done, asking again as a leader would."""
+    """Start a copy and wait until it is done; repeat the request as a leader does."""
     for _ in range(20):
         try:
             await start(group, host, source, **changes)
@@ -61,7 +61,11 @@ async def copied(group: Group, host: str, source: str, **changes: Any) -> None:
         if group.server(host).lifecycle.state_of(changes.get("tablet", TABLET)) == m.RUNNING:
             return
         await group.sleep(0.3)
-    raise AssertionError("no copy came to its end")
+    raise AssertionError("no copy succeeded")
+
+
+async def quarantined(group: Group, host: str) -> tuple[m.QuarantineEntry, ...]:
+    return (await group.ask(host, "quarantine_list", m.Empty(), m.QuarantineEntries)).entries
 
 
 async def fill(group: Group, rows: int, at_once: int = 200) -> None:
@@ -69,39 +73,48 @@ async def fill(group: Group, rows: int, at_once: int = 200) -> None:
         await group.upsert(*[row(k, "x" * 100) for k in range(first, min(rows, first + at_once))])
 
 
-async def copying(group: Group, rows: int) -> tuple[str, str, str]:
-    """Leader, a follower that became a tombstone and is being copied to, and the other one."""
-    leader = await group.leader()
-    target, other = await group.followers()
+async def filled(group: Group, rows: int) -> tuple[str, str, str]:
+    """Write rows; return the leader and both followers."""
+    leader, target, other = await group.roles()
     await fill(group, rows)
+    return leader, target, other
+
+
+async def deleted(group: Group, rows: int) -> tuple[str, str, str]:
+    """Write rows; return the leader, a follower that became a tombstone, and the other follower."""
+    leader, target, other = await filled(group, rows)
     await entomb(group, target)
+    return leader, target, other
+
+
+async def copying(group: Group, rows: int) -> tuple[str, str, str]:
+    """Return the leader, a follower that became a tombstone and is being copied to, and the other follower."""
+    leader, target, other = await deleted(group, rows)
     await start(group, target, leader)
     return leader, target, other
 
 
-async def one_away(group: Group) -> tuple[str, str, str]:
-    """Leader, a follower that has ended and had everything until then, and the other one."""
-    leader = await group.leader()
-    target, other = await group.followers()
-    await fill(group, 100)
+async def one_down(group: Group) -> tuple[str, str, str]:
+    """Return the leader, a follower that is down and had all entries until then, and the other follower."""
+    leader, target, other = await filled(group, 100)
     await group.settle()
-    group.cluster.crash(address(target))
+    group.crash(target)
     return leader, target, other
 
 
 async def left_behind(group: Group) -> tuple[str, str, str]:
-    """Leader, a follower that was away until the log was too short for it, and the other one. Only with short logs."""
-    leader, target, other = await one_away(group)
+    """Return the leader, a follower that was down until the leader's log became too short for it, and the other follower.
+    The tests that use it set short logs."""
+    leader, target, other = await one_down(group)
     await fill(group, 600, at_once=50)
-    for host in (leader, other):
-        await group.ask(host, "flush", m.FlushRequest(TABLET), m.FlushReply)
+    await group.flush(leader, other)
     await until(group, lambda: group.replica(leader).log.dropped.index > 3, "the log is trimmed")
     await group.restart(target)
     return leader, target, other
 
 
 async def same_rows(group: Group, *hosts: str) -> None:
-    """What each of them holds by itself, which is not empty."""
+    """Check that all hosts hold the same rows, and at least one."""
     await group.settle()
     tables = [(await group.scan(host)).sort_by("k") for host in hosts]
     assert tables[0].num_rows > 0

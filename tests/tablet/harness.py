@@ -1,8 +1,12 @@
-"""Three tablet servers in the deterministic world, one tablet, and a client that retries as a client must."""
+"""Three tablet servers in the deterministic world, one tablet, and a client that retries until it knows the outcome."""
 
 from __future__ import annotations
 
+import asyncio
+import functools
+import inspect
 import io
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +16,7 @@ import pyarrow as pa
 
 from ebla.actors import errors
 from ebla.actors import messages as m
+from ebla.actors.messages import peers
 from ebla.actors.replication.configuration import (
     Configuration,
     Peer,
@@ -19,21 +24,24 @@ from ebla.actors.replication.configuration import (
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.server import TabletServer
-from ebla.actors.world import Faults
 from ebla.chaos.simulation import loop
+from ebla.chaos.simulation.medium import DurableState
 from ebla.chaos.simulation.world import SimulatedCluster
 from ebla.storage.errors import EblaError
 from ebla.storage.rows import checksum
+from ebla.storage.rows.alteration import Alteration
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import TableSchema
 
-TABLET = "0123456789abcdef0123456789abcdef"
+TABLET, OTHER = "0123456789abcdef0123456789abcdef", "f" * 32
 SCHEMA = TableSchema.from_arrow(pa.schema([("k", pa.int64()), ("v", pa.string()), ("n", pa.int32())]), ["k"])
 CODEC = RowCodec(SCHEMA)
 HOSTS = ("host-a", "host-b", "host-c")
 FIVE = (*HOSTS, "host-d", "host-e")
 CLIENT = b"client-number-01"
 OPTIONS: dict[str, Any] = {"raft_heartbeat_s": 0.1, "election_s_min": 0.6, "lease_s": 0.4}
+# For tests that wait for long in virtual time: heartbeats are most of their cost.
+SLOW_HEARTBEATS: dict[str, Any] = {"raft_heartbeat_s": 0.5, "election_s_min": 3.0, "lease_s": 2.0}
 
 
 def address(host: str) -> str:
@@ -44,11 +52,37 @@ def row(k: int, v: str | None = "x", n: int | None = 0) -> dict[str, Any]:
     return {"k": k, "v": v, "n": n}
 
 
+class FaultPlan:
+    """Crashes a server, or fills its disk, the next time it comes to a fault point; counts all points and marks."""
+
+    def __init__(self) -> None:
+        self.armed: dict[tuple[str, str], Callable[[], Any]] = {}
+        self.hits: Counter[str] = Counter()
+
+    def of(self, node: str) -> NodeFaults:
+        return NodeFaults(self, node)
+
+
+@dataclass
+class NodeFaults:
+    plan: FaultPlan
+    node: str
+
+    async def here(self, point: str) -> None:
+        self.plan.hits[point] += 1
+        if act := self.plan.armed.pop((self.node, point), None):
+            await act()
+
+    def reached(self, mark: str) -> None:
+        self.plan.hits[mark] += 1
+
+
 @dataclass
 class Group:
-    """The cluster of one test. `host(…)` names are the short ones."""
+    """The cluster of one test. Hosts have short names, such as host-a."""
 
     cluster: SimulatedCluster
+    plan: FaultPlan
     options: dict[str, Any]
     hosts: tuple[str, ...] = HOSTS
     tablets: list[str] = field(default_factory=list)
@@ -70,17 +104,46 @@ class Group:
     def server(self, host: str) -> TabletServer:
         return self.cluster.role(address(host))
 
+    def uuid(self, host: str) -> str:
+        return self.server(host).instance.uuid
+
     def replica(self, host: str, tablet: str = TABLET) -> Replica:
         return self.server(host).replicas[tablet]
 
+    def state_of(self, host: str, tablet: str = TABLET) -> str:
+        return self.server(host).lifecycle.state_of(tablet)
+
+    async def reported(self, host: str) -> dict[str, str]:
+        """Return the state of each tablet in the server's status."""
+        status = await self.ask(host, "status", m.Empty(), m.ServerState)
+        return {report.tablet: report.state for report in status.replicas}
+
+    def disk(self, host: str) -> DurableState:
+        return self.cluster.state(address(host))
+
+    def creation(self, host: str, tablet: str = OTHER) -> m.CreateTabletRequest:
+        peers = Configuration(tuple(Peer(self.uuid(h), address(h)) for h in self.hosts))
+        return m.CreateTabletRequest(self.uuid(host), tablet, "table", "t", SCHEMA, 0, peers)
+
     async def create(self, tablet: str) -> None:
-        peers = tuple(Peer(self.server(h).instance.uuid, address(h)) for h in self.hosts)
         for host in self.hosts:
-            request = m.CreateTabletRequest(
-                self.server(host).instance.uuid, tablet, "table", "t", SCHEMA, 0, Configuration(peers)
-            )
-            await self.ask(host, "create_tablet", request, m.Empty)
+            await self.ask(host, "create_tablet", self.creation(host, tablet), m.Empty)
         self.tablets.append(tablet)
+
+    async def drop(self, host: str, tablet: str = TABLET) -> None:
+        request = m.DeleteTabletRequest(self.uuid(host), tablet, "dropped")
+        await self.ask(host, "delete_tablet", request, m.Empty)
+
+    async def alter(self, alteration: Alteration) -> None:
+        async def attempt(host: str) -> None:
+            request = m.AlterTabletRequest(self.uuid(host), TABLET, alteration)
+            await self.ask(host, "alter_tablet", request, m.Empty, 8.0)
+
+        await self.until_led(attempt)
+
+    async def flush(self, *hosts: str, tablet: str = TABLET) -> None:
+        for host in hosts:
+            await self.ask(host, "flush", m.FlushRequest(tablet), m.FlushReply)
 
     async def ask(self, host: str, method: str, request: Any, reply: Any, timeout_s: float = 5.0) -> Any:
         return await self.client.network.call(address(host), method, request, reply, timeout_s)
@@ -88,16 +151,83 @@ class Group:
     async def sleep(self, seconds: float) -> None:
         await self.client.clock.sleep(seconds)
 
+    # -- faults
+
+    def alive(self, host: str) -> bool:
+        return self.cluster.alive(address(host))
+
+    def crash(self, *hosts: str) -> None:
+        for host in hosts:
+            self.cluster.crash(address(host))
+
     def crash_all(self) -> None:
-        for host in self.hosts:
-            if self.cluster.alive(address(host)):
-                self.cluster.crash(address(host))
+        self.crash(*filter(self.alive, self.hosts))
+
+    def crash_at(self, host: str, point: str) -> None:
+        async def crash() -> None:
+            self.cluster.loop.call_soon(self.crash, host)
+            await self.cluster.loop.create_future()
+
+        self.plan.armed[address(host), point] = crash
+
+    def fill_at(self, host: str, point: str) -> None:
+        async def fill() -> None:
+            self.disk(host).fill()
+
+        self.plan.armed[address(host), point] = fill
 
     async def restart(self, *hosts: str) -> None:
         for host in hosts or self.hosts:
             await self.cluster.restart(address(host))
 
-    # -- a client that retries with the same id until it knows
+    def cut(self, host: str, *others: str) -> None:
+        for other in others:
+            self.cluster.network.cut(address(host), address(other))
+
+    def isolate(self, *hosts: str) -> None:
+        for host in hosts:
+            self.cluster.network.isolate(address(host))
+
+    def heal(self) -> None:
+        self.cluster.network.heal()
+
+    # -- single requests
+
+    async def write_once(self, host: str, batch: bytes, timeout_s: float = 2.0) -> Exception | None:
+        """Send a write to one host; return its error."""
+        request = m.WriteRequest((m.TabletWrite(TABLET, batch),), timeout_s)
+        reply = await self.ask(host, "write", request, m.WriteReply)
+        return errors.from_triple(reply.errors[0]) if reply.errors[0] is not None else None
+
+    async def read_once(
+        self, host: str, k: int = 1, version: int = 0, timeout_s: float = 5.0
+    ) -> Exception | None:
+        """Send a get to one host; return its error."""
+        request = m.ReadRequest(version, (m.TabletKeys(TABLET, [CODEC.encode_key({"k": k})]),))
+        reply = await self.ask(host, "read", request, m.ReadReply, timeout_s)
+        assert (reply.values[0] is None) == (reply.errors[0] is not None)
+        return errors.from_triple(reply.errors[0]) if reply.errors[0] is not None else None
+
+    async def replicate(self, host: str, sender: str, *requests: Any, timeout_s: float = 5.0) -> Any:
+        """Send Raft messages of the sender to the host; return its reply."""
+        sent = tuple((TABLET, each) for each in requests)
+        envelope = self.server(sender).identity.envelope(self.uuid(host), sent)
+        return await self.ask(host, "replicate", envelope, peers.EnvelopeReply, timeout_s)
+
+    async def begin_session(self, source: str, target: str) -> m.CopyBegun:
+        term = self.replica(source).core.term
+        request = m.BeginCopyRequest(self.uuid(source), TABLET, self.uuid(target), term)
+        return await self.ask(source, "begin_copy_session", request, m.CopyBegun)
+
+    def propose_without(self, leader: str, host: str) -> int:
+        """Let the leader propose a configuration without the host; return its index."""
+        server, core = self.server(leader), self.replica(leader).core
+        stay = tuple(peer for peer in core.configuration.peers if peer.uuid != self.uuid(host))
+        wanted = Configuration(stay, core.configuration.index)
+        now = server.world.clock.monotonic()
+        return server.rounds.step(self.replica(leader), core.propose_configuration, now, wanted)[0]
+
+    # -- a client that retries with the same id until it knows the outcome
 
     def next_sequence(self) -> int:
         self.sequence += 1
@@ -115,7 +245,7 @@ class Group:
         encoded: tuple[str, ...] = (),
         tablet: str = TABLET,
     ) -> bytes:
-        """`encoded`: the columns that an update's values really hold, if it lies."""
+        """`encoded`: the columns that an update's values really hold, if they differ from `columns`."""
         seed = checksum.seed(tablet)
         codec = RowCodec(SCHEMA, encoded or columns) if kind == m.UPDATE else CODEC
         if kind == m.DELETE:
@@ -203,10 +333,10 @@ class Group:
             await clock.sleep(0.05)
 
     async def leader(self, tablet: str = TABLET) -> str:
-        """The host that leads, once one does and has committed in its term."""
+        """Wait for a leader that has committed an entry of its term; return its host."""
         for _ in range(2000):
             for host in self.hosts:
-                if self.cluster.alive(address(host)) and self.server(host).running:
+                if self.alive(host) and self.server(host).running:
                     replica = self.server(host).replicas.get(tablet)
                     if replica is not None and replica.leads and _readable(self.server(host), replica):
                         return host
@@ -217,8 +347,21 @@ class Group:
         leader = await self.leader()
         return [host for host in self.hosts if host != leader]
 
+    async def roles(self) -> list[str]:
+        """Return the leader, then its followers."""
+        return [await self.leader(), *await self.followers()]
+
+    async def lead(self, host: str, tablet: str = TABLET) -> None:
+        """Hand leadership over to the host, unless it leads."""
+        self.leader_hint = None
+        leader = await self.leader(tablet)
+        if leader != host:
+            request = m.StepDownRequest(tablet, self.uuid(host))
+            await self.ask(leader, "step_down", request, m.StepDownReply, 10.0)
+        assert await self.leader(tablet) == host
+
     async def settle(self, tablet: str = TABLET) -> None:
-        """Until every replica has applied everything."""
+        """Wait until every replica has applied all entries."""
         for _ in range(2000):
             replicas = [self.server(h).replicas[tablet] for h in self.hosts]
             last = max(r.log.last_index for r in replicas)
@@ -236,19 +379,40 @@ def _readable(server: TabletServer, replica: Replica) -> bool:
     return True
 
 
-def simulate(
-    scenario: Callable[[Group], Coroutine[Any, Any, None]],
-    *,
-    seed: int = 1,
-    hosts: tuple[str, ...] = HOSTS,
-    faults: Callable[[str], Faults] | None = None,
-    **options: Any,
-) -> None:
-    """Run one scenario against a fresh group."""
+def held(
+    owner: Any, name: str, patch: Callable[[Any, str, Any], None] = setattr
+) -> tuple[asyncio.Event, asyncio.Event]:
+    """Let calls of a method wait; return an event for the first call, and one that lets all calls continue."""
+    original, begun, over = getattr(owner, name), asyncio.Event(), asyncio.Event()
 
-    async def main() -> None:
-        group = Group(SimulatedCluster(faults), options, hosts)
-        await group.boot()
-        await scenario(group)
+    async def waiting(*given: Any) -> Any:
+        begun.set()
+        await over.wait()
+        return await original(*given)
 
-    loop.run(main(), seed=seed)
+    patch(owner, name, waiting)
+    return begun, over
+
+
+def simulated(
+    *, hosts: tuple[str, ...] = HOSTS, **options: Any
+) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
+    """Turn a scenario into a test that runs it against a new group. A parameter `seed` is the simulation's seed."""
+
+    def decorate(scenario: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+        @functools.wraps(scenario)
+        def test(**given: Any) -> None:
+            async def main() -> None:
+                plan = FaultPlan()
+                group = Group(SimulatedCluster(plan.of), plan, options, hosts)
+                await group.boot()
+                await scenario(group, **given)
+
+            loop.run(main(), seed=given.get("seed", 1))
+
+        own, *parameters = inspect.signature(scenario).parameters.values()
+        assert own.name == "group"
+        test.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return test
+
+    return decorate

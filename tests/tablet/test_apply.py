@@ -1,4 +1,4 @@
-"""What committed batches do to rows: never half of one, never the end of a server, whatever stands in them."""
+"""Committed batches change rows as a whole or not at all, and no batch ends a server, with any content."""
 
 from __future__ import annotations
 
@@ -20,70 +20,66 @@ from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import ROW_BYTES_MAX
 from ebla.storage.tablets.results import Answer
 from ebla.storage.tablets.tablet_store import TabletStore
-from tests.tablet.harness import CLIENT, CODEC, HOSTS, SCHEMA, TABLET, Group, address, row, simulate
+from tests.tablet.harness import CLIENT, CODEC, HOSTS, SCHEMA, TABLET, Group, row, simulated
 
 SEED = checksum.seed(TABLET)
 PATCH_V = RowCodec(SCHEMA, ("v",))
-# As the patch of a row it is within the limit; the row that it makes has one more column.
+# This value fits into a patch; the patched row has one more column and exceeds the limit.
 TOO_LONG = "y" * (ROW_BYTES_MAX - 8 - PATCH_V.header.tail_bytes)
 
 
-async def everybody_is_well(group: Group) -> None:
+async def all_replicas_run(group: Group) -> None:
     await group.settle()
-    assert all(group.cluster.alive(address(host)) for host in HOSTS)
+    assert all(group.alive(host) for host in HOSTS)
     assert [group.replica(host).state for host in HOSTS] == ["running"] * 3
     positions = [group.replica(host).store.applied for host in HOSTS]
     assert positions[0] == positions[1] == positions[2]
 
 
-def test_an_update_that_makes_a_row_too_large_changes_nothing_and_harms_no_server() -> None:
-    async def scenario(group: Group) -> None:
-        await group.upsert(row(1, "old"), row(2, "old"))
-        with pytest.raises(errors.InvalidArgument, match="row 1: with this update") as refused:
-            changes = [{"k": 2, "v": "new"}, {"k": 1, "v": TOO_LONG}]
-            await group.write(m.UPDATE, changes, columns=("v",), sequence=50)
-        assert refused.value.row == 1
-        assert await group.get(1, 2) == [row(1, "old"), row(2, "old")]
-        await everybody_is_well(group)
-        group.crash_all()
-        await group.restart()
-        assert await group.get(1, 2) == [row(1, "old"), row(2, "old")]
-        await everybody_is_well(group)
-
-    simulate(scenario)
+@simulated()
+async def test_an_update_that_makes_a_row_too_large_changes_nothing(group: Group) -> None:
+    await group.upsert(row(1, "old"), row(2, "old"))
+    with pytest.raises(errors.InvalidArgument, match="row 1: with this update") as refused:
+        changes = [{"k": 2, "v": "new"}, {"k": 1, "v": TOO_LONG}]
+        await group.write(m.UPDATE, changes, columns=("v",), sequence=50)
+    assert refused.value.row == 1
+    assert await group.get(1, 2) == [row(1, "old"), row(2, "old")]
+    await all_replicas_run(group)
+    group.crash_all()
+    await group.restart()
+    assert await group.get(1, 2) == [row(1, "old"), row(2, "old")]
+    await all_replicas_run(group)
 
 
-def test_an_update_of_more_old_bytes_than_arrow_can_hold_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+@simulated()
+async def test_an_update_of_more_old_bytes_than_arrow_holds_is_applied(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ragged, "BYTES_MAX", 1 << 20)
     monkeypatch.setattr(apply, "PATCH_BYTES_MAX", 1 << 18, raising=False)
-
-    async def scenario(group: Group) -> None:
-        for k in range(40):
-            await group.upsert(row(k, "x" * 60_000))
-        result = await group.write(m.UPDATE, [{"k": k, "n": k} for k in range(41)], columns=("n",))
-        assert result.rejected == (40,)
-        assert await group.get(0, 39) == [row(0, "x" * 60_000, 0), row(39, "x" * 60_000, 39)]
-        await everybody_is_well(group)
-
-    simulate(scenario)
+    for k in range(40):
+        await group.upsert(row(k, "x" * 60_000))
+    result = await group.write(m.UPDATE, [{"k": k, "n": k} for k in range(41)], columns=("n",))
+    assert result.rejected == (40,)
+    assert await group.get(0, 39) == [row(0, "x" * 60_000, 0), row(39, "x" * 60_000, 39)]
+    await all_replicas_run(group)
 
 
-def test_an_update_whose_rows_would_fill_the_memory_is_refused_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+@simulated()
+async def test_an_update_of_too_many_bytes_is_refused_as_a_whole(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(apply, "UPDATE_BYTES_MAX", 100_000)
-
-    async def scenario(group: Group) -> None:
-        rows = [row(k, "x" * 30_000) for k in range(4)]
-        await group.upsert(*rows)
-        with pytest.raises(errors.InvalidArgument, match="fewer rows at a time"):
-            await group.write(m.UPDATE, [{"k": k, "n": 7} for k in range(4)], columns=("n",))
-        assert await group.get(0, 1, 2, 3) == rows
-        await everybody_is_well(group)
-
-    simulate(scenario)
+    rows = [row(k, "x" * 30_000) for k in range(4)]
+    await group.upsert(*rows)
+    with pytest.raises(errors.InvalidArgument, match="fewer rows at a time"):
+        await group.write(m.UPDATE, [{"k": k, "n": 7} for k in range(4)], columns=("n",))
+    assert await group.get(0, 1, 2, 3) == rows
+    await all_replicas_run(group)
 
 
 def bad_batches() -> dict[str, m.RowBatch]:
-    """What no honest client sends, each with sound checksums."""
+    """Batches that no correct client sends, with valid checksums."""
     key, value = CODEC.encode_row(row(1, "bad"), SEED)
     good = m.RowBatch(CLIENT, 900, 0, m.UPSERT, SCHEMA.version, 1, [key], [value])
     _, patch = PATCH_V.encode_row({"k": 1, "v": "bad"}, SEED)
@@ -108,50 +104,44 @@ def bad_batches() -> dict[str, m.RowBatch]:
 
 
 @pytest.mark.parametrize("name", bad_batches())
-def test_whatever_got_into_the_log_no_server_dies_of_it(name: str) -> None:
+@simulated()
+async def test_no_invalid_batch_in_the_log_ends_a_server(group: Group, name: str) -> None:
     batch = bad_batches()[name]
-
-    async def scenario(group: Group) -> None:
-        await group.upsert(row(1, "old"))
-        leader = group.server(await group.leader())
-        payload = msgspec.msgpack.encode(batch)
-        future = leader.replicas[TABLET].propose_write(leader.world.clock.monotonic(), payload, batch)
-        leader.rounds.touch(leader.replicas[TABLET])
-        with pytest.raises((errors.InvalidArgument, errors.SchemaMismatch)):
-            await future
-        await group.upsert(row(2))
-        for host in HOSTS:
-            await group.ask(host, "flush", m.FlushRequest(), m.FlushReply)
-        await everybody_is_well(group)
-        group.crash_all()
-        await group.restart()
-        assert await group.get(1, 2) == [row(1, "old"), row(2)]
-        await everybody_is_well(group)
-
-    simulate(scenario)
+    await group.upsert(row(1, "old"))
+    leader = group.server(await group.leader())
+    payload = msgspec.msgpack.encode(batch)
+    future = leader.replicas[TABLET].propose_write(leader.world.clock.monotonic(), payload, batch)
+    leader.rounds.touch(leader.replicas[TABLET])
+    with pytest.raises((errors.InvalidArgument, errors.SchemaMismatch)):
+        await future
+    await group.upsert(row(2))
+    await group.flush(*HOSTS)
+    await all_replicas_run(group)
+    group.crash_all()
+    await group.restart()
+    assert await group.get(1, 2) == [row(1, "old"), row(2)]
+    await all_replicas_run(group)
 
 
-def test_an_entry_that_cannot_be_read_fails_the_replica_and_not_the_server() -> None:
-    async def scenario(group: Group) -> None:
-        other = "f" * 32
-        await group.create(other)
-        await group.upsert(row(1), tablet=other)
-        leader = group.server(await group.leader())
-        leader.replicas[TABLET].propose(leader.world.clock.monotonic(), WRITE, b"\xc1 is no batch")
-        leader.replicas[TABLET].absorb()
-        leader.rounds.touch(leader.replicas[TABLET])
-        await group.sleep(2)
-        failed = [replica for host in HOSTS if (replica := group.replica(host)).state == "failed"]
-        assert len(failed) == 2, "the last one hears no more that it is committed"
-        assert all("cannot be read" in str(replica.error) for replica in failed)
-        await group.upsert(row(2), tablet=other)
-        assert await group.get(1, 2, tablet=other) == [row(1), row(2)]
-
-    simulate(scenario)
+@simulated()
+async def test_an_unreadable_entry_fails_the_replica_and_not_the_server(group: Group) -> None:
+    other = "f" * 32
+    await group.create(other)
+    await group.upsert(row(1), tablet=other)
+    leader = group.server(await group.leader())
+    leader.replicas[TABLET].propose(leader.world.clock.monotonic(), WRITE, b"\xc1 is no batch")
+    leader.replicas[TABLET].absorb()
+    leader.rounds.touch(leader.replicas[TABLET])
+    await group.sleep(2)
+    failed = [replica for host in HOSTS if (replica := group.replica(host)).state == "failed"]
+    assert len(failed) == 2, "the last one does not learn that the entry is committed"
+    assert all("cannot be read" in str(replica.error) for replica in failed)
+    await group.upsert(row(2), tablet=other)
+    assert await group.get(1, 2, tablet=other) == [row(1), row(2)]
 
 
 class Bench:
-    """Rows on their own, one batch after the other."""
+    """Applies batches to rows without a server."""
 
     def __init__(self, store: TabletStore) -> None:
         self.rows = apply.Rows(store, CODEC, SEED)
@@ -174,7 +164,7 @@ class Bench:
 
 
 def _expected(model: dict[int, dict[str, Any]], kind: int, rows: list[dict[str, Any]]) -> tuple[int, ...]:
-    """One row after the other, as the manual says it; the positions that are refused."""
+    """Apply one row after the other to the model; return the positions that are refused."""
     rejected = []
     for at, given in enumerate(rows):
         k = given["k"]
@@ -190,7 +180,7 @@ def _expected(model: dict[int, dict[str, Any]], kind: int, rows: list[dict[str, 
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_batches_cut_into_many_pieces_do_what_row_after_row_would(
+def test_batches_in_many_pieces_have_the_effect_of_single_rows(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(apply, "READ_ROWS_MAX", 3, raising=False)
@@ -219,17 +209,15 @@ def test_batches_cut_into_many_pieces_do_what_row_after_row_would(
     loop.run(main(), seed=1)
 
 
-def test_a_patch_of_a_damaged_row_fails_the_replica_and_blames_nobody_else() -> None:
-    async def scenario(group: Group) -> None:
-        await group.upsert(row(1, "good"))
-        await group.settle()
-        (first, _) = await group.followers()
-        await group.ask(first, "flush", m.FlushRequest(), m.FlushReply)
-        group.cluster.state(address(first)).rot(f"data/{TABLET}", "rows", CODEC.encode_key({"k": 1}))
-        result = await group.write(m.UPDATE, [{"k": 1, "v": "new"}], columns=("v",))
-        assert result.rejected == ()
-        await group.settle()
-        assert group.replica(first).state == "failed"
-        assert await group.get(1) == [row(1, "new")]
-
-    simulate(scenario)
+@simulated()
+async def test_a_patch_of_a_damaged_row_fails_only_that_replica(group: Group) -> None:
+    await group.upsert(row(1, "good"))
+    await group.settle()
+    (first, _) = await group.followers()
+    await group.flush(first)
+    group.disk(first).rot(f"data/{TABLET}", "rows", CODEC.encode_key({"k": 1}))
+    result = await group.write(m.UPDATE, [{"k": 1, "v": "new"}], columns=("v",))
+    assert result.rejected == ()
+    await group.settle()
+    assert group.replica(first).state == "failed"
+    assert await group.get(1) == [row(1, "new")]

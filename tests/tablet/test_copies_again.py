@@ -1,4 +1,4 @@
-"""Copies that ended without success, by themselves or because somebody cancelled them: when the next one begins."""
+"""The time at which the next copy begins after one that failed or was cancelled."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ from ebla.actors.tablet.copy import recovery
 from ebla.actors.tablet.copy.copies import CANCELLED_S, Copies
 from ebla.actors.tablet.copy.job import STANDS_FOR, CopyEnded, Job
 from ebla.storage.errors import DiskFull
-from tests.tablet.copies import copying, ended, entomb, fill, same_rows, until
-from tests.tablet.harness import TABLET, Group, address, simulate
+from tests.tablet.copies import copying, ended, entomb, fill, filled, same_rows, until
+from tests.tablet.harness import TABLET, Group, simulated
+
+IDLE_S = 2.0
 
 
 def cancel(group: Group, host: str) -> Any:
-    request = m.CancelCopyRequest(group.server(host).instance.uuid, TABLET)
+    request = m.CancelCopyRequest(group.uuid(host), TABLET)
     return group.ask(host, "cancel_copy", request, m.Empty, 20.0)
 
 
-def test_the_pause_after_a_copy_that_failed_begins_when_it_has_ended(
-    monkeypatch: pytest.MonkeyPatch,
+@simulated()
+async def test_the_pause_after_a_failed_copy_begins_at_its_end(
+    group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[float] = []
     over: list[float] = []
@@ -32,7 +35,7 @@ def test_the_pause_after_a_copy_that_failed_begins_when_it_has_ended(
 
     async def fails(self: Copies, job: Any) -> None:
         begun.append(job.began_at)
-        await self.world.clock.sleep(60.0)
+        await self.world.clock.sleep(15.0)
         raise CopyEnded("for a test")
 
     async def undone(self: Copies, job: Any, error: Any) -> None:
@@ -41,82 +44,75 @@ def test_the_pause_after_a_copy_that_failed_begins_when_it_has_ended(
 
     monkeypatch.setattr(Copies, "_ready", fails)
     monkeypatch.setattr(Copies, "_undo", undone)
-
-    async def scenario(group: Group) -> None:
-        await fill(group, 10)
-        await entomb(group, (await group.followers())[0])
-        await group.sleep(500.0)
-        pauses = [at - end for end, at in zip(over, begun[1:], strict=False)]
-        assert len(pauses) >= 5 and pauses[0] >= recovery.RETRY_S_MIN
-        assert all(later > 1.2 * before for before, later in itertools.pairwise(pauses[:5]))
-
-    simulate(scenario)
+    await fill(group, 10)
+    await entomb(group, (await group.followers())[0])
+    await group.sleep(180.0)
+    pauses = [at - end for end, at in zip(over, begun[1:], strict=False)]
+    assert len(pauses) >= 5 and pauses[0] >= recovery.RETRY_S_MIN
+    assert all(later > 1.2 * before for before, later in itertools.pairwise(pauses[:5]))
 
 
 @pytest.mark.parametrize("led_by_another", [False, True])
-def test_a_copy_that_was_cancelled_begins_anew_after_a_pause(led_by_another: bool) -> None:
-    async def scenario(group: Group) -> None:
-        leader, target, other = await copying(group, 400)
-        copies, clock = group.server(target).copies, group.client.clock
-        await cancel(group, target)
-        cancelled_at = clock.monotonic()
-        if led_by_another:
-            request = m.StepDownRequest(TABLET, group.server(other).instance.uuid)
-            await group.ask(leader, "step_down", request, m.StepDownReply, 10.0)
-        await until(group, lambda: bool(copies.jobs), "it is copied again")
-        assert CANCELLED_S - 1.0 <= clock.monotonic() - cancelled_at <= 2 * CANCELLED_S
-        await until(group, lambda: copies.done == 1, "it succeeds")
-
-    simulate(scenario, copy_bytes_per_s=20_000)
+@simulated(copy_bytes_per_s=20_000)
+async def test_a_cancelled_copy_begins_again_after_a_pause(group: Group, led_by_another: bool) -> None:
+    leader, target, other = await copying(group, 400)
+    copies, clock = group.server(target).copies, group.client.clock
+    await cancel(group, target)
+    cancelled_at = clock.monotonic()
+    if led_by_another:
+        request = m.StepDownRequest(TABLET, group.uuid(other))
+        await group.ask(leader, "step_down", request, m.StepDownReply, 10.0)
+    await until(group, lambda: bool(copies.jobs), "the tablet is copied again")
+    assert CANCELLED_S - 1.0 <= clock.monotonic() - cancelled_at <= 2 * CANCELLED_S
+    await until(group, lambda: copies.done == 1, "the copy succeeds")
 
 
-def test_a_copy_that_is_complete_is_not_called_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = Copies._ready
+@simulated()
+async def test_a_complete_copy_is_not_reported_as_cancelled(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Copies._ready
+    refused_with: list[errors.NotFound] = []
 
-    async def scenario(group: Group) -> None:
-        told: list[errors.NotFound] = []
+    async def ready(self: Copies, job: Any) -> None:
+        async def too_late() -> None:
+            with pytest.raises(errors.NotFound, match="was complete before") as refused:
+                await self.cancel_for_a_while(TABLET)
+            refused_with.append(refused.value)
 
-        async def ready(self: Copies, job: Any) -> None:
-            async def too_late() -> None:
-                with pytest.raises(errors.NotFound, match="was complete before") as refused:
-                    await self.cancel_for_a_while(TABLET)
-                told.append(refused.value)
+        save = self.lifecycle.superblocks.save
 
-            save = self.lifecycle.superblocks.save
+        async def slowly(*record: Any) -> None:
+            self.world.spawn(too_late(), "canceller")
+            await save(*record)
+            await self.world.clock.sleep(0.1)
 
-            async def slowly(*record: Any) -> None:
-                self.world.spawn(too_late(), "who cancels")
-                await save(*record)
-                await self.world.clock.sleep(0.1)
+        self.lifecycle.superblocks.save = slowly  # type: ignore[method-assign]
+        await original(self, job)
+        self.lifecycle.superblocks.save = save  # type: ignore[method-assign]
 
-            self.lifecycle.superblocks.save = slowly  # type: ignore[method-assign]
-            await honest(self, job)
-            self.lifecycle.superblocks.save = save  # type: ignore[method-assign]
-
-        monkeypatch.setattr(Copies, "_ready", ready)
-        _, target, _ = await copying(group, 10)
-        copies = group.server(target).copies
-        await ended(group, target)
-        await until(group, lambda: bool(told), "it is told")
-        assert group.server(target).lifecycle.state_of(TABLET) == m.RUNNING
-        monkeypatch.setattr(Copies, "_ready", honest)
-        await entomb(group, target)
-        await until(group, lambda: copies.done == 2, "the next one need not wait", CANCELLED_S / 2)
-
-    simulate(scenario)
+    monkeypatch.setattr(Copies, "_ready", ready)
+    _, target, _ = await copying(group, 10)
+    copies = group.server(target).copies
+    await ended(group, target)
+    await until(group, lambda: bool(refused_with), "the cancellation is refused")
+    assert group.state_of(target) == m.RUNNING
+    monkeypatch.setattr(Copies, "_ready", original)
+    await entomb(group, target)
+    await until(group, lambda: copies.done == 2, "the next one does not wait", CANCELLED_S / 2)
 
 
 @pytest.mark.parametrize("hangs", [False, True])
-def test_a_copy_that_gets_no_further_is_told_of_and_one_that_waits_for_its_turn_is_not(
-    monkeypatch: pytest.MonkeyPatch, hangs: bool
+@simulated(copy_idle_s=IDLE_S)
+async def test_a_stalled_copy_is_reported_and_a_waiting_one_is_not(
+    group: Group, monkeypatch: pytest.MonkeyPatch, hangs: bool
 ) -> None:
-    idle_s = 2.0
     over, asked, finished = asyncio.Event(), Job._ask, Job._finish_data
     seen: dict[str, None] = {}
 
     async def ask(self: Job, number: int) -> m.Chunk:
         if not hangs and not over.is_set():
-            raise errors.Throttled("others are copied", limit="for a test", retry_after_s=idle_s)
+            raise errors.Throttled("others are copied", limit="for a test", retry_after_s=IDLE_S)
         return await asked(self, number)
 
     async def finish(self: Job) -> None:
@@ -126,50 +122,44 @@ def test_a_copy_that_gets_no_further_is_told_of_and_one_that_waits_for_its_turn_
 
     monkeypatch.setattr(Job, "_ask", ask)
     monkeypatch.setattr(Job, "_finish_data", finish)
-
-    async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        target, other = await group.followers()
-        await fill(group, 50)
-        uuid, core = group.server(target).instance.uuid, group.replica(leader).core
-        await entomb(group, target)
-        await until(group, lambda: bool(group.server(target).copies.jobs), "it is copied")
-        for _ in range(30):
-            await group.sleep(STANDS_FOR * idle_s / 10)
-            seen[core.progress[uuid].refusal or ""] = None
-        assert list(seen)[-1] == ("copy_stalled" if hangs else "tablet_copying")
-        assert hangs or "copy_stalled" not in seen
-        (job,) = (await group.ask(target, "list_copies", m.Empty(), m.CopyJobs)).jobs
-        assert (job.phase == "stalled") == hangs
-        if hangs:
-            with pytest.raises(errors.OutcomeUnknown, match="look at that disk"):
-                await cancel(group, target)
-        over.set()
-        await until(group, lambda: group.server(target).copies.done == 1, "what goes on may succeed")
-        await same_rows(group, target, other)
-
-    simulate(scenario, copy_idle_s=idle_s)
+    leader, target, other = await filled(group, 50)
+    uuid, core = group.uuid(target), group.replica(leader).core
+    await entomb(group, target)
+    await until(group, lambda: bool(group.server(target).copies.jobs), "the tablet is copied")
+    for _ in range(30):
+        await group.sleep(STANDS_FOR * IDLE_S / 10)
+        seen[core.progress[uuid].refusal or ""] = None
+    assert list(seen)[-1] == ("copy_stalled" if hangs else "tablet_copying")
+    assert hangs or "copy_stalled" not in seen
+    (job,) = (await group.ask(target, "list_copies", m.Empty(), m.CopyJobs)).jobs
+    assert (job.phase == "stalled") == hangs
+    if hangs:
+        with pytest.raises(errors.OutcomeUnknown, match="look at that disk"):
+            await cancel(group, target)
+    over.set()
+    await until(group, lambda: group.server(target).copies.done == 1, "the copy continues and succeeds")
+    await same_rows(group, target, other)
 
 
-def test_what_a_failed_copy_left_is_removed_later_if_the_disk_is_too_full_and_the_server_goes_on() -> None:
-    async def scenario(group: Group) -> None:
-        _, target, other = await copying(group, 400)
-        server = group.server(target)
-        honest, refused = server.world.disk.remove, 0
+@simulated(copy_bytes_per_s=20_000)
+async def test_a_failed_copys_data_that_a_full_disk_kept_is_removed_later(group: Group) -> None:
+    _, target, other = await copying(group, 400)
+    server = group.server(target)
+    original, refused = server.world.disk.remove, 0
 
-        async def remove(path: str) -> None:
-            nonlocal refused
-            refused += 1
-            if refused == 1:
-                raise DiskFull("no space left on the device")
-            await honest(path)
+    async def remove(path: str) -> None:
+        nonlocal refused
+        refused += 1
+        if refused == 1:
+            raise DiskFull("no space left on the device")
+        await original(path)
 
-        server.world.disk.remove = remove  # type: ignore[method-assign]
-        await cancel(group, target)
-        assert group.cluster.alive(address(target)) and refused == 1
-        assert not server.lifecycle.stones[TABLET].finished
-        await until(group, lambda: server.lifecycle.stones[TABLET].finished, "it is tried again", CANCELLED_S)
-        await until(group, lambda: server.copies.done == 1, "the next copy succeeds")
-        await same_rows(group, target, other)
-
-    simulate(scenario, copy_bytes_per_s=20_000)
+    server.world.disk.remove = remove  # type: ignore[method-assign]
+    await cancel(group, target)
+    assert group.alive(target) and refused == 1
+    assert not server.lifecycle.tombstones[TABLET].finished
+    await until(
+        group, lambda: server.lifecycle.tombstones[TABLET].finished, "there is another attempt", CANCELLED_S
+    )
+    await until(group, lambda: server.copies.done == 1, "the next copy succeeds")
+    await same_rows(group, target, other)

@@ -1,4 +1,4 @@
-"""Where more replicas need a copy than may be asked for at a time, each has its turn."""
+"""If more replicas need a copy than the limit of requests, each gets its turn."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from ebla.actors import messages as m
 from ebla.actors.replication.configuration import Peer
 from ebla.actors.tablet.copy import recovery
 from tests.tablet.copies import entomb, until
-from tests.tablet.harness import TABLET, Group, simulate
-from tests.tablet.test_recovery import lead
+from tests.tablet.harness import TABLET, Group, simulated
 
 
-def test_who_was_told_to_wait_lets_those_go_first_who_were_not_asked_for_yet(
-    monkeypatch: pytest.MonkeyPatch,
+@simulated()
+async def test_replicas_without_a_request_yet_go_before_those_that_wait(
+    group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: dict[str, int] = {}
 
@@ -23,17 +23,12 @@ def test_who_was_told_to_wait_lets_those_go_first_who_were_not_asked_for_yet(
         return recovery.RETRY_S_MIN
 
     monkeypatch.setattr(recovery.Recovery, "_call", call)
-
-    async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        target, _ = await group.followers()
-        tablets = [TABLET, *(f"{n:032x}" for n in range(1, 5 * recovery.PEER_CALLS_MAX))]
-        for tablet in tablets[1:]:
-            await group.create(tablet)
-            await lead(group, leader, tablet)
-        for tablet in tablets:
-            await entomb(group, target, tablet)
-        await until(group, lambda: len(asked) == len(tablets), "each was asked for", 20.0)
-        assert max(asked.values()) <= 3, "in turn"
-
-    simulate(scenario)
+    leader, target, _ = await group.roles()
+    tablets = [TABLET, *(f"{n:032x}" for n in range(1, 5 * recovery.PEER_CALLS_MAX))]
+    for tablet in tablets[1:]:
+        await group.create(tablet)
+        await group.lead(leader, tablet)
+    for tablet in tablets:
+        await entomb(group, target, tablet)
+    await until(group, lambda: len(asked) == len(tablets), "each copy was requested", 20.0)
+    assert max(asked.values()) <= 3, "in turn"

@@ -10,66 +10,56 @@ from ebla.storage.directories.records import seal
 from ebla.storage.logs.entries import Position
 from ebla.storage.tablets.tablet_store import META, POSITION
 from tests.tablet.copies import entomb, fill, same_rows, until
-from tests.tablet.harness import HOSTS, TABLET, Group, address, row, simulate
+from tests.tablet.harness import HOSTS, TABLET, Group, row, simulated
 
 EDGES = (1 << 31, 1 << 32)
 
 
 async def far(group: Group, index: int) -> None:
-    """As if the tablet had been written to so often: its rows stand at `index`, and what was before is trimmed."""
+    """Set the position of the tablet's rows to `index`, as if it had been written that often, with earlier entries trimmed."""
     await fill(group, 10)
     await group.settle()
-    for host in HOSTS:
-        await group.ask(host, "flush", m.FlushRequest(TABLET), m.FlushReply)
+    await group.flush(*HOSTS)
     last = group.replica(HOSTS[0]).log.last
     assert {group.replica(host).store.flushed for host in HOSTS} == {last}
     group.crash_all()
     position = seal(POSITION, msgspec.msgpack.encode(Position(index, last.term, last.chain, last.time_us)))
     for host in HOSTS:
-        state = group.cluster.state(address(host))
+        state = group.disk(host)
         state.environments[f"data/{TABLET}"][META][POSITION] = position
     await group.restart()
-    group.leader_hint = None
 
 
 @pytest.mark.parametrize("edge", EDGES)
-def test_entries_around_a_power_of_two_are_replayed_after_a_crash(edge: int) -> None:
-    async def scenario(group: Group) -> None:
-        await far(group, edge - 8)
-        for turn in range(20):
-            await group.upsert(row(100 + turn, str(turn)))
-        await group.settle()
-        assert group.replica(HOSTS[0]).log.last_index > edge + 8
-        group.crash_all()
-        await group.restart()
-        group.leader_hint = None
-        assert await group.get(1, 100, 119) == [row(1, "x" * 100), row(100, "0"), row(119, "19")]
-        replica = group.replica(HOSTS[0])
-        assert replica.log.dropped.index == edge - 8 < replica.log.last_index
-        await same_rows(group, *HOSTS)
-
-    simulate(scenario)
+@simulated()
+async def test_entries_around_a_power_of_two_are_replayed_after_a_crash(group: Group, edge: int) -> None:
+    await far(group, edge - 8)
+    for turn in range(20):
+        await group.upsert(row(100 + turn, str(turn)))
+    await group.settle()
+    assert group.replica(HOSTS[0]).log.last_index > edge + 8
+    group.crash_all()
+    await group.restart()
+    assert await group.get(1, 100, 119) == [row(1, "x" * 100), row(100, "0"), row(119, "19")]
+    replica = group.replica(HOSTS[0])
+    assert replica.log.dropped.index == edge - 8 < replica.log.last_index
+    await same_rows(group, *HOSTS)
 
 
-def test_a_log_around_a_power_of_two_moves_to_the_private_log_and_travels_with_a_copy() -> None:
+@simulated()
+async def test_entries_around_a_power_of_two_move_to_the_private_log_and_are_copied(group: Group) -> None:
     edge = EDGES[0]
-
-    async def scenario(group: Group) -> None:
-        await far(group, edge - 8)
-        leader = await group.leader()
-        target, other = await group.followers()
-        for turn in range(20):
-            await group.upsert(row(100 + turn, str(turn)))
-        await group.settle()
-        replica = group.replica(leader)
-        await replica.log.move(group.server(leader).rounds.synced_seq + 1)
-        assert replica.log.private_last > edge
-        await entomb(group, target)
-        lifecycle = group.server(target).lifecycle
-        await until(group, lambda: lifecycle.state_of(TABLET) == m.RUNNING, "it is copied")
-        await group.restart()
-        group.leader_hint = None
-        await group.upsert(row(1, "new"))
-        await same_rows(group, target, other, leader)
-
-    simulate(scenario)
+    await far(group, edge - 8)
+    leader, target, other = await group.roles()
+    for turn in range(20):
+        await group.upsert(row(100 + turn, str(turn)))
+    await group.settle()
+    replica = group.replica(leader)
+    await replica.log.move(group.server(leader).rounds.synced_seq + 1)
+    assert replica.log.private_last > edge
+    await entomb(group, target)
+    lifecycle = group.server(target).lifecycle
+    await until(group, lambda: lifecycle.state_of(TABLET) == m.RUNNING, "the tablet is copied")
+    await group.restart()
+    await group.upsert(row(1, "new"))
+    await same_rows(group, target, other, leader)

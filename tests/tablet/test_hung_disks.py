@@ -1,4 +1,4 @@
-"""One server's disk hangs: its tablets are led, written and read elsewhere, and no call waits there without end."""
+"""One server's disk hangs: other servers lead its tablets and serve writes and reads, and no call waits forever."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import asyncio
 import pytest
 
 from ebla.actors import errors
-from ebla.actors import messages as m
 from ebla.actors.tablet.serving.admission import READ_WAIT_S
-from tests.tablet.harness import CODEC, HOSTS, SCHEMA, TABLET, Group, address, row, simulate
+from tests.tablet.harness import HOSTS, SLOW_HEARTBEATS, Group, address, row, simulated
 
 OTHERS = tuple(f"{number:032x}" for number in range(3))
 LONG_S = 1000.0
@@ -17,112 +16,91 @@ LONG_S = 1000.0
 
 def hang(group: Group, *hosts: str, for_s: float = LONG_S) -> None:
     for host in hosts:
-        group.cluster.state(address(host)).hang(for_s)
-
-
-async def asked(group: Group, host: str, k: int = 1) -> Exception:
-    """How a get ends that this server refuses."""
-    request = m.ReadRequest(SCHEMA.version, (m.TabletKeys(TABLET, [CODEC.encode_key({"k": k})]),))
-    reply = await group.ask(host, "read", request, m.ReadReply, LONG_S)
-    assert reply.errors[0] is not None
-    return errors.from_triple(reply.errors[0])
+        group.disk(host).hang(for_s)
 
 
 @pytest.mark.parametrize("trouble", ["hangs", "is full"])
-def test_a_leader_whose_disk_hangs_or_is_full_hands_over_and_writes_and_reads_go_on(trouble: str) -> None:
-    async def scenario(group: Group) -> None:
-        for tablet in OTHERS:
-            await group.create(tablet)
-            await group.upsert(row(1), tablet=tablet)
-        await group.upsert(row(1))
-        host = await group.leader()
-        state = group.cluster.state(address(host))
-        hang(group, host) if trouble == "hangs" else state.fill()
-        began = group.client.clock.monotonic()
-        await group.upsert(row(1, "new"))
-        assert await group.get(1) == [row(1, "new")]
-        for tablet in OTHERS:
-            await group.upsert(row(2), tablet=tablet)
-            assert await group.get(2, tablet=tablet) == [row(2)]
-        assert group.client.clock.monotonic() - began < 8.0
-        assert not any(replica.leads for replica in group.server(host).replicas.values())
-
-    simulate(scenario)
+@simulated()
+async def test_a_leader_whose_disk_hangs_or_is_full_hands_over(group: Group, trouble: str) -> None:
+    for tablet in OTHERS:
+        await group.create(tablet)
+        await group.upsert(row(1), tablet=tablet)
+    await group.upsert(row(1))
+    host = await group.leader()
+    state = group.disk(host)
+    hang(group, host) if trouble == "hangs" else state.fill()
+    began = group.client.clock.monotonic()
+    await group.upsert(row(1, "new"))
+    assert await group.get(1) == [row(1, "new")]
+    for tablet in OTHERS:
+        await group.upsert(row(2), tablet=tablet)
+        assert await group.get(2, tablet=tablet) == [row(2)]
+    assert group.client.clock.monotonic() - began < 8.0
+    assert not any(replica.leads for replica in group.server(host).replicas.values())
 
 
-def test_a_server_whose_disk_hangs_does_not_lead_again_until_it_is_well() -> None:
-    async def scenario(group: Group) -> None:
-        await group.upsert(row(1))
-        host = await group.leader()
-        hang(group, host, for_s=60.0)
-        await group.upsert(row(2))
-        term = group.replica(await group.leader()).core.term
-        for n in range(40):
-            await group.upsert(row(2, n=n))
-            await group.sleep(1.0)
-        leader = await group.leader()
-        assert leader != host and group.replica(leader).core.term == term
-        await group.sleep(30.0)
-        await group.settle()
-        uuid = group.server(host).instance.uuid
-        request = m.StepDownRequest(TABLET, uuid)
-        await group.ask(leader, "step_down", request, m.StepDownReply)
-        assert await group.leader() == host
-        assert await group.get(2) == [row(2, n=39)]
-
-    simulate(scenario)
+@simulated(**SLOW_HEARTBEATS)
+async def test_a_server_whose_disk_hangs_does_not_lead_until_the_disk_answers(group: Group) -> None:
+    await group.upsert(row(1))
+    host = await group.leader()
+    hang(group, host, for_s=60.0)
+    await group.upsert(row(2))
+    term = group.replica(await group.leader()).core.term
+    for n in range(40):
+        await group.upsert(row(2, n=n))
+        await group.sleep(1.0)
+    leader = await group.leader()
+    assert leader != host and group.replica(leader).core.term == term
+    await group.sleep(30.0)
+    await group.settle()
+    await group.lead(host)
+    assert await group.get(2) == [row(2, n=39)]
 
 
-def test_who_waits_for_a_read_at_a_leader_that_hands_over_is_sent_on_at_once() -> None:
-    async def scenario(group: Group) -> None:
-        await group.upsert(row(1))
-        host = await group.leader()
-        hang(group, host)
-        writing = asyncio.ensure_future(group.upsert(row(1, "new")))
-        await group.sleep(0.1)
+@simulated()
+async def test_a_read_waiting_at_a_leader_that_hands_over_is_refused_at_once(group: Group) -> None:
+    await group.upsert(row(1))
+    host = await group.leader()
+    hang(group, host)
+    writing = asyncio.ensure_future(group.upsert(row(1, "new")))
+    await group.sleep(0.1)
+    replica = group.replica(host)
+    assert replica.core.commit_index > replica.store.applied.index
+    assert isinstance(await group.read_once(host, timeout_s=LONG_S), errors.NotLeader)
+    await writing
+
+
+@simulated()
+async def test_a_read_waiting_for_a_disk_is_refused_in_time_without_a_successor(group: Group) -> None:
+    await group.upsert(row(1))
+    host = await group.leader()
+    hang(group, host)
+    writing = asyncio.ensure_future(group.upsert(row(1, "new")))
+    await group.sleep(0.1)  # the followers have committed it
+    hang(group, *HOSTS)
+    more = asyncio.ensure_future(group.upsert(row(2)))
+    await group.sleep(0.1)
+    began = group.client.clock.monotonic()
+    refused = await group.read_once(host, timeout_s=LONG_S)
+    assert isinstance(refused, errors.Unavailable) and refused.retriable
+    assert group.client.clock.monotonic() - began < READ_WAIT_S + 0.5
+    writing.cancel()
+    more.cancel()
+
+
+@simulated()
+async def test_calls_do_not_accumulate_at_a_server_whose_disk_hangs(group: Group) -> None:
+    for tablet in OTHERS:
+        await group.create(tablet)
+    await group.upsert(row(1))
+    host = await group.leader()
+    hang(group, host)
+    waiting: list[int] = []
+    for _ in range(2):
+        for n in range(100):
+            await group.upsert(row(1, n=n))
+            await group.sleep(0.2)
         replica = group.replica(host)
-        assert replica.core.commit_index > replica.store.applied.index
-        assert isinstance(await asked(group, host), errors.NotLeader)
-        await writing
-
-    simulate(scenario)
-
-
-def test_a_read_that_waits_for_a_disk_ends_in_a_refusal_where_nobody_can_take_over() -> None:
-    async def scenario(group: Group) -> None:
-        await group.upsert(row(1))
-        host = await group.leader()
-        hang(group, host)
-        writing = asyncio.ensure_future(group.upsert(row(1, "new")))
-        await group.sleep(0.1)  # the others have committed it
-        hang(group, *HOSTS)
-        more = asyncio.ensure_future(group.upsert(row(2)))
-        await group.sleep(0.1)
-        began = group.client.clock.monotonic()
-        refused = await asked(group, host)
-        assert isinstance(refused, errors.Unavailable) and refused.retriable
-        assert group.client.clock.monotonic() - began < READ_WAIT_S + 0.5
-        writing.cancel()
-        more.cancel()
-
-    simulate(scenario)
-
-
-def test_calls_of_peers_and_readers_do_not_pile_up_at_a_server_whose_disk_hangs() -> None:
-    async def scenario(group: Group) -> None:
-        for tablet in OTHERS:
-            await group.create(tablet)
-        await group.upsert(row(1))
-        host = await group.leader()
-        hang(group, host)
-        waiting: list[int] = []
-        for _ in range(2):
-            for n in range(100):
-                await group.upsert(row(1, n=n))
-                await group.sleep(0.2)
-            replica = group.replica(host)
-            held = len(replica._hard_waiters) + len(replica._durable_waiters._waiting)
-            waiting.append(len(group.cluster._nodes[address(host)].domain.unfinished) + held)
-        assert waiting[1] <= waiting[0] + 10, waiting
-
-    simulate(scenario)
+        held = len(replica._hard_waiters) + len(replica._durable_waiters._waiting)
+        waiting.append(len(group.cluster._nodes[address(host)].domain.unfinished) + held)
+    assert waiting[1] <= waiting[0] + 10, waiting

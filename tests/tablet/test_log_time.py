@@ -1,4 +1,4 @@
-"""The log's own time: no wall clock moves it, it never goes back, and answers expire by it alike on every replica."""
+"""Log time does not depend on wall clocks and never goes back; answers expire by it at the same entry on every replica."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from ebla.actors import messages as m
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.server import TabletServer
 from ebla.storage.tablets.results import Client
-from tests.tablet.copies import copied, entomb, fill, until
-from tests.tablet.harness import HOSTS, OPTIONS, Group, address, row, simulate
+from tests.tablet.copies import copied, entomb, fill
+from tests.tablet.harness import HOSTS, OPTIONS, OTHER, SLOW_HEARTBEATS, Group, address, row, simulated
 
 A, B, X = b"client-A-0000000", b"client-B-0000000", b"client-X-0000000"
-OTHER = "f" * 32
 JUMP_US = 7_200_000_000
 
 
 async def many_entries(group: Group, until_index: int = 1100) -> None:
-    """By another client, in seconds."""
+    """Let another client write many entries in a few seconds."""
     leader, number = await group.leader(), 1
     while group.replica(leader).store.applied.index < until_index:
         batches = [group.batch(m.UPSERT, [row(100 + n)], number + n, client=X) for n in range(50)]
@@ -28,44 +27,34 @@ async def many_entries(group: Group, until_index: int = 1100) -> None:
         number += 50
 
 
-async def lead(group: Group, host: str) -> None:
-    leader = await group.leader()
-    if leader != host:
-        request = m.StepDownRequest(group.tablets[0], group.server(host).instance.uuid)
-        await group.ask(leader, "step_down", request, m.StepDownReply, 10.0)
-    await until(group, lambda: group.replica(host).leads, f"{host} leads")
-    group.leader_hint = None
-    await group.leader()
-
-
 def answers(group: Group, host: str) -> dict[bytes, Client]:
     return dict(sorted(group.replica(host).store.results.clients.items()))
 
 
 def log_time_us(group: Group, host: str) -> int:
-    """Of the last entry."""
+    """Return the time of the last entry."""
     log = group.replica(host).log
     (entry,) = log.load(log.last_index, log.last_index)
     return entry.time_us
 
 
 @pytest.mark.parametrize("whose", ["the leader's clock", "the next leader's clock"])
-def test_a_wall_clock_that_steps_ahead_does_not_make_a_retry_a_new_request(whose: str) -> None:
-    async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        old = group.batch(m.UPSERT, [row(1, "old")], 1, client=A)
-        first = await group.write_bytes(old)
-        await group.write_bytes(group.batch(m.UPSERT, [row(1, "new")], 1, client=B))
-        other = (await group.followers())[0]
-        ahead = leader if whose == "the leader's clock" else other
-        group.cluster.clock(address(ahead)).wall_offset_us += JUMP_US
-        await lead(group, ahead)
-        await many_entries(group)
-        await group.sleep(5.0)
-        assert await group.write_bytes(old) == first
-        assert (await group.get(1))[0]["v"] == "new"
-
-    simulate(scenario)
+@simulated(**SLOW_HEARTBEATS)
+async def test_a_wall_clock_that_jumps_ahead_does_not_turn_a_retry_into_a_new_request(
+    group: Group, whose: str
+) -> None:
+    leader = await group.leader()
+    old = group.batch(m.UPSERT, [row(1, "old")], 1, client=A)
+    first = await group.write_bytes(old)
+    await group.write_bytes(group.batch(m.UPSERT, [row(1, "new")], 1, client=B))
+    other = (await group.followers())[0]
+    ahead = leader if whose == "the leader's clock" else other
+    group.cluster.clock(address(ahead)).wall_offset_us += JUMP_US
+    await group.lead(ahead)
+    await many_entries(group)
+    await group.sleep(5.0)
+    assert await group.write_bytes(old) == first
+    assert (await group.get(1))[0]["v"] == "new"
 
 
 def with_retention(group: Group, host: str, retention_s: float) -> Any:
@@ -75,139 +64,122 @@ def with_retention(group: Group, host: str, retention_s: float) -> Any:
 
 
 @pytest.mark.parametrize("leads", [False, True])
-def test_replicas_agree_on_answers_where_one_server_keeps_them_for_a_shorter_time(leads: bool) -> None:
-    async def scenario(group: Group) -> None:
-        odd = HOSTS[-1]
-        group.cluster.crash(address(odd))
-        await group.cluster.start(address(odd), with_retention(group, odd, 60.0))
-        await group.write_bytes(group.batch(m.UPSERT, [row(1, "old")], 1, client=A))
-        await lead(group, odd if leads else HOSTS[0])
-        for _ in range(7):
-            await group.upsert(row(2))
-            await group.sleep(20.0)
-        await many_entries(group)
-        await group.sleep(5.0)
-        await group.settle()
-        assert all(answers(group, host) == answers(group, odd) for host in HOSTS)
-        assert (A in answers(group, odd)) == (not leads)
-
-    simulate(scenario)
-
-
-def test_replicas_agree_on_answers_after_a_restart_with_another_setting() -> None:
-    """One of them had flushed what the others apply again."""
-
-    async def scenario(group: Group) -> None:
-        await group.write_bytes(group.batch(m.UPSERT, [row(1, "old")], 1, client=A))
-        for _ in range(7):
-            await group.upsert(row(2))
-            await group.sleep(20.0)
-        await many_entries(group)
-        await group.settle()
-        await group.ask(HOSTS[0], "flush", m.FlushRequest(group.tablets[0]), m.FlushReply)
-        group.crash_all()
-        for host in HOSTS:
-            await group.cluster.start(address(host), with_retention(group, host, 60.0))
-        group.leader_hint = None
-        await group.leader()
-        await group.settle()
-        assert answers(group, HOSTS[0]) == answers(group, HOSTS[1]) == answers(group, HOSTS[2])
-
-    simulate(scenario)
-
-
-def test_answers_of_an_idle_client_expire_where_others_write() -> None:
-    async def scenario(group: Group) -> None:
-        await group.write_bytes(group.batch(m.UPSERT, [row(1)], 1, client=A))
-        for _ in range(12):
-            await group.upsert(row(2))
-            await group.sleep(10.0)
-        await group.settle()
-        for host in HOSTS:
-            assert list(answers(group, host)) == [b"client-number-01"]
-
-    simulate(scenario, results_retention_s=60.0)
-
-
-def test_time_without_entries_counts_up_to_a_bound() -> None:
-    """A monotonic clock that leaps is believed for a minute at most, so one leap expires nothing."""
-
-    async def scenario(group: Group) -> None:
-        await group.write_bytes(group.batch(m.UPSERT, [row(1)], 1, client=A))
+@simulated(**SLOW_HEARTBEATS)
+async def test_replicas_agree_on_answers_when_one_server_keeps_them_shorter(
+    group: Group, leads: bool
+) -> None:
+    odd = HOSTS[-1]
+    group.crash(odd)
+    await group.cluster.start(address(odd), with_retention(group, odd, 60.0))
+    await group.write_bytes(group.batch(m.UPSERT, [row(1, "old")], 1, client=A))
+    await group.lead(odd if leads else HOSTS[0])
+    for _ in range(7):
         await group.upsert(row(2))
-        leader = await group.leader()
-        before_us = log_time_us(group, leader)
-        await group.sleep(7200.0)
-        await group.upsert(row(2))
-        await group.sleep(5.0)
-        assert 0 < log_time_us(group, leader) - before_us <= 60_000_000
-        assert A in answers(group, leader)
-
-    simulate(scenario)
-
-
-def test_log_time_is_a_leaders_monotonic_time_and_stands_still_without_one() -> None:
-    async def scenario(group: Group) -> None:
-        await group.upsert(row(1))
-        before_us = log_time_us(group, await group.leader())
-        for _ in range(4):
-            await group.sleep(10.0)
-            await group.upsert(row(1))
-        leader = await group.leader()
-        after_us = log_time_us(group, leader)
-        assert 39_000_000 < after_us - before_us < 41_000_000
-        group.crash_all()
-        await group.sleep(30.0)
-        await group.restart()
-        group.leader_hint = None
-        await group.upsert(row(1))
-        assert after_us <= log_time_us(group, await group.leader()) < after_us + 5_000_000
-
-    simulate(scenario)
-
-
-def test_log_time_does_not_go_back_where_a_replica_starts_with_an_empty_log() -> None:
-    async def scenario(group: Group) -> None:
-        for _ in range(3):
-            await group.upsert(row(1))
-            await group.sleep(20.0)
-        await group.upsert(row(1))
-        before_us = log_time_us(group, await group.leader())
-        await group.settle()
-        for host in HOSTS:
-            await group.ask(host, "flush", m.FlushRequest(group.tablets[0]), m.FlushReply)
-        await group.create(OTHER)
-        for _ in range(20):  # so that the shared log lets go of all that is of the first tablet
-            await group.upsert(row(1), tablet=OTHER)
-            await group.sleep(0.2)
-        group.crash_all()
-        for host in HOSTS:
-            group.cluster.clock(address(host)).wall_offset_us -= JUMP_US
-        await group.restart()
-        assert not any(group.replica(host).log.slots for host in HOSTS)
-        group.leader_hint = None
-        await group.upsert(row(2))
-        assert log_time_us(group, await group.leader()) >= before_us
-
-    simulate(scenario, shared_log_bytes=1)
-
-
-def test_log_time_does_not_go_back_where_a_replica_was_copied() -> None:
-    async def scenario(group: Group) -> None:
-        await fill(group, 50)
         await group.sleep(20.0)
-        await group.upsert(row(1))
-        leader = await group.leader()
-        before_us = log_time_us(group, leader)
-        await group.settle()
-        await group.ask(leader, "flush", m.FlushRequest(group.tablets[0]), m.FlushReply)
-        target = (await group.followers())[0]
-        await entomb(group, target)
-        await copied(group, target, leader)
-        assert not group.replica(target).log.slots
-        group.cluster.clock(address(target)).wall_offset_us -= JUMP_US
-        await lead(group, target)
-        await group.upsert(row(2))
-        assert log_time_us(group, target) >= before_us
+    await many_entries(group)
+    await group.sleep(5.0)
+    await group.settle()
+    assert all(answers(group, host) == answers(group, odd) for host in HOSTS)
+    assert (A in answers(group, odd)) == (not leads)
 
-    simulate(scenario)
+
+@simulated(**SLOW_HEARTBEATS)
+async def test_replicas_agree_on_answers_after_a_restart_with_another_setting(group: Group) -> None:
+    """One replica has flushed the entries that the others apply again."""
+    await group.write_bytes(group.batch(m.UPSERT, [row(1, "old")], 1, client=A))
+    for _ in range(7):
+        await group.upsert(row(2))
+        await group.sleep(20.0)
+    await many_entries(group)
+    await group.settle()
+    await group.ask(HOSTS[0], "flush", m.FlushRequest(group.tablets[0]), m.FlushReply)
+    group.crash_all()
+    for host in HOSTS:
+        await group.cluster.start(address(host), with_retention(group, host, 60.0))
+    await group.leader()
+    await group.settle()
+    assert answers(group, HOSTS[0]) == answers(group, HOSTS[1]) == answers(group, HOSTS[2])
+
+
+@simulated(results_retention_s=60.0, **SLOW_HEARTBEATS)
+async def test_answers_of_an_idle_client_expire_while_others_write(group: Group) -> None:
+    await group.write_bytes(group.batch(m.UPSERT, [row(1)], 1, client=A))
+    for _ in range(12):
+        await group.upsert(row(2))
+        await group.sleep(10.0)
+    await group.settle()
+    for host in HOSTS:
+        assert list(answers(group, host)) == [b"client-number-01"]
+
+
+@simulated(results_retention_s=120.0, **SLOW_HEARTBEATS)
+async def test_time_without_entries_counts_up_to_a_limit(group: Group) -> None:
+    """A jump of a monotonic clock counts for at most a minute, so one jump expires nothing."""
+    await group.write_bytes(group.batch(m.UPSERT, [row(1)], 1, client=A))
+    await group.upsert(row(2))
+    leader = await group.leader()
+    before_us = log_time_us(group, leader)
+    await group.sleep(300.0)
+    await group.upsert(row(2))
+    await group.sleep(5.0)
+    assert 0 < log_time_us(group, leader) - before_us <= 60_000_000
+    assert A in answers(group, leader)
+
+
+@simulated(**SLOW_HEARTBEATS)
+async def test_log_time_is_the_leaders_monotonic_time_and_stops_without_a_leader(group: Group) -> None:
+    await group.upsert(row(1))
+    before_us = log_time_us(group, await group.leader())
+    for _ in range(4):
+        await group.sleep(10.0)
+        await group.upsert(row(1))
+    leader = await group.leader()
+    after_us = log_time_us(group, leader)
+    assert 39_000_000 < after_us - before_us < 41_000_000
+    group.crash_all()
+    await group.sleep(30.0)
+    await group.restart()
+    await group.upsert(row(1))
+    assert after_us <= log_time_us(group, await group.leader()) < after_us + 5_000_000
+
+
+@simulated(shared_log_bytes=1, **SLOW_HEARTBEATS)
+async def test_log_time_does_not_go_back_when_a_replica_starts_with_an_empty_log(group: Group) -> None:
+    for _ in range(3):
+        await group.upsert(row(1))
+        await group.sleep(20.0)
+    await group.upsert(row(1))
+    before_us = log_time_us(group, await group.leader())
+    await group.settle()
+    for host in HOSTS:
+        await group.ask(host, "flush", m.FlushRequest(group.tablets[0]), m.FlushReply)
+    await group.create(OTHER)
+    for _ in range(20):  # so that the shared log drops all entries of the first tablet
+        await group.upsert(row(1), tablet=OTHER)
+        await group.sleep(0.2)
+    group.crash_all()
+    for host in HOSTS:
+        group.cluster.clock(address(host)).wall_offset_us -= JUMP_US
+    await group.restart()
+    assert not any(group.replica(host).log.slots for host in HOSTS)
+    await group.upsert(row(2))
+    assert log_time_us(group, await group.leader()) >= before_us
+
+
+@simulated(**SLOW_HEARTBEATS)
+async def test_log_time_does_not_go_back_after_a_copy(group: Group) -> None:
+    await fill(group, 50)
+    await group.sleep(20.0)
+    await group.upsert(row(1))
+    leader = await group.leader()
+    before_us = log_time_us(group, leader)
+    await group.settle()
+    await group.ask(leader, "flush", m.FlushRequest(group.tablets[0]), m.FlushReply)
+    target = (await group.followers())[0]
+    await entomb(group, target)
+    await copied(group, target, leader)
+    assert not group.replica(target).log.slots
+    group.cluster.clock(address(target)).wall_offset_us -= JUMP_US
+    await group.lead(target)
+    await group.upsert(row(2))
+    assert log_time_us(group, target) >= before_us

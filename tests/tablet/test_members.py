@@ -1,4 +1,4 @@
-"""The members of a tablet change: at its leader, by compare-and-set; and by force, when a majority is gone for good."""
+"""Changes of a tablet's members: by compare-and-set at the leader, and forced when a majority is lost for good."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ebla.actors.replication.configuration import (
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.raft import members as tablet_members
 from tests.tablet.copies import entomb, fill, until
-from tests.tablet.harness import HOSTS, TABLET, Group, address, row, simulate
+from tests.tablet.harness import HOSTS, TABLET, Group, address, row, simulated
 
 SPARE = "host-d"
 
 
 async def spare(group: Group, host: str = SPARE) -> Peer:
-    """A server that has no replica yet, as the pre-voter that it shall be."""
+    """Start a server without a replica; return it as a pre-voter."""
     await group.cluster.start(address(host), group.make(host))
-    return Peer(group.server(host).instance.uuid, address(host), NON_VOTER, promote=True)
+    return Peer(group.uuid(host), address(host), NON_VOTER, promote=True)
 
 
 def adds(peer: Peer) -> m.MemberChange:
@@ -38,7 +38,7 @@ def removes(peer: Peer) -> m.MemberChange:
 
 
 def peer_of(group: Group, host: str) -> Peer:
-    return Peer(group.server(host).instance.uuid, address(host))
+    return Peer(group.uuid(host), address(host))
 
 
 def members(group: Group, host: str) -> Configuration:
@@ -53,9 +53,7 @@ async def change(
     unsafe: int = 0,
     timeout_s: float = 5.0,
 ) -> Configuration:
-    request = m.ChangeMembersRequest(
-        group.server(host).instance.uuid, TABLET, changes, index, timeout_s, unsafe
-    )
+    request = m.ChangeMembersRequest(group.uuid(host), TABLET, changes, index, timeout_s, unsafe)
     reply: m.MembersReply = await group.ask(host, "change_members", request, m.MembersReply, 10.0)
     return reply.configuration
 
@@ -72,337 +70,297 @@ async def promoted(group: Group, leader: str, peer: Peer) -> None:
     await until(group, voter, "the pre-voter is promoted")
 
 
-def test_a_new_member_is_copied_promoted_and_takes_part() -> None:
-    async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        await fill(group, 300)
-        new = await spare(group)
-        answered = await change(group, leader, adds(new), index=-1)
-        assert answered == members(group, leader) and kinds(answered)[SPARE] == "pre_voter"
-        await promoted(group, leader, new)
-        others = [host for host in HOSTS if host != leader]
-        group.cluster.crash(address(others[0]))
-        await group.upsert(row(1, "three of four"))
-        await until(
-            group,
-            lambda: group.replica(SPARE).store.applied.index == group.replica(leader).store.applied.index,
-            "the new one has applied everything",
-        )
-        assert (await group.scan(SPARE)).num_rows == 300
-
-    simulate(scenario)
+@simulated()
+async def test_a_new_member_is_copied_promoted_and_takes_part(group: Group) -> None:
+    leader = await group.leader()
+    await fill(group, 300)
+    new = await spare(group)
+    answered = await change(group, leader, adds(new), index=-1)
+    assert answered == members(group, leader) and kinds(answered)[SPARE] == "pre_voter"
+    await promoted(group, leader, new)
+    others = [host for host in HOSTS if host != leader]
+    group.crash(others[0])
+    await group.upsert(row(1, "three of four"))
+    await until(
+        group,
+        lambda: group.replica(SPARE).store.applied.index == group.replica(leader).store.applied.index,
+        "the new member has applied all entries",
+    )
+    assert (await group.scan(SPARE)).num_rows == 300
 
 
-def test_a_replica_is_moved_to_another_server_under_writes() -> None:
-    async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        goes = next(host for host in HOSTS if host != leader)
-        old, new = peer_of(group, goes), await spare(group)
-        marked = m.MemberChange(MODIFY, Peer(old.uuid, old.address, replace=True))
-        configuration = await change(group, leader, marked, adds(new))
-        assert kinds(configuration)[SPARE] == "pre_voter"
-        assert configuration.peer(old.uuid) == marked.peer
-        written = 0
-        while members(group, leader).peer(new.uuid) != Peer(new.uuid, new.address):
-            written += 1
-            await group.upsert(row(written))
-        configuration = await change(group, leader, removes(old), index=members(group, leader).index)
-        assert set(kinds(configuration)) == {*HOSTS, SPARE} - {goes}
-        assert set(kinds(configuration).values()) == {"voter"}
-        assert await group.get(written) == [row(written)]
-
-    simulate(scenario)
+@simulated()
+async def test_a_replica_is_moved_to_another_server_under_writes(group: Group) -> None:
+    leader = await group.leader()
+    goes = next(host for host in HOSTS if host != leader)
+    old, new = peer_of(group, goes), await spare(group)
+    marked = m.MemberChange(MODIFY, Peer(old.uuid, old.address, replace=True))
+    configuration = await change(group, leader, marked, adds(new))
+    assert kinds(configuration)[SPARE] == "pre_voter"
+    assert configuration.peer(old.uuid) == marked.peer
+    written = 0
+    while members(group, leader).peer(new.uuid) != Peer(new.uuid, new.address):
+        written += 1
+        await group.upsert(row(written))
+    configuration = await change(group, leader, removes(old), index=members(group, leader).index)
+    assert set(kinds(configuration)) == {*HOSTS, SPARE} - {goes}
+    assert set(kinds(configuration).values()) == {"voter"}
+    assert await group.get(written) == [row(written)]
 
 
-def test_a_request_that_is_repeated_is_answered_with_what_is_committed() -> None:
-    async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        new = await spare(group)
-        first = await change(group, leader, adds(new), index=-1)
-        assert await change(group, leader, adds(new), index=-1) == first, (
-            "its index is not looked at any more"
-        )
-        await promoted(group, leader, new)
-        again = await change(group, leader, adds(new), index=-1)
-        assert again == members(group, leader) and kinds(again)[SPARE] == "voter", "it was promoted since"
-        gone = await change(group, leader, removes(new))
-        assert await change(group, leader, removes(new), index=3) == gone
-
-    simulate(scenario)
+@simulated()
+async def test_a_repeated_request_is_answered_with_the_committed_configuration(group: Group) -> None:
+    leader = await group.leader()
+    new = await spare(group)
+    first = await change(group, leader, adds(new), index=-1)
+    assert await change(group, leader, adds(new), index=-1) == first, "its index is not checked any more"
+    await promoted(group, leader, new)
+    again = await change(group, leader, adds(new), index=-1)
+    assert again == members(group, leader) and kinds(again)[SPARE] == "voter", "it has been promoted"
+    gone = await change(group, leader, removes(new))
+    assert await change(group, leader, removes(new), index=3) == gone
 
 
-def test_whoever_knows_an_older_configuration_changes_nothing() -> None:
-    async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        new = await spare(group)
-        with pytest.raises(errors.ConfigurationMoved) as refused:
-            await change(group, leader, adds(new), index=17)
-        assert refused.value.found == -1
-        first = await change(group, leader, adds(new), index=-1)
-        follower = next(host for host in HOSTS if host != leader)
-        with pytest.raises(errors.ConfigurationMoved):
-            await change(group, leader, removes(peer_of(group, follower)), index=-1)
-        assert members(group, leader).index >= first.index
-        assert follower in kinds(members(group, leader))
-
-    simulate(scenario)
+@simulated()
+async def test_a_change_from_an_older_configuration_is_refused(group: Group) -> None:
+    leader = await group.leader()
+    new = await spare(group)
+    with pytest.raises(errors.ConfigurationMoved) as refused:
+        await change(group, leader, adds(new), index=17)
+    assert refused.value.found == -1
+    first = await change(group, leader, adds(new), index=-1)
+    follower = next(host for host in HOSTS if host != leader)
+    with pytest.raises(errors.ConfigurationMoved):
+        await change(group, leader, removes(peer_of(group, follower)), index=-1)
+    assert members(group, leader).index >= first.index
+    assert follower in kinds(members(group, leader))
 
 
-def test_one_change_at_a_time_and_none_without_a_majority() -> None:
-    async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        followers = await group.followers()
-        new = await spare(group)
-        for host in followers:
-            group.cluster.crash(address(host))
-        with pytest.raises(errors.OutcomeUnknown, match="may be later"):
-            await change(group, leader, adds(new), timeout_s=0.2)
-        with pytest.raises((errors.AlreadyInProgress, errors.Unavailable)):
-            await change(group, leader, removes(peer_of(group, leader)))
-        assert members(group, leader).index == -1
-        await group.restart(*followers)
-        leader = await group.leader()
-        assert len((await change(group, leader, adds(new))).peers) == 4
-
-    simulate(scenario)
+@simulated()
+async def test_one_change_at_a_time_and_none_without_a_majority(group: Group) -> None:
+    leader = await group.leader()
+    followers = await group.followers()
+    new = await spare(group)
+    group.crash(*followers)
+    with pytest.raises(errors.OutcomeUnknown, match="may be later"):
+        await change(group, leader, adds(new), timeout_s=0.2)
+    with pytest.raises((errors.AlreadyInProgress, errors.Unavailable)):
+        await change(group, leader, removes(peer_of(group, leader)))
+    assert members(group, leader).index == -1
+    await group.restart(*followers)
+    leader = await group.leader()
+    assert len((await change(group, leader, adds(new))).peers) == 4
 
 
-def test_a_second_change_while_one_is_pending_is_in_progress() -> None:
-    async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        new = await spare(group)
-        replica = group.replica(leader)
-        pending = Configuration((*members(group, leader).peers, new), index=-1)
-        server = group.server(leader)
-        server.rounds.step(
-            replica, replica.core.propose_configuration, server.world.clock.monotonic(), pending
-        )
-        with pytest.raises(errors.AlreadyInProgress):
-            await change(group, leader, removes(peer_of(group, (await group.followers())[0])), index=-1)
-
-    simulate(scenario)
+@simulated()
+async def test_a_second_change_while_one_is_pending_is_in_progress(group: Group) -> None:
+    leader = await group.leader()
+    new = await spare(group)
+    replica = group.replica(leader)
+    pending = Configuration((*members(group, leader).peers, new), index=-1)
+    server = group.server(leader)
+    server.rounds.step(replica, replica.core.propose_configuration, server.world.clock.monotonic(), pending)
+    with pytest.raises(errors.AlreadyInProgress):
+        await change(group, leader, removes(peer_of(group, (await group.followers())[0])), index=-1)
 
 
-def test_what_breaks_a_rule_is_refused_and_named() -> None:
-    async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        one, other = (peer_of(group, host) for host in await group.followers())
-        own, new = peer_of(group, leader), await spare(group)
-        elsewhere = Peer(one.uuid, "tablet-server/elsewhere")
-        cases: list[tuple[str, tuple[m.MemberChange, ...]]] = [
-            ("one at least", ()),
-            ("once", (removes(one), adds(one))),
-            ("not 'promote'", (m.MemberChange("promote", one),)),
-            ("a member already", (adds(elsewhere),)),
-            ("is no member", (m.MemberChange(MODIFY, new),)),
-            ("cannot remove or demote itself", (removes(own),)),
-            ("one change may add or remove one voter", (removes(one), removes(other))),
-            ("replace is for voters", (adds(Peer(new.uuid, new.address, NON_VOTER, replace=True)),)),
-        ]
-        for rule, changes in cases:
-            with pytest.raises(errors.InvalidArgument, match=rule):
-                await change(group, leader, *changes)
-        follower = (await group.followers())[0]
-        with pytest.raises(errors.NotLeader):
-            await change(group, follower, adds(new))
-        with pytest.raises(errors.TabletNotFound):
-            await change(group, SPARE, adds(new))
-        request = m.ChangeMembersRequest("0" * 32, TABLET, (adds(new),))
-        with pytest.raises(errors.WrongServer):
-            await group.ask(leader, "change_members", request, m.MembersReply)
-        assert members(group, leader).index == -1
-
-    simulate(scenario)
+@simulated()
+async def test_a_change_that_breaks_a_rule_is_refused_with_that_rule(group: Group) -> None:
+    leader = await group.leader()
+    one, other = (peer_of(group, host) for host in await group.followers())
+    own, new = peer_of(group, leader), await spare(group)
+    elsewhere = Peer(one.uuid, "tablet-server/elsewhere")
+    cases: list[tuple[str, tuple[m.MemberChange, ...]]] = [
+        ("one at least", ()),
+        ("once", (removes(one), adds(one))),
+        ("not 'promote'", (m.MemberChange("promote", one),)),
+        ("a member already", (adds(elsewhere),)),
+        ("is no member", (m.MemberChange(MODIFY, new),)),
+        ("cannot remove or demote itself", (removes(own),)),
+        ("one change may add or remove one voter", (removes(one), removes(other))),
+        ("replace is for voters", (adds(Peer(new.uuid, new.address, NON_VOTER, replace=True)),)),
+    ]
+    for rule, changes in cases:
+        with pytest.raises(errors.InvalidArgument, match=rule):
+            await change(group, leader, *changes)
+    follower = (await group.followers())[0]
+    with pytest.raises(errors.NotLeader):
+        await change(group, follower, adds(new))
+    with pytest.raises(errors.TabletNotFound):
+        await change(group, SPARE, adds(new))
+    request = m.ChangeMembersRequest("0" * 32, TABLET, (adds(new),))
+    with pytest.raises(errors.WrongServer):
+        await group.ask(leader, "change_members", request, m.MembersReply)
+    assert members(group, leader).index == -1
 
 
-def test_a_leader_that_lost_its_majority_does_not_tell_what_is_committed() -> None:
-    async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        one = peer_of(group, (await group.followers())[0])
-        present = m.MemberChange(MODIFY, one)
-        assert (await change(group, leader, present)).index == -1
-        for host in await group.followers():
-            group.cluster.crash(address(host))
-        await group.sleep(0.5)  # longer than the lease
-        with pytest.raises((errors.Unavailable, errors.NotLeader)):
-            await change(group, leader, present)
-
-    simulate(scenario)
+@simulated()
+async def test_a_leader_without_a_majority_does_not_report_the_committed_configuration(group: Group) -> None:
+    leader = await group.leader()
+    one = peer_of(group, (await group.followers())[0])
+    present = m.MemberChange(MODIFY, one)
+    assert (await change(group, leader, present)).index == -1
+    group.crash(*await group.followers())
+    await group.sleep(0.5)  # longer than the lease
+    with pytest.raises((errors.Unavailable, errors.NotLeader)):
+        await change(group, leader, present)
 
 
-# -- the last resort
+# -- forced configurations
 
 
 async def force(group: Group, host: str, keep: list[str], **changes: Any) -> Configuration:
-    said: dict[str, Any] = {
-        "dest_uuid": group.server(host).instance.uuid,
+    fields: dict[str, Any] = {
+        "dest_uuid": group.uuid(host),
         "tablet": TABLET,
         "keep": tuple(keep),
         "configuration_index": members(group, host).index,
         "reason": "the rack burnt",
     }
-    request = m.UnsafeChangeRequest(**{**said, **changes})
+    request = m.UnsafeChangeRequest(**{**fields, **changes})
     reply: m.MembersReply = await group.ask(host, "unsafe_change", request, m.MembersReply, 20.0)
     return reply.configuration
 
 
 def uuids(group: Group, *hosts: str) -> list[str]:
-    return [group.server(host).instance.uuid for host in hosts]
+    return [group.uuid(host) for host in hosts]
 
 
-def test_a_survivor_goes_on_alone_and_its_tablet_grows_again() -> None:
-    async def scenario(group: Group) -> None:
-        await group.upsert(row(1, "kept"))
-        await group.settle()
-        survivor, *lost = HOSTS
-        for host in lost:
-            group.cluster.crash(address(host))
-        await group.sleep(3.0)
-        configuration = await force(group, survivor, uuids(group, survivor))
-        assert kinds(configuration) == {survivor: "voter"} and configuration.unsafe == 1
-        assert await group.get(1) == [row(1, "kept")]
-        new = await spare(group)
-        with pytest.raises(errors.ConfigurationMoved, match="forced, 1 so far"):
-            await change(group, survivor, adds(new), index=configuration.index)
-        await change(group, survivor, adds(new), index=configuration.index, unsafe=1)
-        await promoted(group, survivor, new)
-        assert members(group, survivor).unsafe == 1, "the mark stays"
-        await group.restart(survivor)
-        await until(group, lambda: len(members(group, survivor).peers) == 2, "it remembers")
-        assert members(group, survivor).unsafe == 1
-
-    simulate(scenario)
-
-
-def test_two_of_five_go_on_if_the_one_that_holds_most_leads() -> None:
-    async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        for host in ("host-d", "host-e"):
-            new = await spare(group, host)
-            await change(group, leader, adds(new))
-            await promoted(group, leader, new)
-        one, other = await group.followers()
-        await group.settle()
-        group.cluster.crash(address(other))
-        await group.upsert(row(1, "not everywhere"))
-        await until(
-            group,
-            lambda: group.replica(one).store.applied == group.replica(leader).store.applied,
-            "one of the survivors has it",
-        )
-        for host in (leader, "host-d", "host-e"):
-            group.cluster.crash(address(host))
-        await group.restart(other)
-        await group.sleep(3.0)
-        keep = uuids(group, one, other)
-        with pytest.raises(errors.InvalidArgument, match="holds more"):
-            await force(group, other, keep)
-        configuration = await force(group, one, keep)
-        assert kinds(configuration) == {one: "voter", other: "voter"}
-        assert await group.get(1) == [row(1, "not everywhere")]
-
-    simulate(scenario)
+@simulated()
+async def test_a_single_survivor_serves_alone_and_gets_members_again(group: Group) -> None:
+    await group.upsert(row(1, "kept"))
+    await group.settle()
+    survivor, *lost = HOSTS
+    group.crash(*lost)
+    await group.sleep(3.0)
+    configuration = await force(group, survivor, uuids(group, survivor))
+    assert kinds(configuration) == {survivor: "voter"} and configuration.unsafe == 1
+    assert await group.get(1) == [row(1, "kept")]
+    new = await spare(group)
+    with pytest.raises(errors.ConfigurationMoved, match="forced, 1 so far"):
+        await change(group, survivor, adds(new), index=configuration.index)
+    await change(group, survivor, adds(new), index=configuration.index, unsafe=1)
+    await promoted(group, survivor, new)
+    assert members(group, survivor).unsafe == 1, "the forced epoch stays"
+    await group.restart(survivor)
+    await until(
+        group, lambda: len(members(group, survivor).peers) == 2, "the survivor has its configuration again"
+    )
+    assert members(group, survivor).unsafe == 1
 
 
-def test_nothing_is_forced_where_a_kept_member_hears_a_leader_whom_only_we_do_not() -> None:
-    async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        one, other = await group.followers()
-        group.cluster.network.cut(address(one), address(leader))
-        await group.sleep(3.0)
-        with pytest.raises(errors.Unavailable, match="heard of a leader of tablet"):
-            await force(group, one, uuids(group, one, other))
-        assert members(group, one).unsafe == 0 and await group.leader() == leader
+@simulated()
+async def test_two_of_five_survivors_are_led_by_the_one_with_the_longest_log(group: Group) -> None:
+    leader = await group.leader()
+    for host in ("host-d", "host-e"):
+        new = await spare(group, host)
+        await change(group, leader, adds(new))
+        await promoted(group, leader, new)
+    one, other = await group.followers()
+    await group.settle()
+    group.crash(other)
+    await group.upsert(row(1, "not everywhere"))
+    await until(
+        group,
+        lambda: group.replica(one).store.applied == group.replica(leader).store.applied,
+        "one of the survivors has it",
+    )
+    group.crash(leader, "host-d", "host-e")
+    await group.restart(other)
+    await group.sleep(3.0)
+    keep = uuids(group, one, other)
+    with pytest.raises(errors.InvalidArgument, match="holds more"):
+        await force(group, other, keep)
+    configuration = await force(group, one, keep)
+    assert kinds(configuration) == {one: "voter", other: "voter"}
+    assert await group.get(1) == [row(1, "not everywhere")]
 
-    simulate(scenario)
+
+@simulated()
+async def test_forcing_is_refused_if_a_kept_member_gets_heartbeats_of_a_leader(group: Group) -> None:
+    leader, one, other = await group.roles()
+    group.cut(one, leader)
+    await group.sleep(3.0)
+    with pytest.raises(errors.Unavailable, match="heard of a leader of tablet"):
+        await force(group, one, uuids(group, one, other))
+    assert members(group, one).unsafe == 0 and await group.leader() == leader
 
 
-def test_what_is_forced_stands_on_the_configuration_that_is_there_when_all_that_are_kept_have_answered(
-    monkeypatch: pytest.MonkeyPatch,
+@simulated()
+async def test_forcing_checks_the_configuration_again_after_all_kept_members_answered(
+    group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = tablet_members._ask
+    original = tablet_members._ask
 
     async def ask(world: Any, identity: Any, replica: Replica, peer: Peer) -> int:
-        term = await honest(world, identity, replica, peer)
+        term = await original(world, identity, replica, peer)
         core = replica.core
         core.committed_configuration = replace(core.committed_configuration, index=core.commit_index)
         return term
 
     monkeypatch.setattr(tablet_members, "_ask", ask)
-
-    async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        one, other = await group.followers()
-        await group.upsert(row(1))
-        await group.settle()
-        group.cluster.crash(address(leader))
-        group.cluster.network.cut(address(one), address(other))
-        await group.sleep(3.0)
-        group.cluster.network.heal()
-        with pytest.raises(errors.ConfigurationMoved, match="look again"):
-            await force(group, one, uuids(group, one, other))
-
-    simulate(scenario)
+    leader, one, other = await group.roles()
+    await group.upsert(row(1))
+    await group.settle()
+    group.crash(leader)
+    group.cut(one, other)
+    await group.sleep(3.0)
+    group.heal()
+    with pytest.raises(errors.ConfigurationMoved, match="look again"):
+        await force(group, one, uuids(group, one, other))
 
 
-def test_nothing_is_forced_by_accident() -> None:
-    async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        one, other = await group.followers()
-        with pytest.raises(errors.Unavailable, match="leader"):
-            await force(group, one, uuids(group, one))
-        with pytest.raises(errors.Unavailable, match="leader"):
-            await force(group, one, uuids(group, one, other))
-        with pytest.raises(errors.Unavailable, match="leads"):
-            await force(group, leader, uuids(group, leader))
-        before = group.replica(one).core.hard_state
-        group.cluster.crash(address(leader))
-        group.cluster.crash(address(other))
-        await group.sleep(3.0)
-        gone = group.cluster.role(address(one)).replicas[TABLET].core.configuration
-        cases: list[tuple[type[Exception], str, list[str], dict[str, Any]]] = [
-            (errors.ConfigurationMoved, "look again", uuids(group, one), {"configuration_index": 5}),
-            (errors.ConfigurationMoved, "forced, 1 so", uuids(group, one), {"configuration_unsafe": 1}),
-            (errors.InvalidArgument, "reason", uuids(group, one), {"reason": ""}),
-            (errors.InvalidArgument, "no members", [*uuids(group, one), "f" * 32], {}),
-            (errors.InvalidArgument, "one of the voters", [], {}),
-            (errors.InvalidArgument, "nothing to force", [peer.uuid for peer in gone.peers], {}),
-            (
-                errors.Unavailable,
-                "does not answer",
-                [peer.uuid for peer in gone.peers if peer.address != address(leader)],
-                {},
-            ),
-            (errors.WrongServer, "was for", uuids(group, one), {"dest_uuid": "0" * 32}),
-        ]
-        for kind, rule, keep, changes in cases:
-            with pytest.raises(kind, match=rule):
-                await force(group, one, keep, **changes)
-        assert members(group, one).index == -1 and members(group, one).unsafe == 0
-        assert group.replica(one).core.term == before.term
-
-    simulate(scenario)
+@simulated()
+async def test_invalid_requests_to_force_are_refused(group: Group) -> None:
+    leader, one, other = await group.roles()
+    with pytest.raises(errors.Unavailable, match="leader"):
+        await force(group, one, uuids(group, one))
+    with pytest.raises(errors.Unavailable, match="leader"):
+        await force(group, one, uuids(group, one, other))
+    with pytest.raises(errors.Unavailable, match="leads"):
+        await force(group, leader, uuids(group, leader))
+    before = group.replica(one).core.hard_state
+    group.crash(leader)
+    group.crash(other)
+    await group.sleep(3.0)
+    gone = group.cluster.role(address(one)).replicas[TABLET].core.configuration
+    cases: list[tuple[type[Exception], str, list[str], dict[str, Any]]] = [
+        (errors.ConfigurationMoved, "look again", uuids(group, one), {"configuration_index": 5}),
+        (errors.ConfigurationMoved, "forced, 1 so", uuids(group, one), {"configuration_unsafe": 1}),
+        (errors.InvalidArgument, "reason", uuids(group, one), {"reason": ""}),
+        (errors.InvalidArgument, "no members", [*uuids(group, one), "f" * 32], {}),
+        (errors.InvalidArgument, "one of the voters", [], {}),
+        (errors.InvalidArgument, "nothing to force", [peer.uuid for peer in gone.peers], {}),
+        (
+            errors.Unavailable,
+            "does not answer",
+            [peer.uuid for peer in gone.peers if peer.address != address(leader)],
+            {},
+        ),
+        (errors.WrongServer, "was for", uuids(group, one), {"dest_uuid": "0" * 32}),
+    ]
+    for kind, rule, keep, changes in cases:
+        with pytest.raises(kind, match=rule):
+            await force(group, one, keep, **changes)
+    assert members(group, one).index == -1 and members(group, one).unsafe == 0
+    assert group.replica(one).core.term == before.term
 
 
-def test_what_a_tombstone_held_is_given_up_only_knowingly() -> None:
-    """It votes for nobody who lacks what it had acknowledged, and nobody else has it any more."""
-
-    async def scenario(group: Group) -> None:
-        await group.upsert(row(1, "everywhere"))
-        await group.settle()
-        leader = await group.leader()
-        one, other = await group.followers()
-        group.cluster.crash(address(one))
-        await group.upsert(row(2, "on two"))
-        group.cluster.network.cut(address(leader), address(other))
-        await entomb(group, other)
-        group.cluster.crash(address(leader))
-        await group.restart(one)
-        await group.sleep(6.0)
-        assert not group.replica(one).leads
-        with pytest.raises(errors.InvalidArgument, match="holds more"):
-            await force(group, one, uuids(group, one, other))
-        assert (await force(group, one, uuids(group, one))).unsafe == 1
-        assert await group.get(1, 2) == [row(1, "everywhere"), None]
-
-    simulate(scenario)
+@simulated()
+async def test_entries_of_a_tombstone_are_given_up_only_explicitly(group: Group) -> None:
+    """It votes for no candidate that lacks its acknowledged entries, and no other member has them any more."""
+    await group.upsert(row(1, "everywhere"))
+    await group.settle()
+    leader, one, other = await group.roles()
+    group.crash(one)
+    await group.upsert(row(2, "on two"))
+    group.cut(leader, other)
+    await entomb(group, other)
+    group.crash(leader)
+    await group.restart(one)
+    await group.sleep(6.0)
+    assert not group.replica(one).leads
+    with pytest.raises(errors.InvalidArgument, match="holds more"):
+        await force(group, one, uuids(group, one, other))
+    assert (await force(group, one, uuids(group, one))).unsafe == 1
+    assert await group.get(1, 2) == [row(1, "everywhere"), None]

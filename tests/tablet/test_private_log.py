@@ -1,9 +1,10 @@
-"""The log of one replica as it lies in the shared and the private log: what a restart makes of it, at any moment."""
+"""One replica's log in the shared log and its private log: a restart at any time restores it."""
 
 from __future__ import annotations
 
 import asyncio
 import random
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,12 @@ from ebla.storage.environment import Disk
 from ebla.storage.lmdb.disk import LmdbDisk
 from ebla.storage.logs.entries import WRITE, Entry, Position, make_entry
 from ebla.storage.logs.shared_log import SharedLog
+from tests.storage.disks import in_simulation
 from tests.tablet.harness import TABLET
 
 
 class Crash(Exception):
-    """The process ends here."""
+    """The process ends at this point."""
 
 
 class Bench:
@@ -43,13 +45,13 @@ class Bench:
 
     @staticmethod
     async def again(disk: Disk, flushed: Position) -> Bench:
-        """After a restart; raises what the start of the replica would."""
+        """Restart; raise what the start of the replica would raise."""
         await disk.open_instance("u" * 32)
         shared = await SharedLog.open(disk, create=False)
         tail = bootstrap.Tail(TABLET)
         private = await bootstrap.open_private(disk, tail)
         bootstrap.gather(shared.recover(), {TABLET: tail})
-        log, _ = bootstrap.rebuild(TABLET, disk, shared, private, tail, flushed)
+        log, _ = bootstrap.rebuild(partial(TabletLog, TABLET, disk, shared, private), tail, flushed)
         return Bench(disk, shared, log, flushed)
 
     async def append(self, term: int, count: int) -> None:
@@ -63,7 +65,7 @@ class Bench:
         await self.shared.append(first_seq, entries)
 
     def flush(self, index: int) -> None:
-        """And every peer holds it."""
+        """Flush up to the index, which every peer has."""
         self.flushed = self.log.position(index)
         self.log.drop_to(index)
 
@@ -91,7 +93,7 @@ class Bench:
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 4])
-def test_a_tail_that_was_replaced_after_it_moved_does_not_come_back(tmp_path: Path, steps: int) -> None:
+def test_a_tail_replaced_after_its_move_does_not_come_back(tmp_path: Path, steps: int) -> None:
     """On LMDB, with the process ending after each step of the last trim."""
 
     async def main() -> None:
@@ -116,30 +118,28 @@ def test_a_tail_that_was_replaced_after_it_moved_does_not_come_back(tmp_path: Pa
     asyncio.run(main())
 
 
-def test_what_is_still_valid_in_the_private_log_stays_there() -> None:
-    async def main() -> None:
-        state = DurableState()
-        disk = MemoryDisk(state, random.Random(1))
-        bench = await Bench.new(disk)
-        await bench.append(1, 20)
-        await bench.trim(bench.shared.next_seq)
-        bench.log.truncate(15)
-        await bench.append(2, 3)
-        bench.flush(5)
-        before = bench.positions()
-        await bench.trim(bench.shared.first_seq)
-        assert bench.log.private is not None
-        assert [index for index, _ in bench.log.private.recover()] == list(range(6, 15))
-        disk.crash()
-        again = await Bench.again(MemoryDisk(state, random.Random(1)), bench.flushed)
-        assert again.positions()[-len(before) :] == before
-
-    loop.run(main(), seed=1)
+@in_simulation
+async def test_valid_entries_stay_in_the_private_log() -> None:
+    state = DurableState()
+    disk = MemoryDisk(state, random.Random(1))
+    bench = await Bench.new(disk)
+    await bench.append(1, 20)
+    await bench.trim(bench.shared.next_seq)
+    bench.log.truncate(15)
+    await bench.append(2, 3)
+    bench.flush(5)
+    before = bench.positions()
+    await bench.trim(bench.shared.first_seq)
+    assert bench.log.private is not None
+    assert [index for index, _ in bench.log.private.recover()] == list(range(6, 15))
+    disk.crash()
+    again = await Bench.again(MemoryDisk(state, random.Random(1)), bench.flushed)
+    assert again.positions()[-len(before) :] == before
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_restart_at_any_moment_finds_the_log_as_it_was(seed: int) -> None:
-    """Steps by chance; entries are replaced, too, while the trim is under way."""
+def test_a_restart_at_any_time_restores_the_log(seed: int) -> None:
+    """Random steps; entries are also replaced during a trim."""
     chance = random.Random(seed)
 
     async def main() -> None:
@@ -176,7 +176,7 @@ def test_a_restart_at_any_moment_finds_the_log_as_it_was(seed: int) -> None:
 
 
 async def replace(bench: Bench, chance: random.Random, term: int) -> None:
-    """A newer leader has other entries, fewer or more, after what is flushed."""
+    """Replace the entries after the flushed ones by fewer or more entries of a newer leader."""
     await asyncio.sleep(chance.random() * 0.01)
     if bench.flushed.index < bench.log.last_index:
         bench.log.truncate(chance.randrange(*bench.unflushed))

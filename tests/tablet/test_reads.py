@@ -1,4 +1,4 @@
-"""Gets, scans and digests: what they may show, and when they must refuse."""
+"""Gets, scans and digests: what they show, and when they must refuse."""
 
 from __future__ import annotations
 
@@ -8,146 +8,123 @@ from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.storage.errors import SnapshotExpired
 from ebla.storage.predicates import expressions
-from tests.tablet.harness import CODEC, HOSTS, SCHEMA, TABLET, Group, address, row, simulate
+from tests.tablet.harness import CODEC, HOSTS, SCHEMA, TABLET, Group, address, row, simulated
 
 
-async def read_at(group: Group, host: str, k: int) -> m.ReadReply:
-    request = m.ReadRequest(SCHEMA.version, (m.TabletKeys(TABLET, [CODEC.encode_key({"k": k})]),))
-    return await group.ask(host, "read", request, m.ReadReply)
+@simulated()
+async def test_a_read_at_the_leader_sees_every_write_acknowledged_before_it(group: Group) -> None:
+    for n in range(30):
+        await group.upsert(row(1, "x", n))
+        assert await group.get(1) == [row(1, "x", n)]
+        if n == 10:
+            group.cluster.crash(address(await group.leader()))
 
 
-def test_a_read_at_the_leader_sees_every_write_acknowledged_before_it_began() -> None:
-    async def scenario(group: Group) -> None:
-        for n in range(30):
-            await group.upsert(row(1, "x", n))
-            assert await group.get(1) == [row(1, "x", n)]
-            if n == 10:
-                group.cluster.crash(address(await group.leader()))
-
-    simulate(scenario)
+@simulated()
+async def test_a_follower_refuses_reads_and_names_the_leader(group: Group) -> None:
+    await group.upsert(row(1))
+    leader = await group.leader()
+    error = await group.read_once((await group.followers())[0])
+    assert isinstance(error, errors.NotLeader) and error.leader == address(leader)
 
 
-def test_a_follower_refuses_reads_and_names_the_leader() -> None:
-    async def scenario(group: Group) -> None:
-        await group.upsert(row(1))
-        leader = await group.leader()
-        reply = await read_at(group, (await group.followers())[0], 1)
-        error = errors.from_triple(reply.errors[0])
-        assert isinstance(error, errors.NotLeader) and error.leader == address(leader)
-
-    simulate(scenario)
-
-
-def test_an_isolated_leader_stops_answering_reads_before_another_can_write() -> None:
-    async def scenario(group: Group) -> None:
-        await group.upsert(row(1, "old"))
-        old = await group.leader()
-        group.cluster.network.cut(address(old), "host-a" if old != "host-a" else "host-b")
-        group.cluster.network.cut(address(old), "host-c" if old != "host-c" else "host-b")
-        group.leader_hint = next(h for h in HOSTS if h != old)
-        await group.upsert(row(1, "new"))
-        reply = await read_at(group, old, 1)
-        assert reply.values == (None,) and reply.errors[0] is not None
-
-    simulate(scenario)
+@simulated()
+async def test_an_isolated_leader_stops_answering_reads_before_another_can_write(group: Group) -> None:
+    await group.upsert(row(1, "old"))
+    old = await group.leader()
+    group.cluster.network.cut(address(old), "host-a" if old != "host-a" else "host-b")
+    group.cluster.network.cut(address(old), "host-c" if old != "host-c" else "host-b")
+    group.leader_hint = next(h for h in HOSTS if h != old)
+    await group.upsert(row(1, "new"))
+    assert await group.read_once(old) is not None
 
 
-def test_a_scan_shows_one_moment_while_rows_change() -> None:
-    async def scenario(group: Group) -> None:
-        await group.upsert(*[row(k, "before" * 20, 1) for k in range(3000)])
-        leader = await group.leader()
-        await group.ask(leader, "flush", m.FlushRequest(), m.FlushReply)
-        await group.upsert(*[row(k, "memory" * 20, 2) for k in range(0, 3000, 3)])
-        request = m.ScanRequest(TABLET, SCHEMA.version, ("k", "n"), block_bytes=1)
-        first = await group.ask(leader, "scan", request, m.ScanBlock)
-        await group.upsert(*[row(k, "after", 3) for k in range(4000)])
-        await group.write(m.DELETE, [{"k": k} for k in range(100)])
-        rows = first.rows
-        block = first
-        while block.scanner:
-            more = m.ScanContinue(block.scanner, block.block + 1)
-            block = await group.ask(leader, "scan_more", more, m.ScanBlock)
-            rows += block.rows
-        assert rows == 3000 and block.index == first.index
-        after = await group.scan(columns=("k", "n"))
-        assert after["k"].to_pylist() == list(range(100, 4000)) and set(after["n"].to_pylist()) == {3}
-
-    simulate(scenario)
+@simulated()
+async def test_a_scan_shows_one_moment_while_rows_change(group: Group) -> None:
+    await group.upsert(*[row(k, "before" * 20, 1) for k in range(3000)])
+    leader = await group.leader()
+    await group.flush(leader)
+    await group.upsert(*[row(k, "memory" * 20, 2) for k in range(0, 3000, 3)])
+    request = m.ScanRequest(TABLET, SCHEMA.version, ("k", "n"), block_bytes=1)
+    first = await group.ask(leader, "scan", request, m.ScanBlock)
+    await group.upsert(*[row(k, "after", 3) for k in range(4000)])
+    await group.write(m.DELETE, [{"k": k} for k in range(100)])
+    rows = first.rows
+    block = first
+    while block.scanner:
+        more = m.ScanContinue(block.scanner, block.block + 1)
+        block = await group.ask(leader, "scan_more", more, m.ScanBlock)
+        rows += block.rows
+    assert rows == 3000 and block.index == first.index
+    after = await group.scan(columns=("k", "n"))
+    assert after["k"].to_pylist() == list(range(100, 4000)) and set(after["n"].to_pylist()) == {3}
 
 
-def test_a_scan_takes_columns_predicate_bounds_and_limit() -> None:
-    async def scenario(group: Group) -> None:
-        await group.upsert(*[row(k, None if k % 5 == 0 else f"v{k % 7}", k * 2) for k in range(500)])
-        predicate = expressions.encode(expressions.bind((expressions.col("v") == "v3"), SCHEMA))
-        found = await group.scan(columns=("n",), predicate=predicate)
-        assert found["n"].to_pylist() == [k * 2 for k in range(500) if k % 5 and k % 7 == 3]
-        assert (await group.scan(limit=7))["k"].to_pylist() == list(range(7))
-        bounds = {"start": CODEC.encode_key({"k": 100}), "stop": CODEC.encode_key({"k": 110})}
-        assert (await group.scan(**bounds))["k"].to_pylist() == list(range(100, 110))
-        counted = await group.ask(
-            await group.leader(), "scan", m.ScanRequest(TABLET, SCHEMA.version, ()), m.ScanBlock
-        )
-        assert counted.rows == 500 and counted.scanner is None
-
-    simulate(scenario)
+@simulated()
+async def test_a_scan_respects_columns_predicate_bounds_and_limit(group: Group) -> None:
+    await group.upsert(*[row(k, None if k % 5 == 0 else f"v{k % 7}", k * 2) for k in range(500)])
+    predicate = expressions.encode(expressions.bind((expressions.col("v") == "v3"), SCHEMA))
+    found = await group.scan(columns=("n",), predicate=predicate)
+    assert found["n"].to_pylist() == [k * 2 for k in range(500) if k % 5 and k % 7 == 3]
+    assert (await group.scan(limit=7))["k"].to_pylist() == list(range(7))
+    bounds = {"start": CODEC.encode_key({"k": 100}), "stop": CODEC.encode_key({"k": 110})}
+    assert (await group.scan(**bounds))["k"].to_pylist() == list(range(100, 110))
+    counted = await group.ask(
+        await group.leader(), "scan", m.ScanRequest(TABLET, SCHEMA.version, ()), m.ScanBlock
+    )
+    assert counted.rows == 500 and counted.scanner is None
 
 
-def test_a_repeated_request_for_a_block_is_answered_again_and_an_unknown_scan_is_an_error() -> None:
-    async def scenario(group: Group) -> None:
-        await group.upsert(*[row(k, "x" * 50) for k in range(40_000)])
-        leader = await group.leader()
-        first = await group.ask(
-            leader, "scan", m.ScanRequest(TABLET, SCHEMA.version, ("k",), block_bytes=1), m.ScanBlock
-        )
-        second = await group.ask(leader, "scan_more", m.ScanContinue(first.scanner, 1), m.ScanBlock)
-        again = await group.ask(leader, "scan_more", m.ScanContinue(first.scanner, 1), m.ScanBlock)
-        assert again == second
-        await group.ask(leader, "scan_close", m.ScanClose(first.scanner), m.Empty)
-        with pytest.raises(SnapshotExpired):
-            await group.ask(leader, "scan_more", m.ScanContinue(first.scanner, 2), m.ScanBlock)
-
-    simulate(scenario)
-
-
-def test_idle_scans_end_by_themselves() -> None:
-    async def scenario(group: Group) -> None:
-        await group.upsert(*[row(k) for k in range(20_000)])
-        leader = await group.leader()
-        first = await group.ask(
-            leader, "scan", m.ScanRequest(TABLET, SCHEMA.version, ("k",), block_bytes=1), m.ScanBlock
-        )
-        await group.sleep(5.0)
-        with pytest.raises(SnapshotExpired):
-            await group.ask(leader, "scan_more", m.ScanContinue(first.scanner, 1), m.ScanBlock)
-
-    simulate(scenario, scanner_ttl_s=2.0)
+@simulated(scan_read_rows=100)
+async def test_a_repeated_request_for_a_block_gets_it_again_and_a_closed_scan_is_an_error(
+    group: Group,
+) -> None:
+    await group.upsert(*[row(k, "x" * 50) for k in range(500)])
+    leader = await group.leader()
+    first = await group.ask(
+        leader, "scan", m.ScanRequest(TABLET, SCHEMA.version, ("k",), block_bytes=1), m.ScanBlock
+    )
+    second = await group.ask(leader, "scan_more", m.ScanContinue(first.scanner, 1), m.ScanBlock)
+    again = await group.ask(leader, "scan_more", m.ScanContinue(first.scanner, 1), m.ScanBlock)
+    assert again == second
+    await group.ask(leader, "scan_close", m.ScanClose(first.scanner), m.Empty)
+    with pytest.raises(SnapshotExpired):
+        await group.ask(leader, "scan_more", m.ScanContinue(first.scanner, 2), m.ScanBlock)
 
 
-def test_replicas_give_equal_digests_of_one_index_while_writes_go_on() -> None:
-    async def scenario(group: Group) -> None:
-        await group.upsert(*[row(k, "x" * 30) for k in range(2000)])
-        leader = await group.leader()
-        started = await group.ask(leader, "checksum_start", m.ChecksumStart(TABLET), m.ChecksumStarted)
-        await group.upsert(*[row(k, "y") for k in range(1000)])
-        query = m.ChecksumQuery(TABLET, started.index)
-        replies = [await group.ask(host, "checksum", query, m.ChecksumReply) for host in HOSTS]
-        assert {(r.rows, r.digest) for r in replies} == {(2000, replies[0].digest)}
-        later = await group.ask(leader, "checksum_start", m.ChecksumStart(TABLET), m.ChecksumStarted)
-        other = await group.ask(leader, "checksum", m.ChecksumQuery(TABLET, later.index), m.ChecksumReply)
-        assert other.digest != replies[0].digest
-
-    simulate(scenario)
+@simulated(scanner_ttl_s=2.0, scan_read_rows=100)
+async def test_idle_scans_expire(group: Group) -> None:
+    await group.upsert(*[row(k) for k in range(500)])
+    leader = await group.leader()
+    first = await group.ask(
+        leader, "scan", m.ScanRequest(TABLET, SCHEMA.version, ("k",), block_bytes=1), m.ScanBlock
+    )
+    await group.sleep(5.0)
+    with pytest.raises(SnapshotExpired):
+        await group.ask(leader, "scan_more", m.ScanContinue(first.scanner, 1), m.ScanBlock)
 
 
-def test_a_reader_on_the_same_host_is_told_where_the_flushed_rows_are() -> None:
-    async def scenario(group: Group) -> None:
-        result = await group.upsert(row(1))
-        leader = await group.leader()
-        index = await group.ask(leader, "read_index", m.TabletRequest(TABLET), m.ReadIndexReply)
-        assert index.index >= result.index
-        for host in HOSTS:
-            request = m.LocalSnapshotRequest(TABLET, index.index)
-            found = await group.ask(host, "local_snapshot", request, m.LocalSnapshot)
-            assert found.index >= index.index and found.host == host
+@simulated()
+async def test_replicas_give_equal_digests_of_one_index_while_writes_go_on(group: Group) -> None:
+    await group.upsert(*[row(k, "x" * 30) for k in range(2000)])
+    leader = await group.leader()
+    started = await group.ask(leader, "checksum_start", m.ChecksumStart(TABLET), m.ChecksumStarted)
+    await group.upsert(*[row(k, "y") for k in range(1000)])
+    query = m.ChecksumQuery(TABLET, started.index)
+    replies = [await group.ask(host, "checksum", query, m.ChecksumReply) for host in HOSTS]
+    assert {(r.rows, r.digest) for r in replies} == {(2000, replies[0].digest)}
+    later = await group.ask(leader, "checksum_start", m.ChecksumStart(TABLET), m.ChecksumStarted)
+    other = await group.ask(leader, "checksum", m.ChecksumQuery(TABLET, later.index), m.ChecksumReply)
+    assert other.digest != replies[0].digest
 
-    simulate(scenario)
+
+@simulated()
+async def test_a_reader_on_the_same_host_gets_the_place_of_the_flushed_rows(group: Group) -> None:
+    result = await group.upsert(row(1))
+    leader = await group.leader()
+    index = await group.ask(leader, "read_index", m.TabletRequest(TABLET), m.ReadIndexReply)
+    assert index.index >= result.index
+    for host in HOSTS:
+        request = m.LocalSnapshotRequest(TABLET, index.index)
+        found = await group.ask(host, "local_snapshot", request, m.LocalSnapshot)
+        assert found.index >= index.index and found.host == host

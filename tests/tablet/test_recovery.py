@@ -1,4 +1,4 @@
-"""A leader looks after its peers: it knows how they are, and has those copied that its log cannot help."""
+"""A leader repairs its peers: it reports their health, and requests copies for those that its log cannot help."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.messages import peers
 from ebla.actors.replication.configuration import (
-    Configuration,
     Peer,
 )
 from ebla.actors.tablet.copy import recovery
 from ebla.actors.tablet.copy.copies import Copies
 from ebla.actors.tablet.server import TabletServer
 from ebla.storage.errors import Corruption, DiskFull
-from tests.tablet.copies import entomb, fill, left_behind, same_rows, until
-from tests.tablet.harness import FIVE, HOSTS, SCHEMA, TABLET, Group, address, row, simulate
+from tests.tablet.copies import deleted, entomb, filled, left_behind, quarantined, same_rows, until
+from tests.tablet.harness import FIVE, HOSTS, TABLET, Group, address, row, simulated
 from tests.tablet.test_members import members
 
 PATIENCE: dict[str, Any] = {"follower_failed_s": 6.0}
 
 
 def health(group: Group, leader: str) -> dict[str, str]:
-    """By host, as the leader reports it."""
+    """Return the health of each host as the leader reports it."""
     report = group.replica(leader).report()
     return {
         peer.address[-6:]: report.health[peer.uuid]
@@ -39,9 +38,7 @@ def health(group: Group, leader: str) -> dict[str, str]:
 
 def copied(group: Group, *hosts: str) -> Callable[[], bool]:
     return lambda: all(
-        group.server(host).lifecycle.state_of(TABLET) == m.RUNNING
-        and group.replica(host).store.applied.index > 1
-        for host in hosts
+        group.state_of(host) == m.RUNNING and group.replica(host).store.applied.index > 1 for host in hosts
     )
 
 
@@ -51,397 +48,319 @@ Start = Callable[[Copies, m.StartCopyRequest], Awaitable[None]]
 def watched(
     monkeypatch: pytest.MonkeyPatch, answer: Callable[[int], Exception | None]
 ) -> list[tuple[float, m.StartCopyRequest]]:
-    """Requests for copies that arrive anywhere; the n-th gets `answer(n)`, or is carried out."""
+    """Collect all requests for copies; the n-th is refused with `answer(n)`, or carried out if that is None."""
     seen: list[tuple[float, m.StartCopyRequest]] = []
-    honest = Copies.start
+    original = Copies.start
 
     async def start(self: Copies, request: m.StartCopyRequest) -> None:
         seen.append((self.world.clock.monotonic(), request))
         error = answer(len(seen))
         if error is not None:
             raise error
-        await honest(self, request)
+        await original(self, request)
 
     monkeypatch.setattr(Copies, "start", start)
     return seen
 
 
-def test_a_deleted_replica_of_a_member_is_copied_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = watched(monkeypatch, lambda _: None)
-
-    async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        target, other = await group.followers()
-        await fill(group, 100)
-        await entomb(group, target)
-        await until(group, copied(group, target), "the tablet is there again")
-        await same_rows(group, target, other, leader)
-        (request,) = (request for _, request in seen)
-        own = group.server(leader)
-        assert request.source == Peer(own.instance.uuid, address(leader))
-        assert (request.state, request.term, request.last) == (
-            m.DELETED,
-            group.replica(leader).core.term,
-            None,
-        )
-
-    simulate(scenario)
-
-
-def test_a_damaged_replica_is_copied_over() -> None:
-    async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        target, other = await group.followers()
-        await fill(group, 100)
-        group.replica(target).fail(Corruption("for a test"))
-        await until(group, copied(group, target), "it is a replica again")
-        await same_rows(group, target, other, leader)
-        (entry,) = (await group.ask(target, "quarantine_list", m.Empty(), m.QuarantineEntries)).entries
-        assert entry.tablet == TABLET
-
-    simulate(scenario)
-
-
-def test_a_follower_that_lags_past_the_log_is_copied_in_place_and_follows_again(
-    monkeypatch: pytest.MonkeyPatch,
+@simulated()
+async def test_a_deleted_replica_of_a_member_is_copied_automatically(
+    group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = watched(monkeypatch, lambda _: None)
-
-    async def scenario(group: Group) -> None:
-        leader, target, other = await left_behind(group)
-        uuid, last = group.server(target).instance.uuid, group.replica(target).log.last
-        core = group.replica(leader).core
-        await until(group, lambda: core.needs_copy(uuid), "its log is too short")
-        await until(group, lambda: not core.needs_copy(uuid), "it follows the log again")
-        assert core.progress[uuid].state == "replicate"
-        assert (seen[0][1].state, seen[0][1].last) == (m.RUNNING, (last.index, last.term))
-        await same_rows(group, target, other)
-        assert members(group, leader).index == -1, "it was a member all the time"
-
-    simulate(scenario, log_retained_entries_max=2)
+    leader, target, other = await deleted(group, 100)
+    await until(group, copied(group, target), "the tablet is there again")
+    await same_rows(group, target, other, leader)
+    (request,) = (request for _, request in seen)
+    own = group.server(leader)
+    assert request.source == Peer(own.instance.uuid, address(leader))
+    assert (request.state, request.term, request.last) == (
+        m.DELETED,
+        group.replica(leader).core.term,
+        None,
+    )
 
 
-def test_a_tablet_is_not_copied_to_a_member_that_is_about_to_create_it(
-    monkeypatch: pytest.MonkeyPatch,
+@simulated()
+async def test_a_damaged_replica_is_copied_over(group: Group) -> None:
+    leader, target, other = await filled(group, 100)
+    group.replica(target).fail(Corruption("for a test"))
+    await until(group, copied(group, target), "the replica runs again")
+    await same_rows(group, target, other, leader)
+    (entry,) = await quarantined(group, target)
+    assert entry.tablet == TABLET
+
+
+@simulated(log_retained_entries_max=2)
+async def test_a_follower_behind_the_start_of_the_log_is_copied_in_place(
+    group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = watched(monkeypatch, lambda _: None)
-
-    async def scenario(group: Group) -> None:
-        tablet = "e" * 32
-        peers = tuple(Peer(group.server(h).instance.uuid, address(h)) for h in HOSTS)
-
-        async def create(host: str) -> None:
-            uuid = group.server(host).instance.uuid
-            request = m.CreateTabletRequest(uuid, tablet, "table", "t", SCHEMA, 0, Configuration(peers))
-            await group.ask(host, "create_tablet", request, m.Empty)
-
-        for host in HOSTS[:2]:
-            await create(host)
-        leader = await group.leader(tablet)
-        uuid = group.server(HOSTS[2]).instance.uuid
-        core = group.replica(leader, tablet).core
-        await until(group, lambda: core.progress[uuid].refusal == "tablet_not_found", "it is not there")
-        await group.sleep(5.0)
-        await create(HOSTS[2])
-        await until(group, lambda: core.progress[uuid].state == "replicate", "it follows")
-        assert seen == []
-
-    simulate(scenario)
+    leader, target, other = await left_behind(group)
+    uuid, last = group.uuid(target), group.replica(target).log.last
+    core = group.replica(leader).core
+    await until(group, lambda: core.needs_copy(uuid), "its log is too short")
+    await until(group, lambda: not core.needs_copy(uuid), "the follower follows the log again")
+    assert core.progress[uuid].state == "replicate"
+    assert (seen[0][1].state, seen[0][1].last) == (m.RUNNING, (last.index, last.term))
+    await same_rows(group, target, other)
+    (entry,) = await quarantined(group, target)
+    assert entry.tablet == TABLET and entry.bytes > 0
+    assert members(group, leader).index == -1, "it stayed a member"
 
 
-def test_a_member_of_a_new_tablet_that_is_never_created_is_copied_in_the_end() -> None:
-    async def scenario(group: Group) -> None:
-        tablet = "e" * 32
-        peers = tuple(Peer(group.server(h).instance.uuid, address(h)) for h in HOSTS)
-        for host in HOSTS[:2]:
-            uuid = group.server(host).instance.uuid
-            request = m.CreateTabletRequest(uuid, tablet, "table", "t", SCHEMA, 0, Configuration(peers))
-            await group.ask(host, "create_tablet", request, m.Empty)
-        await until(group, lambda: tablet in group.server(HOSTS[2]).replicas, "it is copied")
+@simulated()
+async def test_a_tablet_is_not_copied_to_a_member_that_will_soon_create_it(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = watched(monkeypatch, lambda _: None)
+    tablet = "e" * 32
+    for host in HOSTS[:2]:
+        await group.ask(host, "create_tablet", group.creation(host, tablet), m.Empty)
+    leader = await group.leader(tablet)
+    uuid = group.uuid(HOSTS[2])
+    core = group.replica(leader, tablet).core
+    await until(group, lambda: core.progress[uuid].refusal == "tablet_not_found", "the replica is missing")
+    await group.sleep(5.0)
+    await group.ask(HOSTS[2], "create_tablet", group.creation(HOSTS[2], tablet), m.Empty)
+    await until(group, lambda: core.progress[uuid].state == "replicate", "the replica follows")
+    assert seen == []
 
-    simulate(scenario)
+
+@simulated()
+async def test_a_new_tablet_is_copied_to_a_member_that_never_creates_it(group: Group) -> None:
+    tablet = "e" * 32
+    for host in HOSTS[:2]:
+        await group.ask(host, "create_tablet", group.creation(host, tablet), m.Empty)
+    await until(group, lambda: tablet in group.server(HOSTS[2]).replicas, "the tablet is copied")
 
 
 # -- back-off
 
 
-def test_a_copy_that_cannot_succeed_is_asked_for_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
-    """S12: no tight loop, neither of requests nor of messages."""
+@simulated()
+async def test_a_copy_that_cannot_succeed_is_requested_at_growing_intervals(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S12: there is no tight loop of requests or messages."""
     seen = watched(monkeypatch, lambda _: errors.IllegalState("for a test", tablet=TABLET, state="x"))
     envelopes: Counter[str] = Counter()
-    honest = TabletServer.replicate
+    original = TabletServer.replicate
 
     async def replicate(self: TabletServer, envelope: peers.Envelope) -> peers.EnvelopeReply:
         envelopes[self.options.host] += 1
-        return await honest(self, envelope)
+        return await original(self, envelope)
 
     replicate.__rpc__ = True  # type: ignore[attr-defined]
     monkeypatch.setattr(TabletServer, "replicate", replicate)
-
-    async def scenario(group: Group) -> None:
-        target = (await group.followers())[0]
-        await group.upsert(row(1))
-        await entomb(group, target)
-        await group.sleep(1.0)
-        envelopes.clear()
-        await group.sleep(100.0)
-        times = [at for at, _ in seen]
-        pauses = [later - before for before, later in itertools.pairwise(times)]
-        assert 4 <= len(seen) <= 12
-        assert recovery.RETRY_S_MIN <= pauses[0] <= 2 * recovery.RETRY_S_MIN
-        assert all(later > 1.2 * before for before, later in itertools.pairwise(pauses[:5]))
-        assert max(pauses) <= 1.5 * recovery.RETRY_S_MAX + 1
-        assert envelopes[target] < 100 * 20, "20 a second"
-
-    simulate(scenario)
+    _, target, _ = await deleted(group, 1)
+    await group.sleep(1.0)
+    envelopes.clear()
+    await group.sleep(100.0)
+    times = [at for at, _ in seen]
+    pauses = [later - before for before, later in itertools.pairwise(times)]
+    assert 4 <= len(seen) <= 12
+    assert recovery.RETRY_S_MIN <= pauses[0] <= 2 * recovery.RETRY_S_MIN
+    assert all(later > 1.2 * before for before, later in itertools.pairwise(pauses[:5]))
+    assert max(pauses) <= 1.5 * recovery.RETRY_S_MAX + 1
+    assert 0 < envelopes[target] < 100 * 20, "at most 20 a second"
 
 
-def test_after_a_success_the_next_trouble_is_met_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@simulated()
+async def test_after_a_success_the_next_copy_is_requested_at_once(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
     refused = (errors.IllegalState("for a test"),) * 5
     seen = watched(monkeypatch, lambda n: refused[n - 1] if n <= 5 else None)
-
-    async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        target = (await group.followers())[0]
-        await group.upsert(row(1))
-        await entomb(group, target)
-        await until(group, copied(group, target), "it is copied, late")
-        await until(group, lambda: health(group, leader).get(target) == "healthy", "it follows")
-        await group.sleep(1.0)
-        before = len(seen)
-        await entomb(group, target)
-        await group.sleep(1.0)
-        assert len(seen) > before
-
-    simulate(scenario)
+    leader, target, _ = await deleted(group, 1)
+    await until(group, copied(group, target), "the tablet is copied")
+    await until(group, lambda: health(group, leader).get(target) == "healthy", "the replica follows")
+    await group.sleep(1.0)
+    before = len(seen)
+    await entomb(group, target)
+    await group.sleep(1.0)
+    assert len(seen) > before
 
 
-def test_a_throttled_copy_waits_as_long_as_it_is_told_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+@simulated()
+async def test_a_throttled_copy_waits_for_the_time_in_the_refusal(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def answer(number: int) -> Exception | None:
         return errors.Throttled("for a test", limit="copies_max", retry_after_s=3.0) if number <= 4 else None
 
     seen = watched(monkeypatch, answer)
-
-    async def scenario(group: Group) -> None:
-        target = (await group.followers())[0]
-        await group.upsert(row(1))
-        await entomb(group, target)
-        await until(group, copied(group, target), "it is copied")
-        times = [at for at, _ in seen]
-        pauses = [later - before for before, later in itertools.pairwise(times)]
-        assert len(pauses) == 4 and all(3.0 <= pause <= 4.5 + 0.5 for pause in pauses)
-
-    simulate(scenario)
+    _, target, _ = await deleted(group, 1)
+    await until(group, copied(group, target), "the tablet is copied")
+    times = [at for at, _ in seen]
+    pauses = [later - before for before, later in itertools.pairwise(times)]
+    assert len(pauses) == 4 and all(3.0 <= pause <= 4.5 + 0.5 for pause in pauses)
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [
         (errors.Throttled("others first", limit="copies_max", retry_after_s=1.0), {"unknown"}),
         (DiskFull("no space left"), {"unknown", "failed"}),
     ],
 )
-def test_a_replica_that_waits_for_its_copy_has_not_failed_and_one_that_cannot_be_copied_has(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, told: set[str]
+@simulated(**PATIENCE)
+async def test_a_replica_waiting_for_its_copy_is_unknown_and_one_that_cannot_be_copied_fails(
+    group: Group, monkeypatch: pytest.MonkeyPatch, error: Exception, expected: set[str]
 ) -> None:
     seen = watched(monkeypatch, lambda _: error)
-
-    async def scenario(group: Group) -> None:
-        leader, target = await group.leader(), (await group.followers())[0]
-        await group.upsert(row(1))
-        await entomb(group, target)
-        await until(group, lambda: health(group, leader)[target] == "unknown", "it is missed")
-        words = set()
-        for _ in range(60):
-            await group.sleep(0.5)
-            words.add(health(group, leader)[target])
-        assert words == told and len(seen) > 3
-
-    simulate(scenario, **PATIENCE)
+    leader, target, _ = await deleted(group, 1)
+    await until(group, lambda: health(group, leader)[target] == "unknown", "the peer is unknown")
+    seen_health = set()
+    for _ in range(60):
+        await group.sleep(0.5)
+        seen_health.add(health(group, leader)[target])
+    assert seen_health == expected and len(seen) > 3
 
 
-def test_a_copy_that_is_under_way_counts_as_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+@simulated()
+async def test_a_running_copy_counts_as_requested(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = watched(monkeypatch, lambda _: errors.AlreadyInProgress("for a test", tablet=TABLET))
-
-    async def scenario(group: Group) -> None:
-        target = (await group.followers())[0]
-        await group.upsert(row(1))
-        await entomb(group, target)
-        await group.sleep(30.0)
-        assert 3 <= len(seen) <= 8
-
-    simulate(scenario)
+    _, _target, _ = await deleted(group, 1)
+    await group.sleep(30.0)
+    assert 3 <= len(seen) <= 8
 
 
-def test_requests_of_many_tablets_are_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+@simulated()
+async def test_requests_of_many_tablets_are_limited_at_a_time(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
     at_once: list[int] = []
-    honest = recovery.Recovery._call
+    original = recovery.Recovery._call
 
     async def call(self: recovery.Recovery, peer: Peer, request: m.StartCopyRequest) -> float:
         at_once.append(self.calls)
         await self.world.clock.sleep(1.0)
-        return await honest(self, peer, request)
+        return await original(self, peer, request)
 
     monkeypatch.setattr(recovery.Recovery, "_call", call)
-
-    async def scenario(group: Group) -> None:
-        tablets = [f"{n:032x}" for n in range(1, 13)]
-        for tablet in tablets:
-            await group.create(tablet)
-        for tablet in tablets:
-            await group.leader(tablet)
-        target = HOSTS[0]
-        for tablet in tablets:
-            await entomb(group, target, tablet)
-        await until(
-            group,
-            lambda: all(tablet in group.server(target).replicas for tablet in tablets),
-            "all are copied",
-            120.0,
-        )
-        assert max(at_once) == recovery.PEER_CALLS_MAX
-
-    simulate(scenario)
+    tablets = [f"{n:032x}" for n in range(1, 13)]
+    for tablet in tablets:
+        await group.create(tablet)
+    for tablet in tablets:
+        await group.leader(tablet)
+    target = HOSTS[0]
+    for tablet in tablets:
+        await entomb(group, target, tablet)
+    await until(
+        group,
+        lambda: all(tablet in group.server(target).replicas for tablet in tablets),
+        "all are copied",
+        120.0,
+    )
+    assert max(at_once) == recovery.PEER_CALLS_MAX
 
 
-def test_a_server_that_hangs_does_not_keep_the_replicas_of_another_from_being_mended() -> None:
-    """It told of tombstones, more than are asked for at a time, and stands still by now."""
-
-    async def scenario(group: Group) -> None:
-        tablets = [f"{n:032x}" for n in range(1, 17)]
-        for tablet in tablets:
-            await group.create(tablet)
-        leader = await group.leader()
-        for tablet in tablets:
-            await lead(group, leader, tablet)
-        hung, well = [host for host in group.hosts if host != leader][:2]
-        told, other = tablets[:14], tablets[14:]
-        for tablet in told:
-            await entomb(group, hung, tablet)
-        uuid = group.server(hung).instance.uuid
-        await until(
-            group,
-            lambda: any(group.replica(leader, t).core.progress[uuid].refusal for t in told[5:]),
-            "tombstones are told of",
-        )
-        group.cluster.pause(address(hung))
-        for tablet in other:
-            await entomb(group, well, tablet)
-        await until(
-            group,
-            lambda: all(tablet in group.server(well).replicas for tablet in other),
-            "it is mended",
-            10.0,
-        )
-        await group.sleep(30.0)
-        assert group.server(leader).recovery.calls == 0, "who is silent is asked for nothing"
-
-    simulate(scenario, hosts=FIVE, copies_max=1)
+@simulated(hosts=FIVE, copies_max=1, raft_heartbeat_s=0.4, election_s_min=2.4, lease_s=1.6)
+async def test_a_paused_server_does_not_delay_copies_to_another(group: Group) -> None:
+    """It reported more tombstones than the limit of requests, and is paused afterwards."""
+    tablets = [f"{n:032x}" for n in range(1, 17)]
+    for tablet in tablets:
+        await group.create(tablet)
+    leader = await group.leader()
+    for tablet in tablets:
+        await group.lead(leader, tablet)
+    hung, well = [host for host in group.hosts if host != leader][:2]
+    expected, other = tablets[:14], tablets[14:]
+    for tablet in expected:
+        await entomb(group, hung, tablet)
+    uuid = group.uuid(hung)
+    await until(
+        group,
+        lambda: any(group.replica(leader, t).core.progress[uuid].refusal for t in expected[5:]),
+        "tombstones are reported",
+    )
+    group.cluster.pause(address(hung))
+    for tablet in other:
+        await entomb(group, well, tablet)
+    await until(
+        group, lambda: all(tablet in group.server(well).replicas for tablet in other), "it is mended", 10.0
+    )
+    await group.sleep(30.0)
+    assert group.server(leader).recovery.calls == 0, "a silent peer gets no request"
 
 
-def test_one_that_leads_no_more_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The term is looked at again when the request is about to leave."""
+@simulated()
+async def test_a_replica_that_no_longer_leads_requests_no_copy(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The term is checked again before the request is sent."""
     seen = watched(monkeypatch, lambda _: None)
-
-    async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        target = (await group.followers())[0]
-        replica, own = group.replica(leader), group.server(leader).recovery
-        attempt = recovery.Attempt()
-        peer = replica.core.configuration.peer(group.server(target).instance.uuid)
-        assert peer is not None
-        own._send(replica, peer, attempt, m.DELETED, None)
-        replica.core._become_follower("for a test", replica.core.term + 1)
-        replica.absorb()
-        await group.sleep(0.05)
-        assert seen == [] and own.calls == 0 and not attempt.under_way
-
-    simulate(scenario)
-
-
-async def lead(group: Group, host: str, tablet: str) -> None:
-    uuid = group.server(host).instance.uuid
-    leader = await group.leader(tablet)
-    if leader != host:
-        await group.ask(leader, "step_down", m.StepDownRequest(tablet, uuid), m.StepDownReply, 10.0)
-        await until(group, lambda: group.replica(host, tablet).leads, "it leads")
+    leader, target, _ = await group.roles()
+    replica, own = group.replica(leader), group.server(leader).recovery
+    attempt = recovery.Attempt()
+    peer = replica.core.configuration.peer(group.uuid(target))
+    assert peer is not None
+    own._send(replica, peer, attempt, m.DELETED, None)
+    replica.core._become_follower("for a test", replica.core.term + 1)
+    replica.absorb()
+    await group.sleep(0.05)
+    assert seen == [] and own.calls == 0 and not attempt.under_way
 
 
 # -- health
 
 
-def test_the_leader_reports_its_peers_health_and_only_the_leader() -> None:
-    async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        one, other = await group.followers()
-        await until(
-            group, lambda: health(group, leader) == {one: "healthy", other: "healthy"}, "all are well"
-        )
-        assert group.replica(one).report().health == {}
-        before = group.replica(leader).facts()
-        group.cluster.crash(address(one))
-        await until(group, lambda: health(group, leader).get(one) == "unknown", "it is missed")
-        assert group.replica(leader).facts() != before, "a change is news for the master"
-        await until(group, lambda: health(group, leader).get(one) == "silent", "it has been so for long")
-        await group.restart(one)
-        await until(group, lambda: health(group, leader).get(one) == "healthy", "it is back")
-
-    simulate(scenario, **PATIENCE)
+@simulated(**PATIENCE)
+async def test_the_leader_reports_its_peers_health_and_only_the_leader(group: Group) -> None:
+    leader, one, other = await group.roles()
+    await until(group, lambda: health(group, leader) == {one: "healthy", other: "healthy"}, "all are healthy")
+    assert group.replica(one).report().health == {}
+    before = group.replica(leader).facts()
+    group.crash(one)
+    await until(group, lambda: health(group, leader).get(one) == "unknown", "the peer is unknown")
+    assert group.replica(leader).facts() != before, "a change is reported to the master"
+    await until(group, lambda: health(group, leader).get(one) == "silent", "the peer stays without an answer")
+    await group.restart(one)
+    await until(group, lambda: health(group, leader).get(one) == "healthy", "the peer is back")
 
 
-def test_a_copy_that_takes_long_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """S11: the one that is copying answers all the time."""
-    honest = Copies._ready
+@simulated(**PATIENCE)
+async def test_a_long_copy_is_no_failure(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S11: the target answers during the copy."""
+    original = Copies._ready
     seen: list[str] = []
 
     async def slowly(self: Copies, job: Any) -> None:
         await self.world.clock.sleep(20.0)
-        await honest(self, job)
+        await original(self, job)
 
     monkeypatch.setattr(Copies, "_ready", slowly)
     asked = watched(monkeypatch, lambda _: None)
-
-    async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        target = (await group.followers())[0]
-        await group.upsert(row(1))
-        await entomb(group, target)
-        while group.server(target).lifecycle.state_of(TABLET) != m.RUNNING:
-            seen.append(health(group, leader).get(target, "unknown"))
-            await group.sleep(0.2)
-        assert len(seen) > 80 and not {"silent", "failed"} & set(seen)
-        assert len(asked) == 1
-
-    simulate(scenario, **PATIENCE)
+    leader, target, _ = await deleted(group, 1)
+    while group.state_of(target) != m.RUNNING:
+        seen.append(health(group, leader).get(target, "unknown"))
+        await group.sleep(0.2)
+    assert len(seen) > 80 and not {"silent", "failed"} & set(seen)
+    assert len(asked) == 1
 
 
-def test_a_replica_that_cannot_be_mended_is_failed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+@simulated(**PATIENCE)
+async def test_a_replica_that_cannot_be_copied_fails_after_a_time(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
     watched(monkeypatch, lambda _: errors.IllegalState("for a test"))
-
-    async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        target = (await group.followers())[0]
-        group.replica(target).fail(Corruption("for a test"))
-        await until(group, lambda: health(group, leader).get(target) == "unknown", "it is out of order")
-        await until(group, lambda: health(group, leader).get(target) == "failed", "and stays so")
-
-    simulate(scenario, **PATIENCE)
+    leader, target, _ = await group.roles()
+    group.replica(target).fail(Corruption("for a test"))
+    await until(group, lambda: health(group, leader).get(target) == "unknown", "the replica is out of order")
+    await until(group, lambda: health(group, leader).get(target) == "failed", "the replica stays failed")
 
 
-def test_a_server_that_was_wiped_is_lost_and_its_successor_is_not_taken_for_it(
-    monkeypatch: pytest.MonkeyPatch,
+@simulated(**PATIENCE)
+async def test_a_wiped_server_is_lost_and_its_successor_gets_no_copy(
+    group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = watched(monkeypatch, lambda _: None)
-
-    async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        target = (await group.followers())[0]
-        await group.upsert(row(1))
-        group.cluster.crash(address(target))
-        group.cluster.lose_disk(address(target))
-        await group.restart(target)
-        await until(group, lambda: health(group, leader).get(target) == "lost", "another server is there")
-        await group.sleep(12.0)
-        assert seen == [] and health(group, leader).get(target) == "lost"
-
-    simulate(scenario, **PATIENCE)
+    leader, target, _ = await group.roles()
+    await group.upsert(row(1))
+    group.crash(target)
+    group.cluster.lose_disk(address(target))
+    await group.restart(target)
+    await until(group, lambda: health(group, leader).get(target) == "lost", "another server is there")
+    await group.sleep(12.0)
+    assert seen == [] and health(group, leader).get(target) == "lost"

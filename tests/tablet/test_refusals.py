@@ -1,27 +1,20 @@
-"""What a tablet refuses for certain stays refused, whoever leads and however late a copy of the request arrives."""
+"""A write that a tablet refused for certain stays refused, under every leader and however late the request is repeated."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-import msgspec
 import pytest
 
 from ebla.actors import messages as m
 from ebla.actors.tablet.engine import apply
 from ebla.errors import InvalidArgument, TableDropped
 from ebla.storage.errors import EblaError
-from ebla.storage.rows.alteration import Alteration, Dropped
-from tests.tablet.harness import HOSTS, SCHEMA, TABLET, Group, row, simulate
+from ebla.storage.rows.alteration import Dropped
+from tests.tablet.harness import HOSTS, TABLET, Group, row, simulated
+from tests.tablet.test_alterations import alter
 
 LATE = b"client-that-late"
-
-
-async def alter(group: Group, version: int, dropped: Dropped | None) -> None:
-    alteration = Alteration(msgspec.structs.replace(SCHEMA, version=version), dropped)
-    leader = await group.leader()
-    request = m.AlterTabletRequest(group.server(leader).instance.uuid, TABLET, alteration)
-    await group.ask(leader, "alter_tablet", request, m.Empty, 8.0)
 
 
 async def refused(group: Group, batch: bytes, kind: type[EblaError]) -> EblaError:
@@ -38,55 +31,47 @@ async def another_leads(group: Group) -> None:
     request = m.StepDownRequest(TABLET)
     await group.ask(await group.leader(), "step_down", request, m.StepDownReply, 10.0)
     await group.sleep(2.0)
-    group.leader_hint = None
 
 
 async def all_restart(group: Group) -> None:
-    for host in HOSTS:
-        await group.ask(host, "flush", m.FlushRequest(TABLET), m.FlushReply)
+    await group.flush(*HOSTS)
     group.crash_all()
     await group.restart()
-    group.leader_hint = None
 
 
 BETWEEN = pytest.mark.parametrize("between", [nothing, another_leads, all_restart])
 
 
 @BETWEEN
-def test_a_write_that_a_dropped_table_refused_is_refused_after_the_recall(
-    between: Callable[[Group], Awaitable[None]],
+@simulated()
+async def test_a_write_refused_by_a_dropped_table_is_refused_after_the_recall(
+    group: Group, between: Callable[[Group], Awaitable[None]]
 ) -> None:
-    async def scenario(group: Group) -> None:
-        late = group.batch(m.UPSERT, [row(7, "late")], 1, client=LATE)
-        await group.upsert(row(1))
-        await alter(group, 1, Dropped("table", "t", 1))
-        await refused(group, late, TableDropped)
-        await alter(group, 2, None)
-        await between(group)
-        again = await refused(group, late, TableDropped)
-        assert "take a fresh write id" in again.message
-        assert await group.get(1, 7) == [row(1), None]
-        await group.write_bytes(group.batch(m.UPSERT, [row(7, "fresh")], 2, client=LATE))
-        assert await group.get(7) == [row(7, "fresh")]
-
-    simulate(scenario)
+    late = group.batch(m.UPSERT, [row(7, "late")], 1, client=LATE)
+    await group.upsert(row(1))
+    await alter(group, 1, Dropped("table", "t", 1))
+    await refused(group, late, TableDropped)
+    await alter(group, 2, None)
+    await between(group)
+    again = await refused(group, late, TableDropped)
+    assert "take a fresh write id" in again.message
+    assert await group.get(1, 7) == [row(1), None]
+    await group.write_bytes(group.batch(m.UPSERT, [row(7, "fresh")], 2, client=LATE))
+    assert await group.get(7) == [row(7, "fresh")]
 
 
 @BETWEEN
-def test_an_update_that_was_too_large_is_refused_when_there_is_room_for_it(
-    between: Callable[[Group], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+@simulated()
+async def test_an_update_refused_as_too_large_is_refused_when_there_is_room(
+    group: Group, between: Callable[[Group], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(apply, "UPDATE_BYTES_MAX", 200)
-
-    async def scenario(group: Group) -> None:
-        await group.upsert(row(1), row(2))
-        updates = [{"k": 1, "v": "x" * 100}, {"k": 2, "v": "x" * 100}]
-        late = group.batch(m.UPDATE, updates, 1, client=LATE, columns=("v",))
-        await refused(group, late, InvalidArgument)
-        await group.write(m.DELETE, [row(2)])
-        await between(group)
-        again = await refused(group, late, InvalidArgument)
-        assert "take a fresh write id" in again.message
-        assert await group.get(1, 2) == [row(1), None]
-
-    simulate(scenario)
+    await group.upsert(row(1), row(2))
+    updates = [{"k": 1, "v": "x" * 100}, {"k": 2, "v": "x" * 100}]
+    late = group.batch(m.UPDATE, updates, 1, client=LATE, columns=("v",))
+    await refused(group, late, InvalidArgument)
+    await group.write(m.DELETE, [row(2)])
+    await between(group)
+    again = await refused(group, late, InvalidArgument)
+    assert "take a fresh write id" in again.message
+    assert await group.get(1, 2) == [row(1), None]

@@ -1,4 +1,4 @@
-"""How scans and digests end: with all rows, or loudly; and the answer to a lost request is given again."""
+"""Scans and digests end with all rows or with an error, and a request whose answer was lost can be repeated."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ebla.actors import messages as m
 from ebla.actors.errors import OutcomeUnknown
 from ebla.actors.tablet.serving import admission, scans
 from ebla.storage.errors import InvalidArgument, SnapshotExpired
-from tests.tablet.harness import CODEC, SCHEMA, TABLET, Group, address, row, simulate
+from tests.tablet.harness import CODEC, SCHEMA, TABLET, Group, address, row, simulated
 
-ROWS = 20_000
+ROWS, READ_ROWS = 300, 100
 
 
 class Held:
-    """Work beside the event loop of which the results arrive late: as from a thread, some turns after the work."""
+    """Delays the results of an environment's threads until they are released."""
 
     def __init__(self, group: Group, host: str) -> None:
         self.environment: Any = group.replica(host).store.environment
@@ -34,8 +34,7 @@ class Held:
 
 
 async def filled(group: Group, count: int = ROWS) -> str:
-    for start in range(0, count, 2000):
-        await group.upsert(*[row(k, "x") for k in range(start, min(start + 2000, count))])
+    await group.upsert(*[row(k, "x") for k in range(count)])
     await group.settle()
     return await group.leader()
 
@@ -46,163 +45,124 @@ async def first_block(group: Group, host: str) -> m.ScanBlock:
 
 
 async def last_but_one(group: Group, host: str) -> m.ScanBlock:
-    """A scan of which only the last block is left."""
+    """Read a scan until only its last block is left."""
     block = await first_block(group, host)
-    while group.server(host).scans._open[block.scanner].start < CODEC.encode_key({"k": ROWS - 8192}):
+    while group.server(host).scans._open[block.scanner].start < CODEC.encode_key({"k": ROWS - READ_ROWS}):
         more = m.ScanContinue(block.scanner, block.block + 1)
         block = await group.ask(host, "scan_more", more, m.ScanBlock)
     return block
 
 
-def dropped(group: Group, host: str) -> Any:
-    request = m.DeleteTabletRequest(group.server(host).instance.uuid, TABLET, "dropped")
-    return group.ask(host, "delete_tablet", request, m.Empty)
-
-
-def test_a_scan_whose_table_is_dropped_while_a_block_is_read_never_ends_as_if_complete() -> None:
-    async def scenario(group: Group) -> None:
-        host = await filled(group)
-        block = await first_block(group, host)
-        held = Held(group, host)
-        more = group.ask(host, "scan_more", m.ScanContinue(block.scanner, 1), m.ScanBlock)
-        pending = asyncio.ensure_future(more)
-        await held.begun.wait()
-        await dropped(group, host)
-        held.released.set()
-        with pytest.raises(errors.TabletNotFound):
-            await pending
-        assert not group.server(host).scans._open
-
-    simulate(scenario)
-
-
-def test_a_first_block_that_is_read_while_its_table_is_dropped_is_refused() -> None:
-    async def scenario(group: Group) -> None:
-        host = await filled(group)
+@pytest.mark.parametrize("verb", ["drop during the first block", "drop", "close"])
+@simulated(scan_read_rows=READ_ROWS)
+async def test_a_scan_dropped_or_closed_while_a_block_is_read_ends_in_an_error(
+    group: Group, verb: str
+) -> None:
+    host = await filled(group)
+    if verb == "drop during the first block":
         held = Held(group, host)
         pending = asyncio.ensure_future(first_block(group, host))
-        await held.begun.wait()
-        await dropped(group, host)
-        held.released.set()
-        with pytest.raises(errors.TabletNotFound):
-            await pending
-
-    simulate(scenario)
-
-
-def test_a_scan_closed_while_a_block_is_read_says_that_it_is_gone() -> None:
-    async def scenario(group: Group) -> None:
-        host = await filled(group)
+    else:
         block = await first_block(group, host)
         held = Held(group, host)
-        more = group.ask(host, "scan_more", m.ScanContinue(block.scanner, 1), m.ScanBlock)
-        pending = asyncio.ensure_future(more)
-        await held.begun.wait()
+        more = m.ScanContinue(block.scanner, 1)
+        pending = asyncio.ensure_future(group.ask(host, "scan_more", more, m.ScanBlock))
+    await held.begun.wait()
+    if verb == "close":
         await group.ask(host, "scan_close", m.ScanClose(block.scanner), m.Empty)
-        held.released.set()
-        with pytest.raises(SnapshotExpired):
-            await pending
-
-    simulate(scenario)
-
-
-def test_a_table_dropped_during_a_digest_does_not_end_the_server() -> None:
-    async def scenario(group: Group) -> None:
-        host = await filled(group, 100)
-        environment: Any = group.replica(host).store.environment
-        run = environment.run
-
-        async def late(work: Callable[..., Any], *arguments: Any) -> Any:
-            await group.sleep(0.5)  # the threads are busy
-            return await run(work, *arguments)
-
-        environment.run = late
-        started = await group.ask(host, "checksum_start", m.ChecksumStart(TABLET), m.ChecksumStarted)
-        await group.settle()
-        await dropped(group, host)
-        await group.sleep(1.0)
-        assert group.cluster.alive(address(host)) and started.index > 0
-
-    simulate(scenario)
+    else:
+        await group.drop(host)
+    held.released.set()
+    with pytest.raises(SnapshotExpired if verb == "close" else errors.TabletNotFound):
+        await pending
+    assert not group.server(host).scans._open
 
 
-def test_the_last_block_is_given_again_to_who_lost_it() -> None:
-    async def scenario(group: Group) -> None:
-        host = await filled(group)
-        block = await last_but_one(group, host)
-        more = m.ScanContinue(block.scanner, block.block + 1)
-        group.cluster.network.cut(address(host), "client", one_way=True)
-        with pytest.raises(OutcomeUnknown):
-            await group.ask(host, "scan_more", more, m.ScanBlock, 1.0)
-        group.cluster.network.heal()
-        assert not group.server(host).scans._open, "the server was asked, and the scan has ended"
-        last = await group.ask(host, "scan_more", more, m.ScanBlock)
-        assert last.scanner is None and last.block == more.block and last.rows > 0
-        assert await group.ask(host, "scan_more", more, m.ScanBlock) == last
-        with pytest.raises(SnapshotExpired):
-            await group.ask(host, "scan_more", m.ScanContinue(block.scanner, 1), m.ScanBlock)
+@simulated()
+async def test_dropping_a_table_during_a_digest_does_not_end_the_server(group: Group) -> None:
+    host = await filled(group, 100)
+    environment: Any = group.replica(host).store.environment
+    run = environment.run
 
-    simulate(scenario)
+    async def late(work: Callable[..., Any], *arguments: Any) -> Any:
+        await group.sleep(0.5)  # the threads are busy
+        return await run(work, *arguments)
+
+    environment.run = late
+    started = await group.ask(host, "checksum_start", m.ChecksumStart(TABLET), m.ChecksumStarted)
+    await group.settle()
+    await group.drop(host)
+    await group.sleep(1.0)
+    assert group.alive(host) and started.index > 0
 
 
-def test_last_blocks_are_kept_for_a_bounded_time() -> None:
-    async def scenario(group: Group) -> None:
-        host = await filled(group)
-        block = await last_but_one(group, host)
-        more = m.ScanContinue(block.scanner, block.block + 1)
+@simulated(scan_read_rows=READ_ROWS)
+async def test_the_last_block_is_sent_again_after_a_lost_answer(group: Group) -> None:
+    host = await filled(group)
+    block = await last_but_one(group, host)
+    more = m.ScanContinue(block.scanner, block.block + 1)
+    group.cluster.network.cut(address(host), "client", one_way=True)
+    with pytest.raises(OutcomeUnknown):
+        await group.ask(host, "scan_more", more, m.ScanBlock, 1.0)
+    group.heal()
+    assert not group.server(host).scans._open, "the request arrived, and the scan has ended"
+    last = await group.ask(host, "scan_more", more, m.ScanBlock)
+    assert last.scanner is None and last.block == more.block and last.rows > 0
+    assert await group.ask(host, "scan_more", more, m.ScanBlock) == last
+    with pytest.raises(SnapshotExpired):
+        await group.ask(host, "scan_more", m.ScanContinue(block.scanner, 1), m.ScanBlock)
+
+
+@simulated(scanner_ttl_s=2.0, scan_read_rows=READ_ROWS)
+async def test_last_blocks_are_kept_for_a_limited_time(group: Group) -> None:
+    host = await filled(group)
+    block = await last_but_one(group, host)
+    more = m.ScanContinue(block.scanner, block.block + 1)
+    await group.ask(host, "scan_more", more, m.ScanBlock)
+    await group.sleep(5.0)
+    assert group.server(host).scans._ended == {} and group.server(host).scans._ended_bytes == 0
+    with pytest.raises(SnapshotExpired):
         await group.ask(host, "scan_more", more, m.ScanBlock)
-        await group.sleep(5.0)
-        assert group.server(host).scans._ended == {} and group.server(host).scans._ended_bytes == 0
-        with pytest.raises(SnapshotExpired):
-            await group.ask(host, "scan_more", more, m.ScanBlock)
-
-    simulate(scenario, scanner_ttl_s=2.0)
 
 
-@pytest.mark.parametrize(("limit", "value"), [("ENDED_MAX", 2), ("ENDED_BYTES_MAX", 100_000)])
-def test_last_blocks_are_kept_in_bounded_number_and_bytes(
-    monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+@pytest.mark.parametrize(("limit", "value"), [("ENDED_MAX", 2), ("ENDED_BYTES_MAX", 3000)])
+@simulated(scan_read_rows=READ_ROWS)
+async def test_last_blocks_are_kept_in_limited_number_and_bytes(
+    group: Group, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
-    async def scenario(group: Group) -> None:
-        host = await filled(group)
-        ended = group.server(host).scans._ended
-        names = []
-        for _ in range(4):
-            block = await last_but_one(group, host)
-            names.append(block.scanner)
-            await group.ask(host, "scan_more", m.ScanContinue(block.scanner, block.block + 1), m.ScanBlock)
-        kept = sum(len(one.last.data) for one in ended.values())
-        assert group.server(host).scans._ended_bytes == kept <= scans.ENDED_BYTES_MAX
-        assert 0 < len(ended) <= scans.ENDED_MAX and list(ended) == names[-len(ended) :] != names
-
     monkeypatch.setattr(scans, limit, value)
-    simulate(scenario)
+    host = await filled(group)
+    ended = group.server(host).scans._ended
+    names = []
+    for _ in range(4):
+        block = await last_but_one(group, host)
+        names.append(block.scanner)
+        await group.ask(host, "scan_more", m.ScanContinue(block.scanner, block.block + 1), m.ScanBlock)
+    kept = sum(len(one.last.data) for one in ended.values())
+    assert group.server(host).scans._ended_bytes == kept <= scans.ENDED_BYTES_MAX
+    assert 0 < len(ended) <= scans.ENDED_MAX and list(ended) == names[-len(ended) :] != names
 
 
-def test_a_scan_with_a_limit_goes_on_past_deleted_rows() -> None:
-    async def scenario(group: Group) -> None:
-        await filled(group, 3000)
-        await group.write(m.DELETE, [{"k": k} for k in range(2500)])
-        for limit in (1, 3, 499, 500, 600):
-            wanted = list(range(2500, min(2500 + limit, 3000)))
-            assert (await group.scan(limit=limit))["k"].to_pylist() == wanted
-
-    simulate(scenario)
+@simulated()
+async def test_a_scan_with_a_limit_skips_deleted_rows(group: Group) -> None:
+    await filled(group, 3000)
+    await group.write(m.DELETE, [{"k": k} for k in range(2500)])
+    for limit in (1, 3, 499, 500, 600):
+        wanted = list(range(2500, min(2500 + limit, 3000)))
+        assert (await group.scan(limit=limit))["k"].to_pylist() == wanted
 
 
-def test_a_get_of_more_than_an_answer_holds_is_refused_with_the_remedy(
-    monkeypatch: pytest.MonkeyPatch,
+@simulated()
+async def test_a_get_with_too_large_an_answer_is_refused_with_the_remedy(
+    group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario(group: Group) -> None:
-        await group.upsert(*[row(k, "x" * 1000) for k in range(1000)])
-        keys = list(range(-100, 1100))
-        found = await group.get(*keys)
-        assert [None if one is None else one["k"] for one in found] == [
-            k if 0 <= k < 1000 else None for k in keys
-        ]
-        monkeypatch.setattr(admission, "READ_BYTES_MAX", 500_000)
-        with pytest.raises(InvalidArgument, match="ask for fewer keys at once"):
-            await group.get(*range(1000))
-        assert len(await group.get(*range(400))) == 400
-
-    simulate(scenario)
+    await group.upsert(*[row(k, "x" * 1000) for k in range(1000)])
+    keys = list(range(-100, 1100))
+    found = await group.get(*keys)
+    assert [None if one is None else one["k"] for one in found] == [
+        k if 0 <= k < 1000 else None for k in keys
+    ]
+    monkeypatch.setattr(admission, "READ_BYTES_MAX", 500_000)
+    with pytest.raises(InvalidArgument, match="get fewer keys at once"):
+        await group.get(*range(1000))
+    assert len(await group.get(*range(400))) == 400

@@ -1,4 +1,4 @@
-"""Writes through a group of three: durability, exactly once, and what the kinds of writes answer."""
+"""Writes to a group of three: durability, exactly once, and the answers of each kind of write."""
 
 from __future__ import annotations
 
@@ -8,147 +8,124 @@ import pytest
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.storage.errors import InvalidArgument
-from tests.tablet.harness import CLIENT, HOSTS, TABLET, Group, address, row, simulate
+from tests.tablet.harness import CLIENT, HOSTS, TABLET, Group, address, row, simulated
 
 
-def test_an_acknowledged_write_survives_the_crash_of_every_server_at_once() -> None:
-    async def scenario(group: Group) -> None:
-        for k in range(20):
-            await group.upsert(row(k, f"v{k}"))
-        group.crash_all()
-        await group.restart()
-        assert await group.get(*range(20)) == [row(k, f"v{k}") for k in range(20)]
-
-    simulate(scenario)
+@simulated()
+async def test_an_acknowledged_write_survives_the_crash_of_every_server_at_once(group: Group) -> None:
+    for k in range(20):
+        await group.upsert(row(k, f"v{k}"))
+    group.crash_all()
+    await group.restart()
+    assert await group.get(*range(20)) == [row(k, f"v{k}") for k in range(20)]
 
 
-def test_an_acknowledged_write_survives_the_loss_of_any_one_server_for_good() -> None:
-    for lost in range(3):
-
-        async def scenario(group: Group, lost: int = lost) -> None:
-            await group.upsert(row(1, "kept"))
-            group.cluster.crash(address(HOSTS[lost]))
-            assert await group.get(1) == [row(1, "kept")]
-            await group.upsert(row(2, "later"))
-            assert await group.get(1, 2) == [row(1, "kept"), row(2, "later")]
-
-        simulate(scenario, seed=lost)
-
-
-def test_a_write_is_not_acknowledged_without_a_majority() -> None:
-    async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        for follower in await group.followers():
-            group.cluster.crash(address(follower))
-        batch = group.batch(m.UPSERT, [row(1)], 1)
-        reply = await group.ask(
-            leader, "write", m.WriteRequest((m.TabletWrite(TABLET, batch),), 1.0), m.WriteReply
-        )
-        assert reply.results == (None,)
-        assert errors.from_triple(reply.errors[0]).possibly_applied
-
-    simulate(scenario)
+@pytest.mark.parametrize("seed", range(3))
+@simulated()
+async def test_an_acknowledged_write_survives_the_loss_of_any_one_server_for_good(
+    group: Group, seed: int
+) -> None:
+    await group.upsert(row(1, "kept"))
+    group.crash(HOSTS[seed])
+    assert await group.get(1) == [row(1, "kept")]
+    await group.upsert(row(2, "later"))
+    assert await group.get(1, 2) == [row(1, "kept"), row(2, "later")]
 
 
-def test_a_retry_gets_the_first_answer_from_the_next_leader() -> None:
-    async def scenario(group: Group) -> None:
-        batch = group.batch(m.INSERT, [row(1), row(2)], 1)
-        first = await group.write_bytes(batch)
-        group.cluster.crash(address(await group.leader()))
-        again = await group.write_bytes(batch)
-        assert again == first and first.rejected == ()
-
-    simulate(scenario)
-
-
-def test_a_retry_gets_the_first_answer_after_flush_and_the_crash_of_all() -> None:
-    async def scenario(group: Group) -> None:
-        batch = group.batch(m.INSERT, [row(1), row(1), row(2)], 1)
-        first = await group.write_bytes(batch)
-        assert first.rejected == (1,)
-        await group.settle()
-        for host in HOSTS:
-            await group.ask(host, "flush", m.FlushRequest(), m.FlushReply)
-        group.crash_all()
-        await group.restart()
-        assert await group.write_bytes(batch) == first
-
-    simulate(scenario)
+@simulated()
+async def test_a_write_is_not_acknowledged_without_a_majority(group: Group) -> None:
+    leader = await group.leader()
+    group.crash(*await group.followers())
+    batch = group.batch(m.UPSERT, [row(1)], 1)
+    reply = await group.ask(
+        leader, "write", m.WriteRequest((m.TabletWrite(TABLET, batch),), 1.0), m.WriteReply
+    )
+    assert reply.results == (None,)
+    assert errors.from_triple(reply.errors[0]).possibly_applied
 
 
-def test_a_request_id_with_other_rows_is_refused() -> None:
-    async def scenario(group: Group) -> None:
-        await group.upsert(row(1, "a"), sequence=7)
-        with pytest.raises(errors.RequestReused):
-            await group.upsert(row(1, "b"), sequence=7)
-        assert await group.get(1) == [row(1, "a")]
+@simulated()
+async def test_a_retry_gets_the_first_answer_from_the_next_leader(group: Group) -> None:
+    batch = group.batch(m.INSERT, [row(1), row(2)], 1)
+    first = await group.write_bytes(batch)
+    group.cluster.crash(address(await group.leader()))
+    again = await group.write_bytes(batch)
+    assert again == first and first.rejected == ()
 
-    simulate(scenario)
+
+@simulated()
+async def test_a_retry_gets_the_first_answer_after_flush_and_the_crash_of_all(group: Group) -> None:
+    batch = group.batch(m.INSERT, [row(1), row(1), row(2)], 1)
+    first = await group.write_bytes(batch)
+    assert first.rejected == (1,)
+    await group.settle()
+    await group.flush(*HOSTS)
+    group.crash_all()
+    await group.restart()
+    assert await group.write_bytes(batch) == first
 
 
-def test_an_answer_that_its_client_gave_up_is_forgotten_and_said_so() -> None:
-    async def scenario(group: Group) -> None:
+@simulated()
+async def test_a_request_id_with_other_rows_is_refused(group: Group) -> None:
+    await group.upsert(row(1, "a"), sequence=7)
+    with pytest.raises(errors.RequestReused):
+        await group.upsert(row(1, "b"), sequence=7)
+    assert await group.get(1) == [row(1, "a")]
+
+
+@simulated()
+async def test_a_request_that_its_client_gave_up_is_refused_as_stale(group: Group) -> None:
+    await group.upsert(row(1, "a"), sequence=1)
+    await group.upsert(row(1, "b"), sequence=2, first_incomplete=2)
+    with pytest.raises(errors.StaleRequest):
         await group.upsert(row(1, "a"), sequence=1)
-        await group.upsert(row(1, "b"), sequence=2, first_incomplete=2)
-        with pytest.raises(errors.StaleRequest):
-            await group.upsert(row(1, "a"), sequence=1)
-        assert await group.get(1) == [row(1, "b")]
-
-    simulate(scenario)
+    assert await group.get(1) == [row(1, "b")]
 
 
-def test_insert_refuses_rows_that_are_present_and_applies_the_others() -> None:
-    async def scenario(group: Group) -> None:
-        await group.upsert(row(2, "old"))
-        result = await group.write(m.INSERT, [row(1, "new"), row(2, "new"), row(3, "new"), row(3, "twice")])
-        assert result.rejected == (1, 3)
-        assert await group.get(1, 2, 3) == [row(1, "new"), row(2, "old"), row(3, "new")]
-
-    simulate(scenario)
+@simulated()
+async def test_insert_refuses_present_rows_and_applies_the_others(group: Group) -> None:
+    await group.upsert(row(2, "old"))
+    result = await group.write(m.INSERT, [row(1, "new"), row(2, "new"), row(3, "new"), row(3, "twice")])
+    assert result.rejected == (1, 3)
+    assert await group.get(1, 2, 3) == [row(1, "new"), row(2, "old"), row(3, "new")]
 
 
-def test_update_changes_only_the_named_columns_of_rows_that_are_present() -> None:
-    async def scenario(group: Group) -> None:
-        await group.upsert(row(1, "a", 10), row(2, "b", 20))
-        patch = [{"k": 1, "n": 11}, {"k": 9, "n": 99}, {"k": 1, "n": 12}, {"k": 2, "n": None}]
-        result = await group.write(m.UPDATE, patch, columns=("n",))
-        assert result.rejected == (1,)
-        assert await group.get(1, 2, 9) == [row(1, "a", 12), row(2, "b", None), None]
-
-    simulate(scenario)
+@simulated()
+async def test_update_changes_only_the_named_columns_of_present_rows(group: Group) -> None:
+    await group.upsert(row(1, "a", 10), row(2, "b", 20))
+    patch = [{"k": 1, "n": 11}, {"k": 9, "n": 99}, {"k": 1, "n": 12}, {"k": 2, "n": None}]
+    result = await group.write(m.UPDATE, patch, columns=("n",))
+    assert result.rejected == (1,)
+    assert await group.get(1, 2, 9) == [row(1, "a", 12), row(2, "b", None), None]
 
 
-def test_delete_refuses_rows_that_are_absent_and_deletes_the_others() -> None:
-    async def scenario(group: Group) -> None:
-        await group.upsert(row(1), row(2))
-        result = await group.write(m.DELETE, [{"k": 1}, {"k": 5}, {"k": 1}])
-        assert result.rejected == (1, 2)
-        assert await group.get(1, 2) == [None, row(2)]
-
-    simulate(scenario)
+@simulated()
+async def test_delete_refuses_absent_rows_and_deletes_the_others(group: Group) -> None:
+    await group.upsert(row(1), row(2))
+    result = await group.write(m.DELETE, [{"k": 1}, {"k": 5}, {"k": 1}])
+    assert result.rejected == (1, 2)
+    assert await group.get(1, 2) == [None, row(2)]
 
 
-def test_a_batch_is_refused_with_the_reason_and_changes_nothing() -> None:
-    async def scenario(group: Group) -> None:
-        good = group.batch(m.UPSERT, [row(1)], 1)
-        other = group.batch(m.UPSERT, [row(1)], 1, tablet="f" * 32)
-        for batch, reason in [
-            (b"\xc1", "malformed"),
-            (good[:-8], "malformed"),
-            (other, "another tablet"),
-            (group.batch(m.UPSERT, [], 1), "1 to"),
-            (group.batch(m.UPSERT, [row(1)], 1, client=b"short"), "client must be"),
-            (
-                renamed(group.batch(m.UPDATE, [row(1)], 1, columns=("v", "n")), ("v", "k")),
-                "cannot be updated",
-            ),
-            (renamed(group.batch(m.UPDATE, [row(1)], 1, columns=("v", "n")), ("w",)), "no column"),
-        ]:
-            with pytest.raises(InvalidArgument, match=reason):
-                await group.write_bytes(batch)
-        assert await group.get(1) == [None]
-
-    simulate(scenario)
+@simulated()
+async def test_an_invalid_batch_is_refused_with_the_reason_and_changes_nothing(group: Group) -> None:
+    good = group.batch(m.UPSERT, [row(1)], 1)
+    other = group.batch(m.UPSERT, [row(1)], 1, tablet="f" * 32)
+    for batch, reason in [
+        (b"\xc1", "malformed"),
+        (good[:-8], "malformed"),
+        (other, "another tablet"),
+        (group.batch(m.UPSERT, [], 1), "1 to"),
+        (group.batch(m.UPSERT, [row(1)], 1, client=b"short"), "client must be"),
+        (
+            renamed(group.batch(m.UPDATE, [row(1)], 1, columns=("v", "n")), ("v", "k")),
+            "cannot be updated",
+        ),
+        (renamed(group.batch(m.UPDATE, [row(1)], 1, columns=("v", "n")), ("w",)), "no column"),
+    ]:
+        with pytest.raises(InvalidArgument, match=reason):
+            await group.write_bytes(batch)
+    assert await group.get(1) == [None]
 
 
 def renamed(batch: bytes, columns: tuple[str, ...]) -> bytes:
@@ -156,68 +133,60 @@ def renamed(batch: bytes, columns: tuple[str, ...]) -> bytes:
     return msgspec.msgpack.encode(msgspec.structs.replace(decoded, columns=columns))
 
 
-def test_writers_are_throttled_when_rows_come_faster_than_the_disk_takes_them() -> None:
-    async def scenario(group: Group) -> None:
-        leader = await group.leader()
-        group.cluster.state(address(leader)).commit_s = (5.0, 5.0)
-        seen: list[errors.Throttled] = []
-        for at in range(40):
-            batch = group.batch(m.UPSERT, [row(at, "x" * 2000)], at + 1)
-            request = m.WriteRequest((m.TabletWrite(TABLET, batch),), 0.01)
-            reply = await group.ask(leader, "write", request, m.WriteReply)
-            error = errors.from_triple(reply.errors[0]) if reply.errors[0] else None
-            if isinstance(error, errors.Throttled):
-                seen.append(error)
-        assert seen and seen[0].limit == "unapplied_bytes_max" and seen[0].retry_after_s > 0
-        group.cluster.state(address(leader)).commit_s = (0.001, 0.002)
-        await group.upsert(row(1, "after"), sequence=99)
-        assert await group.get(1) == [row(1, "after")]
-
-    simulate(scenario, unapplied_bytes_max=20_000)
-
-
-def test_a_full_disk_refuses_writes_and_recovers_when_there_is_space() -> None:
-    async def scenario(group: Group) -> None:
-        await group.upsert(row(1, "before"))
-        for host in HOSTS:
-            group.cluster.state(address(host)).fill()
-        batch = group.batch(m.UPSERT, [row(2, "during")], 50)
-        request = m.WriteRequest((m.TabletWrite(TABLET, batch),), 0.5)
-        leader = await group.leader()
-        await group.ask(leader, "write", request, m.WriteReply)
-        second = group.batch(m.UPSERT, [row(3)], 51)
-        reply = await group.ask(
-            leader, "write", m.WriteRequest((m.TabletWrite(TABLET, second),), 0.5), m.WriteReply
-        )
-        assert reply.errors[0][0] == "DiskFull"
+@simulated(unapplied_bytes_max=20_000)
+async def test_writers_are_throttled_when_rows_arrive_faster_than_the_disk_writes(group: Group) -> None:
+    leader = await group.leader()
+    group.disk(leader).commit_s = (5.0, 5.0)
+    seen: list[errors.Throttled] = []
+    for at in range(40):
+        batch = group.batch(m.UPSERT, [row(at, "x" * 2000)], at + 1)
+        request = m.WriteRequest((m.TabletWrite(TABLET, batch),), 0.01)
         reply = await group.ask(leader, "write", request, m.WriteReply)
-        assert reply.errors[0][0] == "OutcomeUnknown", "it is in the log, and may be applied"
-        assert await group.get(1) == [row(1, "before")]
-        for host in HOSTS:
-            group.cluster.state(address(host)).free()
-        await group.write_bytes(batch)
-        assert await group.get(1, 2, 3) == [row(1, "before"), row(2, "during"), None]
-
-    simulate(scenario)
-
-
-def test_a_failed_sync_stops_the_server_and_loses_nothing() -> None:
-    async def scenario(group: Group) -> None:
-        await group.upsert(row(1, "a"))
-        leader = await group.leader()
-        group.cluster.expect_failure(address(leader))
-        group.cluster.state(address(leader)).fail_next_commit("wals/shared")
-        await group.upsert(row(2, "b"))
-        assert not group.cluster.alive(address(leader))
-        assert await group.get(1, 2) == [row(1, "a"), row(2, "b")]
-
-    simulate(scenario)
+        error = errors.from_triple(reply.errors[0]) if reply.errors[0] else None
+        if isinstance(error, errors.Throttled):
+            seen.append(error)
+    assert seen and seen[0].limit == "unapplied_bytes_max" and seen[0].retry_after_s > 0
+    group.disk(leader).commit_s = (0.001, 0.002)
+    await group.upsert(row(1, "after"), sequence=99)
+    assert await group.get(1) == [row(1, "after")]
 
 
-def test_the_client_id_is_what_makes_a_request_the_same() -> None:
-    async def scenario(group: Group) -> None:
-        await group.upsert(row(1, "mine"), sequence=1, client=CLIENT)
-        await group.upsert(row(1, "theirs"), sequence=1, client=b"client-number-02")
-        assert await group.get(1) == [row(1, "theirs")]
+@simulated()
+async def test_a_full_disk_refuses_writes_and_recovers_when_there_is_space(group: Group) -> None:
+    await group.upsert(row(1, "before"))
+    for host in HOSTS:
+        group.disk(host).fill()
+    batch = group.batch(m.UPSERT, [row(2, "during")], 50)
+    request = m.WriteRequest((m.TabletWrite(TABLET, batch),), 0.5)
+    leader = await group.leader()
+    await group.ask(leader, "write", request, m.WriteReply)
+    second = group.batch(m.UPSERT, [row(3)], 51)
+    reply = await group.ask(
+        leader, "write", m.WriteRequest((m.TabletWrite(TABLET, second),), 0.5), m.WriteReply
+    )
+    assert reply.errors[0][0] == "DiskFull"
+    reply = await group.ask(leader, "write", request, m.WriteReply)
+    assert reply.errors[0][0] == "OutcomeUnknown", "it is in the log and may be applied"
+    assert await group.get(1) == [row(1, "before")]
+    for host in HOSTS:
+        group.disk(host).free()
+    await group.write_bytes(batch)
+    assert await group.get(1, 2, 3) == [row(1, "before"), row(2, "during"), None]
 
-    simulate(scenario)
+
+@simulated()
+async def test_a_failed_sync_stops_the_server_and_loses_nothing(group: Group) -> None:
+    await group.upsert(row(1, "a"))
+    leader = await group.leader()
+    group.cluster.expect_failure(address(leader))
+    group.disk(leader).fail_next_commit("wals/shared")
+    await group.upsert(row(2, "b"))
+    assert not group.alive(leader)
+    assert await group.get(1, 2) == [row(1, "a"), row(2, "b")]
+
+
+@simulated()
+async def test_the_client_id_is_part_of_the_request_id(group: Group) -> None:
+    await group.upsert(row(1, "mine"), sequence=1, client=CLIENT)
+    await group.upsert(row(1, "theirs"), sequence=1, client=b"client-number-02")
+    assert await group.get(1) == [row(1, "theirs")]

@@ -1,6 +1,6 @@
-"""What the master knows of the tablet servers.
+"""The master's knowledge of the tablet servers.
 
-servers.py       the servers that it has heard of: identity, liveness, load
-reports.py       what a report means for the catalog, and what is kept in memory only
-assignment.py    which servers a new tablet goes to, and when a server that does not create it is replaced
+servers.py       the servers that have sent a heartbeat: identity, liveness, load
+reports.py       the edits that follow from a report, and the state that is kept in memory only
+assignment.py    the servers of new tablets, and the replacement of servers that do not create them
 """

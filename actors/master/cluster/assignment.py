@@ -1,8 +1,7 @@
-"""Which servers a tablet goes to, and when one that does not come up is given up.
+"""The placement of new tablets, and the replacement of tablets that are not created in time.
 
-Await-free: `plan` looks at the catalog and returns edits. The counts that placement evens out are the
-catalog's own, so replicas that were assigned a moment ago, and that no server has reported yet, count like
-all others.
+Await-free: `plan` reads the catalog and returns edits. Placement balances the counts of the catalog, which include
+replicas that were assigned but not yet reported.
 """
 
 from __future__ import annotations
@@ -13,13 +12,10 @@ from typing import NamedTuple
 from ebla.actors.master.catalog.catalog import Catalog
 from ebla.actors.master.catalog.edits import Edit, TabletAssigned, TabletReplaced
 from ebla.actors.master.catalog.records import TabletRecord
-from ebla.actors.replication.configuration import (
-    Configuration,
-    Peer,
-)
+from ebla.actors.replication.configuration import Configuration, Peer
 from ebla.actors.world import Random, new_id
 
-EDITS_MAX = 500  # per plan, so that one log transaction stays small; what is left is planned right after
+EDITS_MAX = 500  # per plan, so that one log transaction stays small; the rest is planned right after
 
 
 class Candidate(NamedTuple):
@@ -35,7 +31,7 @@ class Plan(NamedTuple):
 
 
 class Load:
-    """Live replicas per server, of each table and of all, kept up while a plan is made."""
+    """Live replicas per server, of each table and of all, updated while a plan is made."""
 
     def __init__(self, catalog: Catalog) -> None:
         self.total: dict[str, int] = {}
@@ -62,9 +58,8 @@ def choose(
     avoid: Mapping[str, float],
     random: Random,
 ) -> tuple[Peer, ...] | None:
-    """The servers with the fewest replicas of this table, then of all, on distinct hosts; ties fall at
-    random, so that every server gets to know many others. Those in `avoid` come last. None if there are not
-    enough hosts."""
+    """The servers with the fewest replicas of this table, then of all tables, on distinct hosts, with random ties, so that
+    every server has many different peers. Servers in `avoid` come last. None if there are too few hosts."""
     of_table, total = load.of_table(table), load.total
     order = list(candidates)
     random.shuffle(order)
@@ -79,7 +74,7 @@ def choose(
 
 
 class Assignment:
-    """Remembers since when each tablet is being created. After a restart of the master that begins anew."""
+    """Plans of assignments. The times since when tablets are being created start again with the master."""
 
     def __init__(self, timeout_s: float, random: Random) -> None:
         self._timeout_s = timeout_s
@@ -88,8 +83,8 @@ class Assignment:
         self._avoid: dict[str, float] = {}
 
     def plan(self, catalog: Catalog, candidates: Sequence[Candidate], now: float, wall_us: int) -> Plan:
-        """Replace what timed out, then place what is preparing. A tablet for which there are not enough
-        servers keeps preparing and holds up nobody."""
+        """Replace tablets that timed out, then place preparing ones. A tablet without enough servers stays preparing and
+        does not delay others."""
         edits: list[Edit] = []
         waiting = [catalog.tablets[tablet] for tablet in catalog.preparing]
         for record in self._timed_out(catalog, now):
@@ -105,7 +100,7 @@ class Assignment:
         return self._place(catalog, candidates, waiting, edits)
 
     def work(self, catalog: Catalog, now: float) -> bool:
-        """Whether a plan could change anything."""
+        """Whether a plan may have edits."""
         return bool(catalog.preparing) or bool(self._timed_out(catalog, now))
 
     def _place(

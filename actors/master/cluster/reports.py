@@ -1,21 +1,25 @@
-"""What a tablet server's report means for the catalog, and what is kept of it in memory only.
+"""The edits that follow from a tablet server's report, and the state that is kept in memory only.
 
 Await-free, and in three steps, each a function of the committed catalog:
 
-    durable_changes(...)   the edits a report gives rise to (made durable before anything else happens)
-    Views.merge(...)       leaders, terms and replica states: known anew after any restart, hence never logged
-    Merged                 replicas of dropped or replaced tablets, that are (or are no longer) on the server
+    durable_changes(...)   the edits of a report, which are made durable first
+    Views.merge(...)       leaders, terms and replica states: reported again after a restart, hence never logged
+    Merged                 replicas of dropped or replaced tablets that are, or are no longer, on the server
 
-What a tablet's leader says of its members is kept only from the leader of the newest term that is known, and forgotten
-when another leads.
+The health of members is kept only from the leader of the newest known term, and dropped when another leads.
 
-Rules, after Kudu's tablet report processing. A tablet the catalog does not know is left alone: data is
-deleted only on explicit evidence. The replica's configuration counts if it is newer than the known one; a forced one is
-newer than all before it, whatever their indexes and terms. A replica whose server is no member of the known configuration, and of
-none that is newer, is a stray: a copy that came late. A leader counts only as a member of the committed configuration, and only in
-a newer term, or where none is known in this one; if it says so itself, also in an older one that nobody is known to lead after: who
-only campaigned in a newer term may be heard by nobody but us, or be gone. A follower that knows no leader does not erase
-the one the others follow. Two leaders in one term are never believed.
+Rules, after Kudu's tablet report processing:
+
+- A tablet that the catalog does not know is left alone: data is deleted only on explicit evidence.
+- A replica's configuration counts if it is newer than the known one; a forced one is newer than all before it, for all
+  indexes and terms.
+- A replica is a stray, a copy that came late, if its server is not a member of the known configuration nor of a newer
+  one.
+- A leader counts only if it is a member of the committed configuration, and only in a newer term, or if none is known in
+  this term. A leader that reports itself also counts in an older term after which no leader is known: a candidate of a
+  newer term may have reached only this master, or be gone.
+- A follower that knows no leader does not erase the leader of the others.
+- Two leaders in one term are never accepted.
 """
 
 from __future__ import annotations
@@ -25,12 +29,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ebla.actors.master.catalog.catalog import (
-    CREATING,
-    PREPARING,
-    RUNNING,
-    Catalog,
-)
+from ebla.actors.master.catalog.catalog import CREATING, PREPARING, RUNNING, Catalog
 from ebla.actors.master.catalog.edits import (
     ConfigurationChanged,
     Edit,
@@ -41,27 +40,20 @@ from ebla.actors.master.catalog.edits import (
 from ebla.actors.master.catalog.records import TabletRecord
 from ebla.actors.master.rules import healing
 from ebla.actors.messages import ReplicaReport, TabletReport
-from ebla.actors.replication.configuration import (
-    VOTER,
-    Configuration,
-    Order,
-)
-from ebla.actors.replication.health import (
-    DELETED,
-    FAILED,
-)
+from ebla.actors.replication.configuration import VOTER, Configuration, Order
+from ebla.actors.replication.health import DELETED, FAILED
 from ebla.actors.replication.health import RUNNING as REPLICA_RUNNING
 
 log = logging.getLogger(__name__)
 
-UNKNOWN_MAX = 10_000  # remembered for the count in status; more than that is the same story
+UNKNOWN_MAX = 10_000  # unknown tablets that status counts
 
 
 # -- durable -------------------------------------------------------------------------------------------------
 
 
 def durable_changes(catalog: Catalog, uuid: str, report: TabletReport) -> list[Edit]:
-    """The edits that server `uuid`'s report gives rise to; most reports give none."""
+    """The edits of a report of server `uuid`; most reports have none."""
     edits: list[Edit] = []
     reported = {replica.tablet: replica for replica in report.updated}
     seen = tuple(
@@ -105,7 +97,7 @@ def _replica_changes(catalog: Catalog, uuid: str, replica: ReplicaReport) -> lis
 def _former_gone(
     catalog: Catalog, uuid: str, report: TabletReport, reported: dict[str, ReplicaReport]
 ) -> tuple[str, ...]:
-    """Tablets whose configuration this server had left, and of which it now holds nothing."""
+    """Tablets whose configuration this server has left, and of which it has nothing any more."""
     absent = report.removed if report.incremental else tuple(catalog.formers)
     return tuple(
         tablet
@@ -133,9 +125,9 @@ def _acceptable(replica: ReplicaReport) -> bool:
 # -- in memory -----------------------------------------------------------------------------------------------
 
 
-class Told(NamedTuple):
-    """What the `leader` of `term` said of the members; `as_of`: its committed configuration; `coming`: the uuids of another one in
-    force, if there is one."""
+class LeaderReport(NamedTuple):
+    """The health of the members, reported by the `leader` of `term`; `as_of`: its committed configuration; `coming`: the uuids
+    of the pending configuration, if there is one."""
 
     leader: str
     term: int
@@ -146,10 +138,9 @@ class Told(NamedTuple):
 
 @dataclass
 class View:
-    """One tablet as its servers last described it. `states`: what each replica said of itself. `version`: the highest of
-    its table that one of them has applied, so that it is committed, and every leader to come will have it. `told`: what the
-    leader said of the members. `unsafe`: how often a configuration had been forced on it when `term` and `version` were heard;
-    a survivor's may be lower than those of whoever was lost."""
+    """One tablet as last reported by its servers. `states`: of each replica. `version`: the highest schema version that a
+    replica has applied, which is therefore committed. `unsafe`: the forced epoch to which `term` and `version` belong; the
+    survivors of a forced configuration may have lower ones than the lost members."""
 
     unsafe: int = 0
     term: int = 0
@@ -157,12 +148,12 @@ class View:
     rows_bytes: int = 0
     version: int = 0
     states: dict[str, str] = field(default_factory=dict)
-    told: Told | None = None
+    leader_report: LeaderReport | None = None
 
 
 class Merged(NamedTuple):
-    """`stragglers`: replicas on the server of tablets that were dropped or replaced. `absent`: tablets it
-    says it holds nothing of; in a full report, everything that has ended and was not listed."""
+    """`stragglers`: replicas on the server of tablets that were dropped or replaced. `absent`: tablets that it does not
+    have; after a full report, all ended tablets that it did not list."""
 
     stragglers: list[str]
     absent: list[str]
@@ -172,20 +163,18 @@ class Views:
     def __init__(self) -> None:
         self.tablets: dict[str, View] = {}
         self.unknown: dict[tuple[str, str], None] = {}
-        self.behind: dict[str, None] = {}  # tablets that must be told what became of their table
-        self.unsettled: dict[str, None] = {}  # tablets whose members are not as they should be
-        self.news: dict[str, None] = {}  # of these, those that nobody has looked at since that was found
-        self.strays: dict[tuple[str, str], None] = {}  # server and tablet: no member of it
-        self.remains: dict[
-            str, tuple[str, ...]
-        ] = {}  # of ended tablets: servers that hold something, and are no holders
+        self.behind: dict[str, None] = {}  # tablets that have not applied the newest version of their table
+        self.unsettled: dict[str, None] = {}  # tablets whose members need a change
+        self.news: dict[str, None] = {}  # of these, those not checked since that was found
+        self.strays: dict[tuple[str, str], None] = {}  # (server, tablet) of replicas on nonmembers
+        self.remains: dict[str, tuple[str, ...]] = {}  # ended tablet: other servers that have a replica
         self.leader_conflicts = 0
 
     def of(self, tablet: str) -> View:
         return self.tablets.get(tablet) or View()
 
     def merge(self, catalog: Catalog, uuid: str, report: TabletReport) -> Merged:
-        """Take in a report whose durable changes are already in the catalog."""
+        """Merge a report whose durable changes are already in the catalog."""
         reported = {replica.tablet: replica for replica in report.updated}
         stragglers: list[str] = []
         unknown: list[str] = []
@@ -209,7 +198,7 @@ class Views:
         return Merged(stragglers, absent)
 
     def drop_ended(self, catalog: Catalog) -> None:
-        """What was known of tablets that have ended is of no use."""
+        """Drop the state of ended tablets."""
         for tablet in catalog.ended:
             view = self.tablets.pop(tablet, None)
             if view is not None:
@@ -222,35 +211,35 @@ class Views:
             del self.strays[replica]
 
     def situation(self, catalog: Catalog, tablet: str) -> healing.Situation | None:
-        """What may be decided on: None until the present leader has told of the configuration that the catalog has."""
-        told, record = self._told(catalog, tablet), catalog.tablets.get(tablet)
-        if told is None or record is None or record.state != RUNNING:
+        """The input of decisions: None until the present leader has reported on the configuration in the catalog."""
+        report, record = self._leader_report(catalog, tablet), catalog.tablets.get(tablet)
+        if report is None or record is None or record.state != RUNNING:
             return None
         known = record.configuration
         assert known is not None, tablet
         replicas = catalog.tables[record.table].replicas
         marks = catalog.draining, catalog.maintained
-        return healing.Situation(known, replicas, told.leader, told.health, *marks)
+        return healing.Situation(known, replicas, report.leader, report.health, *marks)
 
-    def _told(self, catalog: Catalog, tablet: str) -> Told | None:
-        """What the present leader said of the configuration that the catalog has."""
+    def _leader_report(self, catalog: Catalog, tablet: str) -> LeaderReport | None:
+        """The report of the present leader on the configuration in the catalog."""
         record, view = catalog.tablets.get(tablet), self.tablets.get(tablet)
-        if record is None or record.configuration is None or view is None or view.told is None:
+        if record is None or record.configuration is None or view is None or view.leader_report is None:
             return None
-        told = view.told
+        report = view.leader_report
         present = view.leader, view.term, record.configuration.order
-        return told if (told.leader, told.term, told.as_of) == present else None
+        return report if (report.leader, report.term, report.as_of) == present else None
 
     def excluded_in(self, catalog: Catalog, tablet: str, uuid: str) -> int | None:
-        """The term in which the present leader said that the server, which is no member, will not be one soon; 0 if no leader
-        has said anything of the configuration that the catalog has, None if the leader is adding the server."""
-        told = self._told(catalog, tablet)
-        if told is None:
+        """The term of the present leader if it is not adding this nonmember; None if it is; 0 if no leader has reported on
+        the configuration in the catalog."""
+        report = self._leader_report(catalog, tablet)
+        if report is None:
             return 0
-        return None if uuid in told.coming else told.term
+        return None if uuid in report.coming else report.term
 
     def settle(self, catalog: Catalog, tablet: str) -> None:
-        """Whether something is to be decided about it. What is not known now is heard of when a leader reports."""
+        """Note whether the members may need a change. Without a situation the next leader's report decides."""
         situation = self.situation(catalog, tablet)
         if situation is None or healing.settled(situation):
             self.unsettled.pop(tablet, None)
@@ -259,15 +248,14 @@ class Views:
             self.unsettled[tablet] = self.news[tablet] = None
 
     def settle_held(self, catalog: Catalog, addresses: Sequence[str]) -> None:
-        """What has a member there: an operator marked the server, or took the mark back."""
+        """Check the tablets with members there, after an operator set or removed a mark."""
         for tablet in self.tablets:
             known = catalog.tablets[tablet].configuration
             if known is not None and any(peer.address in addresses for peer in known.peers):
                 self.settle(catalog, tablet)
 
     def compare(self, catalog: Catalog, table: str) -> None:
-        """The table was altered: its tablets are behind, as far as they were heard of. One that was not is compared when
-        it is."""
+        """Compare the reported versions of an altered table's tablets. Other tablets are compared at their first report."""
         for tablet in catalog.tables[table].tablets:
             if tablet in self.tablets:
                 self._compare(catalog, tablet)
@@ -295,7 +283,8 @@ class Views:
         self._take_leader(view, committed, uuid, replica)
         if uuid == view.leader and replica.role == "leader" and replica.term == view.term:
             coming = () if replica.pending is None else tuple(peer.uuid for peer in replica.pending.peers)
-            view.told = Told(uuid, replica.term, replica.configuration.order, replica.health, coming)
+            order = replica.configuration.order
+            view.leader_report = LeaderReport(uuid, replica.term, order, replica.health, coming)
         view.version = max(view.version, replica.schema_version)
         if uuid == view.leader or view.leader is None:
             view.rows_bytes = replica.rows_bytes
@@ -307,7 +296,7 @@ class Views:
         if replica.term > view.term and (named is not None or view.leader in (None, uuid)):
             view.term, view.leader = replica.term, named
         elif replica.term < view.term and view.leader is None and replica.role == "leader" and named == uuid:
-            # Whoever campaigned in a newer term was elected by nobody that is known, and may be gone for good.
+            # No leader of the newer term is known: its candidate may be gone for good.
             view.term, view.leader = replica.term, named
         elif replica.term == view.term:
             if named is None:
@@ -317,7 +306,7 @@ class Views:
             elif view.leader != named:
                 self.leader_conflicts += 1
                 log.error(
-                    "tablet %s has two leaders in term %d: %s, and %s says %s",
+                    "tablet %s has two leaders in term %d: %s, and %s reports %s",
                     replica.tablet,
                     view.term,
                     view.leader,
@@ -348,7 +337,6 @@ class Views:
             )
 
     def forget(self, uuid: str) -> None:
-        """The server is gone for good."""
         self._clear(uuid, [*self.tablets, *(tablet for known, tablet in self.unknown if known == uuid)])
 
     def _clear(self, uuid: str, absent: list[str]) -> None:

@@ -1,12 +1,12 @@
-"""The tablet servers that this master has heard of since it started: who they are, who lives, their load.
+"""The tablet servers that have sent a heartbeat since this master started: identity, liveness, load.
 
-Nothing here is durable: a server that the master does not know is asked to register and to report everything,
-and one heartbeat later the master knows as much as before. An earlier incarnation than the last one that was heard does
-not come here (actors/incarnations.py). What a heartbeat must satisfy (Kudu's TSManager):
+Nothing here is durable: an unknown server must register and report everything, so after one heartbeat the master knows
+as much as before. Heartbeats of old incarnations are refused before (actors/incarnations.py). Rules for heartbeats
+(Kudu's TSManager):
 
-    unknown uuid, no registration        asked to register
+    unknown uuid, no registration        must register
     the same incarnation again           accepted: a retry
-    a later incarnation                  accepted once it registers: it restarted, everything is asked anew
+    a later incarnation                  accepted once it registers: it restarted, and must report everything again
     a known uuid at another address      refused: a directory belongs to its host
     another uuid at a known address      the old server is gone from there: the host lost its disk
 """
@@ -29,7 +29,7 @@ class Server:
     def __init__(self, instance: ServerInstance, registration: Registration, now: float) -> None:
         self.instance = instance
         self.registration = registration
-        self.heard_at = now
+        self.seen_at = now
         self.reported_in_full = False
         self.sequence = -1
         self.report_under_way = False
@@ -52,8 +52,8 @@ class Server:
         return self.load.takes_data
 
     def expects(self, report: TabletReport) -> bool:
-        """Whether the report tells something: an older one than the last says less than is known, and after a
-        restart of either side only a full one says enough. The same one again is harmless."""
+        """Whether to take the report: not if it is older than the last one, nor if it is incremental after a restart of
+        either side. A repeated one is harmless."""
         return report.sequence >= self.sequence and (self.reported_in_full or not report.incremental)
 
     def took(self, report: TabletReport) -> None:
@@ -62,7 +62,7 @@ class Server:
 
 
 class Marks(NamedTuple):
-    """Of operators, by address. `drained`: what drains and is a member of nothing any more."""
+    """The marks of operators, by address. `drained`: draining servers without members."""
 
     draining: Collection[str] = ()
     drained: Collection[str] = ()
@@ -79,7 +79,7 @@ UNMARKED = Marks()
 
 
 class Servers:
-    """Until `presumed_until` a server that was not heard yet counts as alive, though nothing can be placed on it."""
+    """Until `presumed_until` a server without a heartbeat counts as alive, but gets no replicas."""
 
     def __init__(self, unresponsive_s: float, presumed_until: float = -inf) -> None:
         self._unresponsive_s = unresponsive_s
@@ -88,14 +88,13 @@ class Servers:
         self._at_address: dict[str, str] = {}
 
     def heartbeat(self, request: HeartbeatRequest, now: float) -> Server | None:
-        """The server, alive from now on; None if it has to register first. Raises if it must not be
-        served."""
+        """The server, alive from now on; None if it must register first. Raises if it must not be served."""
         known = self._servers.get(request.instance.uuid)
         if request.registration is not None:
             known = self._register(request.instance, request.registration, known, now)
         if known is None or known.instance.start != request.instance.start:
             return None
-        known.heard_at = now
+        known.seen_at = now
         known.instance = max(known.instance, request.instance, key=lambda shown: shown.seqno)
         known.load = msgspec.structs.replace(request, registration=None, report=None)
         return known
@@ -122,17 +121,17 @@ class Servers:
         return self._servers.get(uuid)
 
     def current(self, server: Server) -> bool:
-        """Whether this is still the known incarnation: asked again after every wait."""
+        """Whether this is still the known incarnation, to check after every wait."""
         return self._servers.get(server.uuid) is server
 
     def is_alive(self, uuid: str, now: float) -> bool:
         server = self._servers.get(uuid)
         if server is None:
             return now < self.presumed_until
-        return now - server.heard_at <= self._unresponsive_s
+        return now - server.seen_at <= self._unresponsive_s
 
     def answers_at(self, address: str, now: float) -> bool:
-        """Whether some server is alive at the address, be it another than before."""
+        """Whether any server is alive at the address."""
         return self.is_alive(self._at_address.get(address, ""), now)
 
     def forget(self, uuids: Container[str]) -> None:
@@ -142,23 +141,23 @@ class Servers:
                 del self._at_address[server.address]
 
     def alive(self, now: float) -> list[Server]:
-        """By uuid."""
+        """The live servers, by uuid."""
         return [self._servers[uuid] for uuid in sorted(self._servers) if self.is_alive(uuid, now)]
 
     def known(self) -> list[Server]:
-        """Alive or not, by address."""
+        """All servers, by address."""
         return sorted(self._servers.values(), key=lambda server: server.address)
 
     def statuses(self, now: float, marks: Marks = UNMARKED, begun: float = 0.0) -> tuple[ServerStatus, ...]:
-        """By address. A marked one that was not heard since the master has `begun` is told of as well."""
-        heard = [
+        """By address, including marked servers without a heartbeat since the master has `begun`."""
+        found = [
             ServerStatus(
                 uuid=server.uuid,
                 seqno=server.instance.seqno,
                 address=server.address,
                 host=server.host,
                 alive=self.is_alive(server.uuid, now),
-                heartbeat_age_s=now - server.heard_at,
+                heartbeat_age_s=now - server.seen_at,
                 replicas=server.load.replicas,
                 leaders=server.load.leaders,
                 disk_bytes=server.load.disk_bytes,
@@ -169,11 +168,8 @@ class Servers:
             )
             for server in self._servers.values()
         ]
-        unheard = [each for each in marks.addresses() if each not in self._at_address]
-        for address in unheard:
-            host = address.rpartition("/")[2]
-            known = ServerStatus(
-                "", 0, address, host, False, now - begun, 0, 0, 0, 0, "", **marks.of(address)
-            )
-            heard.append(known)
-        return tuple(sorted(heard, key=lambda status: status.address))
+        for address in marks.addresses():
+            if address not in self._at_address:
+                host, marked = address.rpartition("/")[2], marks.of(address)
+                found.append(ServerStatus("", 0, address, host, False, now - begun, 0, 0, 0, 0, "", **marked))
+        return tuple(sorted(found, key=lambda status: status.address))

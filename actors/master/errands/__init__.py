@@ -1,5 +1,5 @@
 """The master's calls to tablet servers.
 
-errands.py      which calls are due, when, and how often
-messenger.py    makes the calls and reports how each ended
+errands.py      decides which calls are due
+messenger.py    makes the calls and reports their outcomes
 """

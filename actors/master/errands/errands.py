@@ -1,20 +1,17 @@
-"""What the master asks of tablet servers: create this replica, alter that one, change a tablet's members, delete a replica.
-Which, when, and how often.
+"""The errands that are due: requests of the master to tablet servers.
 
-Await-free: the role runs an errand and says how it ended. What is wanted follows from the committed catalog
-and from reports alone, so a restarted master takes up where the old one ended, and nothing is ever sent for a change
-that is not durable:
+Await-free: the role runs an errand and reports its outcome. Errands follow from the committed catalog and from reports
+alone, so a restarted master continues, and no request is sent for a change that is not durable:
 
-    create    every member of a created tablet's first configuration that has never reported its replica
-    alter     the leader of every tablet whose replicas report an older version of its table
-    repair    the leader of every tablet whose members are not as they should be: one change (repair/repairs.py)
-    tombstone every server that left a tablet's configuration, until it holds no more of it than a tombstone; and whoever holds a
-              replica that came late, once the leader has said that it is not adding that server
-    delete    every server that may hold something of a dropped or replaced tablet, until it says it does not
+    create    to every member of a created tablet's first configuration that has never reported its replica
+    alter     to the leader of every tablet whose replicas report an older version of its table
+    repair    to the leader of every tablet whose members need a change: one change (repair/repairs.py)
+    tombstone to every server that left a tablet's configuration, until it has only a tombstone of it; and to every server
+              with a stray replica, after the leader has reported that it is not adding that server
+    delete    to every server that may have data of a dropped or replaced tablet, until it reports that it has none
 
-An errand is repeated, with growing pauses, for as long as it is wanted; a server that is not alive is not
-called. One at a time per replica, a few per server (a slow one holds up nobody), and no more than `rpcs_max`
-in all.
+An errand is repeated, with growing pauses, as long as it is needed; a server that is not alive is not called. One at a
+time per replica, a few per server (so that a slow one does not delay others), and at most `rpcs_max` in all.
 """
 
 from __future__ import annotations
@@ -22,20 +19,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ebla.actors.master.catalog.catalog import (
-    CREATING,
-    RUNNING,
-    Catalog,
-)
+from ebla.actors.master.catalog.catalog import CREATING, RUNNING, Catalog
 from ebla.actors.master.catalog.records import TabletRecord
 from ebla.actors.master.cluster.reports import Views
 from ebla.actors.master.cluster.servers import Servers
 from ebla.actors.master.options import MasterOptions
 from ebla.actors.master.repair.repairs import Repairs
-from ebla.actors.replication.configuration import (
-    Order,
-    Peer,
-)
+from ebla.actors.replication.configuration import Order, Peer
 from ebla.actors.world import Random
 
 CREATE, ALTER, REPAIR, TOMBSTONE, DELETE = "create", "alter", "repair", "tombstone", "delete"
@@ -43,8 +33,8 @@ FORGET_MAX = 500  # tablets forgotten in one edit
 
 
 class Errand(NamedTuple):
-    """`as_of`: the configuration on which a repair or a tombstone stands. `version`: what an alteration brings; the next one
-    does not wait for the pause after it. `term`: in which a leader said that who becomes a tombstone is not being added."""
+    """`as_of`: the configuration of a repair or a tombstone. `version`: of an alteration; a newer version does not wait for
+    the pause. `term`: in which a leader reported that it is not adding the server of the tombstone."""
 
     kind: str
     tablet: str
@@ -60,7 +50,7 @@ class Errand(NamedTuple):
 
 
 class _Pause:
-    """After an attempt: the same not again before `until`."""
+    """After an attempt: the same errand does not begin before `until`."""
 
     def __init__(self, errand: Errand) -> None:
         self.of = errand
@@ -69,7 +59,7 @@ class _Pause:
 
 
 class _Ended:
-    """A dropped or replaced tablet: who surely holds nothing of it, and since when that is everyone."""
+    """A dropped or replaced tablet: the servers that certainly have no data of it, and the time since when none has."""
 
     def __init__(self) -> None:
         self.absent: dict[str, None] = {}
@@ -93,8 +83,8 @@ class Errands:
         self._random = random
         self._views = Views() if views is None else views
         self._repairs = Repairs(options, random, self._views) if repairs is None else repairs
-        # Former members that are gone, as of which configuration; True: with a tombstone.
-        self.buried: dict[tuple[str, str], tuple[Order, bool]] = {}
+        # Former members without a replica, with the configuration of then; True: with a tombstone.
+        self.departed: dict[tuple[str, str], tuple[Order, bool]] = {}
         self._under_way: dict[tuple[str, str], Errand] = {}
         self._pauses: dict[tuple[str, str], _Pause] = {}
         self._ended: dict[str, _Ended] = {}
@@ -102,7 +92,7 @@ class Errands:
     # -- what to do now --------------------------------------------------------------------------------------
 
     def begin(self, catalog: Catalog, servers: Servers, now: float) -> list[Errand]:
-        """Errands to run from now on; each must be followed by `succeeded` or `failed`."""
+        """Begin the errands that are due. Each must end by `succeeded`, `gone`, `failed` or `abandoned`."""
         per_server: dict[str, int] = {}
         for errand in self._under_way.values():
             per_server[errand.uuid] = per_server.get(errand.uuid, 0) + 1
@@ -121,7 +111,7 @@ class Errands:
         return begun
 
     def still_wanted(self, errand: Errand, catalog: Catalog) -> bool:
-        """Asked right before the message leaves: the catalog may have changed since the errand began."""
+        """Whether the errand is still due, to check right before its message is sent: the catalog may have changed."""
         record = catalog.tablets.get(errand.tablet)
         if record is None:
             return False
@@ -152,7 +142,7 @@ class Errands:
                 version = catalog.tables[record.table].schema.version
                 yield Errand(ALTER, tablet, peer.uuid, peer.address, version=version)
         yield from self._repairing(catalog, servers, now)
-        yield from self._burying(catalog, servers)
+        yield from self._tombstoning(catalog, servers)
         for tablet in catalog.ended:
             ended = self._ended.setdefault(tablet, _Ended())
             for uuid in self._views.remains.pop(tablet, ()):
@@ -168,13 +158,13 @@ class Errands:
             if leader is None or configuration is None:
                 continue
             errand = Errand(REPAIR, tablet, leader.uuid, leader.address, configuration.order)
-            # What is to be done costs more to find out than whether it may be done now.
+            # These checks cost less than the decision.
             if errand.replica in self._under_way or self._pausing(errand, now):
                 continue
             if self._repairs.decide(catalog, servers, tablet, now) is not None:
                 yield errand
 
-    def _burying(self, catalog: Catalog, servers: Servers) -> Iterator[Errand]:
+    def _tombstoning(self, catalog: Catalog, servers: Servers) -> Iterator[Errand]:
         for tablet in catalog.formers:
             record = catalog.tablets[tablet]
             if record.state == RUNNING and record.configuration is not None:
@@ -191,7 +181,8 @@ class Errands:
                 yield Errand(TOMBSTONE, tablet, uuid, server.address, known.configuration.order, term=term)
 
     def _reachable(self, errand: Errand, servers: Servers, now: float) -> bool:
-        """Only the server itself can create or change; a new one at its address knows that the old one is gone."""
+        """Whether to call now. A new server at the address can confirm a deletion, because the old one is gone; all other
+        errands need the server itself."""
         if errand.kind not in (TOMBSTONE, DELETE):
             return servers.is_alive(errand.uuid, now)
         return servers.answers_at(errand.address, now)
@@ -200,32 +191,32 @@ class Errands:
         pause = self._pauses.get(errand.replica)
         return pause is not None and pause.of == errand and now < pause.until
 
-    # -- how it ended ----------------------------------------------------------------------------------------
+    # -- outcomes --------------------------------------------------------------------------------------------
 
     def succeeded(self, errand: Errand, now: float) -> None:
-        """What was created or changed is done with when it is reported; a deleted replica is done with now."""
+        """End an errand. A deletion is complete now; a creation or change is complete when it is reported."""
         del self._under_way[errand.replica]
         if errand.kind == DELETE:
             self._pauses.pop(errand.replica, None)
             self.absent(errand.tablet, errand.uuid)
             return
         if errand.kind == TOMBSTONE:
-            self.buried[errand.replica] = errand.as_of, True
+            self.departed[errand.replica] = errand.as_of, True
         pause = self._pauses[errand.replica] = _Pause(errand)
         pause.until = now + self._options.rpc_backoff_max_s
 
     def gone(self, errand: Errand) -> None:
-        """The server that was asked to delete holds nothing, or is another now."""
+        """End a deletion at a server that has no replica, or is another server now."""
         del self._under_way[errand.replica]
         self._pauses.pop(errand.replica, None)
         if errand.kind == DELETE:
             self.absent(errand.tablet, errand.uuid)
         else:
-            self.buried[errand.replica] = errand.as_of, False
+            self.departed[errand.replica] = errand.as_of, False
             self._views.strays.pop(errand.replica, None)
 
     def failed(self, errand: Errand, now: float) -> int:
-        """How often it has failed in a row."""
+        """End an attempt. Return the number of consecutive failures."""
         del self._under_way[errand.replica]
         pause = self._pauses.get(errand.replica)
         if pause is None or pause.of != errand:
@@ -237,42 +228,42 @@ class Errands:
         return pause.failures
 
     def abandoned(self, errand: Errand) -> None:
-        """It was not wanted any more and nothing was sent."""
+        """End an errand that was no longer due; nothing was sent."""
         del self._under_way[errand.replica]
 
-    # -- what reports say ------------------------------------------------------------------------------------
+    # -- reports ---------------------------------------------------------------------------------------------
 
     def absent(self, tablet: str, uuid: str) -> None:
-        """The server says that it holds nothing of the tablet."""
+        """Note that the server has no data of the tablet."""
         ended = self._ended.setdefault(tablet, _Ended())
         ended.absent[uuid] = None
         ended.stragglers.pop(uuid, None)
 
     def straggler(self, tablet: str, peer: Peer) -> None:
-        """The server reports a replica of a tablet that has ended: it is to be deleted, again if need be."""
+        """Note a replica of an ended tablet on the server, which must be deleted, also if it was deleted before."""
         ended = self._ended.setdefault(tablet, _Ended())
         ended.absent.pop(peer.uuid, None)
         ended.stragglers[peer.uuid] = peer
         ended.clean_since = None
 
     def former_gone(self, catalog: Catalog) -> dict[tuple[str, bool], tuple[str, ...]]:
-        """Former members that turned out to be gone: their tablets, by server and by whether a tombstone stays there. Whoever
-        was a member again since must be asked again, so what is of no use now is forgotten."""
+        """The tablets of former members without a replica, by server and by whether a tombstone stays there. A note of an
+        older configuration is dropped, because the server may have been a member again since."""
         found: dict[tuple[str, bool], tuple[str, ...]] = {}
-        for (uuid, tablet), (as_of, tombstone) in list(self.buried.items()):
+        for (uuid, tablet), (as_of, tombstone) in list(self.departed.items()):
             record = catalog.tablets.get(tablet)
             known = None if record is None else record.configuration
             former = () if record is None or tablet not in catalog.formers else record.former
             if known is not None and known.order == as_of and any(peer.uuid == uuid for peer in former):
                 found[uuid, tombstone] = (*found.get((uuid, tombstone), ()), tablet)
             else:
-                del self.buried[uuid, tablet]
+                del self.departed[uuid, tablet]
         return found
 
-    # -- when to forget --------------------------------------------------------------------------------------
+    # -- ended tablets ---------------------------------------------------------------------------------------
 
     def forgettable(self, catalog: Catalog, now: float, wall_us: int) -> tuple[str, ...]:
-        """Ended tablets that no server holds anything of, or that were waited for long enough."""
+        """Ended tablets of which no server has data, or whose wait is over."""
         for tablet in [tablet for tablet in self._ended if tablet not in catalog.ended]:
             del self._ended[tablet]
         self._forget_pauses(catalog)
@@ -291,7 +282,7 @@ class Errands:
         return tuple(found)
 
     def _forget_pauses(self, catalog: Catalog) -> None:
-        """Pauses of replicas that nobody wants anything of any more."""
+        """Drop the pauses of replicas without errands."""
         useless = [
             (uuid, tablet) for uuid, tablet in self._pauses if not self._matters(catalog, uuid, tablet)
         ]

@@ -1,8 +1,9 @@
-"""Carries out errands: one call to a tablet server each, and what became of it. errands.py decides which, and when."""
+"""Carries out the errands of errands.py, each as one call to a tablet server, and reports their outcomes."""
 
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -28,33 +29,27 @@ LEFT = "it left the tablet's configuration"
 Call = tuple[str, msgspec.Struct, type[Any]]  # method, message, type of the answer
 
 
+@dataclass(eq=False)
 class Messenger:
-    """`repaired`: how many steps of repairs the leaders carried out, of each kind."""
+    """`repaired`: counts of the repairs that leaders carried out, by kind."""
 
-    def __init__(
-        self,
-        world: World,
-        options: MasterOptions,
-        catalog: Catalog,
-        servers: Servers,
-        errands: Errands,
-        repairs: Repairs,
-    ) -> None:
-        self._world = world
-        self._options = options
-        self._catalog = catalog
-        self._servers = servers
-        self._errands = errands
-        self._repairs = repairs
+    _world: World
+    _options: MasterOptions
+    _catalog: Catalog
+    _servers: Servers
+    _errands: Errands
+    _repairs: Repairs
+
+    def __post_init__(self) -> None:
         self.repaired: dict[type[Action], int] = dict.fromkeys((Add, Evict, HandOver, Stay), 0)
 
     def send(self) -> None:
-        """Everything that may be sent now, each in a task of its own."""
+        """Send all errands that are due, each in its own task."""
         for errand in self._errands.begin(self._catalog, self._servers, self._now()):
             self._world.spawn(self._run(errand), f"{errand.kind} {errand.tablet} at {errand.address}")
 
     async def _run(self, errand: Errand) -> None:
-        """One attempt. A server that is another now holds nothing of what the one that was asked had."""
+        """Make one attempt."""
         await self._world.faults.here(f"master.{errand.kind}_tablet.before_rpc")
         repair = self._repair(errand)
         if not self._errands.still_wanted(errand, self._catalog) or (
@@ -78,7 +73,7 @@ class Messenger:
             self._errands.gone(errand)
             return
         server = self._servers.get(errand.uuid)
-        if isinstance(error, DiskFull) and server is not None:  # its next heartbeat says so, too
+        if isinstance(error, DiskFull) and server is not None:  # as its next heartbeat will report
             server.load = msgspec.structs.replace(server.load, takes_data=False)
         failures = self._errands.failed(errand, self._now())
         level = logging.WARNING if failures == 1 else logging.DEBUG
@@ -88,12 +83,10 @@ class Messenger:
         self._errands.succeeded(errand, self._now())
         if repair is not None:
             self.repaired[type(repair.action)] += 1
-            log.info("tablet %s: %s", errand.tablet, told(repair))
-
-    # -- what is said ----------------------------------------------------------------------------------------
+            log.info("tablet %s: %s", errand.tablet, _described(repair))
 
     def _repair(self, errand: Errand) -> Repair | None:
-        """As of now, if it is still about the configuration for which the errand began."""
+        """The present step, if the configuration is still that of the errand."""
         if errand.kind != kinds.REPAIR:
             return None
         repair = self._repairs.decide(self._catalog, self._servers, errand.tablet, self._now())
@@ -133,7 +126,7 @@ class Messenger:
         return "delete_tablet", m.DeleteTabletRequest(errand.uuid, errand.tablet, reason), m.Empty
 
     def _change(self, errand: Errand, repair: Repair) -> Call:
-        """A leader gets half of the time to commit it; then the call is over before it is repeated."""
+        """The message of a repair. The leader gets half of the time for the commit, so that the call ends before a retry."""
         timeout_s = self._options.rpc_timeout_s / 2
         match repair.action:
             case HandOver():
@@ -152,8 +145,7 @@ class Messenger:
         return self._world.clock.monotonic()
 
 
-def told(repair: Repair) -> str:
-    """For the log."""
+def _described(repair: Repair) -> str:
     match repair.action:
         case Add(peer):
             return f"{peer.address} gets a replica"

@@ -1,9 +1,9 @@
-"""What an operator asks of a tablet's members, and of servers that shall hold nothing any more, or may be silent.
+"""Requests of operators: to change members of a tablet, to drain a server, to maintain or forget it.
 
-Each request is one change at the tablet's leader, with a compare-and-set on the configuration that the catalog has, or one
-edit; nothing else is remembered. What is left to do follows from the configuration (a mark, a pre-voter) by the rules of
-rules/healing.py, whoever is the active master by then. So a request may be repeated at any time; one that is in force
-already, or under way, is answered with the configuration.
+Each request is one change at the tablet's leader, by compare-and-set on the configuration in the catalog, or one edit;
+nothing else is kept. The remaining steps follow from the configuration (a mark, a pre-voter) by the rules of
+rules/healing.py, also on a later active master. So a request may be repeated at any time; if it is in force already, or
+under way, the answer is the configuration.
 """
 
 from __future__ import annotations
@@ -13,10 +13,7 @@ from collections.abc import Callable, Container, Sequence
 
 from ebla.actors import messages as m
 from ebla.actors.errors import ConfigurationMoved, NotFound, NotLeader, Unavailable
-from ebla.actors.master.catalog.catalog import (
-    RUNNING,
-    Catalog,
-)
+from ebla.actors.master.catalog.catalog import RUNNING, Catalog
 from ebla.actors.master.catalog.edits import Edit, ServerDraining, ServerForgotten, ServerMaintained
 from ebla.actors.master.catalog.scribe import Scribe
 from ebla.actors.master.cluster.reports import Views
@@ -39,29 +36,26 @@ from ebla.actors.master.repair.naming import (
     addresses,
     ambiguous,
     has_non_voter,
+    matches,
     member_named,
     members_of,
-    names,
 )
 from ebla.actors.master.repair.repairs import Repairs, gets_new, held_at
 from ebla.actors.master.rules import healing
 from ebla.actors.messages.repair import ADD, MODIFY, REMOVE, MemberChange, MembersReply
-from ebla.actors.replication.configuration import (
-    NON_VOTER,
-    VOTER,
-    Configuration,
-    Peer,
-)
+from ebla.actors.replication.configuration import NON_VOTER, VOTER, Configuration, Peer
 from ebla.actors.world import World
 from ebla.storage.errors import InvalidArgument
 
 PRE_VOTER = "pre_voter"
-NOT_ALL_HEARD = "this master has just begun to serve and has not heard every server; ask again"
-TO_DO_WITH_LESS = "drain its host first, and then remove the replica at once"
+HEARTBEATS_MISSING = (
+    "this master has just begun to serve and may not have a heartbeat of every server; try again"
+)
+FEWER_REPLICAS = "to have fewer replicas, drain its host first, and then remove the replica at once"
 
 
 class Members:
-    """`wake` has the background look at what there is to do now."""
+    """`wake` starts the background work now."""
 
     scribe: Scribe
 
@@ -102,11 +96,11 @@ class Members:
     async def _keep(
         self, tablet: str, situation: healing.Situation, member: Peer, votes: bool
     ) -> MembersReply:
-        """The server has a replica: it shall stay, and vote or not."""
+        """Let a member stay, with or without a vote."""
         if member.member == VOTER and not votes:
             raise InvalidArgument(
                 f"{member.address} has a voter of tablet {tablet}, which cannot become a non-voter; remove it, then add it "
-                "anew"
+                "again"
             )
         wanted = Peer(member.uuid, member.address, member.member, votes and member.member == NON_VOTER)
         if wanted == member:
@@ -125,12 +119,12 @@ class Members:
             return MembersReply(request.tablet, configuration)
         if member.member == VOTER and len(configuration.voters()) == 1:
             raise InvalidArgument(
-                f"{member.address} has the only voter of tablet {request.tablet}: move it, or drop the table"
+                f"{member.address} has the only voter of tablet {request.tablet}; move it, or drop the table"
             )
         if not request.at_once and healing.is_needed(situation, member.uuid):
             return await self._replace(request.tablet, situation, member)
         leads = member.uuid == situation.leader
-        if member.member == VOTER and not leads and not healing.stands_without(situation, member.uuid):
+        if member.member == VOTER and not leads and not healing.has_majority_without(situation, member.uuid):
             raise Unavailable(
                 f"without {member.address} no majority of the voters of tablet {request.tablet} would be healthy; bring "
                 "the others back first"
@@ -148,14 +142,14 @@ class Members:
             return MembersReply(tablet, situation.configuration)
         if not self._repairs.has_room(self._catalog, self._servers, tablet, self._now()):
             raise Unavailable(
-                f"no live server could take the place of {member.address} in tablet {tablet}; start another one, or, to do with "
-                f"less, {TO_DO_WITH_LESS}"
+                f"no live server could take the place of {member.address} in tablet {tablet}; start another one, or, "
+                f"{FEWER_REPLICAS}"
             )
         marked = Peer(member.uuid, member.address, VOTER, replace=True)
         return await self._change(tablet, situation, MemberChange(MODIFY, marked))
 
     def _require_that_it_stays_away(self, tablet: str, situation: healing.Situation, member: Peer) -> None:
-        """Nothing is remembered: a replica that the table wants is made anew at once, and be it where it was."""
+        """Refuse a removal after which the rules would add a replica at the same server again."""
         before, server = situation.configuration, self._servers.get(member.uuid)
         without = Configuration(
             tuple(peer for peer in before.peers if peer is not member), before.index, before.unsafe
@@ -169,8 +163,8 @@ class Members:
             self._catalog, self._servers, tablet, now
         ):
             raise Unavailable(
-                f"the replica of tablet {tablet} would be made anew at {member.address} at once, since no other live server "
-                f"could take it; start another one, or, to do with less, {TO_DO_WITH_LESS}"
+                f"the replica of tablet {tablet} would be made again at {member.address} at once, since no other live server "
+                f"could take it; start another one, or, {FEWER_REPLICAS}"
             )
 
     async def move(self, request: MoveReplicaRequest) -> MembersReply:
@@ -206,10 +200,10 @@ class Members:
         if record is None or tablet in self._catalog.ended:
             raise NotFound(f"there is no tablet {tablet!r}", what=tablet)
         if record.state != RUNNING:
-            raise Unavailable(f"tablet {tablet} is {record.state}; ask again when it is running")
+            raise Unavailable(f"tablet {tablet} is {record.state}; try again when it is running")
         situation = self._views.situation(self._catalog, tablet)
         if situation is None:
-            raise Unavailable(f"the leader of tablet {tablet} has not been heard yet; ask again in a moment")
+            raise Unavailable(f"the leader of tablet {tablet} has not reported yet; try again in a moment")
         return situation
 
     async def _change(
@@ -225,7 +219,7 @@ class Members:
             )
         except (ConfigurationMoved, NotLeader) as error:
             raise Unavailable(
-                f"the members of tablet {tablet}, or its leader, have just changed; ask again ({error.message})"
+                f"the members of tablet {tablet}, or its leader, have just changed; try again ({error.message})"
             ) from error
         finally:
             self._wake()
@@ -233,39 +227,39 @@ class Members:
     async def _hand_over(self, tablet: str, leader: Peer) -> None:
         timeout_s = self._options.rpc_timeout_s / 2
         request = m.StepDownRequest(tablet, None, timeout_s)
-        with contextlib.suppress(NotLeader):  # any more, and the master hears of it in a moment
+        with contextlib.suppress(NotLeader):  # it has lost leadership already
             await self._world.network.call(
                 leader.address, "step_down", request, m.StepDownReply, self._options.rpc_timeout_s
             )
         raise Unavailable(
-            f"{leader.address} led tablet {tablet} and has handed over; ask again in a moment to remove its replica"
+            f"{leader.address} led tablet {tablet} and has handed over; try again in a moment to remove its replica"
         )
 
     # -- servers ---------------------------------------------------------------------------------------------
 
-    def _known(self, word: str) -> list[Server]:
-        return [server for server in self._servers.known() if names(word, server.uuid, server.address)]
+    def _known(self, name: str) -> list[Server]:
+        return [server for server in self._servers.known() if matches(name, server.uuid, server.address)]
 
-    def _is_or_was(self, tablet: str, word: str) -> bool:
-        """Whether a server is meant that is heard, or that left the tablet: a master that began since has perhaps never heard it."""
+    def _is_or_was(self, tablet: str, name: str) -> bool:
+        """Whether the name matches a known server, or one that left the tablet, of which a new master has no heartbeat."""
         left = [(peer.uuid, peer.address) for peer in self._catalog.tablets[tablet].holders()]
         left += self._catalog.forgotten.items()
-        return bool(self._known(word)) or any(names(word, *each) for each in left)
+        return bool(self._known(name)) or any(matches(name, *each) for each in left)
 
-    def _unknown(self, word: str) -> NotFound | Unavailable:
+    def _unknown(self, name: str) -> NotFound | Unavailable:
         if self._now() < self._repairs.begins_at:
-            return Unavailable(NOT_ALL_HEARD)
+            return Unavailable(HEARTBEATS_MISSING)
         hosts = ", ".join(server.address for server in self._servers.known())
-        return NotFound(f"there is no server {word!r}; there are {hosts or 'none'}", what=word)
+        return NotFound(f"there is no server {name!r}; there are {hosts or 'none'}", what=name)
 
-    def _free_server(self, configuration: Configuration, word: str) -> Server:
-        """A live one that may hold a further replica, beside these members."""
-        found = self._known(word)
+    def _free_server(self, configuration: Configuration, name: str) -> Server:
+        """A live server that may have a further replica, beside these members."""
+        found = self._known(name)
         if len(found) != 1:
-            raise self._unknown(word) if not found else ambiguous(word, [each.address for each in found])
+            raise self._unknown(name) if not found else ambiguous(name, [each.address for each in found])
         server = found[0]
         if not self._servers.is_alive(server.uuid, self._now()):
-            raise Unavailable(f"{server.address} has not been heard of late; choose another, or start it")
+            raise Unavailable(f"{server.address} has sent no heartbeat of late; choose another, or start it")
         if not server.takes_data:
             raise InvalidArgument(
                 f"{server.address} has no disk with space for a replica: it is full, or lost its data directories; choose another, "
@@ -281,19 +275,19 @@ class Members:
             )
         if any(peer.address == server.address for peer in configuration.peers):
             raise InvalidArgument(
-                f"a member of the tablet was at {server.address} before its directory was lost; it is evicted first, by "
-                "itself"
+                f"a member of the tablet was at {server.address} before its directory was lost; wait until it has been "
+                "evicted"
             )
         return server
 
     async def drain(self, request: DrainRequest) -> DrainReply:
-        """Answers when it is durable; what is on the server goes elsewhere afterwards."""
+        """Mark a server, durably; its replicas move in the background."""
         addresses = self._marked(request.server)
         await self._mark("drain", ServerDraining, addresses, self._catalog.draining, request.on)
         return DrainReply(tuple(self._left(address) for address in addresses))
 
     async def maintain(self, request: MaintainRequest) -> MaintainReply:
-        """Answers when it is durable. If that is the end of it, what is silent there is replaced from now on."""
+        """Mark a server, or end its maintenance, durably. After the end silent replicas there are replaced."""
         addresses = self._marked(request.server)
         maintained = self._catalog.maintained
         await self._mark("maintain", ServerMaintained, addresses, maintained, request.on)
@@ -328,19 +322,19 @@ class Members:
         if decide():
             await self.scribe.change(name, decide, conclude)
 
-    def _marked(self, word: str) -> list[str]:
-        """Also of servers that nobody has heard since the master started."""
-        addresses = dict.fromkeys(server.address for server in self._known(word))
+    def _marked(self, name: str) -> list[str]:
+        """The matching addresses, including servers without a heartbeat since the master started."""
+        addresses = dict.fromkeys(server.address for server in self._known(name))
         held = (peer for record in self._catalog.tablets.values() for peer in members_of(record))
-        addresses |= dict.fromkeys(peer.address for peer in held if names(word, peer.uuid, peer.address))
-        addresses |= dict.fromkeys(self._marks_of(word))
+        addresses |= dict.fromkeys(peer.address for peer in held if matches(name, peer.uuid, peer.address))
+        addresses |= dict.fromkeys(self._marks_of(name))
         if not addresses:
-            raise self._unknown(word)
+            raise self._unknown(name)
         return list(addresses)
 
-    def _marks_of(self, word: str) -> list[str]:
+    def _marks_of(self, name: str) -> list[str]:
         marked = (*self._catalog.draining, *self._catalog.maintained)
-        return [address for address in marked if names(word, "", address)]
+        return [address for address in marked if matches(name, "", address)]
 
     def _left(self, address: str) -> Drained:
         held = list(held_at(self._catalog, address))
@@ -355,7 +349,7 @@ class Members:
         )
 
     async def forget(self, request: ForgetRequest) -> ForgetReply:
-        """A server that is gone for good: nobody waits for it any more. Answers when that is durable."""
+        """Forget a server that is gone for good, durably: nothing waits for it any more."""
         catalog = self._catalog
         address, uuids = self._forgettable(request.server)
 
@@ -374,37 +368,37 @@ class Members:
             await self.scribe.change("drain", decide, conclude)
         return ForgetReply(address, tuple(uuids))
 
-    def _forgettable(self, word: str) -> tuple[str, list[str]]:
-        """The address, and every uuid that is known of it."""
+    def _forgettable(self, name: str) -> tuple[str, list[str]]:
+        """The address, and all its known uuids."""
         records = self._catalog.tablets.values()
         known = [(server.uuid, server.address) for server in self._servers.known()]
         known += [(peer.uuid, peer.address) for record in records for peer in record.holders()]
         known += self._catalog.forgotten.items()
-        addresses = dict.fromkeys(address for uuid, address in known if names(word, uuid, address))
-        addresses |= dict.fromkeys(self._marks_of(word))
+        addresses = dict.fromkeys(address for uuid, address in known if matches(name, uuid, address))
+        addresses |= dict.fromkeys(self._marks_of(name))
         if not addresses:
-            raise self._unknown(word)
+            raise self._unknown(name)
         if len(addresses) > 1:
-            raise ambiguous(word, list(addresses))
+            raise ambiguous(name, list(addresses))
         (address,) = addresses
         return address, list(dict.fromkeys(uuid for uuid, at in known if at == address))
 
     def _require_gone(self, address: str, uuids: Sequence[str]) -> None:
         now = self._now()
         if now < self._repairs.begins_at:
-            raise Unavailable(NOT_ALL_HEARD)
+            raise Unavailable(HEARTBEATS_MISSING)
         if self._servers.answers_at(address, now) or any(
             self._servers.is_alive(each, now) for each in uuids if each not in self._catalog.forgotten
         ):
             raise Unavailable(
-                f"{address} was heard of a moment ago; if it is to go for good, first run `ebla nodes drain "
+                f"{address} sent a heartbeat a moment ago; to remove it for good, first run `ebla nodes drain "
                 f"{address.rpartition('/')[2]} --wait --stop`"
             )
         held = sum(True for _ in held_at(self._catalog, address))
         if held:
             raise InvalidArgument(
-                f"{address} is a member of {held} tablets yet; they get others by themselves where there is a host for them "
-                "(`ebla check`), and if a majority is lost, see `ebla tablet unsafe-change-config`"
+                f"{address} is still a member of {held} tablets; wait until they have replaced it, which needs a host for each "
+                "(`ebla check`), or if a majority is lost, see `ebla tablet unsafe-change-config`"
             )
 
     def _now(self) -> float:
@@ -412,13 +406,13 @@ class Members:
 
 
 def _require_enough_without(tablet: str, situation: healing.Situation, member: Peer) -> None:
-    """One after the other, each with a healthy majority of the rest, would end with one disk that has it all."""
+    """Keep healthy voters: removals one after the other, each with a healthy majority of the rest, could leave one disk."""
     left, least = healing.healthy_without(situation, member.uuid), healing.majority(situation.replicas)
     if left < least and healing.is_needed(situation, member.uuid):
         raise Unavailable(
             f"without {member.address} tablet {tablet} would have {left} healthy {'voter' if left == 1 else 'voters'}, and a "
-            f"table of {situation.replicas} replicas keeps {least}; removed without `--at-once` it goes when another has caught "
-            "up"
+            f"table of {situation.replicas} replicas keeps {least}; remove it without `--at-once`, which waits until another "
+            "has caught up"
         )
 
 

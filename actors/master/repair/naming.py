@@ -1,4 +1,4 @@
-"""Which server or member an operator's word names."""
+"""Matches the name that an operator gives with servers and members."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ebla.storage.errors import InvalidArgument
 UUID_PREFIX_MIN = 4
 
 
-def member_named(configuration: Configuration, word: str) -> Peer | None:
-    found = [peer for peer in configuration.peers if names(word, peer.uuid, peer.address)]
+def member_named(configuration: Configuration, name: str) -> Peer | None:
+    found = [peer for peer in configuration.peers if matches(name, peer.uuid, peer.address)]
     if len(found) > 1:
-        raise ambiguous(word, [f"{peer.address} ({peer.uuid[:8]})" for peer in found])
+        raise ambiguous(name, [f"{peer.address} ({peer.uuid[:8]})" for peer in found])
     return found[0] if found else None
 
 
@@ -29,15 +29,15 @@ def has_non_voter(record: TabletRecord, address: str) -> bool:
     )
 
 
-def names(word: str, uuid: str, address: str) -> bool:
-    """A uuid, or how it begins; an address, or the host in it."""
-    if word in (uuid, address, address.rpartition("/")[2]):
-        return bool(word)
-    return len(word) >= UUID_PREFIX_MIN and uuid.startswith(word)
+def matches(name: str, uuid: str, address: str) -> bool:
+    """Whether the name is the uuid or its start, or the address or the host in it."""
+    if name in (uuid, address, address.rpartition("/")[2]):
+        return bool(name)
+    return len(name) >= UUID_PREFIX_MIN and uuid.startswith(name)
 
 
-def ambiguous(word: str, found: Sequence[str]) -> InvalidArgument:
-    return InvalidArgument(f"{word!r} may mean {' or '.join(found)}; name one by its uuid")
+def ambiguous(name: str, found: Sequence[str]) -> InvalidArgument:
+    return InvalidArgument(f"{name!r} may mean {' or '.join(found)}; name one by its uuid")
 
 
 def addresses(configuration: Configuration) -> str:

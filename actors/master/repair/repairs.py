@@ -1,9 +1,9 @@
-"""Which tablets get their members changed now, and how: rules/healing.py's rules over what is known of all tablets and servers.
+"""The repairs that are due: the rules of rules/healing.py, applied to all known tablets and servers.
 
-Await-free, and without a memory that matters: a master that took over decides the same from the catalog and the leaders'
-reports. Kept are only the server that was chosen for a tablet, until its next configuration is known, so that many choices
-made at once even out and a repeated one is the same; and since when a mark could not be fulfilled, because a server
-that is not heard for a moment must not undo a move.
+Await-free, and without essential state: a master that took over decides the same from the catalog and the leaders'
+reports. Kept are only the server that was chosen for a tablet until its next configuration is known, so that many
+choices at once are balanced and a repeated choice is the same; and the time since which a mark could not be fulfilled,
+because a short silence of a server must not undo a move.
 """
 
 from __future__ import annotations
@@ -20,20 +20,16 @@ from ebla.actors.master.cluster.reports import Views
 from ebla.actors.master.cluster.servers import Server, Servers
 from ebla.actors.master.options import MasterOptions
 from ebla.actors.master.rules import healing
-from ebla.actors.replication.configuration import (
-    VOTER,
-    Order,
-    Peer,
-)
+from ebla.actors.replication.configuration import VOTER, Order, Peer
 from ebla.actors.world import Random
 
-LOOKS_MAX = 256  # tablets looked at in one go, at some 30 us each: the master has others to answer
-TURN = 0.9  # of bg_s, at least, between two looks at the same tablet without news
-LOAD_S = 5.0  # how old the counts may be that choices are evened out by: counting looks at every tablet
+CHECKS_MAX = 256  # tablets checked without a pause, at some 30 us each
+TURN = 0.9  # of bg_s, at least, between two checks of the same tablet without news
+LOAD_S = 5.0  # longest use of the counts for balancing, because counting reads every tablet
 
 
 class Repair(NamedTuple):
-    """One step, asked of the leader; `as_of`: the configuration that it stands on."""
+    """One step for the leader; `as_of`: the configuration that it changes."""
 
     tablet: str
     leader: Peer
@@ -48,7 +44,7 @@ class _Chosen(NamedTuple):
 
 class Repairs:
     def __init__(self, options: MasterOptions, random: Random, views: Views) -> None:
-        self.begins_at = inf  # servers have to be heard first
+        self.begins_at = inf  # set when servers have had time for heartbeats
         self._options = options
         self._random = random
         self._views = views
@@ -60,15 +56,15 @@ class Repairs:
         self._turns_from = -inf
 
     def unsettled(self, now: float) -> Iterator[str]:
-        """Tablets about which something may be decided, a bounded number of them: those first whose leader has just told
-        something new, then all others in turn, since most of them wait for a copy or for a server."""
+        """Up to CHECKS_MAX tablets to decide on: first those with news of their leader, then the others in turn, of which
+        most wait for a copy or for a server."""
         if now < self.begins_at:
             return
         unsettled, news = self._views.unsettled, self._views.news
         if not self._turn and now >= self._turns_from:
             self._turn.extend(tablet for tablet in unsettled if tablet not in news)
             self._turns_from = now + TURN * self._options.bg_s
-        for _ in range(LOOKS_MAX):
+        for _ in range(CHECKS_MAX):
             if news:
                 tablet = next(iter(news))
                 del news[tablet]
@@ -80,12 +76,12 @@ class Repairs:
                 yield tablet
 
     def leader(self, catalog: Catalog, tablet: str) -> Peer | None:
-        """Whom to ask, and of which configuration."""
+        """The tablet's leader, if its report is of the configuration in the catalog."""
         situation = self._views.situation(catalog, tablet)
         return None if situation is None else situation.configuration.peer(situation.leader)
 
     def decide(self, catalog: Catalog, servers: Servers, tablet: str, now: float) -> Repair | None:
-        """The next step, as of this moment."""
+        """The next step for the tablet, as of now."""
         situation = self._views.situation(catalog, tablet)
         if situation is None:
             return None
@@ -103,7 +99,7 @@ class Repairs:
         return None if action is None else Repair(tablet, leader, as_of, action)
 
     def blocked(self, catalog: Catalog, servers: Servers, address: str, now: float) -> int:
-        """How many tablets with a member at this address have nowhere else to go, as far as servers were heard."""
+        """The number of tablets with a member at this address for which no other known server has room."""
         if now < self.begins_at:
             return 0
         alive = servers.alive(now)
@@ -125,15 +121,15 @@ class Repairs:
         return tuple(sorted(shared - {address}))
 
     def leaderless(self, catalog: Catalog, servers: Servers, address: str, now: float) -> int:
-        """How many tablets with a member at this address have no leader that is heard."""
+        """The number of tablets with a member at this address without a known live leader."""
         leaders = (self.leader(catalog, record.tablet) for record in held_at(catalog, address))
         return sum(leader is None or not servers.is_alive(leader.uuid, now) for leader in leaders)
 
     def has_room(self, catalog: Catalog, servers: Servers, tablet: str, now: float) -> bool:
-        """Whether some server could take one more replica of it."""
+        """Whether some server could take one more replica of the tablet."""
         return bool(self._candidates(catalog, servers, servers.alive(now), catalog.tablets[tablet]))
 
-    # -- where to --------------------------------------------------------------------------------------------
+    # -- choice of a server ----------------------------------------------------------------------------------
 
     def _pick(self, catalog: Catalog, servers: Servers, record: TabletRecord, now: float) -> Peer | None:
         assert record.configuration is not None, record.tablet
@@ -155,7 +151,7 @@ class Repairs:
     def _candidates(
         self, catalog: Catalog, servers: Servers, alive: Sequence[Server], record: TabletRecord
     ) -> list[Candidate]:
-        """Live servers that have a disk for it and are not marked, on hosts that hold nothing of the tablet."""
+        """Live servers with disk space and without marks, on hosts without a member of the tablet."""
         assert record.configuration is not None, record.tablet
         members = record.configuration.peers
         addresses = [peer.address for peer in members]
@@ -179,7 +175,7 @@ class Repairs:
         return self._load
 
     def _forget(self, catalog: Catalog) -> None:
-        """Choices that came to be, or are of no use any more."""
+        """Drop choices that were carried out or are no longer needed."""
         for tablet, chosen in list(self._chosen.items()):
             record = catalog.tablets.get(tablet)
             known = None if record is None else record.configuration
@@ -190,12 +186,12 @@ class Repairs:
 
 
 def gets_new(catalog: Catalog, address: str) -> bool:
-    """As far as operators are concerned."""
+    """Whether no operator's mark keeps new replicas from the address."""
     return address not in catalog.draining and address not in catalog.maintained
 
 
 def held_at(catalog: Catalog, address: str) -> Iterator[TabletRecord]:
-    """The tablets that have a member there."""
+    """The tablets with a member at the address."""
     for record in catalog.tablets.values():
         if record.configuration is None or record.tablet in catalog.ended:
             continue
@@ -204,7 +200,7 @@ def held_at(catalog: Catalog, address: str) -> Iterator[TabletRecord]:
 
 
 def _on_its_way(catalog: Catalog, record: TabletRecord) -> bool:
-    """Whether as many voters as the table wants are, or come, elsewhere."""
+    """Whether as many voters as the table wants are or are coming elsewhere."""
     assert record.configuration is not None
     peers = [peer for peer in record.configuration.peers if peer.member == VOTER or peer.promote]
     staying = [peer for peer in peers if peer.address not in catalog.draining]

@@ -1,4 +1,4 @@
 """Decisions without waiting.
 
-healing.py     the next step for a tablet whose members are not as they should be (Kudu's 3-4-3 rules)
+healing.py     the next change of members that a tablet needs (Kudu's 3-4-3 rules)
 """

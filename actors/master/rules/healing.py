@@ -1,20 +1,21 @@
-"""What becomes of a tablet whose members are not as they should be: the next step, or none.
+"""The next change of members that a tablet needs, or none.
 
-Await-free. `decide` judges by what the tablet's present leader said of the committed configuration; every step is one change
-of it, made with a compare-and-set, and after each the leader is heard again. Kudu's 3-4-3 rules:
+Await-free. `decide` uses the present leader's report on the committed configuration. Every step is one change of the
+configuration, by compare-and-set, and the next step waits for a new report of the leader. Kudu's 3-4-3 rules:
 
-    evict       who cannot come back (lost); a non-voter that failed, or that nobody needs any more; of more voters than the
-                table wants the one that failed, is to go, or came last
-    add         a pre-voter, for as long as voters failed, are to go or are missing; it counts once it has caught up
-    hand over   a leader that is to go leads on until as many others are there as the table wants
-    stay        a mark `replace` that no server can take the replica for is taken back
+    evict       a member that cannot return (lost); a non-voter that failed, or is no longer needed; of more voters than
+                the table wants the one that failed, is leaving, or came last
+    add         a pre-voter, as long as voters failed, are leaving or are missing; it counts once it has caught up
+    hand over   a leaving leader leads until there are as many other voters as the table wants
+    stay        a mark `replace` is removed if no server can take the replica
 
-A failed voter goes after its replacement is there, so one that returns meanwhile keeps its place, and the newcomer goes. A
-lost one may go first: the place of its host is free then. Nobody is evicted unless a majority of the voters that remain is
-healthy, nothing is begun unless a majority of the present ones is, and the leader is never evicted.
+A failed voter is evicted after its replacement has caught up, so a voter that returns before keeps its place, and the
+newcomer is evicted. A lost voter may be evicted first, which frees its host. A member is evicted only if a majority of
+the remaining voters is healthy, nothing is begun unless a majority of the present voters is, and the leader is never
+evicted.
 
-Silence of a server in maintenance is borne: its replicas are not known to be well, and nothing more. What failed or is lost
-there, or is to go, goes as anywhere else; so does a pre-voter that has fallen silent, which held nothing yet.
+Silence is tolerated during maintenance: the health of the silent replicas is then unknown. Members there that failed,
+are lost or are leaving are handled as everywhere else; so is a silent pre-voter, which has no complete data yet.
 """
 
 from __future__ import annotations
@@ -22,24 +23,13 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 from typing import NamedTuple
 
-from ebla.actors.replication.configuration import (
-    NON_VOTER,
-    VOTER,
-    Configuration,
-    Peer,
-)
-from ebla.actors.replication.health import (
-    HEALTHY,
-    LOST,
-    SILENT,
-    UNHEALTHY,
-    UNKNOWN,
-)
+from ebla.actors.replication.configuration import NON_VOTER, VOTER, Configuration, Peer
+from ebla.actors.replication.health import HEALTHY, LOST, SILENT, UNHEALTHY, UNKNOWN
 
 
 class Situation(NamedTuple):
-    """`configuration`: committed. `health`: what the leader says of the others. `draining`: addresses of servers that shall
-    hold nothing; `maintained`: of servers that may be silent. `replicas`: how many voters the table wants."""
+    """`configuration`: the committed one. `replicas`: the number of voters that the table wants. `health`: of the other
+    members, from the leader. `draining`: addresses of draining servers; `maintained`: of servers in maintenance."""
 
     configuration: Configuration
     replicas: int
@@ -59,13 +49,11 @@ class Evict(NamedTuple):
 
 
 class HandOver(NamedTuple):
-    """To whoever has caught up: those that are to go, too, are gone by then."""
-
     leader: str
 
 
 class Stay(NamedTuple):
-    """`peer` as it shall be: without the mark."""
+    """`peer` without the mark."""
 
     peer: Peer
 
@@ -75,16 +63,22 @@ Pick = Callable[[], Peer | None]
 
 
 class Member(NamedTuple):
-    """`going`: marked `replace`, or on a server that drains. `age`: its place in the configuration; the last came last."""
+    """`leaving`: marked `replace`, or on a draining server. `place`: in the configuration; later members came later."""
 
     peer: Peer
-    word: str
-    going: bool
-    age: int
+    health: str
+    leaving: bool
+    place: int
 
     @property
     def broken(self) -> bool:
-        return self.word in (SILENT, UNHEALTHY, LOST)
+        return self.health in (SILENT, UNHEALTHY, LOST)
+
+    @property
+    def eviction_order(self) -> tuple[int, int]:
+        """The highest is evicted first: the least healthy, then the one that came last."""
+        weight = {LOST: 8, UNHEALTHY: 4, SILENT: 4, UNKNOWN: 1}.get(self.health, 0)
+        return weight + 2 * self.leaving, self.place
 
 
 def majority(voters: int) -> int:
@@ -92,35 +86,35 @@ def majority(voters: int) -> int:
 
 
 def decide(situation: Situation, pick: Pick) -> Action | None:
-    """`pick` names the best server for one more replica, or None; it is asked only if one is needed."""
+    """The next step. `pick` returns the best server for one more replica, or None; it is called only if one is needed."""
     tablet = _Tablet(situation)
     return tablet.evict() or tablet.add(pick) or tablet.hand_over()
 
 
 def settled(situation: Situation) -> bool:
-    """Whether everything is as it should be, so that nothing need be decided."""
+    """Whether the tablet has all the members that it needs, and no others."""
     tablet = _Tablet(situation)
     voters = tablet.voters
-    if len(voters) != situation.replicas or not all(each.word == HEALTHY for each in voters):
+    if len(voters) != situation.replicas or not all(each.health == HEALTHY for each in voters):
         return False
-    return not any(each.going for each in tablet.members) and not any(
+    return not any(each.leaving for each in tablet.members) and not any(
         each.peer.promote or each.broken for each in tablet.others
     )
 
 
-def stands_without(situation: Situation, uuid: str) -> bool:
-    """Whether a majority of the other voters is healthy. Never without the leader."""
+def has_majority_without(situation: Situation, uuid: str) -> bool:
+    """Whether a majority of the other voters is healthy. False for the leader."""
     tablet = _Tablet(situation)
-    return any(each.peer.uuid == uuid and tablet.stands_without(each) for each in tablet.members)
+    return any(each.peer.uuid == uuid and tablet.has_majority_without(each) for each in tablet.members)
 
 
 def healthy_without(situation: Situation, uuid: str) -> int:
-    """How many healthy voters there are beside it."""
-    return sum(each.word == HEALTHY and each.peer.uuid != uuid for each in _Tablet(situation).voters)
+    """The number of other healthy voters."""
+    return sum(each.health == HEALTHY and each.peer.uuid != uuid for each in _Tablet(situation).voters)
 
 
 def is_needed(situation: Situation, uuid: str) -> bool:
-    """Whether it is a voter that works, and the table wants as many as there are."""
+    """Whether it is a working voter, and there are no more voters than the table wants."""
     tablet = _Tablet(situation)
     return any(
         each.peer.uuid == uuid and not each.broken and len(tablet.voters) <= tablet.wanted
@@ -129,7 +123,7 @@ def is_needed(situation: Situation, uuid: str) -> bool:
 
 
 def wants_more(situation: Situation) -> bool:
-    """Whether fewer replicas stay, or come, than the table wants."""
+    """Whether fewer replicas stay or are coming than the table wants."""
     return _Tablet(situation).wants_more
 
 
@@ -138,70 +132,66 @@ class _Tablet:
         self.leader = situation.leader
         self.wanted = situation.replicas
         self.members = [
-            Member(peer, _word(situation, peer), peer.replace or peer.address in situation.draining, age)
-            for age, peer in enumerate(situation.configuration.peers)
+            Member(peer, _health(situation, peer), peer.replace or peer.address in situation.draining, place)
+            for place, peer in enumerate(situation.configuration.peers)
         ]
         self.voters = [each for each in self.members if each.peer.member == VOTER]
         self.others = [each for each in self.members if each.peer.member != VOTER]
-        self.healthy = sum(each.word == HEALTHY for each in self.voters)
-        self.viable = sum(each.word == HEALTHY and not each.going for each in self.voters)
-        self.coming = sum(each.peer.promote and not each.broken and not each.going for each in self.others)
+        self.healthy = sum(each.health == HEALTHY for each in self.voters)
+        self.viable = sum(each.health == HEALTHY and not each.leaving for each in self.voters)
+        self.coming = sum(each.peer.promote and not each.broken and not each.leaving for each in self.others)
 
     @property
-    def stands(self) -> bool:
+    def has_majority(self) -> bool:
         """Whether a change can be committed."""
         return self.healthy >= majority(len(self.voters))
 
     @property
     def wants_more(self) -> bool:
-        staying = sum(not each.going and not each.broken for each in self.voters)
+        staying = sum(not each.leaving and not each.broken for each in self.voters)
         return staying + self.coming < self.wanted
 
-    # -- evict -----------------------------------------------------------------------------------------------
-
     def evict(self) -> Evict | None:
-        others = self.others if self.stands else []
-        voters = [each for each in self.voters if self.stands_without(each)]
+        others = self.others if self.has_majority else []
+        voters = [each for each in self.voters if self.has_majority_without(each)]
         for found in (
-            [each for each in others if each.word == LOST],
-            [each for each in voters if each.word == LOST],
+            [each for each in others if each.health == LOST],
+            [each for each in voters if each.health == LOST],
             [each for each in others if self._is_not_needed(each)],
             [each for each in voters if self._is_one_too_many(each)],
         ):
             if found:
-                member = max(found, key=_weight)
+                member = max(found, key=lambda each: each.eviction_order)
                 return Evict(member.peer, self._why(member))
         return None
 
-    def stands_without(self, member: Member) -> bool:
-        """Whether a majority of the voters that remain is healthy; never without the leader."""
+    def has_majority_without(self, member: Member) -> bool:
+        """Whether a majority of the remaining voters is healthy. False for the leader."""
         if member.peer.uuid == self.leader:
             return False
-        rest = self.healthy - (member.word == HEALTHY)
+        rest = self.healthy - (member.health == HEALTHY)
         return rest >= majority(len(self.voters) - 1)
 
     def _is_not_needed(self, member: Member) -> bool:
-        """Of a non-voter. One that is not to be promoted stays for as long as it is well: somebody wanted it."""
-        return member.broken or member.going or (member.peer.promote and self.viable >= self.wanted)
+        """Whether to evict a non-voter. A healthy one that is no pre-voter stays, because an operator added it."""
+        return member.broken or member.leaving or (member.peer.promote and self.viable >= self.wanted)
 
     def _is_one_too_many(self, member: Member) -> bool:
         if len(self.voters) <= self.wanted:
             return False
         if member.broken or self.viable > self.wanted:
             return True
-        return self.viable >= self.wanted and (member.going or member.word == UNKNOWN)
+        return self.viable >= self.wanted and (member.leaving or member.health == UNKNOWN)
 
     def _why(self, member: Member) -> str:
         if member.broken:
-            return member.word
-        if member.going:
+            return member.health
+        if member.leaving:
             return "to be replaced" if member.peer.replace else "on a server that drains"
         return "one too many"
 
-    # -- add, hand over, stay --------------------------------------------------------------------------------
-
     def add(self, pick: Pick) -> Add | Stay | None:
-        if not self.wants_more or not self.stands:
+        if not self.wants_more or not self.has_majority:
             return None
         peer = pick()
         if peer is not None:
@@ -209,32 +199,26 @@ class _Tablet:
         return self._stay()
 
     def _stay(self) -> Stay | None:
-        """Of a voter that could not go: nobody is there to take its place, or on the way."""
+        """Remove the mark of a healthy voter if no server can replace it and no pre-voter is coming."""
         if self.coming:
             return None
         for each in self.voters:
-            if each.peer.replace and each.word == HEALTHY:
+            if each.peer.replace and each.health == HEALTHY:
                 peer = each.peer
                 return Stay(Peer(peer.uuid, peer.address, peer.member))
         return None
 
     def hand_over(self) -> HandOver | None:
         leader = next((each for each in self.voters if each.peer.uuid == self.leader), None)
-        if leader is None or not leader.going or self.viable < self.wanted:
+        if leader is None or not leader.leaving or self.viable < self.wanted:
             return None
         return HandOver(self.leader)
 
 
-def _word(situation: Situation, peer: Peer) -> str:
-    """What the leader says of it, or what that means in maintenance."""
+def _health(situation: Situation, peer: Peer) -> str:
+    """The health from the leader's report; tolerated silence is UNKNOWN."""
     if peer.uuid == situation.leader:
         return HEALTHY
-    word = situation.health.get(peer.uuid, UNKNOWN)
-    borne = word == SILENT and peer.address in situation.maintained and not peer.promote
-    return UNKNOWN if borne else word
-
-
-def _weight(member: Member) -> tuple[int, int]:
-    """Who goes first of several: the one that is worth least, then the one that came last."""
-    worth = {LOST: 8, UNHEALTHY: 4, SILENT: 4, UNKNOWN: 1}.get(member.word, 0)
-    return worth + 2 * member.going, member.age
+    health = situation.health.get(peer.uuid, UNKNOWN)
+    tolerated = health == SILENT and peer.address in situation.maintained and not peer.promote
+    return UNKNOWN if tolerated else health

@@ -1,6 +1,6 @@
-"""What clients ask of tables.
+"""Requests of clients about tables.
 
 tables.py      create, alter, drop, recall, look up: each change is decided and concluded by the scribe
-requests.py    which requests are valid, and how a repeated one is recognised
-answers.py     what clients are told, from the committed catalog and the last reports
+requests.py    validation of requests, and recognition of repeated ones
+answers.py     answers to clients, from the committed catalog and the last reports
 """

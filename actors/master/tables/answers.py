@@ -1,38 +1,28 @@
-"""What clients are told, built from the committed catalog and what servers last reported. Await-free.
+"""Answers to clients, from the committed catalog and the last reports of servers. Await-free.
 
-A tablet shows its replicas only once it is running: until then its servers may still be replaced by others,
-and a client that wrote to them would write into a tablet that will be deleted.
+A tablet shows its replicas only when it is running: before, its servers may be replaced by others, and a client would
+write into a tablet that will be deleted.
 """
 
 from __future__ import annotations
 
-from ebla.actors.master.catalog.catalog import (
-    KEPT,
-    RUNNING,
-    Catalog,
-)
-from ebla.actors.master.catalog.records import (
-    TableRecord,
-    TabletRecord,
-)
+from dataclasses import dataclass
+
+from ebla.actors.master.catalog.catalog import KEPT, RUNNING, Catalog
+from ebla.actors.master.catalog.records import TableRecord, TabletRecord
 from ebla.actors.master.cluster.reports import Views
 from ebla.actors.master.cluster.servers import Servers
-from ebla.actors.messages import (
-    ReplicaLocation,
-    TableInfo,
-    TableSummary,
-    TabletLocation,
-)
+from ebla.actors.messages import ReplicaLocation, TableInfo, TableSummary, TabletLocation
 from ebla.actors.replication.configuration import VOTER
 
-DROPPED = "dropped"  # as clients call a table that is kept
+DROPPED = "dropped"  # the state of a kept table, for clients
 
 
+@dataclass(eq=False)
 class Answers:
-    def __init__(self, catalog: Catalog, views: Views, servers: Servers) -> None:
-        self._catalog = catalog
-        self._views = views
-        self._servers = servers
+    _catalog: Catalog
+    _views: Views
+    _servers: Servers
 
     def table(self, record: TableRecord, now: float) -> TableInfo:
         tablets = self._catalog.tablets
@@ -67,8 +57,8 @@ class Answers:
         )
 
     def tablet(self, record: TabletRecord, now: float) -> TabletLocation:
-        """Where it is. After a restart of the master `leader` is unknown until a replica reports: ask the
-        replicas."""
+        """The servers of a tablet. After a restart of the master `leader` is unknown until a replica reports; clients then
+        ask the replicas."""
         configuration = record.configuration
         if record.state != RUNNING or configuration is None:
             return TabletLocation(record.tablet, record.bucket, record.state, None, 0, ())
@@ -93,8 +83,7 @@ class Answers:
         )
 
     def _state(self, record: TableRecord) -> str:
-        """preparing until every tablet runs, which takes a leader; a restart of the master does not undo
-        it."""
+        """`preparing` until every tablet has had a leader; a restart of the master does not change that."""
         if record.state == KEPT:
             return DROPPED
         tablets = self._catalog.tablets

@@ -1,8 +1,7 @@
-"""Requests to change tables: what makes one valid, and how a repeated one is recognised. Await-free.
+"""Requests to change tables: validation, and recognition of repeated ones. Await-free.
 
-A client repeats a request whose answer it did not get, with the same request id. What was carried out is
-remembered in the catalog, hence durable: the repeat gets the first answer, and an id that comes back with
-another body is refused.
+A client repeats a request without an answer with the same request id. The catalog keeps requests that were carried out:
+a repeat gets the first answer, and an id with another body is refused.
 """
 
 from __future__ import annotations
@@ -14,15 +13,9 @@ import msgspec
 import xxhash
 
 from ebla.actors.errors import RequestReused, StaleRequest, Unavailable
-from ebla.actors.master.catalog.catalog import (
-    RUNNING,
-    Catalog,
-)
+from ebla.actors.master.catalog.catalog import RUNNING, Catalog
 from ebla.actors.master.catalog.edits import TableCreated
-from ebla.actors.master.catalog.records import (
-    Remembered,
-    TableRecord,
-)
+from ebla.actors.master.catalog.records import Remembered, TableRecord
 from ebla.actors.master.options import RESERVE_S_MAX, MasterOptions
 from ebla.actors.messages import (
     AlterTableRequest,
@@ -45,12 +38,18 @@ SCHEMA_BYTES_MAX = 1 << 20
 
 CHANGES_MAX = 300
 TableRequest = CreateTableRequest | AlterTableRequest | DropTableRequest | RecallTableRequest
+_KINDS: dict[type[TableRequest], str] = {
+    CreateTableRequest: "create",
+    AlterTableRequest: "alter",
+    DropTableRequest: "drop",
+    RecallTableRequest: "recall",
+}
 
 _encode = msgspec.msgpack.Encoder(order="sorted").encode
 
 
 def validate_create(request: CreateTableRequest) -> None:
-    """What can never succeed, whatever the cluster looks like: InvalidArgument that names the field."""
+    """Raise InvalidArgument, with the field, for a request that can never succeed on any cluster."""
     _validate_request_id(request.request_id)
     validate_name(request.name)
     _require(
@@ -77,12 +76,12 @@ def validate_create(request: CreateTableRequest) -> None:
     validate_schema(request.schema)
     _require(
         request.schema == plain(request.schema),
-        "schema: a new table has version 0 and no former columns; alter it when it is there",
+        "schema: a new table has version 0 and no former columns; create it first, then alter it",
     )
 
 
 def validate_schema(schema: TableSchema) -> None:
-    """It is with every edit, every tablet and every answer to a client."""
+    """Limit the size of a schema, because every edit, tablet and answer has it."""
     size = len(_encode(schema))
     require_within(
         "SCHEMA_BYTES_MAX",
@@ -94,9 +93,9 @@ def validate_schema(schema: TableSchema) -> None:
 
 
 def validate_name(name: str) -> None:
-    told = f"name must have 1 to {NAME_MAX} characters, not {len(name)}"
-    _require(len(name) > 0, told)
-    require_within("NAME_MAX", len(name), NAME_MAX, told)
+    problem = f"name must have 1 to {NAME_MAX} characters, not {len(name)}"
+    _require(len(name) > 0, problem)
+    require_within("NAME_MAX", len(name), NAME_MAX, problem)
     _require(
         not any(unicodedata.category(character) in ("Cc", "Cs") for character in name),
         f"name may not contain control characters: {name!r}",
@@ -119,12 +118,12 @@ def validate_recall(request: RecallTableRequest) -> None:
 
 
 def validate_space(request: CreateTableRequest, hosts: int, full: Sequence[str]) -> None:
-    """Beside `hosts` that can take replicas, those at `full` live and cannot. Raises DiskFull if one of these is needed."""
+    """Raise DiskFull if the table needs more than the `hosts` with disk space, and the live but `full` servers would do."""
     if full and hosts < request.replicas <= hosts + len(full):
         raise DiskFull(
-            f"table {request.name!r} wants {request.replicas} replicas, each on a host of its own, and {hosts} live hosts have "
-            f"disk space for one; free space on {', '.join(full)} (`ebla nodes` shows how much they have), or create it with "
-            "fewer replicas"
+            f"table {request.name!r} wants {request.replicas} replicas on different hosts, and {hosts} live hosts have disk "
+            f"space for one; free space on {', '.join(full)} (`ebla nodes` shows how much they have), or create it with fewer "
+            "replicas"
         )
 
 
@@ -137,8 +136,8 @@ def validate_room(
     *,
     settled: bool = True,
 ) -> None:
-    """What the cluster of this moment can take, beside the `tables` and `replicas` that it has. Unless it has `settled`,
-    more hosts may be there than were heard, and what they could take is refused for now only."""
+    """Raise OverLimit or Unavailable if the cluster, with its `tables` and `replicas`, cannot take the table now. Before it
+    has `settled`, there may be more live hosts than known, so that their lack is Unavailable."""
     require_within(
         "tables_max",
         tables + 1,
@@ -147,8 +146,8 @@ def validate_room(
     )
     if request.replicas > hosts:
         raise Unavailable(
-            f"table {request.name!r} wants {request.replicas} replicas, each on a host of its own, but "
-            f"tablet servers of {hosts} hosts are live; start more, or create it with fewer replicas"
+            f"table {request.name!r} wants {request.replicas} replicas on different hosts, but tablet servers of {hosts} hosts "
+            "are live; start more, or create it with fewer replicas"
         )
     tablets = request.schema.partitioning.tablets
     require_within(
@@ -163,8 +162,8 @@ def validate_room(
     of_one, of_all = options.replicas_per_server_max * hosts, options.replicas_of_server_max * hosts
     if not settled and (added > of_one or wanted > of_all):
         raise Unavailable(
-            f"table {request.name!r} has too many replicas for {hosts} live hosts, and others may not have been heard "
-            "since the master began; repeat it"
+            f"table {request.name!r} has too many replicas for {hosts} live hosts, and others may not have sent a heartbeat "
+            "since the master began; try again"
         )
     require_within(
         "replicas_per_server_max",
@@ -182,16 +181,6 @@ def validate_room(
     )
 
 
-def earlier_create(catalog: Catalog, request: CreateTableRequest) -> TableRecord | None:
-    """The table that this request created before, if it did."""
-    return _earlier_table(catalog, request, "create", f"created table {request.name!r}")
-
-
-def earlier_drop(catalog: Catalog, request: DropTableRequest) -> bool:
-    """Whether this request was carried out before."""
-    return _earlier(catalog, request, "drop") is not None
-
-
 def validate_alter(request: AlterTableRequest) -> None:
     _validate_request_id(request.request_id)
     _require(bool(request.changes or request.rename), "there is nothing to alter; name a change")
@@ -205,37 +194,36 @@ def validate_alter(request: AlterTableRequest) -> None:
         validate_name(request.rename)
 
 
-def earlier_alter(catalog: Catalog, request: AlterTableRequest) -> TableRecord | None:
-    """The table that this request altered before, if it did, as it is by now."""
-    return _earlier_table(catalog, request, "alter", f"altered table {request.name!r}")
-
-
-def earlier_recall(catalog: Catalog, request: RecallTableRequest) -> TableRecord | None:
-    """The table that this request recalled before, if it did."""
-    return _earlier_table(catalog, request, "recall", f"recalled table {request.table!r}")
-
-
-def _earlier_table(catalog: Catalog, request: TableRequest, kind: str, did: str) -> TableRecord | None:
-    remembered = _earlier(catalog, request, kind)
+def earlier_table(
+    catalog: Catalog, request: CreateTableRequest | AlterTableRequest | RecallTableRequest
+) -> TableRecord | None:
+    """The present record of the table that this request created, altered or recalled before; None if it did not."""
+    remembered = earlier(catalog, request)
     if remembered is None:
         return None
     table = catalog.tables.get(remembered.table)
     if table is None or table.state != RUNNING:
-        raise StaleRequest(f"request {request.request_id} {did}, dropped since")
+        name = request.table if isinstance(request, RecallTableRequest) else request.name
+        raise StaleRequest(
+            f"request {request.request_id} to {remembered.kind} table {name!r} was carried out, and the table dropped since"
+        )
     return table
 
 
-def _earlier(catalog: Catalog, request: TableRequest, kind: str) -> Remembered | None:
+def earlier(catalog: Catalog, request: TableRequest) -> Remembered | None:
+    """The record of this request, if it was carried out before."""
     remembered = catalog.requests.get(request.request_id)
     if remembered is None:
         return None
-    if remembered.kind != kind or remembered.digest != digest(request):
-        raise RequestReused(f"request {request.request_id} was used for something else before")
+    if remembered.kind != _KINDS[type(request)] or remembered.digest != digest(request):
+        raise RequestReused(
+            f"request {request.request_id} was used for something else before; use a new request id"
+        )
     return remembered
 
 
 def created(request: CreateTableRequest, random: Random, wall_us: int) -> TableCreated:
-    """The edit that creates the table: one transaction with all of its tablets."""
+    """The edit that creates the table with all of its tablets."""
     return TableCreated(
         request=request.request_id,
         digest=digest(request),

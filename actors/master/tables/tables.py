@@ -1,11 +1,11 @@
-"""What clients may ask of tables: create, alter, drop, recall, look up. Each change is decided and concluded by the scribe.
+"""Requests of clients about tables: create, alter, drop, recall, look up. The scribe decides and concludes each change.
 
-A drop that reserves time sets the table aside: its name is free at once, its replicas stay, and refuse everybody when
-they have heard of it (a write that reaches a leader before is carried out, and is there after a recall). Until the time
-is over `recall_table` brings it back, under its name or another one.
+A drop with a reserve keeps the table for recall: its name is free at once, its replicas stay, and refuse all requests
+after they have applied the drop (an earlier write is carried out, and is there after a recall). During the reserve
+`recall_table` brings the table back, under its name or another one.
 
-The time that is reserved is counted by the monotonic clock of the active master, and noted in the catalog every COUNT_US: a wall
-clock that steps ends no table. Time without a master does not count, nor does what a master that ended had not noted yet.
+The reserve is counted by the monotonic clock of the active master, and written to the catalog every COUNT_US: a step of
+the wall clock deletes no table. Time without a master, and time that an ended master had not written, does not count.
 """
 
 from __future__ import annotations
@@ -14,11 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ebla.actors import messages as m
 from ebla.actors.errors import AlreadyPresent, NotFound, TableDropped
-from ebla.actors.master.catalog.catalog import (
-    KEPT,
-    RUNNING,
-    Catalog,
-)
+from ebla.actors.master.catalog.catalog import KEPT, RUNNING, Catalog
 from ebla.actors.master.catalog.edits import (
     Edit,
     ReserveEnded,
@@ -41,14 +37,11 @@ from ebla.storage.errors import InvalidArgument
 from ebla.storage.rows.altered import altered
 
 COUNT_US = 60_000_000
-LEAP_US_MAX = (
-    2 * COUNT_US
-)  # of more between two looks, the rest does not count: the clock leapt, or the process stood still
+LEAP_US_MAX = 2 * COUNT_US  # counted at once; a longer time is a leap of the clock, or a pause of the process
 
 
 class Tables:
-    """`wake` has the background look at what there is to do now. Before `settled_from` not all servers need have been
-    heard yet."""
+    """`wake` starts the background work now. Before `settled_from` some live servers may not have sent a heartbeat yet."""
 
     scribe: Scribe
     settled_from: float
@@ -70,7 +63,7 @@ class Tables:
         self._servers = servers
         self._answers = answers
         self._wake = wake
-        self._counted_to: float | None = None  # as far as the catalog has counted the time of reserves
+        self._counted_to: float | None = None  # the catalog has counted the time of reserves up to here
 
     # -- changes ---------------------------------------------------------------------------------------------
 
@@ -78,7 +71,7 @@ class Tables:
         requests.validate_create(request)
 
         def decide() -> Sequence[Edit]:
-            if requests.earlier_create(self._catalog, request) is not None:
+            if requests.earlier_table(self._catalog, request) is not None:
                 return ()
             self._require_free(request.name)
             now = self._now()
@@ -92,19 +85,17 @@ class Tables:
 
         def conclude() -> m.TableInfo:
             self._wake()
-            record = requests.earlier_create(self._catalog, request)
-            assert record is not None, "it was created just now, or before"
-            return self._answers.table(record, self._now())
+            return self._carried_out(request)
 
         return await self.scribe.change("create_table", decide, conclude)
 
     async def alter(self, request: m.AlterTableRequest) -> m.TableInfo:
-        """Decided on the schema as it is then: who asks need not know the present one."""
+        """Alter the present schema, which the client need not know."""
         requests.validate_alter(request)
         changed: list[str] = []
 
         def decide() -> Sequence[Edit]:
-            if requests.earlier_alter(self._catalog, request) is not None:
+            if requests.earlier_table(self._catalog, request) is not None:
                 return ()
             record = self._find(m.TableName(request.name, request.table))
             name = request.rename or record.name
@@ -117,9 +108,7 @@ class Tables:
 
         def conclude() -> m.TableInfo:
             self._changed(changed)
-            record = requests.earlier_alter(self._catalog, request)
-            assert record is not None, "it was altered just now, or before"
-            return self._answers.table(record, self._now())
+            return self._carried_out(request)
 
         return await self.scribe.change("alter_table", decide, conclude)
 
@@ -129,7 +118,7 @@ class Tables:
         changed: list[str] = []
 
         def decide() -> Sequence[Edit]:
-            if requests.earlier_drop(self._catalog, request):
+            if requests.earlier(self._catalog, request) is not None:
                 return ()
             record = self._to_drop(request.name, reserve_s)
             changed.append(record.table)
@@ -147,7 +136,7 @@ class Tables:
         return await self.scribe.change("drop_table", decide, conclude)
 
     def _to_drop(self, name: str, reserve_s: float) -> TableRecord:
-        """A table by its name; or one that is kept, by its id, if it shall go now."""
+        """A table by its name; or without a reserve a kept table by its id."""
         record = self._catalog.named(name)
         if record is not None:
             return record
@@ -156,8 +145,8 @@ class Tables:
             raise self._missing(name)
         if reserve_s:
             raise InvalidArgument(
-                f"table {kept.name!r} (id {name}) was dropped already; recall it, or drop it with reserve_s=0 to have it "
-                "go now"
+                f"table {kept.name!r} (id {name}) was dropped already; recall it, or drop it with reserve_s=0 to delete it "
+                "now"
             )
         return kept
 
@@ -166,7 +155,7 @@ class Tables:
         changed: list[str] = []
 
         def decide() -> Sequence[Edit]:
-            if requests.earlier_recall(self._catalog, request) is not None:
+            if requests.earlier_table(self._catalog, request) is not None:
                 return ()
             record = self._to_recall(request.table)
             name = request.name or record.name
@@ -176,26 +165,31 @@ class Tables:
 
         def conclude() -> m.TableInfo:
             self._changed(changed)
-            record = requests.earlier_recall(self._catalog, request)
-            assert record is not None, "it was recalled just now, or before"
-            return self._answers.table(record, self._now())
+            return self._carried_out(request)
 
         return await self.scribe.change("recall_table", decide, conclude)
 
-    def _to_recall(self, word: str) -> TableRecord:
-        found = self._catalog.kept_as(word)
+    def _to_recall(self, name: str) -> TableRecord:
+        found = self._catalog.kept_as(name)
         if not found:
-            there = "; there is one, which was not dropped" if self._catalog.named(word) else ""
+            there = "; there is one, which was not dropped" if self._catalog.named(name) else ""
             raise NotFound(
-                f"no table {word!r} is kept for recall{there}; see db.tables(deleted=True) or `ebla table list --deleted`",
-                what=word,
+                f"no table {name!r} is kept for recall{there}; see db.tables(deleted=True) or `ebla table list --deleted`",
+                what=name,
             )
         if len(found) > 1:
             ids = ", ".join(record.table for record in found)
             raise InvalidArgument(
-                f"{len(found)} dropped tables were called {word!r}; name one by its id, the last one first: {ids}"
+                f"{len(found)} dropped tables were called {name!r}; name one by its id, the last one first: {ids}"
             )
         return found[0]
+
+    def _carried_out(
+        self, request: m.CreateTableRequest | m.AlterTableRequest | m.RecallTableRequest
+    ) -> m.TableInfo:
+        record = requests.earlier_table(self._catalog, request)
+        assert record is not None, "the request was carried out just now, or before"
+        return self._answers.table(record, self._now())
 
     def _changed(self, tables: list[str]) -> None:
         self._views.drop_ended(self._catalog)
@@ -207,9 +201,9 @@ class Tables:
     # -- in the background -----------------------------------------------------------------------------------
 
     async def end_reserves(self) -> None:
-        """Of tables that nobody recalled in time. A catalog that is accepted although it is older may not know of a recall."""
+        """Count the time of kept tables, and end the reserves that are over."""
         if self._options.accepts:
-            return
+            return  # the accepted catalog is an older copy, which may lack a recall
         if not self._catalog.kept or self._counted_to is None:
             self._counted_to = self._now()
         if self._uncounted_us() < COUNT_US and not any(self._over(self._uncounted_us())):
@@ -217,7 +211,7 @@ class Tables:
 
         def decide() -> Sequence[Edit]:
             passed_us, ended_us = self._uncounted_us(), self._wall_us()
-            self._counted_to = self._now()  # also if the edit is lost: then what passed does not count
+            self._counted_to = self._now()  # if the edit is lost, this time does not count
             return (
                 ReservesCounted(passed_us),
                 *(ReserveEnded(each, ended_us) for each in self._over(passed_us)),
@@ -226,7 +220,7 @@ class Tables:
         await self.scribe.change("end_reserve", decide, lambda: self._changed([]))
 
     def _over(self, passed_us: int) -> Iterator[str]:
-        """The kept tables whose time is over when so much more of it is counted."""
+        """The kept tables whose reserve ends within `passed_us`."""
         return (table for table in self._catalog.kept if self._catalog.tables[table].left_us <= passed_us)
 
     def _uncounted_us(self) -> int:

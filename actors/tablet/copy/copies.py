@@ -1,27 +1,27 @@
-"""Copies of tablets to this server: asked for by a tablet's leader, carried out beside everything else.
+"""Copies of tablets to this server. A tablet's leader requests them, and they run in the background.
 
-    answered first   the request is refused, or the replica is durably "copying", before anything is copied; it votes all the
-                     time with what it had before
-    never older      the source leads in a term that is not below that of our last entry, and what comes ends at or behind it; and it
-                     knows of every forced configuration that is known here (raft/forced.py)
-    all or nothing   rows, answers, position and log are synced before the superblock says ready; from a crash, a cancellation
-                     or an error at any step before that a tombstone remains, as it was
-    alone            a copy writes nothing but its own tablet's rows and log, made new
-    votes            one that has forgotten its votes, because the record is damaged, is copied onto only while it is no voter, from a
-                     leader that holds its lease; see below
-    bounded          `copies_max` at a time, no queue: the others are Throttled, and their leaders ask again; behind copies that
-                     stand still, whose disk hangs, it is Unavailable, so that those are copied elsewhere
-    cancelled        by operators, for CANCELLED_S at least: until then it is Throttled, whoever leads
+    answered first   the request is refused, or the replica is durably "copying", before anything is copied; until the end it
+                     votes with what it had before
+    never older      the source leads in a term that is not below the term of the last entry here, the copy ends at or after that
+                     entry, and the source knows of every forced configuration that is known here (raft/forced.py)
+    all or nothing   rows, answers, position and log are synced before the superblock says ready; after a crash, a
+                     cancellation or an error before that, the tombstone remains as it was
+    alone            a copy writes only the rows and the log of its own tablet, which are created for it
+    votes            a replica whose record of votes is damaged is copied only while it is no voter, from a leader that holds
+                     its lease; see below
+    bounded          `copies_max` at a time, without a queue: further requests are Throttled, and their leaders ask again. If
+                     all copies have stalled, whose disk hangs, further requests are Unavailable, so the leader copies elsewhere
+    cancelled        by operators; a new copy of the tablet is Throttled for CANCELLED_S
 
-The order: superblock copying; consensus metadata merged (the higher term; our vote, unless the source's term is higher; the
-source's committed configuration); answer; rows, answers, position, log; superblock ready; the replica starts.
+Steps: superblock copying; consensus record merged (the higher term; our vote, unless the source's term is higher; the source's
+committed configuration); answer; rows, answers, position, log; superblock ready; the replica starts.
 
-Why a voter that was removed may come back although it has forgotten its votes. The leader that it copies from, of term t, holds
-its lease: nobody was elected in a later term, so nobody has made it a voter again, or counted what it acknowledged. All that was
-committed is in that leader's log, the configuration without it included. Who holds that one asks it for no vote. Who does not
-can win no election of a later term with a vote that was forgotten: it needs all but one of a majority from the others, and too many
-of these hold the configuration; who had voted for it before would not have taken that entry. In t itself the newcomer's vote is the
-leader's, so that it cannot help a second one.
+Why a removed voter may return although it has forgotten its votes: its source, the leader of term t, holds its lease. So no one
+was elected in a later term who could have made it a voter again or counted its acknowledgements, and that leader's log has every
+committed entry, the configuration without it included. A candidate that holds that configuration does not ask it for a vote. A
+candidate that lacks it cannot win a later term with a forgotten vote: it needs all but one of a majority from the others, too
+many of them hold the configuration, and a voter that had voted for the candidate would not have accepted that entry. In t itself
+its vote is recorded as given to the leader, so it cannot help a second one.
 
 Source: seed 000 (StartTabletCopy, follower tablet copy, merging); Kudu's tablet copy client (kudu.md A4, A6).
 """
@@ -37,14 +37,11 @@ import msgspec
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.tablet.copy.job import STANDS_FOR, CopyDamaged, CopyEnded, Job
-from ebla.actors.tablet.engine.records import (
-    ConsensusState,
-    Superblock,
-)
+from ebla.actors.tablet.copy.job import COMMITTING, READY, STANDS_FOR, CopyDamaged, CopyEnded, Job
+from ebla.actors.tablet.engine.records import ConsensusState, Superblock
 from ebla.actors.tablet.lifecycle.deletion import Deletion
 from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
-from ebla.actors.tablet.lifecycle.tombstones import Stone
+from ebla.actors.tablet.lifecycle.tombstones import ENDED, MARKED, SET_ASIDE, UNDOING, Tombstone
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.world import World
 from ebla.storage.errors import DiskFailed, DiskFull, EblaError, StorageError
@@ -55,7 +52,7 @@ log = logging.getLogger(__name__)
 BEGIN_TIMEOUT_S = 10.0
 RETRY_S = 0.5
 ENDED_TOLD = 32
-CANCELLED_S = 10.0  # for who cancels to do something about it
+CANCELLED_S = 10.0  # for the operator to act
 CANCEL_S = 15.0  # what was copied is removed first
 
 
@@ -66,6 +63,7 @@ class Copies:
         options: TabletServerOptions,
         lifecycle: Lifecycle,
         deletion: Deletion,
+        jobs: dict[str, Job],
         on_changed: Callable[[str], None],
     ) -> None:
         self.world = world
@@ -73,7 +71,7 @@ class Copies:
         self.lifecycle = lifecycle
         self.deletion = deletion
         self.on_changed = on_changed
-        self.jobs: dict[str, Job] = {}
+        self.jobs = jobs
         self.copied_bytes = 0
         self.done = 0
         self.failed = 0
@@ -82,13 +80,12 @@ class Copies:
         self._closed = False
         self._attempts: dict[str, int] = {}  # of copies that have not succeeded yet
         self._cancelled: dict[str, float] = {}  # until when a copy is refused
-        deletion.end_copy = self.cancel
 
     # -- start
 
     async def start(self, request: m.StartCopyRequest) -> None:
-        """Idempotent: while the copy runs it is AlreadyInProgress, and after it the state is another. Durable when it
-        returns: the replica is copying, term and vote are merged."""
+        """Idempotent: AlreadyInProgress while the copy runs; afterwards the state is another. Durable when it returns: the
+        replica is copying, term and vote are merged."""
         tablet, lifecycle = request.tablet, self.lifecycle
         if lifecycle.was_removed(tablet):
             raise errors.TabletRemoved(
@@ -109,9 +106,11 @@ class Copies:
             del self._starting[tablet]
 
     def _full(self) -> EblaError:
-        """Who waits for others to be copied first is waited for; but behind copies that all stand still there is no turn."""
+        """A request waits for its turn, but there is none behind copies that have all stalled."""
+        slots = len(self.jobs) + len(self._starting)
+        assert slots >= self.options.copies_max, ("copies are refused when all slots are taken", slots)
         now, stands_s = self.world.clock.monotonic(), STANDS_FOR * self.options.copy_idle_s
-        stalled = [now > job.stone.stalls_at for job in self.jobs.values()]
+        stalled = [now > job.tombstone.stalls_at for job in self.jobs.values()]
         stalled += [now - began > stands_s for began in self._starting.values()]
         if all(stalled):
             return errors.Unavailable(
@@ -139,7 +138,7 @@ class Copies:
         begun = await self._begin(request)
         try:
             self._check(request)
-            stone = await self._reserve(request, begun)
+            tombstone = await self._reserve(request, begun)
             if self._closed:
                 raise errors.NotRunning(f"{self.world.address} is stopping", tablet=request.tablet)
         except BaseException:
@@ -148,32 +147,33 @@ class Copies:
                 "end of a copy session",
             )
             raise
+        assert request.tablet not in self.jobs, ("a tablet is copied once at a time", request.tablet)
         attempt = self._attempts[request.tablet] = self._attempts.get(request.tablet, 0) + 1
-        job = Job(self.world, self.options, self.lifecycle, stone, request, begun, attempt)
+        job = Job(self.world, self.options, self.lifecycle, tombstone, request, begun, attempt)
         self.jobs[request.tablet] = job
         self.on_changed(request.tablet)
         self.world.spawn(self._run(job), f"copy of {request.tablet} from {request.source.address}")
 
     def _check(self, request: m.StartCopyRequest) -> None:
-        """Whether the request stands on what is here, and its leader is not behind what was here."""
+        """The replica is in the requested state, and its leader is not behind it."""
         tablet, lifecycle = request.tablet, self.lifecycle
         state = lifecycle.state_of(tablet)
         if state != request.state:
             raise self._illegal(tablet, state, f"is {state}, not {request.state}")
-        replica, stone = lifecycle.replicas.get(tablet), lifecycle.stones.get(tablet)
-        last = replica.log.last if replica else stone.superblock.last if stone else None
+        replica, tombstone = lifecycle.replicas.get(tablet), lifecycle.tombstones.get(tablet)
+        last = replica.log.last if replica else tombstone.superblock.last if tombstone else None
         if replica is not None and replica.leads:
             raise self._illegal(tablet, state, "leads")
-        known = replica.core.mark if replica else stone.voter.unsafe if stone else 0
+        known = replica.core.forced_epoch if replica else tombstone.voter.forced_epoch if tombstone else 0
         if request.unsafe < known:
             raise self._illegal(tablet, state, "knows of a forced configuration that its leader does not")
         self._require_last(request, last, state)
         if last is not None:
             self._require_term(request, last.term)
         elif state != m.DOES_NOT_EXIST:
-            # Where its log ended nobody knows: all of it was of this term or an older one.
+            # The end of its log is unknown, but no entry was of a later term.
             consensus = lifecycle.consensus_of(tablet)
-            self._require_term(request, consensus.hard_state.term if consensus else 0)
+            self._require_term(request, consensus.record.term if consensus else 0)
 
     def _require_last(self, request: m.StartCopyRequest, last: Position | None, state: str) -> None:
         if request.last is None or (last is not None and request.last == (last.index, last.term)):
@@ -191,16 +191,16 @@ class Copies:
             )
 
     def _is_forgetful(self, request: m.StartCopyRequest) -> bool:
-        """A replica that came up knows its votes, and so does a tombstone that knows where its log ended."""
-        lifecycle, stone = self.lifecycle, self.lifecycle.stones.get(request.tablet)
+        """Running replicas know their votes, and so do tombstones that know where their log ended."""
+        lifecycle, tombstone = self.lifecycle, self.lifecycle.tombstones.get(request.tablet)
         if request.state == m.DOES_NOT_EXIST or request.tablet in lifecycle.replicas:
             return False
-        if stone is not None and stone.superblock.last is not None:
+        if tombstone is not None and tombstone.superblock.last is not None:
             return False
         return lifecycle.consensus_of(request.tablet) is None
 
-    async def _begin(self, request: m.StartCopyRequest) -> m.SessionBegun:
-        message = m.BeginSessionRequest(
+    async def _begin(self, request: m.StartCopyRequest) -> m.CopyBegun:
+        message = m.BeginCopyRequest(
             request.source.uuid,
             request.tablet,
             self.lifecycle.me,
@@ -208,17 +208,19 @@ class Copies:
             forgetful=self._is_forgetful(request),
         )
         return await self.world.network.call(
-            request.source.address, "begin_copy_session", message, m.SessionBegun, BEGIN_TIMEOUT_S
+            request.source.address, "begin_copy_session", message, m.CopyBegun, BEGIN_TIMEOUT_S
         )
 
-    async def _reserve(self, request: m.StartCopyRequest, begun: m.SessionBegun) -> Stone:
-        """What was here is set aside; then the superblock says copying, and term and vote are merged."""
+    async def _reserve(self, request: m.StartCopyRequest, begun: m.CopyBegun) -> Tombstone:
+        """Set the former replica aside; then the superblock says copying, and term and vote are merged."""
         tablet, lifecycle = request.tablet, self.lifecycle
         last: Position | None = START  # a server that never held the tablet acknowledged nothing
         unsafe = 0
         if request.state != m.DOES_NOT_EXIST:
             old = await self.deletion.entomb(tablet, f"a copy from {request.source.address} takes its place")
-            last, unsafe = old.superblock.last, old.voter.unsafe
+            last, unsafe = old.superblock.last, old.voter.forced_epoch
+        assert lifecycle.in_transition(tablet), ("a copy begins in a transition", tablet)
+        assert tablet not in lifecycle.replicas, ("a copy replaces no running replica", tablet)
         superblock = Superblock(
             tablet,
             begun.table,
@@ -232,25 +234,26 @@ class Copies:
         )
         known = lifecycle.consensus_of(tablet)
         before = msgspec.structs.replace(superblock, state=m.DELETED)
-        stone = lifecycle.stones.get(tablet) or lifecycle.stone(before, known, known)
-        async with stone.turn:
+        tombstone = lifecycle.tombstones.get(tablet) or lifecycle.tombstone(before, known, known)
+        async with tombstone.turn:
             await self.world.faults.here("tablet.copy.before_mark")
             await lifecycle.superblocks.save(tablet, superblock)
             await self.world.faults.here("tablet.copy.after_mark")
-            lifecycle.stones[tablet] = stone
-            stone.durable = stone.finished = True
+            lifecycle.tombstones[tablet] = tombstone
+            if not tombstone.durable:
+                tombstone.move(SET_ASIDE)  # there was no replica
             hard_state = lifecycle.replication.copied(
-                stone.hard_state, request.source.uuid, begun.term, knows_end=last is not None
+                tombstone.hard_state, request.source.uuid, begun.term, knows_end=last is not None
             )
             merged = ConsensusState(hard_state, begun.configuration)
             try:
                 await lifecycle.consensus.save(tablet, merged)
             except DiskFull:
-                stone.error = "there was no space for a copy"  # and the start undoes the mark
+                tombstone.error = "there was no space for a copy"  # the next start undoes the superblock
                 raise
             await self.world.faults.here("tablet.copy.after_consensus")
-            lifecycle.renew(stone, superblock, merged)
-        return stone
+            lifecycle.receive(tombstone, superblock, merged)
+        return tombstone
 
     # -- end
 
@@ -267,6 +270,7 @@ class Copies:
             self.failed += 1
             log.warning("the copy of tablet %s from %s ended: %s", tablet, job.source, error)
             await self._undo(job, error)
+        assert self.jobs[tablet] is job, ("a tablet is copied once at a time", tablet)
         self.copied_bytes += job.copied
         self.ended.append(job.status(self.world.address))
         del self.jobs[tablet]
@@ -275,49 +279,55 @@ class Copies:
         await self._end_session(job.request, job.begun.session, error)
 
     async def _ready(self, job: Job) -> None:
-        """The commit point, and the start of the replica. No vote is given meanwhile: it would be by the old memory."""
-        lifecycle, stone, tablet = self.lifecycle, job.stone, job.tablet
-        async with stone.turn:
-            await stone.save(lifecycle.consensus)  # a vote that a full disk held up
+        """The commit point, and the start of the replica. No vote is given meanwhile: it would use the old memory."""
+        lifecycle, tombstone, tablet = self.lifecycle, job.tombstone, job.tablet
+        async with tombstone.turn:
+            await tombstone.save(lifecycle.consensus)  # a vote that a full disk held up
             job.require_wanted()
-            assert job.parts is not None
+            job.move(COMMITTING)
+            assert job.parts is not None, ("a copy is complete before it counts", tablet)
+            assert lifecycle.tombstones[tablet] is tombstone, ("a copy becomes what votes now", tablet)
+            assert tombstone.voter.unsaved is None, (
+                "votes are durable before the replica takes over",
+                tablet,
+            )
             ready = msgspec.structs.replace(
-                stone.superblock, state="ready", last=None, since_seq=lifecycle.shared.next_seq
+                tombstone.superblock, state="ready", last=None, since_seq=lifecycle.shared.next_seq
             )
             await self.world.faults.here("tablet.copy.before_ready")
             await lifecycle.superblocks.save(tablet, ready)
             await self.world.faults.here("tablet.copy.after_ready")
-            stone.ended = True
-            del lifecycle.stones[tablet]
-            consensus = ConsensusState(stone.hard_state, stone.configuration)
+            tombstone.move(ENDED)
+            del lifecycle.tombstones[tablet]
+            consensus = ConsensusState(tombstone.hard_state, tombstone.configuration)
             lifecycle.add(lifecycle.replica(ready, consensus, job.parts))
+            job.move(READY)
 
     async def _undo(self, job: Job, error: EblaError) -> None:
-        """Back to the tombstone. What a full disk does not let us say, the next start says."""
-        stone = job.stone
+        """Back to the tombstone. If a full disk does not let the superblock say so, the next start does."""
+        tombstone = job.tombstone
+        assert self.lifecycle.tombstones[job.tablet] is tombstone, (
+            "a failed copy leaves its tombstone",
+            job.tablet,
+        )
         await job.close()
-        stone.superblock = msgspec.structs.replace(stone.superblock, state=m.DELETED)
-        stone.error = str(error)
+        tombstone.move(UNDOING)
+        tombstone.superblock = msgspec.structs.replace(tombstone.superblock, state=m.DELETED)
+        tombstone.error = str(error)
         await self.world.faults.here("tablet.copy.before_undo")
         with contextlib.suppress(DiskFull):
-            await self.lifecycle.superblocks.save(job.tablet, stone.superblock)
+            await self.lifecycle.superblocks.save(job.tablet, tombstone.superblock)
         try:
-            await self.lifecycle.finish(stone)
+            await self.lifecycle.finish(tombstone)
         except DiskFailed:
             raise
         except StorageError as failure:
-            stone.finished = False  # it is tried again (lifecycle/deletion.py)
+            tombstone.move(MARKED)  # it is tried again (lifecycle/deletion.py)
             log.warning("what a copy of tablet %s left is not removed yet: %s", job.tablet, failure)
 
-    async def cancel(self, tablet: str) -> None:
-        """End the copy, if there is one, and wait until a tombstone, or a replica that was ready already, is left."""
-        job = self.jobs.get(tablet)
-        if job is not None:
-            job.cancel()
-            await job.done.wait()
-
     async def cancel_for_a_while(self, tablet: str) -> None:
-        """Raises NotFound if there is no copy, or none that could be ended any more; OutcomeUnknown if its disk has not let it end."""
+        """Raises NotFound if there is no copy, or it could not be ended any more; OutcomeUnknown if its disk did not let it
+        end."""
         job = self.jobs.get(tablet)
         if job is None:
             raise errors.NotFound(
@@ -326,7 +336,7 @@ class Copies:
         self._cancelled[tablet] = self.world.clock.monotonic() + CANCELLED_S
         try:
             async with self.world.clock.timeout(CANCEL_S):
-                await self.cancel(tablet)
+                await self.deletion.cancel_copy(tablet)
         except TimeoutError:
             raise errors.OutcomeUnknown(
                 f"the copy of tablet {tablet} to {self.world.address} is to end, and has waited for its disk for {CANCEL_S:g} s; "
@@ -344,7 +354,7 @@ class Copies:
         """Before the disk is closed: every copy ends, as when it is cancelled."""
         self._closed = True
         for tablet in list(self.jobs):
-            await self.cancel(tablet)
+            await self.deletion.cancel_copy(tablet)
 
     async def _end_session(self, request: m.StartCopyRequest, session: str, error: EblaError | None) -> None:
         """Best effort: an idle session ends by itself."""
@@ -352,7 +362,7 @@ class Copies:
             await self.world.network.call(
                 request.source.address,
                 "end_copy_session",
-                m.EndSessionRequest(session, str(error) if error else None, isinstance(error, CopyDamaged)),
+                m.EndCopyRequest(session, str(error) if error else None, isinstance(error, CopyDamaged)),
                 m.Empty,
                 BEGIN_TIMEOUT_S,
             )

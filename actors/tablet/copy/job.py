@@ -1,8 +1,8 @@
-"""One copy on its way: chunks are asked for a few ahead, checked, and written in their order.
+"""One copy under way: it fetches chunks a few ahead, checks them, and writes them in order.
 
-A lost or damaged answer is asked for again; an ended session, or a source that stays silent, ends the copy. One that waits for its
-own disk cannot be ended; it is told of as one that gets no further, and the tablet is copied elsewhere. The data has its
-name once every row of it is verified and all is synced: what was damaged at the source is never taken into service. Nothing counts before the superblock says so (copies.py).
+A lost or damaged answer is fetched again; an ended session, or a silent source, ends the copy. A copy that waits for its own disk
+cannot be ended; it is reported as stalled, and the tablet is copied elsewhere. The data gets its name once every row is verified
+and all is synced, so data that was damaged at the source is never served. Nothing counts before the superblock says so (copies.py).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import asyncio
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.tablet.copy.sessions import DATA, LOG, WINDOW
+from ebla.actors.tablet.copy.sources import DATA, LOG, WINDOW
 from ebla.actors.tablet.lifecycle import bootstrap
 from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle, Parts
-from ebla.actors.tablet.lifecycle.tombstones import Stone
+from ebla.actors.tablet.lifecycle.tombstones import Tombstone
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.world import World
 from ebla.storage.environment import Environment, Put, Receiver
@@ -30,83 +30,108 @@ ATTEMPTS_MAX = 6
 RETRY_S = 0.1
 NUMBER_MAX = 1 << 62
 DATABASES = [tablet_store.ROWS, RESULTS, tablet_store.META]
-STANDS_FOR = 5  # times copy_idle_s without a step: its disk hangs. A file is synced once so often that no step takes as long
+STANDS_FOR = 5  # times copy_idle_s without a step means that the disk hangs; files are synced often, so no step takes as long
 STALLED = "stalled"
-RATE_S = 5.0  # over which the rate is told
+
+# The states of a copy. Operators see the first four, of a copy that has ended the last of them that it came to.
+METADATA, FINISHING = "metadata", "finishing"
+COMMITTING = "committing"  # too late to cancel it
+READY, STOPPED = "ready", "stopped"
+FETCHING = (METADATA, DATA, LOG)
+SHOWN = (*FETCHING, FINISHING)
+
+TRANSITIONS = {
+    METADATA: (DATA, STOPPED),
+    DATA: (LOG, STOPPED),
+    LOG: (FINISHING, STOPPED),
+    FINISHING: (COMMITTING, STOPPED),
+    COMMITTING: (READY, STOPPED),
+    READY: (),
+    STOPPED: (),
+}
+RATE_S = 5.0  # over which the rate is measured
 
 
 class CopyEnded(EblaError):
-    """The copy did not come to its end; a tombstone is left."""
+    """The copy did not complete; a tombstone is left."""
 
 
 class CopyDamaged(CopyEnded):
-    """All of it came as it was sent, and fails its checks."""
+    """All of it arrived as it was sent, and fails its checks."""
 
 
 class Job:
-    """`parts`: what the replica is put together from, once everything is here."""
+    """`parts`: the parts of the replica, once everything is here."""
 
     def __init__(
         self,
         world: World,
         options: TabletServerOptions,
         lifecycle: Lifecycle,
-        stone: Stone,
+        tombstone: Tombstone,
         request: m.StartCopyRequest,
-        begun: m.SessionBegun,
+        begun: m.CopyBegun,
         attempt: int,
     ) -> None:
         self.world = world
         self.options = options
         self.lifecycle = lifecycle
-        self.stone = stone
+        self.tombstone = tombstone
         self.request = request
         self.begun = begun
         self.attempt = attempt
         self.tablet = request.tablet
         self.source = request.source.address
         self.began_at = world.clock.monotonic()
-        self.phase = "metadata"
+        self.state = self.phase = METADATA
         self.copied = 0
         self.parts: Parts | None = None
         self.done = asyncio.Event()
         self._receiver: Receiver | None = None
         self._open: dict[str, Environment] = {}
         self._arrived: dict[int, m.Chunk] = {}
-        self._next = 0  # to be asked for
-        self._wanted = 0  # to be written
+        self._next = 0  # the next to fetch
+        self._wanted = 0  # the next to write
         self._last = NUMBER_MAX  # as far as is known
-        self._over = False
         self._error: EblaError | None = None
         self._changed = asyncio.Event()
         self._rated = (self.began_at, 0)
         self._rate = 0.0
         self._moved()
 
+    def move(self, state: str) -> None:
+        allowed = TRANSITIONS[self.state]
+        assert state in allowed, ("a copy goes through its states", self.tablet, self.state, state)
+        self.state = state
+        if state in SHOWN:
+            self.phase = state
+
     # -- what others may do to it
 
     def cancel(self) -> None:
-        self._stop(CopyEnded(f"the copy of tablet {self.tablet} was cancelled"))
+        if self.state != COMMITTING:
+            self._stop(CopyEnded(f"the copy of tablet {self.tablet} was cancelled"))
 
     def require_wanted(self) -> None:
-        """Asked after every wait."""
+        """Raises the reason why the copy ended. Checked after every wait."""
         if self._error is not None:
             raise self._error
 
     # -- the copy
 
     async def copy(self) -> None:
-        """Everything that the source has, synced here and put together; nothing says yet that it counts."""
+        """Everything that the source has, synced here and assembled. The superblock does not say ready yet."""
         try:
             await self._begin_data()
-            self.phase = DATA
+            self.move(DATA)
             for _ in range(WINDOW):
                 self.world.spawn(self._fetch_all(), f"chunks of {self.tablet}")
             await self._write_all()
-        finally:
-            self._over = True
-            self._changed.set()
-        self.phase = "finishing"
+        except EblaError as error:
+            self._stop(error)
+            raise
+        self.move(FINISHING)
+        self._changed.set()
         await self._close_all()
         self._moved()
         self.parts = await self._put_together()
@@ -124,13 +149,14 @@ class Job:
     async def _write_all(self) -> None:
         while True:
             chunk = await self._take()
-            if chunk.part == LOG and LOG not in self._open:
+            if chunk.part == LOG and self.state == DATA:
                 await self._finish_data()
                 await self._open_log()
-            self.phase = chunk.part
+            if chunk.part != self.state:
+                self.move(chunk.part)
             await self.world.faults.here("tablet.copy.before_commit")
             if chunk.part == DATA:
-                assert self._receiver is not None
+                assert self._receiver is not None, ("data has a receiver", self.tablet)
                 await self._receiver.write(chunk.data)
             elif items := transfer.unpack(chunk.data):
                 await self._open[LOG].commit([Put(private_log.ENTRIES, items, sorted_keys=True)])
@@ -141,7 +167,7 @@ class Job:
                 return
 
     async def _finish_data(self) -> None:
-        assert self._receiver is not None
+        assert self._receiver is not None, ("data has a receiver", self.tablet)
         try:
             await self._receiver.finish(DATABASES)
         except Damaged as error:
@@ -163,18 +189,22 @@ class Job:
             await self._changed.wait()
         self.require_wanted()
         chunk = self._arrived.pop(self._wanted)
+        assert chunk.number == self._wanted, ("chunks are written in order", chunk.number, self._wanted)
         self._wanted += 1
         self._changed.set()
+        parts = (DATA, LOG) if self.state == DATA else (LOG,)
+        if chunk.part not in parts or (chunk.end and chunk.part != LOG):
+            raise CopyDamaged(f"the source of tablet {self.tablet} sent {chunk.part} after {self.state}")
         return chunk
 
     async def _put_together(self) -> Parts:
-        """As at a start, from what is on disk. Raises CopyEnded unless it is all that the source had, and not older than what
-        was here."""
+        """Load the parts from disk, as at a start. Raises CopyEnded unless they are complete, and not older than what was
+        here."""
         begun = self.begun
         tail = bootstrap.Tail(self.tablet)
         private = await bootstrap.open_private(self.world.disk, tail)
         try:
-            parts = await self.lifecycle.put_together(self.stone.superblock, private, tail)
+            parts = await self.lifecycle.put_together(self.tombstone.superblock, private, tail)
         except (Corruption, Damaged, InvalidArgument) as error:
             if private is not None:
                 await private.environment.close()
@@ -189,8 +219,8 @@ class Job:
         return parts
 
     def _require_not_older(self, parts: Parts) -> None:
-        """Than what was here: what this server acknowledged is in it."""
-        last = self.stone.superblock.last
+        """The copy has every entry that this server acknowledged."""
+        last = self.tombstone.superblock.last
         if last is not None and _newness(parts.log.last) < _newness(last):
             raise CopyEnded(
                 f"the copy of tablet {self.tablet} ends at {parts.log.last}, before our own {last}"
@@ -205,6 +235,7 @@ class Job:
         """After a copy that failed. Its own calls end by themselves."""
         self._stop(CopyEnded("it has ended"))
         await self._close_all()
+        assert not self._open, ("a copy that ended holds no files", self.tablet)
 
     async def _close_all(self) -> None:
         if self._receiver is not None:
@@ -216,9 +247,9 @@ class Job:
     # -- chunks
 
     async def _fetch_all(self) -> None:
-        """One of WINDOW that ask for a chunk each, never further ahead than that. One behind the end may be asked for, and
-        is not missed."""
-        while not self._over and self._next <= self._last:
+        """One of WINDOW loops, each with one chunk under way, never further ahead than that. One of them may ask for a chunk
+        behind the end; its failure is ignored."""
+        while self.state in FETCHING and self._next <= self._last:
             if self._next >= self._wanted + WINDOW:
                 self._changed.clear()
                 await self._changed.wait()
@@ -230,17 +261,20 @@ class Job:
                 if number <= self._last:
                     self._stop(error)
                 return
+            assert number >= self._wanted, ("a chunk is asked for once", number, self._wanted)
             self._arrived[number] = chunk
+            ahead = len(self._arrived)
+            assert ahead <= WINDOW, ("a copy holds at most a window of chunks", ahead)
             if chunk.end:
                 self._last = min(self._last, number)
             self._changed.set()
 
     async def _fetch(self, number: int) -> m.Chunk:
-        """Where the source's bandwidth is taken for long, it says when to come back; that is no failed attempt."""
+        """If the source's bandwidth is exhausted, it says when to ask again; that is no failed attempt."""
         error: EblaError = CopyEnded("no attempt was made")
         attempt = 0
         while True:
-            if self._over or number > self._last:
+            if self.state not in FETCHING or number > self._last:
                 raise error
             try:
                 return await self._ask(number)
@@ -265,16 +299,16 @@ class Job:
         return chunk
 
     def _stop(self, error: EblaError) -> None:
-        """The first reason stands."""
-        self._over = True
-        if self._error is None:
+        """The first reason counts."""
+        if self.state != STOPPED:
+            self.move(STOPPED)
             self._error = error
         self._changed.set()
 
     # -- views
 
     def _moved(self) -> None:
-        self.stone.stalls_at = self.world.clock.monotonic() + STANDS_FOR * self.options.copy_idle_s
+        self.tombstone.stalls_at = self.world.clock.monotonic() + STANDS_FOR * self.options.copy_idle_s
 
     def _note(self, size: int) -> None:
         self.copied += size
@@ -293,7 +327,7 @@ class Job:
             table_name=self.begun.table_name,
             source=self.source,
             target=target,
-            phase=STALLED if now > self.stone.stalls_at else self.phase,
+            phase=STALLED if now > self.tombstone.stalls_at else self.phase,
             copied_bytes=self.copied,
             data_bytes=max(self.begun.data_bytes, self.copied),
             elapsed_s=now - self.began_at,

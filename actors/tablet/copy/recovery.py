@@ -1,21 +1,21 @@
-"""What a leader does for its peers: it knows how they are, and sends for a copy where the log cannot help.
+"""The leader's view of its peers' health, and its requests for copies where the log cannot help.
 
-    tablet_not_found    the server has no such replica          it copies the tablet, and has one
-    tablet_deleted      it has a tombstone                      the copy takes its place
-    replica_failed      its replica is damaged                  the copy takes its place, the damaged data is set aside
-    votes_forgotten     so is its record of votes               the same, once it is no voter (copies.py says why)
-    lagging             it needs entries that are gone here     the same
+    tablet_not_found    the server has no such replica          it copies the tablet
+    tablet_deleted      it has a tombstone                      the copy replaces the tombstone
+    replica_failed      its replica is damaged                  the copy replaces it; the damaged data is set aside
+    votes_forgotten     its record of votes is damaged, too     the same, once it is no voter (copies.py says why)
+    lagging             it needs entries that are dropped here  the same
     tablet_copying      a copy is under way                     nothing
-    copy_stalled        and gets no further                     nothing; it has failed soon (raft/progress.py)
+    copy_stalled        and makes no progress                   nothing; the peer counts as failed soon (raft/progress.py)
 
-So nobody has to create the replica of a new member, and one that is beyond the log's help is mended where it is (seed 000).
-Sending is idempotent: the request says which state it stands on, and the server looks whether it is still so.
+So no one has to create the replica of a new member, and a replica beyond the log's help is repaired in place (seed 000).
+Requests are idempotent: each names the state that it assumes, and the server refuses it in any other state.
 
-`CALLS_MAX` requests are under way at a time, `PEER_CALLS_MAX` to one server; who may be asked for longest comes first. Only a peer
-that answered a moment ago is asked: what one told that is silent by now may be true no more, and the call would take a place for all
-of its time. After each request, and the copy that it began, the next to the same peer waits, twice as long as before, until the peer
-follows again: a copy that cannot succeed costs a call in half a minute. The peer counts as failed by then (raft/progress.py), unless
-its server has told to wait because others are copied first.
+`CALLS_MAX` requests are under way at a time, `PEER_CALLS_MAX` of them to one server; the peer that has been due for longest comes
+first. Only a peer that answered a moment ago is asked: the last answer of a silent one may be outdated, and the call would hold
+its slot until its timeout. After each request, and its copy, the next one to the same peer waits twice as long as before, until
+the peer follows again: a copy that cannot succeed costs one call in half a minute. The peer counts as failed by then
+(raft/progress.py), unless its server has asked to wait because others are copied first.
 
 Sources: seed 000; Kudu's peer health and tablet copy trigger (kudu.md A4, A10).
 """
@@ -46,8 +46,8 @@ from ebla.storage.errors import EblaError
 log = logging.getLogger(__name__)
 
 CALLS_MAX = 4
-PEER_CALLS_MAX = 2  # a server that hangs leaves places for the others
-CALL_TIMEOUT_S = 15.0  # what is there is set aside first, and a session begun at the source
+PEER_CALLS_MAX = 2  # a server that hangs leaves slots for the others
+CALL_TIMEOUT_S = 15.0  # the peer first sets its data aside and begins a session at the source
 OpId = tuple[int, int]  # index and term of an entry
 
 RETRY_S_MIN, RETRY_S_MAX = 0.5, 30.0
@@ -86,7 +86,7 @@ class Recovery:
             self._look(self.world.clock.monotonic())
 
     def _look(self, now: float) -> None:
-        """Decides, and awaits nothing."""
+        """Decide, without waiting."""
         kept: dict[tuple[str, str], Attempt] = {}
         due: list[tuple[Replica, Peer, Attempt, str, OpId | None]] = []
         for replica in self.replicas.values():
@@ -111,7 +111,7 @@ class Recovery:
                 self._send(replica, peer, attempt, state, last)
 
     def _note_copying(self, core: GroupCore, uuid: str, attempt: Attempt, now: float) -> None:
-        """The pause after a copy begins when it has ended, however long it took; also one that a former leader has sent for."""
+        """The pause after a copy begins at its end, however long it took; also for a copy that a former leader requested."""
         progress = core.progress.get(uuid)
         if progress is not None and progress.refusal == TABLET_COPYING:
             attempt.ended_at = now
@@ -126,8 +126,12 @@ class Recovery:
     def _send(self, replica: Replica, peer: Peer, attempt: Attempt, state: str, last: OpId | None) -> None:
         core = replica.core
         own = core.configuration.peer(core.me)
-        assert own is not None, (replica.tablet, core.configuration)
-        request = m.StartCopyRequest(peer.uuid, replica.tablet, own, core.term, state, last, core.mark)
+        assert own is not None, ("a leader is a member", replica.tablet, core.configuration)
+        assert peer.uuid != own.uuid, ("a leader copies to others", replica.tablet, peer)
+        assert not attempt.under_way, ("a peer is asked once at a time", replica.tablet, peer)
+        request = m.StartCopyRequest(
+            peer.uuid, replica.tablet, own, core.term, state, last, core.forced_epoch
+        )
         self._count(peer, 1)
         attempt.under_way = True
         self.world.spawn(self._ask(replica, peer, attempt, request), f"copy to {peer.address}")
@@ -151,6 +155,10 @@ class Recovery:
     def _count(self, peer: Peer, change: int) -> None:
         self.calls += change
         self._calls_to[peer.uuid] = self._calls_to.get(peer.uuid, 0) + change
+        assert 0 <= self._calls_to[peer.uuid] <= self.calls <= CALLS_MAX, (
+            "each call has a place",
+            self.calls,
+        )
         if not self._calls_to[peer.uuid]:
             del self._calls_to[peer.uuid]
 
@@ -170,12 +178,12 @@ class Recovery:
 
 
 def needed(core: GroupCore, uuid: str, now: float) -> tuple[str, OpId | None] | None:
-    """The state that the peer told, and of a running replica its last entry, if it needs a copy."""
+    """The state that the peer reported, and the last entry of a running replica, if it needs a copy."""
     peer = core.progress.get(uuid)
     if peer is None:
         return None
     if peer.refusal == TABLET_NOT_FOUND:
-        # As created, members may not have heard of it yet; one that was added later has nobody else to hear from.
+        # Members of a new tablet may not be created yet. A member that was added later is created by this copy only.
         new = core.committed_configuration.index < 0 and now - peer.refused_since < CREATE_GRACE_S
         return None if new else (m.DOES_NOT_EXIST, None)
     if peer.refusal == TABLET_DELETED:

@@ -1,10 +1,10 @@
-"""What a tablet server answers about copies and quarantine: checks of who is meant, then copies.py, sessions.py, quarantine."""
+"""The calls of a tablet server about copies and quarantine: each checks which server is meant."""
 
 from __future__ import annotations
 
 from ebla.actors import messages as m
 from ebla.actors.tablet.copy.copies import Copies
-from ebla.actors.tablet.copy.sessions import Sessions
+from ebla.actors.tablet.copy.sources import CopySources
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.engine.space import Space
 from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
@@ -13,7 +13,7 @@ from ebla.actors.world import rpc
 
 class CopyVerbs:
     copies: Copies
-    sessions: Sessions
+    copy_sources: CopySources
     lifecycle: Lifecycle
     space: Space
 
@@ -38,7 +38,7 @@ class CopyVerbs:
     @rpc
     async def list_copies(self, request: m.Empty) -> m.CopyJobs:
         self._require_running()
-        return m.CopyJobs(self.copies.statuses(), len(self.sessions), tuple(self.copies.ended))
+        return m.CopyJobs(self.copies.statuses(), len(self.copy_sources), tuple(self.copies.ended))
 
     @rpc
     async def cancel_copy(self, request: m.CancelCopyRequest) -> m.Empty:
@@ -49,19 +49,19 @@ class CopyVerbs:
     # -- the source
 
     @rpc
-    async def begin_copy_session(self, request: m.BeginSessionRequest) -> m.SessionBegun:
+    async def begin_copy_session(self, request: m.BeginCopyRequest) -> m.CopyBegun:
         self._require(request.dest_uuid)
-        return await self.sessions.begin(self._replica(request.tablet), request)
+        return await self.copy_sources.begin(self._replica(request.tablet), request)
 
     @rpc
     async def fetch_chunk(self, request: m.FetchRequest) -> m.Chunk:
         self._require_running()
-        return await self.sessions.fetch(request)
+        return await self.copy_sources.fetch(request)
 
     @rpc
-    async def end_copy_session(self, request: m.EndSessionRequest) -> m.Empty:
+    async def end_copy_session(self, request: m.EndCopyRequest) -> m.Empty:
         self._require_running()
-        self.sessions.end(request.session, failed=request.error is not None, damaged=request.damaged)
+        self.copy_sources.end(request.session, failed=request.error is not None, damaged=request.damaged)
         return m.Empty()
 
     # -- quarantine

@@ -1,10 +1,10 @@
-"""What a committed batch of rows does to a replica. Deterministic: every replica gets the same answer.
+"""Application of a committed batch of rows to a replica. Deterministic: every replica gets the same answer.
 
-A batch that was applied before (a retry that reached the log twice) changes nothing and gets the first answer.
-A batch that cannot be applied, because of what stands in it, because of what it would make of the rows, or because the
-table is dropped, changes nothing and is answered by a typed error. Where the reason may pass, the error is kept like any other
-answer: its client was told that the request failed, so a late copy of it must not be applied. Applying must never raise: a
-committed entry is met again at every start. Only damage of what is stored here raises (Corruption), and fails this replica alone.
+A batch that was applied before (a retry that reached the log twice) changes nothing and gets the first answer. A batch that cannot
+be applied, because of its content, because of the resulting rows, or because the table is dropped, changes nothing and gets a typed
+error. If the reason may pass, the error is stored like any other answer: the client knows that the request failed, so a late copy
+of it must not be applied. Applying must never raise: every start applies committed entries again. Only damage of stored data raises
+(Corruption), and fails this replica alone.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from ebla.storage.tablets.results import Answer
 from ebla.storage.tablets.tablet_store import TabletStore
 
 CODECS_MAX = 256  # kept for the next tablet of the same schema
-READ_ROWS_MAX = 512  # old rows that are read at a time: each may be of ROW_BYTES_MAX
-PATCH_BYTES_MAX = 16 << 20  # old rows and patches that are worked on at a time
-# What one update may put into the memtable: a few bytes a row may mean any number.
+READ_ROWS_MAX = 512  # old rows read at a time: each may have ROW_BYTES_MAX
+PATCH_BYTES_MAX = 16 << 20  # old rows and patches processed at a time
+# The most that one update may put into the memtable: its own bytes do not limit that.
 UPDATE_BYTES_MAX = 256 << 20
 
 
 class Rows:
-    """The rows of one replica: its store, and the codec that knows their schema. `dropped`: the table is kept, and must be
-    recalled before it serves again."""
+    """The rows of one replica: its store, and the codec of their schema. `dropped`: the table is kept, and must be recalled
+    before it serves again."""
 
     def __init__(
         self, store: TabletStore, codec: RowCodec, seed: int, dropped: Dropped | None = None
@@ -63,11 +63,13 @@ class Rows:
         if alteration.schema.version <= self.schema.version:
             return
         self.codec = codec_of(alteration.schema)
+        found, wanted = self.schema.version, alteration.schema.version
+        assert found == wanted, ("an alteration is in force once applied", found, wanted)
         self.dropped = alteration.dropped
         self.store.alter(encoded)
 
     def known_answer(self, batch: RowBatch) -> Answer | EblaError | None:
-        """What an earlier try of this request was answered, if it was applied here."""
+        """The answer to an earlier try of this request, if it was applied here."""
         results = self.store.results
         answer = results.find(batch.client, batch.sequence)
         if answer is not None:
@@ -112,7 +114,7 @@ class Rows:
             return self._insert(batch.keys, batch.values)
         if batch.kind == DELETE:
             return self._delete(batch.keys)
-        assert batch.kind == UPDATE, batch.kind
+        assert batch.kind == UPDATE, ("a checked batch has a known kind", batch.kind)
         return self._update(batch)
 
     def _insert(self, keys: Sequence[bytes], values: Sequence[bytes]) -> list[int]:
@@ -124,6 +126,7 @@ class Rows:
                 rejected.append(at)
             else:
                 fresh[key] = values[at]
+        assert len(fresh) + len(rejected) == len(keys), ("each row is inserted or rejected", len(keys))
         self.store.put(list(fresh), list(fresh.values()))
         return rejected
 
@@ -136,11 +139,12 @@ class Rows:
                 rejected.append(at)
             else:
                 gone[key] = None
+        assert len(gone) + len(rejected) == len(keys), ("each row is deleted or rejected", len(keys))
         self.store.delete(list(gone))
         return rejected
 
     def _present(self, keys: Sequence[bytes]) -> Iterator[bool]:
-        """Whether each key is there. Nothing is changed until the last one has been asked for."""
+        """Whether each key is there. Nothing may change before the last one is read."""
         for start in range(0, len(keys), READ_ROWS_MAX):
             for old in self.store.get_many(keys[start : start + READ_ROWS_MAX]):
                 yield old is not None
@@ -173,8 +177,8 @@ class Rows:
     def _patched(
         self, batch: RowBatch, places: list[int], old: dict[int, bytes], patch_codec: RowCodec
     ) -> list[bytes]:
-        """The new values at these places of the batch. Raises InvalidArgument if it is the batch that is at fault,
-        Corruption if it is a row that is stored here."""
+        """The new values at these places of the batch. Raises InvalidArgument if the batch is at fault, Corruption if a
+        stored row is."""
         keys = [batch.keys[at] for at in places]
         patches = [batch.values[at] for at in places]
         joined = [key + old[at] for key, at in zip(keys, places, strict=True)]
@@ -212,8 +216,8 @@ def _refused_before(batch: RowBatch, error: EblaError) -> EblaError:
 
 @lru_cache(CODECS_MAX)
 def codec_of(schema: TableSchema) -> RowCodec:
-    """One for all tablets of a table: it depends on nothing else. Raises InvalidArgument for whatever the schema names that
-    cannot be used here, such as a time zone that this machine does not know."""
+    """One for all tablets of a table: it depends on nothing else. Raises InvalidArgument if this machine cannot use the
+    schema, for example an unknown time zone."""
     try:
         return RowCodec(schema)
     except InvalidArgument:

@@ -1,12 +1,12 @@
-"""What a batch of rows must be, whoever looks at it: the leader before it becomes an entry, and every replica again when
-the entry is applied, since what is committed cannot be sent back.
+"""Validity of a batch of rows. The leader checks it before it becomes an entry, and every replica again when the
+entry is applied, since a committed entry cannot be refused.
 
-A batch says in which version of the table it was encoded. An older one is carried out as what it was: rows that lack a
-column added since have its default, columns dropped since are not seen. So a client may send the same bytes again whatever
-became of the table meanwhile, and they are applied once.
+A batch names the version of the table in which it was encoded. An older one keeps its meaning: rows that lack a column added since
+get its default, and columns dropped since are ignored. So a client may send the same bytes again after any alteration, and they are
+applied once.
 
 Raises InvalidArgument or SchemaMismatch from the batch and the schema alone, so that all replicas judge alike. Rows are
-not looked into: their checksums are verified where they arrive.
+not decoded: their checksums are verified where they arrive.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ decode_batch = msgspec.msgpack.Decoder(RowBatch).decode
 
 
 def check_version(schema: TableSchema, version: int) -> None:
-    """Whoever asks may know less than this replica, but not more."""
+    """A caller may know an older version than this replica, but no newer one."""
     if version > schema.version:
         raise SchemaMismatch(
             f"the tablet has version {schema.version} of its table, the request is of {version}; the tablet will hear of "
@@ -36,7 +36,7 @@ def check_version(schema: TableSchema, version: int) -> None:
 
 
 def check_readable(schema: TableSchema, version: int) -> None:
-    """Who reads must know every column that there is by now, and by which name."""
+    """A reader must know every present column, and its present name."""
     if version == schema.version:
         return
     check_version(schema, version)

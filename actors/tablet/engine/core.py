@@ -1,11 +1,11 @@
-"""What the engine needs of a replication protocol: a core that decides, without clock, disk, network or waiting.
+"""The engine's interface to a replication protocol: a core that decides, without clock, disk, network or waiting.
 
 Events go in as method calls, each with the monotonic time; `take()` returns their effects (see Effects for the caller's duties).
-The same events always give the same effects. A core owns the LogIndex: it says which entries exist, the engine keeps them.
+The same events always give the same effects. A core owns the LogIndex: it decides which entries exist, the engine stores them.
 
-`now` must be read after the event that it is passed with: after the message arrived, after the read was asked for.
+`now` must be read after the event that it is passed with: after the message arrived, after the read was requested.
 
-One room implements a protocol: `raft/`. Nothing else of the tablet server knows which protocol a tablet uses.
+One room implements a protocol: `raft/`. No other part of the tablet server knows which protocol a tablet uses.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from ebla.actors.messages.peers import Answer, HardState, Request
+from ebla.actors.messages.protocols import Answer, Record, Request, View
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.storage.logs.entries import Entry
@@ -25,10 +25,8 @@ NEVER = float("-inf")
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """A message to a peer whose entries `first`..`last` (none if last < first) are read from the log when it leaves.
-
-    It is dropped if the core does not lead in `term` any more.
-    """
+    """A message to a peer. Its entries `first`..`last` (none if last < first) are read from the log when it leaves. Dropped
+    if the core does not lead in `term` any more."""
 
     peer: str
     term: int
@@ -36,7 +34,6 @@ class Plan(msgspec.Struct, frozen=True):
     last: int
 
     def request(self, leader: str, entries: Sequence[Entry]) -> Request:
-        """The message, once the caller has the entries."""
         raise AssertionError(f"{type(self).__name__} makes no message")
 
 
@@ -48,11 +45,8 @@ class Send(msgspec.Struct, frozen=True):
 
 
 class Sent(NamedTuple):
-    """A message that left: when, and the very `request` of its Send.
-
-    `at` is read from the clock before the message leaves, never after: a lease counts from it. (Of a message
-    that failed it does not matter.)
-    """
+    """A message that left: when, and the very `request` of its Send. `at` is read from the clock before the message leaves,
+    never after: a lease counts from it. (It does not matter for a message that failed.)"""
 
     at: float
     request: Plan | Request
@@ -90,7 +84,7 @@ class Effects(msgspec.Struct, frozen=True):
     data without a log. take() must be called between two requests that bring entries.
     """
 
-    hard_state: HardState | None
+    hard_state: Record | None
     sends: tuple[Send, ...]
     truncate_from: int | None
     appended: tuple[int, int] | None
@@ -103,8 +97,9 @@ class Effects(msgspec.Struct, frozen=True):
 
 
 class PeerProgress(Protocol):
-    """What a leader knows of one peer. `last`: index and term of its last durable entry, as it told last. `refusal`: why its
-    server cannot answer for the replica (replication/health.py). Times are seconds of the monotonic clock, NEVER if not yet."""
+    """What a leader knows of one peer. `last`: index and term of its last durable entry, as it last reported. `refusal`: why
+    its server cannot answer for the replica (replication/health.py). Times are seconds of the monotonic clock, NEVER if not
+    yet."""
 
     match: int
     last: tuple[int, int]
@@ -140,7 +135,7 @@ class GroupCore(Protocol):
     # -- views
 
     @property
-    def hard_state(self) -> HardState: ...
+    def hard_state(self) -> Record: ...
 
     @property
     def last_index(self) -> int: ...
@@ -158,11 +153,11 @@ class GroupCore(Protocol):
         """Whether a successor was chosen, and has not been asked to take over yet."""
 
     @property
-    def mark(self) -> int:
+    def forced_epoch(self) -> int:
         """How often a configuration was forced, as far as is known here; lower requests are refused."""
 
     @property
-    def committed_mark(self) -> int: ...
+    def committed_forced_epoch(self) -> int: ...
 
     @property
     def apart(self) -> str | None:
@@ -178,11 +173,14 @@ class GroupCore(Protocol):
     def health(self, now: float, failed_s: float) -> dict[str, str]:
         """How a leader sees each other member; empty for others."""
 
+    def view(self) -> View:
+        """For reports."""
+
     def story(self) -> str:
-        """The last events in words, for error messages."""
+        """The last events in words. Every internal error carries them: see Rounds.step."""
 
     def validate(self) -> None:
-        """Raise AssertionError, with the story, if what must always hold of the core does not."""
+        """Raise AssertionError if an invariant of the core is broken."""
 
     # -- events
 
@@ -200,11 +198,11 @@ class GroupCore(Protocol):
         """Start to hand over; the successor's uuid. Raises NotLeader, InvalidArgument, Unavailable."""
 
     def offered(self, request: Request) -> Offer | None:
-        """The entries that the request brings, if the core would look at them."""
+        """The entries that the request brings, if the core would accept its sender."""
 
     def receive(self, now: float, sender: str, request: Request) -> Pending | Answer:
-        """A peer's request. Its answer leaves when the hard state of the next take() is durable; that of a Pending, when the log
-        is durable up to its `until` besides."""
+        """A peer's request. An Answer leaves when the hard state of the next take() is durable; the answer to a Pending,
+        when the log is also durable up to its `until`."""
 
     def answer(self, pending: Pending) -> Answer: ...
 
@@ -221,11 +219,11 @@ class GroupCore(Protocol):
 
     @property
     def quiet(self) -> bool:
-        """Whether a take() without sends would tell nothing new."""
+        """Whether a take() without sends would return nothing new."""
 
     @property
     def mute(self) -> bool:
-        """Whether a take() would bring no messages."""
+        """Whether a take() would return no messages."""
 
     def take(self, *, sends: bool = True) -> Effects: ...
 
@@ -234,23 +232,26 @@ class Verdict(NamedTuple):
     """`answer` None: only a replica could answer. `save`: to be durable before the answer leaves."""
 
     answer: Answer | None
-    save: HardState | None
+    save: Record | None
 
 
 class Voter(Protocol):
-    """What a replica without a log, deleted or being copied, still owes to its group: it remembers, and it votes."""
+    """The duty of a replica without a log, deleted or being copied: it remembers, and it votes."""
 
-    hard_state: HardState
-    unsafe: int
+    hard_state: Record
+    forced_epoch: int
 
     @property
-    def unsaved(self) -> HardState | None:
-        """What must be durable before any answer leaves."""
+    def unsaved(self) -> Record | None:
+        """The hard state that must be durable before any answer leaves."""
 
-    def saved(self, state: HardState) -> None: ...
+    def saved(self, state: Record) -> None: ...
+
+    def view(self) -> View:
+        """For reports."""
 
     def asks_vote(self, request: Request) -> bool:
-        """Whether it asks for more than a replica's attention."""
+        """Whether the request needs an answer."""
 
     def receive(self, now: float, request: Request) -> Verdict: ...
 
@@ -258,13 +259,13 @@ class Voter(Protocol):
 class Replication(Protocol):
     """Makes the parts of one replication protocol."""
 
-    def first_hard_state(self) -> HardState:
+    def first_hard_state(self) -> Record:
         """Of a replica that was just created, and promised nothing."""
 
     def core(
         self,
         tablet: str,
-        hard_state: HardState,
+        hard_state: Record,
         configuration: Configuration,
         log: LogIndex,
         commit_index: int,
@@ -272,10 +273,10 @@ class Replication(Protocol):
         """`configuration` is the committed one; `commit_index` an index known to be committed, such as the flushed one."""
 
     def voter(
-        self, hard_state: HardState, durable: HardState, last: tuple[int, int] | None, unsafe: int
+        self, hard_state: Record, durable: Record, last: tuple[int, int] | None, forced_epoch: int
     ) -> Voter:
         """`durable`: the hard state on disk. `last`: index and term of the log's last entry, None if unknown."""
 
-    def copied(self, own: HardState, source: str, term: int, *, knows_end: bool) -> HardState:
+    def copied(self, own: Record, source: str, term: int, *, knows_end: bool) -> Record:
         """The hard state of a replica that is copied from the leader `source` of `term`. `knows_end`: whether it is known where
         its former log ended."""

@@ -1,11 +1,10 @@
-"""Who this tablet server is among the others: what it shows of itself, and whether the others believe it.
+"""The identity of this tablet server among the others, and whether they believe it.
 
-Its number is raised as soon as it was believed by anybody, and then every `seqno_s` in which it was: see
-actors/incarnations.py. One that nobody believes stays where it is, so that an old copy which was cut off for long does not
-catch up with what it lacks.
+Its number is raised as soon as a server or master believed it, and then every `seqno_s` in which one did: see
+actors/incarnations.py. Otherwise it stays, so that an old copy that was cut off for long does not catch up with the number.
 
-Every message to another server also tells what its sender knows of the receiver. So an old copy learns what it is from
-the first message, before it answers anything; and whoever hears from it anyway checks what it shows.
+Every message to another server also carries what its sender knows of the receiver. So an old copy is recognised by the first
+message, before it answers anything; and each receiver checks what the sender shows.
 """
 
 from __future__ import annotations
@@ -16,21 +15,15 @@ import msgspec
 
 from ebla.actors.catalog_versions import SeenCatalog
 from ebla.actors.incarnations import RAISED_BY, Incarnations, is_old, old_copy
-from ebla.actors.messages import (
-    HeartbeatReply,
-    ServerInstance,
-)
-from ebla.actors.messages.peers import (
-    Envelope,
-    EnvelopeReply,
-    Request,
-)
+from ebla.actors.messages import HeartbeatReply, ServerInstance
+from ebla.actors.messages.peers import Envelope, EnvelopeReply
+from ebla.actors.messages.protocols import Request
 from ebla.actors.world import World
 from ebla.storage.errors import DiskFull, EblaError, OldCopy
 
 
 class Identity:
-    """`instance` is what is shown; `refused` why this server must not take part any more, if so."""
+    """`instance` is what is shown; `refused`: why this server must not take part any more, if so."""
 
     def __init__(
         self,
@@ -60,6 +53,7 @@ class Identity:
     # -- what travels
 
     def envelope(self, dest_uuid: str, requests: tuple[tuple[str, Request], ...]) -> Envelope:
+        assert dest_uuid != self.uuid, ("a server sends itself nothing", dest_uuid)
         return Envelope(self.instance, self.others.known(dest_uuid), requests)
 
     def receive(self, envelope: Envelope) -> None:
@@ -72,7 +66,7 @@ class Identity:
             self.believed()
 
     def answered(self, reply: EnvelopeReply) -> bool:
-        """Whether the answers count. The sender of the question was believed, or there would be none."""
+        """Whether the answers count. They prove that the receiver believed us."""
         try:
             self.others.meet(reply.source)
         except OldCopy:
@@ -81,7 +75,7 @@ class Identity:
         return True
 
     def told(self, reply: HeartbeatReply) -> None:
-        """A master has believed us, and tells what it has heard."""
+        """A master has believed us, and reports the incarnations that it knows."""
         self.believed()
         self.catalog.see(reply.catalog)
         self.others.learn(tuple(other for other in reply.others if other.uuid != self.uuid))
@@ -89,11 +83,11 @@ class Identity:
     # -- whether we are believed
 
     def believed(self) -> None:
-        """Somebody remembers what we have shown."""
+        """Another role remembers what we have shown."""
         self._believed.set()
 
     def failed(self, error: EblaError) -> None:
-        """A call of ours has failed: perhaps because of who we are."""
+        """A call of ours has failed: perhaps because of our identity."""
         if isinstance(error, OldCopy) and error.server == self.uuid:
             self.refuse(error)
 
@@ -125,6 +119,8 @@ class Identity:
             except DiskFull:
                 seqno = self.instance.seqno
             await self.world.faults.here("tablet.seqno.after_raise")
+            shown = self.instance.seqno
+            assert seqno >= shown, ("an incarnation's number never goes back", seqno, shown)
             self.instance = msgspec.structs.replace(self.instance, seqno=seqno)
             await self.world.clock.sleep(self.seqno_s)
             self._believed.clear()

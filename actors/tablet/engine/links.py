@@ -1,8 +1,8 @@
-"""The links to other tablet servers: one message per peer server for all tablets, a few under way at a time.
+"""Links to other tablet servers: one message per peer server for all tablets, a few under way at a time.
 
-What a core wants to send becomes bytes only when its envelope leaves, so a plan that leadership has overtaken is
-dropped instead of carrying another term's entries. No answer counts as no answer: the core is told, and probes. Where a
-server answers and the replica cannot, the core is told why: it is part of what a leader knows of its peers.
+A message is encoded when its envelope leaves, so a plan of a former leadership is dropped instead of carrying another term's
+entries. A missing answer is reported to the core as a failure, and it probes. If the server answers and the replica cannot, the
+core gets the reason.
 """
 
 from __future__ import annotations
@@ -12,19 +12,11 @@ from collections.abc import Callable
 from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
 from ebla.actors import errors
-from ebla.actors.messages.peers import EnvelopeReply, Request
+from ebla.actors.messages.peers import EnvelopeReply
+from ebla.actors.messages.protocols import Request
 from ebla.actors.replication.configuration import Peer
-from ebla.actors.replication.health import (
-    DAMAGED,
-    NOT_RUNNING,
-    WRONG_SERVER,
-)
-from ebla.actors.tablet.engine.core import (
-    LEADER,
-    Plan,
-    Send,
-    Sent,
-)
+from ebla.actors.replication.health import DAMAGED, NOT_RUNNING, WRONG_SERVER
+from ebla.actors.tablet.engine.core import LEADER, Plan, Send, Sent
 from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.world import World
@@ -56,7 +48,7 @@ class Outgoing(NamedTuple):
 
 
 class Lane:
-    """Messages that may wait for each other: those without entries are answered at once, the others by a disk."""
+    """Messages of one kind: those without entries are answered at once, the others after a sync."""
 
     def __init__(self, in_flight_max: int) -> None:
         self.outbox: deque[Outgoing] = deque()
@@ -65,7 +57,7 @@ class Lane:
 
 
 class Link:
-    """Everything this server says to one other incarnation-independent server (address and uuid)."""
+    """The messages to one server (address and uuid), whatever its incarnation."""
 
     def __init__(self, world: World, identity: Identity, peer: Peer, step: Step) -> None:
         self.world = world
@@ -75,6 +67,7 @@ class Link:
         self.lanes = (Lane(QUICK_IN_FLIGHT_MAX), Lane(IN_FLIGHT_MAX))
 
     def post(self, replica: Replica, send: Send) -> None:
+        assert send.peer == self.peer.uuid, ("a link leads to one server", send.peer, self.peer)
         plan = send.request
         lane = self.lanes[isinstance(plan, Plan) and plan.last >= plan.first]
         if len(lane.outbox) >= OUTBOX_MAX:
@@ -82,7 +75,7 @@ class Link:
         lane.outbox.append(Outgoing(replica, send))
 
     def pump(self) -> None:
-        """Send what waits, as far as the windows allow."""
+        """Send waiting messages, as far as the windows allow."""
         for lane in self.lanes:
             while lane.outbox and lane.in_flight < lane.in_flight_max:
                 messages, requests = self._pack(lane)
@@ -105,6 +98,7 @@ class Link:
             size += entries_bytes
             messages.append(outgoing)
             requests.append((outgoing.replica.tablet, request))
+        assert len(messages) == len(requests), ("each message has its request", len(messages), len(requests))
         return messages, requests
 
     async def _exchange(
@@ -127,6 +121,7 @@ class Link:
                 self._all_failed(messages, delivered=True)
         finally:
             lane.in_flight -= 1
+            assert 0 <= lane.in_flight < lane.in_flight_max, ("an envelope has a place", lane.in_flight)
         self.pump()
 
     def _deliver(self, messages: list[Outgoing], reply: EnvelopeReply, at: float) -> None:
@@ -153,14 +148,14 @@ class Link:
 
 
 def _refusal(error: EblaError) -> str | None:
-    """What a server that answered with an error is to its peers, or None if it is as good as none."""
+    """Why a server that answered with an error cannot answer for its replicas; None if that says no more than silence."""
     if isinstance(error, errors.WrongServer):
         return WRONG_SERVER
     return NOT_RUNNING if isinstance(error, errors.NotRunning) else None
 
 
 def _materialise(outgoing: Outgoing) -> tuple[Request, int] | None:
-    """The request and the bytes of its entries, or None if it is out of date by now."""
+    """The request and the bytes of its entries, or None if it is outdated."""
     replica, send = outgoing
     plan = send.request
     if replica.state != RUNNING:
@@ -171,6 +166,7 @@ def _materialise(outgoing: Outgoing) -> tuple[Request, int] | None:
     if core.term != plan.term or core.role != LEADER:
         return None
     entries = []
+    assert plan.last <= log.last_index, ("a leader keeps what it plans to send", plan, log.last_index)
     if plan.last >= plan.first:
         if plan.first < log.first_index:
             return None  # dropped since: the core will find that the peer needs a copy

@@ -1,9 +1,8 @@
-"""One replica's log as its server sees it: which entries there are, where each one lies, and their payloads.
+"""One replica's log: which entries there are, where each one lies, and their payloads.
 
-An entry is born in memory, becomes durable in the shared log with its round's one sync, and moves to the private
-log only if it must outlive the shared log. `slots` says of every entry from `first_index` on where it lies; the
-payload cache holds what apply and the peers still want soon. Terms and sizes for deciding stand in the core's
-LogIndex; this class never decides.
+An entry begins in memory, becomes durable in the shared log with its round's one sync, and moves to the private log only if it
+must outlive the shared log. `slots` records where each entry from `first_index` on lies; the payload cache holds what apply and the
+peers need soon. Terms and sizes for decisions are in the core's LogIndex; this class decides nothing.
 """
 
 from __future__ import annotations
@@ -19,10 +18,20 @@ from ebla.storage.logs.shared_log import SharedLog
 
 CACHE_BYTES_MAX = 8 << 20  # payloads that are applied here but not yet everywhere, per tablet
 MOVE_BYTES_MAX = 4 << 20  # per commit to the private log
+NO_FAULTS = NoFaults()
+
+
+NotePrivateLog = Callable[
+    ["TabletLog"], Awaitable[None]
+]  # when a private log is made, and nothing is in it yet
+
+
+async def _not_noted(log: TabletLog) -> None:
+    pass
 
 
 class Slot:
-    """Where one entry lies. `seq` is its place in the shared log (0: only in the private log)."""
+    """The place of one entry. `seq` is its place in the shared log (0: only in the private log)."""
 
     __slots__ = ("chain", "entry", "seq", "size", "term", "time_us")
 
@@ -38,14 +47,23 @@ class Slot:
 class TabletLog:
     """Entries dropped.index + 1 .. last_index. `dropped` is the position before the first one kept."""
 
-    def __init__(self, tablet: str, disk: Disk, shared: SharedLog) -> None:
+    def __init__(
+        self,
+        tablet: str,
+        disk: Disk,
+        shared: SharedLog,
+        private: PrivateLog | None = None,
+        dropped: Position = START,
+        note_private: NotePrivateLog = _not_noted,
+        faults: Faults = NO_FAULTS,
+    ) -> None:
         self.tablet = tablet
         self.disk = disk
         self.shared = shared
-        self.faults: Faults = NoFaults()
-        self.private: PrivateLog | None = None
-        self.on_private: Callable[[], Awaitable[None]] | None = None  # it is made, and nothing is in it yet
-        self.dropped: Position = START
+        self.private = private
+        self.dropped = dropped
+        self.note_private = note_private
+        self.faults = faults
         self.slots: list[Slot] = []
         self.private_last = 0  # entries up to this index lie in the private log as well
         self.size_bytes = 0  # payloads of all entries here
@@ -64,7 +82,7 @@ class TabletLog:
 
     def slot(self, index: int) -> Slot:
         at = index - self.dropped.index - 1
-        assert 0 <= at < len(self.slots), (self.tablet, index, self.dropped, self.last_index)
+        assert 0 <= at < len(self.slots), ("the log has this entry", self.tablet, index, self.dropped.index)
         return self.slots[at]
 
     def position(self, index: int) -> Position:
@@ -78,7 +96,7 @@ class TabletLog:
         return self.position(self.last_index)
 
     def check_chain(self, previous: int, previous_term: int, entries: Sequence[Entry]) -> None:
-        """Refuse entries that are not what the leader chained: damaged on the way, or another history."""
+        """Refuse entries that differ from what the leader chained: damaged on the way, or another history."""
         if not entries or not self.dropped.index <= previous <= self.last_index:
             return
         position = self.position(previous)
@@ -92,8 +110,15 @@ class TabletLog:
     # -- changes in memory; durability is the log writer's business
 
     def append(self, entry: Entry) -> Slot:
-        """Take the entry after the last one."""
-        assert entry.index == self.last_index + 1, (self.tablet, entry.index, self.last_index)
+        last_term = self.slots[-1].term if self.slots else self.dropped.term
+        assert entry.index == self.last_index + 1, ("a log has no gaps", self.tablet, entry.index)
+        assert entry.term >= last_term, (
+            "terms never go back",
+            self.tablet,
+            entry.index,
+            entry.term,
+            last_term,
+        )
         slot = Slot(entry)
         self.slots.append(slot)
         self.size_bytes += slot.size
@@ -101,7 +126,8 @@ class TabletLog:
         return slot
 
     def truncate(self, from_index: int) -> None:
-        """Forget from_index and everything after it: a newer leader has other entries there."""
+        """Remove from_index and everything after it: a newer leader has other entries there."""
+        assert from_index > self.dropped.index, ("dropped entries never change", self.tablet, from_index)
         self._forget(from_index - self.first_index, len(self.slots))
         self.private_last = min(self.private_last, from_index - 1)
 
@@ -109,12 +135,13 @@ class TabletLog:
         """Nothing up to `index` is needed any more: flushed here, and held by every peer."""
         if index <= self.dropped.index:
             return
+        assert index <= self.last_index, ("only entries of the log are dropped", self.tablet, index)
         position = self.position(index)
         self._forget(0, index - self.dropped.index)
         self.dropped = position
 
     def excess(self, entries_max: int, bytes_max: int, until: int) -> int:
-        """The index up to which entries must be dropped to keep within both limits; `until` at most."""
+        """The index up to which entries must be dropped to keep within both limits; at most `until`."""
         index, entries, size = self.dropped.index, len(self.slots), self.size_bytes
         while index < until and (entries > entries_max or size > bytes_max):
             index += 1
@@ -127,10 +154,11 @@ class TabletLog:
             self.size_bytes -= slot.size
             if slot.entry is not None:
                 self.cached_bytes -= slot.size
+        assert 0 <= self.cached_bytes <= self.size_bytes, ("each payload is counted once", self.tablet)
         del self.slots[start:stop]
 
     def uncache(self, everywhere: int, applied: int) -> None:
-        """Let payloads go that every peer holds; under pressure also those that are merely applied."""
+        """Drop payloads that every peer holds; under pressure also those that are only applied."""
         index = max(self._cache_from, self.first_index)
         while index <= applied and (index <= everywhere or self.cached_bytes > CACHE_BYTES_MAX):
             slot = self.slot(index)
@@ -145,6 +173,7 @@ class TabletLog:
     def cached(self, first: int, last: int) -> list[Entry] | None:
         """Entries first..last if every payload is in memory."""
         base = self.first_index
+        assert base <= first, ("dropped entries are not asked for", self.tablet, first, base)
         found: list[Entry] = []
         for slot in self.slots[first - base : last + 1 - base]:
             if slot.entry is None:
@@ -164,6 +193,7 @@ class TabletLog:
         if self.private is not None and index <= self.private_last:
             (record,) = self.private.read(index, index)
         else:
+            assert slot.seq, ("a payload that is not in memory is on disk", self.tablet, index)
             (record,) = self.shared.read(self.tablet, [(slot.seq, index, slot.term)])
         if record.entry.chain != slot.chain:
             path = self.shared.environment.path
@@ -175,17 +205,15 @@ class TabletLog:
     # -- from the shared to the private log
 
     def oldest_shared_seq(self) -> int | None:
-        """The seq below which this tablet needs nothing of the shared log."""
+        """The tablet needs nothing of the shared log below this."""
         first = max(self.first_index, self.private_last + 1)
         for slot in self.slots[first - self.first_index :]:
             return slot.seq if slot.seq else None  # seq 0: not yet written, so above everything
         return None
 
     async def move(self, below_seq: int) -> None:
-        """Copy the entries that the shared log is about to drop into the private log. Durable when it returns.
-
-        What is truncated while we write is stale in the private log, until the next `extend` or `trim_private`.
-        """
+        """Copy the entries that the shared log is about to drop into the private log. Durable when it returns. Entries that
+        are truncated meanwhile stay in the private log until the next `extend` or `trim_private`."""
         while batch := self._movable(max(self.first_index, self.private_last + 1), below_seq):
             if self.private is None:
                 self.private = await self._make_private()
@@ -198,12 +226,12 @@ class TabletLog:
             )
             if kept:
                 self.private_last = max(self.private_last, last.index)
+            assert self.private_last <= self.last_index or not kept, ("only entries are moved", last.index)
 
     async def _make_private(self) -> PrivateLog:
         made = await PrivateLog.open(self.disk, self.tablet, create=True)
         try:
-            if self.on_private is not None:
-                await self.on_private()
+            await self.note_private(self)
         except BaseException:
             await made.environment.close()
             raise
@@ -222,11 +250,10 @@ class TabletLog:
         return batch
 
     async def trim_private(self) -> None:
-        """Drop from the private log what `drop_to` and `truncate` have taken from memory.
+        """Drop from the private log the entries that `drop_to` and `truncate` have removed from memory.
 
-        Before the shared log is trimmed: what replaced a stale tail may be flushed and dropped by then, and nothing
-        else would tell a restart that the tail is stale. What is truncated while we write was replaced by entries
-        that the shared log has just got, and does not let go in the same round.
+        Called before the shared log is trimmed: the entries that replaced a stale tail may be flushed and dropped by then, and a restart
+        could not recognise the tail. Entries truncated meanwhile were replaced by entries that the shared log keeps in this round.
         """
         if self.private is not None:
             await self.private.trim(self.dropped.index, self.private_last)

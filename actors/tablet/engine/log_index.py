@@ -1,8 +1,7 @@
-"""The shape of a tablet's log, in memory: which term and size every index has, and where configurations are.
+"""An index of a tablet's log, in memory: the term and size of every entry, and where configurations are.
 
-The core decides from this alone and never sees payloads. Terms are kept as runs and sizes as running sums, so
-an entry costs eight bytes and any question a binary search. The prefix that was dropped is remembered by its
-last index and term, which is what log matching needs of it.
+The core decides from this alone and never sees payloads. Terms are kept as runs and sizes as running sums, so an entry costs eight
+bytes and any question a binary search. Of the dropped prefix the last index and term are kept, for log matching.
 """
 
 from __future__ import annotations
@@ -20,13 +19,11 @@ _decode = msgspec.msgpack.Decoder(Configuration).decode
 
 
 class LogIndex:
-    """Entries `first_index`..`last_index`; `dropped_index`, `dropped_term` tell the entry before them.
-
-    `epoch` counts truncations: a durability notice of an older epoch tells of entries that may be gone.
-    """
+    """Entries `first_index`..`last_index`; `dropped_index`, `dropped_term`: the entry before them. `epoch` counts
+    truncations: a durability notice of an older epoch may be about entries that are gone."""
 
     def __init__(self, dropped_index: int = 0, dropped_term: int = 0) -> None:
-        assert dropped_index >= 0 and dropped_term >= 0
+        assert dropped_index >= 0 and dropped_term >= 0, ("indexes begin at 0", dropped_index, dropped_term)
         self.dropped_index = dropped_index
         self.dropped_term = dropped_term
         self.last_index = dropped_index
@@ -50,15 +47,17 @@ class LogIndex:
 
     def term_at(self, index: int) -> int:
         """The term of an entry, or of the dropped predecessor."""
-        assert self.dropped_index <= index <= self.last_index, (self.dropped_index, index, self.last_index)
+        held = self.dropped_index, self.last_index
+        assert held[0] <= index <= held[1], ("the log knows this entry", index, held)
         if index == self.dropped_index:
             return self.dropped_term
         return self._run_term[bisect_right(self._run_first, index) - 1]
 
     def append(self, term: int, payload_bytes: int, config_payload: bytes | None = None) -> int:
-        """Add one entry and return its index. A CONFIG entry brings its payload: its configuration counts from here
-        on, and its index is the entry's, whatever the payload says."""
-        assert term >= max(1, self.last_term) and payload_bytes >= 0, (term, self.last_term, payload_bytes)
+        """Add one entry and return its index. A CONFIG entry brings its payload: its configuration counts from here on, and
+        its index is the entry's, whatever the payload says."""
+        assert term >= max(1, self.last_term), ("terms never go back", term, self.last_term)
+        assert payload_bytes >= 0, ("a payload has a size", payload_bytes)
         before = self._bytes_upto[-1] if self._bytes_upto else self._bytes_dropped
         self._bytes_upto.append(before + payload_bytes + ENTRY_OVERHEAD_BYTES)
         index = self.last_index = self.last_index + 1
@@ -71,7 +70,8 @@ class LogIndex:
 
     def truncate(self, start: int) -> None:
         """Remove the entries from `start` on."""
-        assert self.dropped_index < start <= self.last_index, (self.dropped_index, start, self.last_index)
+        held = self.first_index, self.last_index
+        assert held[0] <= start <= held[1], ("only entries of the log are replaced", start, held)
         del self._bytes_upto[start - self.first_index :]
         self.last_index = start - 1
         while self._run_first and self._run_first[-1] >= start:
@@ -82,8 +82,8 @@ class LogIndex:
         self.epoch += 1
 
     def drop_to(self, index: int) -> None:
-        """Trim the prefix up to and including `index`; nothing happens if that is dropped already."""
-        assert index <= self.last_index, (index, self.last_index)
+        """Trim the prefix up to and including `index`; a no-op if that is dropped already."""
+        assert index <= self.last_index, ("only entries of the log are dropped", index, self.last_index)
         if index <= self.dropped_index:
             return
         term = self.term_at(index)
@@ -98,15 +98,19 @@ class LogIndex:
             del self._run_first[0], self._run_term[0]
         self.configurations = [made for made in self.configurations if made.index > index]
         self.dropped_index, self.dropped_term = index, term
+        assert len(self) == self.last_index - index, ("each entry has a size", len(self), index)
+        assert len(self._run_first) == len(self._run_term), ("each run has a term", self._run_first)
 
     def size_bytes(self, first: int, last: int) -> int:
         """Bytes of the entries first..last, with their headers."""
-        assert self.first_index <= first <= last <= self.last_index, (first, last)
+        held = self.first_index, self.last_index
+        assert held[0] <= first <= last <= held[1], ("the log has these entries", first, last, held)
         return self._upto(last) - self._upto(first - 1)
 
     def last_within(self, first: int, bytes_max: int) -> int:
-        """The greatest index such that first..it is at most `bytes_max`; `first` itself if that alone is more."""
-        assert self.first_index <= first <= self.last_index, (self.first_index, first, self.last_index)
+        """The greatest index such that first..index is at most `bytes_max`; `first` itself if that alone is more."""
+        held = self.first_index, self.last_index
+        assert held[0] <= first <= held[1], ("the log has this entry", first, held)
         end = bisect_right(self._bytes_upto, self._upto(first - 1) + bytes_max, lo=first - self.first_index)
         return max(first, self.dropped_index + end)
 

@@ -1,13 +1,12 @@
-"""The time of a tablet's log, by which stored answers expire. It is replicated: every entry carries it, and what follows from
-it is the same on every replica.
+"""The time of a tablet's log, by which stored answers expire. Every entry carries it, so all replicas expire alike.
 
     moved by         the monotonic clock of the leader, from entry to entry of its own term; no wall clock
-    never goes back  an entry's time is counted from the entry before it, whoever wrote that one
-    too slow, safely time between two leaders does not count, and between two entries at most STEP_US_MAX: a clock that leaps, or a
-                     process that stood still, expires nothing by one entry
+    never goes back  an entry's time is counted from the entry before it, whichever leader wrote that one
+    too slow, safely time between two leaders does not count, and between two entries at most STEP_US_MAX: a clock that jumps, or
+                     a process that was paused, expires nothing by one entry
 
-The time of the last entry is part of its Position (storage/logs/entries.py), so that it outlives the log: it is flushed with the rows
-and copied with them.
+The time of the last entry is part of its Position (storage/logs/entries.py), so it outlives the log: it is flushed and copied with
+the rows.
 """
 
 from __future__ import annotations
@@ -37,4 +36,5 @@ class LogTime:
         step_us = min(passed_us, STEP_US_MAX)
         # What is rounded off counts with the next entry; what is above the bound never does.
         self._counted_to = now if step_us < passed_us else self._counted_to + step_us / 1e6
+        assert step_us >= 0, ("log time never goes back", term, previous, now)
         return previous.time_us + step_us

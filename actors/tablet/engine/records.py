@@ -1,25 +1,24 @@
-"""What a tablet server stores of each replica, besides its log and its rows."""
+"""The records that a tablet server stores of each replica, besides its log and its rows."""
 
 from __future__ import annotations
 
 import msgspec
 
 from ebla.actors.messages import CreateTabletRequest
-from ebla.actors.messages.peers import HardState
+from ebla.actors.messages.protocols import Record
 from ebla.actors.replication.configuration import Configuration
 from ebla.storage.logs.entries import Position
 from ebla.storage.schema import TableSchema
 
 
 class Superblock(msgspec.Struct, frozen=True):
-    """What a replica is, and whether it is all there. `schema`: as its table was created; what became of it since is kept
-    with the rows.
+    """The identity and state of a replica. `schema`: as its table was created; alterations are kept with the rows.
 
-    `state`: ready; copying (deleted at start) or deleted, which vote as if their log ended at `last`, if that is known;
-    deleting, for good (finished at start); failed: parts of its log are let go, for the `reason`, and it must not come back
-    as one that never had them. `since_seq`: what the shared log holds of the tablet below it is of a replica that was here
-    before. `private_log`: there is one, without which the replica must not serve. `quarantine`: where a deleted one's data is, or is being moved to. `unsafe`: how often a configuration was forced,
-    as far as a deleted one was told (raft/forced.py).
+    `state`: ready; copying (deleted at start) or deleted, which vote as if their log ended at `last`, if that is known; deleting, for
+    good (finished at start); failed: parts of its log were dropped, for the `reason`, and it must not return as if it had them.
+    `since_seq`: earlier entries of the tablet in the shared log are of a former replica. `private_log`: there is one, without which
+    the replica must not serve. `quarantine`: where a deleted replica's data is, or is being moved to. `unsafe`: how often a
+    configuration was forced, as far as a deleted replica knows (raft/forced.py).
     """
 
     tablet: str
@@ -50,5 +49,5 @@ class Superblock(msgspec.Struct, frozen=True):
 class ConsensusState(msgspec.Struct, frozen=True):
     """Term, vote and committed configuration: never forgotten while the replica, or its tombstone, exists."""
 
-    hard_state: HardState
+    record: Record
     configuration: Configuration

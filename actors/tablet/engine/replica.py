@@ -1,7 +1,7 @@
-"""One replica of one tablet: its core, the log, the rows, and the clients that wait.
+"""One replica of one tablet: its core, the log, the rows, and the waiting clients.
 
-The replica turns events into changes of its own memory and into work for the server's round (rounds.py): hard state
-to persist, entries to write, messages to send. It never waits. What must be durable before an answer leaves:
+The replica turns events into changes of its own memory and into work for the server's round (rounds.py): hard state to persist,
+entries to write, messages to send. It never waits. Each answer depends on durable state:
 
     a vote, or an acknowledgement in a new term    the hard state
     an acknowledgement of entries                  the entries, in the shared log
@@ -11,36 +11,26 @@ to persist, entries to write, messages to send. It never waits. What must be dur
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from ebla.actors import errors
 from ebla.actors.messages import ReplicaReport, RowBatch
-from ebla.actors.messages.raft import (
-    Answer,
-    HardState,
-    Request,
-)
+from ebla.actors.messages.protocols import Answer, Record, Request
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.apply import Rows
 from ebla.actors.tablet.engine.batches import decode_batch
-from ebla.actors.tablet.engine.core import (
-    LEADER,
-    Effects,
-    GroupCore,
-    Offer,
-    Pending,
-    Send,
-)
+from ebla.actors.tablet.engine.core import LEADER, Effects, GroupCore, Offer, Pending, Send
 from ebla.actors.tablet.engine.log import Slot, TabletLog
 from ebla.actors.tablet.engine.log_time import LogTime
 from ebla.actors.tablet.engine.records import ConsensusState, Superblock
 from ebla.actors.tablet.engine.tally import Tally
 from ebla.actors.tablet.engine.waits import Waits, release
-from ebla.storage.errors import Corruption, EblaError, InvalidArgument
+from ebla.storage.errors import Corruption, Damaged, EblaError, InvalidArgument
 from ebla.storage.logs.entries import (
     ALTER,
     CHECKPOINT,
@@ -55,6 +45,8 @@ from ebla.storage.logs.entries import (
 from ebla.storage.rows import alteration
 from ebla.storage.tablets.results import Answer as Stored
 from ebla.storage.tablets.tablet_store import TabletSnapshot
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -86,11 +78,19 @@ class Unwritten(msgspec.Struct):
     epoch: int
 
 
+class LogWriter(Protocol):
+    """Takes a replica's new entries to the shared log: see rounds.py."""
+
+    tally: Tally
+
+    def write(self, unwritten: Unwritten) -> None: ...
+
+
 @dataclass
 class Work:
     """What a replica wants of the next round."""
 
-    hard_state: HardState | None = None
+    hard_state: Record | None = None
     configuration: Configuration | None = None
 
     @property
@@ -103,37 +103,37 @@ class Replica:
         self,
         superblock: Superblock,
         core: GroupCore,
+        configuration_saved: int,
         log: TabletLog,
         rows: Rows,
-        write: Callable[[Unwritten], None],
+        writer: LogWriter,
         monotonic: Callable[[], float],
-        tally: Tally,
     ) -> None:
+        """`configuration_saved`: the index of the committed configuration that is on disk."""
         self.superblock = superblock
         self.tablet = superblock.tablet
         self.core = core
         self.log = log
         self.rows = rows
         self.store = rows.store
-        self._write = write
+        self._writer = writer
         self._time = LogTime(monotonic)
-        self._tally = tally
         self.state = RUNNING
         self.error: str | None = None
         self.work = Work()
         self.waiters: dict[int, Waiter] = {}
         self.unapplied_bytes = 0
         self.checkpoints: list[TabletSnapshot] = []  # as of checkpoint entries that were applied just now
-        self.alteration_asked = (0, 0, 0)  # term, version, index of the last that was put into the log here
-        self.expiry_asked = (0, 0)  # term, index of the last that was put into the log here
+        self.alteration_asked = (0, 0, 0)  # term, version, index of the last one proposed here
+        self.expiry_asked = (0, 0)  # term, index of the last one proposed here
         self.health: dict[str, str] = {}  # of the other members, while this one leads: see copy/recovery.py
         # One flush, one move of log entries at a time; a deletion waits for both. The log lies on another disk than the rows.
         self.upkeep = asyncio.Lock()
         self.moving = asyncio.Lock()
         self._offer: Offer | None = None  # what the request under way brings
         self.hard_in_flight = False  # the round is persisting a hard state of ours
-        self.configuration_saved = -1  # index of the committed one that is on disk
-        self._batches: dict[int, RowBatch] = {}  # decoded at admission, wanted again at apply
+        self.configuration_saved = configuration_saved
+        self._batches: dict[int, RowBatch] = {}  # decoded at admission, needed again at apply
         self._durable_waiters = Waits()
         self._hard_waiters: list[asyncio.Future[None]] = []
         self._applied_waiters = Waits()
@@ -154,6 +154,7 @@ class Replica:
         """The answer comes when the entry is committed and applied."""
         entry = self.propose(now, WRITE, payload)
         future: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
+        assert entry.index not in self.waiters, ("each entry has one client", self.tablet, entry.index)
         self.waiters[entry.index] = Waiter(entry.term, len(payload), future, batch)
         self.unapplied_bytes += len(payload)
         self._batches[entry.index] = batch
@@ -167,13 +168,13 @@ class Replica:
         return self.core.receive(now, sender, request)
 
     def absorb(self) -> None:
-        """Bring log and clients in line with what the core has just decided; keep the rest for the round."""
+        """Apply the core's decisions to the log and the clients; leave the rest to the round."""
         offer, self._offer = self._offer, None
         if not self.core.quiet:
             self._realise(self.core.take(sends=False), offer)
 
     def take_sends(self) -> list[Send]:
-        """What the core wants sent now; nothing while a hard state that it may rest on is not yet durable."""
+        """The messages to send now; none while a hard state that they may depend on is not durable."""
         found: list[Send] = []
         for _ in range(SENDS_MAX):
             if self.work.hard_state is not None or (self.core.mute and self.core.quiet):
@@ -189,8 +190,9 @@ class Replica:
         if effects.truncate_from is not None:
             self._truncate(effects.truncate_from)
         if effects.appended is not None:
-            assert offer is not None, (self.tablet, self.core.story())
+            assert offer is not None, ("entries are appended from a request", self.tablet)
             first, last = effects.appended
+            assert first == self.log.last_index + 1, ("entries follow the last one", self.tablet, first)
             for entry in offer.entries:
                 if first <= entry.index <= last:
                     self._append(entry)
@@ -201,7 +203,7 @@ class Replica:
             index, term, payload = effects.configured
             self._append_own(index, term, CONFIG, payload)
         if effects.became is not None:
-            self._tally.became(effects.became)
+            self._writer.tally.became(effects.became)
             if effects.became != LEADER:
                 self._abandon_clients()
         if effects.hard_state is not None:
@@ -210,28 +212,39 @@ class Replica:
             self.work.configuration = effects.configuration
 
     def validate(self) -> None:
-        """Raise AssertionError, with the core's story, if what must always hold does not. Called between events."""
+        """Raise AssertionError if an invariant is broken. Called between events."""
         if self.state != RUNNING:
             return
         core, log, store = self.core, self.log, self.store
         core.validate()
         last, flushed, applied = log.last.index, store.flushed.index, store.applied.index
         seen = (self.tablet, last, flushed, applied, core.commit_index, core.durable_index)
-        assert last == core.last_index and log.last.term == core.log.last_term, (seen, self.story())
-        assert flushed <= applied <= core.commit_index, (seen, self.story())
-        assert flushed <= core.durable_index, (seen, self.story())
-        assert core.role == LEADER or not self.waiters, (seen, self.story())
-        assert all(applied < index <= last for index in self.waiters), (seen, self.story())
-        assert self.unapplied_bytes == sum(each.bytes for each in self.waiters.values()), (seen, self.story())
+        assert last == core.last_index, ("log and core have the same entries", seen)
+        assert log.last.term == core.log.last_term, ("log and core have the same last term", seen)
+        assert flushed <= applied <= core.commit_index, (
+            "only committed entries are applied and flushed",
+            seen,
+        )
+        assert flushed <= core.durable_index, ("only durable entries are flushed", seen)
+        assert core.role == LEADER or not self.waiters, ("only a leader has waiting clients", seen)
+        assert all(applied < index <= last for index in self.waiters), ("clients wait for entries", seen)
+        waiting = sum(each.bytes for each in self.waiters.values())
+        assert self.unapplied_bytes == waiting, ("each waiting write is counted once", seen, waiting)
 
     def story(self) -> str:
-        """The last events of the core in words, for error messages."""
         return self.core.story()
+
+    def explain(self, error: Exception) -> None:
+        """Add the story to an internal error: a broken invariant, a bug, damage. A refusal of a request has none."""
+        if isinstance(error, EblaError) and not isinstance(error, Corruption | Damaged):
+            return
+        if not getattr(error, "__notes__", None):
+            error.add_note(f"last events of tablet {self.tablet} here:\n{self.story()}")
 
     # -- waiting for durability
 
     def hard_state_durable(self) -> asyncio.Future[None] | None:
-        """What an answer must wait for, if the hard state that it rests on is not yet on disk."""
+        """A future to wait for before an answer, if the hard state is not on disk yet."""
         if self.work.hard_state is None and not self.hard_in_flight:
             return None
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -249,18 +262,19 @@ class Replica:
         return waiters
 
     def on_durable(self, written: Unwritten) -> None:
-        """The log writer has synced this entry, and all before it."""
+        """This entry, and all before it, are synced."""
         self.core.durable(written.entry.index, written.entry.term, written.epoch)
         self._durable_waiters.come_to(self.core.durable_index)
 
     # -- applying
 
     def apply(self) -> bool:
-        """Apply what is committed and durable here; True if more is left for another turn."""
+        """Apply entries that are committed and durable here; True if more are left for another turn."""
         first = self.store.applied.index + 1
         target = min(self.core.commit_index, self.core.durable_index)
         if target < first:
             return False
+        assert self.state == RUNNING, ("only a running replica applies", self.tablet, self.state)
         last = min(target, first + APPLY_ENTRIES_MAX - 1)
         for entry in self.log.cached(first, last) or self.log.load(first, last):
             self._apply(entry)
@@ -270,11 +284,13 @@ class Replica:
         return last < target
 
     def _apply(self, entry: Entry) -> None:
+        applied = self.store.applied.index
+        assert entry.index == applied + 1, ("entries are applied once, in order", entry.index, applied)
         outcome: Stored | EblaError | None = None
         if entry.kind == WRITE:
             batch = self._batches.pop(entry.index, None) or self._decoded(entry, decode_batch)
             outcome = self.rows.apply(entry, batch)
-            self._tally.rows_applied += len(batch.keys)
+            self._writer.tally.rows_applied += len(batch.keys)
         elif entry.kind == CONFIG:
             self.work.configuration = self._decoded(entry, _decode_configuration)
         elif entry.kind == ALTER:
@@ -295,7 +311,7 @@ class Replica:
             raise Corruption(f"tablet {self.tablet} cannot go on here: {error}") from error
 
     def _decoded(self, entry: Entry, decode: Callable[[bytes], T]) -> T:
-        """No leader proposes what it cannot read: what it means cannot be guessed, so the replica stops."""
+        """No leader proposes an entry that it cannot decode, and its meaning cannot be guessed: the replica stops."""
         try:
             return decode(entry.payload)
         except msgspec.MsgspecError as error:
@@ -305,8 +321,9 @@ class Replica:
 
     def _answer(self, waiter: Waiter, term: int, outcome: Stored | EblaError | None) -> None:
         self.unapplied_bytes -= waiter.bytes
+        assert self.unapplied_bytes >= 0, ("each waiting write is counted once", self.tablet)
         if waiter.future.done():
-            return  # whoever asked has given up
+            return  # the client does not wait any more
         if waiter.term != term or outcome is None:
             waiter.future.set_exception(self._unknown())
         elif isinstance(outcome, EblaError):
@@ -314,15 +331,18 @@ class Replica:
         else:
             waiter.future.set_result(outcome)
             return
-        waiter.future.exception()  # looked at, so that asyncio does not complain if its time ran out meanwhile
+        waiter.future.exception()  # retrieved, or asyncio would warn if the client does not wait any more
 
     # -- ends
 
     def fail(self, error: EblaError) -> None:
-        """Stop serving: the data cannot be believed. The server and its other replicas go on."""
+        """Stop serving: the data is damaged. The server and its other replicas continue."""
         if self.state == RUNNING:
             self.state, self.error = FAILED, str(error)
+            self.explain(error)
+            log.error("the replica of tablet %s failed", self.tablet, exc_info=error)
         self._release_all()
+        assert not self.waiters, ("no client waits for a failed replica", self.tablet)
 
     def close(self) -> None:
         self.state = DELETED
@@ -355,7 +375,7 @@ class Replica:
         return ConsensusState(self.core.hard_state, self.core.committed_configuration)
 
     def facts(self) -> tuple[object, ...]:
-        """What the master wants to hear about at once when it changes."""
+        """The facts whose changes are reported to the master at once."""
         core = self.core
         configuration = core.committed_configuration.order, core.configuration.order
         version = self.rows.schema.version
@@ -378,13 +398,9 @@ class Replica:
         return ReplicaReport(
             tablet=self.tablet,
             state=self.state,
-            role=core.shown_role,
-            term=core.term,
-            leader=core.leader,
+            view=core.view(),
             configuration=core.committed_configuration,
             schema_version=self.rows.schema.version,
-            last_index=core.last_index,
-            commit_index=core.commit_index,
             applied_index=self.store.applied.index,
             flushed_index=self.store.flushed.index,
             rows_bytes=self.store.size_bytes,
@@ -397,16 +413,18 @@ class Replica:
 
     def _append_own(self, index: int, term: int, kind: int, payload: bytes) -> Entry:
         previous = self.log.last
-        assert index == previous.index + 1, (self.tablet, index, previous, self.core.story())
+        assert index == previous.index + 1, ("own entries follow the last one", self.tablet, index, previous)
         entry = make_entry(self.tablet, previous, term, kind, self._time.next_us(term, previous), payload)
         self._append(entry)
         return entry
 
     def _append(self, entry: Entry) -> None:
         previous = self.log.last
-        self._write(Unwritten(self, entry, previous, self.log.append(entry), self.core.log.epoch))
+        self._writer.write(Unwritten(self, entry, previous, self.log.append(entry), self.core.log.epoch))
 
     def _truncate(self, from_index: int) -> None:
+        applied = self.store.applied.index
+        assert from_index > applied, ("applied entries never change", self.tablet, from_index, applied)
         self.log.truncate(from_index)
         for index in [i for i in self.waiters if i >= from_index]:
             self._answer(self.waiters.pop(index), -1, None)
@@ -414,7 +432,7 @@ class Replica:
             del self._batches[index]
 
     def _abandon_clients(self) -> None:
-        """No longer the leader: what waits may still be committed by the next one."""
+        """No longer the leader: the next one may still commit the waiting writes."""
         waiters, self.waiters = self.waiters, {}
         for waiter in waiters.values():
             self._answer(waiter, -1, None)

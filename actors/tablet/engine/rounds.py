@@ -1,10 +1,9 @@
 """The rounds of a tablet server: one loop that drives every replica.
 
-A round takes the work of all replicas that something happened to, persists their hard states in one commit, posts
-their messages (one envelope per peer server), and applies what has become committed. Beside it the log writer syncs
-the new entries of all tablets, one shared-log commit at a time: while one is on its way to the disk, the next
-gathers. Messages with entries leave in parallel with the leader's own sync; a follower's acknowledgement waits for
-its own.
+A round takes the replicas with new events, persists their hard states in one commit, posts their messages (one envelope per peer
+server), and applies committed entries. In parallel the log writer syncs the new entries of all tablets, one shared-log commit at a
+time; the next batch gathers meanwhile. Messages with entries leave in parallel with the leader's own sync; a follower's
+acknowledgement waits for its own.
 """
 
 from __future__ import annotations
@@ -16,13 +15,7 @@ from ebla.actors.replication.configuration import Peer
 from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.links import Link
 from ebla.actors.tablet.engine.records import ConsensusState
-from ebla.actors.tablet.engine.replica import (
-    DELETED,
-    RUNNING,
-    Replica,
-    Unwritten,
-    Work,
-)
+from ebla.actors.tablet.engine.replica import DELETED, RUNNING, Replica, Unwritten, Work
 from ebla.actors.tablet.engine.tally import CONSENSUS, SHARED_LOG, Tally
 from ebla.actors.tablet.engine.waits import Bell, release
 from ebla.actors.world import World
@@ -70,15 +63,26 @@ class Rounds:
     def step(self, replica: Replica, event: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Feed one event to a replica. Its log and its clients follow at once, and it takes part in the next round.
 
-        Every event of a core comes through here, so that none of the three is forgotten. An event that raises changes
-        nothing.
+        Every event of a core comes through here, so that none of the three is forgotten. An event that raises changes nothing. An
+        internal error carries the replica's story.
         """
-        outcome = event(*arguments, **named)
-        replica.absorb()
-        if self.world.validates:
-            replica.validate()
+        try:
+            outcome = event(*arguments, **named)
+            replica.absorb()
+            if self.world.validates:
+                replica.validate()
+        except Exception as error:
+            replica.explain(error)
+            raise
         self.touch(replica)
         return outcome
+
+    def _explained(self, replica: Replica, act: Callable[[], T]) -> T:
+        try:
+            return act()
+        except Exception as error:
+            replica.explain(error)
+            raise
 
     def touch(self, replica: Replica) -> None:
         """The replica takes part in the next round."""
@@ -86,8 +90,13 @@ class Rounds:
         self._wake.ring()
 
     def write(self, unwritten: Unwritten) -> None:
-        """Have the log writer sync this entry: a follower's at once, a leader's when the round has sent it to the
-        followers, for they have the longer way."""
+        """Queue the entry for the log writer: a follower's at once, a leader's after the round has sent it, for the
+        followers have the longer way."""
+        assert unwritten.slot.seq == 0, (
+            "an entry is written once",
+            unwritten.replica.tablet,
+            unwritten.slot.seq,
+        )
         self._unwritten.append(unwritten)
         self.unwritten_bytes += len(unwritten.entry.payload)
         if unwritten.replica.leads:
@@ -113,9 +122,10 @@ class Rounds:
                 self._apply(replica)
 
     async def _persist(self, replicas: list[Replica]) -> None:
-        """Hard states, and configurations that were committed, durable before anything that follows from them."""
+        """Make hard states, and committed configurations, durable before anything that follows from them."""
         waiting = []
         for replica in replicas:
+            assert not replica.hard_in_flight, ("one hard state is on its way to the disk", replica.tablet)
             replica.work = Work()
             replica.hard_in_flight = True
             waiting.append((replica, replica.take_hard_waiters()))
@@ -129,8 +139,8 @@ class Rounds:
             release(waiters)
 
     async def _commit(self, replicas: list[Replica]) -> None:
-        """A full disk holds up votes and terms until there is space: nothing may leave without them. What a replica is that
-        was deleted meanwhile is no longer for it to say: its tombstone may have voted since."""
+        """A full disk delays votes and terms until there is space: nothing may leave without them. A deleted replica must
+        not overwrite its tombstone's vote."""
         while True:
             states = [(each, each.consensus()) for each in replicas if each.state != DELETED]
             batch: list[Change] = [self.consensus.put(each.tablet, state) for each, state in states]
@@ -153,7 +163,7 @@ class Rounds:
         for replica in replicas:
             if replica.state != RUNNING:
                 continue
-            for send in replica.take_sends():
+            for send in self._explained(replica, replica.take_sends):
                 peer = replica.core.configuration.peer(send.peer)
                 if peer is not None:
                     link = self._link(peer)
@@ -175,7 +185,7 @@ class Rounds:
         if replica.state != RUNNING:
             return
         try:
-            more = replica.apply()
+            more = self._explained(replica, replica.apply)
         except Corruption as error:
             replica.fail(error)
             for snapshot in replica.checkpoints:
@@ -198,17 +208,19 @@ class Rounds:
             for seq, unwritten in enumerate(batch, first_seq):
                 unwritten.slot.seq = seq
             await self._sync(first_seq, batch)
+            assert first_seq >= self.synced_seq, ("the log is synced in order", first_seq, self.synced_seq)
             self.synced_seq = first_seq + len(batch)
             last: dict[str, Unwritten] = {}
             for unwritten in batch:
                 self.unwritten_bytes -= len(unwritten.entry.payload)
                 last[unwritten.replica.tablet] = unwritten
+            assert self.unwritten_bytes >= 0, ("each entry is counted once", self.unwritten_bytes)
             for unwritten in last.values():
                 if unwritten.replica.state == RUNNING:
                     self.step(unwritten.replica, unwritten.replica.on_durable, unwritten)
 
     def _take_unwritten(self) -> list[Unwritten]:
-        """Entries of deleted replicas are not wanted: behind the place where a copy begins they would be taken for its."""
+        """Skip entries of deleted replicas: after the place where a copy begins they would be taken for the copy's."""
         taken, self._unwritten = self._unwritten, []
         wanted = [unwritten for unwritten in taken if unwritten.replica.state != DELETED]
         if len(wanted) < len(taken):

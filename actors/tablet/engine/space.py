@@ -1,12 +1,12 @@
-"""The space on the disks of a tablet server: measured twice a second, told to masters and operators, kept in reserve.
+"""The space on the disks of a tablet server: measured twice a second, reported to masters and operators, kept in reserve.
 
-    writes        refused (DiskFull) where less than the reserve is left on the disk of the log, or on that of the tablet's rows.
-                  Nothing of such a write is in any log, so that it is surely not applied
-    new replicas  refused likewise; masters are told that this server takes none
-    everything    else goes on: reads, votes, flushes and deletions live on the reserve
+    writes        refused (DiskFull) if less than the reserve is left on the disk of the log, or on that of the tablet's rows.
+                  Such a write is in no log, so it is surely not applied
+    new replicas  refused likewise; masters learn that this server takes none
+    others        continue: reads, votes, flushes and deletions use the reserve
 
-Only a disk that fills faster than it is measured, or that others fill, is met by a commit (rounds.py): what waits in the log
-then may still be applied.
+A commit meets a full disk only if the disk fills faster than it is measured, or others fill it (rounds.py): a write that waits in
+the log then may still be applied.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from ebla.storage.tablets import tablet_store
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.5
-USED_EVERY = 20  # of so many looks one is at what the files occupy: that costs a walk
+USED_EVERY = 20  # measurements between two walks over all files for the space that they use
 
 
 class Usage(NamedTuple):
-    """What a heartbeat tells of the disks."""
+    """The part of a heartbeat about disks."""
 
     used_bytes: int
     disks: tuple[DiskSpace, ...]
@@ -75,11 +75,11 @@ class Space:
 
     @property
     def full(self) -> bool:
-        """Whether no write at all is taken."""
+        """Whether all writes are refused."""
         return self._low_at(shared_log.PATH) is not None
 
     def full_disks(self, *, met: bool) -> tuple[str, ...]:
-        """Their directories. `met`: a commit to the log has met a full disk just now."""
+        """Their directories. `met`: a commit to the log has just met a full disk."""
         found = dict.fromkeys(self._low)
         if met:
             found[self.world.disk.place_of(shared_log.PATH)] = None
@@ -108,8 +108,8 @@ class Space:
         return self._low.get(self.world.disk.place_of(path)) if self._low else None
 
     def _short_of_tablets(self) -> DiskSpace | None:
-        """The disk that keeps a new tablet away: that of the logs, or, where all data directories are short of space, one
-        of these."""
+        """The disk that prevents a new tablet: that of the logs, or, if all data directories are short of space, one of
+        these."""
         data = self.disks[1:]
         full = data and all(disk.path in self._low for disk in data)
         return self._low_at(shared_log.PATH) or (data[0] if full else None)
@@ -117,8 +117,8 @@ class Space:
 
 @contextlib.contextmanager
 def put_off() -> Iterator[None]:
-    """Around what a start would bring to an end, and what a full disk puts off: to the next start, or until a tombstone is
-    finished (lifecycle/deletion.py). Reads do not wait for it."""
+    """Around work that a full disk postpones: to the next start, or until a tombstone is finished (lifecycle/deletion.py).
+    Reads do not wait for it."""
     try:
         yield
     except DiskFull as error:

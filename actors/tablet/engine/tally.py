@@ -1,12 +1,9 @@
-"""What a tablet server counts from its start on, for its figures (actors/tablet/measures.py): by batch and by sync, never by row."""
+"""Counters of a tablet server since its start, for its figures (actors/tablet/measures.py): by batch and by sync, never by row."""
 
 from __future__ import annotations
 
 from ebla.actors.figures import Latencies
-from ebla.actors.tablet.engine.core import (
-    CANDIDATE,
-    LEADER,
-)
+from ebla.actors.tablet.engine.core import CANDIDATE, LEADER
 
 SHARED_LOG, PRIVATE_LOG, CONSENSUS, DATA = "shared-log", "private-log", "consensus", "data"
 ENVIRONMENTS = (SHARED_LOG, PRIVATE_LOG, CONSENSUS, DATA)

@@ -1,4 +1,4 @@
-"""Those who wait until a replica's log is durable, or applied, up to an index of theirs; and loops that wait for work."""
+"""Waiting for a replica's log to be durable, or applied, up to an index; bells for loops that wait for work."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ class Waits:
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
     def until(self, index: int) -> asyncio.Future[None]:
-        """Those that have given up are let go of here: while a disk hangs nothing else does."""
+        """Abandoned waits are removed here: while a disk hangs nothing else does."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting = [each for each in self._waiting if not each[1].done()]
         self._waiting.append((index, future))
         return future
 
     def come_to(self, index: int) -> None:
-        """Wake who waits for an index that has come."""
+        """Wake those that wait for this index or an earlier one."""
         if not self._waiting:
             return
         waiting = self._waiting
@@ -26,14 +26,14 @@ class Waits:
         release(future for wanted, future in waiting if wanted <= index)
 
     def end(self) -> None:
-        """Wake everybody: the replica has ended, and whoever waits looks at it again."""
+        """Wake all: the replica has ended, and they check it again."""
         waiting, self._waiting = self._waiting, []
         release(future for _, future in waiting)
 
 
 class Bell:
-    """Rung by anybody, any number of times, and heard once, by the one loop that waits for it. An asyncio.Event, which many
-    may wait for, takes three times as long, and a server's rounds wait for little else."""
+    """Wakes the one loop that waits for it, once for any number of rings. An asyncio.Event takes three times as long, and a
+    server's rounds wait for little else."""
 
     def __init__(self) -> None:
         self._rung = False
@@ -45,9 +45,9 @@ class Bell:
             self._waiter.set_result(None)
 
     async def heard(self) -> None:
-        """At once, if it was rung since it was last heard."""
+        """Returns at once if it was rung since the last call."""
         if not self._rung:
-            assert self._waiter is None, "somebody waits already"
+            assert self._waiter is None, "one loop waits for a bell"
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter

@@ -1,19 +1,19 @@
-"""What a tablet server finds on its disk at start, and how each replica is put together from it.
+"""The state of a tablet server's disk at start, and how each replica is assembled from it.
 
     superblock       which replicas there are; an unfinished deletion is finished
     consensus state  term, vote, committed configuration
     data             rows as of the flushed position
     private log      entries that outlived the shared log
-    shared log       everything newer; a later entry at an index replaces what stood there and after it
+    shared log       everything newer; a later entry at an index replaces the earlier one and all after it
 
-A damaged entry at or before the flushed position is not needed. A damaged or missing one after it fails that
-replica, never the server: what was acknowledged cannot be guessed. Where a damaged log does not even tell whose
-entries it has lost, or is gone, the server does not start: that is Damaged, and its directory must be set aside.
+A damaged entry at or before the flushed position is not needed. A damaged or missing one after it fails that replica, never the
+server, since acknowledged entries cannot be guessed. If the log is gone, or so damaged that the tablets of the lost entries are
+unknown, the server does not start: that is Damaged, and its directory must be set aside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ebla.actors.tablet.engine.log import TabletLog
 from ebla.actors.tablet.engine.log_index import LogIndex
@@ -24,13 +24,13 @@ from ebla.storage.errors import Corruption, Damaged, StorageError
 from ebla.storage.logs import shared_log
 from ebla.storage.logs.entries import CONFIG, Position, Record
 from ebla.storage.logs.private_log import PrivateLog, path_of
-from ebla.storage.logs.shared_log import Found, SharedLog
+from ebla.storage.logs.shared_log import Found
 from ebla.storage.tablets import quarantine
 
 
 def require_unused(disk: Disk, superblocks: RecordStore[Superblock]) -> None:
-    """Where there is no shared log. A first start that was interrupted has left nothing beside it; whoever had more has had a log, and
-    has lost what it acknowledged. Raises Damaged."""
+    """Called if there is no shared log. An interrupted first start leaves nothing else; a server with more has lost its log,
+    and with it what it acknowledged. Raises Damaged."""
     if superblocks.names() or disk.list("data") or disk.exists(quarantine.PATH):
         raise Damaged(
             f"the log in {shared_log.PATH} is gone, and with it what this server acknowledged. If it lies on a disk that is not "
@@ -43,7 +43,7 @@ class Tail:
     """The entries of one tablet, gathered from private and shared log in the order in which they were written."""
 
     def __init__(self, tablet: str, since_seq: int = 0) -> None:
-        """`since_seq`: what the shared log holds below it is of a replica that was here before."""
+        """`since_seq`: earlier entries of the tablet in the shared log are of a former replica."""
         self.tablet = tablet
         self.since_seq = since_seq
         self.indexes: list[int] = []  # ascending
@@ -56,6 +56,7 @@ class Tail:
             stale = self.indexes.pop()
             self.entries.pop(stale, None)
             self.damaged.pop(stale, None)
+        assert not self.indexes or index > self.indexes[-1], ("indexes ascend", self.tablet, index)
         self.indexes.append(index)
         self.private_last = min(self.private_last, index - 1) if seq else index
         if record is None:
@@ -64,10 +65,8 @@ class Tail:
             self.entries[index] = (seq, record)
 
     def suffix(self, flushed: int) -> list[tuple[int, Record]]:
-        """The newest entries without a gap. What lies before a gap was flushed and dropped here.
-
-        Raises Corruption or Damaged if something after `flushed` is not there.
-        """
+        """The newest entries without a gap; entries before a gap were flushed and dropped here. Raises Corruption or Damaged
+        if an entry after `flushed` is missing."""
         found: list[tuple[int, Record]] = []
         wanted = self.indexes[-1] if self.indexes else 0
         for index in reversed(self.indexes):
@@ -78,6 +77,7 @@ class Tail:
             found.append(self.entries[index])
             wanted -= 1
         found.reverse()
+        assert len(found) <= len(self.indexes), ("each entry is found once", self.tablet)
         if not found or found[-1][1].entry.index < flushed:
             return []
         if found[0][1].entry.index > flushed + 1:
@@ -87,7 +87,7 @@ class Tail:
 
 
 def gather(shared: Iterable[Found], tails: dict[str, Tail]) -> None:
-    """Distribute the shared log over the tablets that exist; entries of deleted tablets are passed over."""
+    """Distribute the shared log over the tablets that exist; skip entries of deleted tablets."""
     for found in shared:
         tail = tails.get(found.tablet)
         if tail is not None and found.seq >= tail.since_seq:
@@ -110,16 +110,12 @@ async def open_private(disk: Disk, tail: Tail) -> PrivateLog | None:
 
 
 def rebuild(
-    tablet: str, disk: Disk, shared: SharedLog, private: PrivateLog | None, tail: Tail, flushed: Position
+    make_log: Callable[[Position], TabletLog], tail: Tail, flushed: Position
 ) -> tuple[TabletLog, LogIndex]:
-    """The replica's log, and its index for the core.
-
-    Raises Corruption or Damaged if entries after the flushed position are not all there, or disagree with it.
-    """
-    found = tail.suffix(flushed.index)
-    log = TabletLog(tablet, disk, shared)
-    log.private = private
-    log.dropped = found[0][1].previous if found else flushed
+    """The replica's log, and its index for the core. `make_log`: an empty log behind this position. Raises Corruption or
+    Damaged if entries after the flushed position are missing, or disagree with it."""
+    found, tablet = tail.suffix(flushed.index), tail.tablet
+    log = make_log(found[0][1].previous if found else flushed)
     index = LogIndex(log.dropped.index, log.dropped.term)
     for seq, record in found:
         entry = record.entry
@@ -130,5 +126,6 @@ def rebuild(
     log.private_last = min(tail.private_last, log.last_index)
     if log.position(flushed.index) != flushed:
         raise Corruption(f"the log of tablet {tablet} and its rows disagree at index {flushed.index}")
+    assert log.last_index == index.last_index, ("log and index have the same entries", tablet)
     log.uncache(flushed.index, flushed.index)
     return log, index

@@ -1,21 +1,23 @@
-"""How a replica goes: to a tombstone, which remembers and votes, or for good.
+"""Deletion of a replica: to a tombstone, which remembers and votes, or for good.
 
-tombstone   its server left the configuration, or a copy is about to take its place. The six steps of the seed:
-            1 the replica stops, and votes and is told of as a tombstone at once; 2, 3 the quarantine gets its superblock; 4 the superblock says deleted, where the log
-            ended, and where the data goes: from here on it is a tombstone; 5 the quarantine gets term and vote; 6 log and
-            rows move there. What a crash interrupts behind step 4 is finished at the start
+tombstone   its server left the configuration, or a copy is about to take its place. The seed's six steps:
+            1 the replica stops, and votes and is reported as a tombstone at once; 2, 3 the quarantine gets its superblock;
+            4 the superblock says deleted, where the log ended, and where the data goes: from here on it is a tombstone;
+            5 the quarantine gets term and vote; 6 log and rows move there. A start finishes what a crash interrupts after 4
 for good    its table was dropped, or its tablet replaced: superblock "deleting" first, then rows, log, term and vote,
-            superblock; a crash between any two is finished at the start. Only the master's evidence starts it
+            superblock; a start finishes what a crash interrupts. Only the master's evidence starts it
 
-Whatever fails half-way (a full disk) leaves nothing open: the same request, sent again, is carried out; of a tombstone nobody has
-to send it, what is left to do is tried again every RETRY_S.
+A failure half-way (a full disk) leaves nothing open: the same request completes it later. For a tombstone no request is needed:
+the rest is tried again every RETRY_S.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Protocol
 
 import msgspec
 
@@ -23,12 +25,9 @@ from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.records import ConsensusState
-from ebla.actors.tablet.engine.replica import (
-    RUNNING,
-    Replica,
-)
+from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
-from ebla.actors.tablet.lifecycle.tombstones import Stone
+from ebla.actors.tablet.lifecycle.tombstones import ENDED, MARKED, Tombstone
 from ebla.storage.errors import DiskFailed, StorageError
 from ebla.storage.logs.entries import Position
 
@@ -38,12 +37,23 @@ RETRY_S = 5.0
 WAITS_S = 5.0  # less than callers wait
 
 
-class Deletion:
-    """`end_copy` ends a copy of the tablet to here, if there is one, and waits for that."""
+class RunningCopy(Protocol):
+    """A copy of a tablet to this server, as its deletion sees it."""
 
-    def __init__(self, lifecycle: Lifecycle) -> None:
+    done: asyncio.Event
+
+    def cancel(self) -> None: ...
+
+
+class Deletion:
+    """`copies`: those to this server, by tablet. `on_closing` is called before a replica's files are closed."""
+
+    def __init__(
+        self, lifecycle: Lifecycle, copies: Mapping[str, RunningCopy], on_closing: Callable[[str], None]
+    ) -> None:
         self.lifecycle = lifecycle
-        self.end_copy: Callable[[str], Awaitable[None]] | None = None
+        self.copies = copies
+        self.on_closing = on_closing
         self.world = lifecycle.world
 
     def start(self) -> None:
@@ -52,31 +62,35 @@ class Deletion:
     async def _finish_all(self) -> None:
         while True:
             await self.world.clock.sleep(RETRY_S)
-            for stone in list(self.lifecycle.stones.values()):
-                if not (stone.durable and stone.finished) and not self.lifecycle.in_transition(stone.tablet):
-                    await self._finish(stone)
+            for tombstone in list(self.lifecycle.tombstones.values()):
+                if not (tombstone.durable and tombstone.finished) and not self.lifecycle.in_transition(
+                    tombstone.tablet
+                ):
+                    await self._finish(tombstone)
 
-    async def _finish(self, stone: Stone) -> None:
-        """Nobody else would: it is told of as the tombstone that was asked for."""
-        async with self.lifecycle.transition(stone.tablet):
-            if self.lifecycle.stones.get(stone.tablet) is not stone:
+    async def _finish(self, tombstone: Tombstone) -> None:
+        """No one else retries: it is already reported as a tombstone."""
+        async with self.lifecycle.transition(tombstone.tablet):
+            if self.lifecycle.tombstones.get(tombstone.tablet) is not tombstone:
                 return
             try:
-                await self.entomb(stone.tablet, stone.superblock.reason)
+                await self.entomb(tombstone.tablet, tombstone.superblock.reason)
             except DiskFailed:
                 raise
             except StorageError as error:
-                if str(error) != stone.trouble:  # told once, not every RETRY_S
-                    log.warning("tablet %s is not set aside yet: %s", stone.tablet, error)
-                stone.trouble = str(error)
+                if str(error) != tombstone.trouble:  # logged once, not every RETRY_S
+                    log.warning("tablet %s is not set aside yet: %s", tombstone.tablet, error)
+                tombstone.trouble = str(error)
 
     # -- what the master asks for
 
     async def delete(self, request: m.DeleteTabletRequest) -> None:
-        """Durable when it returns. Absent is ok, and so is what is done already. What is to go for good serves as before
-        until its mark is durable. What is to be a tombstone stops first, because its last position stands in the mark; from
-        there on it votes as one, and a start before the mark brings the replica back with these votes. What is a tombstone already
-        stays one, whatever the request stands on."""
+        """Durable when it returns. No-op if the replica is absent or already deleted in this way.
+
+        A replica that is deleted for good serves until its superblock says so durably. A replica that becomes a tombstone stops first,
+        because the superblock records its last position; from then on it votes as a tombstone, and a start before that commit brings the
+        replica back with these votes. A tombstone stays one, whatever configuration the request names.
+        """
         lifecycle, tablet = self.lifecycle, request.tablet
         async with self._turn(tablet):
             if not request.tombstone:
@@ -92,7 +106,8 @@ class Deletion:
 
     @contextlib.asynccontextmanager
     async def _turn(self, tablet: str) -> AsyncIterator[None]:
-        """The transition. What hangs there may hang for days; whoever asks asks again, and must not leave a call behind each time."""
+        """Hold the transition. A transition may hang for days; the caller repeats its call, so do not leave one behind each
+        time."""
         lock = self.lifecycle.transition(tablet)
         await self._in_time(lock.acquire(), f"tablet {tablet} is being made, copied or deleted")
         try:
@@ -101,9 +116,15 @@ class Deletion:
             lock.release()
 
     async def _end_copy(self, tablet: str) -> None:
-        """One whose disk hangs ends when that answers."""
-        if self.end_copy is not None:
-            await self._in_time(self.end_copy(tablet), f"the copy of tablet {tablet} is to end")
+        """If its disk hangs, the copy ends when that answers."""
+        await self._in_time(self.cancel_copy(tablet), f"the copy of tablet {tablet} is to end")
+
+    async def cancel_copy(self, tablet: str) -> None:
+        """End the copy, if there is one, and wait until a tombstone, or a replica that was ready already, is left."""
+        copy = self.copies.get(tablet)
+        if copy is not None:
+            copy.cancel()
+            await copy.done.wait()
 
     async def _in_time(self, act: Awaitable[object], what: str) -> None:
         try:
@@ -115,7 +136,7 @@ class Deletion:
             ) from None
 
     def _require_excluded(self, request: m.DeleteTabletRequest) -> None:
-        """Evidence is a configuration at least as new as ours, without us. Of a tombstone none is asked."""
+        """The evidence is a configuration at least as new as ours, without us. A tombstone needs none."""
         tablet, index, unsafe = request.tablet, request.configuration_index, request.configuration_unsafe
         if self.lifecycle.state_of(tablet) == m.DELETED:
             return
@@ -128,8 +149,8 @@ class Deletion:
             )
 
     def _configuration(self, request: m.DeleteTabletRequest) -> Configuration:
-        """The committed one; or, if it has us, the one that is not committed yet, unless a leader of a later term has said that it
-        is not adding us: then that leader's log does not have it, and it never will be committed."""
+        """The committed configuration; or the uncommitted one, if it has us, unless a leader of a later term is not adding
+        us: then that leader's log lacks it, and it can never be committed."""
         replica = self.lifecycle.replicas.get(request.tablet)
         if replica is None:
             state = self.lifecycle.consensus_of(request.tablet)
@@ -142,55 +163,69 @@ class Deletion:
 
     # -- tombstones
 
-    async def entomb(self, tablet: str, reason: str, unsafe: int = 0) -> Stone:
-        """The caller holds the transition. Durable when it returns: it is a tombstone, its data in quarantine. `unsafe`: how often a
-        configuration was forced, as whoever asks knows."""
-        stone = self.lifecycle.stones.get(tablet)
-        if stone is None:
-            stone = await self._stop(tablet, reason, unsafe)
-        elif unsafe > stone.superblock.unsafe:
-            await self._supersede(stone, unsafe)
-        if not stone.durable:
-            await self._mark(stone, reason)
-        if not stone.finished:
-            await self.lifecycle.finish(stone)
-        return stone
+    async def entomb(self, tablet: str, reason: str, unsafe: int = 0) -> Tombstone:
+        """The caller holds the transition. Durable when it returns: a tombstone, its data in quarantine. `unsafe`: how often
+        a configuration was forced, as the caller knows."""
+        assert self.lifecycle.in_transition(tablet), ("a replica is deleted in a transition", tablet)
+        tombstone = self.lifecycle.tombstones.get(tablet)
+        if tombstone is None:
+            tombstone = await self._stop(tablet, reason, unsafe)
+        elif unsafe > tombstone.superblock.unsafe:
+            await self._supersede(tombstone, unsafe)
+        if not tombstone.durable:
+            await self._mark(tombstone, reason)
+        if not tombstone.finished:
+            await self.lifecycle.finish(tombstone)
+        assert tombstone.durable and tombstone.finished, (
+            "a tombstone is on disk, and its data set aside",
+            tablet,
+        )
+        assert tablet not in self.lifecycle.replicas, ("a tombstone has no replica", tablet)
+        return tombstone
 
-    async def _supersede(self, stone: Stone, unsafe: int) -> None:
-        """A tombstone asks nobody, so what it was told it must remember."""
-        stone.superseded(unsafe)
-        told = msgspec.structs.replace(stone.superblock, unsafe=unsafe)
-        if stone.durable:
-            await self.lifecycle.superblocks.save(stone.tablet, told)
-        stone.superblock = told
+    async def _supersede(self, tombstone: Tombstone, unsafe: int) -> None:
+        """Remember it durably: a tombstone cannot ask again."""
+        assert unsafe > tombstone.superblock.unsafe, (
+            "a forced epoch never goes back",
+            tombstone.tablet,
+            unsafe,
+        )
+        tombstone.superseded(unsafe)
+        told = msgspec.structs.replace(tombstone.superblock, unsafe=unsafe)
+        if tombstone.durable:
+            await self.lifecycle.superblocks.save(tombstone.tablet, told)
+        tombstone.superblock = told
 
-    async def _stop(self, tablet: str, reason: str, unsafe: int) -> Stone:
-        """Step 1. Nothing that it acknowledged lies behind the end of its log; of one that did not come up nobody knows
-        where that is."""
+    async def _stop(self, tablet: str, reason: str, unsafe: int) -> Tombstone:
+        """Step 1. Every acknowledged entry is in the log; the end of the log of a replica that did not come up is
+        unknown."""
         lifecycle = self.lifecycle
         replica = lifecycle.replicas.get(tablet)
         superblock = lifecycle.superblock(tablet)
-        assert superblock is not None, tablet
+        assert superblock is not None, ("a replica has a superblock", tablet)
         last: Position | None = replica.log.last if replica else None
         durable = lifecycle.consensus_of(tablet)  # none of a damaged one: it does not vote
         consensus = replica.consensus() if replica else durable
         name = f"{tablet}-{self.world.clock.wall_us()}"
-        mark = max(superblock.unsafe, unsafe, replica.core.committed_mark if replica else 0)
+        mark = max(superblock.unsafe, unsafe, replica.core.committed_forced_epoch if replica else 0)
         marked = msgspec.structs.replace(
             superblock, state=m.DELETED, last=last, quarantine=name, reason=reason, unsafe=mark
         )
-        stone = lifecycle.stones[tablet] = lifecycle.stone(marked, consensus, durable)
+        tombstone = lifecycle.tombstones[tablet] = lifecycle.tombstone(marked, consensus, durable)
         lifecycle.replicas.pop(tablet, None)
         lifecycle.broken.pop(tablet, None)
         if replica is not None:
             await self._close(replica, keep=replica.state == RUNNING)
-        return stone
+        return tombstone
 
     async def _close(self, replica: Replica, *, keep: bool) -> None:
-        """Stop it and let go of its files. What is only in memory or in the shared log goes along, as far as possible:
-        nothing stands on it."""
+        """Stop the replica and close its files. Flush and move its entries if possible: nothing depends on it."""
+        assert replica.tablet not in self.lifecycle.replicas, (
+            "what is closed serves no more",
+            replica.tablet,
+        )
         replica.close()
-        self.lifecycle.on_closing(replica.tablet)
+        self.on_closing(replica.tablet)
         async with replica.upkeep, replica.moving:  # a flush or a move under way
             if keep:
                 try:
@@ -204,11 +239,12 @@ class Deletion:
             if replica.log.private is not None:
                 await replica.log.private.environment.close()
 
-    async def _mark(self, stone: Stone, reason: str) -> None:
-        """Steps 2 to 4. A quarantine without a superblock that names it is dropped at the start."""
-        lifecycle, superblock = self.lifecycle, stone.superblock
+    async def _mark(self, tombstone: Tombstone, reason: str) -> None:
+        """Steps 2 to 4. A start drops a quarantine that no superblock names."""
+        lifecycle, superblock = self.lifecycle, tombstone.superblock
+        assert superblock.quarantine, ("a tombstone's data has a place", tombstone.tablet)
         await self.world.faults.here("tablet.entomb.before_mark")
-        consensus = ConsensusState(stone.hard_state, stone.configuration)
+        consensus = ConsensusState(tombstone.hard_state, tombstone.configuration)
         await lifecycle.quarantine.add(
             superblock.quarantine,
             superblock.tablet,
@@ -220,8 +256,8 @@ class Deletion:
             superblock.last.index if superblock.last else 0,
         )
         await self.world.faults.here("tablet.entomb.after_quarantine")
-        await lifecycle.superblocks.save(stone.tablet, superblock)
-        stone.durable = True
+        await lifecycle.superblocks.save(tombstone.tablet, superblock)
+        tombstone.move(MARKED)
         await self.world.faults.here("tablet.entomb.after_mark")
 
     # -- for good
@@ -232,19 +268,21 @@ class Deletion:
         superblock = replica.superblock if replica else lifecycle.superblock(tablet)
         if superblock is None:
             return
+        assert lifecycle.in_transition(tablet), ("a replica is deleted in a transition", tablet)
         marked = msgspec.structs.replace(superblock, state="deleting")
         await self.world.faults.here("tablet.delete.before_mark")
         await lifecycle.superblocks.save(tablet, marked)
         await self.world.faults.here("tablet.delete.after_mark")
         lifecycle.note_removed(tablet)
-        stone = lifecycle.stones.pop(tablet, None)
-        if stone is not None:
-            async with stone.turn:  # a vote under way must not bring the record back
-                stone.ended = True
+        tombstone = lifecycle.tombstones.pop(tablet, None)
+        if tombstone is not None:
+            unfinished = not tombstone.finished
+            async with tombstone.turn:  # a vote under way must not bring the record back
+                tombstone.move(ENDED)
         if replica is not None:
             del lifecycle.replicas[tablet]
             await self._close(replica, keep=False)
         await lifecycle.remove(tablet)
         lifecycle.broken.pop(tablet, None)
-        if stone is not None and not stone.finished:
-            lifecycle.quarantine.give_up(stone.superblock.quarantine)
+        if tombstone is not None and unfinished:
+            lifecycle.quarantine.give_up(tombstone.superblock.quarantine)

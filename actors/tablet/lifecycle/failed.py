@@ -1,6 +1,6 @@
-"""A replica whose data could not be loaded: it is there, it says why it failed, and it does nothing else.
+"""A replica whose data could not be loaded. It reports why it failed, and does nothing else.
 
-It is kept and reported, never taken for absent: what it held may be needed, and its votes must not be forgotten.
+It is kept and never taken for absent: its data may be needed, and its votes must not be forgotten.
 """
 
 from __future__ import annotations
@@ -37,15 +37,6 @@ class Broken:
         return ReplicaReport(
             tablet=self.tablet,
             state=self.state,
-            role="follower",
-            term=0,
-            leader=None,
             configuration=self.configuration,
-            schema_version=0,
-            last_index=0,
-            commit_index=0,
-            applied_index=0,
-            flushed_index=0,
-            rows_bytes=0,
             error=self.error,
         )

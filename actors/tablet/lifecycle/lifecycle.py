@@ -1,23 +1,22 @@
-"""How a replica comes to be on this server, and comes back at start. How it goes: deletion.py; how it is copied: copy/copies.py.
+"""Creation and start of replicas. Deletion is in deletion.py, copies are in copy/copies.py.
 
 create   consensus state, then empty data, then the superblock: from that commit on the replica exists
-load     superblocks say what there is, and each is brought to an end that was interrupted:
+load     superblocks name the replicas; what was interrupted is completed:
 
-            ready      comes up on its own; a damaged one comes up failed, and so does one whose schema this version cannot use
-            deleted    a tombstone; what was to go to quarantine goes
+            ready      comes up by itself; a damaged one comes up failed, and so does one whose schema this version cannot use
+            deleted    a tombstone; its data moves to quarantine, if it has not yet
             copying    back to a tombstone, which votes with what the replica had before
-            deleting   is deleted to the end
+            deleting   is deleted completely
             failed     is failed
 
-       A full disk puts off what this would write: a server that starts on one serves what it has
+       A full disk postpones these writes: a server that starts on one serves what it has
 
-Whatever fails half-way (a full disk) leaves nothing open: the same request, sent again, is carried out.
+A failure half-way (a full disk) leaves nothing open: the same request completes it later.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -30,26 +29,18 @@ from ebla.actors.tablet.engine.apply import Rows, codec_of
 from ebla.actors.tablet.engine.core import Replication, Voter
 from ebla.actors.tablet.engine.log import TabletLog
 from ebla.actors.tablet.engine.log_index import LogIndex
-from ebla.actors.tablet.engine.records import (
-    ConsensusState,
-    Superblock,
-)
-from ebla.actors.tablet.engine.replica import (
-    FAILED,
-    Replica,
-)
+from ebla.actors.tablet.engine.records import ConsensusState, Superblock
+from ebla.actors.tablet.engine.replica import FAILED, Replica
 from ebla.actors.tablet.engine.rounds import Rounds
 from ebla.actors.tablet.engine.space import put_off
 from ebla.actors.tablet.lifecycle import bootstrap
 from ebla.actors.tablet.lifecycle.failed import Broken
-from ebla.actors.tablet.lifecycle.tombstones import Stone
-from ebla.actors.tablet.options import TabletServerOptions
+from ebla.actors.tablet.lifecycle.tombstones import MARKED, RECEIVING, SET_ASIDE, Tombstone
 from ebla.actors.world import World
 from ebla.storage.directories.records import RecordStore
 from ebla.storage.errors import Corruption, Damaged, EblaError, InvalidArgument
 from ebla.storage.logs import private_log
-from ebla.storage.logs.entries import START
-from ebla.storage.logs.shared_log import SharedLog
+from ebla.storage.logs.entries import START, Position
 from ebla.storage.rows import alteration, checksum
 from ebla.storage.schema import TableSchema
 from ebla.storage.tablets import tablet_store
@@ -61,7 +52,7 @@ REMOVED_MAX = 100_000  # ids of tablets that were deleted for good, since the st
 
 @dataclass(frozen=True)
 class Parts:
-    """What a replica is put together from."""
+    """The parts that a replica is made of."""
 
     rows: Rows
     log: TabletLog
@@ -69,49 +60,41 @@ class Parts:
 
 
 class Lifecycle:
-    """`on_closing` is told before a replica's files are closed."""
-
     def __init__(
         self,
         world: World,
-        options: TabletServerOptions,
         me: str,
         replication: Replication,
         replicas: dict[str, Replica],
         superblocks: RecordStore[Superblock],
-        consensus: RecordStore[ConsensusState],
-        shared: SharedLog,
         rounds: Rounds,
         quarantine: Quarantine,
-        on_closing: Callable[[str], None],
     ) -> None:
         self.world = world
-        self.options = options
         self.me = me
         self.replication = replication
         self.replicas = replicas
         self.superblocks = superblocks
-        self.consensus = consensus
-        self.shared = shared
+        self.consensus = rounds.consensus
+        self.shared = rounds.shared
         self.rounds = rounds
         self.quarantine = quarantine
-        self.on_closing = on_closing
         self.broken: dict[str, Broken] = {}
-        self.stones: dict[str, Stone] = {}
+        self.tombstones: dict[str, Tombstone] = {}
         self._removed: dict[str, None] = {}
         self._transitions: dict[str, asyncio.Lock] = {}
 
     # -- what there is
 
-    def all(self) -> dict[str, Replica | Broken | Stone]:
-        return {**self.stones, **self.broken, **self.replicas}
+    def all(self) -> dict[str, Replica | Broken | Tombstone]:
+        return {**self.tombstones, **self.broken, **self.replicas}
 
     def state_of(self, tablet: str) -> str:
         held = self.all().get(tablet) if tablet not in self.replicas else self.replicas[tablet]
         return m.DOES_NOT_EXIST if held is None else held.state
 
     def pending(self) -> dict[str, Configuration]:
-        """Of each replica whose configuration is not committed, as far as it knows."""
+        """By tablet, the configurations in force that are not known to be committed."""
         cores = [replica.core for replica in self.replicas.values()]
         return {
             core.tablet: core.configuration
@@ -135,7 +118,7 @@ class Lifecycle:
             return None
 
     def superblock(self, tablet: str) -> Superblock | None:
-        """What to mark as being deleted; a damaged superblock is replaced by one that says only that."""
+        """The superblock, to change its state; a damaged one is replaced by one with the tablet's id only."""
         try:
             return self.superblocks.get(tablet)
         except Corruption:
@@ -154,12 +137,12 @@ class Lifecycle:
             elif superblock.state == "failed":
                 self._break(name, Damaged(superblock.reason))
             elif superblock.state in (m.DELETED, m.COPYING):
-                await self._load_stone(superblock)
+                await self._load_tombstone(superblock)
             else:
                 ready.append(superblock)
         with put_off():
             await self.quarantine.keep_only(
-                {stone.superblock.quarantine: None for stone in self.stones.values()}
+                {tombstone.superblock.quarantine: None for tombstone in self.tombstones.values()}
             )
         tails = {block.tablet: bootstrap.Tail(block.tablet, block.since_seq) for block in ready}
         privates: dict[str, private_log.PrivateLog | None] = {}
@@ -181,7 +164,7 @@ class Lifecycle:
                     await private.environment.close()
                 self._break(tablet, error)
 
-    async def _load_stone(self, superblock: Superblock) -> None:
+    async def _load_tombstone(self, superblock: Superblock) -> None:
         try:
             consensus = self.consensus.get(superblock.tablet)
         except Corruption as error:
@@ -192,10 +175,10 @@ class Lifecycle:
             await self.world.faults.here("tablet.start.before_undo")
             with put_off():
                 await self.superblocks.save(superblock.tablet, superblock)
-        stone = self.stones[superblock.tablet] = self.stone(superblock, consensus, consensus)
-        stone.durable = True
+        tombstone = self.tombstones[superblock.tablet] = self.tombstone(superblock, consensus, consensus)
+        tombstone.move(MARKED)
         with put_off():
-            await self.finish(stone)
+            await self.finish(tombstone)
 
     def _break(self, tablet: str, error: EblaError) -> None:
         consensus = self.consensus_of(tablet)
@@ -219,19 +202,19 @@ class Lifecycle:
         private: private_log.PrivateLog | None,
         tail: bootstrap.Tail,
     ) -> Parts:
-        """Rows and log, checked against each other. Raises Corruption, Damaged, InvalidArgument; then the rows are closed."""
+        """Rows and log, checked against each other. Raises Corruption, Damaged, InvalidArgument; then the rows are
+        closed."""
         store = await TabletStore.open(self.world.disk, superblock.tablet, create=False)
         try:
-            log, index = bootstrap.rebuild(
-                superblock.tablet, self.world.disk, self.shared, private, tail, store.flushed
-            )
+            make_log = partial(self._log, superblock.tablet, private)
+            log, index = bootstrap.rebuild(make_log, tail, store.flushed)
             return Parts(_rows(superblock, store), log, index)
         except BaseException:
             await store.close()
             raise
 
     async def _match(self, superblock: Superblock, private: private_log.PrivateLog | None) -> Superblock:
-        """Raises Damaged if there was a private log, and is none: what it held was acknowledged."""
+        """Raises Damaged if the private log is missing: it held acknowledged entries."""
         if private is None and superblock.private_log:
             raise Damaged(f"the log of tablet {superblock.tablet} is gone; rebuild the replica from a peer")
         if private is None or superblock.private_log:
@@ -241,12 +224,18 @@ class Lifecycle:
             await self.superblocks.save(superblock.tablet, noted)
         return noted
 
-    async def _note_private_log(self, replica: Replica) -> None:
-        """Durable when it returns: a start without that log is damage. Once it is made, and before anything is in it. It stands in
-        the superblock, since the disk of the rows may hang. Raises AlreadyInProgress where the superblock is about to change."""
-        tablet = replica.tablet
-        if self.replicas.get(tablet) is not replica:
-            return  # it goes into quarantine, and nothing stands on it
+    def _log(self, tablet: str, private: private_log.PrivateLog | None, dropped: Position) -> TabletLog:
+        disk, faults = self.world.disk, self.world.faults
+        return TabletLog(tablet, disk, self.shared, private, dropped, self._note_private_log, faults)
+
+    async def _note_private_log(self, made: TabletLog) -> None:
+        """Durable when it returns: from now on a missing private log is damage. Called after the log is created, before its
+        first entry. Noted in the superblock, since the disk of the rows may hang. Raises AlreadyInProgress if the superblock
+        is about to change."""
+        tablet = made.tablet
+        replica = self.replicas.get(tablet)
+        if replica is None or replica.log is not made:
+            return  # it goes into quarantine, and nothing depends on it
         if self.in_transition(tablet):
             raise errors.AlreadyInProgress(f"tablet {tablet} is being copied or deleted", tablet=tablet)
         noted = msgspec.structs.replace(replica.superblock, private_log=True)
@@ -268,12 +257,13 @@ class Lifecycle:
                 return existing
             if tablet in self.broken:
                 raise self.broken[tablet].refusal()
-            if tablet in self.stones:
+            if tablet in self.tombstones:
                 raise errors.IllegalState(
                     f"tablet {tablet} was here before and is a tombstone; its leader copies it",
                     tablet=tablet,
-                    state=self.stones[tablet].state,
+                    state=self.tombstones[tablet].state,
                 )
+            assert tablet not in self.all(), ("a tablet has one replica here", tablet)
             consensus = ConsensusState(self.replication.first_hard_state(), request.configuration)
             superblock = Superblock.of(request, self.shared.next_seq)
             if self.superblock(tablet) is not None:
@@ -293,8 +283,7 @@ class Lifecycle:
                 await store.close()
                 raise
             await self.world.faults.here("tablet.create.after_superblock")
-            log = TabletLog(tablet, self.world.disk, self.shared)
-            parts = Parts(_rows(superblock, store), log, LogIndex(0, 0))
+            parts = Parts(_rows(superblock, store), self._log(tablet, None, START), LogIndex(0, 0))
             replica = self.replica(superblock, consensus, parts)
             self.add(replica)
             return replica
@@ -302,9 +291,8 @@ class Lifecycle:
     # -- failure
 
     async def abandon(self, below_seq: int) -> None:
-        """Durable when it returns: whoever is failed and may need entries of the shared log below this stays failed.
-        Their entries would help to understand them, but must not fill the disk; and a voter that came back without
-        what it acknowledged could help to lose it."""
+        """Durable when it returns: failed replicas that may need entries of the shared log below this stay failed. Their
+        entries must not fill the disk, and a voter that came back without acknowledged entries could help to lose them."""
         for replica in list(self.replicas.values()):
             needed_seq = replica.log.oldest_shared_seq()
             if replica.state == FAILED and needed_seq is not None and needed_seq < below_seq:
@@ -313,7 +301,7 @@ class Lifecycle:
             await self._abandon(broken.tablet, broken.error)
 
     async def _abandon(self, tablet: str, reason: str) -> None:
-        if self._as_ready(tablet) is None:  # nobody waits for a deletion that hangs with its disk
+        if self._as_ready(tablet) is None:  # do not wait for a deletion that hangs with its disk
             return
         async with self.transition(tablet):
             superblock = self._as_ready(tablet)
@@ -324,7 +312,7 @@ class Lifecycle:
                 await self.world.faults.here("tablet.abandon.after_mark")
 
     def _as_ready(self, tablet: str) -> Superblock | None:
-        """The superblock of a replica that a start would bring up."""
+        """The superblock, if a start would bring the replica up."""
         try:
             superblock = self.superblocks.get(tablet)
         except Corruption:
@@ -334,7 +322,8 @@ class Lifecycle:
     # -- the ends of what was interrupted
 
     async def remove(self, tablet: str) -> None:
-        """Everything that the mark "deleting" stands for."""
+        """Everything that the state "deleting" requires."""
+        assert tablet not in self.replicas, ("only a stopped replica is removed", tablet)
         disk = self.world.disk
         await disk.remove(tablet_store.path_of(tablet))
         await self.world.faults.here("tablet.delete.after_data")
@@ -345,21 +334,22 @@ class Lifecycle:
         await self.superblocks.environment.commit([self.superblocks.delete(tablet)])
         await self.world.faults.here("tablet.delete.after_superblock")
 
-    async def finish(self, stone: Stone) -> None:
-        """Set aside the data of a tombstone, or remove what an unfinished copy left. Nothing is there if it is done."""
-        tablet, quarantine = stone.tablet, stone.superblock.quarantine
+    async def finish(self, tombstone: Tombstone) -> None:
+        """Set aside the data of a tombstone, or remove what an unfinished copy left. A no-op if it is done."""
+        tablet, quarantine = tombstone.tablet, tombstone.superblock.quarantine
+        assert tablet not in self.replicas, ("only a stopped replica's data is set aside", tablet)
         if quarantine:
             await self.quarantine.finish(quarantine, tablet)
         else:
             await self.world.disk.remove(tablet_store.path_of(tablet))
             await self.world.disk.remove(private_log.path_of(tablet))
-        stone.finished = True
+        tombstone.move(SET_ASIDE)
         await self.world.faults.here("tablet.entomb.after_data")
 
     # -- helpers
 
     def transition(self, tablet: str) -> asyncio.Lock:
-        """Held by whoever makes, copies or deletes the replica."""
+        """Held while the replica is created, copied or deleted."""
         return self._transitions.setdefault(tablet, asyncio.Lock())
 
     def in_transition(self, tablet: str) -> bool:
@@ -370,26 +360,29 @@ class Lifecycle:
         if not self.in_transition(tablet):
             self._transitions.pop(tablet, None)
 
-    def stone(
+    def tombstone(
         self, superblock: Superblock, consensus: ConsensusState | None, durable: ConsensusState | None
-    ) -> Stone:
-        """`durable`: what is on disk of `consensus`. A replica without a record of votes never existed, so it gave none."""
+    ) -> Tombstone:
+        """`durable`: the part of `consensus` that is on disk. A replica without a record never voted."""
         none = ConsensusState(self.replication.first_hard_state(), Configuration(()))
         state, saved = consensus or none, durable or none
-        made = Stone(superblock, state.configuration, self._voter(superblock, state, saved))
-        made.faults = self.world.faults
-        return made
+        voter = self._voter(superblock, state, saved)
+        return Tombstone(superblock, state.configuration, voter, self.world.faults)
 
-    def renew(self, stone: Stone, superblock: Superblock, state: ConsensusState) -> None:
-        """It is another by now, all of which is durable."""
-        stone.superblock, stone.configuration = superblock, state.configuration
-        stone.voter, stone.error = self._voter(superblock, state, state), None
+    def receive(self, tombstone: Tombstone, superblock: Superblock, state: ConsensusState) -> None:
+        """A copy is on its way. Replace the in-memory state; the disk is already up to date."""
+        assert tombstone.tablet == superblock.tablet, ("a tombstone is of one tablet", tombstone.tablet)
+        kept = state.record.term >= tombstone.hard_state.term
+        assert kept, ("terms never go back", tombstone.tablet, state.record, tombstone.hard_state)
+        tombstone.move(RECEIVING)
+        tombstone.superblock, tombstone.configuration = superblock, state.configuration
+        tombstone.voter, tombstone.error = self._voter(superblock, state, state), None
 
     def _voter(self, superblock: Superblock, state: ConsensusState, durable: ConsensusState) -> Voter:
         last = superblock.last
         return self.replication.voter(
-            state.hard_state,
-            durable.hard_state,
+            state.record,
+            durable.record,
             (last.index, last.term) if last else None,
             max(state.configuration.unsafe, superblock.unsafe),
         )
@@ -397,25 +390,23 @@ class Lifecycle:
     def replica(self, superblock: Superblock, consensus: ConsensusState, parts: Parts) -> Replica:
         core = self.replication.core(
             superblock.tablet,
-            consensus.hard_state,
+            consensus.record,
             consensus.configuration,
             parts.index,
             parts.rows.store.flushed.index,
         )
-        parts.log.faults = self.world.faults
-        rounds, clock = self.rounds, self.world.clock
-        made = Replica(superblock, core, parts.log, parts.rows, rounds.write, clock.monotonic, rounds.tally)
-        made.configuration_saved = consensus.configuration.index
-        parts.log.on_private = partial(self._note_private_log, made)
-        return made
+        saved, clock = consensus.configuration.index, self.world.clock
+        return Replica(superblock, core, saved, parts.log, parts.rows, self.rounds, clock.monotonic)
 
     def add(self, replica: Replica) -> None:
+        known = self.all().get(replica.tablet)
+        assert known is None, ("a tablet has one replica here", replica.tablet, known)
         self.replicas[replica.tablet] = replica
         self.rounds.step(replica, replica.require_running)
 
 
 def _rows(superblock: Superblock, store: TabletStore) -> Rows:
-    """With the schema that the flushed rows are of. Raises InvalidArgument, Corruption."""
+    """With the schema of the flushed rows. Raises InvalidArgument, Corruption."""
     seed = checksum.seed(superblock.tablet)
     if store.alteration is None:
         return Rows(store, codec_of(superblock.schema), seed)

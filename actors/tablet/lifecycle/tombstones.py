@@ -1,11 +1,11 @@
-"""What stays of a replica that was deleted, or is still being copied: it has no rows and no log, but remembers.
+"""A tombstone: a replica that was deleted, or is still being copied. It has no rows and no log, but it remembers and votes.
 
-    memory      term, vote and the last position that it had stay for ever: a server that forgot them could help to elect
-                a leader that lacks what it acknowledged
-    votes       as a replica whose log ends at that position; durable before the answer leaves. One that does not know where
-                its log ended does not vote
-    silence     it takes no entries: what it says of itself makes the leader copy the tablet here, if it should be here, and have
-                it copied elsewhere if the copy gets no further
+    memory      term, vote and the position of its last entry are kept for ever: a server that forgot them could help to elect
+                a leader that lacks entries which it acknowledged
+    votes       as a replica whose log ends at that position; durable before the answer leaves. A tombstone that does not know
+                where its log ended does not vote
+    silence     it takes no entries. Its refusals make the leader copy the tablet here, if it is a member, and
+                elsewhere if the copy stalls
 
 Source: seed 000 (DELETED, COPYING); Kudu's tombstoned voting (kudu.md A8).
 """
@@ -14,41 +14,52 @@ from __future__ import annotations
 
 import asyncio
 
-from ebla.actors.messages import DELETED, ReplicaReport
-from ebla.actors.messages.peers import Answer, HardState, Request
+from ebla.actors.messages import COPYING, DELETED, ReplicaReport
+from ebla.actors.messages.protocols import Answer, Record, Request
 from ebla.actors.replication.configuration import Configuration
-from ebla.actors.replication.health import (
-    COPY_STALLED,
-    TABLET_COPYING,
-    TABLET_DELETED,
-)
+from ebla.actors.replication.health import COPY_STALLED, TABLET_COPYING, TABLET_DELETED
 from ebla.actors.tablet.engine.core import Voter
-from ebla.actors.tablet.engine.records import (
-    ConsensusState,
-    Superblock,
-)
-from ebla.actors.world import Faults, NoFaults
+from ebla.actors.tablet.engine.records import ConsensusState, Superblock
+from ebla.actors.world import Faults
 from ebla.storage.directories.records import RecordStore
 from ebla.storage.errors import DiskFull
 
+# The phases of a tombstone, from the moment in which its replica stops.
+STOPPED = "stopped"  # it votes as a tombstone; its superblock is not on disk yet
+MARKED = "marked"  # its superblock is on disk; the data of its replica is not set aside or removed yet
+SET_ASIDE = "set aside"  # nothing is left to do
+RECEIVING = "receiving"  # a copy of the tablet is on its way here
+UNDOING = "undoing"  # the copy failed, and what it brought is being removed
+ENDED = "ended"  # it is a replica again, or deleted for good
 
-class Stone:
-    """`durable`: its superblock is on disk. `finished`: its data has been set aside, or removed. `stalls_at`: when its copy will
-    have stood still for too long."""
+TRANSITIONS = {
+    STOPPED: (MARKED, SET_ASIDE, ENDED),  # at once where there was no replica before
+    MARKED: (SET_ASIDE, ENDED),
+    SET_ASIDE: (RECEIVING, ENDED),
+    RECEIVING: (UNDOING, ENDED),
+    UNDOING: (SET_ASIDE, MARKED),  # marked where removing failed: it is tried again
+    ENDED: (),
+}
+
+
+class Tombstone:
+    """`phase`: see TRANSITIONS. `stalls_at`: when its copy will have stood still for too long. `trouble`: why the last try to
+    set its data aside failed. `turn`: held while a vote is saved, and while the tombstone becomes a replica."""
 
     leads = False
 
-    def __init__(self, superblock: Superblock, configuration: Configuration, voter: Voter) -> None:
+    def __init__(
+        self, superblock: Superblock, configuration: Configuration, voter: Voter, faults: Faults
+    ) -> None:
         self.superblock = superblock
         self.configuration = configuration
         self.voter = voter
-        self.faults: Faults = NoFaults()
-        self.durable = self.finished = False
+        self.faults = faults
+        self.phase = STOPPED
         self.stalls_at = float("inf")
-        self.ended = False  # it is a replica by now, or gone for good
         self.error: str | None = None
-        self.trouble = ""  # why its data could not be set aside, when that was tried last
-        self.turn = asyncio.Lock()  # one vote at a time; and none while it becomes a replica
+        self.trouble = ""
+        self.turn = asyncio.Lock()
 
     @property
     def tablet(self) -> str:
@@ -58,7 +69,27 @@ class Stone:
     def state(self) -> str:
         return self.superblock.state
 
+    def move(self, phase: str) -> None:
+        allowed = TRANSITIONS[self.phase]
+        assert phase in allowed, ("a tombstone goes through its phases", self.tablet, self.phase, phase)
+        self.phase = phase
+
+    @property
+    def durable(self) -> bool:
+        """Whether its superblock is on disk."""
+        return self.phase != STOPPED
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing of its former replica is left to be set aside."""
+        return self.phase not in (STOPPED, MARKED)
+
+    @property
+    def ended(self) -> bool:
+        return self.phase == ENDED
+
     def refusal(self, now: float) -> str:
+        assert self.state in (COPYING, DELETED), ("a tombstone is deleted or being copied", self.state)
         if self.state == DELETED:
             return TABLET_DELETED
         return COPY_STALLED if now > self.stalls_at else TABLET_COPYING
@@ -66,8 +97,8 @@ class Stone:
     async def receive(
         self, now: float, request: Request, consensus: RecordStore[ConsensusState]
     ) -> Answer | None:
-        """Durable before it answers: term and vote. None where only a replica could answer: at once, since heartbeats of
-        other tablets travel with it."""
+        """Term and vote are durable before it answers. None, at once, if only a replica could answer: heartbeats of other
+        tablets travel in the same envelope."""
         if not self.voter.asks_vote(request):
             self.voter.receive(now, request)
             return None
@@ -78,11 +109,12 @@ class Stone:
             try:
                 await self.save(consensus)
             except DiskFull:
-                return None  # asked again, it answers when there is space
+                return None  # a repeated request is answered when there is space
             return None if self.ended else answer
 
     async def save(self, consensus: RecordStore[ConsensusState]) -> None:
-        """Durable when it returns: what it may never forget. The caller holds the turn."""
+        """Make term and vote durable. The caller holds the turn."""
+        assert self.turn.locked(), ("votes are saved one at a time", self.tablet)
         state = self.voter.unsaved
         if state is not None:
             await self.faults.here("tablet.tombstone_vote.before_commit")
@@ -90,12 +122,12 @@ class Stone:
             await self.faults.here("tablet.tombstone_vote.after_commit")
             self.voter.saved(state)
 
-    def superseded(self, unsafe: int) -> None:
-        """So often a configuration was forced, by now without this server: it helps no side that does not know."""
-        self.voter.unsafe = max(self.voter.unsafe, unsafe)
+    def superseded(self, forced_epoch: int) -> None:
+        """A configuration was forced without this server: help no side that does not know."""
+        self.voter.forced_epoch = max(self.voter.forced_epoch, forced_epoch)
 
     @property
-    def hard_state(self) -> HardState:
+    def hard_state(self) -> Record:
         return self.voter.hard_state
 
     # -- views
@@ -104,20 +136,10 @@ class Stone:
         return (self.state, self.configuration.index, self.error)
 
     def report(self) -> ReplicaReport:
-        last = self.superblock.last
-        index = last.index if last else 0
         return ReplicaReport(
             tablet=self.tablet,
             state=self.state,
-            role="follower",
-            term=self.hard_state.term,
-            leader=None,
+            view=self.voter.view(),
             configuration=self.configuration,
-            schema_version=0,
-            last_index=index,
-            commit_index=0,
-            applied_index=0,
-            flushed_index=0,
-            rows_bytes=0,
             error=self.error,
         )

@@ -1,14 +1,8 @@
-"""Raft for one tablet, as a state machine without clock, disk, network or waiting.
-
-Events go in as method calls, each with the monotonic time; `take()` gives what is to be done (see Effects for the
-caller's duties). The same events always give the same effects.
+"""Raft for one tablet, as a state machine without clock, disk, network or waiting (see engine/core.py for the caller's duties).
 
     safe       a leader has every committed entry; committed entries never change; one leader a term
-    current    read_index() passes at no two replicas at once, while clocks drift less than RaftLimits states
-    calm       a replica that cannot win an election does not disturb one that leads
-
-`now` must be read after the event that it is passed with: after the message arrived, after the read was asked for.
-The core owns the LogIndex; it says which entries exist, the caller keeps them.
+    current    read_index() succeeds at no two replicas at once, while clocks drift less than RaftLimits states
+    calm       a replica that cannot win an election does not disturb a leader
 
 Sources: Raft paper and thesis (pre-vote 9.6, transfer 3.10, leases 6.4.1), Kudu's consensus.
 """
@@ -31,22 +25,11 @@ from ebla.actors.messages.raft import (
     VoteReply,
     VoteRequest,
 )
-from ebla.actors.replication.configuration import (
-    PRE_VOTER,
-    Configuration,
-)
-from ebla.actors.tablet.engine.core import (
-    FOLLOWER,
-    Offer,
-    Pending,
-    Send,
-    Sent,
-)
+from ebla.actors.replication.configuration import PRE_VOTER, Configuration
+from ebla.actors.tablet.engine.core import FOLLOWER, Offer, Pending, Send, Sent
 from ebla.actors.tablet.raft import election, forced, membership
 from ebla.actors.tablet.raft.election import Ballot
-from ebla.actors.tablet.raft.events import (
-    AppendPlan,
-)
+from ebla.actors.tablet.raft.events import PRE_CANDIDATE, AppendPlan
 from ebla.actors.tablet.raft.leadership import Leadership, Transfer
 from ebla.actors.tablet.raft.matching import Agreement, Disagreement, compare
 from ebla.actors.tablet.raft.state import RaftState
@@ -54,12 +37,12 @@ from ebla.storage.logs.entries import CONFIG
 
 
 class RaftCore(RaftState):
-    """The events, in the order of a replica's life. What they change is in state.py."""
+    """The events, in the order of a replica's life. The state that they change is in state.py."""
 
     # -- time
 
     def tick(self, now: float) -> None:
-        """Do what is due. Feed what has arrived first: a heartbeat in the queue may have come in time."""
+        """Do what is due. Feed messages that have arrived first: one of them may be a heartbeat in time."""
         self._pass_time(now)
         lead = self._lead
         if lead and lead.quorum_lost_at(now) <= now:
@@ -80,18 +63,20 @@ class RaftCore(RaftState):
                 self.timer.reset(now)
         elif self._ballot:
             self._ask(self._ballot, self._ballot.due(now))
+        assert self._lead is None or self._ballot is None, ("a leader holds no election", self.role)
 
     # -- the leader's verbs
 
     def propose(self, now: float, kind: int, payload_bytes: int) -> tuple[int, int]:
-        """(index, term) of a new entry, which the caller makes. Raises NotLeader."""
         self._pass_time(now)
         assert kind != CONFIG, "configurations go through propose_configuration"
-        self._accepting_leader()
-        return self.log.append(self.term, payload_bytes), self.term
+        lead = self._accepting_leader()
+        index = self.log.append(self.term, payload_bytes)
+        assert index > lead.noop, ("a term begins with the leader's own entry", index, lead.noop)
+        return index, self.term
 
     def propose_configuration(self, now: float, configuration: Configuration) -> tuple[int, int]:
-        """(index, term) of the CONFIG entry of `configuration`, which the next take() has; it is in force at once.
+        """Append a CONFIG entry, in force at once; the next take() contains it. Returns (index, term).
 
         `configuration.index` must be that of the configuration in force, from which this one was made. Raises
         NotLeader, AlreadyInProgress (another change is pending), Unavailable (too early in the term), InvalidArgument.
@@ -99,7 +84,7 @@ class RaftCore(RaftState):
         self._pass_time(now)
         lead = self._accepting_leader()
         if self.commit_index < lead.noop:
-            # Without this two leaders could each change the configuration on its own, to disjoint majorities.
+            # Otherwise two leaders could each change the configuration, to disjoint majorities.
             raise errors.Unavailable(f"{self._name()} has not yet committed in term {self.term}; try again")
         if self.configuration.index > self.committed_configuration.index:
             raise errors.AlreadyInProgress(
@@ -108,15 +93,17 @@ class RaftCore(RaftState):
             )
         membership.check_change(self.configuration, configuration, self.me)
         self._append_configuration(configuration)
-        return self.log.last_index, self.term
+        made = self.configuration.index
+        assert made == self.log.last_index, ("a configuration is in force from its entry on", made)
+        return made, self.term
 
     def force_configuration(
         self, now: float, keep: Sequence[str], reason: str, *, above_term: int = 0
     ) -> None:
-        """Lead a term of our own, far above `above_term` too, with a configuration of the members `keep` only: the last resort
-        when a majority is lost for good. What only the others had committed is lost.
+        """Lead a new term, far above `above_term` too, with the members `keep` only: the last resort when a majority is lost for good.
 
-        It may stand on top of a pending one. Raises Unavailable while a leader lives, InvalidArgument.
+        Entries that only the others had committed are lost. The forced configuration may replace a pending one. Raises Unavailable while
+        a leader lives, InvalidArgument.
         """
         self._pass_time(now)
         if self._lead is not None or self._now < self.timer.withheld_until:
@@ -131,9 +118,10 @@ class RaftCore(RaftState):
         self._set_hard_state(HardState(term, self.me))
         self._note(f"an operator forces a configuration: {reason}")
         self._become_leader(forced=made)
+        assert self.term > above_term, ("a forced term is above all known ones", self.term, above_term)
+        assert self.given_up is False, ("who forces a configuration takes part in it", self.forced_epoch)
 
     def read_index(self, now: float) -> int:
-        """The index that a linearizable read must see applied. Raises NotLeader or Unavailable."""
         self._pass_time(now)
         lead = self._lead
         if lead is None:
@@ -142,11 +130,12 @@ class RaftCore(RaftState):
             raise errors.Unavailable(f"{self._name()} has not yet committed in term {self.term}; try again")
         if now >= lead.lease_until(now):
             raise errors.Unavailable(f"{self._name()} has no lease: no majority answered lately; try again")
+        assert self.leader == self.me, ("only the leader serves linearizable reads", self.leader)
         return self.commit_index
 
     def step_down(self, now: float, successor: str | None) -> str:
-        """Start to hand over to `successor`, or the voter that holds most; its uuid. Within an election timeout
-        either it is asked to take over or leadership goes on. Raises NotLeader, InvalidArgument, Unavailable."""
+        """Start to hand over to `successor`, or the voter that holds most; its uuid. Within an election timeout it is asked
+        to take over, or leadership continues. Raises NotLeader, InvalidArgument, Unavailable."""
         self._pass_time(now)
         lead = self._lead
         if lead is None:
@@ -164,11 +153,10 @@ class RaftCore(RaftState):
     # -- messages
 
     def receive(self, now: float, sender: str, request: Request) -> Pending | Answer:
-        """A peer's message. The answer leaves when the hard state of the next take() is durable; a Pending's,
-        when the log is durable up to its `until` besides."""
         self._pass_time(now)
-        if request.unsafe < self.mark:
-            return self._refuse_lower_mark(sender, request)
+        assert sender != self.me, ("a replica sends itself no message", sender)
+        if request.unsafe < self.forced_epoch:
+            return self._refuse_lower_forced_epoch(sender, request)
         if isinstance(request, AppendRequest):
             return self._receive_append(request)
         if isinstance(request, VoteRequest):
@@ -176,23 +164,24 @@ class RaftCore(RaftState):
         return self._receive_timeout_now(sender, request)
 
     def offered(self, request: Request) -> Offer | None:
-        """The entries of an append, unless its sender does not know that a configuration was forced."""
-        if not isinstance(request, AppendRequest) or request.unsafe < self.mark:
+        """The entries of an append, unless its sender does not know of a forced configuration."""
+        if not isinstance(request, AppendRequest) or request.unsafe < self.forced_epoch:
             return None
         return Offer(request.previous_index, request.previous_term, request.entries)
 
     def answer(self, pending: Pending) -> AppendReply:
-        """The answer to an append, once the log is durable. A newer term in the meantime makes it a refusal."""
+        """The answer to an append, once the log is durable. If a newer term has begun, it is a refusal."""
         if pending.term != self.term:
             return self._refuse_append(hint=0)
-        assert pending.until <= self.durable_index, (pending, self.durable_index, self.story())
+        held = self.durable_index
+        assert pending.until <= held, ("an acknowledged entry is durable", pending, held)
         return self._append_reply(True, pending.until, pending.until)
 
     def durable(self, index: int, term: int, log_epoch: int | None = None) -> None:
         """The caller's log is on disk up to `index`, whose entry has `term`.
 
-        A notice of entries that were truncated since is ignored. Term and index tell, unless the same entry was
-        truncated and came back while its first write was still under way: `log_epoch` tells then.
+        Ignores a notice about truncated entries. Term and index identify an entry, unless it was truncated and appended again while
+        its first write was under way: then `log_epoch` differs.
         """
         if log_epoch is not None and log_epoch != self.log.epoch:
             return
@@ -202,7 +191,6 @@ class RaftCore(RaftState):
         self._advance_commit()
 
     def replied(self, now: float, peer: str, sent: Sent, answer: Answer) -> None:
-        """The peer's answer to a message of ours."""
         self._pass_time(now)
         granted = isinstance(answer, VoteReply) and answer.granted
         if isinstance(answer, AppendReply | VoteReply) and answer.reason == FORCED:
@@ -225,8 +213,8 @@ class RaftCore(RaftState):
     def failed(
         self, now: float, peer: str, sent: Sent, delivered: bool | None, refusal: str | None = None
     ) -> None:
-        """No answer came, or one that no Raft peer gives: then `refusal` says which. Whether it was `delivered` changes
-        nothing: both are retried, and both are harmless twice."""
+        """No answer came, or `refusal` says why the server cannot answer for the replica. `delivered` makes no difference:
+        the message is sent again, and a repeat is harmless."""
         self._pass_time(now)
         plan, lead, ballot = sent.request, self._lead, self._ballot
         if isinstance(plan, AppendPlan):
@@ -245,16 +233,17 @@ class RaftCore(RaftState):
     def _receive_append(self, request: AppendRequest) -> Pending | AppendReply:
         if request.term < self.term:
             return self._refuse_append(hint=0)
-        assert self._appended is None, "take() must be called between two append requests"
+        assert self._appended is None, "take() is called between two append requests"
         crossing = request.unsafe > self.configuration.unsafe
         if crossing and request.term == self.term and self.leader not in (None, request.leader):
-            # Each side has made a leader of this term. Ours ends with it, and theirs begins another.
+            # Both sides have a leader of this term. End the term.
             self._become_follower(f"{request.leader} leads after a forced configuration", self.term + 1)
             return self._refuse_append(hint=0)
-        assert request.term > self.term or self._lead is None, (request.leader, self.story())
+        assert request.term > self.term or self._lead is None, ("a term has one leader", request.leader)
         if request.term > self.term or self.role != FOLLOWER:
             self._become_follower(f"{request.leader} leads", request.term)
-        assert self.leader in (None, request.leader), (self.leader, request.leader, self.story())
+        assert self.leader in (None, request.leader), ("a term has one leader", self.leader, request.leader)
+        assert self._ballot is None, ("an accepted leader ends the election", request.leader)
         if self.leader is None:
             self.leader = request.leader
             self._note(f"follows {request.leader}")
@@ -270,7 +259,7 @@ class RaftCore(RaftState):
         if outcome.first_new is not None:
             self._take_entries(request, outcome, outcome.first_new)
         self._commit_to(max(self.commit_index, min(request.commit_index, outcome.until)))
-        # A heartbeat's answer does not wait for the disk: it says what is durable already.
+        # A heartbeat's answer does not wait for the disk: it reports what is durable already.
         until = outcome.until if request.entries else min(outcome.until, self.durable_index)
         return Pending(self.term, until)
 
@@ -280,30 +269,39 @@ class RaftCore(RaftState):
         for entry in request.entries[first_new - request.previous_index - 1 :]:
             self.log.append(entry.term, len(entry.payload), entry.payload if entry.kind == CONFIG else None)
         self._appended = first_new, self.log.last_index
+        until = self.log.last_index
+        assert until == outcome.until, ("the log ends with the leader's message", until, outcome)
+        assert self.log.last_term <= self.term, ("no entry is of a later term", self.log.last_term, self.term)
         self._adopt_configuration()
 
     def _refuse_append(self, hint: int) -> AppendReply:
         return self._append_reply(False, 0, hint)
 
     def _append_reply(self, success: bool, match: int, hint: int, reason: str = "") -> AppendReply:
-        last, unsafe = self.durable_index, self.committed_mark if reason == FORCED else 0
+        last, unsafe = self.durable_index, self.committed_forced_epoch if reason == FORCED else 0
         return AppendReply(self.term, success, match, hint, last, self.log.term_at(last), reason, unsafe)
 
     # -- the other side of a forced configuration: see forced.py
 
-    def _refuse_lower_mark(self, sender: str, request: Request) -> Answer:
+    def _refuse_lower_forced_epoch(self, sender: str, request: Request) -> Answer:
+        assert request.unsafe < self.forced_epoch, (
+            "only a lower forced epoch is refused",
+            request.unsafe,
+            self.forced_epoch,
+        )
         self._note(f"{sender} does not know that a configuration was forced")
         if isinstance(request, AppendRequest):
             return self._append_reply(False, 0, 0, FORCED)
         if isinstance(request, VoteRequest):
-            return VoteReply(self.term, False, request.pre_vote, FORCED, self.committed_mark)
+            return VoteReply(self.term, False, request.pre_vote, FORCED, self.committed_forced_epoch)
         return TimeoutNowReply(request.term)
 
     def _refused_as_forced(self, peer: str, sent: Sent, answer: AppendReply | VoteReply) -> None:
-        """Its term is none of ours. A mark that is not committed is one peer's matter, so far."""
-        if answer.unsafe > self.mark:
+        """Ignore its term. An uncommitted forced epoch concerns only that peer, so far."""
+        if answer.unsafe > self.forced_epoch:
             self.superseded_by, self.leader = answer.unsafe, None
             self._become_follower(f"given up: {peer} knows of a configuration that was forced")
+            assert self.given_up, ("who was given up takes no part", self.superseded_by)
         elif isinstance(answer, VoteReply):
             self._count_vote(peer, sent, answer)
         else:
@@ -312,7 +310,7 @@ class RaftCore(RaftState):
     # -- elections
 
     def _receive_vote(self, request: VoteRequest) -> VoteReply:
-        """Votes are not refused to candidates outside the configuration: ours may be the one that is old."""
+        """Candidates outside the configuration may get votes: our configuration may be the old one."""
         alive = self._lead is not None or self._now < self.timer.withheld_until
         reason = election.judge(request, self.hard_state, self.log, leader_alive=alive)
         if not request.pre_vote and reason != election.LEADER_ALIVE and request.term > self.term:
@@ -322,21 +320,24 @@ class RaftCore(RaftState):
             if self.hard_state.vote is None:
                 self._set_hard_state(HardState(self.term, request.candidate))
             self.timer.reset(self._now)
+            vote = self.hard_state
+            assert vote == HardState(request.term, request.candidate), ("a vote is remembered", vote, request)
         kind = "pre-vote" if request.pre_vote else "vote"
         self._note(f"{kind} in term {request.term} for {request.candidate}: {reason}")
         return VoteReply(self.term, granted, request.pre_vote, reason)
 
     def _receive_timeout_now(self, sender: str, request: TimeoutNow) -> TimeoutNowReply:
-        """The leader of `request.term` has abdicated in our favour; a later term makes that old news. Nobody abdicates in
-        favour of who has not got the configuration."""
+        """The leader of `request.term` has abdicated in our favour; ignored in a later term. A leader abdicates only in
+        favour of a peer with its configuration."""
         if request.term < self.term or request.unsafe > self.configuration.unsafe or not self._may_campaign():
             return TimeoutNowReply(self.term)
-        assert request.term > self.term or self._lead is None, (sender, self.story())
+        assert request.term > self.term or self._lead is None, ("a term has one leader", sender)
         self._become_follower(f"{sender} abdicated", request.term)
         self._campaign(pre_vote=False, ordered=True)
         return TimeoutNowReply(self.term)
 
     def _campaign(self, *, pre_vote: bool, ordered: bool = False) -> None:
+        assert self._may_campaign(), ("only a voter with a durable log campaigns", self.durable_index)
         ballot = self._become_candidate(pre_vote=pre_vote, ordered=ordered)
         self._ask(ballot, [voter for voter in ballot.voters if voter != self.me])
         self._conclude(ballot)
@@ -348,10 +349,15 @@ class RaftCore(RaftState):
         ballot = self._ballot
         if ballot is None or sent.request is not ballot.request:
             return  # of a round that is over
+        assert ballot.request.pre_vote == (self.role == PRE_CANDIDATE), (
+            "the role says which election runs",
+            self.role,
+        )
         ballot.count(peer, answer.granted)
         self._conclude(ballot)
 
     def _conclude(self, ballot: Ballot) -> None:
+        assert not (ballot.won and ballot.lost), ("an election has one outcome", ballot.answers)
         if ballot.won and ballot.request.pre_vote:
             self._campaign(pre_vote=False)
         elif ballot.won:
@@ -363,19 +369,21 @@ class RaftCore(RaftState):
     # -- the leader's progress
 
     def _advance_commit(self) -> None:
-        """Count only entries of our own term: one of an older term can be on a majority and yet be replaced
-        (paper, figure 8). It is committed with the first of ours after it."""
+        """Count only entries of our own term: one of an older term can be on a majority and yet be replaced (paper, figure
+        8). It is committed with the first entry of ours after it."""
         if self._lead is None:
             return
         index = self._lead.replicated_index(self.durable_index)
+        last = self.log.last_index
+        assert index <= last, ("nobody holds more than its leader", index, last)
         if index > self.commit_index and self.log.term_at(index) == self.term:
             self._commit_to(index)
         self._lead.note_durable(self._now, self.commit_index, self.durable_index)
 
     def _promote(self, peer: str, sent_at: float, committed: int) -> None:
-        """Make a pre-voter that has caught up a voter: it holds what was `committed` when the message left that it answers,
-        and that was less than an election timeout ago (thesis, 4.2.1; under load what is committed now is always ahead of
-        it). While something else is under way it must wait: its next answer asks again."""
+        """Make a pre-voter that has caught up a voter: it holds what was `committed` when the answered message left, less
+        than an election timeout ago (thesis, 4.2.1; under load the commit index is always ahead of it). If another change is
+        under way, its next answer tries again."""
         lead, member = self._lead, self.configuration.peer(peer)
         if lead is None or lead.transfer is not None or self.commit_index < lead.noop:
             return
@@ -387,25 +395,31 @@ class RaftCore(RaftState):
             return
         self._note(f"{peer} has caught up")
         self._append_configuration(membership.promoted(self.configuration, peer))
+        assert peer in [each.uuid for each in self.configuration.voters()], ("a promoted peer votes", peer)
 
     def _begin_transfer(self, lead: Leadership, successor: str | None) -> None:
-        assert successor is not None, (self.configuration, self.story())
+        assert successor is not None, ("a leader hands over to another voter", self.configuration)
+        assert lead is self._lead and lead.may_succeed(successor), (
+            "a leader hands over to a voter",
+            successor,
+        )
         lead.transfer = Transfer(successor, self._now + self.limits.election_s_min)
         self._note(f"handing over to {successor}")
         self._continue_transfer()
 
     def _continue_transfer(self) -> None:
-        """Ask the successor to campaign as soon as it holds everything, and abdicate in the same step.
+        """Once the successor holds everything, ask it to campaign, and abdicate in the same step.
 
-        Its vote requests will ignore live leaders, and one of them may be delayed for as long as the network likes.
-        A voter that grants it then breaks the promise that our lease stands on. So from the moment the order may
-        leave nothing here reads under a lease of this term; and as a term is won only once, none will again.
+        Its vote requests ignore live leaders, and may be delayed for any time. A voter that grants one of them breaks the
+        promise that our lease depends on. So from the moment the order may leave, nothing here reads under a lease of this term; and
+        as a term is won only once, no later lease belongs to it.
         """
         lead = self._lead
         if lead is None or lead.transfer is None or not lead.successor_ready(self._now):
             return
         successor = lead.transfer.successor
         self._become_follower(f"abdicates in favour of {successor}")
+        assert self._lead is None, ("no lease outlives the order to take over", successor)
         self._letters.append(Send(successor, TimeoutNow(self.term, self.me, self.configuration.unsafe)))
 
     def _accepting_leader(self) -> Leadership:
@@ -413,4 +427,5 @@ class RaftCore(RaftState):
             raise self._not_leader("takes no proposals", leader=self.leader)
         if self._lead.transfer is not None:
             raise self._not_leader(f"is handing over to {self._lead.transfer.successor}")
+        assert self._lead.term == self.term, ("a leadership ends with its term", self._lead.term, self.term)
         return self._lead

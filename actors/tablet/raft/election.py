@@ -1,8 +1,8 @@
-"""Who may lead: when to campaign, whom to vote for, and how one round of asking is counted.
+"""Elections: when to campaign, whom to vote for, and how the answers are counted.
 
-A campaign is first a pre-vote, which nobody persists: a replica that cannot win disturbs nobody, and terms grow
-only when somebody can be elected (Raft thesis, 9.6). A voter helps no challenger of a leader it heard of late;
-leases stand on that.
+A campaign begins with a pre-vote, which no one persists: a replica that cannot win disturbs no other, and terms grow only when
+a candidate can be elected (Raft thesis, 9.6). A voter that had contact with its leader a moment ago helps no challenger; leases
+depend on that.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GRANTED, LEADER_ALIVE, OLD_TERM, VOTED, LOG_BEHIND = (
 
 
 def judge(request: VoteRequest, state: HardState, log: LogIndex, *, leader_alive: bool) -> str:
-    """The voter's answer, as the reason it gives. The first rule that refuses is the one reported."""
+    """The voter's answer, as a reason: of the rules that refuse, the first."""
     if leader_alive and not request.ignore_live_leader:
         return LEADER_ALIVE
     if request.term < state.term:
@@ -35,12 +35,12 @@ def judge(request: VoteRequest, state: HardState, log: LogIndex, *, leader_alive
 
 
 class ElectionTimer:
-    """When this replica loses patience, and until when it withholds its vote from challengers.
+    """When this replica campaigns, and until when it withholds its vote from challengers.
 
-    A restarted replica does not remember when it last accepted a leader's message, and a lease may stand on that
-    message: it withholds for a full `election_s_min` from its start. Only a replica that never answered anybody
-    (`fresh`: term 0, so no leader of a term above 0 can have its promise) may vote and campaign at once, so that a
-    new tablet has its leader within a heartbeat. A replica that is `alone` need not wait for anybody.
+    A restarted replica does not remember when it last accepted a leader's message, and a lease may depend on that message: it
+    withholds for a full `election_s_min` from its start. Only a replica that never answered anyone (`fresh`: term 0, so no leader of
+    a term above 0 has its promise) may vote and campaign at once, so that a new tablet has its leader within a heartbeat. A replica
+    that is `alone` waits for no one.
     """
 
     def __init__(self, limits: RaftLimits, random: Random, now: float, *, fresh: bool, alone: bool) -> None:
@@ -55,36 +55,39 @@ class ElectionTimer:
             self.reset(now)
 
     def reset(self, now: float) -> None:
-        """Wait anew: uniform in [t, 2 t), where t grows by half with every failed election in a row."""
+        """Draw a timeout from [t, 2 t), where t grows by half with every failed election in a row."""
         limits = self._limits
         shortest = limits.election_s_min
         if self.failures:
             # The exponent is bounded because floats are; long before that the maximum holds.
             shortest = min(shortest * 1.5 ** min(self.failures, 64), limits.election_s_max)
         self.deadline = now + min(self._random.uniform(shortest, 2 * shortest), limits.election_s_max)
+        assert self.deadline > now, ("an election timeout takes time", self.deadline, now)
 
     def leader_heard(self, now: float) -> None:
         self.failures = 0
         self.withheld_until = max(self.withheld_until, now + self._limits.election_s_min)
         self.reset(now)
+        kept = self.withheld_until
+        assert kept >= now + self._limits.election_s_min, ("a promise to a leader is kept", kept, now)
 
     def election_failed(self, now: float, *, contested: bool) -> None:
-        """Back off only from rivals. Where a majority did not even answer there is nobody to collide with, and the
-        group should elect as soon as the network lets it."""
+        """Back off only from rivals. If not even a majority answered there is no rival, and the group should elect as soon
+        as the network allows it."""
         if contested:
             self.failures += 1
         self.reset(now)
 
 
 class Ballot:
-    """One round of asking the voters, ourselves included, for their vote or pre-vote.
+    """One round of requests for votes or pre-votes; the candidate's own vote counts.
 
     An answer belongs to the round whose very `request` it answers: an equal one may be an earlier round's. A voter
     that could not be reached is asked again after a heartbeat, until the round is over.
     """
 
     def __init__(self, request: VoteRequest, voters: tuple[str, ...]) -> None:
-        assert request.candidate in voters
+        assert request.candidate in voters, ("only voters campaign", request.candidate, voters)
         self.request = request
         self.voters = voters
         self.answers: dict[str, bool] = {request.candidate: True}
@@ -95,15 +98,17 @@ class Ballot:
         if voter in self.voters:
             self.answers[voter] = granted
             self.ask_again.pop(voter, None)
+        assert len(self.answers) <= len(self.voters), ("each voter counts once", self.answers)
 
     def unanswered(self, voter: str, ask_again_at: float) -> None:
         if voter in self.voters and voter not in self.answers:
             self.ask_again[voter] = ask_again_at
 
     def due(self, now: float) -> list[str]:
-        """The voters to ask again now; each is given out once."""
+        """The voters to ask again now; each is returned once."""
         due = [voter for voter in self.voters if self.ask_again.get(voter, now + 1) <= now]
         for voter in due:
+            assert voter not in self.answers, ("a voter that answered is not asked again", voter)
             del self.ask_again[voter]
         return due
 
@@ -117,5 +122,5 @@ class Ballot:
 
     @property
     def contested(self) -> bool:
-        """Whether a real election took place: terms were spent, or a majority was there and refused."""
+        """Whether a real election took place: terms were used up, or a majority answered and refused."""
         return not self.request.pre_vote or len(self.answers) >= self._majority

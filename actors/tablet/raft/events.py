@@ -1,4 +1,4 @@
-"""The numbers of the Raft core, and the plan of a message with entries."""
+"""The limits of the Raft core, and the plan of a message with entries."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ebla.actors.messages.raft import (
-    AppendRequest,
-)
+from ebla.actors.messages.raft import AppendRequest
 from ebla.actors.tablet.engine.core import Plan
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.logs.entries import Entry
@@ -18,13 +16,10 @@ PRE_CANDIDATE = "pre_candidate"
 
 @dataclass(frozen=True)
 class RaftLimits:
-    """The core's numbers.
-
-    A leader trusts its lease for `lease_s` of its own clock after the *sending* of a message that a majority
+    """A leader trusts its lease for `lease_s` of its own clock after the *sending* of a message that a majority
     answered; a voter that accepted the message helps no challenger for `election_s_min` of its clock after its
-    *arrival*. Reads therefore stay linearizable as long as no voter's clock runs faster than the leader's by
-    election_s_min / lease_s or more: 1.25 by default, a drift of 25 %. Clocks need not agree on the time, only on
-    how fast it passes; a paused process is no problem.
+    *arrival*. So reads stay linearizable unless a voter's clock runs faster than the leader's by election_s_min / lease_s or more:
+    1.25 by default, a drift of 25 %. Clocks need not agree on the time, only on its speed; a paused process does no harm.
     """
 
     heartbeat_s: float = 0.15
@@ -54,10 +49,8 @@ class RaftLimits:
 
 
 class AppendPlan(Plan, frozen=True, kw_only=True):
-    """An AppendRequest whose entries `first`..`last` (none if last < first) the caller reads from its log.
-
-    `number` and `match` are the core's own notes: which message this is, and what the peer was known to hold.
-    """
+    """An AppendRequest whose entries `first`..`last` (none if last < first) the caller reads from its log. `number` and
+    `match` are the core's own: which message this is, and what the peer was known to hold."""
 
     previous_index: int
     previous_term: int
@@ -73,8 +66,8 @@ class AppendPlan(Plan, frozen=True, kw_only=True):
         return max(self.previous_index, self.last)
 
     def request(self, leader: str, entries: Sequence[Entry]) -> AppendRequest:
-        """The message, once the caller has the entries."""
-        assert len(entries) == max(0, self.last - self.first + 1), (self, len(entries))
+        assert len(entries) == max(0, self.last - self.first + 1), ("a message has what its plan says", self)
+        assert not entries or entries[0].index == self.first, ("a message begins where its plan does", self)
         return AppendRequest(
             term=self.term,
             leader=leader,

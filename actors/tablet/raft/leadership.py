@@ -1,7 +1,7 @@
-"""One term's leadership: what the leader knows of its peers, and what follows from it.
+"""The leader's knowledge of one term: its peers, its lease, a transfer.
 
-A Leadership begins when an election is won and is thrown away, with all it knew, when the role ends. That is the
-point of it: a lease, a match or a transfer of an earlier term cannot leak into a later one.
+A Leadership begins when an election is won and is dropped when the role ends, so a lease, a match or a transfer of one term
+cannot leak into a later one.
 """
 
 from __future__ import annotations
@@ -13,13 +13,7 @@ from ebla.actors.replication.configuration import Configuration
 from ebla.actors.replication.health import LOST, VOTES_FORGOTTEN
 from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.raft.events import AppendPlan, RaftLimits
-from ebla.actors.tablet.raft.progress import (
-    LAGGING,
-    PROBE,
-    REPLICATE,
-    Progress,
-    majority_least,
-)
+from ebla.actors.tablet.raft.progress import LAGGING, PROBE, REPLICATE, Progress, majority_least
 
 
 @dataclass(frozen=True)
@@ -32,15 +26,15 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Lag:
-    """The others had committed `index` at `since`, and it is not durable here yet."""
+    """Since `since` the others have committed `index`, and it is not durable here yet."""
 
     index: int
     since: float
 
 
 class Leadership:
-    """`noop` is the index of the entry that began the term; only when it is committed are reads served. `lag`: how long our
-    own disk has held up what is committed; None while it does not."""
+    """`noop`: index of the entry that began the term; reads are served once it is committed. `lag`: how long our own disk
+    has delayed committed entries, if it does."""
 
     def __init__(
         self, me: str, term: int, configuration: Configuration, log: LogIndex, limits: RaftLimits, now: float
@@ -54,27 +48,34 @@ class Leadership:
         self._log = log
         self._limits = limits
         self._voters: tuple[str, ...] = ()
-        self._staying: tuple[str, ...] = ()  # the voters that are not marked to go
+        self._staying: tuple[str, ...] = ()  # the voters that are not to be replaced
         self._majority = 0
         self._unsafe = 0
+        assert log.last_term == term, ("a term begins with the leader's own entry", log.last_term, term)
         self.reconfigure(configuration, now, next_index=self.noop)
 
     def reconfigure(self, configuration: Configuration, now: float, next_index: int) -> None:
-        """Follow a change of members. What is known of those who stay is kept."""
-        known = self.peers
+        """Follow a change of members. Knowledge of remaining peers is kept."""
+        known, before = self.peers, self._unsafe
         others = [peer.uuid for peer in configuration.peers if peer.uuid != self.me]
         self.peers = {uuid: known.get(uuid) or Progress(next_index, now) for uuid in others}
         self._voters = tuple(peer.uuid for peer in configuration.voters())
         self._staying = tuple(peer.uuid for peer in configuration.voters() if not peer.replace)
         self._majority = configuration.majority
         self._unsafe = configuration.unsafe
-        assert self.me in self._voters, (self.me, configuration)
+        assert self.me in self._voters, ("a leader is a voter", self.me, configuration)
+        assert configuration.unsafe >= before, (
+            "a forced epoch never goes back",
+            configuration.unsafe,
+            before,
+        )
 
     # -- what a majority is known to have done
 
     def replicated_index(self, own_durable: int) -> int:
-        """The greatest index that a majority of the voters hold durably. Others than voters never count."""
+        """The greatest index that a majority of the voters hold durably. Only voters count."""
         held = [own_durable if uuid == self.me else self.peers[uuid].match for uuid in self._voters]
+        assert self.me not in self.peers, ("a leader is no peer of its own", self.me)
         return int(majority_least(held, self._majority))
 
     def lease_until(self, now: float) -> float:
@@ -83,13 +84,13 @@ class Leadership:
         return majority_least(acked, self._majority) + self._limits.lease_s
 
     def quorum_lost_at(self, now: float) -> float:
-        """When we must assume that we lead nobody, unless somebody answers before."""
+        """When we must assume that no majority follows us, unless a peer answers before."""
         heard = [now if uuid == self.me else self.peers[uuid].last_contact for uuid in self._voters]
         return majority_least(heard, self._majority) + 2 * self._limits.election_s_min
 
     def health(self, now: float, failed_s: float) -> dict[str, str]:
-        """Of each peer: healthy, unknown, silent or failed (for longer than `failed_s`) or lost. A voter that has forgotten its votes is lost:
-        it can come back only as a newcomer."""
+        """Of each peer: healthy, unknown, silent or failed (for longer than `failed_s`) or lost. A voter that has forgotten
+        its votes is lost: it can return only as a new member."""
         silent_s = 2 * self._limits.election_s_min
         forgetful = [uuid for uuid in self._voters if self._refusal(uuid) == VOTES_FORGOTTEN]
         return {
@@ -106,13 +107,15 @@ class Leadership:
     # -- our own disk
 
     def note_durable(self, now: float, commit_index: int, own_durable: int) -> None:
-        """After a change of either."""
+        """After a change of either index."""
+        last = self._log.last_index
+        assert max(commit_index, own_durable) <= last, ("the log holds what is committed", commit_index, last)
         if self.lag is None or own_durable >= self.lag.index:
             self.lag = Lag(commit_index, now) if own_durable < commit_index else None
 
     def gives_way_at(self) -> float:
-        """When our disk will have held up one committed entry for an election timeout: it hangs, or is full. What is committed
-        is applied, and answered, only when it is durable here, so somebody else must lead."""
+        """When our disk will have delayed one committed entry for an election timeout: it hangs, or is full. Committed
+        entries are applied, and answered, only when durable here, so another replica must lead."""
         if self.lag is None or self.transfer is not None:
             return float("inf")
         return self.lag.since + self._limits.election_s_min
@@ -122,13 +125,14 @@ class Leadership:
     def plans(
         self, now: float, commit_index: int, own_durable: int, number: Callable[[], int]
     ) -> list[AppendPlan]:
-        """What to send now, at most one message to each peer."""
+        """The messages to send now, at most one to each peer."""
         made: list[AppendPlan] = []
         log, limits, log_last = self._log, self._limits, self._log.last_index
         for uuid, peer in self.peers.items():
             self._check_dropped(peer)
             if peer.may_send_entries(log_last, limits):
                 previous, first = peer.next - 1, peer.next
+                assert first > log.dropped_index, ("dropped entries are not sent", uuid, first)
                 last = log.last_within(first, limits.append_bytes_max)
             elif now >= peer.status_due_at(limits):
                 # Of a replicating peer only `match` is certain: messages may overtake each other, and a heartbeat
@@ -158,14 +162,17 @@ class Leadership:
         return made
 
     def validate(self, last_index: int, known: object) -> None:
-        """What must always hold of the peers, `known` is for the message."""
+        """Raise AssertionError if an invariant is broken; `known` is for the message."""
         for uuid, peer in self.peers.items():
-            assert peer.match < peer.next <= last_index + 1, (uuid, peer.match, peer.next, known)
-            assert not peer.inflight or peer.streams, (uuid, peer.state, known)
-            assert peer.inflight_bytes == sum(peer.inflight.values()), (uuid, peer.inflight, known)
+            seen = (uuid, peer.state, peer.match, peer.next, known)
+            assert peer.match < peer.next, ("the next entry is behind those held", seen)
+            assert peer.next <= last_index + 1, ("only entries of the log are sent", seen)
+            assert not peer.inflight or peer.streams, ("entries flow to a peer that agrees", seen)
+            size = sum(peer.inflight.values())
+            assert peer.inflight_bytes == size, ("each message is counted once", seen, size)
 
     def silent(self, now: float) -> bool:
-        """Whether there is nothing to send now: what `plans` would find out, in less time."""
+        """Whether `plans` would be empty, found in less time."""
         limits, last, dropped = self._limits, self._log.last_index, self._log.dropped_index
         for peer in self.peers.values():
             if (
@@ -190,7 +197,7 @@ class Leadership:
         return max(now, min([self.quorum_lost_at(now), self.gives_way_at(), *due]))
 
     def _check_dropped(self, peer: Progress) -> None:
-        """A peer that needs what we dropped can only be copied."""
+        """A peer that needs a dropped entry can only be copied."""
         if peer.state in (PROBE, REPLICATE) and peer.next <= self._log.dropped_index:
             peer.lag()
 
@@ -198,12 +205,13 @@ class Leadership:
 
     def end_transfer(self, now: float) -> None:
         """Without success. Proposals are taken again, for an election timeout at least."""
+        assert self.transfer is not None, "only a transfer that began ends"
         self.transfer = None
         self.lag = Lag(self.lag.index, now) if self.lag else None
 
     def choose_successor(self) -> str | None:
-        """The voter that holds most, then the one heard of last; the first of equals. What a tombstone or a lagging one held
-        is of no use, and one that is to go leads only if nobody else can."""
+        """The voter that holds most, then the one with the latest contact; the first of equals. A tombstone or a lagging
+        peer comes last, and a voter that is to be replaced leads only if no other can."""
         others = [uuid for uuid in self._staying if uuid != self.me]
         others = others or [uuid for uuid in self._voters if uuid != self.me]
         if not others:
@@ -213,13 +221,15 @@ class Leadership:
             peer = self.peers[uuid]
             return peer.refusal is None and peer.state != LAGGING, peer.match, peer.last_contact
 
-        return max(others, key=fitness)
+        chosen = max(others, key=fitness)
+        assert self.may_succeed(chosen), ("a leader hands over to another voter", chosen)
+        return chosen
 
     def may_succeed(self, uuid: str) -> bool:
         return uuid != self.me and uuid in self._voters
 
     def successor_ready(self, now: float) -> bool:
-        """It has everything, and it was there a moment ago: to abdicate to a dead one is an outage."""
+        """It has everything, and it answered a moment ago: to abdicate in favour of a dead peer is an outage."""
         if self.transfer is None:
             return False
         peer = self.peers.get(self.transfer.successor)

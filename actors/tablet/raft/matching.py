@@ -9,10 +9,8 @@ from ebla.actors.tablet.engine.log_index import LogIndex
 
 
 class Agreement(msgspec.Struct, frozen=True):
-    """The logs are equal up to `until` once the entries from `first_new` on are taken (None: all are here).
-
-    `truncate_from` is `first_new` if entries of ours stand in its place.
-    """
+    """The logs are equal up to `until` once the entries from `first_new` on are taken (None: all are here). `truncate_from`:
+    `first_new`, if it replaces entries of ours."""
 
     until: int
     first_new: int | None
@@ -20,7 +18,7 @@ class Agreement(msgspec.Struct, frozen=True):
 
 
 class Disagreement(msgspec.Struct, frozen=True):
-    """The predecessor is missing here or is another entry; `hint` is where the leader should try next."""
+    """The predecessor is missing here or is another entry; the leader should try next after `hint`."""
 
     hint: int
 
@@ -28,6 +26,10 @@ class Disagreement(msgspec.Struct, frozen=True):
 def compare(log: LogIndex, commit_index: int, request: AppendRequest) -> Agreement | Disagreement:
     """Only a conflicting entry truncates: a late, shorter message must not undo what a later one brought."""
     previous = request.previous_index
+    assert log.dropped_index <= commit_index <= log.last_index, (
+        "committed entries are in the log",
+        commit_index,
+    )
     if previous > log.last_index:
         return Disagreement(log.last_index)
     # What was dropped was committed, so it equals the leader's log without a look.
@@ -37,11 +39,16 @@ def compare(log: LogIndex, commit_index: int, request: AppendRequest) -> Agreeme
         return Disagreement(commit_index)
     first_new = None
     for position, entry in enumerate(request.entries, previous + 1):
-        assert entry.index == position, (entry.index, position)
+        assert entry.index == position, ("a message has no gaps", entry.index, position)
         if position <= log.dropped_index:
             continue
         if position > log.last_index or log.term_at(position) != entry.term:
             first_new = position
             break
+    assert first_new is None or first_new > commit_index, (
+        "committed entries never change",
+        first_new,
+        commit_index,
+    )
     replaced = first_new if first_new is not None and first_new <= log.last_index else None
     return Agreement(previous + len(request.entries), first_new, replaced)

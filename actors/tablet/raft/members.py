@@ -1,12 +1,12 @@
-"""The members of a tablet are changed, by its leader; or, when a majority is lost for good, by a survivor.
+"""Changes of a tablet's members, by its leader; or, when a majority is lost for good, by a survivor.
 
-    change    one configuration from another, compare-and-set on the committed one, answered when it is committed. What is in
-              force already is answered at once, so a request may be repeated for as long as its outcome is unknown
-    force     a voter makes itself the leader of what is kept. It asks the others that are kept first: none may hold more than
-              it does, or know of a leader. What it has forced and not yet committed it may be asked for again; or for fewer, if
-              one of those has died meanwhile
+    change    one configuration from another, compare-and-set on the committed one, answered when it is committed. A change
+              that is in force already is answered at once, so a request may be repeated while its outcome is unknown
+    force     a voter makes itself the leader of the kept members. It asks the others first: none may hold more than it
+              does, or know of a leader. A forced configuration that is not committed yet may be requested again, or one that
+              keeps fewer, if a kept member has died meanwhile
 
-The rules themselves are Raft's (raft/membership.py); here are the requests, and the waiting.
+The rules are in membership.py; this module has the requests and the waiting.
 """
 
 from __future__ import annotations
@@ -18,17 +18,9 @@ import msgspec
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.messages import peers
-from ebla.actors.messages.raft import (
-    FORCED,
-    VoteReply,
-    VoteRequest,
-)
+from ebla.actors.messages.raft import FORCED, VoteReply, VoteRequest
 from ebla.actors.messages.repair import ADD, MODIFY, REMOVE
-from ebla.actors.replication.configuration import (
-    VOTER,
-    Configuration,
-    Peer,
-)
+from ebla.actors.replication.configuration import VOTER, Configuration, Peer
 from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.tablet.engine.rounds import Rounds
@@ -66,13 +58,14 @@ async def change(
     if core.role != "leader":
         raise replica.not_leader()
     now = world.clock.monotonic()
-    core.read_index(now)  # one that is no leader any more, or not yet, may not know what is committed
+    core.read_index(now)  # without a lease it may not know what is committed
     committed = core.committed_configuration
     if all(in_force(committed, change) for change in changes):
         return m.MembersReply(replica.tablet, committed)
     require_unmoved(replica, request.configuration_index, request.configuration_unsafe)
     wanted = changed(committed, changes)
     index, term = rounds.step(replica, core.propose_configuration, now, wanted)
+    assert index > committed.index, ("a change is newer than what it changes", index, committed.index)
     await _applied(world, replica, index, min(request.timeout_s, TIMEOUT_S_MAX))
     committed = core.committed_configuration
     if core.term != term and not all(in_force(committed, change) for change in changes):
@@ -109,7 +102,7 @@ def in_force(configuration: Configuration, change: m.MemberChange) -> bool:
 
 
 def changed(configuration: Configuration, changes: Sequence[m.MemberChange]) -> Configuration:
-    """Raises InvalidArgument for what cannot be done to it, whatever the rules are."""
+    """Raises InvalidArgument for a change that does not fit the members."""
     peers = {peer.uuid: peer for peer in configuration.peers}
     for change in changes:
         wanted = change.peer
@@ -125,7 +118,9 @@ def changed(configuration: Configuration, changes: Sequence[m.MemberChange]) -> 
             peers[wanted.uuid] = wanted
         else:
             raise InvalidArgument(f"{wanted.uuid} is no member of {list(peers)}; add it instead")
-    return msgspec.structs.replace(configuration, peers=tuple(peers.values()))
+    made = msgspec.structs.replace(configuration, peers=tuple(peers.values()))
+    assert all(in_force(made, change) for change in changes), ("every change is made", made, changes)
+    return made
 
 
 def require_unmoved(replica: Replica, index: int | None, unsafe: int) -> None:
@@ -144,7 +139,7 @@ def _marked(unsafe: int) -> str:
 
 
 async def _applied(world: World, replica: Replica, index: int, timeout_s: float) -> None:
-    """Raises OutcomeUnknown: the entry is in the log, and may be committed by others."""
+    """Raises OutcomeUnknown: the entry is in the log, and others may commit it."""
     what = f"the change of tablet {replica.tablet}'s members, at index {index},"
     waiting = replica.applied(index)
     if waiting is not None:
@@ -173,7 +168,7 @@ async def force(
     ConfigurationMoved, InvalidArgument."""
     _require_unmoved(replica, request)
     core = raft_of(replica)
-    if not _is_pending(core, request.keep):  # or else it is asked for again, and only waited for
+    if not _is_pending(core, request.keep):  # a repeated request only waits
         _require_forcible(replica, request)
         kept = [peer for peer in core.committed_configuration.peers if peer.uuid in request.keep]
         others = [peer for peer in kept if peer.uuid != core.me]
@@ -189,6 +184,7 @@ async def force(
             above_term=max(terms, default=0),
         )
     forced = core.configuration
+    assert forced.unsafe > 0, ("a forced configuration has a forced epoch", forced)
     try:
         await _applied(world, replica, forced.index, FORCE_S)
     except errors.OutcomeUnknown as error:
@@ -207,8 +203,8 @@ def _is_pending(core: RaftCore, keep: Sequence[str]) -> bool:
 
 
 def _uncommitted(replica: Replica, forced: Configuration) -> EblaError:
-    """One that was to be kept has died since it was asked, for example. Nobody else may be kept in its place unasked: what only
-    it holds would be lost."""
+    """For example, a member to be kept has died since it was asked. No other member may be kept instead without being asked:
+    entries that only it holds would be lost."""
     others = ", ".join(peer.address for peer in forced.peers if peer.uuid != replica.core.me)
     return errors.OutcomeUnknown(
         f"the configuration that was forced on tablet {replica.tablet} is not committed: too few of {others} have taken it within "
@@ -229,10 +225,16 @@ def _require_forcible(replica: Replica, request: m.UnsafeChangeRequest) -> None:
 
 
 async def _ask(world: World, identity: Identity, replica: Replica, peer: Peer) -> int:
-    """The peer's term, 0 if it has no replica. Raises what keeps us from leading it."""
+    """The peer's term, 0 if it has no replica. Raises the reason why we must not lead it."""
     log = replica.core.log
+    assert peer.uuid != replica.core.me, ("only others are asked", peer)
     request = VoteRequest(
-        ANY_TERM, replica.core.me, log.last_index, log.last_term, pre_vote=True, unsafe=replica.core.mark
+        ANY_TERM,
+        replica.core.me,
+        log.last_index,
+        log.last_term,
+        pre_vote=True,
+        unsafe=replica.core.forced_epoch,
     )
     envelope = identity.envelope(peer.uuid, ((replica.tablet, request),))
     try:

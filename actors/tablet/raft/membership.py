@@ -1,10 +1,9 @@
 """Which configuration may follow which: one change at a time, and never more than one voter apart.
 
-Two configurations that differ by at most one voter have no disjoint majorities (Raft thesis, 4.1), so no joint
-consensus is needed. The other rules are Kudu's: the leader neither removes nor demotes itself, and whoever
-proposes must know the configuration that he changes.
+Two configurations that differ by at most one voter have no disjoint majorities (Raft thesis, 4.1), so no joint consensus is needed.
+The other rules are Kudu's: the leader neither removes nor demotes itself, and a request names the configuration that it changes.
 
-A forced configuration breaks the first rule, for a majority that is lost for good. It bears a mark, and so does every
+A forced configuration breaks the first rule, for a majority that is lost for good. It has a forced epoch, and so does every
 configuration after it.
 """
 
@@ -14,12 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ebla.actors.replication.configuration import (
-    NON_VOTER,
-    VOTER,
-    Configuration,
-    Peer,
-)
+from ebla.actors.replication.configuration import NON_VOTER, VOTER, Configuration, Peer
 from ebla.storage.errors import InvalidArgument
 
 
@@ -67,14 +61,17 @@ def promoted(current: Configuration, uuid: str) -> Configuration:
         msgspec.structs.replace(peer, member=VOTER, promote=False) if peer.uuid == uuid else peer
         for peer in current.peers
     )
-    return msgspec.structs.replace(current, peers=peers)
+    made = msgspec.structs.replace(current, peers=peers)
+    grown = len(made.voters()) - len(current.voters())
+    assert grown == 1, ("a promotion adds one voter", current, made)
+    return made
 
 
 def forced(
     committed: Configuration, active: Configuration, keep: Sequence[str], survivor: str, *, above: int = 0
 ) -> Configuration:
-    """What `survivor` makes of `committed`, with the members `keep` only. `active` may be pending on top of it, and is
-    given up. Its mark is higher than theirs, and than `above`. Raises InvalidArgument, naming the rule."""
+    """`committed` with the members `keep` only, led by `survivor`. `active` may be pending on top of it, and is given up.
+    The forced epoch exceeds theirs, and `above`. Raises InvalidArgument, naming the rule."""
     unknown = [uuid for uuid in keep if committed.peer(uuid) is None]
     if unknown:
         raise InvalidArgument(f"{unknown} are no members; keep only some of {_named(committed)}")
@@ -88,7 +85,9 @@ def forced(
         )
     if sorted(peers, key=_uuid) == sorted(active.peers, key=_uuid):
         raise InvalidArgument("every member of the configuration in force is kept; there is nothing to force")
-    return Configuration(peers, committed.index, max(committed.unsafe, active.unsafe, above) + 1)
+    made = Configuration(peers, committed.index, max(committed.unsafe, active.unsafe, above) + 1)
+    assert made.order > max(committed.order, active.order), ("a forced configuration is the newest", made)
+    return made
 
 
 def _named(configuration: Configuration) -> list[str]:

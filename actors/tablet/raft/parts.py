@@ -1,14 +1,19 @@
-"""What the tablet server needs to make replicas that use Raft: the engine's `Replication`."""
+"""The factory of Raft's parts for the tablet server: the engine's `Replication`."""
 
 from __future__ import annotations
 
+from ebla.actors import messages as m
 from ebla.actors.messages.raft import HardState
 from ebla.actors.replication.configuration import Configuration
+from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.log_index import LogIndex
+from ebla.actors.tablet.engine.replica import Replica
+from ebla.actors.tablet.engine.rounds import Rounds
 from ebla.actors.tablet.options import TabletServerOptions
+from ebla.actors.tablet.raft import members
 from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.tablet.raft.events import RaftLimits
-from ebla.actors.tablet.raft.tombstone import Tombstone
+from ebla.actors.tablet.raft.tombstone import TombstoneVoter
 from ebla.actors.world import World
 
 
@@ -22,6 +27,16 @@ class Raft:
             lease_s=options.lease_s,
             append_bytes_max=options.append_bytes_max,
         )
+
+    async def change(
+        self, rounds: Rounds, replica: Replica, request: m.ChangeMembersRequest
+    ) -> m.MembersReply:
+        return await members.change(self.world, rounds, replica, request)
+
+    async def force(
+        self, rounds: Rounds, identity: Identity, replica: Replica, request: m.UnsafeChangeRequest
+    ) -> m.MembersReply:
+        return await members.force(self.world, rounds, identity, replica, request)
 
     def first_hard_state(self) -> HardState:
         return HardState()
@@ -47,13 +62,16 @@ class Raft:
         )
 
     def voter(
-        self, hard_state: HardState, durable: HardState, last: tuple[int, int] | None, unsafe: int
-    ) -> Tombstone:
+        self, hard_state: HardState, durable: HardState, last: tuple[int, int] | None, forced_epoch: int
+    ) -> TombstoneVoter:
         now = self.world.clock.monotonic()
-        return Tombstone(hard_state, last, self.limits.election_s_min, now, durable=durable, unsafe=unsafe)
+        return TombstoneVoter(
+            hard_state, last, self.limits.election_s_min, now, durable=durable, forced_epoch=forced_epoch
+        )
 
     def copied(self, own: HardState, source: str, term: int, *, knows_end: bool) -> HardState:
-        """The higher term; a vote of ours is forgotten only with a term that is over (seed 000). A replica that does not know
-        where its log ended may have voted for the leader of this very term."""
+        """The higher term; our vote ends only with its term (seed 000). A replica that does not know where its log ended may
+        have voted for the leader of this very term."""
         merged = HardState(term) if term > own.term else own
+        assert merged.term == max(own.term, term), ("terms never go back", merged, own, term)
         return merged if knows_end or merged != HardState(term) else HardState(term, source)

@@ -1,24 +1,23 @@
-"""What a leader knows of one peer, and what it may send it next.
+"""The leader's knowledge of one peer, and what it may send it next.
 
-    probe       where the logs agree is not known: one message without entries at a time, until the peer agrees
+    probe       where the logs agree is unknown: one message without entries at a time, until the peer agrees
     replicate   entries flow, several messages ahead of the answers
     lagging     the entries it needs are dropped from our log, or it lost entries that it had acknowledged, or it has
-                committed others (forced.py): only heartbeats, until the replica is copied anew
+                committed others (forced.py): only heartbeats, until the replica is copied again
 
     probe -> replicate      it agreed with a predecessor
     replicate -> probe      a message failed, or was refused
     probe, replicate -> lagging
     lagging -> replicate    it agrees again, so it was copied
 
-A peer that has no replica to answer with says why (`refused`), or it is another server than it was (`WRONG_SERVER`). That
-counts for its health, never for commits or leases; for the leader's patience it does if the peer has a tombstone, which
-votes: nobody else could lead better. A peer that could be helped by a copy, and was not for long, has failed, whatever it
-answers: the copy may never succeed there. One that gives no answer for as long is silent, for as long as our log could help
-it; from then on it has failed, too. So is one whose server says all the time that it starts, STARTS_FOR times as long: its disk
-may be full or hang, or its directory be held by another process.
+A peer without a replica says why (`refused`), or another server has its address (`WRONG_SERVER`). That counts for its health,
+never for commits or leases. It counts for the leader's patience only if the peer has a tombstone, which votes: no other leader
+would do better. A peer that a copy could help, and did not for long, has failed, whatever it answers: the copy may never succeed
+there. A peer without an answer for as long is silent while our log can help it, and has failed from then on. So has one whose
+server is still starting after STARTS_FOR times as long: its disk may be full or hang, or another process holds its directory.
 
-Memory is constant while a peer is dead: a probe carries nothing, and a heartbeat that stays unanswered for
-`patience_s` is forgotten and followed by the next (the caller's own call timeout bounds how many it has open).
+Memory is constant while a peer is dead: a probe carries nothing, and a heartbeat without an answer for `patience_s` is forgotten
+and followed by the next (the caller's own call timeout bounds how many it has open).
 """
 
 from __future__ import annotations
@@ -47,7 +46,6 @@ from ebla.actors.tablet.raft.events import AppendPlan, RaftLimits
 
 PROBE, REPLICATE, LAGGING = "probe", "replicate", "lagging"
 
-HELD_BACK = "held_back"  # its disk hangs, and its memory is full: it takes heartbeats, and no entries
 UNABLE = (
     TABLET_NOT_FOUND,
     TABLET_DELETED,
@@ -58,14 +56,12 @@ UNABLE = (
     FORCED,
 )  # without a copy, for ever
 
-STARTS_FOR = (
-    10  # times as long as a silent one is waited for: a log that is read again takes a while, never that long
-)
+STARTS_FOR = 10  # times the patience for a silent one: reading a log again takes a while, never that long
 
 
 def majority_least(values: Sequence[float], majority: int) -> float:
     """The greatest value that at least `majority` of the values reach."""
-    assert 0 < majority <= len(values)
+    assert 0 < majority <= len(values), ("a majority is of the voters", majority, len(values))
     return sorted(values, reverse=True)[majority - 1]
 
 
@@ -76,7 +72,7 @@ class Progress:
         self.state = PROBE
         self.match = 0
         self.next = next_index
-        self.last_contact = now  # a new leader gives everybody the full time before it doubts its majority
+        self.last_contact = now  # a new leader gives each peer the full time before it doubts its majority
         self.acked_at = NEVER  # the latest sending that the peer answered: the lease counts from it
         self.acked_number = 0  # the latest message that it answered
         self.sent_at = NEVER
@@ -86,12 +82,12 @@ class Progress:
         self.status: int | None = None  # the number of the heartbeat or probe under way
         self.status_at = NEVER
         self.steady = False  # it has answered a message that was sent while it replicated
-        self.last = (0, 0)  # index and term of its last durable entry, as it told last
+        self.last = (0, 0)  # index and term of its last durable entry, as it last reported
         self.contact_at = now  # when it last answered anything at all
         self.healthy_at = NEVER  # when it last answered as a replica that follows us
         self.refusal: str | None = None  # why it did not, if that came later
         self.refused_since = NEVER
-        self.unwell_since: float | None = None  # through all that it told since it last followed us
+        self.unwell_since: float | None = None  # in all its answers since it last followed us
 
     def may_send_entries(self, last_index: int, limits: RaftLimits) -> bool:
         return (
@@ -104,8 +100,8 @@ class Progress:
     def status_due_at(self, limits: RaftLimits) -> float:
         """When the next message without entries is due.
 
-        Entries under way do not stand in for heartbeats: their answers wait for the peer's disk, a heartbeat's do
-        not. A peer that syncs slowly would otherwise cost us the lease, and us its patience.
+        Entries under way do not replace heartbeats: their answers wait for the peer's disk. Otherwise a peer that syncs slowly would
+        cost us the lease, and us its patience.
         """
         if self.status is None and self.urgent:
             return NEVER
@@ -114,20 +110,21 @@ class Progress:
         return due if self.status is None else max(due, self.status_at + limits.patience_s)
 
     def sent_entries(self, now: float, plan: AppendPlan, size_bytes: int) -> None:
-        assert self.state == REPLICATE and self.next == plan.first <= plan.last
+        assert self.state == REPLICATE, ("entries flow to a peer that agrees", self.state)
+        assert self.next == plan.first <= plan.last, ("entries are sent in their order", self.next, plan)
         self.inflight[plan.number] = size_bytes
         self.inflight_bytes += size_bytes
         self.next = plan.last + 1
         self.sent_at = now
 
     def sent_status(self, now: float, plan: AppendPlan) -> None:
+        assert self.status is None or plan.number > self.status, ("messages are numbered in order", plan)
         self.status = plan.number
         self.status_at = self.sent_at = now
         self.urgent = False
 
     def answered(self, now: float, sent_at: float, plan: AppendPlan, answer: AppendReply) -> None:
-        """Any answer in our term shows that the peer follows us; one that is late teaches no more than that and
-        what it surely holds."""
+        """Any answer in our term shows that the peer follows us; a late one proves only that, and what it surely holds."""
         self.last_contact = self.contact_at = self.healthy_at = now
         self.refusal = None
         self.acked_at = max(self.acked_at, sent_at)
@@ -136,6 +133,7 @@ class Progress:
         known = self._settle(plan.number)
         if answer.success:
             self.steady = self.steady or (known and self.state == REPLICATE)
+            assert answer.match <= plan.covers, ("a peer agrees to no more than it was sent", answer, plan)
             self.match = max(self.match, answer.match)
             if known and self.state != REPLICATE:
                 self.state, self.next = REPLICATE, plan.covers + 1
@@ -144,14 +142,15 @@ class Progress:
             self.lag()
         elif known:
             self._refused(plan, answer.hint)
+        assert self.match < self.next, ("the next entry is behind those held", self.match, self.next)
         if self.state != LAGGING:
             self.unwell_since = None
         elif self.unwell_since is None:
             self.unwell_since = now
 
     def failed(self, plan: AppendPlan) -> bool:
-        """No answer came. Whether that was news: what a replicating peer holds beyond `match` is now in doubt, unless
-        it has answered a later message since."""
+        """No answer came. Returns whether that was news: a replicating peer's entries above `match` are in doubt, unless it
+        has answered a later message since."""
         if not self._settle(plan.number) and (self.state != REPLICATE or plan.number <= self.acked_number):
             return False
         if self.state == REPLICATE:
@@ -160,7 +159,8 @@ class Progress:
         return True
 
     def refused(self, now: float, refusal: str) -> None:
-        """Its server answered, and told why the replica cannot."""
+        """Its server answered that the replica cannot, and why."""
+        assert refusal, "a refusal says why"
         self.contact_at = now
         if refusal in (TABLET_DELETED, TABLET_COPYING, COPY_STALLED):
             self.last_contact = now
@@ -170,7 +170,6 @@ class Progress:
             self.unwell_since = now
 
     def waits(self, now: float) -> None:
-        """Others are copied before it: that time does not count against it."""
         if self.unwell_since is not None:
             self.unwell_since = now
 
@@ -179,12 +178,12 @@ class Progress:
         return self.state == REPLICATE
 
     def caught_up(self, commit_index: int) -> bool:
-        """It holds what is committed, and it does not only since a moment ago: first contact proves nothing yet."""
+        """It holds all committed entries, and has answered since it replicates: first contact proves nothing yet."""
         return self.state == REPLICATE and self.steady and self.match >= commit_index
 
     def health(self, now: float, failed_s: float, silent_s: float) -> str:
-        """As people and the master are told. One that cannot follow is not healthy, but may become so by a copy: while that
-        goes on it gets the time that it takes, and while its server starts STARTS_FOR times as much as one that is silent."""
+        """As shown to operators and the master. A peer that cannot follow is not healthy, but a copy may help: while it runs
+        the peer gets the time that it takes, and while its server starts STARTS_FOR times as much as a silent one."""
         if self.refusal == WRONG_SERVER:
             return LOST
         stuck = self.refusal == NOT_RUNNING and now - self.refused_since > STARTS_FOR * failed_s
@@ -214,6 +213,11 @@ class Progress:
         self._probe_from(max(self.match + 1, min(plan.previous_index, hint + 1)))
 
     def _probe_from(self, next_index: int) -> None:
+        assert next_index > self.match, (
+            "entries that a peer holds are not sent again",
+            next_index,
+            self.match,
+        )
         self.state, self.next, self.urgent, self.steady = PROBE, next_index, True, False
         self._forget_messages()
 
@@ -223,7 +227,7 @@ class Progress:
         self.status = None
 
     def _settle(self, number: int) -> bool:
-        """Take a message off the books; False if it was off already (given up, or from before a change)."""
+        """Account for an answered or failed message; False if it was forgotten before."""
         if number == self.status:
             self.status = None
             return True
@@ -231,4 +235,5 @@ class Progress:
         if size is None:
             return False
         self.inflight_bytes -= size
+        assert self.inflight_bytes >= 0, ("each message is counted once", number, size)
         return True

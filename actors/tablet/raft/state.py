@@ -1,7 +1,7 @@
-"""What a replica is to Raft at any moment, and the steps from one role to another.
+"""The state of a Raft core, and the steps from one role to another.
 
-The verbs that call these steps are in core.py. Every change of role, term or configuration goes through here, so
-that what belongs to a role (leadership, ballot, unsent messages) ends with it.
+The events that call these steps are in core.py. Every change of role, term or configuration is made here, so everything that
+belongs to a role (leadership, ballot, unsent messages) ends with it.
 """
 
 from __future__ import annotations
@@ -11,28 +11,13 @@ from collections import deque
 import msgspec
 
 from ebla.actors import errors
-from ebla.actors.messages.raft import (
-    HardState,
-    VoteRequest,
-)
-from ebla.actors.replication.configuration import (
-    VOTER,
-    Configuration,
-)
-from ebla.actors.tablet.engine.core import (
-    CANDIDATE,
-    FOLLOWER,
-    LEADER,
-    Effects,
-    Send,
-)
+from ebla.actors.messages.raft import HardState, RaftView, VoteRequest
+from ebla.actors.replication.configuration import VOTER, Configuration
+from ebla.actors.tablet.engine.core import CANDIDATE, FOLLOWER, LEADER, Effects, Send
 from ebla.actors.tablet.engine.log_index import LogIndex
-from ebla.actors.tablet.raft import forced as marks
+from ebla.actors.tablet.raft import forced
 from ebla.actors.tablet.raft.election import Ballot, ElectionTimer
-from ebla.actors.tablet.raft.events import (
-    PRE_CANDIDATE,
-    RaftLimits,
-)
+from ebla.actors.tablet.raft.events import PRE_CANDIDATE, RaftLimits
 from ebla.actors.tablet.raft.leadership import Leadership
 from ebla.actors.tablet.raft.progress import LAGGING, Progress
 from ebla.actors.world import Random
@@ -41,8 +26,8 @@ STORY_EVENTS_MAX = 50
 
 
 class RaftState:
-    """`configuration` is the committed one; `commit_index` an index known to be committed, such as the flushed one
-    (0 is always right, and costs a resend of what it leaves out if the log must back up)."""
+    """`configuration` is the committed one; `commit_index` an index known to be committed, such as the flushed one (0 is
+    always correct, but may resend entries if the log must back up)."""
 
     def __init__(
         self,
@@ -68,6 +53,7 @@ class RaftState:
         self.committed_configuration = configuration
         self._learn_committed_configuration()
         self.configuration = self._active_configuration()
+        assert hard_state.vote is None or hard_state.term > 0, ("a vote has its term", hard_state)
         self._unsaved = False
         self.hard_state = hard_state
         self.term = hard_state.term
@@ -105,19 +91,17 @@ class RaftState:
 
     @property
     def progress(self) -> dict[str, Progress]:
-        """What the leader knows of each peer, to look at; empty for others."""
+        """What the leader knows of each peer; empty for others."""
         return dict(self._lead.peers) if self._lead else {}
 
     @property
     def all_replicated_index(self) -> int:
-        """Every peer holds the log durably up to here, as far as is known; it may be dropped once flushed."""
         if self._lead:
             return min(self.commit_index, self._lead.held_by_all(self.durable_index))
         return self._all_replicated
 
     @property
     def handing_over(self) -> bool:
-        """It leads, and waits for its successor to catch up."""
         return self._lead is not None and self._lead.transfer is not None
 
     @property
@@ -125,34 +109,32 @@ class RaftState:
         return CANDIDATE if self.role == PRE_CANDIDATE else self.role
 
     @property
-    def mark(self) -> int:
+    def forced_epoch(self) -> int:
         """Requests of a lower one are refused."""
         return max(self.configuration.unsafe, self.superseded_by)
 
     @property
-    def committed_mark(self) -> int:
-        """The greatest that is known to be committed, here or elsewhere."""
+    def committed_forced_epoch(self) -> int:
+        """The highest that is known to be committed, here or elsewhere."""
         return max(self.committed_configuration.unsafe, self.superseded_by)
 
     @property
     def given_up(self) -> bool:
-        """A configuration was forced, and committed, without us."""
+        """A configuration without us was forced, and committed."""
         return self.superseded_by > self.configuration.unsafe
 
     @property
     def apart(self) -> str | None:
-        """Why nothing counts that it says of its tablet, if so."""
+        """Why its reports are ignored, if they are."""
         if self.given_up:
-            return marks.GIVEN_UP
-        forced = self.configuration.unsafe > self.committed_configuration.unsafe
-        return marks.NOT_COMMITTED if forced else None
+            return forced.GIVEN_UP
+        pending = self.configuration.unsafe > self.committed_configuration.unsafe
+        return forced.NOT_COMMITTED if pending else None
 
     def needs_copy(self, peer: str) -> bool:
-        """Whether the log cannot bring this peer up to date."""
         return self._lead is not None and peer in self._lead.peers and self._lead.peers[peer].state == LAGGING
 
     def health(self, now: float, failed_s: float) -> dict[str, str]:
-        """What a leader makes of each other member: see Progress.health. Empty for others."""
         return self._lead.health(now, failed_s) if self._lead else {}
 
     def next_wake(self, now: float) -> float:
@@ -166,28 +148,40 @@ class RaftState:
             wake = min([wake, *self._ballot.ask_again.values()])
         return max(now, wake)
 
+    def view(self) -> RaftView:
+        return RaftView(self.shown_role, self.term, self.leader, self.last_index, self.commit_index)
+
     def story(self) -> str:
-        """What happened here lately, for error messages."""
         return "\n".join(f"{at:.3f} term {term}: {what}" for at, term, what in self._story)
 
     def validate(self) -> None:
-        """Raise AssertionError, with the story, if what must always hold does not."""
-        log, known = self.log, (self.term, self.role, self.commit_index, self.durable_index, self.story())
-        assert self.term == self.hard_state.term >= log.last_term, known
-        assert log.dropped_index <= self.commit_index <= log.last_index, known
-        assert log.dropped_index <= self.durable_index <= log.last_index, known
-        assert self.committed_configuration.order <= self.configuration.order, known
-        assert (self._lead is not None) == (self.role == LEADER), known
-        assert (self._ballot is not None) == (self.role in (PRE_CANDIDATE, CANDIDATE)), known
+        """Raise AssertionError if an invariant is broken."""
+        log, known = self.log, (self.tablet, self.term, self.role, self.commit_index, self.durable_index)
+        assert self.term == self.hard_state.term, ("the term is the one to persist", known, self.hard_state)
+        assert self.term >= log.last_term, ("no entry is of a later term", known, log.last_term)
+        assert log.dropped_index <= self.commit_index, ("only committed entries are dropped", known)
+        assert self.commit_index <= log.last_index, ("committed entries are in the log", known)
+        assert log.dropped_index <= self.durable_index, ("only durable entries are dropped", known)
+        assert self.durable_index <= log.last_index, ("durable entries are in the log", known)
+        committed = self.committed_configuration.order
+        assert committed <= self.configuration.order, (
+            "the newest configuration is in force",
+            known,
+            committed,
+        )
+        assert (self._lead is not None) == (self.role == LEADER), ("a leader has a leadership", known)
+        campaigns = self.role in (PRE_CANDIDATE, CANDIDATE)
+        assert (self._ballot is not None) == campaigns, ("a candidate has a ballot", known)
         if self._lead is not None:
-            assert self._lead.term == self.term and self.leader == self.me, known
+            assert self._lead.term == self.term, ("a leadership ends with its term", known)
+            assert self.leader == self.me, ("a leader follows no other", known, self.leader)
+            assert self._is_voter(), ("a leader is a voter", known, self.configuration)
             self._lead.validate(log.last_index, known)
 
     # -- effects
 
     @property
     def quiet(self) -> bool:
-        """Whether a take() without sends would tell nothing new: most events only pass time."""
         return not (
             self._unsaved
             or self._reconfigured
@@ -200,12 +194,10 @@ class RaftState:
 
     @property
     def mute(self) -> bool:
-        """Whether a take() would bring no messages."""
         return not self._letters and (self._lead is None or self._lead.silent(self._now))
 
     def take(self, *, sends: bool = True) -> Effects:
-        """What the events since the last take() led to. With `sends=False` messages are left for a later one, so
-        that many proposals make one message."""
+        """With `sends=False` messages are left for a later call, so that many proposals make one message."""
         effects = Effects(
             hard_state=self.hard_state if self._unsaved else None,
             sends=self._sends() if sends else (),
@@ -232,8 +224,9 @@ class RaftState:
     # -- roles
 
     def _become_follower(self, why: str, term: int | None = None) -> None:
-        """Of nobody in particular yet; in a newer term, if one is given."""
+        """Of no leader yet; in a newer term, if one is given."""
         led = self._lead is not None
+        assert term is None or term >= self.term, ("terms never go back", term, self.term)
         if term is not None and term > self.term:
             self._set_hard_state(HardState(term))
             self.leader = None
@@ -245,7 +238,8 @@ class RaftState:
         self._set_role(FOLLOWER, why)
 
     def _become_candidate(self, *, pre_vote: bool, ordered: bool) -> Ballot:
-        """Open a ballot with our own vote in it. Only a real one spends a term."""
+        """Open a ballot with our own vote in it. Only a real one uses up a term."""
+        assert self._lead is None, "a leader does not campaign"
         if not pre_vote:
             self._set_hard_state(HardState(self.term + 1, self.me))
         self.leader = None
@@ -265,12 +259,19 @@ class RaftState:
         return self._ballot
 
     def _become_leader(self, forced: Configuration | None = None) -> None:
-        """The first entry of the term is empty: entries of older terms are committed only under it (paper, 5.4.2). If the
-        leadership is forced, the configuration stands in its place."""
+        """The first entry of the term is empty: entries of older terms are committed only under it (paper, 5.4.2). In a
+        forced leadership the configuration replaces it."""
+        elected = self._ballot is not None and self._ballot.won and not self._ballot.request.pre_vote
+        assert elected or forced is not None, "a majority elects a leader"
+        assert self.hard_state == HardState(self.term, self.me), (
+            "a leader voted for itself",
+            self.hard_state,
+        )
         self._ballot = None
         self._letters.clear()
         self.leader = self.me
         self.timer.failures = 0
+        assert self._noop is None and self._configured is None, "take() is called between two leaderships"
         if forced is None:
             self._noop = self.log.append(self.term, 0), self.term
         else:
@@ -284,13 +285,17 @@ class RaftState:
             self._note(f"{role}: {why}")
 
     def _set_hard_state(self, state: HardState) -> None:
-        assert state.term >= self.hard_state.term, (state, self.hard_state)
+        known = self.hard_state
+        assert state.term >= known.term, ("terms never go back", state, known)
+        kept = known.vote is None or known.vote == state.vote
+        assert state.term > known.term or kept, ("a replica votes once a term", state, known)
         self.hard_state, self.term, self._unsaved = state, state.term, True
 
     # -- log and configuration
 
     def _truncate(self, start: int) -> None:
-        assert start > self.commit_index, (start, self.commit_index, self.story())
+        assert start > self.commit_index, ("committed entries never change", start, self.commit_index)
+        assert self._lead is None, ("a leader never replaces its own entries", start)
         self._note(f"replaces {start}..{self.log.last_index}")
         self.log.truncate(start)
         self.durable_index = min(self.durable_index, start - 1)
@@ -301,24 +306,26 @@ class RaftState:
             self._configured = None
 
     def _commit_to(self, index: int) -> None:
-        assert self.commit_index <= index <= self.log.last_index, (self.commit_index, index, self.story())
+        assert index >= self.commit_index, ("the commit index never goes back", index, self.commit_index)
+        assert index <= self.log.last_index, ("committed entries are in the log", index, self.log.last_index)
         self.commit_index = index
         self._learn_committed_configuration()
 
     def _learn_committed_configuration(self) -> None:
-        newest = self.log.latest_configuration(self.commit_index)
-        if newest is not None and newest.index > self.committed_configuration.index:
+        newest, known = self.log.latest_configuration(self.commit_index), self.committed_configuration
+        if newest is not None and newest.index > known.index:
+            assert newest.unsafe >= known.unsafe, ("a forced epoch never goes back", newest, known)
             self.committed_configuration = newest
 
     def _active_configuration(self) -> Configuration:
-        """The newest in the log counts from its appending on, committed or not (thesis, 4.1)."""
+        """The newest in the log is in force from its appending on, committed or not (thesis, 4.1)."""
         newest = self.log.latest_configuration(self.log.last_index)
         if newest is not None and newest.index > self.committed_configuration.index:
             return newest
         return self.committed_configuration
 
     def _adopt_configuration(self) -> None:
-        """After a change of the log: a new configuration is in force, or the one before it again."""
+        """After a change of the log: a new configuration is in force, or the former one again."""
         active = self._active_configuration()
         if active == self.configuration:
             return
@@ -332,13 +339,14 @@ class RaftState:
 
     def _append_configuration(self, configuration: Configuration) -> None:
         """An entry of the core's own, which the caller makes."""
+        assert self._configured is None, "take() is called between two configurations"
         payload = msgspec.msgpack.encode(configuration)
         self._configured = self.log.append(self.term, len(payload), payload), self.term, payload
         self._adopt_configuration()
 
     def _may_campaign(self) -> bool:
-        """Not while entries wait for the disk here: while it hangs, this replica could neither apply nor answer, and would hand
-        over at once."""
+        """Not while entries wait for the disk here: while it hangs, this replica could neither apply nor answer, and would
+        hand over at once."""
         return self._is_voter() and not self.given_up and self.durable_index == self.log.last_index
 
     def _is_voter(self) -> bool:
@@ -356,7 +364,7 @@ class RaftState:
         return self._number
 
     def _note(self, what: str) -> None:
-        """Whatever repeats itself is told once, or it would push the interesting part out."""
+        """A repeated event is noted once, so that it does not displace the others."""
         if not self._story or self._story[-1][1:] != (self.term, what):
             self._story.append((self._now, self.term, what))
 

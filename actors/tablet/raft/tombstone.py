@@ -1,12 +1,12 @@
-"""How a replica votes that has no log any more, or not yet: a tombstone, or one that is being copied.
+"""The votes of a replica without a log: a tombstone, or a replica that is being copied.
 
-It keeps what it may never forget, term and vote, and where its log ended. So it goes on answering for the entries that it
-acknowledged: a candidate that lacks them does not get its vote, and a group of which one member was deleted and another
-one died can still elect (Kudu's tombstoned voting). It never campaigns, takes no entries and adopts nothing from a leader. To whom
-was given up by a forced configuration that it knows of it gives neither vote nor patience (forced.py).
+It keeps term, vote and the end of its former log, so it still answers for the entries that it acknowledged: a candidate that lacks
+them does not get its vote, and a group of which one member was deleted and another one died can still elect (Kudu's tombstoned
+voting). It never campaigns, takes no entries and adopts nothing from a leader. Replicas that were given up by a forced
+configuration that it knows of get neither its vote nor its patience (forced.py).
 
-Duties of the caller, which stores the hard state: what `receive` gives as `save` is made durable, then `saved` is told, and
-only then may that answer leave. Saves are stored in the order in which they were given.
+The caller makes what `receive` returns as `save` durable, then calls `saved`, and only then sends that answer. Saves are
+stored in their order.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ebla.actors.messages.raft import (
     Answer,
     AppendRequest,
     HardState,
+    RaftView,
     Request,
     TimeoutNowReply,
     VoteReply,
@@ -26,10 +27,10 @@ from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.raft import election
 
 
-class Tombstone:
-    """`last`: index and term of the log's last entry, or None if that is unknown: then it votes for nobody, because anybody
-    may lack what it has acknowledged. `durable`: the hard state that is on the disk. The replica may have been stopped while
-    a later one was on its way there. `unsafe`: how often a configuration was forced, as far as is known here."""
+class TombstoneVoter:
+    """`last`: index and term of the log's last entry, or None if unknown: then it votes for no one, because any candidate
+    may lack what it has acknowledged. `durable`: the hard state on disk; the replica may have been stopped while a later one
+    was being written. `forced_epoch`: how often a configuration was forced, as far as is known here."""
 
     def __init__(
         self,
@@ -39,14 +40,15 @@ class Tombstone:
         now: float,
         *,
         durable: HardState,
-        unsafe: int = 0,
+        forced_epoch: int = 0,
     ) -> None:
+        assert durable.term <= hard_state.term, ("terms never go back", durable, hard_state)
         self.hard_state = hard_state
         self.last = last
-        self.unsafe = unsafe
+        self.forced_epoch = forced_epoch
         self._durable = durable
         self._election_s_min = election_s_min
-        # It may have answered a leader just before, and a lease may stand on that.
+        # It may have answered a leader just before, and a lease may depend on that.
         self._withheld_until = now + election_s_min
 
     def asks_vote(self, request: Request) -> bool:
@@ -54,7 +56,7 @@ class Tombstone:
 
     def receive(self, now: float, request: Request) -> Verdict:
         if isinstance(request, AppendRequest):
-            if request.unsafe >= self.unsafe and request.term >= self.hard_state.term:
+            if request.unsafe >= self.forced_epoch and request.term >= self.hard_state.term:
                 self._withheld_until = max(self._withheld_until, now + self._election_s_min)
             return Verdict(None, None)
         if isinstance(request, VoteRequest):
@@ -65,26 +67,34 @@ class Tombstone:
 
     @property
     def unsaved(self) -> HardState | None:
-        """What no answer may rest on yet."""
         return None if self.hard_state == self._durable else self.hard_state
 
     def saved(self, state: HardState) -> None:
-        """This one, or a later one, is on the disk."""
+        """This hard state, or a later one, is on disk."""
+        assert state.term >= self._durable.term, ("hard states are saved in order", state, self._durable)
         self._durable = state
 
+    def view(self) -> RaftView:
+        return RaftView(term=self.hard_state.term, last_index=self.last[0] if self.last else 0)
+
     def _vote(self, now: float, request: VoteRequest) -> VoteReply:
-        if request.unsafe < self.unsafe:
-            return VoteReply(self.hard_state.term, False, request.pre_vote, FORCED, self.unsafe)
+        if request.unsafe < self.forced_epoch:
+            return VoteReply(self.hard_state.term, False, request.pre_vote, FORCED, self.forced_epoch)
         reason = self._judge(now, request)
         state = self.hard_state
-        # It votes in no term, so it need not remember one; of what it has forgotten nothing is to be made up.
+        # It votes in no term, so it need not remember one, and must not invent one.
         if self.last is None:
+            assert reason != election.GRANTED, "who does not know its end votes for nobody"
             return VoteReply(state.term, False, request.pre_vote, reason)
         if not request.pre_vote and reason != election.LEADER_ALIVE and request.term > state.term:
             state = HardState(request.term)
         granted = reason == election.GRANTED
         if granted and not request.pre_vote:
             state = HardState(request.term, request.candidate)
+        known = self.hard_state
+        assert state.term >= known.term, ("terms never go back", state, known)
+        kept = state.term > known.term or known.vote in (None, state.vote)
+        assert kept, ("a replica votes once a term", state, known)
         self.hard_state = state
         return VoteReply(state.term, granted, request.pre_vote, reason)
 

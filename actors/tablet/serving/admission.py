@@ -1,11 +1,12 @@
-"""What a client's request must pass before it reaches a replica: is it well-formed, may it run here and now?
+"""The checks of a client's request before it reaches a replica: whether it is well-formed and may run here and now.
 
-    is there room        back-pressure is a typed Throttled with a time to wait; nothing was changed
-    is it sound          counts, limits, schema version, and every row's checksum, bound to this tablet
-    was it done before   the stored answer, from whichever leader gave it first
+    room      back-pressure is a typed Throttled with a time to wait; nothing was changed
+    form      counts, limits, schema version, and every row's checksum, bound to this tablet
+    repeat    a repeated request gets the stored answer of its first execution
 
-What is refused here is unsound by its own bytes, for ever, or may be sent again: no state that may change is a reason to refuse it
-for good. That the table is dropped is found when the batch is applied (engine/apply.py), so that the refusal is in the log.
+A refusal here is either final because of the request's own bytes, or the request may be sent again: a state that may
+change never refuses for good. A dropped table is found when the batch is applied (engine/apply.py), so that the refusal
+is in the log.
 
 Reads need a leader that has a lease and has applied what it committed.
 """
@@ -13,6 +14,7 @@ Reads need a leader that has a lease and has applied what it committed.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 import msgspec
 
@@ -30,15 +32,15 @@ from ebla.storage.errors import Corruption, DiskFull, EblaError, InvalidArgument
 from ebla.storage.rows import checksum
 from ebla.storage.tablets.results import Answer
 
-READ_BYTES_MAX = 256 << 20  # of one tablet's part of an answer; it is in memory several times on its way
-READ_STEP_KEYS = 256  # looked up and verified at a time
-READ_WAIT_S = 5.0  # longer than any client waits for one answer to a get; a slow disk needs less
+READ_BYTES_MAX = 256 << 20  # of one tablet's part of an answer, of which memory has several copies
+READ_STEP_KEYS = 256  # read and verified at a time
+READ_WAIT_S = 5.0  # longer than clients wait for the answer to a get; a slow disk needs less
 RETRY_AFTER_S = 0.05
 
 
 class Load:
-    """How full the server is; kept by the server. `memtable_bytes`: of tablets whose disks work; of those on a disk that hangs
-    `hung` says what all on that disk hold together."""
+    """How full the server is, updated by upkeep. `memtable_bytes`: of tablets on working disks. `hung`: for each tablet on a
+    disk that hangs, the bytes of all tablets on that disk."""
 
     def __init__(self, flushed_at_bytes: int) -> None:
         self.flushed_at_bytes = flushed_at_bytes
@@ -47,26 +49,24 @@ class Load:
         self.hung: dict[str, int] = {}
 
     def is_full_for(self, tablet: str) -> bool:
-        """Whether rows that go to the tablet's disk, or to any that works, fill the memory."""
+        """Whether unflushed rows for the tablet's disk, or for all working disks, fill the memory."""
         return self.hung.get(tablet, self.memtable_bytes) > 2 * self.flushed_at_bytes
 
     def holds_back(self, tablet: str) -> bool:
-        """Whether a replica that follows must take no more entries: only its disk is to blame."""
+        """Whether a follower must take no more entries, because its disk hangs."""
         return tablet in self.hung and self.is_full_for(tablet)
 
 
+@dataclass(eq=False)
 class Admission:
-    def __init__(
-        self, world: World, options: TabletServerOptions, rounds: Rounds, load: Load, space: Space
-    ) -> None:
-        self.world = world
-        self.options = options
-        self.rounds = rounds
-        self.load = load
-        self.space = space
+    world: World
+    options: TabletServerOptions
+    rounds: Rounds
+    load: Load
+    space: Space
 
     def write(self, replica: Replica, write: TabletWrite) -> asyncio.Future[Answer] | Answer:
-        """The stored answer of an earlier try, or the future one. Raises a typed error if it may not run."""
+        """The stored answer of an earlier try, or a future answer. Raises a typed error if the write may not run."""
         replica.require_running()
         if replica.core.role != "leader":
             raise replica.not_leader()
@@ -91,7 +91,7 @@ class Admission:
             self.rounds.tally.refused[DISK_FULL] += 1
             if _is_under_way(replica, batch):
                 raise errors.OutcomeUnknown(
-                    f"{error}. An earlier try of this very write is in the log and may still be applied"
+                    f"{error}. An earlier try of this write is in the log and may still be applied"
                 ) from error
             raise
         if self.load.is_full_for(replica.tablet):
@@ -100,7 +100,8 @@ class Admission:
             self._throttle("unapplied_bytes_max", "writes arrive faster than they are replicated")
         if replica.store.results.count(batch.client) >= options.results_per_client_max:
             self._throttle(
-                "results_per_client_max", "the client never says which answers it has (first_incomplete)"
+                "results_per_client_max",
+                "the client does not report the answers that it has (first_incomplete)",
             )
 
     def _require_space(self, tablet: str) -> None:
@@ -132,21 +133,19 @@ class Admission:
                 checksum.verified_block(joined, replica.rows.seed, None, layout)
             except Corruption as error:
                 raise InvalidArgument(
-                    f"a row arrived damaged, or was meant for another tablet: {error}"
+                    f"a row arrived damaged, or belongs to another tablet: {error}"
                 ) from error
 
 
 def _is_under_way(replica: Replica, batch: RowBatch) -> bool:
-    """Whether this very request is on its way through the log."""
-    asked = batch.client, batch.sequence
-    return any((each.batch.client, each.batch.sequence) == asked for each in replica.waiters.values())
+    """Whether an earlier try of the request is in the log."""
+    request = batch.client, batch.sequence
+    return any((each.batch.client, each.batch.sequence) == request for each in replica.waiters.values())
 
 
 async def read(world: World, replica: Replica, schema_version: int, wanted: TabletKeys) -> list[bytes | None]:
-    """Values with their checksums (verified here), as of a moment between call and answer.
-
-    There is no turn of the event loop behind the wait, so the schema that is checked is that of the rows.
-    """
+    """Values with their checksums (verified here), as of a moment between call and answer. After `readable` nothing awaits,
+    so the checked schema is that of the rows."""
     replica.require_running()
     await readable(world, replica)
     check_readable(replica.rows.schema, schema_version)
@@ -167,23 +166,23 @@ async def read(world: World, replica: Replica, schema_version: int, wanted: Tabl
         if size > READ_BYTES_MAX:
             raise InvalidArgument(
                 f"the rows of {len(wanted.keys)} keys in tablet {replica.tablet} take more than the "
-                f"{READ_BYTES_MAX >> 20} MiB of one answer; ask for fewer keys at once"
+                f"{READ_BYTES_MAX >> 20} MiB of one answer; get fewer keys at once"
             )
     return values
 
 
 async def readable(world: World, replica: Replica) -> int:
-    """Wait until a linearizable read may look at the rows; the index that they reflect at least.
+    """Wait until a linearizable read may use the rows. Return an index that they reflect.
 
-    Raises NotLeader when another replica is to lead meanwhile, and Unavailable when the disk here holds up for READ_WAIT_S what
-    the others have committed: callers ask again, and those who have gone do not pile up here.
+    Raises NotLeader when another replica leads meanwhile, and Unavailable when the disk here delays committed entries for
+    READ_WAIT_S: callers try again, and calls without a caller do not accumulate.
     """
     index = replica.core.read_index(world.clock.monotonic())
     if index <= replica.store.applied.index:
         return index
     try:
         async with world.clock.timeout(READ_WAIT_S):
-            # The lease held when the index was taken, between call and answer: that is the read's moment.
+            # The lease was valid when the index was taken, between call and answer: that is the moment of the read.
             await replica.readers.until(index)
     except TimeoutError:
         raise errors.Unavailable(

@@ -1,9 +1,9 @@
-"""A tablet's table is altered, dropped for a while, or recalled: how that comes to its replicas.
+"""Alterations, drops and recalls of a tablet's table on their way to its replicas.
 
-The master asks the leader, again and again, until a report shows the version (actors/master/errands/errands.py). The leader puts
-the alteration into the tablet's log: what stands before it was written under the older version, what stands behind it
-is judged by the newer one, on every replica alike. An alteration that arrives twice, or late, has a version that the
-replica has already, and changes nothing.
+The master repeats the request to the leader until a report shows the version (actors/master/errands/errands.py). The
+leader appends the alteration to the tablet's log: earlier entries belong to the older version, later ones to the newer,
+on every replica alike. An alteration that arrives twice, or late, has a version that the replica already has, and
+changes nothing.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from ebla.actors.world import World
 from ebla.storage.logs.entries import ALTER
 from ebla.storage.rows.alteration import encode
 
-ALTER_S = 5.0  # for the entry to be committed and applied; then the master asks again
+ALTER_S = 5.0  # for the entry to be committed and applied; then the master tries again
 
 
 async def alter(world: World, rounds: Rounds, replica: Replica, request: AlterTabletRequest) -> None:
-    """Idempotent. This leader has applied it when this returns. Raises NotLeader, OutcomeUnknown, InvalidArgument."""
+    """Apply the alteration on this leader. Idempotent. Raises NotLeader, OutcomeUnknown, InvalidArgument."""
     alteration = request.alteration
     version = alteration.schema.version
     replica.require_running()
     if replica.rows.schema.version >= version:
         return
     alteration.schema.validate()
-    codec_of(alteration.schema)  # what this server could not apply is not put into the log
+    codec_of(alteration.schema)  # an alteration that this server could not apply must not be in the log
     await world.faults.here("tablet.alter.before_entry")
     replica.require_running()
     index = _under_way(replica, version)
@@ -48,24 +48,24 @@ async def alter(world: World, rounds: Rounds, replica: Replica, request: AlterTa
             ) from None
     replica.require_running()
     if replica.rows.schema.version < version:
-        raise replica.not_leader()  # another leader's entries stand where it stood
+        raise replica.not_leader()  # another leader's entries have replaced it
 
 
 def _under_way(replica: Replica, version: int) -> int | None:
-    """The index of the entry, if this leader has put it into the log already."""
-    term, asked, index = replica.alteration_asked
+    """The index of the entry, if this leader has already appended it."""
+    term, appended, index = replica.alteration_asked
     pending = replica.store.applied.index < index <= replica.core.last_index
-    return index if pending and (term, asked) == (replica.core.term, version) else None
+    return index if pending and (term, appended) == (replica.core.term, version) else None
 
 
 def require_served(replica: Replica, now: float) -> None:
-    """Raises TableDropped while the table is kept for recall, if it surely is: a follower, or a leader that is new, may
-    still have to apply that it was recalled."""
+    """Raise TableDropped if the table is certainly kept for recall. A follower or a new leader, which may not have applied a
+    recall yet, raises NotLeader or Unavailable."""
     refusal = replica.rows.refusal()
     if refusal is None:
         return
     if replica.core.role != "leader":
         raise replica.not_leader()
     if replica.store.applied.index < replica.core.read_index(now):
-        raise errors.Unavailable(f"tablet {replica.tablet} has not yet applied what its log holds; try again")
+        raise errors.Unavailable(f"tablet {replica.tablet} has not yet applied all of its log; try again")
     raise refusal

@@ -1,7 +1,7 @@
 """Digests of a replica at one log index, so that replicas can be compared under full load.
 
-The leader puts a checkpoint entry into the log. Every replica, when it applies that entry, pins a snapshot and
-digests it beside the event loop; whoever compares asks each replica for its digest of that index.
+The leader appends a checkpoint entry to the log. Every replica that applies this entry pins a snapshot and digests it
+beside the event loop. A comparison then requests the digest at that index from each replica.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ebla.actors.world import World
 from ebla.storage.errors import Corruption, DiskFailed, InvalidArgument, StorageError
 from ebla.storage.tablets.tablet_store import TabletSnapshot
 
-KEPT_MAX = 64  # digests kept a server; the oldest go first
+KEPT_MAX = 64  # digests per server; the oldest are dropped
 
 
 class Checksums:
@@ -25,7 +25,7 @@ class Checksums:
         self._digests: dict[tuple[str, int], asyncio.Future[ChecksumReply]] = {}
 
     def applied(self, replica: Replica, snapshot: TabletSnapshot) -> None:
-        """The replica has just applied a checkpoint; `snapshot` is its state then."""
+        """Begin the digest of a checkpoint that was just applied; `snapshot` is its state."""
         index = snapshot.position.index
         while len(self._digests) >= KEPT_MAX:
             oldest = next(iter(self._digests))
@@ -36,8 +36,8 @@ class Checksums:
         self.world.spawn(self._digest(replica, index, snapshot, future), f"digest of {replica.tablet}")
 
     async def answer(self, replica: Replica, query: ChecksumQuery) -> ChecksumReply:
-        """The digest at the checkpoint `index`; waits for the replica to get there. Raises Unavailable if it does not in time,
-        AlreadyInProgress if it is still reading then."""
+        """Wait for the digest at the checkpoint `index`. After the timeout raise Unavailable if the replica has not applied
+        it, AlreadyInProgress if the digest is not ready."""
         try:
             async with self.world.clock.timeout(query.timeout_s):
                 waiting = replica.applied(query.index)
@@ -47,14 +47,14 @@ class Checksums:
                 future = self._digests.get((query.tablet, query.index))
                 if future is None:
                     raise InvalidArgument(
-                        f"there is no checkpoint at index {query.index}, or its digest is gone"
+                        f"there is no checkpoint at index {query.index}, or its digest was dropped; make a new one"
                     )
                 return await asyncio.shield(future)
         except TimeoutError:
             applied = replica.store.applied.index
             if applied >= query.index:
                 raise errors.AlreadyInProgress(
-                    f"the rows of tablet {query.tablet} are still being read here; ask again",
+                    f"the rows of tablet {query.tablet} are still being read here; try again",
                     tablet=query.tablet,
                 ) from None
             raise errors.Unavailable(
@@ -74,7 +74,7 @@ class Checksums:
             _refuse(future, errors.ReplicaFailed(str(error), tablet=replica.tablet, reason=str(error)))
         except DiskFailed:
             raise  # the server ends
-        except StorageError as error:  # the snapshot gave way, or the tablet was deleted meanwhile
+        except StorageError as error:  # the snapshot expired, or the tablet was deleted meanwhile
             _refuse(future, error)
         else:
             if not future.done():
@@ -86,4 +86,4 @@ class Checksums:
 def _refuse(future: asyncio.Future[ChecksumReply], error: Exception) -> None:
     if not future.done():
         future.set_exception(error)
-        future.exception()  # nobody may ever ask; that is no defect
+        future.exception()  # retrieved here, because no caller may ever request it

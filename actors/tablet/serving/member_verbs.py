@@ -1,40 +1,52 @@
-"""What a tablet server answers about the members of its tablets: checks of who is meant, then raft/members.py."""
+"""The calls about members of tablets: a check of the addressed server, then the protocol's own code."""
 
 from __future__ import annotations
 
 import logging
+from typing import Protocol
 
 from ebla.actors import messages as m
 from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.engine.rounds import Rounds
-from ebla.actors.tablet.raft import members
-from ebla.actors.world import World, rpc
+from ebla.actors.world import rpc
 
 log = logging.getLogger(__name__)
 
 
+class MemberChanges(Protocol):
+    """Changes of members, as a replication protocol makes them: see raft/members.py."""
+
+    async def change(
+        self, rounds: Rounds, replica: Replica, request: m.ChangeMembersRequest
+    ) -> m.MembersReply: ...
+
+    async def force(
+        self, rounds: Rounds, identity: Identity, replica: Replica, request: m.UnsafeChangeRequest
+    ) -> m.MembersReply: ...
+
+
 class MemberVerbs:
-    world: World
     identity: Identity
     rounds: Rounds
+    member_changes: MemberChanges
 
     def _replica(self, tablet: str) -> Replica:
-        raise AssertionError("the tablet server has its own")
+        raise AssertionError("the tablet server implements it")
 
     def _require(self, uuid: str) -> None:
-        raise AssertionError("the tablet server has its own")
+        raise AssertionError("the tablet server implements it")
 
     @rpc
     async def change_members(self, request: m.ChangeMembersRequest) -> m.MembersReply:
         self._require(request.dest_uuid)
-        return await members.change(self.world, self.rounds, self._replica(request.tablet), request)
+        return await self.member_changes.change(self.rounds, self._replica(request.tablet), request)
 
     @rpc
     async def unsafe_change(self, request: m.UnsafeChangeRequest) -> m.MembersReply:
         self._require(request.dest_uuid)
         replica = self._replica(request.tablet)
-        reply = await members.force(self.world, self.rounds, self.identity, replica, request)
+        reply = await self.member_changes.force(self.rounds, self.identity, replica, request)
         log.warning(
             "the configuration of tablet %s was forced to %s: %s",
             request.tablet,

@@ -1,7 +1,7 @@
-"""What a tablet server answers to its peers: one envelope with a message to each of many replicas.
+"""Answers to an envelope of a peer, which has a message to each of many replicas.
 
-An answer is given of what is here: a replica's, once what it rests on is durable; a vote of a tombstone, once it is; and where
-neither is, the word for why not. What the words lead to is the leader's business (copy/recovery.py).
+The answer is from local state: of a replica, after its changes are durable; of a tombstone's vote, after that is
+durable; otherwise the reason why there is no answer. The leader acts on the reasons (copy/recovery.py).
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.messages import peers
-from ebla.actors.messages.peers import Answer, Request
+from ebla.actors.messages.protocols import Answer, Request
 from ebla.actors.replication.health import (
     DAMAGED,
+    HELD_BACK,
     REPLICA_FAILED,
     TABLET_NOT_FOUND,
     VOTES_FORGOTTEN,
@@ -20,14 +21,10 @@ from ebla.actors.tablet.engine.core import Pending
 from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.links import CALL_TIMEOUT_S
 from ebla.actors.tablet.engine.records import ConsensusState
-from ebla.actors.tablet.engine.replica import (
-    RUNNING,
-    Replica,
-)
+from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.tablet.engine.rounds import Rounds
 from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
-from ebla.actors.tablet.lifecycle.tombstones import Stone
-from ebla.actors.tablet.raft.progress import HELD_BACK
+from ebla.actors.tablet.lifecycle.tombstones import Tombstone
 from ebla.actors.tablet.serving.admission import Load
 from ebla.actors.world import World, rpc
 from ebla.storage.directories.records import RecordStore
@@ -44,15 +41,15 @@ class PeerVerbs:
     load: Load
 
     def _require(self, uuid: str) -> None:
-        raise AssertionError("the tablet server has its own")
+        raise AssertionError("the tablet server implements it")
 
     @rpc
     async def replicate(self, envelope: peers.Envelope) -> peers.EnvelopeReply:
-        """What must be durable before the answer leaves: see engine/replica.py."""
+        """Answer an envelope. For the changes that must be durable before see engine/replica.py."""
         self._require(envelope.dest.uuid)
         self.identity.receive(envelope)
         now = self.world.clock.monotonic()
-        outcomes: list[tuple[Replica, Pending | Answer] | tuple[Stone, Request] | str] = []
+        outcomes: list[tuple[Replica, Pending | Answer] | tuple[Tombstone, Request] | str] = []
         for tablet, request in envelope.requests:
             replica = self.replicas.get(tablet)
             if replica is None or replica.state != RUNNING:
@@ -75,31 +72,31 @@ class PeerVerbs:
                     answers.append(answer)
                     refusals.append(refusal)
         except TimeoutError:
-            # Nobody waits for the answer any more; while the disk hangs, such calls would pile up.
+            # The caller has timed out; without this, calls would accumulate while the disk hangs.
             raise errors.Unavailable(f"the disk of {self.world.address} takes too long; try again") from None
         self.identity.require_believed()
         return peers.EnvelopeReply(self.identity.instance, tuple(answers), tuple(refusals))
 
-    def _absent(self, tablet: str, request: Request) -> tuple[Stone, Request] | str:
-        """What is here instead of a running replica."""
-        stone = self.lifecycle.stones.get(tablet)
-        if stone is not None:
-            return stone, request
+    def _absent(self, tablet: str, request: Request) -> tuple[Tombstone, Request] | str:
+        """The tombstone that answers instead of a running replica, or the reason why nothing does."""
+        tombstone = self.lifecycle.tombstones.get(tablet)
+        if tombstone is not None:
+            return tombstone, request
         if self.lifecycle.state_of(tablet) == m.DOES_NOT_EXIST:
             return TABLET_NOT_FOUND
         broken = self.lifecycle.broken.get(tablet)
         return VOTES_FORGOTTEN if broken is not None and broken.forgetful else REPLICA_FAILED
 
     async def _outcome(
-        self, outcome: tuple[Replica, Pending | Answer] | tuple[Stone, Request] | str
+        self, outcome: tuple[Replica, Pending | Answer] | tuple[Tombstone, Request] | str
     ) -> tuple[Answer | None, str | None]:
-        """The answer, or why there is none."""
+        """The answer, or the reason why there is none."""
         if isinstance(outcome, str):
             return None, outcome
-        if isinstance(outcome[0], Stone):
-            stone, request = outcome
-            answer = await stone.receive(self.world.clock.monotonic(), request, self.consensus)
-            return answer, None if answer else stone.refusal(self.world.clock.monotonic())
+        if isinstance(outcome[0], Tombstone):
+            tombstone, request = outcome
+            answer = await tombstone.receive(self.world.clock.monotonic(), request, self.consensus)
+            return answer, None if answer else tombstone.refusal(self.world.clock.monotonic())
         answer = await self._durable(*outcome)
         return answer, None if answer else REPLICA_FAILED
 
@@ -113,7 +110,7 @@ class PeerVerbs:
                 await waiting
         if replica.state != RUNNING:
             return None
-        # Checked again after the waits: a newer term in the meantime makes it a refusal.
+        # Check again after the waits: a newer term makes the answer a refusal.
         return replica.core.answer(outcome) if isinstance(outcome, Pending) else outcome
 
 

@@ -1,11 +1,11 @@
 """Snapshot scans of one replica, block by block, and digests of it.
 
-A scanner pins one position of a replica's rows and answers in Arrow IPC blocks. It ends with its last block, when it
-is closed, or when nobody asked for `scanner_ttl_s`. Decoding, filtering and digesting run beside the event loop.
+A scanner pins one position of a replica's rows and answers in Arrow IPC blocks. It ends with its last block, when it is
+closed, or after `scanner_ttl_s` without a request. Decoding, filtering and digesting run beside the event loop.
 
-    whole      only a block that reaches the end of the range says that it is the last
-    repeated   the answer to a lost request is given again; of an ended scan as long as there is room for it
-    bounded    rows are read by number and by bytes, whatever their size, and so is what one block looks at
+    whole      only a block that reaches the end of the range is marked as the last
+    repeated   a repeated request gets its answer again; for an ended scan as long as there is room for it
+    bounded    reads are limited by rows and by bytes, and so is the work for one block
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from ebla.storage.tablets.tablet_store import TabletSnapshot
 
 DIGEST_ROWS = 8192
 READ_BYTES = 2_000_000
-READS_PER_BLOCK_MAX = 32  # a block of a scan that finds little may be empty
-READ_GROWTH = 8  # from one read of a scan with a limit to the next: some rows are overwritten or deleted
+READS_PER_BLOCK_MAX = 32  # a block of a scan with few matches may be empty
+READ_GROWTH = 8  # of the size of successive reads with a limit, because some rows are overwritten or deleted
 BUSY_RETRY_S = 0.1
 
 # Last blocks of ended scans, for requests that are repeated because the answer was lost.
@@ -59,7 +59,7 @@ class Scanner:
 
 @dataclass(frozen=True)
 class Ended:
-    """The last block of a scan that has ended, and when."""
+    """The last block of an ended scan, and the time of its end."""
 
     last: ScanBlock
     at: float
@@ -78,7 +78,7 @@ class Scans:
         return len(self._open)
 
     async def open(self, replica: Replica, request: ScanRequest) -> ScanBlock:
-        """The first block; the rest by `more`."""
+        """Begin a scan and return its first block; `more` returns the others."""
         if len(self._open) >= self.options.scanners_max:
             raise errors.Throttled(
                 f"{self.options.scanners_max} scans are open on this server",
@@ -98,8 +98,7 @@ class Scans:
             request=request,
             snapshot=replica.store.snapshot(),
             predicate=predicate,
-            read_columns=(wanted + extra)
-            or [codec.schema.key[0]],  # a batch without columns has no row count
+            read_columns=(wanted + extra) or [codec.schema.key[0]],  # without columns there is no row count
             start=request.start,
             left=request.limit,
             used_at=self.world.clock.monotonic(),
@@ -125,7 +124,7 @@ class Scans:
                 retry_after_s=BUSY_RETRY_S,
             )
         if request.block != scanner.block:
-            raise errors.InvalidArgument(f"block {request.block} was asked for, {scanner.block} is next")
+            raise errors.InvalidArgument(f"block {request.block} was requested, {scanner.block} is next")
         return await self._next(scanner)
 
     def close(self, scanner_id: str) -> None:
@@ -140,7 +139,7 @@ class Scans:
                 self.close(scanner.id)
 
     def expire(self) -> None:
-        """End what nobody has asked for lately."""
+        """End the scans without a recent request, and drop old last blocks."""
         if not self._open and not self._ended:
             return
         now = self.world.clock.monotonic()
@@ -190,8 +189,9 @@ class Scans:
         scanner.snapshot.close()
 
     def _remember(self, scanner: Scanner, last: ScanBlock) -> None:
-        """Nobody can ask again for the first block: the scanner's name came with it."""
-        if last.block == 0:
+        if (
+            last.block == 0
+        ):  # a client learns the scanner's id with the first block, so it cannot repeat that request
             return
         self._ended[scanner.id] = Ended(last, scanner.used_at)
         self._ended_bytes += len(last.data)
@@ -209,7 +209,7 @@ def _gone() -> SnapshotExpired:
 
 
 def read_block(scanner: Scanner, seed: int) -> tuple[bytes, int, bytes | None]:
-    """Arrow IPC bytes of about `block_bytes`, their row count, and the key to go on from (None: done)."""
+    """Arrow IPC bytes of about `block_bytes`, their row count, and the key to continue from (None: done)."""
     request, codec = scanner.request, scanner.codec
     batches: list[pa.RecordBatch] = []
     size = rows = reads = 0
@@ -250,7 +250,7 @@ def _to_ipc(batches: list[pa.RecordBatch], codec: RowCodec, columns: tuple[str, 
 
 
 def digest(snapshot: TabletSnapshot, seed: int, path: str, cancelled: Callable[[], bool]) -> tuple[int, str]:
-    """Row count and xxh3-128 of all rows in key order: equal on replicas that hold equal rows."""
+    """Row count and xxh3-128 of all rows in key order: equal on replicas with equal rows."""
     state = xxhash.xxh3_128()
     rows = 0
     start: bytes | None = b""

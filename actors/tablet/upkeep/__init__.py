@@ -1,7 +1,6 @@
-"""What a tablet server does beside the write path.
+"""The work of a tablet server beside the write path.
 
-maintenance.py    flushes memtables, trims logs, ends idle scans
-expiry.py         the leader has stored answers of idle clients forgotten
-scrubber.py       reads rows that nobody asks for, to find damage
+maintenance.py    flushes memtables, trims logs, expires answers of idle clients, ends idle scans
+scrubber.py       reads all rows in the background, to find damage
 reporter.py       heartbeats and tablet reports to the masters
 """

@@ -1,93 +1,87 @@
-"""What a tablet server does beside the write path: flush memtables, trim logs, end idle scans.
+"""The upkeep of a tablet server beside the write path: flush memtables, trim logs, expire answers, end idle scans.
 
-flush   the replica with the largest memtable, whenever all of them together pass memtable_bytes; on each disk one at a time
-expire  the leader puts into the log that the answers of idle clients are forgotten
-trim    a tablet's log drops what is flushed here and held by every peer; what the shared log must let go and a
-        peer still needs moves to the private log first. Both logs are on the server's own disk
+flush   the replica with the largest memtable, when all memtables together exceed memtable_bytes; one flush per disk
+expire  the leader drops the answers of idle clients by an entry of the log. The log, not the clock or the setting of a
+        replica, decides: every replica drops the same answers at the same entry, and a later retry is a new request
+trim    a tablet's log drops entries that are flushed here and held by every peer. Entries that a peer still needs move
+        from the shared log to the private log before the shared log is trimmed. Both logs are on the server's own disk
 
-A replica that is deleted meanwhile, or turns out to be damaged, is passed over: the others need their flushes. A
-full disk makes a pause. Only the server's own disk ends it when it fails; a data disk fails the replicas on it.
+A replica that is deleted meanwhile, or is found damaged, is skipped: the others need their flushes. A full disk causes
+a pause. A failure of the server's own disk ends the server; a failed data disk fails the replicas on it.
 
-A data disk that hangs (a flush takes disk_hung_s) holds up the replicas on it and no others. What they keep in memory does not count
-against the others. At the limit at which writers are throttled they take nothing more: where they lead, writers wait; where they
-follow, their leaders do without them, and send what they lack when the disk answers again.
+A data disk that hangs (a flush takes disk_hung_s) delays only the replicas on it. Their memory does not count against
+the others. At the limit at which writers are throttled they take no more entries: for a leader there writers wait;
+leaders of followers there work without them, and send the missing entries when the disk answers again.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
+
 from ebla.actors import errors
+from ebla.actors.tablet.copy.log_retention import LogRetention
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
-from ebla.actors.tablet.engine.rounds import Rounds
 from ebla.actors.tablet.engine.tally import DATA, PRIVATE_LOG
+from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.serving.admission import Load
 from ebla.actors.tablet.serving.scans import Scans
-from ebla.actors.tablet.upkeep.expiry import expire
 from ebla.actors.world import World
 from ebla.storage.errors import Corruption, Damaged, DiskFull, InvalidArgument
-from ebla.storage.logs.entries import Position
-from ebla.storage.logs.shared_log import SharedLog
+from ebla.storage.logs.entries import EXPIRE, Position
 from ebla.storage.tablets.tablet_store import META
 
-LOOK_S = 0.05  # between two looks at the replicas that something happened to
-FULL_EVERY = 20  # one look of so many is at all of them
+CHECK_S = 0.05  # between two checks of the replicas that have changed
+FULL_EVERY = 20  # every 20th check includes all replicas
 DISK_FULL_PAUSE_S = 1.0
+EXPIRY_STEPS = (
+    60  # answers are kept longer by up to this part of their time, so that one entry expires many clients
+)
 
 
 class Measured(NamedTuple):
-    """Of one replica: its disk, bytes in its memtables, bytes not applied."""
+    """A replica's disk, the bytes in its memtables, and the bytes not applied."""
 
     place: str
     held: int
     unapplied: int
 
 
+@dataclass(eq=False)
 class Maintenance:
-    def __init__(
-        self,
-        world: World,
-        options: TabletServerOptions,
-        replicas: dict[str, Replica],
-        shared: SharedLog,
-        rounds: Rounds,
-        scans: Scans,
-        load: Load,
-        on_flushed: Callable[[Replica], None],
-        abandon: Callable[[int], Awaitable[None]],
-        anchor: Callable[[str], int | None],
-    ) -> None:
-        self.world = world
-        self.options = options
-        self.replicas = replicas
-        self.shared = shared
-        self.rounds = rounds
-        self.scans = scans
-        self.load = load
-        self.on_flushed = on_flushed
-        self.abandon = abandon
-        self.anchor = anchor
+    world: World
+    options: TabletServerOptions
+    lifecycle: Lifecycle
+    retention: LogRetention
+    scans: Scans
+    load: Load
+    on_flushed: Callable[[Replica], None]
+
+    def __post_init__(self) -> None:
+        self.replicas = self.lifecycle.replicas
+        self.rounds = self.lifecycle.rounds
+        self.shared = self.lifecycle.shared
         self._lost_data_dirs: dict[str, str] = {}
         self._measured: dict[str, Measured] = {}  # by tablet
         self._held: dict[str, int] = {}  # the sums, by disk
         self._unapplied = 0
-        self._flushing: dict[str, tuple[str, float]] = {}  # tablet: its disk, and since when
-        self._next_flush: dict[
-            str, float
-        ] = {}  # disk: not before; infinite while a flush of ours is under way
+        self._flushing: dict[str, tuple[str, float]] = {}  # tablet: its disk, and the start of the flush
+        self._next_flush: dict[str, float] = {}  # disk: earliest next flush; infinite during a flush
 
     def start(self) -> None:
         self.world.spawn(self._watch(), "maintenance")
 
     async def flush(self, replica: Replica) -> Position:
-        """Flush at least up to what is applied now. Durable when it returns.
+        """Flush at least up to the applied position, durably.
 
-        Raises TabletNotFound, ReplicaFailed (also for damage that it meets, or a data disk that is lost), Unavailable (a disk
-        that hangs) or DiskFull; DiskFailed is the end.
+        Raises TabletNotFound, ReplicaFailed (also for damage that it finds, or a lost data disk), Unavailable (a disk that
+        hangs) or DiskFull; DiskFailed ends the server.
         """
         self._require_answering(replica)
         async with replica.upkeep:
@@ -97,7 +91,11 @@ class Maintenance:
             try:
                 await self.world.faults.here("tablet.flush.before_commit")
                 flushed = await replica.store.flush()
-            except (Corruption, Damaged, InvalidArgument) as error:  # the last: rows that no disk would take
+            except (
+                Corruption,
+                Damaged,
+                InvalidArgument,
+            ) as error:  # InvalidArgument: rows that no disk takes
                 replica.fail(error)
                 self.on_flushed(replica)
                 replica.require_running()
@@ -113,7 +111,7 @@ class Maintenance:
         return flushed
 
     async def flush_if_running(self, replica: Replica) -> Position | None:
-        """As `flush`, for a replica that may be gone or failed, before or meanwhile, or whose disk hangs: then None."""
+        """As `flush`, but return None for a replica that is gone, has failed, or whose disk hangs."""
         try:
             return await self.flush(replica)
         except (errors.TabletNotFound, errors.ReplicaFailed, errors.Unavailable):
@@ -131,12 +129,12 @@ class Maintenance:
     def _require_answering(self, replica: Replica) -> None:
         if self._flushing and (place := self._place(replica)) in self.hung():
             raise errors.Unavailable(
-                f"the disk of {place} on {self.world.address} has not answered for {self.options.disk_hung_s:g} s; look at it, or take the replica away "
-                "with `ebla tablet remove-replica`"
+                f"the disk of {place} on {self.world.address} has not answered for {self.options.disk_hung_s:g} s; check it, "
+                "or remove the replica with `ebla tablet remove-replica`"
             )
 
     def measure(self, replicas: Iterable[Replica]) -> None:
-        """Bring the load that admission looks at up to date, where it may have changed."""
+        """Update the load for admission, for replicas that may have changed."""
         for replica in replicas:
             known = self._forget(replica.tablet)
             if replica.state == RUNNING:
@@ -163,14 +161,17 @@ class Maintenance:
 
     async def _watch(self) -> None:
         for number in itertools.count():
-            await self.world.clock.sleep(LOOK_S)
+            await self.world.clock.sleep(CHECK_S)
             replicas = self._take_touched(everything=number % FULL_EVERY == 0)
             self.measure(replicas)
             self._fail_lost()
             self._flush_largest()
-            self._trim(replicas)
+            for replica in replicas:
+                if replica.state == RUNNING:
+                    self._drop(replica)
             try:
-                self._expire(replicas)
+                for replica in replicas:
+                    self._expire(replica)
                 if self.shared.bytes > self.options.shared_log_bytes:
                     await self._trim_shared()
             except DiskFull:
@@ -179,7 +180,7 @@ class Maintenance:
             self.scans.expire()
 
     def _fail_lost(self) -> None:
-        """Replicas on a data disk that is lost by now, also those that nobody asks for anything."""
+        """Fail the replicas on a lost data disk, including idle ones."""
         lost = self.world.disk.lost_data_dirs()
         if lost == self._lost_data_dirs:
             return
@@ -193,7 +194,7 @@ class Maintenance:
                     self.on_flushed(replica)
 
     def _flush_largest(self) -> None:
-        """Of those on disks that are not busy, unless what is being flushed is enough."""
+        """Flush the largest memtable on a disk that is not busy, unless running flushes suffice."""
         answering = (each for each in self._flushing if each in self._measured and each not in self.load.hung)
         under_way = sum(self._measured[tablet].held for tablet in answering)
         if self.load.memtable_bytes - under_way <= self.options.memtable_bytes:
@@ -223,36 +224,41 @@ class Maintenance:
         self.measure([replica])
 
     def _take_touched(self, *, everything: bool) -> list[Replica]:
-        """Replicas that something happened to since the last look: an idle one costs nothing."""
+        """The replicas that have changed since the last check: an idle one costs nothing."""
         touched, self.rounds.touched = self.rounds.touched, {}
         if everything:
-            self._measured.clear()  # also of those that are gone
+            self._measured.clear()  # also of deleted replicas
             self._held, self._unapplied = {}, 0
             return list(self.replicas.values())
         return list(touched.values())
 
-    def _trim(self, replicas: Iterable[Replica]) -> None:
-        for replica in replicas:
-            if replica.state == RUNNING:
-                self._drop(replica)
-
-    def _expire(self, replicas: Iterable[Replica]) -> None:
-        """Answers to clients that have not written for long, where this server leads."""
+    def _expire(self, replica: Replica) -> None:
+        """Expire the answers of idle clients, unless this replica does not lead or an entry for it is under way."""
         retention_us = int(self.options.results_retention_s * 1e6)
-        for replica in replicas:
-            if not self.rounds.disk_full:
-                expire(self.rounds, replica, self.world.clock.monotonic(), retention_us)
+        applied, (term, index) = replica.store.applied, replica.expiry_asked
+        before_us = applied.time_us - retention_us
+        under_way = term == replica.core.term and index > applied.index
+        if self.rounds.disk_full or not replica.leads or under_way:
+            return
+        if not replica.store.results.expired(before_us - retention_us // EXPIRY_STEPS):
+            return
+        now, body = self.world.clock.monotonic(), msgspec.msgpack.encode(before_us)
+        try:
+            entry = self.rounds.step(replica, replica.propose, now, EXPIRE, body)
+        except errors.NotLeader:
+            return  # it hands over
+        replica.expiry_asked = entry.term, entry.index
 
     def _drop(self, replica: Replica) -> None:
-        """Forget entries that are flushed here and held everywhere, and under pressure those that are only flushed; none that
-        a copy from here is still to get, and no configuration that the record of consensus does not have yet."""
+        """Drop entries that are flushed here and held everywhere, and under pressure those that are only flushed; but none
+        that a copy from here needs, and no configuration that the consensus record does not have yet."""
         options, log = self.options, replica.log
         flushed = replica.store.flushed.index
         index = max(
             min(flushed, replica.core.all_replicated_index),
             log.excess(options.log_retained_entries_max, options.log_retained_bytes_max, flushed),
         )
-        anchor = self.anchor(replica.tablet)
+        anchor = self.retention.anchor(replica.tablet)
         if anchor is not None:
             index = min(index, anchor)
         for made in replica.core.log.configurations:
@@ -263,11 +269,11 @@ class Maintenance:
             replica.core.log.drop_to(index)
 
     async def _trim_shared(self) -> None:
-        """Let go of the older half. What is still needed of it moves to private logs, durably, first."""
+        """Trim the older half, after needed entries have moved to private logs, durably."""
         below = self.shared.first_seq + (self.rounds.synced_seq - self.shared.first_seq) // 2
         for replica in list(self.replicas.values()):
             if replica.state != RUNNING:
-                continue  # also one that is about to go, and whose disk may hang
+                continue  # its disk may hang
             async with replica.moving:
                 try:
                     await self._move(replica, below)
@@ -275,7 +281,7 @@ class Maintenance:
                     pass  # its entries stay in the shared log for now
                 except (Corruption, Damaged) as error:
                     replica.fail(error)
-        await self.abandon(below)
+        await self.lifecycle.abandon(below)
         await self.world.faults.here("tablet.shared_log.before_trim")
         needed = [
             replica.log.oldest_shared_seq() for replica in self.replicas.values() if replica.state == RUNNING

@@ -1,14 +1,15 @@
-"""Heartbeats to the masters: who this server is, and which of its replicas changed.
+"""Heartbeats to the masters, with the server's identity and its changed replicas.
 
-Each master has its own dirty map: a report carries what changed since the last acknowledged one, and entries that
-change while it is on its way are sent again (kudu.md A13). Leadership and state changes go out at once. A master that is
-a standby is only told who this server is, until it asks for more.
+Each master has its own map of changes: a report has the changes since the last acknowledged report, and replicas that
+change during a call are sent again. Changes of leadership and state are sent at once. A standby gets only the server's
+identity until it requests more.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from ebla.actors.errors import NotActive
 from ebla.actors.messages import (
@@ -23,7 +24,7 @@ from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.engine.space import Space
 from ebla.actors.tablet.lifecycle.failed import Broken
-from ebla.actors.tablet.lifecycle.tombstones import Stone
+from ebla.actors.tablet.lifecycle.tombstones import Tombstone
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.serving.admission import Load
 from ebla.actors.world import World
@@ -32,31 +33,24 @@ from ebla.storage.errors import EblaError
 CALL_TIMEOUT_S = 5.0
 
 
+@dataclass(eq=False)
 class Reporter:
-    """The conversation with one master."""
+    """The heartbeats to one master."""
 
-    def __init__(
-        self,
-        world: World,
-        options: TabletServerOptions,
-        identity: Identity,
-        held: Callable[[], Mapping[str, Replica | Broken | Stone]],
-        master: str,
-        load: Load,
-        space: Space,
-    ) -> None:
-        self.world = world
-        self.options = options
-        self.identity = identity
-        self.held = held
-        self.master = master
-        self.load = load
-        self.space = space
+    world: World
+    options: TabletServerOptions
+    identity: Identity
+    held: Callable[[], Mapping[str, Replica | Broken | Tombstone]]
+    master: str
+    load: Load
+    space: Space
+
+    def __post_init__(self) -> None:
         self._register = True
         self._full = True
-        self._brief = False  # it is a standby, as far as is known
+        self._brief = False  # the master is a standby, as far as is known
         self._sequence = 0
-        self._changed: dict[str, int] = {}  # tablet: the sequence current when it changed
+        self._changed: dict[str, int] = {}  # tablet: the sequence at the time of the change
         self._seen: dict[str, tuple[object, ...]] = {}
         self._took_data = True
         self._wake = asyncio.Event()
@@ -65,13 +59,12 @@ class Reporter:
         self.world.spawn(self._run(), f"heartbeats to {self.master}")
 
     def changed(self, tablet: str) -> None:
-        """The replica's state, leader or configuration changed, or it is gone: tell the master at once."""
+        """Report at once that the replica's state, leader or configuration changed, or that it is gone."""
         self._changed[tablet] = self._sequence
         self._wake.set()
 
-    def look(self) -> None:
-        """Find replicas whose reportable facts changed since they were last looked at; and whether there is space for others has
-        changed, for a table may be about to be placed here."""
+    def find_changes(self) -> None:
+        """Find replicas whose reportable facts have changed, and a change of free space, which placement needs at once."""
         if self.space.takes_data != self._took_data:
             self._took_data = self.space.takes_data
             self._wake.set()
@@ -83,14 +76,14 @@ class Reporter:
 
     async def _run(self) -> None:
         while True:
-            self.look()
+            self.find_changes()
             self._wake.clear()
             try:
                 again = await self._beat()
             except EblaError as error:
                 self.identity.failed(error)
                 self._brief = isinstance(error, NotActive)
-                # The master is away, or refused; the next beat says everything again.
+                # The master does not answer, or refused; the next heartbeat repeats everything.
                 self.world.faults.reached("tablet.heartbeat.failed")
                 await self.world.clock.sleep(self.options.heartbeat_s)
                 continue
@@ -103,15 +96,16 @@ class Reporter:
                 pass
 
     async def _beat(self) -> bool:
-        """One heartbeat; True if the master wants another at once (registration or full report)."""
+        """Send one heartbeat. Return True if the master needs another at once (registration or full report)."""
         full, brief = self._full, self._brief
         sequence = self._sequence
         report = None if brief else self._report(full, sequence)
         self._sequence += 1
         held, usage = self.held().values(), self.space.usage()
+        registration = Registration(self.world.address, self.options.host, self.options.version)
         request = HeartbeatRequest(
             instance=self.identity.instance,
-            registration=self._registration() if self._register and not brief else None,
+            registration=registration if self._register and not brief else None,
             report=report,
             replicas=sum(replica.state != DELETED for replica in held),
             leaders=sum(replica.leads for replica in held),
@@ -134,9 +128,6 @@ class Reporter:
         self._register = reply.needs_register
         self._full = reply.needs_full_report
         return wanted
-
-    def _registration(self) -> Registration:
-        return Registration(self.world.address, self.options.host, self.options.version)
 
     def _report(self, full: bool, sequence: int) -> TabletReport:
         held = self.held()

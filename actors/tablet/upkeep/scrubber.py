@@ -1,42 +1,40 @@
-"""Looks, in the background, at rows that nobody asks for: see storage/tablets/scrub.py.
+"""Verifies all rows in the background: see storage/tablets/scrub.py.
 
-Every replica once soon after the start, and again every `scrub_s`; on each disk one at a time, with as much rest as work, so
-that it takes at most half of a core, and a disk that hangs holds up no other. A replica that is found damaged fails, as if a read had met the damage.
+Every replica is walked soon after the start, and again every `scrub_s`; one at a time on each disk, so that a disk that
+hangs delays no other, and with as much rest as work, so that it takes at most half of a core. A damaged replica fails,
+as if a read had found the damage.
 
-A walk reads one snapshot from end to end, for only then can it count. It may be held for as long as the walk takes, unless
-the environment needs a larger map meanwhile: then it expires a few seconds later (`GROWTH_GRACE_S` in storage/lmdb/disk.py),
-and the walk counts for nothing. It is made again after `RETRY_S`; maps grow ever more rarely.
+A walk reads one snapshot from end to end, because it must count the rows. The snapshot lasts as long as the walk, unless
+the environment needs a larger map: then it expires a few seconds later (`GROWTH_GRACE_S` in storage/lmdb/disk.py), and
+the walk is repeated after `RETRY_S`. Maps grow ever more rarely.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.world import World
 from ebla.storage.errors import Corruption, Damaged, DiskFailed, StorageError
 
-LOOK_S = 1.0
+CHECK_S = 1.0
 REST_S_MAX = 1.0
-RETRY_S = 60.0  # after a walk that did not come to its end
+RETRY_S = 60.0  # after an interrupted walk
 
 
+@dataclass(eq=False)
 class Scrubber:
-    def __init__(
-        self,
-        world: World,
-        options: TabletServerOptions,
-        replicas: dict[str, Replica],
-        changed: Callable[[Replica], None],
-    ) -> None:
-        self.world = world
-        self.options = options
-        self.replicas = replicas
-        self.changed = changed
-        self.walks = 0  # that came to their end
-        self._due: dict[Replica, float] = {}  # when to walk it, by the monotonic clock
+    world: World
+    options: TabletServerOptions
+    replicas: dict[str, Replica]
+    changed: Callable[[Replica], None]
+
+    def __post_init__(self) -> None:
+        self.walks = 0  # completed ones
+        self._due: dict[Replica, float] = {}  # the time of the next walk, by the monotonic clock
         self._doubted: dict[Replica, None] = {}
         self._walking: dict[str, None] = {}  # disks
 
@@ -44,7 +42,7 @@ class Scrubber:
         self.world.spawn(self._run(), "scrubber")
 
     def doubt(self, replica: Replica) -> None:
-        """Walk it soon: somebody has seen what may be damage."""
+        """Walk the replica soon, because of possible damage."""
         self._doubted[replica] = None
 
     def due_count(self) -> int:
@@ -56,7 +54,7 @@ class Scrubber:
     async def _run(self) -> None:
         clock = self.world.clock
         while True:
-            await clock.sleep(LOOK_S)
+            await clock.sleep(CHECK_S)
             present = list(self.replicas.values())
             self._due = {replica: self._due.get(replica, -math.inf) for replica in present}
             for replica in self._doubted:
@@ -83,7 +81,7 @@ class Scrubber:
         del self._walking[place]
 
     async def _scrub(self, replica: Replica) -> bool:
-        """Whether the walk came to its end."""
+        """Walk a replica. Return whether the walk was completed."""
         try:
             await replica.store.scrub(self._resting())
         except (Corruption, Damaged) as error:
@@ -97,7 +95,7 @@ class Scrubber:
         return True
 
     def _resting(self) -> Callable[[], Awaitable[None]]:
-        """Rest as long as the piece before it took."""
+        """A pause as long as the time of the last piece."""
         clock = self.world.clock
         resumed = clock.monotonic()
 

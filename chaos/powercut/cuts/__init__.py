@@ -1,6 +1,6 @@
 """Power cuts.
 
-cuts.py       draws when, and what is left; lays it down; verifies
-platter.py    what the disk may hold after a power cut
+cuts.py       draws the moment and the remaining data; verifies them
+platter.py    the possible contents of a disk after a power cut
 verify.py     starts the roles and checks every promise
 """

@@ -1,9 +1,8 @@
-"""Replay power cuts of one recording: draw when, draw what is left, lay it down, verify.
+"""Replay power cuts of one recording: draw the moment and the remaining data, write them to a directory, verify.
 
-A cut is named by (recording, seed): the same pair gives the same moment and the same directory. Moments are drawn in
-three ways, a third each: any event; just after an answer, when it binds and nothing has been synced since; and within
-a few events of a named fault point, so that rare transitions (creation, deletion, trim, checkpoint) are met as often
-as the appends that there are thousands of.
+A cut is named by (recording, seed): the same pair gives the same moment and the same directory. Moments are drawn in three ways,
+a third each: any event; just after an answer, when it binds and no sync followed yet; and within a few events of a named fault
+point, so that rare transitions (creation, deletion, trim, checkpoint) are hit as often as frequent appends.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ TIMEOUT_S, CPU_S = 120.0, 30  # a cut takes a tenth of a second
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """`outcome`: kept; unborn (the directory is refused, and nothing had been answered from it); lost; died (the
-    process ended). `at` is the event before which the power went, `point` the fault point passed last; `unsynced`
-    sectors and names were at stake, and in `gone` of them the disk did not get its newest state."""
+    """`outcome`: kept; unborn (the directory is refused, and no answer was given from it); lost; died (the process ended). `at`:
+    the event before which the power failed. `point`: the fault point passed last. `unsynced`: how many sectors and names were not
+    synced. `gone`: how many of these do not have their newest state."""
 
     seed: int
     at: int
@@ -54,8 +53,6 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Moments:
-    """When the power may go."""
-
     def __init__(self, recording: Recording) -> None:
         self.first, self.last = recording.first, len(recording.events)
         self.answers: list[int] = []
@@ -78,7 +75,7 @@ class Moments:
 
 
 def replay(recording: Recording, seeds: Iterable[int], scratch: Path) -> Iterator[Cut]:
-    """Each cut in a process of its own, forked from this one; in the order of their moments, not of the seeds."""
+    """Replay each cut in a forked process, in the order of the moments, not of the seeds."""
     moments = Moments(recording)
     drawn = []
     for seed in seeds:
@@ -101,7 +98,7 @@ def replay(recording: Recording, seeds: Iterable[int], scratch: Path) -> Iterato
             why=verdict.why,
             point=point,
             unsynced=unsynced,
-            gone=image.mood.lost,
+            gone=image.choice.lost,
             answers=facts.answers,
             leftovers=verdict.leftovers,
             seconds=time.monotonic() - began,
@@ -120,7 +117,7 @@ def _verdict(recording: Recording, image: Image, facts: Facts, seed: int, scratc
 
 
 def examine(base: Path, facts: Facts, recording: Recording, seed: int) -> Verdict:
-    """In a process of its own: whatever goes wrong in it is the verdict."""
+    """Verify a directory in this process; an error is part of the verdict."""
     verify = Verify(base, facts, recording.plan, seed)
     try:
         asyncio.run(verify.everything())

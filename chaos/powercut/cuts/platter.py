@@ -1,21 +1,21 @@
-"""What the disk may hold after a power cut: the model, fed with a recording's changes.
+"""The model of a disk after a power cut, fed with a recording's changes.
 
-Of what was not synced when the power went, any part may be there, and any part may be missing:
+Any part of the unsynced changes may be on the disk after a cut:
 
-    contents   sector by sector (512 B), page by page (4 KiB) or write by write. A sector holds what it held at some
-               moment since its last sync; it never mixes two moments, and never holds less than was synced
-    sizes      a file has a size that it had at some moment since its last sync. What lies beyond is lost, what was
-               never written reads as zeros
-    names      a file, directory or link that was made, renamed or removed since its directory was synced may or may
-               not be: each for itself, or (as a journal keeps them) the earlier ones without the later. A rename
-               happens wholly or not at all. Syncing a file does not promise its name
+    contents   sector by sector (512 B), page by page (4 KiB) or write by write. A sector holds its content of some moment since
+               its last sync; it never mixes two moments, and never holds older content than the synced one
+    sizes      a file has a size that it had at some moment since its last sync. Data beyond it is lost; parts that were never
+               written read as zeros
+    names      a file, directory or link that was made, renamed or removed since its directory was synced may exist or not:
+               each independently, or (as in a journal) the earlier ones without the later. A rename is atomic. Syncing a file
+               does not promise its name
 
-    a sync of a file       promises its size and contents as they were when the sync began
-    a sync of a directory  promises the names in it as they were when the sync began
-    an O_DSYNC write       promises itself once it has returned, and the size that it needs, nothing else
+    a sync of a file       promises its size and contents when the sync began
+    a sync of a directory  promises its names when the sync began
+    an O_DSYNC write       promises itself and the size that it needs, once it has returned
 
-How much is kept is drawn for each cut: nothing, everything, a part that is itself drawn, all but one piece, or one
-piece alone. Adversaries that lose one thing find other defects than those that lose half of everything.
+Each cut draws how much is kept: nothing, everything, a random share, all but one piece, or one piece alone. Losing one piece
+finds other defects than losing half of everything.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from ebla.chaos.powercut.recording.events import (
 
 SECTOR_BYTES = 512
 PAGE_SECTORS = 8
-LOCK_FILE = "lock.mdb"  # written through a map: what it holds is not known, and nobody may rely on it
-INSTANCE_FILES = ("instance", "instance.new")  # they name directories by their paths
+LOCK_FILE = "lock.mdb"  # written through a memory map: its content is unknown, and no code may rely on it
+INSTANCE_FILES = ("instance", "instance.new")  # they contain paths of directories
 
 Tree = dict[int, dict[str, int]]
 
 
 @dataclass
 class Contents:
-    """Of one file: what is surely there, and what came after it, by sector, oldest first."""
+    """One file: its durable content, and later versions by sector, oldest first."""
 
     durable: bytearray = field(default_factory=bytearray)
     sectors: dict[int, list[tuple[int, bytes]]] = field(default_factory=dict)
@@ -117,7 +117,7 @@ class Contents:
 
 @dataclass
 class Naming:
-    """A change of names, and the directories that have yet to be synced for it."""
+    """A change of names, and the directories that are not synced since."""
 
     event: int
     change: Made | Renamed | Removed
@@ -125,15 +125,15 @@ class Naming:
 
 
 class Platter:
-    """The disk as of some event; `advance` brings it forward."""
+    """The disk as of some event; `advance` applies further events."""
 
     def __init__(self, events: list[Event]) -> None:
         self.events = events
         self.at = 0
         self.files: dict[int, Contents] = {}
         self.links: dict[int, str] = {}
-        self.tree: Tree = {0: {}}  # as it surely is
-        self.names: list[Naming] = []  # from the first that is not sure
+        self.tree: Tree = {0: {}}  # the durable names
+        self.names: list[Naming] = []  # changes from the first one that is not durable
 
     def advance(self, to: int) -> None:
         for number in range(self.at, to):
@@ -142,7 +142,7 @@ class Platter:
 
     @property
     def unsynced(self) -> int:
-        """How many sectors and names are not sure."""
+        """The number of sectors and names that are not durable."""
         sectors = sum(len(file.sectors) for file in self.files.values())
         return sectors + sum(bool(naming.unsynced) for naming in self.names)
 
@@ -185,38 +185,36 @@ class Platter:
     # -- a cut
 
     def cut(self, rng: random.Random) -> Image:
-        """What is left, drawn by `rng`."""
-        mood = Mood(rng, self)
-        tree = {directory: dict(names) for directory, names in self.tree.items()}
-        for place_in_time, naming in enumerate(self.names):
-            if not naming.unsynced or mood.keeps_name(place_in_time):
-                rename(tree, naming.change)
-        files = {
-            node: mood.contents(node, self.files[node]) for node in _reachable(tree) if node in self.files
-        }
-        return Image(tree, files, self.links, mood)
+        """The remaining data, drawn by `rng`."""
+        choice = Choice(rng, self)
+        names = [
+            naming for at, naming in enumerate(self.names) if not naming.unsynced or choice.keeps_name(at)
+        ]
+        return self._image(choice, names)
 
     def whole(self) -> Image:
-        """As if everything had been synced: what a running system sees."""
+        """The data as if everything had been synced, as a running system sees it."""
+        return self._image(Choice(random.Random(0), self, keep=1.0), self.names)
+
+    def _image(self, choice: Choice, changes: list[Naming]) -> Image:
         tree = {directory: dict(names) for directory, names in self.tree.items()}
-        for naming in self.names:
+        for naming in changes:
             rename(tree, naming.change)
-        mood = Mood(random.Random(0), self, keep=1.0)
         files = {
-            node: mood.contents(node, self.files[node]) for node in _reachable(tree) if node in self.files
+            node: choice.contents(node, self.files[node]) for node in _reachable(tree) if node in self.files
         }
-        return Image(tree, files, self.links, mood)
+        return Image(tree, files, self.links, choice)
 
 
-class Mood:
-    """How a cut deals with what was not synced. `lost` counts the sectors, sizes and names that went."""
+class Choice:
+    """The choice of unsynced changes that a cut keeps. `lost` counts lost sectors, sizes and names."""
 
     def __init__(self, rng: random.Random, platter: Platter, keep: float | None = None) -> None:
         self.rng = rng
         self.lost = 0
         self.grain = rng.choice(("sector", "sector", "page", "write"))
         self.keep = rng.choice((0.0, 0.0, 0.1, 0.5, 0.9, 1.0)) if keep is None else keep
-        self.exception: tuple[int, int] | None = None  # the one piece that fares otherwise
+        self.exception: tuple[int, int] | None = None  # one piece with the opposite fate
         self._drawn: dict[tuple[int, int], float] = {}
         if keep is None and self.keep in (0.0, 1.0) and rng.random() < 0.5:
             pieces = [
@@ -250,7 +248,7 @@ class Mood:
         return bytes(made)
 
     def _kept(self, node: int, sector: int, versions: list[tuple[int, bytes]]) -> int:
-        """How many of the sector's versions have come to the disk."""
+        """How many of the sector's versions reached the disk."""
         if self.grain == "write":
             kept = [at for at, (event, _) in enumerate(versions, 1) if self._keeps((node, event))]
             return kept[-1] if kept else 0
@@ -275,15 +273,15 @@ class Mood:
 
 @dataclass
 class Image:
-    """A directory tree that can be laid down."""
+    """A directory tree that can be written to a disk."""
 
     tree: Tree
     files: dict[int, bytes]
     links: dict[int, str]
-    mood: Mood
+    choice: Choice
 
     def lay(self, root: Path, recorded: str) -> None:
-        """Make it under `root`, an empty directory. Paths that it holds (links, data directories) follow."""
+        """Write the tree to `root`, an empty directory. Paths in it (links, data directories) are changed from `recorded`."""
         self._lay(root, 0, recorded.encode(), str(root).encode())
 
     def _lay(self, place_on_disk: Path, directory: int, old: bytes, new: bytes) -> None:
@@ -300,12 +298,11 @@ class Image:
     def _contents(self, name: str, node: int, old: bytes, new: bytes) -> bytes:
         data = self.files[node]
         if name == LOCK_FILE:
-            return self.mood.rng.choice((bytes(len(data)), self.mood.rng.randbytes(len(data)), b""))
+            return self.choice.rng.choice((bytes(len(data)), self.choice.rng.randbytes(len(data)), b""))
         return data.replace(old, new) if name in INSTANCE_FILES else data
 
 
 def place(contents: bytearray, sector: int, piece: bytes) -> None:
-    """Put a sector where it belongs, as far as the contents reach."""
     start = sector * SECTOR_BYTES
     stop = min(start + SECTOR_BYTES, len(contents))
     if start < stop:
@@ -313,7 +310,7 @@ def place(contents: bytearray, sector: int, piece: bytes) -> None:
 
 
 def rename(tree: Tree, change: Made | Renamed | Removed) -> None:
-    """Carry out a change of names, if what it needs is there."""
+    """Carry out a change of names, if the names that it needs exist."""
     names = tree.get(change.directory)
     if names is None:
         return

@@ -1,11 +1,11 @@
-"""Start the roles on what a power cut has left, and see whether every promise was kept.
+"""Start the roles on a directory after a power cut, and check every promise.
 
-    it starts        or says Damaged, but only where nothing had been answered yet
-    it remembers     instance, rows, entries, terms and votes (tombstones too), flushed positions, answers to retries, tables
-    it is whole      no half-made or half-deleted tablet, nothing that nobody owns
-    it goes on       what was under way is carried out once, and new writes are taken and read
+    it starts        or raises Damaged, but only if no answer had been given yet
+    it remembers     instance, rows, entries, terms and votes (also of tombstones), flushed positions, answers to retries, tables
+    it is whole      no half-made or half-deleted tablet, and no data without an owner
+    it continues     requests under way are carried out once, and new writes are accepted and read
 
-The first promise that is found broken raises Lost, which says which.
+The first broken promise raises Lost, whose message names it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pathlib import Path
 from ebla.actors import messages as m
 from ebla.actors.errors import NotFound
 from ebla.actors.messages.raft import HardState
-from ebla.actors.tablet.lifecycle.tombstones import Stone
+from ebla.actors.tablet.lifecycle.tombstones import Tombstone
 from ebla.chaos.powercut.life.client import get, scan, write
 from ebla.chaos.powercut.life.ghosts import Ghosts, eviction
-from ebla.chaos.powercut.life.machine import MASTER, SERVER, Machine, Say, nobody
+from ebla.chaos.powercut.life.machine import MASTER, SERVER, Machine, Say, ignore
 from ebla.chaos.powercut.recording.events import Found, Plan, Said
 from ebla.chaos.powercut.recording.facts import Facts, Group, Lane, Tablet
 from ebla.chaos.powercut.recording.lanes import Rows, random_batch, schema
@@ -32,17 +32,17 @@ from ebla.storage.logs.entries import START
 
 
 class Lost(EblaError):
-    """A promise was broken. The message says which."""
+    """A promise was broken. The message names it."""
 
 
 class Unborn(EblaError):
-    """The directory is refused, and nothing had been answered from it yet. No promise was broken."""
+    """The directory is refused, and no answer had been given from it yet. No promise was broken."""
 
 
 class Verify:
-    """`facts` hear what the machine says from here on; `say` too, if somebody records."""
+    """`facts` get the machine's events from here on; so does `say`, for a recording."""
 
-    def __init__(self, base: Path, facts: Facts, plan: Plan, seed: int, say: Say = nobody) -> None:
+    def __init__(self, base: Path, facts: Facts, plan: Plan, seed: int, say: Say = ignore) -> None:
         self.facts = facts
         self.seed = seed
         self.leftovers: list[str] = []  # of creations that were never answered
@@ -60,7 +60,7 @@ class Verify:
             raise Lost(f"a role failed: {self.machine.defects[0]!r}")
 
     def _random(self, name: str) -> random.Random:
-        """One for each tablet and client: what is drawn does not depend on who comes first."""
+        """A generator for each tablet and client, so that draws do not depend on the order of tasks."""
         return random.Random(f"{self.seed}/{name}")
 
     # -- the server
@@ -93,43 +93,46 @@ class Verify:
         uuid, seqno = self._before.get(address, (self.facts.started[address][0], 0))
         found = self.facts.started[address]
         if found[0] != uuid or found[1] <= seqno:
-            raise Lost(f"{address} was {uuid}/{seqno} and came back as {found[0]}/{found[1]}")
+            raise Lost(f"{address} was {uuid}/{seqno} and returned as {found[0]}/{found[1]}")
 
     def _tablet(self, name: str, tablet: Tablet) -> None:
         present = name in self.machine.server.replicas
-        stone = self.machine.server.lifecycle.stones.get(name)
-        if tablet.created and not tablet.deleting and not present and not (stone and tablet.leaving):
+        tombstone = self.machine.server.lifecycle.tombstones.get(name)
+        if tablet.created and not tablet.deleting and not present and not (tombstone and tablet.leaving):
             raise Lost(f"tablet {name} was created and is not there")
-        if tablet.deleted and (present or stone):
+        if tablet.deleted and (present or tombstone):
             raise Lost(f"tablet {name} was deleted and is there again")
         if tablet.left and present:
             raise Lost(f"tablet {name} was left to its peers and is a replica again")
-        if stone:
-            self._stone(self.facts.groups[name], stone)
+        if tombstone:
+            self._tombstone(self.facts.groups[name], tombstone)
 
-    def _stone(self, group: Group, stone: Stone) -> None:
-        """It votes with what it had, which is in quarantine."""
-        last, held = stone.superblock.last, stone.superblock.quarantine
+    def _tombstone(self, group: Group, tombstone: Tombstone) -> None:
+        """A tombstone votes by its log's end; its data is in quarantine."""
+        last, held = tombstone.superblock.last, tombstone.superblock.quarantine
         ends = [(len(entries), entries[-1].chain if entries else 0) for entries in group.outcomes()]
         if last is None or (last.index, last.chain) not in ends:
             raise Lost(f"{group.tablet}: its log ended at {last}, it may have ended at {ends}")
-        _require_memory(group, stone.hard_state)
-        if not stone.finished or self.machine.server.world.disk.list(f"{QUARANTINE}/{held}")[:1] != ["data"]:
-            raise Lost(f"{group.tablet}: what it had is not in quarantine")
+        _require_memory(group, tombstone.hard_state)
+        listed = self.machine.server.world.disk.list(f"{QUARANTINE}/{held}")
+        if not tombstone.finished or listed[:1] != ["data"]:
+            raise Lost(f"{group.tablet}: its data is not in quarantine")
         kept = [each.record for each in self.machine.server.lifecycle.quarantine.list()]
         if [record.tablet for record in kept if record.name == held] != [group.tablet]:
-            raise Lost(f"{group.tablet}: the quarantine does not tell of {held}")
+            raise Lost(f"{group.tablet}: the quarantine does not list {held}")
 
     def _remains(self) -> list[str]:
-        """What is on the disks and no replica owns."""
+        """The names on the disks that no replica owns."""
         disk = self.machine.server.world.disk
         owned = {*self.machine.server.replicas, "shared"}
-        remembered = set(self.machine.server.consensus.names()) - set(self.machine.server.lifecycle.stones)
+        remembered = set(self.machine.server.consensus.names()) - set(
+            self.machine.server.lifecycle.tombstones
+        )
         names = {*disk.list("data"), *disk.list("wals"), *remembered, *self._on_disks()}
         return sorted(names - owned)
 
     def _left(self) -> list[str]:
-        """Only a creation that was never answered may leave something, under the names that it will use again."""
+        """The remains. Only a creation that was never answered may leave some, under the names that it uses again."""
         remains = self._remains()
         for name in remains:
             tablet = self.facts.tablets.get(name)
@@ -147,7 +150,7 @@ class Verify:
     # -- logs
 
     def _log(self, tablet: str) -> None:
-        """Every entry can be read, and the newest that was acknowledged is the one that was written."""
+        """Check that every entry can be read, and that the newest acknowledged one is unchanged."""
         replica = self.machine.server.replicas[tablet]
         replica.log.load(replica.log.first_index, replica.log.last_index)
         wanted = self.facts.logged.get(tablet, START)
@@ -187,10 +190,10 @@ class Verify:
         for lane, either, own in zip(lanes, outcomes, keys, strict=True):
             mine = {key: found[key] for key in own if key in found}
             if mine not in either:
-                raise Lost(f"{tablet}: {_told(lane)} left {_difference(mine, either[0])}")
+                raise Lost(f"{tablet}: {_described(lane)} left {_difference(mine, either[0])}")
         if strange := sorted(set(found).difference(*keys)):
             raise Lost(
-                f"{tablet}: rows that nobody wrote, or that were deleted: {[found[k] for k in strange[:3]]}"
+                f"{tablet}: rows that were never written, or were deleted: {[found[k] for k in strange[:3]]}"
             )
         await self._gets(tablet, sorted({*found, *(key for own in keys for key in own), -1}), found)
         for lane in lanes:
@@ -203,12 +206,14 @@ class Verify:
             raise Lost(f"{tablet}: a read gives {_difference(got, found)}")
 
     async def _again(self, lane: Lane) -> None:
-        """An answered batch gets its answer again, the one under way is carried out once, and a new one is taken."""
+        """Check that an answered batch gets its answer again, the one under way takes place once, and a new one is accepted."""
         if lane.last is not None:
             batch, answer = lane.last
             again = await write(self.machine, lane.tablet, batch)
             if again != answer:
-                raise Lost(f"{lane.tablet}: {_told(lane)} was answered {answer} and is now answered {again}")
+                raise Lost(
+                    f"{lane.tablet}: {_described(lane)} was answered {answer} and is now answered {again}"
+                )
         if lane.batch is not None:
             await write(self.machine, lane.tablet, lane.batch)
         rng = self._random(lane.client.decode())
@@ -241,21 +246,21 @@ class Verify:
             if info is not None and table.info is not None and _identity(info) != _identity(table.info):
                 raise Lost(f"table {name} was {table.info} and is {info}")
         if strange := sorted(names - set(self.facts.tables)):
-            raise Lost(f"tables that nobody created: {strange}")
+            raise Lost(f"tables that were never created: {strange}")
 
     async def _convergence(self) -> None:
-        """Master and server together: what was under way is finished, and a new table works."""
+        """Check that master and server together finish requests under way, and that a new table works."""
         unfinished = [
             name for name, table in self.facts.tables.items() if table.dropping and not table.dropped
         ]
-        await self._farewells()
+        await self._repeat_deletions()
         for group in sorted(self.facts.followed() - set(self.machine.server.replicas)):
             await self.machine.ask(SERVER, "create_tablet", self.facts.tablets[group].request, m.Empty)
         rng = self._random("after")
         name = f"after-{rng.getrandbits(32):08x}"
         server = self.machine.master.servers
         await self.machine.until(
-            lambda: len(server.alive(server_now(self.machine))) > 0, "the server is heard"
+            lambda: len(server.alive(self.machine.master.world.clock.monotonic())) > 0, "the server is alive"
         )
         request = m.CreateTableRequest(name, name, schema(1), 1)
         created = await self.machine.ask(MASTER, "create_table", request, m.TableInfo)
@@ -270,12 +275,10 @@ class Verify:
                 await self.machine.ask(MASTER, "drop_table", request_again, m.Empty)
             except NotFound:
                 self.facts.tables[table].dropped = True
-        await self.machine.until(
-            self._in_order, "every tablet is what the catalog says, and nothing else is left"
-        )
+        await self.machine.until(self._in_order, "the server has the catalog's tablets and no other data")
 
-    async def _farewells(self) -> None:
-        """Deletions that were under way, of groups that no master knows, are asked for again."""
+    async def _repeat_deletions(self) -> None:
+        """Repeat deletions under way of groups that no master knows."""
         uuid = self.machine.server.instance.uuid
         for name in sorted(self.facts.groups):
             tablet = self.facts.tablets[name]
@@ -286,7 +289,7 @@ class Verify:
                 await self.machine.ask(SERVER, "delete_tablet", eviction(name, uuid), m.Empty)
 
     def _in_order(self) -> bool:
-        """Replicas are those of the catalog's tables, and of the groups that no master knows."""
+        """Whether the replicas are exactly those of the catalog's tables, and of the groups that no master knows."""
         catalog = self.machine.master.catalog
         wanted = {name for name, record in catalog.tablets.items() if name not in catalog.ended}
         return set(self.machine.server.replicas) == wanted | self.facts.followed() and not self._remains()
@@ -298,15 +301,11 @@ def _require_memory(group: Group, hard: HardState) -> None:
 
 
 def both(say: Say, facts: Facts) -> Say:
-    def told(said: Said) -> None:
+    def say_both(said: Said) -> None:
         say(said)
         facts.take(said)
 
-    return told
-
-
-def server_now(machine: Machine) -> float:
-    return machine.master.world.clock.monotonic()
+    return say_both
 
 
 def _identity(info: m.TableInfo) -> object:
@@ -322,7 +321,7 @@ def _same(tablet: str, found: Rows, wanted: Rows) -> None:
         raise Lost(f"{tablet}: {_difference(found, wanted)}")
 
 
-def _told(lane: Lane) -> str:
+def _described(lane: Lane) -> str:
     under_way = " and one was under way" if lane.batch is not None else ""
     return f"{lane.client.decode()} ({lane.sequence} batches acknowledged{under_way})"
 

@@ -1,8 +1,8 @@
 """Damage at rest.
 
-flips.py     damages live pages and judges what comes out
-damage.py    what may happen to a page
-btree.py     which pages of a file are alive
-survey.py    reads everything that a directory holds
-audit.py     checks that storage does not make, and what they would have found
+flips.py     damages live pages and judges the answers
+damage.py    kinds of damage to a page
+btree.py     the live pages of a file
+survey.py    reads all data of a directory
+audit.py     checks that storage does not make, and the damage that they would find
 """

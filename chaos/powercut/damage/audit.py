@@ -1,15 +1,14 @@
-"""Checks that storage does not make today: which of them would have found a damage that a read did not notice?
+"""Checks that storage does not make today, and which of them would have found a damage that a read did not notice.
 
-    neighbours  for each row that was silently absent: the rows on both sides of where it should stand are verified,
-                and stand on those sides. Two rows more for a read that finds nothing
-    count       every database is walked from end to end: keys ascend, and there are as many as its root says
-    checksums   every record met in that walk passes the check of its layout
-    digest      the records, as a set, are those that were written. Needs a digest that is kept with every commit,
-                such as a sum of hashes, to which a commit adds what it writes and from which it takes what it
-                replaces; and kept elsewhere, or a file that goes back as a whole takes its digest with it
-    structure   `lmdb.verify`: pages, pointers, counters and the free list agree. Has alarms of its own on healthy files
+    neighbours  for each row that was silently absent: the rows on both sides of its place are verified, and lie on those
+                sides. Costs two more rows for a read that finds nothing
+    count       every database is walked from end to end: keys ascend, and their number is the one in its root
+    checksums   every record in that walk passes its checksum
+    digest      the records, as a set, are those that were written. Needs a digest that every commit updates, such as a sum of
+                hashes; it must be kept elsewhere, or an old version of the whole file has the old digest
+    structure   `lmdb.verify`: pages, pointers, counters and the free list agree. Has false alarms on healthy files
 
-All but the first read the file as a whole. Nothing keeps the digest today; the others need nothing that is not there.
+All but the first read the whole file. The digest does not exist today; the others need no new data.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ Records = dict[str, list[tuple[bytes, bytes]]]
 def findings(
     file: Path, healthy: bytes, *, tablet: str, absent: Sequence[bytes], scratch: Path
 ) -> Iterator[str]:
-    """The checks that find something; `absent` are the keys of rows that were not found. May end the process: the
-    file is damaged."""
+    """The checks that find the damage. `absent`: keys of rows that were not found. May end the process, because the file is
+    damaged."""
     if _verify(str(file), subdir=False):
         yield STRUCTURE
     if absent and all(_beside(file, tablet, key) for key in absent):
@@ -64,7 +63,7 @@ def findings(
 
 
 def _beside(file: Path, tablet: str, key: bytes) -> bool:
-    """Whether a look at the rows beside the place of this key would tell that something is wrong."""
+    """Whether the rows beside the place of this key show the damage."""
     environment = lmdb.open(str(file), subdir=False, readonly=True, lock=False, max_dbs=DATABASES_MAX)
     try:
         with environment, environment.begin() as transaction:
@@ -81,7 +80,7 @@ def _beside(file: Path, tablet: str, key: bytes) -> bool:
 
 
 def _walk(file: Path) -> tuple[Records, bool]:
-    """Every record by database, and whether they ascend and are as many as they should be."""
+    """Every record by database, and whether keys ascend and their numbers are right."""
     found: Records = {}
     counted = True
     environment = lmdb.open(str(file), subdir=False, readonly=True, lock=False, max_dbs=DATABASES_MAX)
@@ -97,7 +96,7 @@ def _walk(file: Path) -> tuple[Records, bool]:
 
 
 def _digest(found: Records) -> int:
-    """Of a set: the order does not matter, so a commit can bring it forward."""
+    """The digest of a set: independent of the order, so that a commit can update it."""
     parts = (
         xxhash.xxh3_128_intdigest(name.encode() + b"/" + key + value)
         for name, items in found.items()

@@ -1,7 +1,7 @@
-"""Which pages of an LMDB file are alive, and what lies where on them (format 1, 64-bit, this machine's byte order).
+"""The live pages of an LMDB file, and their parts (format 1, 64-bit, this machine's byte order).
 
-A page is alive if it is reached from the newest root, or is one of the two roots: the older one too, since a bit can
-make it look newer. Used to aim damage, not to judge it.
+A page is live if it is reached from the newest root, or is one of the two roots: also the older one, since a flipped bit can make
+it look newer. Used to aim damage, not to judge it.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class File:
         return int.from_bytes(self.data[number * self.page_bytes + 12 :][:4], "little")
 
     def part(self, page: Page, offset: int) -> str:
-        """What the byte at this place of the page (or of the pages that belong to it) is for."""
+        """The part of the page (or of the pages that belong to it) at this offset."""
         start = page.number * self.page_bytes
         if page.kind.endswith("root"):
             sealed = SEAL_AT <= offset < SEAL_AT + SEAL_BYTES

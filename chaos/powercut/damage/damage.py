@@ -1,13 +1,13 @@
-"""What may happen to a page at rest: what is aimed at, and what is done to it.
+"""Kinds of damage to a page at rest, and the choice of its place.
 
-    bit             one bit turns
+    bit             one bit is flipped
     bytes           up to 16 bytes become zero or noise
     zeroed sector   512 bytes become zero
-    swapped pages   two live pages of a file stand in each other's place: misdirected writes
-    stale page      a page is as it was at some earlier time: a write that the device confirmed and lost
+    swapped pages   two live pages of a file are exchanged, as by misdirected writes
+    stale page      a page has an earlier content: a write that the device confirmed and lost
 
-Area, file, page and place are drawn evenly, one after the other. So the few pages of small files are hit as often as
-the many of large ones, and half of the time the parts of a page are too: a root of 136 bytes as often as the values.
+Area, file, page and place are drawn uniformly, one after the other. So the few pages of small files are hit as often as the many
+of large ones. Half of the time the part of a page is drawn, too: a root of 136 bytes is hit as often as the values.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ AREAS = {
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """`data` is the file with it."""
+    """`data`: the damaged file."""
 
     kind: str
     area: str
@@ -49,7 +49,7 @@ class Damage(msgspec.Struct, frozen=True):
 
 
 class Target:
-    """A directory as its recording leaves it."""
+    """The directory at the end of a recording."""
 
     def __init__(self, recording: Recording) -> None:
         platter = Platter(recording.events)
@@ -63,8 +63,8 @@ class Target:
                 self.files.setdefault(area_of(path), {})[path] = node, File(self.image.files[node])
 
     def damage(self, rng: random.Random, kind: str) -> tuple[int, Damage]:
-        """(the node of the file, its damage). Half of the time any byte of the page that means something is as good
-        as any other, else a part of the page is chosen first. What changes nothing is drawn again."""
+        """Returns (the node of the file, its damage). Half of the time any used byte of the page is chosen, otherwise first a part of
+        the page. Damage that changes nothing is drawn again."""
         aim = rng.choice(PARTS) if rng.random() < 0.5 else ""
         for _ in range(DRAWS_MAX):
             area = rng.choice(sorted(self.files))
@@ -102,7 +102,7 @@ class Target:
         return bytes(data)
 
     def _older_pages(self) -> dict[tuple[int, int], list[bytes]]:
-        """What each page was at every moment since its file was made."""
+        """The contents of each page at every moment since its file was made."""
         if not self._older:
             sizes = {node: file.page_bytes for files in self.files.values() for node, file in files.values()}
             for event in self._recording.events:

@@ -1,14 +1,14 @@
-"""Read everything that a directory holds, the way the roles read it: each answer under a name, or why there is none.
+"""Read all data of a directory as the roles do: each answer under a name, or the reason why there is none.
 
-Two surveys can be compared: of a directory as it was written, and of the same one with damage in it. What the second
-answers must be what the first answers, or a refusal.
+Two surveys are compared: of a directory as it was written, and of the same one with damage. Each answer of the second must equal
+that of the first, or be a refusal.
 
-    superblock, vote, log, entries   of each tablet, as a start brings them up
+    superblock, vote, log, entries   of each tablet, as a start loads them
     row               single reads of every key that was ever written, and of keys that never were
-    scan, digest      the whole tablet; what `ebla check --checksum` compares
-    answer            that a retry gets
-    later             the rows again, after writes and a flush of every tablet have gone over the same files; of a
-                      follower, once a leader has told it what is committed
+    scan, digest      the whole tablet; the digest that `ebla check --checksum` compares
+    answer            the answer to a retry
+    later             the rows again, after writes and a flush of every tablet; of a follower, after a leader has sent it the
+                      commit index
     catalog, edits    the master's
 """
 
@@ -33,7 +33,7 @@ from ebla.chaos.powercut.recording.facts import Facts, Group, Lane
 from ebla.chaos.powercut.recording.lanes import LANE_KEYS, bulk_keys, random_batch
 from ebla.storage.errors import EblaError
 
-READ_KEYS = 16  # in one request: one bad row refuses those beside it
+READ_KEYS = 16  # in one request: one bad row causes a refusal of all
 LED_S = 1.0
 ANSWER_S = 2.0
 TRIES_MAX = 3
@@ -42,13 +42,13 @@ Answers = dict[str, Any]
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Instead of an answer."""
+    """A refusal instead of an answer."""
 
     why: str
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """The role's process ends."""
+    """The role's process ended."""
 
     why: str
 
@@ -66,17 +66,17 @@ class Wrong(msgspec.Struct, frozen=True):
 
 
 class Survey:
-    """`tell` hears every answer as it is given: the process may end before the last. One that it does not hear of was
-    not reached."""
+    """`note` gets every answer at once, because the process may end before the last. A name that it does not get was not
+    reached."""
 
     def __init__(
-        self, base: Path, facts: Facts, plan: Plan, tell: Callable[[str, Any], None], *, master: bool
+        self, base: Path, facts: Facts, plan: Plan, note: Callable[[str, Any], None], *, master: bool
     ) -> None:
-        self._tell = tell
+        self._note = note
         self.facts = facts
         self.master = master
-        self.machine = Machine(base, data_dirs=plan.data_dirs, say=self._hear)
-        self._heard: dict[int, None] = {}
+        self.machine = Machine(base, data_dirs=plan.data_dirs, say=self._follow)
+        self._replicated: dict[int, None] = {}  # calls to followers
         self.machine.timeout_s = ANSWER_S
 
     async def everything(self) -> None:
@@ -94,52 +94,51 @@ class Survey:
                 async with asyncio.timeout(ANSWER_S):
                     await self.machine.stop_all()
         if self.machine.defects:
-            self._tell("role", Ended(repr(self.machine.defects[0])))  # the shell ends the process
+            self._note("role", Ended(repr(self.machine.defects[0])))  # the shell ends the process
 
-    def _hear(self, said: Said) -> None:
-        """Whoever plays a leader must know what its follower has acknowledged."""
+    def _follow(self, said: Said) -> None:
+        """Note the entries that followers acknowledge: the played leader must know them."""
         if isinstance(said, Asked) and said.method == "replicate":
-            self._heard[said.call] = None
+            self._replicated[said.call] = None
             self.facts.take(said)
-        elif isinstance(said, Answered) and said.call in self._heard:
+        elif isinstance(said, Answered) and said.call in self._replicated:
             self.facts.take(said)
 
     @contextlib.contextmanager
     def _answer(self, *names: str) -> Iterator[None]:
-        """What is refused is refused under these names."""
         try:
             yield
         except Nonsense as error:
             for name in names:
-                self._tell(name, Wrong(str(error)))
+                self._note(name, Wrong(str(error)))
         except EblaError as error:
             for name in names:
-                self._tell(name, Refused(f"{type(error).__name__}: {error}"))
+                self._note(name, Refused(f"{type(error).__name__}: {error}"))
 
-    # -- as a start brings it up, before anything is asked
+    # -- after a start, before the first request
 
     def _catalog(self) -> None:
         image = self.machine.master.catalog.image()
-        self._tell("catalog", msgspec.json.encode(image, order="sorted"))
-        self._tell("edits", self.machine.master.log.last_txid)
+        self._note("catalog", msgspec.json.encode(image, order="sorted"))
+        self._note("edits", self.machine.master.log.last_txid)
 
     def _brought_up(self) -> None:
         server = self.machine.server
         for tablet in sorted(self.facts.tablets):
             if tablet in server.lifecycle.broken:
-                self._tell(f"superblock {tablet}", Refused(server.lifecycle.broken[tablet].error))
+                self._note(f"superblock {tablet}", Refused(server.lifecycle.broken[tablet].error))
                 continue
             replica = server.replicas.get(tablet)
-            self._tell(f"superblock {tablet}", replica and replica.superblock)
+            self._note(f"superblock {tablet}", replica and replica.superblock)
             if replica is None:
                 continue
-            self._tell(f"vote {tablet}", (replica.core.hard_state, replica.core.committed_configuration))
-            self._tell(f"log {tablet}", replica.log.last)
+            self._note(f"vote {tablet}", (replica.core.hard_state, replica.core.committed_configuration))
+            self._note(f"log {tablet}", replica.log.last)
             with self._answer(f"entries {tablet}"):
-                # What the rows hold already may be dropped from the log, be it damaged or not.
+                # Entries that the rows include may be dropped from the log, damaged or not.
                 first = max(replica.log.first_index, replica.store.flushed.index + 1)
                 entries = replica.log.load(first, replica.log.last_index)
-                self._tell(f"entries {tablet}", {entry.index: entry for entry in entries})
+                self._note(f"entries {tablet}", {entry.index: entry for entry in entries})
 
     # -- over the network
 
@@ -148,7 +147,7 @@ class Survey:
         known = self.facts.tablets
         tablets = sorted(tablet for tablet in known if not (known[tablet].deleted or known[tablet].leaving))
         led = [tablet for tablet in tablets if tablet not in self.facts.groups and tablet in server.replicas]
-        with contextlib.suppress(EblaError):  # those that do not lead say so when they are asked
+        with contextlib.suppress(EblaError):  # replicas that do not lead refuse later requests
             await self.machine.until(lambda: all(map(self._settled, led)), "tablets lead", LED_S)
         await asyncio.gather(*(self._tablet(tablet) for tablet in tablets))
         for tablet in tablets:
@@ -161,7 +160,7 @@ class Survey:
 
     async def _tablet(self, tablet: str) -> None:
         if tablet in self.facts.groups:
-            return  # a follower does not know what is committed
+            return  # a follower does not know the commit index
         lanes = self.facts.lanes_of(tablet)
         keys = sorted({key for lane in lanes for key in _keys(lane)})
         for start in range(0, len(keys), READ_KEYS):
@@ -170,17 +169,17 @@ class Survey:
             with self._answer(*names):
                 found = await get(self.machine, tablet, some)
                 for name, key in zip(names, some, strict=True):
-                    self._tell(name, found.get(key))
+                    self._note(name, found.get(key))
         with self._answer(f"scan {tablet}"):
-            self._tell(f"scan {tablet}", await scan(self.machine, tablet))
+            self._note(f"scan {tablet}", await scan(self.machine, tablet))
         with self._answer(f"digest {tablet}"):
-            self._tell(f"digest {tablet}", await self._digest(tablet))
+            self._note(f"digest {tablet}", await self._digest(tablet))
         for lane in lanes:
             if lane.last is not None:
                 name = f"answer {tablet} {lane.client.decode()}"
                 with self._answer(name):
                     again = await write(self.machine, tablet, lane.last[0], tries_max=TRIES_MAX)
-                    self._tell(name, again)
+                    self._note(name, again)
 
     async def _digest(self, tablet: str) -> tuple[int, str]:
         started = await self.machine.ask(SERVER, "checksum_start", m.ChecksumStart(tablet), m.ChecksumStarted)
@@ -198,7 +197,7 @@ class Survey:
             await write(self.machine, tablet, batch, tries_max=TRIES_MAX)
         await self.machine.ask(SERVER, "flush", m.FlushRequest(tablet), m.FlushReply)
         at_leader = tablet not in self.facts.groups
-        self._tell(f"later {tablet}", await scan(self.machine, tablet, at_leader=at_leader))
+        self._note(f"later {tablet}", await scan(self.machine, tablet, at_leader=at_leader))
 
     async def _lead(self, group: Group) -> None:
         ghosts = Ghosts(self.machine, group, random.Random(f"later/{group.tablet}"))
@@ -213,7 +212,7 @@ class Survey:
 
 
 def _keys(lane: Lane) -> list[int]:
-    """Every key that the lane may have written, and some that it never did."""
+    """Every key that the lane may have written, and some that it never wrote."""
     keys = [*range(lane.first_key, lane.first_key + LANE_KEYS), lane.first_key + LANE_KEYS - 1 - (1 << 40)]
     if any(key in lane.rows for key in bulk_keys(lane.first_key)):
         keys += bulk_keys(lane.first_key)

@@ -1,7 +1,7 @@
-"""The life that is recorded: real roles over real LMDB files.
+"""The recorded life: real roles over real LMDB files.
 
-life.py       what happens in it
+life.py       the steps of a life
 machine.py    one host with its roles, and a network between them
 client.py     a client of one tablet at a time
-ghosts.py     peers that are played
+ghosts.py     simulated peers of a follower
 """

@@ -1,4 +1,4 @@
-"""A client of one tablet at a time: writes until it is answered, scans, reads."""
+"""A client of one tablet at a time: writes until answered, scans and reads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Nonsense(EblaError):
 
 
 async def write(machine: Machine, tablet: str, batch: bytes, *, tries_max: int = TRIES_MAX) -> m.WriteResult:
-    """Send it until it is answered."""
+    """Send the batch until it is answered."""
     request = m.WriteRequest((m.TabletWrite(tablet, batch),), 5.0)
     refusal: EblaError | None = None
     for _ in range(tries_max):
@@ -56,7 +56,7 @@ async def scan(machine: Machine, tablet: str, *, at_leader: bool = True) -> Rows
 
 
 async def get(machine: Machine, tablet: str, keys: list[int]) -> Rows:
-    """The rows that are there, of these keys."""
+    """The existing rows of these keys."""
     encoded = [CODEC.encode_key({"k": key}) for key in keys]
     request = m.ReadRequest(CODEC.schema.version, (m.TabletKeys(tablet, encoded),))
     reply = await machine.ask(SERVER, "read", request, m.ReadReply)

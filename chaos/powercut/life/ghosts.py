@@ -1,7 +1,7 @@
-"""Peers that are not there: whoever holds one plays the leaders and candidates of a follower's group, by the rules.
+"""Simulated peers: they act as leaders and candidates of a follower's group, by the rules.
 
-The follower is a real replica. It is sent entries, made to replace what was not committed, asked for its vote, and
-told late what is committed and what everybody holds, so that its log must live long.
+The follower is a real replica. It gets entries, replaces uncommitted ones, and votes. It learns late which entries are committed
+and which all peers have, so that it must keep its log for long.
 """
 
 from __future__ import annotations
@@ -10,30 +10,17 @@ import random
 
 from ebla.actors import messages as m
 from ebla.actors.messages import peers
-from ebla.actors.messages.raft import (
-    AppendReply,
-    AppendRequest,
-    Request,
-    VoteRequest,
-)
-from ebla.actors.replication.configuration import (
-    Configuration,
-    Peer,
-)
+from ebla.actors.messages.raft import AppendReply, AppendRequest, Request, VoteRequest
+from ebla.actors.replication.configuration import Configuration, Peer
 from ebla.chaos.powercut.life.machine import SERVER, Machine
 from ebla.chaos.powercut.recording.facts import Group
 from ebla.chaos.powercut.recording.lanes import CODEC, random_batch
 from ebla.storage.errors import EblaError
-from ebla.storage.logs.entries import (
-    WRITE,
-    Entry,
-    Position,
-    make_entry,
-)
+from ebla.storage.logs.entries import WRITE, Entry, Position, make_entry
 
 GHOSTS = ("ghost-1", "ghost-2")
 ENTRIES_MAX = 5
-EVICTED_AT = 1 << 40  # the index of a configuration without the server, newer than any that it has
+EVICTED_AT = 1 << 40  # the index of a configuration without the server, newer than any that the server has
 
 
 def creation(tablet: str, server: str) -> m.CreateTabletRequest:
@@ -45,21 +32,21 @@ def creation(tablet: str, server: str) -> m.CreateTabletRequest:
 
 
 def eviction(tablet: str, server: str) -> m.DeleteTabletRequest:
-    """The ghosts have gone on without the server: it keeps a tombstone."""
+    """An eviction: the ghosts continue without the server, which keeps a tombstone."""
     return m.DeleteTabletRequest(server, tablet, "it left", tombstone=True, configuration_index=EVICTED_AT)
 
 
 class Ghosts:
-    """`group` is what the follower has acknowledged."""
+    """`group`: the follower's acknowledged state."""
 
     def __init__(self, machine: Machine, group: Group, rng: random.Random) -> None:
         self.machine = machine
         self.group = group
         self.rng = rng
-        # A term has one leader and one history, and what the one before us had in its own is not known.
+        # A new term: a term has one leader and one history, and the entries of the last leader's term are unknown.
         self.term = max(group.term, group.request.term if group.request else 0) + 1
         self.leader = self.rng.choice(GHOSTS)
-        self.sequence = self.term * 100_000  # never one that was used before
+        self.sequence = self.term * 100_000  # never used before
         self.written = group.commit  # nothing at or before this index is ever replaced
         self.everywhere = 0
 
@@ -70,7 +57,7 @@ class Ghosts:
             await self.append()
 
     async def elect(self) -> None:
-        """The next term. Whether this voter helps or not, the other two suffice."""
+        """Elect a leader of the next term. The other two voters suffice, with or without this one's vote."""
         self.term += 1
         self.leader = self.rng.choice(GHOSTS)
         last = self.group.position(len(self.group.entries))
@@ -79,11 +66,11 @@ class Ghosts:
         )
         if self.rng.random() < 0.8:
             await self._send(request)
-        # The winner's log may lack what was not committed.
+        # The winner's log may lack uncommitted entries.
         self.written = self.rng.randint(self.group.commit, len(self.group.entries))
 
     async def append(self) -> None:
-        """Entries after what the leader of this term has."""
+        """Append entries to the log of this term's leader."""
         group, rng = self.group, self.rng
         previous = group.position(self.written)
         committed = rng.randint(group.commit, previous.index)
@@ -94,7 +81,6 @@ class Ghosts:
         self.written = entries[-1].index
 
     async def commit(self) -> None:
-        """Tell that everything is committed."""
         await self._append(self.group.position(self.written), (), self.written)
 
     async def _append(self, previous: Position, entries: tuple[Entry, ...], committed: int) -> None:
@@ -104,7 +90,7 @@ class Ghosts:
             )
         )
         if not isinstance(reply, AppendReply) or not reply.success:
-            raise EblaError(f"the follower of {self.group.tablet} refused what follows {previous}: {reply}")
+            raise EblaError(f"the follower of {self.group.tablet} refused entries after {previous}: {reply}")
 
     def _entries(self, count: int) -> tuple[Entry, ...]:
         """The next entries of the leader's log."""
@@ -125,6 +111,6 @@ class Ghosts:
         if reply.answers[0] is None:
             replica = self.machine.server.replicas.get(self.group.tablet)
             raise EblaError(
-                f"the follower of {self.group.tablet} cannot: {reply.refusals[0]} ({replica and replica.error})"
+                f"the follower of {self.group.tablet} failed: {reply.refusals[0]} ({replica and replica.error})"
             )
         return reply.answers[0]

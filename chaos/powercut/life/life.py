@@ -1,8 +1,8 @@
-"""The life that is recorded: tables come and go, clients write, followers follow, and are evicted, memtables are flushed,
-logs are trimmed and moved, and half-way both roles end abruptly and start again.
+"""The recorded life: tables are created and dropped, clients write, followers follow and are evicted, memtables are flushed, logs
+are trimmed and moved, and half-way both roles end abruptly and start again.
 
-Everything is asked over the network of the machine, by the rules a client or a peer must keep, so what is recorded is
-the whole conversation. Bounded by steps, not by time.
+Every request goes over the network of the machine, by the rules of clients and peers, so the recording has all messages. A life
+is bounded by steps, not by time.
 """
 
 from __future__ import annotations
@@ -21,13 +21,11 @@ from ebla.storage.errors import EblaError
 
 KEPT, BRIEF = "kept", "brief"
 FOLLOWED = ("f0" * 16, "f1" * 16)
-LEFT = ("e0" * 16, "e1" * 16)  # in either turn
+LEFT = ("e0" * 16, "e1" * 16)  # one per turn
 LANES_PER_TABLET = 2
 
 
 class Life:
-    """`facts` is fed with what the machine tells."""
-
     def __init__(self, machine: Machine, facts: Facts, plan: Plan) -> None:
         self.machine = machine
         self.facts = facts
@@ -73,7 +71,7 @@ class Life:
     # -- tables
 
     async def create(self, name: str, *, buckets: int = 1) -> list[str]:
-        """The table's tablets, once they lead."""
+        """Create a table, and wait until its tablets lead. Returns the tablets."""
         request = m.CreateTableRequest(self._request_id(), name, schema(buckets), 1)
         table: m.TableInfo | None = None
         for _ in range(TRIES_MAX):
@@ -81,7 +79,7 @@ class Life:
                 table = await self.machine.ask(MASTER, "create_table", request, m.TableInfo)
                 break
             except EblaError as error:
-                if not error.retriable:  # it has not heard of the server yet
+                if not error.retriable:  # otherwise the master does not know the server yet
                     raise
                 await asyncio.sleep(RETRY_S)
         if table is None:
@@ -126,7 +124,7 @@ class Life:
         await write(self.machine, tablet, random_batch(self.rng, tablet, client, sequence, first_key))
 
     async def _bulk(self, tablet: str) -> None:
-        """More rows at once than an environment commits without being opened anew."""
+        """Write more rows at once than an environment commits without being reopened."""
         client = f"lane-{0:011}".encode()
         await write(self.machine, tablet, bulk_batch(tablet, client, self._next(client), 0))
         await self.machine.ask(SERVER, "flush", m.FlushRequest(tablet), m.FlushReply)
@@ -142,7 +140,7 @@ class Life:
             await ghosts.step()
 
     async def _leave(self, turn: int, steps: int) -> None:
-        """A group goes on without its server, which keeps a tombstone, until the table is dropped."""
+        """Evict the server from a group. It keeps a tombstone until the table is dropped."""
         uuid = self.machine.server.instance.uuid
         if turn == 1:
             dropped = m.DeleteTabletRequest(uuid, LEFT[0], "its table was dropped")

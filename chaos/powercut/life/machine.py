@@ -1,8 +1,8 @@
-"""One host with its roles, in this process: the real master and tablet server over real LmdbDisks, and a network
-between them that tells a recording what was asked and answered.
+"""One host with its roles, in this process: the real master and tablet server over real LmdbDisks, and a network between them that
+reports requests and answers to a recording.
 
-The maps begin small and the limits of the server are low, so that within seconds maps grow, memtables are flushed,
-the shared log is trimmed and entries move to private logs.
+The maps begin small and the limits of the server are low, so that within seconds maps grow, memtables are flushed, the shared log
+is trimmed and entries move to private logs.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ HOST = "host-a"
 SERVER, MASTER = f"tablet-server/{HOST}", "master/0"
 MAP_BYTES = 256 << 10
 DATA_DIRS_MAX = 2
-ANSWER_S = 60.0  # of this machine's time: one that has much else to do is slow, and loses nothing
-# What binds whoever answered it.
-TOLD = ("create_table", "drop_table", "create_tablet", "delete_tablet", "write", "replicate", "flush")
+ANSWER_S = 60.0  # a machine under load is slow, but loses nothing
+# The methods whose answers are promises.
+RECORDED = ("create_table", "drop_table", "create_tablet", "delete_tablet", "write", "replicate", "flush")
 
 SERVER_OPTIONS = TabletServerOptions(
     masters=(MASTER,),
@@ -72,11 +72,11 @@ MASTER_OPTIONS = alone(
 
 
 class RoleEnded(EblaError):
-    """A role met what it cannot go on after: its process would end here, and be started again."""
+    """A role failed: on Ray its process would end here, and be started again."""
 
 
-def nobody(said: Said) -> None:
-    """Who listens when nothing is recorded."""
+def ignore(said: Said) -> None:
+    """The listener if nothing is recorded."""
 
 
 class SmallDisk(LmdbDisk):
@@ -103,7 +103,7 @@ class Clock:
 
 
 class Faults:
-    """Nothing fails; the points that are passed are told."""
+    """Nothing fails; passed fault points are reported."""
 
     def __init__(self, say: Say) -> None:
         self.say = say
@@ -131,7 +131,7 @@ class Network:
         if role is None:
             raise NotDelivered(f"there is no {address}", address=address)
         request, number = encode(message), next(self._calls)
-        if method in TOLD:
+        if method in RECORDED:
             self.say(Asked(number, address, method, request))
         try:
             async with asyncio.timeout(timeout_s):
@@ -139,7 +139,7 @@ class Network:
         except TimeoutError:
             raise OutcomeUnknown("no answer", address=address) from None
         answer = decode_answer(data, reply)
-        if method in TOLD:
+        if method in RECORDED:
             positions = []
             if isinstance(message, m.WriteRequest) and isinstance(answer, m.WriteReply) and self.positions:
                 positions = self.positions(message, answer)
@@ -148,9 +148,9 @@ class Network:
 
 
 class Machine:
-    """The roles live under `base`: master/, server/, and disk-1/ and so on if the server has data directories."""
+    """The roles' directories are under `base`: master/, server/, and disk-1/ and so on if the server has data directories."""
 
-    def __init__(self, base: Path, *, data_dirs: int = 0, seed: int = 0, say: Say = nobody) -> None:
+    def __init__(self, base: Path, *, data_dirs: int = 0, seed: int = 0, say: Say = ignore) -> None:
         assert data_dirs <= DATA_DIRS_MAX
         self.base = base
         self.data_dirs = [base / f"disk-{number}" for number in range(1, data_dirs + 1)]
@@ -200,7 +200,6 @@ class Machine:
         return role
 
     async def stop(self, address: str) -> None:
-        """End the role where it stands. It gets no time to put its things in order."""
         _, tasks, disk = self._running.pop(address)
         self.network.roles.pop(address, None)
         tasks.cancel()
@@ -235,7 +234,7 @@ class Machine:
         while not holds():
             self._require_whole()
             if time.monotonic() > deadline:
-                raise EblaError(f"it did not happen within {timeout_s:g} s that {what}")
+                raise EblaError(f"not true within {timeout_s:g} s: {what}")
             await asyncio.sleep(0.001)
 
     def _require_whole(self) -> None:
@@ -254,7 +253,7 @@ class Machine:
         return True
 
     def _positions(self, request: m.WriteRequest, reply: m.WriteReply) -> list[tuple[str, Position]]:
-        """Where in the log the acknowledged batches stand, unless they have been dropped from it already."""
+        """The positions of the acknowledged batches in the log, unless they are dropped already."""
         found = []
         for write, result in zip(request.writes, reply.results, strict=True):
             replica = self.server.replicas.get(write.tablet)

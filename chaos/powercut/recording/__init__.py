@@ -1,9 +1,9 @@
-"""A recording: every write, sync and change of names, in one order with what was said.
+"""A recording: every write, sync and change of names, in one order with requests and answers.
 
-events.py    what a recording is made of
-watch.py     logs what this process does below one directory
-slots.py     puts functions in the place of those that an extension module calls
-calls.py     those functions: each does the same and notifies the watch
-lanes.py     what clients write
-facts.py     what must be true after a power cut
+events.py    the events of a recording
+watch.py     logs the changes of this process below one directory
+slots.py     replaces C functions that an extension module calls
+calls.py     the replacements: each does the same and notifies the watch
+lanes.py     the batches of clients
+facts.py     facts that must hold after a power cut
 """

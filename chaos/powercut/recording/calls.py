@@ -1,7 +1,6 @@
-"""The C functions that LMDB is given instead of the C library's: each does the same and tells a Watch.
+"""The C functions that LMDB calls instead of the C library's: each does the same and notifies a Watch.
 
-They run on LMDB's threads, outside Python's lock, which ctypes takes for them. What the C library leaves in errno is
-what LMDB finds there.
+They run on LMDB's threads, without Python's lock, which ctypes takes for them. LMDB finds the C library's errno.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any, Protocol
 
 
 class Watcher(Protocol):
-    """The part of a Watch that is told."""
+    """The notifications of a Watch."""
 
     def opened(self, path: Any, flags: int, dir_fd: int | None, call: Callable[[], int]) -> int: ...
     def written(self, fd: int, offset: int, data: bytes, call: Callable[[], int]) -> int: ...
@@ -105,7 +104,7 @@ def _make_ftruncate(watch: Watcher) -> Function:
 def _make_mkdir(watch: Watcher) -> Function:
     def mkdir(path: bytes, mode: int) -> int:
         if os.path.lexists(path):
-            return int(_c_mkdir(path, mode))  # sets the reason
+            return int(_c_mkdir(path, mode))  # sets errno
         watch.made_directory(path, mode)
         return 0
 

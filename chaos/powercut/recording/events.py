@@ -1,7 +1,7 @@
-"""What a recording is made of: everything that reached the file system, and everything that was said, in one order.
+"""The events of a recording: all changes of the file system, all requests and all answers, in one order.
 
-A file or directory is a *node*, numbered as it is made; node 0 is the directory that is recorded. An event's number
-is its place in the list. A power cut between two events is named by the number of the second.
+A file or directory is a *node*, numbered in the order of creation; node 0 is the recorded directory. An event's number is its place
+in the list. A power cut between two events is named by the number of the second.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FILE, DIRECTORY, LINK = "file", "directory", "link"
 
 
 class Write(msgspec.Struct, frozen=True, array_like=True, tag="write"):
-    """Bytes that a write call was given. Nothing of it need be on the disk before a sync."""
+    """The bytes of a write call. None of them need be on the disk before a sync."""
 
     node: int
     offset: int
@@ -31,20 +31,20 @@ class Truncate(msgspec.Struct, frozen=True, array_like=True, tag="truncate"):
 
 
 class Sync(msgspec.Struct, frozen=True, array_like=True, tag="sync"):
-    """A sync of the node has returned. It promises the events before `covers`, its begin, and nothing later."""
+    """A sync of the node has returned. It promises the events before `covers`, its beginning."""
 
     node: int
     covers: int
 
 
 class WriteThrough(msgspec.Struct, frozen=True, array_like=True, tag="through"):
-    """The write with this number went through an O_DSYNC descriptor and has returned: it alone is promised."""
+    """The write with this number used an O_DSYNC descriptor and has returned: it alone is promised."""
 
     write: int
 
 
 class Made(msgspec.Struct, frozen=True, array_like=True, tag="made"):
-    """A name came to be. `target` is a link's."""
+    """A file, directory or link was created. `target`: of a link."""
 
     directory: int
     name: str
@@ -54,7 +54,7 @@ class Made(msgspec.Struct, frozen=True, array_like=True, tag="made"):
 
 
 class Renamed(msgspec.Struct, frozen=True, array_like=True, tag="renamed"):
-    """Atomic; what had the new name before is gone."""
+    """An atomic rename, which replaces a node with the new name."""
 
     directory: int
     name: str
@@ -77,8 +77,8 @@ class Asked(msgspec.Struct, frozen=True, array_like=True, tag="asked"):
 
 
 class Answered(msgspec.Struct, frozen=True, array_like=True, tag="answered"):
-    """The role's answer, encoded as on the wire; from here on it binds. `positions`: of the log entries that it
-    speaks of, with their tablets."""
+    """The role's answer, encoded as on the wire; from here on it is a promise. `positions`: of its log entries, with their
+    tablets."""
 
     call: int
     reply: bytes
@@ -86,7 +86,7 @@ class Answered(msgspec.Struct, frozen=True, array_like=True, tag="answered"):
 
 
 class Started(msgspec.Struct, frozen=True, array_like=True, tag="started"):
-    """A role is up, as this incarnation of this instance."""
+    """A role has started, as this incarnation of this instance."""
 
     address: str
     uuid: str
@@ -94,7 +94,7 @@ class Started(msgspec.Struct, frozen=True, array_like=True, tag="started"):
 
 
 class Found(msgspec.Struct, frozen=True, array_like=True, tag="found"):
-    """After a power cut a follower's log ends here: of what was under way, this much had been done."""
+    """The end of a follower's log after a power cut: it shows the outcome of a request under way."""
 
     tablet: str
     index: int
@@ -113,7 +113,7 @@ Event = Change | Said
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What was recorded: how much of it, in which form, and the defect that was planted, if any."""
+    """The length and form of a life, and its planted defect, if any."""
 
     seed: int = 1
     steps: int = 120
@@ -123,8 +123,8 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Recording(msgspec.Struct, frozen=True):
-    """`root` is where it was made; everything under it is in the events. A cut lies at `first` or later: what came
-    before is the state in which the recording began, all of it on the disk."""
+    """`root`: the recorded directory; the events contain everything under it. Cuts are at `first` or later: the events before it
+    are the durable state at the beginning."""
 
     plan: Plan
     root: str

@@ -1,7 +1,7 @@
-"""What must be true after a power cut, from what had been said by then.
+"""Facts that must hold after a power cut, by the requests and answers before it.
 
-An answer binds from the moment it was given. A request that was under way may have been carried out, or not, but
-never in part. Facts are gathered event by event; what they say of a moment is compared with a machine in cuts/verify.py.
+An answer is a promise from the moment it is given. A request under way may have taken place or not, but never in part. Facts are
+collected event by event; cuts/verify.py compares them with a machine.
 """
 
 from __future__ import annotations
@@ -13,13 +13,7 @@ import msgspec
 
 from ebla.actors import messages as m
 from ebla.actors.messages import peers
-from ebla.actors.messages.raft import (
-    AppendReply,
-    AppendRequest,
-    Request,
-    VoteReply,
-    VoteRequest,
-)
+from ebla.actors.messages.raft import AppendReply, AppendRequest, Request, VoteReply, VoteRequest
 from ebla.actors.world import OK
 from ebla.chaos.powercut.recording.events import Answered, Asked, Event, Found, Started
 from ebla.chaos.powercut.recording.lanes import Rows, change, decode_batch, first_key
@@ -30,7 +24,7 @@ R = TypeVar("R", bound=msgspec.Struct)
 
 @dataclass
 class Lane:
-    """`sequence` batches have been acknowledged; `rows` are as after these, `batch` is the one under way."""
+    """`sequence`: how many batches are acknowledged. `rows`: the rows after these. `batch`: the one under way."""
 
     tablet: str
     client: bytes
@@ -41,7 +35,7 @@ class Lane:
     last: tuple[bytes, m.WriteResult] | None = None
 
     def outcomes(self) -> list[Rows]:
-        """What the rows may be: without the batch under way, and with it."""
+        """The possible rows: without the batch under way, and with it."""
         if self.batch is None:
             return [self.rows]
         after = dict(self.rows)
@@ -55,7 +49,7 @@ class Lane:
     def answered(self, data: bytes, result: m.WriteResult) -> None:
         batch = decode_batch(data)
         if batch.sequence != self.sequence + 1:
-            return  # asked again for an old answer
+            return  # a repeated request for an old answer
         rejected = change(self.rows, self.tablet, batch)
         assert list(result.rejected) == rejected, (self.tablet, batch.sequence, result, rejected)
         self.sequence += 1
@@ -64,8 +58,7 @@ class Lane:
 
 @dataclass
 class Group:
-    """A replica that follows peers who are not there; their part is played. `entries` are its log, `rows` are as of
-    `commit`, `request` is under way."""
+    """A replica that follows simulated peers. `entries`: its log. `rows`: as of `commit`. `request`: the one under way."""
 
     tablet: str
     entries: list[Entry] = field(default_factory=list)
@@ -80,7 +73,7 @@ class Group:
         return entry.position if entry else START
 
     def with_entries(self, request: AppendRequest) -> list[Entry]:
-        """The log after an append: only an entry that differs replaces what stands there and after it."""
+        """The log after an append: an entry that differs replaces the entry there and all after it."""
         entries = list(self.entries)
         for entry in request.entries:
             if len(entries) >= entry.index and entries[entry.index - 1].term == entry.term:
@@ -102,10 +95,10 @@ class Group:
     def asked(self, request: Request) -> None:
         self.request = request
         if isinstance(request, AppendRequest):
-            self._commit(request.commit_index)  # the leader has decided it
+            self._commit(request.commit_index)  # the leader has committed it
 
     def _commit(self, index: int) -> None:
-        assert index <= len(self.entries), "only what was acknowledged is ever told to be committed"
+        assert index <= len(self.entries), "only acknowledged entries are committed"
         for entry in self.entries[self.commit : index]:
             change(self.rows, self.tablet, decode_batch(entry.payload))
         self.commit = max(self.commit, index)
@@ -136,7 +129,6 @@ class Tablet:
 
 @dataclass
 class Table:
-    request: m.CreateTableRequest
     info: m.TableInfo | None = None  # once its creation was answered
     dropping: bool = False
     dropped: bool = False
@@ -150,7 +142,7 @@ class Facts:
         self.tablets: dict[str, Tablet] = {}
         self.tables: dict[str, Table] = {}
         self.flushed: dict[str, int] = {}
-        self.logged: dict[str, Position] = {}  # the newest acknowledged entry of the tablets that lead
+        self.logged: dict[str, Position] = {}  # the newest acknowledged entry of each leading tablet
         self.answers = 0
         self._asked: dict[int, Asked] = {}
 
@@ -172,7 +164,7 @@ class Facts:
             self.answers += 1
 
     def followed(self) -> set[str]:
-        """The groups that are replicas when nothing is under way."""
+        """The groups whose servers have replicas once no request is under way."""
         known = self.tablets
         return {name for name in self.groups if not (known[name].leaving or known[name].deleting)}
 
@@ -182,8 +174,7 @@ class Facts:
     # -- tables and tablets
 
     def _asked_create_table(self, message: bytes) -> None:
-        request = _decode(message, m.CreateTableRequest)
-        self.tables.setdefault(request.name, Table(request))
+        self.tables.setdefault(_decode(message, m.CreateTableRequest).name, Table())
 
     def _answered_create_table(self, message: bytes, reply: bytes) -> None:
         self.tables[_decode(message, m.CreateTableRequest).name].info = _decode(reply, m.TableInfo)
@@ -204,20 +195,15 @@ class Facts:
         self.tablets[_decode(message, m.CreateTabletRequest).tablet].created = True
 
     def _asked_delete_tablet(self, message: bytes) -> None:
-        request = _decode(message, m.DeleteTabletRequest)
-        tablet = self.tablets.get(request.tablet)
-        if tablet is not None and request.tombstone:
-            tablet.leaving = True
-        elif tablet is not None:
-            tablet.deleting = True
+        self._note_deletion(message, "leaving", "deleting")
 
     def _answered_delete_tablet(self, message: bytes, reply: bytes) -> None:
+        self._note_deletion(message, "left", "deleted")
+
+    def _note_deletion(self, message: bytes, to_tombstone: str, for_good: str) -> None:
         request = _decode(message, m.DeleteTabletRequest)
-        tablet = self.tablets.get(request.tablet)
-        if tablet is not None and request.tombstone:
-            tablet.left = True
-        elif tablet is not None:
-            tablet.deleted = True
+        if request.tablet in self.tablets:
+            setattr(self.tablets[request.tablet], to_tombstone if request.tombstone else for_good, True)
 
     # -- rows and entries
 

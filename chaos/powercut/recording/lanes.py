@@ -1,10 +1,10 @@
-"""What clients write: batches of rows in lanes, and what the rows must be after them.
+"""The batches of clients, in lanes, and the rows after them.
 
-A lane is one client that writes to one tablet: keys of its own, one batch under way at a time, each sent again until
-it is answered. So what its rows are after n batches is known exactly, and after a power cut they must be as after
-all that were acknowledged, or as after these and the one that was under way; nothing between, nothing else.
+A lane is one client that writes to one tablet: it has keys of its own and one batch under way at a time, which it sends until it
+is answered. So its rows after n batches are known exactly. After a power cut they must be the rows after all acknowledged
+batches, or after these and the one under way.
 
-`change` says what a batch does to rows. It is written apart from the server's own (actors/tablet/engine/apply.py).
+`change` applies a batch to rows. It is written independently of the server's code (actors/tablet/engine/apply.py).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ COLUMNS = ("k", "v", "n")
 
 LANE_STRIDE = 10_000  # from the first key of a lane to that of the next
 LANE_KEYS = 40
-BULK_KEYS = 4300  # more than LMDB environments take in before they are closed and opened again
-ANSWERS_KEPT = 3  # how many answers a lane's client may still ask for
-_LARGE_BYTES = 5000  # takes pages of its own
+BULK_KEYS = 4300  # more than LMDB environments accept before they are reopened
+ANSWERS_KEPT = 3  # how many answers a lane's client may still request again
+_LARGE_BYTES = 5000  # needs pages of its own
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(RowBatch).decode
 
@@ -72,7 +72,7 @@ def decode_batch(data: bytes) -> RowBatch:
 
 
 def random_batch(rng: random.Random, tablet: str, client: bytes, sequence: int, first_key: int) -> bytes:
-    """Mostly upserts; sizes from a few bytes to more than a page."""
+    """A batch, mostly of upserts, with values from a few bytes to more than a page."""
     kind = rng.choice((UPSERT, UPSERT, UPSERT, INSERT, UPDATE, DELETE))
     keys = rng.sample(range(first_key, first_key + LANE_KEYS), rng.choice((1, 1, 2, 4, 8)))
     rows = [{"k": key, "v": _text(rng, key, sequence), "n": rng.randrange(1 << 30)} for key in keys]
@@ -94,7 +94,6 @@ def _text(rng: random.Random, key: int, sequence: int) -> str:
 
 
 def first_key(batch: RowBatch) -> int:
-    """Of the lane that the batch belongs to."""
     return key_of(batch.keys[0]) // LANE_STRIDE * LANE_STRIDE
 
 
@@ -103,7 +102,7 @@ def key_of(encoded: bytes) -> int:
 
 
 def change(rows: Rows, tablet: str, batch: RowBatch) -> list[int]:
-    """Carry the batch out. The positions of its rows that are refused."""
+    """Apply the batch. Returns the positions of its refused rows."""
     rejected = []
     values: Sequence[bytes | None] = batch.values or [None] * len(batch.keys)
     for at, (encoded, value) in enumerate(zip(batch.keys, values, strict=True)):

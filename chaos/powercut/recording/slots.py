@@ -1,9 +1,9 @@
-"""Which C functions a loaded extension module calls, and how to put ours in their place.
+"""Replaces the C functions that a loaded extension module calls.
 
-An extension calls the C library through a table of addresses in its own memory, one slot a function. The file says
-where each slot is (its dynamic relocations), so a running process can exchange the addresses: from then on that
-module, and nothing else of the process, calls our function. It takes no compiler, no tracer and no privilege, and
-every thread is covered. Works for 64-bit little-endian ELF on x86-64 and AArch64; elsewhere CannotRecord says so.
+An extension calls the C library through a table of addresses in its own memory, one slot per function. The dynamic relocations in
+its file give the place of each slot, so a running process can exchange the addresses: from then on that module alone calls the new
+function. This needs no compiler, tracer or privilege, and covers every thread. It works for 64-bit little-endian ELF on x86-64
+and AArch64; elsewhere it raises CannotRecord.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class CannotRecord(EblaError):
-    """This machine cannot show what is really written. The message says why."""
+    """This machine cannot record writes. The message says why."""
 
 
 class Slots:
@@ -47,8 +47,8 @@ class Slots:
             self.addresses.setdefault(name, []).append(base + offset)
 
     def replace(self, name: str, function: Any) -> bool:
-        """Have the module call `function` (a ctypes callback that the caller keeps alive) wherever it calls `name`.
-        False if it never does."""
+        """Let the module call `function` (a ctypes callback that the caller keeps alive) instead of `name`. Returns False if the
+        module never calls `name`."""
         pointer = ctypes.cast(function, ctypes.c_void_p).value
         for address in self.addresses.get(name, ()):
             _make_writable(address)
@@ -57,7 +57,7 @@ class Slots:
 
 
 class _Elf:
-    """As much of the file as tells its imported functions."""
+    """The parts of the file that list its imported functions."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -100,7 +100,7 @@ class _Elf:
                 yield self.data[begin : self.data.index(b"\0", begin)].decode(), offset
 
     def _place(self, address: int) -> int:
-        """Where in the file the byte lies that is loaded to this address."""
+        """The place in the file of the byte that is loaded to this address."""
         for kind, _, offset, start, _, size, *_ in self.segments:
             if kind == _LOAD and start <= address < start + size:
                 return int(address - start + offset)

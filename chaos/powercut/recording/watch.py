@@ -1,13 +1,12 @@
 """Log every write, sync and change of names that this process makes under one directory.
 
-What Python code does goes through `os` and `open`, which are wrapped; what LMDB does goes through the slots of its
-extension module (slots.py). A file is known by its inode, so it does not matter through which path, descriptor or
-link it is reached. Two kinds of write are not seen: through a memory map (LMDB's lock file, whose contents nobody
-needs after a power cut) and by other processes. So whoever records compares, at the end, what the log makes with
-what lies on the disk (chaos/powercut/recorder.py): a write that was missed is found, never silently left out.
+Python code uses `os` and `open`, which are wrapped; LMDB uses the slots of its extension module (slots.py). A file is identified
+by its inode, so any path, descriptor or link to it is covered. Two kinds of writes are not seen: through a memory map (LMDB's lock
+file, whose content is not needed after a power cut) and by other processes. Therefore the recorder compares, at the end, the
+result of the log with the disk (chaos/powercut/recorder.py): a missed write is found.
 
-Changes are logged under a lock, together with the real call, so the order of the log is the order of the disk. A
-sync is not under the lock: it promises what was there when it began, and only once it has returned.
+Changes are logged under a lock, together with the real call, so the order of the log is the order of the disk. A sync is not under
+the lock: it promises the state when it began, and only once it has returned.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from ebla.chaos.powercut.recording.events import (
 )
 from ebla.chaos.powercut.recording.slots import CannotRecord, Slots
 
-NEEDED = ("open", "pwrite", "writev", "fdatasync")  # an LMDB that calls none of them is not the one we know
+NEEDED = ("open", "pwrite", "writev", "fdatasync")  # an LMDB that does not call these is not supported
 _WRITE_THROUGH = os.O_DSYNC | os.O_SYNC
 
 Identity = tuple[int, int]  # device and inode
@@ -56,7 +55,7 @@ class Watch:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.events: list[Event] = []
-        self.defect: BaseException | None = None  # what kept a write from being logged: the recording is void
+        self.defect: BaseException | None = None  # an error that prevented logging: the recording is void
         self._lock = threading.RLock()
         self._nodes: dict[Identity, int] = {_identity(os.stat(root)): 0}
         self._made = 0
@@ -65,7 +64,7 @@ class Watch:
         self._callbacks: list[Any] = []
 
     def begin(self) -> int:
-        """Log what is there, as durable, and everything from now on. The number of the first event that is new."""
+        """Log the present state, as durable, and all changes from now on. Returns the number of the first new event."""
         self._take_over(self.root, 0)
         self.events += [Sync(node, len(self.events)) for node in range(self._made + 1)]
         for name in _WRAPPED:
@@ -75,7 +74,7 @@ class Watch:
         return len(self.events)
 
     def end(self) -> None:
-        """Python's functions as they were. LMDB's slots stay, so the process should end soon."""
+        """Restore Python's functions. LMDB's slots stay replaced, so the process should end soon."""
         for name, function in self._real.items():
             setattr(os, name, function)
         builtins.open = io.open = self._real_open
@@ -111,8 +110,8 @@ class Watch:
         return self._nodes.get(_identity(os.fstat(fd)))
 
     def _place(self, path: Any, dir_fd: int | None = None) -> tuple[int | None, str]:
-        """(the directory's node, the name in it); the node is None if it is not ours. Under the lock: another
-        thread may have made the directory this moment."""
+        """(the directory's node, the name in it); the node is None outside of the root. Called under the lock: another thread may
+        have made the directory just now."""
         if isinstance(path, int):
             return None, ""
         head, name = os.path.split(os.fsdecode(path))
@@ -124,7 +123,7 @@ class Watch:
 
     @contextmanager
     def _doing(self, event: Event | None) -> Iterator[None]:
-        """Log the event around the real call, and not if that fails."""
+        """Log the event around the real call; drop it if the call fails."""
         with self._lock:
             logged = len(self.events)
             if event is not None:
@@ -135,7 +134,7 @@ class Watch:
                 del self.events[logged:]
                 raise
 
-    # -- what Python code does
+    # -- calls of Python code
 
     def _open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         return self.opened(
@@ -168,7 +167,7 @@ class Watch:
         return io.BufferedWriter(_LoggedFile(self, file))
 
     def written(self, fd: int, offset: int, data: bytes, call: Callable[[], int]) -> int:
-        """`call` writes; the log gets as much of the data as it says it wrote."""
+        """Let `call` write, and log as much of the data as it reports written."""
         node = self._of(fd)
         if node is None:
             return call()
@@ -194,7 +193,7 @@ class Watch:
 
     def synced(self, fd: int, call: Callable[[], int | None]) -> int | None:
         node = self._of(fd)
-        with self._lock:  # whoever writes now has not finished, and is not promised anything
+        with self._lock:  # a write that is under way now is not covered
             covers = len(self.events)
         outcome = call()
         if node is not None and not outcome:
@@ -227,7 +226,7 @@ class Watch:
             (old, name), (new, to) = self._place(source), self._place(target)
             event = Renamed(old, name, new, to) if old is not None and new is not None else None
             if where or (old is None) != (new is None):
-                raise CannotRecord(f"{source} is renamed to {target}, out of or into what is recorded")
+                raise CannotRecord(f"{source} is renamed to {target}, out of or into the recorded directory")
             with self._doing(event):
                 self._real["rename"](source, target)
 
@@ -265,7 +264,7 @@ class Watch:
             if directory is not None:
                 self._make(directory, name, LINK, os.fsdecode(target))
 
-    # -- what LMDB does
+    # -- calls of LMDB
 
     def _watch_lmdb(self) -> None:
         try:
@@ -284,7 +283,7 @@ class Watch:
             )
 
     def _guarded(self, function: Callable[..., int]) -> Callable[..., int]:
-        """ctypes would print an exception and return 0, a success."""
+        """Return an error if the function raises: ctypes would print the exception and return 0, a success."""
 
         def guarded(*arguments: Any) -> int:
             try:

@@ -1,4 +1,4 @@
-"""Faults of one server's disk: slow, full, failing (through chaos/ray/stage/disk_shim.py), or gone."""
+"""Faults of one server's disk: slow, full, failing (through chaos/ray/stage/disk_shim.py), or lost."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import asyncio
 
 from ebla.actors.ray_shell import FAILED, RUNNING
 from ebla.chaos.plans import Fault
-from ebla.chaos.ray.faults.processes import SIGNAL_S
 from ebla.chaos.ray.report.struck import Missed, Struck, Unobserved, Violated
 from ebla.chaos.ray.stage import victims
 from ebla.chaos.ray.stage.disk_shim import DiskShim
 from ebla.chaos.ray.stage.stage import RayStage, address_of
+from ebla.chaos.ray.stage.victims import SIGNAL_S
 from ebla.storage.directories.instance import SET_ASIDE, beside
 
-SYNC_S_MAX = 10.0  # a server that takes part in writes syncs many times a second
+SYNC_S_MAX = 10.0  # a server with writes syncs many times a second
 RETURN_S_MAX = 30.0
 
 
@@ -23,7 +23,7 @@ async def slow_disk(stage: RayStage, fault: Fault, struck: Struck) -> None:
 
 
 async def slow_disks(stage: RayStage, fault: Fault, struck: Struck) -> None:
-    """The same on every host at once; missed if one of them is away."""
+    """The same on every host at once; missed if one of them does not run."""
     shim, pids = _shim(stage), [(await stage.victim(host)).pid for host in stage.hosts]
     struck.now(*pids)
     before = {pid: shim.hits(pid) for pid in pids}
@@ -64,8 +64,8 @@ async def _tampered(stage: RayStage, fault: Fault, struck: Struck, kind: str, am
 
 
 async def fail_sync(stage: RayStage, fault: Fault, struck: Struck) -> None:
-    """One sync fails. The server ends, and returns at once as a new one, beside the directory that is not believed any more:
-    `for_s` does not count. That is put out of the way, as its operator is told to do, or a second failure would be final."""
+    """One sync fails. The server ends, sets its directory aside, and returns at once as a new one: `for_s` does not count. The old
+    directory is moved away, as operators must do, or a second failure would be final."""
     shim, process = _shim(stage), await stage.victim(struck.host)
     struck.now(process.pid)
     before = shim.hits(process.pid)
@@ -77,35 +77,34 @@ async def fail_sync(stage: RayStage, fault: Fault, struck: Struck) -> None:
     finally:
         shim.disarm(process.pid)
     if not await victims.until_gone(process, SIGNAL_S):
-        raise Unobserved(f"process {process.pid} goes on after a sync that failed")
-    struck.saw(f"process {process.pid} of {address_of(struck.host)} is gone")
+        raise Unobserved(f"process {process.pid} continues after a failed sync")
+    struck.saw(f"process {process.pid} of {address_of(struck.host)} has ended")
     stage.destroyed[struck.host] = None
-    again = await stage.heard(struck.host, process.pid, RETURN_S_MAX, (FAILED, RUNNING))
+    again = await stage.answer_of(struck.host, process.pid, RETURN_S_MAX, (FAILED, RUNNING))
     if again is None:
         raise Unobserved(f"{address_of(struck.host)} gives no answer after {RETURN_S_MAX:g} s")
     if again.state == FAILED:
-        told = again.error.message if again.error else "no reason"
-        raise Violated(f"{address_of(struck.host)} does not return after a sync that failed: {told}")
+        why = again.error.message if again.error else "no reason"
+        raise Violated(f"{address_of(struck.host)} does not return after a failed sync: {why}")
     failed = beside(stage.directory(struck.host), SET_ASIDE)
     if not failed.exists():
         raise Violated(f"{address_of(struck.host)} serves again from a disk whose sync has failed")
-    struck.saw(f"it is a new server, what it had is {stage.put_away(struck.host, failed).name}")
+    struck.saw(f"it is a new server, its old directory is {stage.move_away(struck.host, failed).name}")
     struck.undone()
 
 
 async def lose_disk(stage: RayStage, fault: Fault, struck: Struck) -> None:
-    """The directory goes with the process that held it. Ray starts the role again at once: `for_s` does not count."""
+    """The directory and its process are lost. Ray starts the role again at once: `for_s` does not count."""
     process = await stage.victim(struck.host)
     struck.now(process.pid)
-    process.suspend()  # so that it writes nothing more, and nobody else starts meanwhile
+    process.suspend()  # so that it writes nothing more, and no other process starts in between
     try:
-        if not await victims.until_still(process, SIGNAL_S):
-            raise Unobserved(f"process {process.pid} goes on in spite of its SIGSTOP")
-        lost = stage.put_away(struck.host, stage.directory(struck.host))
+        await victims.require_stopped(process)
+        lost = stage.move_away(struck.host, stage.directory(struck.host))
     finally:
         process.kill()
     await victims.until_gone(process, SIGNAL_S)
-    struck.saw(f"process {process.pid} is gone, its directory is {lost.name}")
+    struck.saw(f"process {process.pid} has ended, its directory is {lost.name}")
     await stage.back(struck, process.pid)
 
 

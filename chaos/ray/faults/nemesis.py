@@ -1,9 +1,9 @@
 """Carries out a plan of faults on a real Ray cluster, and undoes every one of them.
 
-The kinds are those of chaos/plans.py; one function each, here in `KINDS`. What cannot be done here is skipped with the
-reason, what finds nobody to hit is missed, and what was done has an effect that was seen, or the run is void
-(chaos/ray/report/struck.py). One host bears one fault at a time: a second one waits for the end of the first, and is missed
-if the act is over by then. Different hosts bear theirs at the same time.
+The kinds are those of chaos/plans.py, with one function each in `KINDS`. A fault that this machine cannot carry out is skipped
+with the reason; one that has no target is missed; one that was carried out must have an effect that was seen, or the run is void
+(chaos/ray/report/struck.py). A host has one fault at a time: a second one waits for the end of the first, and is missed if the
+act is over by then. Different hosts have faults at the same time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ebla.storage.errors import EblaError
 FAULT_S_MAX = 180.0  # for one fault from its beginning to its end
 
 Strike = Callable[[RayStage, Fault, Struck], Awaitable[None]]
-Told = Callable[[str], None]
+Show = Callable[[str], None]
 
 KINDS: dict[str, Strike] = {
     "crash": processes.crash,
@@ -39,7 +39,7 @@ KINDS: dict[str, Strike] = {
     "isolate": network.isolate,
     "split": network.split,
     "cut": network.cut,
-    "cut_one_way": network.cut_one_way,
+    "cut_one_way": network.cut,
     "slow_disk": disks.slow_disk,
     "slow_disks": disks.slow_disks,
     "full_disk": disks.full_disk,
@@ -49,7 +49,7 @@ KINDS: dict[str, Strike] = {
 
 
 class Nemesis:
-    """`reasons`: by kind, why faults of it are skipped. `tablets`: those that are looked at, and their numbers."""
+    """`reasons`: by kind, why faults of it are skipped. `tablets`: the tablets of the pulse, and their numbers."""
 
     def __init__(
         self,
@@ -57,13 +57,13 @@ class Nemesis:
         plan: Plan,
         reasons: Mapping[str, str],
         tablets: Mapping[str, int],
-        told: Told = lambda text: None,
+        show: Show = lambda text: None,
     ) -> None:
         self.stage = stage
         self.struck = [Struck(number, fault, stage.now_s) for number, fault in enumerate(plan.faults)]
         self._reasons = reasons
         self._tablets = tablets
-        self._told = told
+        self._show_line = show
         self._began_s: float | None = None  # act one
         self._busy = {host: asyncio.Lock() for host in (*stage.hosts, MASTER)}
 
@@ -71,17 +71,17 @@ class Nemesis:
         return [struck.report() for struck in self.struck]
 
     def measured(self, calls: Sequence[float | None]) -> None:
-        """Faults of calls are in force as long as the cluster runs; what is seen of them is seen once, before act one."""
+        """Note the effect of faults of calls, which are in force as long as the cluster runs: it is measured once, before act one."""
         for struck in self.struck:
             if struck.fault.kind in CALLS:
                 try:
                     network.measure(struck, calls)
                 except Unobserved as error:
                     struck.failed(str(error))
-                self._tell(struck)
+                self._show(struck)
 
     async def run(self, duration_s: float) -> None:
-        """Act one. Returns when the last fault was undone."""
+        """Carry out act one. Returns when the last fault was undone."""
         began_s = self._began_s = self.stage.now_s()
         await asyncio.gather(*(self._at(began_s, duration_s, struck) for struck in self.struck))
 
@@ -91,7 +91,7 @@ class Nemesis:
             return
         if fault.kind in self._reasons:
             struck.skipped(self._reasons[fault.kind])
-            self._tell(struck)
+            self._show(struck)
             return
         assert not misplaced(fault, tuple(self._busy)), "a plan is checked before anything is started"
         await asyncio.sleep(max(0.0, began_s + fault.at_s - self.stage.now_s()))
@@ -99,11 +99,11 @@ class Nemesis:
             for host in sorted(self._hit(fault)):
                 await held.enter_async_context(self._busy[host])
             if self.stage.now_s() > began_s + max(duration_s, fault.at_s + 1.0):
-                struck.missed("the act was over when the host had got over its last fault")
-                self._tell(struck)
+                struck.missed("the act was over when the host had recovered from its last fault")
+                self._show(struck)
                 return
             await self._strike(struck)
-            self._tell(struck)
+            self._show(struck)
 
     def _hit(self, fault: Fault) -> tuple[str, ...]:
         return tuple(self._busy) if fault.kind in EVERY_HOST else fault.where
@@ -128,19 +128,19 @@ class Nemesis:
         except (EblaError, OSError, psutil.Error) as error:
             struck.failed(f"{type(error).__name__}: {error}")
 
-    def _tell(self, struck: Struck) -> None:
+    def _show(self, struck: Struck) -> None:
         when = ""
         if struck.at_s is not None and self._began_s is not None:
             when = f"at {struck.at_s - self._began_s:.1f} s: "
         what = struck.effects[0] if struck.outcome == OBSERVED else f"{struck.outcome}: {struck.reason}"
-        self._told(f"{when}{' '.join((struck.fault.kind, *struck.fault.where))}: {what}")
+        self._show_line(f"{when}{' '.join((struck.fault.kind, *struck.fault.where))}: {what}")
 
     async def heal(self) -> None:
-        """Before act two: what a fault left behind because it failed half-way is made whole."""
+        """Before act two, undo faults that failed half-way."""
         stage = self.stage
         for number in sorted(stage.cluster.state.nodes):
             for process in await stage.processes(number):
-                if victims.stands_still(process):
+                if victims.stopped(process):
                     victims.resume(process)
                 if stage.needs.shim is not None:
                     stage.needs.shim.disarm(process.pid)

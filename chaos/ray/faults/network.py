@@ -1,4 +1,4 @@
-"""Faults of the network between nodes that have namespaces of their own, and Ray's own failing calls."""
+"""Faults of the network between nodes with namespaces of their own, and failing calls that Ray injects."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ebla.chaos.ray.stage.stage import RayStage
 
 FAILING, LATE = "RAY_testing_rpc_failure", "RAY_testing_asio_delay_us"
 CALLS = "CoreWorkerService.grpc_{}.PushTask"  # every call of an actor
-LOST_MAX = 0.1  # Ray's own calls to start actors are lost, too: with more, clusters do not hold together
-LATE_S_MAX = 0.05  # of every call, there is no way to pick some
+LOST_MAX = 0.1  # Ray's own calls to start actors are lost, too: with more, clusters fail
+LATE_S_MAX = 0.05  # of every call: Ray cannot select some
 SILENT_S = 1.0
 PROBES = 150
 PROBE_S = 2.0
@@ -28,15 +28,15 @@ PROBE_S = 2.0
 
 
 async def isolate(stage: RayStage, fault: Fault, struck: Struck) -> None:
-    """The node's cable is pulled: no peer, no master, no client, no GCS."""
+    """Take the node's link down: no peer, no master, no client, no GCS."""
     network, number = _network(stage), stage.number(struck.host)
     await stage.victim(struck.host)
     struck.now()
     network.isolate(number)
     try:
         if not await victims.until(lambda: network.isolated(number), 1.0):
-            raise Unobserved(f"the cable of node {number} is still up")
-        struck.saw(f"the cable of node {number} is down")
+            raise Unobserved(f"the link of node {number} is still up")
+        struck.saw(f"the link of node {number} is down")
         heals_s = stage.now_s() + fault.for_s
         if await stage.silent(struck.host, min(SILENT_S, fault.for_s)):
             struck.saw("it gives no answer")
@@ -47,24 +47,20 @@ async def isolate(stage: RayStage, fault: Fault, struck: Struck) -> None:
 
 
 async def split(stage: RayStage, fault: Fault, struck: Struck) -> None:
-    """These nodes on one side, the others on the other side; the head hears both."""
+    """Cut these nodes off from the others, but not from the head."""
     inside = [stage.number(host) for host in fault.where]
     outside = [stage.number(host) for host in stage.hosts[1:] if host not in fault.where]
     if not outside:
-        raise Missed("there is nobody on the other side")
+        raise Missed("there is no node on the other side")
     ways = [(a, b) for a in inside for b in outside]
     await _silenced(stage, fault, struck, [*ways, *((b, a) for a, b in ways)])
 
 
 async def cut(stage: RayStage, fault: Fault, struck: Struck) -> None:
-    """Neither hears the other, everybody else hears both."""
+    """Cut two nodes off from each other, or only the first from the second (`cut_one_way`)."""
     first, second = (stage.number(host) for host in fault.where)
-    await _silenced(stage, fault, struck, [(first, second), (second, first)])
-
-
-async def cut_one_way(stage: RayStage, fault: Fault, struck: Struck) -> None:
-    first, second = (stage.number(host) for host in fault.where)
-    await _silenced(stage, fault, struck, [(first, second)])
+    back = [] if fault.kind == "cut_one_way" else [(second, first)]
+    await _silenced(stage, fault, struck, [(first, second), *back])
 
 
 async def _silenced(stage: RayStage, fault: Fault, struck: Struck, ways: Sequence[tuple[int, int]]) -> None:
@@ -90,7 +86,7 @@ def _network(stage: RayStage) -> Namespaces:
 
 
 async def _whole(stage: RayStage, struck: Struck) -> None:
-    """A node that was cut off from the head for too long has been given up by Ray, and returns as a lost one."""
+    """Wait until the hosts serve again. A node that Ray has given up, because it was cut off from the head, is started again."""
     for host in struck.fault.where:
         number = stage.number(host)
         if not stage.cluster.alive(number):
@@ -103,13 +99,12 @@ async def _whole(stage: RayStage, struck: Struck) -> None:
 
 
 def environment(faults: Sequence[Fault]) -> dict[str, str]:
-    """What processes must be started with so that the worst of these faults (`lose`, `delay`) is in force as long as
-    they run: Ray reads it once."""
+    """The environment in which Ray injects the worst of these faults (`lose`, `delay`), as long as processes run: Ray reads it once."""
     found: dict[str, str] = {}
     if lost := lost_share(faults):
         half = max(1, round(lost * 100 / 2))
-        told = {"num_failures": -1, "req_failure_prob": half, "resp_failure_prob": half}
-        found[FAILING] = json.dumps({CALLS.format("client"): told})
+        settings = {"num_failures": -1, "req_failure_prob": half, "resp_failure_prob": half}
+        found[FAILING] = json.dumps({CALLS.format("client"): settings})
     if late := late_s(faults):
         found[LATE] = f"{CALLS.format('server')}=0:{round(late * 1e6)}"
     return found
@@ -124,7 +119,7 @@ def late_s(faults: Sequence[Fault]) -> float:
 
 
 def measure(struck: Struck, calls: Sequence[float | None]) -> None:
-    """Whether calls are lost or late in this run: `calls` is what `sample` found in a process of clients."""
+    """Note whether calls are lost or late in this run: `calls` is the result of `sample` in a process of clients."""
     struck.now()
     took = sorted(seconds for seconds in calls if seconds is not None)
     if struck.fault.kind == "lose":
@@ -134,13 +129,13 @@ def measure(struck: Struck, calls: Sequence[float | None]) -> None:
         struck.saw(f"{lost} of {len(calls)} calls were lost, throughout the run")
         return
     median_s = took[len(took) // 2] if took else 0.0
-    if median_s < late_s([struck.fault]) / 4:  # it is half of that on average
+    if median_s < late_s([struck.fault]) / 4:  # the average delay is half of the amount
         raise Unobserved(f"calls took {median_s * 1e3:.1f} ms")
     struck.saw(f"calls took {median_s * 1e3:.1f} ms, throughout the run")
 
 
 async def sample(network: RayNetwork, addresses: Sequence[str]) -> list[float | None]:
-    """Ping the roles in turn: how long each call took, None for one that was lost."""
+    """Ping the roles in turn. Returns how long each call took, None for a lost one."""
     took: list[float | None] = []
     for number in range(PROBES):
         began = time.monotonic()

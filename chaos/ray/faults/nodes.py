@@ -1,22 +1,21 @@
-"""Faults of a whole Ray node: lost and returned, or standing still."""
+"""Faults of a whole Ray node: lost and returned, or paused."""
 
 from __future__ import annotations
 
 import asyncio
 
 from ebla.chaos.plans import Fault
-from ebla.chaos.ray.faults.processes import SIGNAL_S
 from ebla.chaos.ray.report.struck import Struck, Unobserved
 from ebla.chaos.ray.stage import victims
 from ebla.chaos.ray.stage.stage import RayStage
 
 DEAD_S_MAX = 30.0
-ENDS_S_MAX = 30.0  # a raylet that wakes up as a dead one ends by itself
+ENDS_S_MAX = 30.0  # a raylet that resumes after Ray declared it dead ends by itself
 
 
 async def node_loss(stage: RayStage, fault: Fault, struck: Struck) -> None:
-    """SIGKILL of the raylet; its workers die by themselves. After `for_s`, and not before Ray knows that it is dead,
-    a node with the same label returns."""
+    """SIGKILL of the raylet; its workers then end by themselves. After `for_s`, and not before Ray has declared the node dead, a node
+    with the same label starts."""
     number = stage.number(struck.host)
     role = await stage.victim(struck.host)
     node_id, raylet = await stage.node_id(struck.host), stage.raylet(number)
@@ -25,18 +24,18 @@ async def node_loss(stage: RayStage, fault: Fault, struck: Struck) -> None:
     await stage.kill_node(number)
     if not victims.gone(raylet) or not victims.gone(role):
         raise Unobserved(f"raylet {raylet.pid} or role {role.pid} of node {number} outlived the node")
-    struck.saw(f"raylet {raylet.pid} and role {role.pid} of node {number} are gone")
+    struck.saw(f"raylet {raylet.pid} and role {role.pid} of node {number} have ended")
     if not await stage.until_dead(node_id, DEAD_S_MAX):
         raise Unobserved(f"Ray still takes node {node_id[:8]} for alive after {DEAD_S_MAX:g} s")
     struck.saw(f"Ray takes node {node_id[:8]} for dead")
     await asyncio.sleep(max(0.0, returns_s - stage.now_s()))
-    await stage.start_node(number)  # the nemesis does, before act two, where it did not come to this
+    await stage.start_node(number)  # after an error above the nemesis does this before act two
     await stage.back(struck, role.pid)
 
 
 async def node_pause(stage: RayStage, fault: Fault, struck: Struck) -> None:
-    """SIGSTOP of every process of the node. If Ray has given it up by the time it goes on, it ends, and returns as any
-    lost node does."""
+    """SIGSTOP of every process of the node. If Ray has given the node up before it resumes, it ends, and is started again as a lost
+    one."""
     number = stage.number(struck.host)
     await stage.victim(struck.host)
     node_id, raylet = await stage.node_id(struck.host), stage.raylet(number)
@@ -46,15 +45,15 @@ async def node_pause(stage: RayStage, fault: Fault, struck: Struck) -> None:
         for process in processes:
             process.suspend()
         for process in processes:
-            if not await victims.until_still(process, SIGNAL_S) and not victims.gone(process):
-                raise Unobserved(f"process {process.pid} goes on in spite of its SIGSTOP")
+            if not victims.gone(process):
+                await victims.require_stopped(process)
         struck.saw(f"{len(processes)} processes of node {number} are in state T")
         await asyncio.sleep(fault.for_s)
     finally:
         for process in processes:
             victims.resume(process)
     if await stage.dead(node_id):
-        struck.saw(f"Ray had given node {node_id[:8]} up by then")
+        struck.saw(f"Ray had given up node {node_id[:8]} by then")
         if not await victims.until_gone(raylet, ENDS_S_MAX):
             raise Unobserved(f"raylet {raylet.pid}, which Ray has given up, does not end")
         await stage.start_node(number)

@@ -1,7 +1,7 @@
-"""Can this machine do it? Every kind of fault has an answer: nothing, or the reason why not, which the report repeats.
+"""Which kinds of faults this machine can carry out, and for the others the reason, which the report repeats.
 
-Some kinds need the cluster to be started for them (`prepared`): a network per node, a library that makes disks fail, or
-settings of Ray's own. That is done if the plan asks for such a fault, and only then.
+Some kinds need preparations before the cluster starts (`prepared`): a network per node, a library that makes disks fail, or
+settings of Ray. They are made only if the plan has such a fault.
 """
 
 from __future__ import annotations
@@ -23,39 +23,32 @@ from ebla.chaos.ray.stage.stage import Needs
 IN_SIMULATION = {
     "crash_midway": "no such tool: steps of tasks are counted in simulation only",
     "crash_point": "no such tool: fault points of roles are passed in simulation only",
-    "repeat": "no such tool: Ray delivers a call once or not at all; clients repeat what was lost (`lose`)",
+    "repeat": "no such tool: Ray delivers a call once or not at all; clients repeat lost calls (`lose`)",
     "cut_master": "no such tool: master and clients are on the head's node, which is not cut off from single nodes",
     "cut_clients": "no such tool: master and clients are on the head's node, which is not cut off from single nodes",
     "rot": "no such tool: records are damaged in simulation and by chaos/powercut",
     "misdirect": "no such tool: records are damaged in simulation and by chaos/powercut",
     "stale": "no such tool: records are damaged in simulation and by chaos/powercut",
-    "grow_map": "no such tool: the map of a server that writes much grows by itself; how often is chosen in simulation",
-    "hang_disk": "no such tool: syncs that do not end are made in simulation; a disk can be slow (`slow_disk`)",
-    "lose_data": "no such tool: hosts here have one disk; the loss of one of several is made in simulation",
-    "hang_data": "no such tool: hosts here have one disk; that one of several hangs is made in simulation",
-    "away": "no such tool: operators who take hosts for lost are in simulation only",
-    "lose_hosts": "no such tool: operators who take hosts for lost are in simulation only",
-    "old_copy": "no such tool: a copy that is one moment of the directory is made in simulation",
-    "old_catalog": "no such tool: a copy that is one moment of the directory is made in simulation",
-    "clock_rate": "no such tool: the processes of a machine share its clock; clocks are bent in simulation",
-    "clock_jump": "no such tool: the processes of a machine share its clock; clocks are bent in simulation",
+    "grow_map": "no such tool: a server's map grows by itself; in simulation it grows on command",
+    "hang_disk": "no such tool: hanging syncs are in simulation only; a disk can be slow (`slow_disk`)",
+    "lose_data": "no such tool: hosts here have one disk; the loss of one of several is in simulation only",
+    "hang_data": "no such tool: hosts here have one disk; a hanging one of several is in simulation only",
+    "away": "no such tool: operators that give up hosts are in simulation only",
+    "lose_hosts": "no such tool: operators that give up hosts are in simulation only",
+    "old_copy": "no such tool: a copy of a directory at one moment is made in simulation only",
+    "old_catalog": "no such tool: a copy of a directory at one moment is made in simulation only",
+    "clock_rate": "no such tool: the processes of a machine share its clock; clocks drift in simulation only",
+    "clock_jump": "no such tool: the processes of a machine share its clock; clocks jump in simulation only",
 }
 PROCESSES = (
-    "crash",
-    "stop",
-    "pause",
-    "zombie",
-    "blackout",
-    "client_crash",
-    "node_loss",
-    "node_pause",
-    "lose_disk",
+    *("crash", "stop", "pause", "zombie", "blackout", "client_crash"),
+    *("node_loss", "node_pause", "lose_disk"),
 )
 NETWORK = ("isolate", "split", *PAIRS)
 DISKS = ("slow_disk", "slow_disks", "full_disk", "fail_sync")
 CALLS = ("lose", "delay")
 KINDS = (*PROCESSES, *NETWORK, *DISKS, *CALLS, *IN_SIMULATION)
-# A node that stands still is dead after 4 x 1.5 s, instead of 17 s, so that a zombie fits into a run.
+# Ray declares a paused node dead after 4 x 1.5 s, instead of 17 s, so that a zombie fits into a run.
 QUICK_HEALTH = {"RAY_health_check_timeout_ms": "1000", "RAY_health_check_failure_threshold": "4"}
 
 
@@ -69,7 +62,7 @@ class Prepared:
 
 @contextlib.contextmanager
 def prepared(faults: Sequence[Fault], hosts: int, directory: Path) -> Iterator[Prepared]:
-    """Whatever these faults need and this machine has, until the block ends."""
+    """Prepare all that these faults need and this machine has, until the block ends."""
     kinds = dict.fromkeys(fault.kind for fault in faults)
     reasons = {kind: IN_SIMULATION[kind] for kind in kinds if kind in IN_SIMULATION}
     reasons |= {kind: f"no such fault: {kind}" for kind in kinds if kind not in KINDS}

@@ -1,4 +1,4 @@
-"""What a run came to in numbers, read off its histories: rates, windows without an acknowledged write, recoveries."""
+"""The figures of a run, computed from its histories: rates, windows without an acknowledged write, recoveries."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ebla.chaos.history import FAIL, INFO, INVOKE, OK, Event, History, is_data
 from ebla.chaos.plans import DESTROY
 from ebla.chaos.ray.report.struck import OBSERVED, FaultReport
 
-WINDOW_S = 1.0  # what is shorter is no window without writes
-AROUND_S = 1.0  # a gap that begins so long after a fault is still its own
+WINDOW_S = 1.0  # shorter gaps are no windows without writes
+AROUND_S = 1.0  # a gap that begins this long after a fault still belongs to it
 TO_THE_END = math.inf
 P99_MIN = 100  # with fewer values the 99th percentile is the greatest of them
 
@@ -22,7 +22,7 @@ Times = Sequence[float]
 
 
 class Second(msgspec.Struct, frozen=True, array_like=True):
-    """How many operations of one second of the run were acknowledged, failed, or had an unknown outcome."""
+    """The numbers of operations in one second of the run, by outcome."""
 
     acknowledged: int
     failed: int
@@ -37,7 +37,7 @@ class Window(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Recovery(msgspec.Struct, frozen=True):
-    """From faults of one kind that came alone to the first acknowledged write in each tablet that had to be led anew."""
+    """The times from faults of one kind, each alone, to the first acknowledged write in each tablet that needed a new leader."""
 
     faults: int
     median_s: float
@@ -62,7 +62,7 @@ def per_second(histories: Iterable[History], until_s: float) -> tuple[Second, ..
 
 
 def acknowledged(history: History) -> list[float]:
-    """When writes were acknowledged, in order."""
+    """The times of acknowledged writes, in order."""
     return sorted(event.time_us / 1e6 for event in history.events if event.type == OK and writes(event))
 
 
@@ -75,7 +75,7 @@ def acknowledged_by_key(history: History) -> dict[int, list[float]]:
 
 
 def windows(times: Times, began_s: float, ended_s: float) -> tuple[Window, ...]:
-    """Of WINDOW_S and more, between `began_s` and `ended_s`."""
+    """Windows of WINDOW_S or more, between `began_s` and `ended_s`."""
     inside = [began_s, *(time_s for time_s in times if began_s < time_s < ended_s), ended_s]
     return tuple(
         Window(round(earlier, 3), round(later - earlier, 3))
@@ -85,7 +85,7 @@ def windows(times: Times, began_s: float, ended_s: float) -> tuple[Window, ...]:
 
 
 def longest_gap(times: Times, at_s: float, until_s: float) -> tuple[float, float] | None:
-    """The longest time between two acknowledgements that touches [at_s, until_s]; None without any around."""
+    """The longest gap between two acknowledgements that touches [at_s, until_s]; None if there is none."""
     first = max(0, bisect_right(times, at_s) - 1)
     gaps = []
     for earlier, later in pairwise(times[first:]):
@@ -101,8 +101,8 @@ def longest_gap(times: Times, at_s: float, until_s: float) -> tuple[float, float
 def recovery_s(
     pulse: Mapping[int, Times], led: Iterable[int], at_s: float, seen_s: float | None = None
 ) -> float | None:
-    """From the fault to the first acknowledged write in the last of the tablets; None if nothing was led there. The
-    outage may begin as late as `seen_s`: a role goes on for a second or two after its raylet was killed."""
+    """The time from the fault to the first acknowledged write in the last of the tablets; None without such tablets. The outage may
+    begin as late as `seen_s`: a role continues for a second or two after its raylet was killed."""
     until_s = max(at_s, seen_s or at_s) + AROUND_S
     ends = []
     for tablet in led:
@@ -116,8 +116,8 @@ def recovery_s(
 def with_figures(
     faults: Sequence[FaultReport], pulse: Mapping[int, Times], tables: Mapping[str, Times]
 ) -> tuple[FaultReport, ...]:
-    """The reports with what the histories tell of each fault that was observed."""
-    told = []
+    """Add the figures of the histories to the reports of observed faults."""
+    found = []
     for fault in faults:
         if fault.outcome == OBSERVED and fault.at_s is not None:
             until_s = max(fault.undone_s or 0.0, fault.at_s + AROUND_S)
@@ -128,8 +128,8 @@ def with_figures(
                 windows={name: round(gap[1] - gap[0], 3) for name, gap in gaps.items() if gap is not None},
                 alone=_alone(fault, faults),
             )
-        told.append(fault)
-    return tuple(told)
+        found.append(fault)
+    return tuple(found)
 
 
 def _alone(fault: FaultReport, faults: Sequence[FaultReport]) -> bool:
@@ -145,12 +145,12 @@ def _alone(fault: FaultReport, faults: Sequence[FaultReport]) -> bool:
 def _in_force(fault: FaultReport) -> tuple[float, float]:
     assert fault.at_s is not None
     if fault.fault.kind in DESTROY or fault.undone_s is None:
-        return fault.at_s, TO_THE_END  # a replica fewer for the rest of the run
+        return fault.at_s, TO_THE_END  # one replica less for the rest of the run
     return fault.at_s, fault.undone_s
 
 
 def recoveries(faults: Iterable[FaultReport]) -> dict[str, Recovery]:
-    """By kind, of the faults that came alone."""
+    """Recoveries by kind, from faults that were alone."""
     by_kind: dict[str, list[float]] = {}
     for fault in faults:
         if fault.alone and fault.recovery_s is not None:
@@ -162,6 +162,6 @@ def recoveries(faults: Iterable[FaultReport]) -> dict[str, Recovery]:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The smallest value that so large a share of them does not exceed."""
+    """The smallest value that this share of the values does not exceed."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

@@ -1,6 +1,6 @@
-"""A run on a real cluster as one page: verdict, figures, what was done and whether it was seen, the picture.
+"""The page of a run on a real cluster: verdict, figures, faults with their effects, the picture.
 
-The page stands alone: the picture is inside, and nothing is fetched from anywhere.
+The page is one file: the picture is inside, and nothing is fetched.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from ebla.chaos.ray.report.report import (
     PLAN,
     RunReport,
     longest_window,
+    observations,
     observed,
     rate,
     recovery_rows,
     slow,
-    told,
     when,
 )
 from ebla.chaos.style import PAGES, STYLE
 
 PAGE, PICTURE = "report.html", "availability.png"
-WINDOWS_MAX = 8  # that are listed, of one table
+WINDOWS_MAX = 8  # listed for one table
 MEANS = {
-    "valid": "Everything that was acknowledged is there, once, and every answer can be explained.",
-    "violation": "Something was promised and not kept. The reasons are below.",
+    "valid": "Every acknowledged write is there, once, and every answer can be explained.",
+    "violation": "A promise was broken. The reasons are below.",
     "void": "Too little happened to judge. This is not a pass.",
 }
 
@@ -46,11 +46,11 @@ _TEMPLATE = PAGES.from_string(
 </div>
 <img alt="Operations each second, faults, and windows without acknowledged writes" src="data:image/png;base64,{{ picture }}">
 <h2>Faults</h2>
-<table><tr><th class="n">at</th><th>fault</th><th>where</th><th>outcome</th><th class="n">recovered</th><th>what was seen</th></tr>
+<table><tr><th class="n">at</th><th>fault</th><th>where</th><th>outcome</th><th class="n">recovered</th><th>observations</th></tr>
 {% for f in r.faults %}<tr><td class="n">{{ when(r, f) }}</td>
 <td>{{ f.fault.kind }}</td><td>{{ f.fault.where | join(" ") }}</td><td class="{{ f.outcome }}">{{ f.outcome }}</td>
 <td class="n">{{ "%.2f s" | format(f.recovery_s) if f.recovery_s is not none else "" }}</td>
-<td>{{ told(f) | join("; ") }}</td></tr>
+<td>{{ observations(f) | join("; ") }}</td></tr>
 {% else %}<tr><td colspan="6">none: a calm run</td></tr>{% endfor %}</table>
 {% if r.skipped %}<h2>Skipped</h2>
 <p class="sub">Faults of these kinds were in the plan and were not carried out: the verdict says nothing about them.</p>
@@ -66,13 +66,13 @@ _TEMPLATE = PAGES.from_string(
 <td class="n">{{ "%.1f s" | format(found | map(attribute="length_s") | max) }}</td>
 <td>{{ windows(found) }}</td></tr>
 {% else %}<tr><td colspan="4">none in any of {{ r.unavailable | length }} tables</td></tr>{% endfor %}</table>
-{% if r.recoveries %}<h2>From a fault that came alone to the first acknowledged write</h2>
+{% if r.recoveries %}<h2>From a fault without others to the first acknowledged write</h2>
 <table><tr>{% for title in recoveries[0] %}<th{{ "" if loop.first else ' class="n"' | safe }}>{{ title }}</th>{% endfor %}</tr>
 {% for row in recoveries[1] %}<tr>{% for cell in row %}<td{{ "" if loop.first else ' class="n"' | safe }}>{{ cell }}</td>{% endfor %}</tr>
 {% endfor %}</table>{% endif %}
-<h2>To see it again</h2>
-<p class="sub">This plan, its histories (JSON lines, EDN, for Knossos and Elle), report.json and the roles' logs are in {{ r.results }};
-the times of every page are seconds since the beginning of act one. The same faults again:
+<h2>To repeat it</h2>
+<p class="sub">This plan, its histories (JSON lines, EDN, for Knossos and Elle), report.json and the roles' logs are in {{ r.results }}.
+All times are seconds since the beginning of act one. The same faults again:
 <code>ebla chaos run --plan {{ r.results }}/{{ plan_file }} --duration {{ "%g" | format(r.duration_s) }} --hosts {{ r.hosts }}</code></p>
 </body></html>
 """
@@ -85,7 +85,7 @@ def html(report: RunReport, picture: bytes) -> str:
         r=report,
         means=MEANS[report.verdict],
         figures=_figures(report),
-        told=told,
+        observations=observations,
         slow=slow(report),
         recoveries=recovery_rows(report),
         when=when,
@@ -96,7 +96,7 @@ def html(report: RunReport, picture: bytes) -> str:
 
 
 def write(report: RunReport, directory: Path) -> Path:
-    """The page and its picture; the page's path."""
+    """Write the page and its picture. Returns the page's path."""
     picture = png(report)
     (directory / PICTURE).write_bytes(picture)
     page = directory / PAGE
@@ -119,5 +119,5 @@ def _figures(report: RunReport) -> list[tuple[str, str]]:
         (f"{report.unknown:,}", "with an unknown outcome"),
         (f"{observed(report.faults)} of {len(report.faults)}", "faults seen to have their effect"),
         (f"{longest_window(report):.1f} s", "longest without an acknowledged write in a table"),
-        ("never" if healed_s is None else f"{healed_s:.1f} s", "after act one, until whole"),
+        ("never" if healed_s is None else f"{healed_s:.1f} s", "after act one, until healthy"),
     ]

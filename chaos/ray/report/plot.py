@@ -1,4 +1,4 @@
-"""Availability over time as a picture: what was answered each second, each fault's time, and the windows without writes."""
+"""Availability over time as a picture: operations per second, the time of each fault, and the windows without writes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ebla.chaos.ray.report.report import RunReport
 from ebla.chaos.ray.report.struck import OBSERVED, FaultReport
 
 BLUE, AMBER, RED, GREY, INK = "#2f6fb0", "#d98e04", "#b3261e", "#9aa1a9", "#24292f"
-ROWS_MAX = 40  # lanes; a longer plan shows its first ones
+ROWS_MAX = 40  # lanes; of a longer plan the first faults are shown
 INCH_PER_LANE = 0.22
 
 
 def png(report: RunReport) -> bytes:
-    """About 1,100 pixels wide; times count from the beginning of act one."""
+    """The picture, about 1,100 pixels wide; times count from the beginning of act one."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -1,4 +1,4 @@
-"""What a run on real Ray came to: a value, and how it is shown to people."""
+"""The report of a run on real Ray: a value, and its view for terminals."""
 
 from __future__ import annotations
 
@@ -15,17 +15,15 @@ from ebla.chaos.ray.report.struck import OBSERVED, FaultReport
 
 VALID, VIOLATION, VOID = "valid", "violation", "void"
 PLAN, JSON = "plan.json", "report.json"  # beside the page, the picture and the histories
-SLOW_S = (
-    15.0  # from a fault that came alone to the first acknowledged write: the aim after the loss of a node
-)
+SLOW_S = 15.0  # from a fault without others to the first acknowledged write: the aim after the loss of a node
 STATUS = {VALID: 0, VIOLATION: 1, VOID: 2}  # of the command
 
 
 class RunReport(msgspec.Struct, frozen=True, kw_only=True):
-    """`verdict`: valid, violation, or void (too little happened to judge); `reasons` say why not valid. Times are of the
-    run's clock; `act_s` is when act one began and ended, `healed_s` how much later everything was answered and all
-    replicas were equal. `unavailable`: per table, the windows without an acknowledged write. `skipped`: by kind, why
-    its faults were not carried out. `histories` are files of chaos/history.py's events, in all the forms of chaos/export.py.
+    """`verdict`: valid, violation, or void (too little happened to judge); `reasons` say why not valid. Times are of the run's
+    clock. `act_s`: when act one began and ended. `healed_s`: how much later every request was answered and all replicas were equal.
+    `unavailable`: per table, the windows without an acknowledged write. `skipped`: by kind, why its faults were not carried out.
+    `histories`: files of chaos/history.py's events, in all forms of chaos/export.py.
     """
 
     scenario: str
@@ -56,14 +54,15 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def view(report: RunReport) -> Group:
-    """For a terminal."""
     parts: list[object] = [_faults(report), _judged(report)]
     if report.recoveries:
         parts.append(_recoveries(report))
-    whole = "not whole again" if report.healed_s is None else f"whole {report.healed_s:.1f} s after act one"
+    healed = (
+        "never healthy again" if report.healed_s is None else f"healthy {report.healed_s:.1f} s after act one"
+    )
     parts.append(
         f"{report.acknowledged:,} operations acknowledged ({rate(report):,.0f}/s), "
-        f"{report.failed:,} failed, {report.unknown:,} unknown; {whole}"
+        f"{report.failed:,} failed, {report.unknown:,} unknown; {healed}"
     )
     if longest := longest_window(report):
         parts.append(f"longest time without an acknowledged write in a table: {longest:.1f} s")
@@ -75,12 +74,16 @@ def view(report: RunReport) -> Group:
     return Group(*parts)  # type: ignore[arg-type]
 
 
-def _faults(report: RunReport) -> Table:
-    table = Table(
-        title=f"{report.scenario}, seed {report.seed}: {len(report.faults)} faults", title_justify="left"
-    )
-    for column in ("at", "fault", "where", "outcome", "recovered", "what was seen"):
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    for column in columns:
         table.add_column(column, overflow="fold")
+    return table
+
+
+def _faults(report: RunReport) -> Table:
+    title = f"{report.scenario}, seed {report.seed}: {len(report.faults)} faults"
+    table = _table(title, "at", "fault", "where", "outcome", "recovered", "observations")
     for each in report.faults:
         table.add_row(
             when(report, each),
@@ -88,15 +91,13 @@ def _faults(report: RunReport) -> Table:
             " ".join(each.fault.where),
             each.outcome,
             f"{each.recovery_s:.2f} s" if each.recovery_s is not None else "",
-            Text("; ".join(told(each))),
+            Text("; ".join(observations(each))),
         )
     return table
 
 
 def _judged(report: RunReport) -> Table:
-    table = Table(title="judged", title_justify="left")
-    for column in ("history", "operations", "verdict"):
-        table.add_column(column, overflow="fold")
+    table = _table("judged", "history", "operations", "verdict")
     words = {True: "valid", False: "VIOLATION", None: "undecided"}
     for each in report.judged:
         problem = f": {each.problem}" if each.problem else ""
@@ -105,17 +106,15 @@ def _judged(report: RunReport) -> Table:
 
 
 def _recoveries(report: RunReport) -> Table:
-    table = Table(title="from a fault that came alone to the next acknowledged write", title_justify="left")
     titles, rows = recovery_rows(report)
-    for column in titles:
-        table.add_column(column)
+    table = _table("from a fault without others to the next acknowledged write", *titles)
     for row in rows:
         table.add_row(*row)
     return table
 
 
 def recovery_rows(report: RunReport) -> tuple[list[str], list[list[str]]]:
-    """Titles and rows; a 99th percentile is told of kinds with so many faults that it is not the longest."""
+    """Titles and rows; the 99th percentile is shown for kinds with so many faults that it is not the longest."""
     many = any(found.faults >= P99_MIN for found in report.recoveries.values())
     rows = []
     for kind, found in report.recoveries.items():
@@ -125,7 +124,7 @@ def recovery_rows(report: RunReport) -> tuple[list[str], list[list[str]]]:
 
 
 def slow(report: RunReport) -> list[str]:
-    """Warnings, which are no part of the verdict: nothing is promised of how soon."""
+    """Warnings, which do not affect the verdict: no recovery time is promised."""
     return [
         f"{each.fault.kind} {' '.join(each.fault.where)}".rstrip()
         + f" at {when(report, each)}: {each.recovery_s:.1f} s until writes were acknowledged again, more than {SLOW_S:g} s"
@@ -135,25 +134,25 @@ def slow(report: RunReport) -> list[str]:
 
 
 def when(report: RunReport, fault: FaultReport) -> str:
-    """In act one. What came before it is in force as long as the run lasts."""
+    """The time in act one. A fault from before act one is in force during the whole run."""
     if fault.at_s is None:
         return ""
     at_s = fault.at_s - report.act_s[0]
     return f"{at_s:.1f} s" if at_s >= 0 else "all along"
 
 
-def told(fault: FaultReport) -> list[str]:
-    """What was seen of a fault, and why that was not all."""
+def observations(fault: FaultReport) -> list[str]:
+    """The effects of a fault that were seen, and the reason if others were not."""
     return [*fault.effects, *([fault.reason] if fault.reason else [])]
 
 
 def rate(report: RunReport) -> float:
-    """Acknowledged operations each second of act one."""
+    """Acknowledged operations per second of act one."""
     return report.acknowledged / max(1e-9, report.act_s[1] - report.act_s[0])
 
 
 def longest_window(report: RunReport) -> float:
-    """Seconds without an acknowledged write, in the table that had to wait longest."""
+    """The longest time without an acknowledged write in any table."""
     return max((each.length_s for found in report.unavailable.values() for each in found), default=0.0)
 
 

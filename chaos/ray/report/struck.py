@@ -1,8 +1,8 @@
-"""What became of one fault of a plan: when it was carried out, whom it hit, and what was seen of its effect.
+"""The outcome of one fault of a plan: when it was carried out, its target, and its effects that were seen.
 
-observed     it was carried out, and its effect was seen: a process gone or standing still, a route, an error
-unobserved   it was carried out or tried, and nothing was seen of it: a run with such a fault proves nothing
-missed       there was nobody to hit, or the act was over
+observed     carried out, and its effect was seen: an ended or paused process, a route, an error
+unobserved   carried out or tried, and no effect was seen: a run with such a fault proves nothing
+missed       there was no target, or the act was over
 skipped      this machine, or Ray, cannot do it; the reason says why
 """
 
@@ -19,8 +19,8 @@ VIOLATED = "violated"
 
 
 class FaultReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Times are of the run's clock. `seen_s`: when its effect was first seen, `undone_s`: when whoever was hit served
-    again; None if that was not seen.
+    """Times are of the run's clock. `seen_s`: when its effect was first seen. `undone_s`: when the target served again; None if that
+    was not seen.
 
     `led`: the tablets of the pulse (chaos/ray/pulse.py) that the host led at that moment, and `recovery_s` the time
     from the fault to the first acknowledged write in the last of them. `windows`: per table, the longest time around
@@ -43,15 +43,15 @@ class FaultReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Missed(Exception):
-    """There is nobody to hit; says why."""
+    """There is no target; the message says why."""
 
 
 class Unobserved(Exception):
-    """What ought to have been seen was not; says what."""
+    """The expected effect was not seen; the message names it."""
 
 
 class Violated(Exception):
-    """What must never be seen was seen; says what."""
+    """A forbidden effect was seen; the message names it."""
 
 
 class Struck:
@@ -75,7 +75,6 @@ class Struck:
         return self.fault.where[0]
 
     def now(self, *pids: int) -> None:
-        """This is the moment."""
         self.at_s = self._now_s()
         self.outcome = UNOBSERVED
         self.pids += pids
@@ -87,7 +86,7 @@ class Struck:
         self.effects.append(effect)
 
     def failed(self, reason: str) -> None:
-        """Whatever was seen before: the fault did not go as it must."""
+        """Note that the fault failed, also if an effect was seen before."""
         self.outcome, self.reason = UNOBSERVED, reason
 
     def violated(self, reason: str) -> None:

@@ -2,6 +2,6 @@
 
 stage.py         a local Ray cluster of several nodes with a deployment on it
 namespaces.py    a network namespace for each Ray node
-disk_shim.py     the library that makes disks fail on command
-victims.py       the process behind an address
+disk_shim.py     a library that makes disks fail on command
+victims.py       the process at an address
 """

@@ -1,13 +1,12 @@
-"""Disks that fail on command: a library that every process of a cluster is started with, and that does nothing until
-a file named after its pid says otherwise.
+"""Disks that fail on command: a library that is loaded into every process of a cluster, and does nothing until a file named after
+the process's pid exists.
 
     fail_sync N     the next N syncs fail with EIO
     slow_disk US    every sync takes US microseconds longer
-    full_disk       writes fail with ENOSPC, but for the first two pages of a file: LMDB's roots are there already, and
-                    a full disk lets them be written
+    full_disk       writes fail with ENOSPC, except to the first two pages of a file: LMDB's roots have their space already
 
-Every call that was tampered with adds a byte to `<pid>.hits`, which is how a fault's effect is observed. It is built
-with the C compiler of the machine, and tried on a small process before it is believed: `build` says what is missing.
+Every changed call adds a byte to `<pid>.hits`, which shows a fault's effect. The library is built with the C compiler of the
+machine, and tried on a small process first: `build` says what is missing.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from subprocess import CompletedProcess
 
 VARIABLE = "EBLA_CHAOS_DISK"
 BUILD_S = 60.0
-REASON_MAX = 300  # characters of what went wrong
+REASON_MAX = 300  # characters
 COMPILERS = ("cc", "gcc", "clang")
 
 SOURCE = r"""
@@ -146,7 +145,7 @@ EXPECTED = {"fail_sync 1": "EIO", "full_disk": "ENOSPC"}
 
 
 class DiskShim:
-    """The built library. `environment` is what processes must be started with."""
+    """The built library. `environment`: for processes that load it."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -173,7 +172,7 @@ class DiskShim:
 
 
 def build(directory: Path) -> DiskShim | str:
-    """The library, built in `directory` and tried; or why it cannot be had here."""
+    """Build the library in `directory` and try it. Returns the library, or the reason why it cannot be used."""
     if not sys.platform.startswith("linux"):
         return "no such tool: disks that fail on command need Linux"
     compiler = next((path for name in COMPILERS if (path := shutil.which(name))), None)
@@ -189,10 +188,10 @@ def build(directory: Path) -> DiskShim | str:
         if built.returncode:
             return f"the C compiler refuses the library: {built.stderr.strip()[-REASON_MAX:]}"
         for order, expected in EXPECTED.items():
-            told = _run([sys.executable, "-c", TRIAL, order], shim.environment)
-            if told.stdout.strip() != expected:
-                why = (told.stdout + told.stderr).strip()[-REASON_MAX:]
-                return f"processes here do not take the library: {order} gave {why or 'nothing'}"
+            tried = _run([sys.executable, "-c", TRIAL, order], shim.environment)
+            if tried.stdout.strip() != expected:
+                why = (tried.stdout + tried.stderr).strip()[-REASON_MAX:]
+                return f"processes here do not load the library: {order} gave {why or 'nothing'}"
     except subprocess.TimeoutExpired as error:
         return f"the library was not built and tried within {error.timeout:g} s"
     return shim

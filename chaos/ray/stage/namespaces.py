@@ -1,14 +1,14 @@
 """A network for every Ray node of a local cluster, so that nodes of one machine can be cut off from each other.
 
-The head, with Ray's GCS and the clients, stays where it is; every other node runs in a network namespace of its own, on
-one bridge:
+The head, with Ray's GCS and the clients, stays in the machine's network; every other node runs in a network namespace of its own,
+on one bridge:
 
     host-1   10.231.X.1   the bridge itself
     host-2   10.231.X.2   namespace ebla-chaos-<pid>-2, and so on
 
-A cut is a blackhole route in the namespace of a node, an isolation is its cable pulled. Needs root, `ip` and a kernel
-with veth and bridges: `why_not` says what is missing. All names carry the pid of the process that made them, so that
-the next run removes what a killed one left behind.
+A cut is a blackhole route in the namespace of a node, an isolation takes its link down. This needs root, `ip` and a kernel with
+veth and bridges: `why_not` says what is missing. All names contain the pid of the process that made them, so that the next run
+removes the remains of a killed one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ebla.placement.local import node as local_node
 from ebla.placement.local.cluster import LocalCluster
 from ebla.storage.errors import EblaError
 
-VARIABLE = "EBLA_CHAOS_NETWORK"  # tells a cluster's nodes which network is theirs: `<pid>:<X>`
+VARIABLE = "EBLA_CHAOS_NETWORK"  # names the network of a cluster's nodes: `<pid>:<X>`
 HEAD = 1
 COMMAND_S = 10.0
 OCTETS = range(20, 250)
@@ -37,11 +37,11 @@ LINK = re.compile(r"^\d+: (eb(\d+)(?:v\d+)?)[:@]", re.MULTILINE)
 
 
 class NetworkFailed(EblaError):
-    """A command of `ip` failed; the message has its words."""
+    """A command of `ip` failed; the message has its output."""
 
 
 def why_not() -> str | None:
-    """Why this machine cannot part nodes from each other; None if it can."""
+    """The reason why this machine cannot cut nodes off from each other; None if it can."""
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
         return "no permission: cutting networks needs root"
     if shutil.which("ip") is None:
@@ -53,7 +53,7 @@ def why_not() -> str | None:
         finally:
             trial.remove()
     except NetworkFailed as error:
-        return f"this kernel has no network namespaces, veth or bridges for us: {error}"
+        return f"this kernel does not allow network namespaces, veth or bridges: {error}"
     return None
 
 
@@ -97,7 +97,7 @@ class Namespaces:
         return f"ebla-chaos-{self.pid}-{number}"
 
     def cable(self, number: int) -> str:
-        """The end of the node's cable that lies in the bridge."""
+        """The bridge's end of the node's veth pair."""
         return f"{self.bridge}v{number}"
 
     # -- making and removing
@@ -116,14 +116,14 @@ class Namespaces:
             _ip("-n", name, "link", "set", "eth0", "up")
 
     def remove(self) -> None:
-        """What is there of it; what runs in a namespace keeps it alive, unnamed, until it ends."""
+        """Remove all namespaces and links. A process that still runs in a namespace keeps it, without a name, until the process ends."""
         with uninterrupted():
             for name, pid in NAMESPACE.findall(_ip("netns", "list")):
                 if int(pid) == self.pid:
                     _ip("netns", "del", name)
             for link, pid in LINK.findall(_ip("-o", "link")):
                 if int(pid) == self.pid:
-                    # A cable goes with its namespace, at the kernel's leisure.
+                    # The kernel removes a link some time after its namespace.
                     _ip("link", "del", link, fail=False)
 
     # -- cutting and mending
@@ -138,8 +138,8 @@ class Namespaces:
         return Path(f"/sys/class/net/{self.cable(number)}/operstate").read_text().strip() == "down"
 
     def silence(self, speaker: int, listener: int) -> None:
-        """What the first sends does not reach the second. Answers of the first are lost with it, so connections that
-        the second opens fail, too."""
+        """Stop packets from the first to the second. Answers of the first are lost, too, so connections that the second opens also
+        fail."""
         _ip("-n", self.name(speaker), "route", "replace", "blackhole", f"{self.address(listener)}/32")
 
     def unsilence(self, speaker: int, listener: int) -> None:
@@ -155,22 +155,18 @@ class NamespacedCluster(LocalCluster):
 
     def _command(self, number: int, temporary: Path) -> list[str]:
         command = super()._command(number, temporary)
-        told = self.state.settings.extra.get(VARIABLE)
-        if told is None:
+        network = self.state.settings.extra.get(VARIABLE)
+        if network is None or number == HEAD:
             return command
-        return (
-            command
-            if number == HEAD
-            else ["ip", "netns", "exec", Namespaces.parse(told).name(number), *command]
-        )
+        return ["ip", "netns", "exec", Namespaces.parse(network).name(number), *command]
 
     def _address_of(self, number: int) -> str:
-        told = self.state.settings.extra.get(VARIABLE)
-        return super()._address_of(number) if told is None else Namespaces.parse(told).address(number)
+        network = self.state.settings.extra.get(VARIABLE)
+        return super()._address_of(number) if network is None else Namespaces.parse(network).address(number)
 
     def supersede_node(self, number: int, timeout_s: float) -> None:
-        """Start a second Ray node under the label of one that stands still and that Ray believes to be dead."""
-        assert self.alive(number), f"node {number} is gone: start_node() brings it back"
+        """Start a second Ray node with the label of a paused one that Ray takes for dead."""
+        assert self.alive(number), f"node {number} has ended; call start_node()"
         before = [process.pid for process in self.processes(number)]
         self._children.pop(number, None)
         self._launch(number)
@@ -184,12 +180,12 @@ class NamespacedCluster(LocalCluster):
 
 
 def remove_own() -> None:
-    """Whatever this process has made, if it was interrupted while it made it, too."""
+    """Remove all namespaces and links of this process, also after an interruption."""
     Namespaces(os.getpid(), OCTETS[0]).remove()
 
 
 def sweep() -> None:
-    """Remove what processes that are gone have left behind."""
+    """Remove namespaces and links of processes that have ended."""
     found = NAMESPACE.findall(_ip("netns", "list")) + LINK.findall(_ip("-o", "link"))
     for pid in dict.fromkeys(int(pid) for _, pid in found):
         if not psutil.pid_exists(pid):

@@ -2,7 +2,7 @@
 
     with staged(4, directory, needs) as stage: ...
 
-Everything that blocks runs beside the event loop. What changes the cluster itself goes one at a time (`gate`).
+Blocking calls run in threads. Changes of the cluster itself are made one at a time (`gate`).
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ from ebla.storage.errors import EblaError, InvalidArgument
 
 NAME = "chaos"
 HEAD = 1
-# Flushes and trims of the logs that production sees every few minutes come every few seconds.
+# Small limits: flushes and trims that occur every few minutes in production occur every few seconds.
 SERVER = {"memtable_bytes": 1 << 20, "shared_log_bytes": 2 << 20}
 PING_S = 2.0
 ASK_S = 2.0
-BACK_S_MAX = 60.0  # Ray starts an actor again after 1 to 2 s, and after 4 s more if its node was lost
+BACK_S_MAX = 60.0  # Ray restarts an actor after 1 to 2 s, and 4 s later if its node was lost
 UP_S = 30.0
 START_S = 60.0
 POLL_S = 0.05
 
 ANY_STATE = (STARTING, RUNNING, FAILED, STOPPING)
 
-Told = Callable[[str], None]
+Show = Callable[[str], None]
 
 
 def address_of(host: str) -> str:
@@ -66,7 +66,7 @@ def host_names(hosts: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a plan asks of the cluster, which must be there before its processes start."""
+    """The preparations that a plan needs before the cluster's processes start."""
 
     namespaces: Namespaces | None = None
     shim: DiskShim | None = None
@@ -82,34 +82,34 @@ class Needs:
 
 
 @contextlib.contextmanager
-def staged(hosts: int, directory: Path, needs: Needs, told: Told = lambda text: None) -> Iterator[RayStage]:
-    """A deployment that is up, and this process connected to it. Nothing of it runs when the block has ended."""
+def staged(hosts: int, directory: Path, needs: Needs, show: Show = lambda text: None) -> Iterator[RayStage]:
+    """Start a deployment and connect this process to it. All its processes have ended when the block ends."""
     with contextlib.ExitStack() as ending:
-        told(f"starting a Ray cluster of {hosts} nodes")
+        show(f"starting a Ray cluster of {hosts} nodes")
         ending.callback(end_leftovers, directory / "cluster")
         cluster = NamespacedCluster.start(
             hosts,
             directory=directory / "cluster",
             dashboard=False,
             environment=needs.variables(),
-            progress=told,
+            progress=show,
         )
         assert isinstance(cluster, NamespacedCluster)
         ending.callback(cluster.kill_everything)
         with _own_sigterm():
             connect_ray(cluster.address, directory=cluster.directory)
         ending.callback(disconnect_ray)
-        only_master = {"masters": 1, "journals": 1}  # plans of faults know of no other
+        single_master = {"masters": 1, "journals": 1}  # plans for Ray support no other
         data_dir = str(directory / "data")
-        config = configure({"name": NAME, "data_dir": data_dir, "tablet_server": SERVER, **only_master})
-        report = launch.up(config, progress=told)
+        config = configure({"name": NAME, "data_dir": data_dir, "tablet_server": SERVER, **single_master})
+        report = launch.up(config, progress=show)
         if not report.ready:
             raise Unavailable(f"the deployment did not come up: {'; '.join(report.warnings)}")
         yield RayStage(cluster, config, needs)
 
 
 def end_leftovers(directory: Path) -> None:
-    """For an interruption between the start of the cluster and the moment at which this process knows of it."""
+    """End a cluster whose start was interrupted before this process got its handle."""
     left = NamespacedCluster.find(directory)
     if left is not None:
         left.kill_everything()
@@ -117,7 +117,7 @@ def end_leftovers(directory: Path) -> None:
 
 @contextlib.contextmanager
 def _own_sigterm() -> Iterator[None]:
-    """A process that connects to Ray has its SIGTERM taken away; whoever runs this has decided what it means."""
+    """Keep this process's handler of SIGTERM, which Ray replaces on connecting."""
     main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM) if main else None
     yield
@@ -126,7 +126,7 @@ def _own_sigterm() -> Iterator[None]:
 
 
 class RayStage:
-    """See the module. `destroyed`: hosts that lost what they had on disk. `crowd`: the clients, once there are some."""
+    """See the module. `destroyed`: hosts that lost their disks. `crowd`: the clients, after their start."""
 
     def __init__(self, cluster: NamespacedCluster, config: DeploymentConfig, needs: Needs) -> None:
         self.cluster = cluster
@@ -150,7 +150,7 @@ class RayStage:
     # -- roles
 
     async def victim(self, host: str) -> psutil.Process:
-        """The process of the host's role, which serves at this moment. Raises Missed."""
+        """The process of the host's role, which must be running. Raises Missed."""
         address = address_of(host)
         try:
             pong = await victims.ask(self.network, address, PING_S)
@@ -171,10 +171,10 @@ class RayStage:
             return True
         return False
 
-    async def heard(
+    async def answer_of(
         self, host: str, other_than: int | None, within_s: float, states: Collection[str] = ANY_STATE
     ) -> Pong | None:
-        """What a process other than that one says at the host's address, once it is in one of these states."""
+        """The answer of another process at the host's address, once it is in one of these states; None if there is none in time."""
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline:
             try:
@@ -188,12 +188,12 @@ class RayStage:
         return None
 
     async def back(self, struck: Struck, other_than: int | None, host: str | None = None) -> None:
-        """Until the host's role serves again, in a process other than that one. Act two tells if it never does."""
-        if await self.heard(host or struck.host, other_than, BACK_S_MAX, (RUNNING,)) is not None:
+        """Wait until the host's role serves again, in another process. Act two fails if it never does."""
+        if await self.answer_of(host or struck.host, other_than, BACK_S_MAX, (RUNNING,)) is not None:
             struck.undone()
 
     async def leads(self, host: str) -> tuple[str, ...]:
-        """The tablets that the host's server leads, as it says itself; none if it does not answer."""
+        """The tablets that the host's server reports to lead; none if it does not answer."""
         if host == MASTER:
             return ()
         try:
@@ -204,24 +204,23 @@ class RayStage:
         return tuple(replica.tablet for replica in running if replica.role == "leader")
 
     async def shut_down(self, host: str) -> None:
-        """As `ebla down` asks a role to end. It answers by ending."""
         handle = await asyncio.to_thread(find_actor, self.config.namespace, address_of(host))
         if handle is None:
-            raise Missed(f"{address_of(host)} is not there")
+            raise Missed(f"{address_of(host)} does not exist")
         handle.shutdown.remote()
 
     async def relaunch(self) -> None:
-        """`ebla up`: what is missing is launched, what is there is adopted."""
+        """Launch missing roles and adopt existing ones, as `ebla up` does."""
         async with self._relaunching:
             await asyncio.to_thread(partial(launch.up, self.config, timeout_s=UP_S))
 
     # -- nodes
 
     def number(self, host: str) -> int:
-        """The host's node. The head is refused: its loss is the Ray cluster's."""
+        """The number of the host's node. The head is refused: the Ray cluster ends with it."""
         number = self.cluster.slot_number(host)
         if number is None or number == HEAD:
-            raise Missed(f"the node of {host} is the head of the Ray cluster, whose loss is the cluster's")
+            raise Missed(f"the node of {host} is the head of the Ray cluster, which ends with it")
         return number
 
     async def node_id(self, host: str) -> str:
@@ -231,7 +230,6 @@ class RayStage:
         return str(found[0]["NodeID"])
 
     async def until_dead(self, node_id: str, within_s: float) -> bool:
-        """Whether Ray declares the node dead in time."""
         deadline = time.monotonic() + within_s
         while not await self.dead(node_id):
             if time.monotonic() > deadline:
@@ -253,16 +251,17 @@ class RayStage:
         return process
 
     async def kill_node(self, number: int) -> None:
-        async with self.gate:
-            await asyncio.to_thread(self.cluster.kill_node, number)
+        await self._change(self.cluster.kill_node, number)
 
     async def start_node(self, number: int) -> None:
-        async with self.gate:
-            await asyncio.to_thread(self.cluster.start_node, number, START_S)
+        await self._change(self.cluster.start_node, number, START_S)
 
     async def supersede_node(self, number: int) -> None:
+        await self._change(self.cluster.supersede_node, number, START_S)
+
+    async def _change(self, change: Callable[..., None], *arguments: float) -> None:
         async with self.gate:
-            await asyncio.to_thread(self.cluster.supersede_node, number, START_S)
+            await asyncio.to_thread(change, *arguments)
 
     async def processes(self, number: int) -> list[psutil.Process]:
         return await asyncio.to_thread(self.cluster.processes, number)
@@ -272,8 +271,8 @@ class RayStage:
     def directory(self, host: str) -> Path:
         return Path(self.config.data_dir) / host / "tablet-server"
 
-    def put_away(self, host: str, directory: Path) -> Path:
-        """Rename the server's directory, or what it was set aside to: whoever starts there is a new server."""
+    def move_away(self, host: str, directory: Path) -> Path:
+        """Rename the server's directory, or the one that it set aside: the next start there is a new server's."""
         turn = sum(1 for _ in directory.parent.glob("tablet-server.lost-*")) + 1
         self.destroyed[host] = None
         return directory.rename(directory.with_name(f"tablet-server.lost-{turn}"))

@@ -1,7 +1,7 @@
-"""Which votes have left the servers: one of a server in a tablet's term, whatever becomes of the server in between.
+"""The votes that servers answered with: a server votes once in a tablet's term, also after restarts.
 
-What lies on disks is looked at by invariants/remembering.py. A vote that was answered and is not there, or not yet, shows only here: in
-what its server answers the next candidate, perhaps after a restart, perhaps as a tombstone.
+invariants/remembering.py checks the votes on disk. A vote that was answered but is not on disk shows only here: in the server's
+answer to the next candidate, perhaps after a restart, perhaps as a tombstone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ebla.actors.world import World, rpc
 
 @dataclass
 class Ballots:
-    """By uuid of a server and tablet: whom it has voted for, by term. `twice` says who broke its word."""
+    """The candidates that servers voted for, by uuid and tablet, by term. `twice` describes a second vote in one term."""
 
     given: dict[tuple[str, str], dict[int, str]] = field(default_factory=dict)
     twice: str = ""
@@ -30,14 +30,14 @@ class Ballots:
             self.twice = f"{uuid} voted in term {term} of {tablet} for {before}, and for {candidate}"
 
     def forget(self, server: TabletServer) -> None:
-        """What it cannot know any more because a record is damaged: it counts for nothing until it comes back as another."""
+        """Forget votes that the server lost to a damaged record: it does not vote until it returns as a new one."""
         for tablet, broken in server.lifecycle.broken.items():
             if broken.forgetful:
                 self.given.pop((server.instance.uuid, tablet), None)
 
 
 class WatchedServer(TabletServer):
-    """A tablet server whose votes are noted as they leave; those of an old copy of a directory are nobody's."""
+    """A tablet server that notes its votes, except on an old copy of a directory."""
 
     def __init__(
         self, world: World, options: TabletServerOptions, ballots: Ballots, is_copy: Callable[[str], bool]
@@ -55,7 +55,7 @@ class WatchedServer(TabletServer):
         return reply
 
     def _note(self, source: m.ServerInstance, tablet: str, request: VoteRequest, answer: object) -> None:
-        """Who asks has voted for itself before."""
+        """Note the vote, and the candidate's vote for itself."""
         if not self.is_copy(source.uuid):
             self.ballots.note(source.uuid, tablet, request.term, request.candidate)
         if isinstance(answer, VoteReply) and answer.granted and not self.is_copy(self.instance.uuid):

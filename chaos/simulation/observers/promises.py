@@ -1,15 +1,15 @@
-"""What journal nodes have promised to writers, and whether they keep it: once the promise of an epoch, or the answer to a request
-of it, has left, no request of a lower one is carried out, and that epoch is promised to nobody else, whatever became of the node in
-between.
+"""The promises of journal nodes to writers. After a node has promised an epoch, or answered a request of it, the node carries
+out no request of a lower epoch and promises that epoch to no other writer, also after restarts.
 
-A node whose directory was lost, or is an old copy, is another one here; how it may count again is rejoin.py's matter.
+A node whose directory was lost, or is an old copy, is another node here; rejoin.py says when it counts again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from functools import wraps
+from typing import Any, Protocol
 
 from ebla.actors.journal import messages as m
 from ebla.actors.journal.node.node import JournalNode
@@ -17,8 +17,6 @@ from ebla.actors.journal.options import JournalNodeOptions
 from ebla.actors.master.leadership.group import GroupMaster
 from ebla.actors.master.options import GroupOptions
 from ebla.actors.world import World, rpc
-
-Reply = TypeVar("Reply")
 
 
 class Stamped(Protocol):
@@ -28,8 +26,8 @@ class Stamped(Protocol):
 
 @dataclass
 class Promises:
-    """By uuid of a node and journal: the highest epoch that has left it, and every one that it was asked to promise and did.
-    `broken` says who broke its word."""
+    """By uuid of a node and journal: the highest epoch that it answered with, and every epoch that it promised. `broken`
+    describes a broken promise."""
 
     epochs: dict[tuple[str, str], int] = field(default_factory=dict)
     given: dict[tuple[str, str], dict[int, None]] = field(default_factory=dict)
@@ -42,7 +40,7 @@ class Promises:
         self.epochs[uuid, journal] = max(epoch, self.of(uuid, journal))
 
     def give(self, uuid: str, journal: str, epoch: int) -> bool:
-        """Whether nobody was given this one before. The answer to one who was may have left in between."""
+        """Note that the epoch was promised. False if it was promised before."""
         given = self.given.setdefault((uuid, journal), {})
         if epoch in given:
             return False
@@ -71,7 +69,7 @@ class WatchedNode(JournalNode):
 
     @rpc
     async def new_epoch(self, request: m.NewEpochRequest) -> m.NewEpochReply:
-        """Who wants one that is promised already is refused, also if it is the one who has it."""
+        """A request for an epoch that is promised already must be refused, also to the writer that has it."""
         name = request.journal.name
         promised = self.promises.of(self.instance.uuid, name)
         reply = await super().new_epoch(request)
@@ -84,46 +82,6 @@ class WatchedNode(JournalNode):
                     self.world.address, request, request.epoch, max(promised, request.epoch)
                 )
         self._note(name, request.epoch)
-        return reply
-
-    @rpc
-    async def prepare_recovery(self, request: m.PrepareRequest) -> m.Prepared:
-        return await self._watched(super().prepare_recovery, request)
-
-    @rpc
-    async def accept_recovery(self, request: m.AcceptRequest) -> m.Done:
-        return await self._watched(super().accept_recovery, request)
-
-    @rpc
-    async def start_segment(self, request: m.StartSegment) -> m.Done:
-        return await self._watched(super().start_segment, request)
-
-    @rpc
-    async def journal(self, request: m.JournalRequest) -> m.Done:
-        return await self._watched(super().journal, request)
-
-    @rpc
-    async def finalize(self, request: m.FinalizeRequest) -> m.Done:
-        return await self._watched(super().finalize, request)
-
-    @rpc
-    async def journal_heartbeat(self, request: m.Heartbeat) -> m.Heard:
-        return await self._watched(super().journal_heartbeat, request)
-
-    @rpc
-    async def purge(self, request: m.PurgeRequest) -> m.Done:
-        return await self._watched(super().purge, request)
-
-    async def _watched(self, carry_out: Callable[..., Awaitable[Reply]], request: Stamped) -> Reply:
-        """What counts is what had been promised when the request came; a promise may be made while it is carried out."""
-        name = request.stamp.journal.name
-        promised = self.promises.of(self.instance.uuid, name)
-        reply = await carry_out(request)
-        if isinstance(request, m.PrepareRequest | m.AcceptRequest):
-            self._witnesses(name, request)
-        if request.stamp.epoch < promised and not self.is_copy(self.instance.uuid):
-            self.promises.break_by(self.world.address, request, request.stamp.epoch, promised)
-        self._note(name, request.stamp.epoch)
         return reply
 
     def _witnesses(self, journal: str, request: object) -> None:
@@ -147,6 +105,38 @@ class WatchedNode(JournalNode):
     def _note(self, journal: str, epoch: int) -> None:
         if not self.is_copy(self.instance.uuid):
             self.promises.note(self.instance.uuid, journal, epoch)
+
+
+def _watched(verb: str) -> Any:
+    """The node's verb, compared with the promise at the arrival of the request: a new one may be made while it is carried out."""
+    carry_out = getattr(JournalNode, verb)
+
+    @wraps(carry_out)
+    async def watched(self: WatchedNode, request: Stamped) -> Any:
+        name = request.stamp.journal.name
+        promised = self.promises.of(self.instance.uuid, name)
+        reply = await carry_out(self, request)
+        if isinstance(request, m.PrepareRequest | m.AcceptRequest):
+            self._witnesses(name, request)
+        if request.stamp.epoch < promised and not self.is_copy(self.instance.uuid):
+            self.promises.break_by(self.world.address, request, request.stamp.epoch, promised)
+        self._note(name, request.stamp.epoch)
+        return reply
+
+    return watched
+
+
+STAMPED = (
+    "prepare_recovery",
+    "accept_recovery",
+    "start_segment",
+    "journal",
+    "finalize",
+    "journal_heartbeat",
+    "purge",
+)
+for each in STAMPED:
+    setattr(WatchedNode, each, _watched(each))
 
 
 class WatchedMaster(GroupMaster):

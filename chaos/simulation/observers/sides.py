@@ -1,8 +1,8 @@
-"""Both sides of a forced configuration, seen from outside: what each has committed, and what it answered.
+"""Both sides of a forced configuration, seen from outside: the commits and the answers of each.
 
-A side is known by its mark (actors/tablet/raft/forced.py): of a tablet on which nothing was ever forced there is one, of mark 0. A
-side begins with the log of the survivor that was made its leader. What the survivor knew to be committed is the same on the side
-before; what it did not know of is lost here, and the other side goes on with it until it is told.
+A side has a mark, its forced epoch (actors/tablet/raft/forced.py); a tablet without forced configurations has one side, of mark
+0. A side begins with the log of the survivor that leads it. Entries that the survivor knew to be committed are the same on the
+side before. Entries that it did not have are lost on this side; the other side keeps them until it learns that it was given up.
 """
 
 from __future__ import annotations
@@ -26,10 +26,7 @@ from ebla.actors.world import World, rpc
 from ebla.chaos.simulation.observers.ballots import Ballots, WatchedServer
 from ebla.storage.logs.entries import Position
 
-TOLD_MIN, LATE_S = (
-    8,
-    1.5,
-)  # of the answers to a request fewer are lost one after the other, and none takes longer
+NOTICES_MIN, LATE_S = 8, 1.5  # fewer notices in a row may be lost, and none takes longer
 _request = msgspec.msgpack.Decoder(UnsafeChangeRequest).decode
 
 
@@ -40,19 +37,19 @@ class Entry(NamedTuple):
 
 
 def newest_mark(replica: Replica) -> int:
-    """Of the newest configuration in its log, committed or not."""
+    """The mark of the newest configuration in the replica's log, committed or not."""
     return replica.core.configuration.unsafe
 
 
 @dataclass
 class Committed:
-    """What was seen to be committed, by tablet and mark, and what those had who were asked to force a configuration."""
+    """Committed entries by tablet and mark, and the last entries of replicas when they were asked to force a configuration."""
 
     sides: dict[tuple[str, int], dict[int, Entry]] = field(default_factory=dict)
     _had: dict[tuple[str, str], Position] = field(default_factory=dict)  # by tablet and uuid
 
     def listen(self, deployment: Any) -> None:
-        def heard(data: bytes) -> None:
+        def note(data: bytes) -> None:
             request = _request(data)
             for address in deployment.servers:
                 server = deployment.cluster.role(address) if deployment.cluster.alive(address) else None
@@ -61,7 +58,7 @@ class Committed:
                     if replica is not None and replica.core.me == request.dest_uuid:
                         self._had[request.tablet, request.dest_uuid] = replica.log.last
 
-        deployment.cluster.network.tap("unsafe_change", heard)
+        deployment.cluster.network.tap("unsafe_change", note)
 
     def of(self, tablet: str, mark: int) -> dict[int, Entry]:
         return self.sides.setdefault((tablet, mark), {})
@@ -70,27 +67,27 @@ class Committed:
         return mark > 0 and not self.sides.get((tablet, mark))
 
     def begin(self, tablet: str, mark: int, shared: int) -> None:
-        """A new side: up to index `shared` it is as the one before."""
+        """Begin a new side, equal to the one before up to index `shared`."""
         before = self.of(tablet, max(each for of, each in self.sides if of == tablet and each < mark))
         self.sides[tablet, mark] = {index: entry for index, entry in before.items() if index <= shared}
 
     def had_when_forced(self, replica: Replica) -> Position | None:
-        """Of the replica itself, if it is the one that was asked, and leads."""
+        """The last entry of the replica when it was asked, if it was and leads."""
         return self._had.get((replica.tablet, replica.core.me)) if replica.core.role == "leader" else None
 
 
 @dataclass
 class Answers:
-    """What servers answered of the `tables` whose configurations may be forced. Values tell writes apart."""
+    """The answers about `tables` whose configurations may be forced. Values identify writes."""
 
     tables: tuple[str, ...] = ()
     tablets: dict[Hashable, str] = field(default_factory=dict)  # by key
     # By value: mark and index, as acknowledged; by key and value: time_us and mark.
     written: dict[Hashable, list[tuple[int, int]]] = field(default_factory=dict)
     read: dict[tuple[Hashable, Hashable], list[tuple[int, int]]] = field(default_factory=dict)
-    # By start of a server and tablet: when it was told that it is given up, and by which mark.
-    told: dict[tuple[str, str], list[tuple[float, int]]] = field(default_factory=dict)
-    broken: str = ""  # who serves that was told
+    # By start of a server and tablet: the times and marks of notices that it was given up.
+    notices: dict[tuple[str, str], list[tuple[float, int]]] = field(default_factory=dict)
+    broken: str = ""  # a server that serves although it knows that it was given up
 
     def note_write(self, replica: Replica, batch: bytes, index: int) -> None:
         codec, rows = codec_of(replica.superblock.schema), decode_batch(batch)
@@ -108,14 +105,14 @@ class Answers:
             self.read.setdefault((name, value), []).append((int(at_s * 1e6), _side(replica)))
 
     def note_service(self, start: str, replica: Replica, now_s: float) -> None:
-        """The first telling that arrives must end it. Some are lost, and some are late."""
-        told = self.told.get((start, replica.tablet), ())
+        """Check that the server was not given up. The first notice that arrives must end its service; some are lost or late."""
         mark = _side(replica)
-        heard = [by for at_s, by in told if at_s <= now_s - LATE_S and by > mark]
-        if len(heard) >= TOLD_MIN and not self.broken:
+        notices = self.notices.get((start, replica.tablet), ())
+        sent = [by for at_s, by in notices if at_s <= now_s - LATE_S and by > mark]
+        if len(sent) >= NOTICES_MIN and not self.broken:
             self.broken = (
-                f"{replica.core.me} serves tablet {replica.tablet} on side {mark}, and was told {len(heard)} times that it is "
-                f"given up by a configuration of mark {max(heard)}"
+                f"{replica.core.me} serves tablet {replica.tablet} on side {mark}, after {len(sent)} notices that a "
+                f"configuration of mark {max(sent)} gave it up"
             )
 
 
@@ -124,7 +121,7 @@ def _side(replica: Replica) -> int:
 
 
 class SidedServer(WatchedServer):
-    """One whose answers to clients are noted as they leave."""
+    """A tablet server that notes its answers to clients."""
 
     def __init__(
         self,
@@ -164,8 +161,8 @@ class SidedServer(WatchedServer):
         reply = await super().replicate(envelope)
         for (tablet, request), answer in zip(envelope.requests, reply.answers, strict=True):
             if isinstance(answer, AppendReply | VoteReply) and answer.unsafe > request.unsafe:
-                told = self.answers.told.setdefault((envelope.source.start, tablet), [])
-                told.append((self.now_s(), answer.unsafe))
+                notices = self.answers.notices.setdefault((envelope.source.start, tablet), [])
+                notices.append((self.now_s(), answer.unsafe))
         return reply
 
     def _watched(self, tablet: str) -> Replica | None:

@@ -1,4 +1,4 @@
-"""Reads the part of EDN that histories are written in: nil, booleans, numbers, strings, keywords, vectors, maps."""
+"""Reads the EDN of exported histories: nil, booleans, numbers, strings, keywords, vectors, maps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exported histories say what was recorded, in the words that other checkers expect."""
+"""Exported histories have the recorded events in the form that other checkers expect."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def words(text: str) -> list[dict[str, Any]]:
 
 @st.composite
 def histories(draw: st.DrawFn) -> History:
-    """Any values and errors at all, in a history that `pair` accepts."""
+    """A history that `pair` accepts, with arbitrary values and errors."""
     history, asked = History(), {}
     for _ in range(draw(st.integers(0, 12))):
         process = draw(st.integers(0, 3))
@@ -73,13 +73,13 @@ def histories(draw: st.DrawFn) -> History:
 
 @settings(max_examples=100, deadline=None)
 @given(histories())
-def test_a_history_comes_back_from_json_lines_as_it_was(history: History) -> None:
+def test_json_lines_keep_a_history_unchanged(history: History) -> None:
     back = read_json_lines(to_json_lines(history))
-    assert repr(back) == repr(history), "also True stays apart from 1, and 1 from 1.0"
+    assert repr(back) == repr(history), "True, 1 and 1.0 stay different"
     assert back == history
 
 
-def test_a_line_of_json_is_one_event_with_all_its_fields() -> None:
+def test_a_json_line_is_one_event_with_all_fields() -> None:
     h = Script()
     h.begin(0, "write", "k", 5)
     h.info(0)
@@ -89,7 +89,7 @@ def test_a_line_of_json_is_one_event_with_all_its_fields() -> None:
     assert list(second.values()) == [1, 1000, 0, "info", "write", "k", 5, "no answer"]
 
 
-def test_lines_may_come_from_a_file_one_by_one() -> None:
+def test_json_lines_can_be_read_from_a_file() -> None:
     h = Script()
     h.did(0, "read-bank", answer={1: 5, 2: 7})
     text = to_json_lines(h.history)
@@ -112,7 +112,7 @@ def test_lines_may_come_from_a_file_one_by_one() -> None:
         ),
     ],
 )
-def test_a_line_that_is_no_event_is_refused_by_its_number(line: str, reason: str) -> None:
+def test_an_invalid_line_is_refused_with_its_number(line: str, reason: str) -> None:
     first = '{"index": 0, "time_us": 0, "process": 0, "type": "invoke", "operation": "read"}'
     with pytest.raises(InvalidArgument, match=reason):
         read_json_lines(f"{first}\n{line}\n")
@@ -122,9 +122,7 @@ def test_a_line_that_is_no_event_is_refused_by_its_number(line: str, reason: str
 
 
 def test_keyed_operations_have_tuples_of_key_and_value() -> None:
-    h = Script()
-    h.did(0, "write", "k", 5)
-    h.did(1, "read", "k", answer=5)
+    h = Script.of("0 write k 5; 1 read k -> 5")
     assert to_edn(h.history) == (
         '{:index 0, :time 0, :process 0, :type :invoke, :f :write, :value ["k" 5]}\n'
         '{:index 1, :time 1000000, :process 0, :type :ok, :f :write, :value ["k" 5]}\n'
@@ -133,11 +131,8 @@ def test_keyed_operations_have_tuples_of_key_and_value() -> None:
     )
 
 
-def test_an_answer_next_to_an_argument_has_a_place_of_its_own() -> None:
-    h = Script()
-    h.did(0, "insert", "k", 5, answer=False)
-    h.begin(0, "insert", "k", 6)
-    h.info(0)
+def test_an_answer_is_kept_beside_the_argument() -> None:
+    h = Script.of("0 insert k 5 -> False; 0 insert k 6 ?")
     events = words(to_edn(h.history))
     assert [(each["value"], each.get("answer"), each.get("error")) for each in events] == [
         (["k", 5], None, None),
@@ -149,7 +144,7 @@ def test_an_answer_next_to_an_argument_has_a_place_of_its_own() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(PLAIN)
-def test_plain_values_come_back_from_edn(value: Any) -> None:
+def test_edn_keeps_plain_values(value: Any) -> None:
     assert repr(read_edn(edn(value))) == repr([value])
 
 
@@ -163,13 +158,13 @@ def test_every_event_is_one_map_in_edn(history: History) -> None:
     assert [each["time"] for each in events] == [event.time_us * 1000 for event in history.events]
 
 
-def test_what_is_not_plain_cannot_be_exported() -> None:
+def test_values_that_are_not_plain_cannot_be_exported() -> None:
     for value in ({1}, b"bytes", float("inf")):
         with pytest.raises(InvalidArgument, match="is not plain"):
             edn(value)
     with pytest.raises(InvalidArgument, match="'two words' cannot be an EDN keyword"):
         to_edn(History([Event(0, 0, 0, INVOKE, "two words")]))
-    with pytest.raises(InvalidArgument, match="event 0: ok read was not asked for"):
+    with pytest.raises(InvalidArgument, match="event 0: ok read has no invocation"):
         to_edn(History([Event(0, 0, 0, OK, "read")]))
     assert edn(2**70) == f"{2**70}N"
 
@@ -178,7 +173,7 @@ def test_what_is_not_plain_cannot_be_exported() -> None:
 
 
 def cas_register(text: str) -> bool | None:
-    """Judge as Knossos does: an answer's value replaces the invocation's, failures are dropped, nil reads fit."""
+    """Judge as Knossos does: the answer's value replaces that of the invocation, failures are dropped, nil matches."""
     events = []
     for each in words(text):
         value = canonical(each["value"])
@@ -209,15 +204,11 @@ def cas_register(text: str) -> bool | None:
     return linearize(calls, None).found
 
 
-def test_absence_is_a_value_for_knossos_which_reads_nil_as_unknown() -> None:
-    h = Script()
-    h.did(0, "read", "k", answer=None)
-    h.did(0, "insert", "k", 1, answer=True)
-    h.did(0, "insert", "k", 2, answer=False)
-    h.did(0, "update", "k", 3, answer=True)
-    h.did(0, "delete", "k", answer=True)
-    h.did(0, "delete", "k", answer=False)
-    h.did(0, "read", "other", answer=None)
+def test_absence_is_exported_as_a_value_for_knossos() -> None:
+    h = Script.of(
+        "0 read k; 0 insert k 1 -> True; 0 insert k 2 -> False; 0 update k 3 -> True;"
+        " 0 delete k -> True; 0 delete k -> False; 0 read other"
+    )
     lines = to_knossos(h.history, "k").splitlines()
     assert lines[0] == "{:index 0, :time 0, :process 1, :type :invoke, :f :write, :value :absent}"
     absent = Keyword("absent")
@@ -235,7 +226,7 @@ def test_absence_is_a_value_for_knossos_which_reads_nil_as_unknown() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([0.0, 0.2]))
-def test_knossos_never_finds_fault_with_a_history_that_is_right(seed: int, unknown: float) -> None:
+def test_knossos_accepts_every_correct_history(seed: int, unknown: float) -> None:
     history = Play(seed, register, {}, draw_register(2, 4), unknown).run(slots=4, count=30)
     assert check_register(history).valid is True
     for key in dict.fromkeys(event.key for event in history.events):
@@ -244,7 +235,7 @@ def test_knossos_never_finds_fault_with_a_history_that_is_right(seed: int, unkno
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32))
-def test_knossos_sees_every_wrong_read_that_we_see(seed: int) -> None:
+def test_knossos_finds_every_wrong_read_that_our_checker_finds(seed: int) -> None:
     history = Play(seed, register, {}, draw_register(1, 4, ("read", "write")), 0.1).run(slots=4, count=30)
     reads = [event for event in history.events if event.type == OK and event.operation == "read"]
     if reads:
@@ -252,7 +243,7 @@ def test_knossos_sees_every_wrong_read_that_we_see(seed: int) -> None:
         assert check_register(history).valid == cas_register(to_knossos(history, 0))
 
 
-def test_a_key_that_was_never_used_is_refused() -> None:
+def test_an_unused_key_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="no operation on register 'k'"):
         to_knossos(History(), "k")
 
@@ -260,14 +251,10 @@ def test_a_key_that_was_never_used_is_refused() -> None:
 # -- Elle
 
 
-def test_registers_are_transactions_for_elle() -> None:
-    h = Script()
-    h.did(0, "insert", "k", 1, answer=True)
-    h.did(0, "insert", "k", 2, answer=False)
-    h.did(0, "read", "k", answer=1)
-    h.did(0, "update", "x", 3, answer=False)
-    h.begin(0, "write", "k", 4)
-    h.info(0)
+def test_registers_are_exported_as_transactions_for_elle() -> None:
+    h = Script.of(
+        "0 insert k 1 -> True; 0 insert k 2 -> False; 0 read k -> 1; 0 update x 3 -> False; 0 write k 4 ?"
+    )
     assert to_elle(h.history).splitlines()[:2] == [
         '{:index 0, :time 0, :process 0, :type :invoke, :f :txn, :value [[:r "k" nil] [:w "k" 1]]}',
         '{:index 1, :time 1000000, :process 0, :type :ok, :f :txn, :value [[:r "k" nil] [:w "k" 1]]}',
@@ -285,17 +272,12 @@ def test_registers_are_transactions_for_elle() -> None:
     assert [each["index"] for each in events] == list(range(8))
 
 
-def test_elle_is_told_less_where_it_cannot_tell_apart_or_has_no_word() -> None:
-    h = Script()
-    h.did(0, "write", "twice", 1)
-    h.did(0, "write", "twice", 1)
-    h.did(0, "read", "deleted", answer=None)
-    h.did(0, "insert", "deleted", 2, answer=True)
-    h.did(0, "delete", "deleted", answer=True)
-    h.did(0, "update", "deleted", 3, answer=False)
-    h.did(0, "read", "deleted", answer=None)
-    h.did(0, "write", "deleted", 4)
-    h.did(0, "read", "deleted", answer=4)
+def test_the_export_for_elle_omits_events_it_cannot_express() -> None:
+    h = Script.of(
+        "0 write twice 1; 0 write twice 1; 0 read deleted; 0 insert deleted 2 -> True;"
+        " 0 delete deleted -> True; 0 update deleted 3 -> False; 0 read deleted; 0 write deleted 4;"
+        " 0 read deleted -> 4"
+    )
     read, write = Keyword("r"), Keyword("w")
     events = words(to_elle(h.history))
     assert [each["value"] for each in events if each["type"] == Keyword("ok")] == [
@@ -307,7 +289,7 @@ def test_elle_is_told_less_where_it_cannot_tell_apart_or_has_no_word() -> None:
 
 
 def rw_registers(text: str) -> bool | None:
-    """Whether every key's transactions can be put in an order that Elle calls strict: nil is what was never written."""
+    """Whether the transactions of every key have a strict order, as Elle sees them: nil was never written."""
     judged = []
     keyed: dict[Any, list[Event]] = {}
     for each in words(text):
@@ -343,17 +325,14 @@ def rw_registers(text: str) -> bool | None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([0.0, 0.2]))
-def test_elle_never_finds_fault_with_a_history_that_is_right(seed: int, unknown: float) -> None:
+def test_elle_accepts_every_correct_history(seed: int, unknown: float) -> None:
     history = Play(seed, register, {}, draw_register(2), unknown).run(slots=4, count=30)
     assert check_register(history).valid is True
     assert rw_registers(to_elle(history)) is True
 
 
-def test_elle_sees_a_stale_read_of_a_key_that_was_deleted() -> None:
-    h = Script()
-    h.did(0, "write", "k", 1)
-    h.did(0, "delete", "k", answer=True)
-    h.did(0, "write", "k", 2)
+def test_elle_finds_a_stale_read_of_a_deleted_key() -> None:
+    h = Script.of("0 write k 1; 0 delete k -> True; 0 write k 2")
     assert rw_registers(to_elle(h.history)) is True
     h.did(0, "read", "k", answer=1)
     assert rw_registers(to_elle(h.history)) is False
@@ -362,11 +341,9 @@ def test_elle_sees_a_stale_read_of_a_key_that_was_deleted() -> None:
 # -- files
 
 
-def test_registers_are_written_for_every_checker_and_other_workloads_as_edn(tmp_path: Path) -> None:
+def test_registers_are_exported_for_every_checker_and_other_workloads_as_edn(tmp_path: Path) -> None:
     assert {Registers.name, shared.NAME} == set(REGISTERS)
-    h = Script()
-    h.did(0, "insert", 3, 1, answer=True)
-    h.did(0, "read", 7, answer=None)
+    h = Script.of("0 insert 3 1 -> True; 0 read 7")
     written = write(h.history, "registers-2", tmp_path)
     assert [str(path.relative_to(tmp_path)) for path in written] == [
         "registers-2.edn",

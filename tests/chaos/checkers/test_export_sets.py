@@ -1,4 +1,4 @@
-"""Exported sets and banks say what was recorded, in the words of Jepsen's checkers."""
+"""Exported sets and banks have the recorded events in the form of Jepsen's checkers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.chaos.checkers.test_sets import draw_set
 
 
 def as_history(text: str, names: dict[str, str], key_of: str = "") -> History:
-    """What another checker is told, as we would have noted it."""
+    """The exported events as a history of ours."""
     history = History()
     for each in words(text):
         name = names[str(each["f"])]
@@ -38,13 +38,13 @@ def told_set(text: str) -> Verdict:
 
 
 def told_bank(text: str) -> Verdict:
-    """The first read says what there was to begin with."""
+    """The first read has the initial balances."""
     plain = text.replace("{:from", '{"from"').replace(", :to ", ', "to" ').replace(", :amount", ', "amount"')
     history = as_history(plain, {"transfer": "transfer", "read": "read-bank"})
     return check_bank(history, next(event.value for event in history.events if event.type == OK))
 
 
-def test_sets_are_written_as_jepsens_checker_reads_them() -> None:
+def test_sets_are_exported_for_jepsens_checker() -> None:
     h = Script()
     h.did(0, "add", 7, answer=True)
     h.did(0, "add", "taken away", answer=True)
@@ -77,13 +77,11 @@ def test_sets_are_written_as_jepsens_checker_reads_them() -> None:
     assert [each.get("error") for each in events if each["type"] == Keyword("fail")] == ["refused"] * 2
 
 
-def test_banks_are_written_as_jepsens_checker_reads_them_with_what_there_was_to_begin_with() -> None:
-    h = Script()
-    h.did(0, "open", value={1: 10, 2: 10})
-    h.did(1, "transfer", value={"from": 1, "to": 2, "amount": 3})
-    h.begin(2, "read-bank")
-    h.fail(2)
-    h.did(1, "read-bank", answer={1: 7, 2: 13})
+def test_banks_are_exported_for_jepsens_checker_with_first_balances() -> None:
+    h = Script.of(
+        "0 open None {1:10,2:10}; 1 transfer None {'from':1,'to':2,'amount':3}; 2 read-bank !;"
+        " 1 read-bank -> {1: 7, 2: 13}"
+    )
     assert to_bank(h.history).splitlines()[:4] == [
         "{:index 0, :time 0, :process 0, :type :invoke, :f :read, :value nil}",
         "{:index 1, :time 1000000, :process 0, :type :ok, :f :read, :value {1 10, 2 10}}",
@@ -101,9 +99,7 @@ def test_banks_are_written_as_jepsens_checker_reads_them_with_what_there_was_to_
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([0.0, 0.2]))
-def test_nobody_finds_fault_with_a_set_that_is_right_and_each_lost_element_shows(
-    seed: int, unknown: float
-) -> None:
+def test_correct_sets_are_accepted_and_each_lost_element_is_found(seed: int, unknown: float) -> None:
     history = Play(seed, a_set, frozenset(), draw_set, unknown).run(slots=4, count=40)
     judged = told_set(to_set(history))
     assert judged.valid is (None if judged.judged == 0 else True)
@@ -117,8 +113,8 @@ def test_nobody_finds_fault_with_a_set_that_is_right_and_each_lost_element_shows
         assert told_set(to_set(broken)).valid is check_set(broken).valid
 
 
-def test_a_run_writes_files_that_hold_what_its_clients_were_told(tmp_path: Path) -> None:
-    """As other checkers are to read them: no operation that they do not know, and the balances to begin with."""
+def test_a_run_exports_the_answers_of_its_clients(tmp_path: Path) -> None:
+    """The exported history for other checkers: only operations that they know, and the initial balances."""
     run = Run(scenario("calm"), Plan("calm", 3, ()))
     assert run.go().violation == ""
     for name in ("tokens", "churn", "bank"):

@@ -1,4 +1,4 @@
-"""An error that nothing explains is a violation, and so many questions without one answer are no pass."""
+"""An unexplained error is a violation, and a kind of request that is never carried out makes a soak void."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def ended(*errors: str, kind: str = FAIL, operation: str = "update") -> History:
 
 
 @pytest.mark.parametrize("kind", [FAIL, INFO])
-def test_an_error_that_no_fault_explains_is_a_violation(kind: str) -> None:
+def test_an_unexplained_error_is_a_violation(kind: str) -> None:
     for name in EXPLAINED:
         assert check_refusals(ended(f"{name}: no answer", kind=kind)).valid is (
             kind == FAIL or name not in CERTAIN
@@ -52,83 +52,83 @@ def test_an_error_that_no_fault_explains_is_a_violation(kind: str) -> None:
 
 
 @pytest.mark.parametrize("operation", ["update", "order-move_replica"])
-def test_an_error_that_promises_that_nothing_was_done_does_so_everywhere(operation: str) -> None:
+def test_unavailable_with_an_open_outcome_is_always_a_violation(operation: str) -> None:
     refused = ended("Unavailable: no master", operation=operation)
     assert check_refusals(refused).valid is True
     open_ = ended("Unavailable: no master", operation=operation, kind=INFO)
     assert "(events 2 and 3, unknown) was refused" in (check_refusals(open_).problem or "")
 
 
-def test_what_a_workload_brings_about_is_explained_for_that_operation_only() -> None:
+def test_an_error_of_a_workload_is_explained_for_its_operation_only() -> None:
     explained = {"update": ("TableDropped",)}
     assert check_refusals(ended("TableDropped: gone"), explained).valid is True
     assert check_refusals(ended("NotFound: gone"), explained).valid is False
     assert check_refusals(ended("TableDropped: gone", operation="read"), explained).valid is False
 
 
-def test_an_operator_may_be_refused_anything() -> None:
+def test_any_request_of_an_operator_may_be_refused() -> None:
     assert check_refusals(ended("NotFound: no such host", operation="order-move_replica")).valid is True
 
 
-def test_where_there_is_no_fault_nothing_is_excused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_faults_no_error_is_excused(monkeypatch: pytest.MonkeyPatch) -> None:
     late = ended("TimedOut: late", operation="write")
     assert base.judged(Registers(), late, excused=()).valid is False
     assert (
-        base.judged(Alters(), ended("TimedOut: not heard yet", operation="alter"), excused=()).valid is None
+        base.judged(Alters(), ended("TimedOut: no answer yet", operation="alter"), excused=()).valid is None
     )
     honest, asked = aio.Table.get, itertools.count(1)
 
     async def hanging(self: Any, *arguments: Any, **more: Any) -> Any:
         if next(asked) % 5 == 0:
-            raise TimedOut("nobody answered")
+            raise TimedOut("no answer")
         return await honest(self, *arguments, **more)
 
     monkeypatch.setattr(aio.Table, "get", hanging)
     crash = Fault(1.0, "crash", ("host-1",), 0.5)
     found = [soak.carry_out(soak.Task(Plan("registers", 1, faults))).violation for faults in ((), (crash,))]
-    assert "no fault explains it: TimedOut: nobody answered" in found[0]
+    assert "no fault explains it: TimedOut: no answer" in found[0]
     assert found[1] == ""
 
 
-def test_a_soak_in_which_no_tablet_is_read_where_it_lies_is_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_soak_without_node_local_reads_is_void(monkeypatch: pytest.MonkeyPatch) -> None:
     async def nowhere(self: Any, slots_here: Any) -> None:
         return None
 
-    told = soak.Soak()
+    total = soak.Soak()
     plan = Plan("tokens", 1, ())
-    told.add(plan, soak.carry_out(soak.Task(plan)))
-    assert told.voids() == []
+    total.add(plan, soak.carry_out(soak.Task(plan)))
+    assert total.voids() == []
     monkeypatch.setattr(local_scan.TabletScan, "find", nowhere)
-    told = soak.Soak()
-    told.add(plan, soak.carry_out(soak.Task(plan)))
-    assert [why.partition(" times")[2] for why in told.voids()] == [
+    total = soak.Soak()
+    total.add(plan, soak.carry_out(soak.Task(plan)))
+    assert [why.partition(" times")[2] for why in total.voids()] == [
         " and never carried out; see why with `ebla chaos replay --story`"
     ]
-    assert told.voids()[0].startswith("stage.local-scan was asked ")
+    assert total.voids()[0].startswith("stage.local-scan was asked ")
 
 
-def test_errors_are_judged_whatever_the_workload_makes_of_the_rest() -> None:
+def test_errors_are_judged_beside_every_workload() -> None:
     assert Registers().judge(ended("InvalidArgument: not today")).valid is True
     assert base.judged(Registers(), ended("InvalidArgument: not today")).valid is False
     assert base.judged(Registers(), ended("TimedOut: late")).valid is True
 
 
-def test_what_was_asked_again_and_again_must_have_been_carried_out_once() -> None:
-    told = tally({"moves": ended(*["NotFound: no such host"] * ASKED_MIN, operation="order-move_replica")})
-    assert told.never() == [f"moves.order-move_replica was asked {ASKED_MIN} times and never carried out"]
+def test_a_request_that_is_often_made_must_succeed_once() -> None:
+    total = tally({"moves": ended(*["NotFound: no such host"] * ASKED_MIN, operation="order-move_replica")})
+    assert total.never() == [f"moves.order-move_replica was asked {ASKED_MIN} times and never carried out"]
     assert tally({"moves": ended(*["NotFound"] * (ASKED_MIN - 1))}).never() == []
-    told.add({"moves.order-move_replica": 1}, {"moves.order-move_replica": 1})
-    assert told.never() == []
+    total.add({"moves.order-move_replica": 1}, {"moves.order-move_replica": 1})
+    assert total.never() == []
 
 
-def test_operators_of_whom_nothing_was_carried_out_and_tables_that_nobody_read_are_no_pass() -> None:
+def test_a_soak_without_successful_operators_or_reads_is_void() -> None:
     assert Moves().judge(History()).valid is None
     refused = ended("NotFound: no such host", operation="order-drain")
     assert Moves().judge(History(refused.events[2:])).valid is None
     assert Alters().judge(History()).valid is None
 
 
-def test_what_operators_ask_is_noted_by_processes_of_their_own() -> None:
+def test_requests_of_operators_are_recorded_by_their_own_processes() -> None:
     history = History()
     client = base.Client.__new__(base.Client)
     client.history, client.now_s = history, lambda: 1.0
@@ -140,7 +140,7 @@ def test_what_operators_ask_is_noted_by_processes_of_their_own() -> None:
         raise InvalidArgument("it has one there")
 
     async def lost() -> str:
-        raise TimedOut("nobody answered")
+        raise TimedOut("no answer")
 
     async def ask(call: Awaitable[Any]) -> str:
         try:
@@ -156,7 +156,7 @@ def test_what_operators_ask_is_noted_by_processes_of_their_own() -> None:
     assert [(end.type, end.process) for end in ends if end] == [(OK, 0), (FAIL, 1), (INFO, 2)]
 
 
-def test_a_database_that_refuses_every_update_and_delete_does_not_pass(
+def test_a_database_that_refuses_every_update_is_a_violation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     honest = Rows._change
@@ -172,10 +172,8 @@ def test_a_database_that_refuses_every_update_and_delete_does_not_pass(
 
 
 @pytest.mark.parametrize("name", ["alters", "churn", "moves"])
-def test_nor_may_what_a_workload_asks_on_the_way_be_refused(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Which no checker of data looks at."""
+def test_refused_auxiliary_requests_are_a_violation(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No checker of data sees these requests."""
     at = {
         "alters": (aio.Scan, "to_arrow"),
         "churn": (aio.Database, "status"),
@@ -195,10 +193,10 @@ def test_nor_may_what_a_workload_asks_on_the_way_be_refused(
     assert "was refused, and no fault explains it: InvalidArgument: not today" in report.violation
 
 
-def test_a_soak_in_which_an_operators_verb_is_always_refused_is_no_pass(
+def test_a_soak_that_always_refuses_an_operators_request_is_void(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told = soak.Soak(runs=1)
-    told.operations.add({"moves.order-move_replica": ASKED_MIN}, {"moves.order-move_replica": 0})
-    (why,) = told.voids()
+    total = soak.Soak(runs=1)
+    total.operations.add({"moves.order-move_replica": ASKED_MIN}, {"moves.order-move_replica": 0})
+    (why,) = total.voids()
     assert why.startswith("moves.order-move_replica was asked 20 times and never carried out")

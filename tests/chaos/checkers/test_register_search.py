@@ -1,4 +1,4 @@
-"""The register's search against trying every order, and on what a correct object really answered."""
+"""The register's search against brute force, and on histories of a correct object."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SEEDS = st.integers(0, 2**32)
 
 
 def small(seed: int) -> tuple[Play, History]:
-    """At most 7 operations on one key; in most histories one answer is not what the object said."""
+    """At most 7 operations on one key; most histories have one changed answer."""
     draw = random.Random(seed)
     play = Play(seed, register, {}, draw_register(1, draw.choice([2, 3, None])), draw.choice([0.0, 0.2, 0.4]))
     history = play.run(slots=draw.choice([2, 3, 4]), count=draw.choice([4, 5, 6, 7]))
@@ -37,14 +37,14 @@ def agrees(history: History, order: dict[int, int | None]) -> bool:
 
 @settings(max_examples=600, deadline=None)
 @given(SEEDS)
-def test_the_search_agrees_with_trying_every_order(seed: int) -> None:
+def test_the_search_agrees_with_brute_force(seed: int) -> None:
     _, history = small(seed)
     assert agrees(history, {})
 
 
 @settings(max_examples=600, deadline=None)
 @given(SEEDS)
-def test_the_search_agrees_with_trying_every_order_that_the_log_allows(seed: int) -> None:
+def test_the_search_with_a_log_agrees_with_brute_force(seed: int) -> None:
     play, history = small(seed)
     draw = random.Random(seed + 1)
     order = {place: position for place, position in play.order.items() if draw.random() < 0.8}
@@ -56,14 +56,14 @@ def test_the_search_agrees_with_trying_every_order_that_the_log_allows(seed: int
 
 
 def test_both_verdicts_are_common_among_the_small_histories() -> None:
-    """Otherwise the two tests above would prove little."""
+    """Otherwise the two tests above prove little."""
     verdicts = [check_register(small(seed)[1]).valid for seed in range(300)]
     assert verdicts.count(True) > 50 and verdicts.count(False) > 50
 
 
 @settings(max_examples=40, deadline=None)
 @given(SEEDS, st.integers(2, 10), st.sampled_from([0.0, 0.05, 0.3]), st.sampled_from([3, None]))
-def test_what_a_correct_object_answered_is_accepted(
+def test_histories_of_a_correct_register_are_accepted(
     seed: int, slots: int, unknown: float, values: int | None
 ) -> None:
     play = Play(seed, register, {}, draw_register(3, values), unknown)
@@ -75,7 +75,7 @@ def test_what_a_correct_object_answered_is_accepted(
 
 @settings(max_examples=40, deadline=None)
 @given(SEEDS, st.sampled_from([0.0, 0.1]))
-def test_a_read_that_goes_far_back_is_found_in_a_long_history(seed: int, unknown: float) -> None:
+def test_a_very_stale_read_is_found_in_a_long_history(seed: int, unknown: float) -> None:
     play = Play(seed, register, {}, draw_register(1, None, ("read", "write")), unknown)
     history = play.run(slots=5, count=300)
     read = [event for event in history.events if event.type == OK and event.operation == "read"]
@@ -85,7 +85,7 @@ def test_a_read_that_goes_far_back_is_found_in_a_long_history(seed: int, unknown
 
 
 def test_long_histories_of_many_processes_are_judged() -> None:
-    """Exponential in the worst case; this bound on steps would show if the usual case became so."""
+    """The worst case is exponential; the bound on steps shows that the usual case is not."""
     for slots, unknown in ((5, 0.0), (10, 0.0), (5, 0.05), (10, 0.05)):
         history = Play(1, register, {}, draw_register(1, None), unknown).run(slots, count=5000)
         assert check_register(history, steps_max=400_000).valid is True

@@ -1,4 +1,4 @@
-"""Verdicts: what makes one of many, and that checkers of one history do not disturb each other."""
+"""Verdicts are combined, and checkers of one history do not disturb each other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ebla.chaos.history import History
 from tests.chaos.checkers.histories import Script
 
 
-def test_a_whole_is_as_bad_as_its_worst_part() -> None:
+def test_the_worst_verdict_decides() -> None:
     good, unknown = Verdict(True, judged=2), Verdict(None, "undecided", judged=1)
     bad, worse = Verdict(False, "lost", (3, 4), 5), Verdict(False, "torn", (1,), 5)
     assert together([good, good]) == Verdict(True, judged=4)
@@ -30,26 +30,19 @@ def test_a_whole_is_as_bad_as_its_worst_part() -> None:
     assert together([]).valid is None
 
 
-def test_a_verdict_that_is_not_good_says_why() -> None:
+def test_a_verdict_that_is_not_good_has_a_problem() -> None:
     for valid, problem in ((False, ""), (None, ""), (True, "but")):
         with pytest.raises(AssertionError):
             Verdict(valid, problem)
 
 
 def mixed() -> Script:
-    h = Script()
-    h.did(0, "write", "k", 1)
-    h.did(0, "add", 1, answer=True)
-    h.did(0, "append", 1)
-    h.did(0, "stamp", "g", 1)
-    h.did(0, "transfer", value={"from": "a", "to": "b", "amount": 1})
-    h.did(0, "read", "k", answer=1)
-    h.did(0, "read-set", answer=[1])
-    h.did(0, "count", answer=1)
-    h.did(0, "read-list", answer={1: None})
-    h.did(0, "read-stamps", "g", answer=[1, 1])
-    h.did(0, "read-bank", answer={"a": 0, "b": 2})
-    return h
+    return Script.of(
+        "0 write k 1; 0 add 1 -> True; 0 append 1; 0 stamp g 1;"
+        " 0 transfer None {'from':'a','to':'b','amount':1}; 0 read k -> 1; 0 read-set -> [1];"
+        " 0 count -> 1; 0 read-list -> {1: None}; 0 read-stamps g -> [1, 1];"
+        " 0 read-bank -> {'a': 0, 'b': 2}"
+    )
 
 
 def judged(history: History) -> dict[str, Verdict]:
@@ -68,7 +61,7 @@ def test_every_operation_of_a_mixed_history_is_judged_by_one_checker() -> None:
     assert together(list(verdicts.values())).judged == len(list(mixed().history.operations())) == 11
 
 
-def test_each_checker_finds_its_own_trouble_in_a_mixed_history() -> None:
+def test_each_checker_finds_its_own_problem_in_a_mixed_history() -> None:
     troubles = {
         "register": ("read", "k", 2),
         "set": ("read-set", None, []),
@@ -83,7 +76,7 @@ def test_each_checker_finds_its_own_trouble_in_a_mixed_history() -> None:
         assert [name for name, verdict in verdicts.items() if verdict.valid is False] == [workload]
 
 
-def test_plain_values_are_equal_as_canonical_ones_just_where_they_are_equal() -> None:
+def test_canonical_values_are_equal_if_the_values_are_equal() -> None:
     plain = [
         None,
         0,
@@ -106,6 +99,6 @@ def test_plain_values_are_equal_as_canonical_ones_just_where_they_are_equal() ->
     assert canonical((1, 2)) == canonical([1, 2])
 
 
-def test_long_lists_are_cut_and_counted() -> None:
+def test_long_lists_are_shortened_and_counted() -> None:
     assert listed([1, "two"]) == "1, 'two'"
     assert listed(range(9)) == "0, 1, 2, 3, 4 and 4 more"

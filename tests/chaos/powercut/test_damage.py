@@ -1,4 +1,4 @@
-"""Damage is aimed at what is alive, and what comes out of it is judged without mercy."""
+"""Damage hits live pages, and the worst answer decides the outcome."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ebla.chaos.powercut.damage.survey import Ended, Refused, Wrong
 from ebla.chaos.powercut.forks import LATE
 from ebla.storage.logs.entries import Position
 
-LARGE = 9000  # takes three pages of its own
+LARGE = 9000
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("lmdb")
     with lmdb.open(str(path), map_size=1 << 24, max_dbs=4) as environment:
         rows = environment.open_db(b"rows")
-        for _ in range(3):  # so that there is a free list
+        for _ in range(3):  # to fill the free list
             with environment.begin(write=True) as transaction:
                 for row in range(1000):
                     transaction.put(b"key-%05d" % row, b"value-%05d" % row * 3, db=rows)
@@ -31,7 +31,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return (path / "data.mdb").read_bytes()
 
 
-def test_the_live_pages_of_a_file_are_found(data: bytes) -> None:
+def test_all_live_pages_of_a_file_are_found(data: bytes) -> None:
     live = File(data).live()
     kinds = {(page.kind, page.database) for page in live}
     assert {("newest root", ""), ("older root", ""), ("leaf", FREE), ("leaf", MAIN)} <= kinds
@@ -41,7 +41,7 @@ def test_the_live_pages_of_a_file_are_found(data: bytes) -> None:
     assert large.count == -(-(LARGE + 16) // 4096)
 
 
-def test_every_byte_of_a_record_is_told_for_what_it_is(data: bytes) -> None:
+def test_every_byte_of_a_page_is_named_by_its_part(data: bytes) -> None:
     file = File(data)
     parts: dict[str, bytearray] = {}
     for page in file.live():
@@ -56,7 +56,7 @@ def test_every_byte_of_a_record_is_told_for_what_it_is(data: bytes) -> None:
     assert UNUSED in parts
 
 
-def test_the_page_of_a_root_holds_it_and_the_seal_of_the_other(data: bytes) -> None:
+def test_a_root_page_has_its_root_and_the_seal_of_the_other_root(data: bytes) -> None:
     file = File(data)
     parts = [file.part(Page(0, "newest root", ""), offset) for offset in range(4096)]
     assert parts == [*["root"] * 152, *[UNUSED] * 104, *["seal"] * 32, *[UNUSED] * (4096 - 288)]
@@ -84,12 +84,14 @@ WANTED = {"row t 1": {"k": 1}, "row t 2": None, "scan t": {1: "a", 2: "b"}, "dig
         ({"digest t": (1, "y")}, "refused", True),
     ],
 )
-def test_the_worst_answer_counts(changed: dict[str, object], outcome: str, noticed: bool) -> None:
+def test_the_worst_answer_decides_the_outcome(
+    changed: dict[str, object], outcome: str, noticed: bool
+) -> None:
     judgement = compare(WANTED, {**WANTED, **changed})
     assert (judgement.outcome, bool(judgement.noticed_by)) == (outcome, noticed)
 
 
-def test_what_gives_a_silent_loss_away_is_named() -> None:
+def test_the_signs_of_a_silent_loss_are_named() -> None:
     def signs(**changed: object) -> tuple[str, ...]:
         names = {"digest": "digest t", "scan": "scan t", "role": "role"}
         return compare(
@@ -98,11 +100,11 @@ def test_what_gives_a_silent_loss_away_is_named() -> None:
 
     assert signs() == ()
     assert signs(digest=(1, "y")) == (CHECK,)
-    assert signs(digest=Refused("bad")) == (REFUSAL, CHECK), "the check is told what the replica refuses"
+    assert signs(digest=Refused("bad")) == (REFUSAL, CHECK), "the check gets the refusal of the replica"
     assert signs(scan=Refused("bad"), role=Ended("bad")) == (REFUSAL, END)
 
 
-def test_a_case_that_goes_in_circles_is_ended_and_told_where_it_was(tmp_path: Path) -> None:
+def test_a_case_in_an_endless_loop_is_ended_and_its_place_is_reported(tmp_path: Path) -> None:
     code = "import sys; from pathlib import Path; from ebla.chaos.powercut import forks\n"
     code += "def in_circles(base, pipe):\n    while True: pass\n"
     code += "print(forks.run(in_circles, Path(sys.argv[1]), timeout_s=60.0, cpu_s=1)[1])"
@@ -113,21 +115,21 @@ def test_a_case_that_goes_in_circles_is_ended_and_told_where_it_was(tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_answer_that_was_not_reached_is_no_answer() -> None:
+def test_a_missing_answer_is_not_a_wrong_answer() -> None:
     assert compare(WANTED, {"start": Refused("bad")}).outcome == "refused"
 
 
-def test_a_replica_that_is_no_longer_known_is_told_apart() -> None:
+def test_an_unknown_replica_is_an_outcome_of_its_own() -> None:
     assert compare({"superblock t": "is"}, {"superblock t": None}).outcome == "unknown"
 
 
-def test_a_log_that_ends_earlier_has_lost_something() -> None:
+def test_a_log_that_ends_earlier_is_a_loss() -> None:
     long, short = Position(9, 1, 9), Position(8, 1, 8)
     assert compare({"log t": long}, {"log t": short}).outcome == "missing"
     assert compare({"log t": short}, {"log t": long}).outcome == "wrong"
 
 
-def test_a_log_may_hold_more_than_it_must() -> None:
+def test_a_log_may_have_extra_entries() -> None:
     assert compare({"entries t": {2: "b"}}, {"entries t": {1: "a", 2: "b"}}).outcome == "right"
     assert compare({"entries t": {1: "a", 2: "b"}}, {"entries t": {2: "b"}}).outcome == "missing"
     assert compare({"entries t": {2: "b"}}, {"entries t": {2: "c"}}).outcome == "wrong"

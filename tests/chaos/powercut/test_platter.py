@@ -1,4 +1,4 @@
-"""The model of the disk: what a power cut may take, and what it may not."""
+"""The model of the disk: what a power cut may lose."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CUTS = 60
 
 
 def cuts(events: list[Event], count: int = CUTS) -> list[Image]:
-    """What is left of them, cut off at the end, for many seeds."""
+    """The images that a power cut after the last event leaves, for many seeds."""
     platter = Platter(events)
     platter.advance(len(events))
     return [platter.cut(random.Random(seed)) for seed in range(count)]
@@ -39,7 +39,7 @@ def names(image: Image, directory: int = 0) -> set[str]:
 
 
 def contents(events: list[Event], count: int = CUTS) -> set[bytes]:
-    """Of the file that was made first, in the cuts in which it is there."""
+    """Contents of the first file, in the cuts that keep the file."""
     return {image.files[1] for image in cuts(events, count) if 1 in image.files}
 
 
@@ -47,45 +47,45 @@ BORN: list[Event] = [Made(0, "file", 1, FILE), Write(1, 0, b"old" * 400), Sync(1
 OLD = b"old" * 400
 
 
-def test_what_was_synced_is_there_in_every_cut() -> None:
+def test_synced_data_survives_every_cut() -> None:
     assert contents(BORN) == {OLD}
     assert all(names(image) == {"file"} for image in cuts(BORN))
 
 
-def test_what_was_not_synced_may_be_there_or_not_sector_by_sector() -> None:
+def test_each_unsynced_sector_may_survive_or_not() -> None:
     found = contents([*BORN, Write(1, 0, b"new" * 400)], 300)
     assert {OLD, b"new" * 400} <= found
     torn = {data[:SECTOR_BYTES] == OLD[:SECTOR_BYTES] for data in found if data not in (OLD, b"new" * 400)}
-    assert torn == {True, False}, "either half may be the older one"
+    assert torn == {True, False}, "either half may be the older version"
 
 
-def test_a_sync_promises_what_was_written_before_it_began() -> None:
+def test_a_sync_covers_all_writes_before_its_beginning() -> None:
     begun = len(BORN) + 1
     found = contents([*BORN, Write(1, 0, b"N" * 512), Write(1, 512, b"M" * 512), Sync(1, begun)])
     assert {data[:512] for data in found} == {b"N" * 512}
     assert len({data[512:1024] for data in found}) == 2
 
 
-def test_a_write_through_promises_itself_and_nothing_else() -> None:
+def test_a_write_through_makes_only_itself_durable() -> None:
     events = [*BORN, Write(1, 0, b"A" * 512), Write(1, 512, b"B" * 512), WriteThrough(len(BORN) + 1)]
     found = contents(events)
     assert {data[512:1024] for data in found} == {b"B" * 512}
     assert len({data[:512] for data in found}) == 2
 
 
-def test_a_size_is_one_that_the_file_had() -> None:
+def test_a_file_has_one_of_its_former_sizes() -> None:
     grown: list[Event] = [*BORN, Write(1, 1200, b"x" * 600), Truncate(1, 100)]
     assert {len(data) for data in contents(grown, 300)} == {100, 1200, 1800}
     assert {len(data) for data in contents([*grown, Sync(1, len(grown))])} == {100}
 
 
-def test_a_name_is_promised_by_its_directory_and_not_by_its_file() -> None:
+def test_a_name_is_durable_after_a_sync_of_its_directory_not_of_its_file() -> None:
     born: list[Event] = [Made(0, "file", 1, FILE), Write(1, 0, b"x"), Sync(1, 2)]
     assert {frozenset(names(image)) for image in cuts(born)} == {frozenset(), frozenset({"file"})}
     assert all(names(image) == {"file"} for image in cuts([*born, Sync(0, 3)]))
 
 
-def test_a_rename_happens_wholly_or_not_at_all() -> None:
+def test_a_rename_is_atomic() -> None:
     beside: list[Event] = [*BORN, Made(0, "new", 2, FILE), Write(2, 0, b"new"), Sync(2, 6), Sync(0, 6)]
     renamed: list[Event] = [*beside, Renamed(0, "new", 0, "file")]
     found = {(frozenset(names(image)), image.files[image.tree[0]["file"]]) for image in cuts(renamed)}
@@ -93,7 +93,7 @@ def test_a_rename_happens_wholly_or_not_at_all() -> None:
     assert all(names(image) == {"file"} for image in cuts([*renamed, Sync(0, len(renamed))]))
 
 
-def test_what_lies_in_a_directory_goes_with_it() -> None:
+def test_a_lost_directory_takes_its_files_along() -> None:
     events: list[Event] = [Made(0, "d", 1, DIRECTORY), Made(1, "file", 2, FILE), Sync(1, 2)]
     assert {frozenset(names(image)) for image in cuts(events)} == {frozenset(), frozenset({"d"})}
     assert all(names(image, 1) == {"file"} for image in cuts(events) if names(image))
@@ -105,14 +105,14 @@ def test_a_removal_may_be_undone_until_its_directory_is_synced() -> None:
     assert not any(names(image) for image in cuts([*removed, Sync(0, len(removed))]))
 
 
-def test_a_cut_is_made_again_by_its_seed() -> None:
+def test_a_seed_repeats_its_cut() -> None:
     events = [*BORN, *(Write(1, at * 512, bytes([at]) * 512) for at in range(40))]
     first, again = cuts(events), cuts(events)
     assert [image.files for image in first] == [image.files for image in again]
     assert len({image.files[1] for image in first}) > CUTS // 3
 
 
-def test_a_directory_is_laid_down_wherever_it_is_wanted(tmp_path: Path) -> None:
+def test_a_recorded_directory_can_be_written_to_any_path(tmp_path: Path) -> None:
     events: list[Event] = [
         Made(0, "disk", 1, DIRECTORY),
         Made(1, "instance", 2, FILE),
@@ -126,7 +126,7 @@ def test_a_directory_is_laid_down_wherever_it_is_wanted(tmp_path: Path) -> None:
     platter.whole().lay(tmp_path, "/recorded")
     assert (tmp_path / "link").readlink() == tmp_path / "disk"
     assert (tmp_path / "disk" / "instance").read_text() == f'{{"data_dirs":["{tmp_path}/disk"]}}'
-    assert (tmp_path / "disk" / "data.mdb").read_bytes() == b"/recorded/disk", "data is data"
+    assert (tmp_path / "disk" / "data.mdb").read_bytes() == b"/recorded/disk", "contents are not changed"
 
 
 WRITES = st.tuples(st.just("write"), st.integers(0, 2000), st.integers(1, 1500))
@@ -136,9 +136,7 @@ CHANGES = st.lists(
 
 
 @given(changes=CHANGES, seed=st.integers(0, 1 << 30))
-def test_every_sector_is_as_it_was_at_some_moment_since_the_last_sync(
-    changes: list[tuple[object, ...]], seed: int
-) -> None:
+def test_every_sector_has_a_state_since_the_last_sync(changes: list[tuple[object, ...]], seed: int) -> None:
     events: list[Event] = [Made(0, "file", 1, FILE), Sync(0, 1)]
     state = b""
     moments = [state]
@@ -170,7 +168,7 @@ def test_every_sector_is_as_it_was_at_some_moment_since_the_last_sync(
 
 
 @pytest.mark.parametrize("kind", ["keeps all", "keeps none"])
-def test_some_cuts_take_everything_and_some_nothing(kind: str) -> None:
+def test_some_cuts_keep_everything_and_some_nothing(kind: str) -> None:
     events = [*BORN, *(Write(1, at * 512, b"y" * 512) for at in range(8))]
     whole, none = b"y" * 4096, OLD
     assert (whole if kind == "keeps all" else none) in contents(events)

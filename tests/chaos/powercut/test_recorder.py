@@ -1,4 +1,4 @@
-"""Everything that is written is seen, LMDB's writes too, and what is not seen makes the recording void."""
+"""Every write is recorded, those of LMDB included, and a missed write makes the recording void."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def watched(verb: str, root: Path) -> dict[str, Any]:
     return found
 
 
-def test_an_lmdb_commit_is_seen_as_data_a_sync_and_a_root_that_is_written_through(tmp_path: Path) -> None:
+def test_an_lmdb_commit_is_recorded_as_data_sync_and_root(tmp_path: Path) -> None:
     found = watched("commits", tmp_path)
     assert found["differences"] == []
     data = next(event[3] for event in found["events"] if event[0] == "Made" and event[2] == "data.mdb")
     kinds = [event[0] for event in found["events"] if event[0] == "WriteThrough" or event[1] == data]
     assert kinds == ["Write", *2 * ["Write", "Sync", "Write", "WriteThrough"]], (
-        "the file's birth, and two commits"
+        "creation of the file, and two commits"
     )
     sizes = [event[3] for event in found["events"] if event[0] == "Write" and event[1] == data]
-    assert sizes[3] > 20_000, "the larger commit goes out in one vectored write"
+    assert sizes[3] > 20_000, "the larger commit is one vectored write"
 
 
-def test_names_files_and_syncs_are_seen_however_python_comes_by_them(tmp_path: Path) -> None:
+def test_every_way_of_python_to_change_files_is_recorded(tmp_path: Path) -> None:
     found = watched("files", tmp_path)
     assert found["differences"] == []
     kinds = {event[0] for event in found["events"]}
@@ -51,18 +51,18 @@ def test_names_files_and_syncs_are_seen_however_python_comes_by_them(tmp_path: P
     assert ["Removed", 0, "link"] in found["events"]
 
 
-def test_a_write_past_the_log_is_noticed(tmp_path: Path) -> None:
+def test_an_unrecorded_write_is_noticed(tmp_path: Path) -> None:
     (difference,) = watched("past_the_log", tmp_path)["differences"]
     assert difference.endswith("file has other contents")
 
 
-def test_the_slots_of_a_module_are_found_in_its_file() -> None:
+def test_the_slots_of_a_module_are_found() -> None:
     slots = Slots(Path(lmdb.cpython.__file__))
     assert {"pwrite", "writev", "fdatasync", "open"} <= set(slots.addresses)
     assert not slots.replace("no_function_of_this_name", None)
 
 
-def test_a_machine_that_cannot_record_says_why(tmp_path: Path) -> None:
+def test_a_machine_that_cannot_record_reports_why(tmp_path: Path) -> None:
     with pytest.raises(CannotRecord, match="not among the modules that this process has loaded"):
         copy = tmp_path / "copy.so"
         copy.write_bytes(Path(lmdb.cpython.__file__).read_bytes())
@@ -73,14 +73,14 @@ def test_a_machine_that_cannot_record_says_why(tmp_path: Path) -> None:
         Slots(foreign)
 
 
-def test_a_recording_that_misses_writes_is_refused(tmp_path: Path) -> None:
+def test_an_incomplete_recording_is_refused(tmp_path: Path) -> None:
     watch = Watch(tmp_path)
-    (tmp_path / "file").write_bytes(b"nobody watches yet")
-    with pytest.raises(CannotRecord, match=r"was written past it: .*file is only on the disk"):
+    (tmp_path / "file").write_bytes(b"not recorded")
+    with pytest.raises(CannotRecord, match=r"so a write was not logged: .*file is only on the disk"):
         conclude(watch, Plan(), 0)
 
 
-def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_no_recording_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"something else")
     with pytest.raises(Damaged, match="is no recording"):
         load(tmp_path / "file")

@@ -1,4 +1,4 @@
-"""What the tests of the recorder run in a process of its own: `python watched.py VERB DIRECTORY`. Reports as JSON."""
+"""Writes that the tests of the recorder watch, in a separate process: `python watched.py VERB DIRECTORY`. Prints JSON."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from ebla.storage.directories.instance import remove_tree, write_durably
 from ebla.storage.lmdb.files import map_environment
 
 
-def told(event: Event) -> list[Any]:
-    """The event as JSON can say it, with lengths instead of contents."""
+def as_json(event: Event) -> list[Any]:
+    """The event for JSON, with lengths instead of contents."""
     shown: list[Any] = [type(event).__name__]
     for value in msgspec.structs.asdict(event).values():
         shown.append(len(value) if isinstance(value, bytes) else value)
@@ -40,7 +40,7 @@ def commits(root: Path) -> None:
 
 
 def files(root: Path) -> None:
-    """What storage/ does with plain files and directories."""
+    """The operations of storage/ on plain files and directories."""
     write_durably(root / "instance", b"one")
     write_durably(root / "instance", b"another")
     (root / "a" / "b").mkdir(parents=True)
@@ -61,7 +61,7 @@ def files(root: Path) -> None:
 
 
 def past_the_log(root: Path) -> None:
-    """A write that nobody sees: straight through the C library."""
+    """A write that is not recorded: directly through the C library."""
     (root / "file").write_bytes(b"seen")
     file = os.open(root / "file", os.O_WRONLY)
     ctypes.CDLL(None).pwrite(file, b"un", ctypes.c_size_t(2), ctypes.c_long(0))
@@ -80,7 +80,7 @@ def main() -> None:
     print(
         json.dumps(
             {
-                "events": [told(event) for event in watch.events[first:]],
+                "events": [as_json(event) for event in watch.events[first:]],
                 "differences": list(differences(platter.whole(), root)),
                 "lmdb": lmdb.__version__,
             }

@@ -1,4 +1,4 @@
-"""`ebla chaos run` as its user meets it: what it refuses, what it leaves, and the report. Nothing here needs a cluster."""
+"""`ebla chaos run` without a cluster: refusals, the report, and an interrupted run."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ REPORT = report.RunReport(
 )
 
 
-def test_the_page_has_its_style_and_tells_what_was_skipped_and_how_to_see_it_again() -> None:
+def test_the_report_page_has_its_style_the_skipped_faults_and_the_command_to_repeat_it() -> None:
     html = page.html(REPORT, b"")
     for said in (
         str(STYLE),
@@ -83,7 +83,7 @@ def test_the_page_has_its_style_and_tells_what_was_skipped_and_how_to_see_it_aga
     assert "skipped rot: no such tool: [simulated] disks" in console.export_text()
 
 
-def test_ctrl_c_is_heard_once_and_everything_is_removed(
+def test_one_ctrl_c_interrupts_a_run_and_everything_is_removed(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     made: list[Path] = []
@@ -94,15 +94,15 @@ def test_ctrl_c_is_heard_once_and_everything_is_removed(
         try:
             signal.raise_signal(signal.SIGINT)
         finally:
-            signal.raise_signal(signal.SIGINT)  # whoever presses it again while things are ended
+            signal.raise_signal(signal.SIGINT)  # a second Ctrl-C while the run ends
             signal.raise_signal(signal.SIGTERM)
             made.append(request.results)
-        raise AssertionError("it was not heard")
+        raise AssertionError("the interrupt was ignored")
 
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(command, "run", interrupted)
     assert main(Options()) == 130
-    assert len(made) == 2, "the ending came to its end"
+    assert len(made) == 2, "the run ended completely"
     assert not made[0].exists()
     assert "interrupted; everything was ended" in capfd.readouterr().err
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
@@ -119,10 +119,10 @@ def test_a_verdict_is_an_exit_status_and_its_report_is_kept(
 
     monkeypatch.setattr(command, "run", judged)
     assert main(Options(json=True)) == report.STATUS[verdict]
-    told = json.loads(capfd.readouterr().out)
-    shown = Path(told["page"])
+    document = json.loads(capfd.readouterr().out)
+    shown = Path(document["page"])
     try:
-        assert (told["verdict"], shown.name, shown.is_file()) == (verdict, "report.html", True)
+        assert (document["verdict"], shown.name, shown.is_file()) == (verdict, "report.html", True)
         assert (shown.parents[1] / "data").exists() == (verdict != report.VALID)
     finally:
         shutil.rmtree(shown.parents[1])
@@ -142,40 +142,42 @@ def test_a_verdict_is_an_exit_status_and_its_report_is_kept(
         (("--address", "here:1"), "leave out --address and --name"),
     ],
 )
-def test_what_cannot_be_begun_is_told_with_a_status_of_its_own(
+def test_a_run_that_cannot_begin_has_its_own_exit_status(
     words: tuple[str, ...], why: str, tmp_path: Path
 ) -> None:
     (tmp_path / "plan").write_text("{not a plan")
     given = [word.replace("PLAN", str(tmp_path / "plan")) for word in words]
     done = CliRunner().invoke(app, ["chaos", "run", "--json", *given])
-    told = json.loads(done.stdout)["error"]
-    assert (done.exit_code, told["exit_status"]) == (2, 2), done.stderr
-    assert why in told["message"]
+    error = json.loads(done.stdout)["error"]
+    assert (done.exit_code, error["exit_status"]) == (2, 2), done.stderr
+    assert why in error["message"]
 
 
 def test_the_help_names_every_scenario_of_its_own() -> None:
-    told = " ".join(CliRunner().invoke(app, ["chaos", "run", "--help"]).stdout.replace("│", " ").split())
-    named = told.partition("`ebla chaos scenarios`, and ")[2].partition(".")[0].split(", ")
+    shown = " ".join(CliRunner().invoke(app, ["chaos", "run", "--help"]).stdout.replace("│", " ").split())
+    named = shown.partition("`ebla chaos scenarios`, and ")[2].partition(".")[0].split(", ")
     assert named == list(SCENARIOS)
 
 
-def test_an_unknown_scenario_ends_the_command_before_anything_is_started(
+def test_an_unknown_scenario_is_refused_before_the_run(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     assert main(Options(scenario="earthquakes")) == report.STATUS[report.VOID]
     assert "there is no scenario 'earthquakes'; there are calm, crashes" in capfd.readouterr().err
 
 
-# -- what an interrupted run leaves --------------------------------------------------------------------------
+# -- after an interrupted run -------------------------------------------------------------------------------
 
 
-def test_namespaces_do_not_outlive_an_interrupted_run(tmp_path: Path) -> None:
+def test_an_interrupted_run_leaves_no_network_namespace(tmp_path: Path) -> None:
     def left() -> list[str]:
-        """Whatever carries this process's pid."""
+        """List the network namespaces and links with this process's pid."""
         if shutil.which("ip") is None:
             return []
-        told = [subprocess.run(["ip", *words], capture_output=True, text=True).stdout for words in LISTS]
-        return [line for line in "".join(told).splitlines() if re.search(rf"\b(ebla-chaos-|eb){pid}", line)]
+        printed = [subprocess.run(["ip", *words], capture_output=True, text=True).stdout for words in LISTS]
+        return [
+            line for line in "".join(printed).splitlines() if re.search(rf"\b(ebla-chaos-|eb){pid}", line)
+        ]
 
     pid = os.getpid()
     with (
@@ -187,7 +189,7 @@ def test_namespaces_do_not_outlive_an_interrupted_run(tmp_path: Path) -> None:
     assert left() == []
 
 
-def test_a_cluster_that_nobody_knows_of_yet_is_ended_all_the_same(tmp_path: Path) -> None:
+def test_a_cluster_without_a_complete_record_is_ended(tmp_path: Path) -> None:
     directory = tmp_path / "cluster"
     directory.mkdir()
     mark = {**os.environ, processes.MARK: processes.mark_of("feedbeef", 1)}

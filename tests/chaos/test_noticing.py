@@ -1,4 +1,4 @@
-"""What a run must notice, whatever goes wrong: in the system, in the watch itself, or in what clients were told."""
+"""A run notices wrong behaviour of the system, of its own checks, and wrong answers to clients."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ from ebla.errors import TimedOut
 from ebla.storage.environment import Batch
 
 
-def test_an_invariant_that_breaks_down_is_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = iter(range(1000))
+def test_an_error_in_an_invariant_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = iter(range(1000))
 
     def broken(seen: object) -> None:
-        if next(looks) == 5:
-            raise KeyError("nobody thought of this")
+        if next(checks) == 5:
+            raise KeyError("unexpected")
 
     monkeypatch.setattr(invariants, "entries_can_be_read", broken)
     report = soak.quiet(Run(scenario("calm"), plan_of(scenario("calm"), 1)).go)
     assert "KeyError" in report.violation
 
 
-def test_a_watch_is_not_left_behind_when_what_it_waits_for_was_not_done(
+def test_a_watch_ends_when_the_change_it_waits_for_was_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It would fail by itself some seconds later, when nobody looks at it any more."""
+    """A leaked watch would fail some seconds later, after the run."""
     delete, hear, conclude = Session.delete, Locks._hear_the_end, Locks.conclude
     refused: list[str] = []
 
     async def refuse_once(self: Session, path: str, **more: Any) -> None:
         if refused == ["soon"]:
             refused.append("now")
-            raise TimedOut("nobody answered")
+            raise TimedOut("no answer")
         await delete(self, path, **more)
 
     async def refused_first(self: Locks, client: Client) -> None:
@@ -66,7 +66,7 @@ def test_a_watch_is_not_left_behind_when_what_it_waits_for_was_not_done(
     assert refused == ["soon", "now"]
 
 
-def test_what_is_in_force_when_an_invariant_breaks_counts_by_what_was_seen_of_it(
+def test_faults_in_force_at_a_violation_count_by_their_visible_effects(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def broken(deployment: object) -> None:
@@ -80,7 +80,7 @@ def test_what_is_in_force_when_an_invariant_breaks_counts_by_what_was_seen_of_it
         Fault(1.0, "clock_rate", ("host-3",), 60.0, 1.05),
     )
     idle = (
-        Fault(1.5, "grow_map", ("host-1",), 60.0),  # where nobody can be reading
+        Fault(1.5, "grow_map", ("host-1",), 60.0),  # no reader is possible there
         Fault(50.0, "pause", ("host-2",), 1.0),
     )
     monkeypatch.setattr(invariants, "one_master_serves", broken)
@@ -90,8 +90,8 @@ def test_what_is_in_force_when_an_invariant_breaks_counts_by_what_was_seen_of_it
     assert found == {fault.kind: 1 for fault in decided}
 
 
-def test_what_is_called_durable_must_lie_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the role itself believes: a commit that returns before its sync is found by looking at the disk."""
+def test_data_reported_as_durable_must_be_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that returns before its sync is found by a check of the disk."""
     honest = MemoryEnvironment.commit
 
     async def hasty(self: MemoryEnvironment, batch: Batch) -> None:
@@ -105,7 +105,7 @@ def test_what_is_called_durable_must_lie_on_the_disk(monkeypatch: pytest.MonkeyP
     assert "which is not on its disk" in report.violation
 
 
-def test_a_scan_that_tells_a_row_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scan_that_returns_a_row_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = chains._nodes
 
     def twice(found: pa.Table) -> dict[int, int | None]:
@@ -116,7 +116,7 @@ def test_a_scan_that_tells_a_row_twice_is_found(monkeypatch: pytest.MonkeyPatch)
     assert "once more" in report.violation and "nobody appended it" in report.violation
 
 
-def test_a_run_lasts_as_long_as_the_faults_of_its_plan() -> None:
+def test_a_run_lasts_until_the_last_fault_of_its_plan() -> None:
     points = (Fault(9.0, "crash_point", ("host-1",), 1.0, 0.0, "tablet.log.before_commit"),)
     report = soak.quiet(Run(scenario("chains"), Plan("chains", 1, points)).go)
     assert (report.violation, report.effects["crash_point"]) == ("", 1)
@@ -124,8 +124,8 @@ def test_a_run_lasts_as_long_as_the_faults_of_its_plan() -> None:
     assert (report.violation, report.effects["crash"]) == ("", 1)
 
 
-def test_clocks_that_run_apart_find_a_lease_without_margin(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a plan that was written for it: the leader's clock is slow, the others' are fast, and it is cut off twice."""
+def test_diverging_clocks_reveal_a_lease_without_margin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a written plan: the leader's clock is slow, the others are fast, and the leader is cut off twice."""
 
     def lease_until(self: Leadership, now: float) -> float:
         acked = [now if uuid == self.me else self.peers[uuid].acked_at for uuid in self._voters]
@@ -144,7 +144,7 @@ def test_clocks_that_run_apart_find_a_lease_without_margin(monkeypatch: pytest.M
     assert any("two serve reads at once" in violation for violation in found), found
 
 
-def test_a_second_vote_that_leaves_a_server_in_a_term_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_vote_of_a_server_in_a_term_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     honest, noted = Ballots.note, []
 
     def twice(self: Ballots, uuid: str, tablet: str, term: int, candidate: str) -> None:

@@ -1,0 +1,81 @@
+"""Defects of masters, their standbys and their journal."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from ebla.actors.coordination.edits import NodesChanged, NodeSet
+from ebla.actors.journal.messages import Done
+from ebla.actors.journal.node import rules
+from ebla.actors.journal.node.journal import Journal, batch_of
+from ebla.actors.journal.writer.holder import Holder
+from ebla.actors.journal.writer.reader import Page
+from ebla.actors.journal.writer.session import Session
+from ebla.actors.master.catalog import edits as e
+from ebla.actors.master.catalog.lineage import Lineage
+from ebla.actors.master.catalog.quorum_edit_log import QuorumEditLog
+from ebla.actors.master.leadership.standby import Standby
+from ebla.chaos.defects.defect import LATE_PROMISES, ONE_NODE_PROMISES, defect
+
+# Production functions that defects wrap.
+original_apply = Standby._apply
+original_make = Journal._make
+
+
+@defect("masters", 200, rules, "fence", seed=134)
+def fence_skipped(view: object, epoch: object) -> None:
+    """A journal node accepts the edits of a superseded writer."""
+
+
+@defect("masters", 20, rules, "is_new", seed=1, faults=LATE_PROMISES)
+def equal_epoch_promised(state: Any, epoch: int) -> bool:
+    """A journal node promises an epoch that it has promised before."""
+    return bool(epoch >= state.promised)
+
+
+@defect("masters", 60, Holder, "holds", seed=45)
+def no_master_lease(self: Holder) -> bool:
+    """A master answers until it learns that it is superseded."""
+    return self.lost is None and self.epoch > 0
+
+
+# The edits that the predecessor acknowledged last are in the journal only.
+@defect("masters", 60, QuorumEditLog, "_catch_up")
+async def take_over_behind(self: QuorumEditLog, after: int, last: int, digest: int) -> list[Any]:
+    """A master takes over without reading the recovered edits."""
+    return []
+
+
+@defect("churn", 200, Journal, "_make", seed=52)
+async def edit_not_durable(self: Journal, what: str, change: Any) -> Any:
+    """The master answers before its edit is on disk."""
+    if what != "edits":
+        return await original_make(self, what, change)
+    self._committing = asyncio.ensure_future(self._environment.commit(batch_of(change)))  # type: ignore[attr-defined]
+    self.view.state, self.view.open = change.state, change.open
+    for segment in change.put:
+        self.view.segments[segment.start] = segment
+    return Done()
+
+
+@defect("locks", 20, Standby, "_apply")
+def follows_without_sets(self: Standby, page: Page) -> None:
+    """A standby skips edits that only set nodes."""
+    left = [(txid, [each for each in e.decode(payload) if not _sets(each)]) for txid, payload in page.edits]
+    original_apply(self, Page([(txid, e.encode(edits)) for txid, edits in left], page.position))
+
+
+@defect("masters", 20, Session, "move_on", seed=2, faults=ONE_NODE_PROMISES)
+async def left_out_for_good(self: Session) -> None:
+    """A journal node that promised a later epoch to a contender that failed stays left out."""
+
+
+@defect("restores", 60, Lineage, "has", seed=23)
+def older_catalog_accepted(self: Lineage, seen: object) -> bool:
+    """A master serves from an older copy of its catalog, although servers have seen a newer one."""
+    return True
+
+
+def _sets(edit: e.Edit) -> bool:
+    return isinstance(edit, NodesChanged) and all(isinstance(change, NodeSet) for change in edit.changes)

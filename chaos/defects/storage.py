@@ -1,0 +1,129 @@
+"""Defects of what lies on disk and in memory, and of scans over it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ebla.actors import incarnations
+from ebla.actors.tablet.engine import identity
+from ebla.actors.tablet.engine.log import TabletLog
+from ebla.chaos.defects.defect import Swap, defect
+from ebla.chaos.simulation.disk import MemoryDisk
+from ebla.storage.rows import checksum
+from ebla.storage.tablets import tablet_store
+from ebla.storage.tablets.memtable import Memtable
+from ebla.storage.tablets.tablet_store import TabletSnapshot, TabletStore
+
+# Production functions that defects wrap.
+original_flush = TabletStore.flush
+original_range = Memtable.range
+original_get_many = TabletStore.get_many
+
+
+@defect("bank", 60, seed=18)
+def unpinned_scan() -> list[Swap]:
+    """A scan also reads rows that are flushed during the scan."""
+    original = TabletStore.snapshot
+
+    class Unpinned:
+        def __init__(self, environment: Any) -> None:
+            self._environment = environment
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._environment, name)
+
+        def close(self) -> None: ...
+
+    def snapshot(self: TabletStore) -> TabletSnapshot:
+        made = original(self)
+        made.base.close()
+        unpinned: Any = Unpinned(self.environment)
+        return TabletSnapshot(self.environment, unpinned, made.tables, made.position, self.seed)
+
+    return [(TabletStore, "snapshot", snapshot)]
+
+
+@defect("logs", 60, seed=4)
+def log_trimmed_early() -> list[Swap]:
+    """The shared log drops entries that a tablet still needs."""
+
+    async def move(self: TabletLog, below_seq: int) -> None:
+        return None
+
+    return [(TabletLog, "oldest_shared_seq", lambda self: None), (TabletLog, "move", move)]
+
+
+@defect("chains", 60, TabletStore, "flush", seed=22)
+async def flush_claims_too_much(self: TabletStore) -> Any:
+    """A flush stores its end position with the rows of its beginning."""
+    before = self.applied
+    await self.environment.run(lambda: None)
+    await original_flush(self)
+    if self.applied != before:
+        await self.environment.commit([tablet_store._put_position(self.applied)])
+        self.flushed = self.applied
+    return self.flushed
+
+
+@defect("disks", 60, seed=1)
+def no_checksums() -> list[Swap]:
+    """Records are used without checking their checksums."""
+    return [
+        (checksum, "verify", lambda joined, seed, path=None: None),
+        (checksum, "verify_row", lambda key, value, seed, path=None: 0),
+        (
+            checksum,
+            "verified_block",
+            lambda joined, seed, path=None, layout=0: bytes(checksum.BRIDGE_BYTES).join(joined),
+        ),
+    ]
+
+
+@defect("registers", 60)
+def no_directory_lock() -> list[Swap]:
+    """Two incarnations write one directory."""
+    original = MemoryDisk.open_instance
+
+    async def open_instance(self: MemoryDisk, new_uuid: str) -> Any:
+        self.state.holder = None
+        return await original(self, new_uuid)
+
+    return [(MemoryDisk, "open_instance", open_instance), (MemoryDisk, "_check_not_gone", lambda self: None)]
+
+
+@defect("copies", 60)
+def old_copy_accepted() -> list[Swap]:
+    """An old copy of a server's directory is accepted as the server."""
+
+    def is_old(shown: Any, known: Any) -> bool:
+        return False
+
+    return [(incarnations, "is_old", is_old), (identity, "is_old", is_old)]
+
+
+@defect("crowds", 60, TabletStore, "flush", seed=6)
+async def frozen_beside_a_flush(self: TabletStore) -> Any:
+    """A flush drops the rows that a scan froze during the flush."""
+    flushed = await original_flush(self)
+    self.frozen = []
+    return flushed
+
+
+@defect("crowds", 60, Memtable, "range", seed=1)
+def row_behind_a_block(self: Memtable, start: bytes, stop: bytes | None, limit: int) -> Any:
+    """A scan misses a row that is the only one after a block."""
+    items, following = original_range(self, start, stop, limit)
+    if following is not None and original_range(self, following, stop, 1)[1] is None:
+        following = None
+    return items, following
+
+
+@defect("scans", 40, TabletStore, "get_many")
+def oldest_frozen_first(self: TabletStore, keys: Sequence[bytes]) -> list[bytes | None]:
+    """A read finds the oldest of several frozen values of a key."""
+    self.frozen.reverse()
+    try:
+        return original_get_many(self, keys)
+    finally:
+        self.frozen.reverse()
