@@ -18,7 +18,10 @@ REFUSED_S = 1.0  # the longest pause of a client after a refusal
 DROPPED = ("TableDropped",)
 EXPLAINED = {
     **dict.fromkeys(("add", "remove", "read-set", "count", "beside-table"), DROPPED),
-    "beside-recall": ("NotFound",),  # another client has recalled it
+    "beside-recall": (
+        "NotFound",
+        "StaleRequest",
+    ),  # another client has recalled the table, or dropped it again since
 }
 
 
