@@ -1,4 +1,6 @@
-"""The quorum journal: an ordered log of edits on an odd number of nodes, with one writer at a time, fenced by epochs.
+"""The quorum journal: an ordered log of edits on an odd number of nodes.
+
+It has one writer at a time, fenced by epochs.
 
 docs/journal.md describes the protocol.
 
@@ -6,7 +8,7 @@ docs/journal.md describes the protocol.
     writer/        the other side: writing, reading and recovering a journal at a majority of its nodes
     messages.py    every message of the journal
     records.py     what a node stores, with checksums
-    quorum.py      ask all nodes and go on at a majority
+    quorum.py      ask all nodes and continue with the answers of a majority
     options.py     settings of nodes, writers and readers
-    errors.py      what can go wrong, and what the caller does next
+    errors.py      the errors, and what the caller does next
 """

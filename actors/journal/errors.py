@@ -1,18 +1,19 @@
-"""What can go wrong in a journal, told by what the caller should do next.
+"""The errors of a journal: one class for each next step of the caller.
 
     StaleEpoch        a newer writer holds the journal       stop writing; start again as a reader
-    LeaseHeld         somebody holds the journal's lease     look again when it has run out
+    LeaseHeld         another holds the journal's lease      try again when the lease has run out
     OutOfSync         this node cannot take this request     leave it out until the next segment
-    NotFormatted      this node never heard of the journal   let the node rejoin
-    Rejoining         this node lost its directory           go on with the others; it catches up by itself
-    ForeignJournal    the journal here is another one        look at the addresses and at the id
+    NotFormatted      this node does not have the journal    let the node rejoin
+    Rejoining         this node lost its directory           continue with the others; it catches up by itself
+    ForeignJournal    the journal here is another one        check the addresses and the id
     TooFarBehind      a node's queue is full                 leave it out until the next segment
-    JournalBroken     two truths, or a lost one              stop, touch nothing, compare the nodes' manifests
+    JournalBroken     a decided edit is lost or has two      stop, touch nothing, compare the nodes' manifests
+                      forms
     QuorumFailed      no majority answered                   the outcome is unknown: recover with a new epoch
-    EditsGone         edits before these were purged         load a newer checkpoint
-    NodesMoved        the journal has other nodes by now     ask those that the error names
+    EditsGone         the next edits were purged             load a newer checkpoint
+    NodesMoved        the journal now has other nodes        ask the nodes that the error names
 
-JournalBroken and NodesMoved are never outvoted: one node that says so ends whatever was asked.
+JournalBroken and NodesMoved are never outvoted: one node that answers with one of them ends the request.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class JournalError(EblaError):
 
 
 class StaleEpoch(JournalError):
-    """The request's epoch is lower than the one this node has promised. Nothing was changed."""
+    """The request's epoch is lower than the epoch that this node has promised. Nothing was changed."""
 
     fields = ("journal", "epoch", "promised")
     epoch: int | None
@@ -36,7 +37,7 @@ class StaleEpoch(JournalError):
 
 
 class LeaseHeld(JournalError):
-    """This node promises no later epoch while `holder` (None: not known) holds its lease. Nothing was changed."""
+    """This node promises no later epoch while `holder` (None: unknown) holds its lease. Nothing was changed."""
 
     fields = ("journal", "holder", "left_s")
     holder: str | None
@@ -49,11 +50,11 @@ class OutOfSync(JournalError):
 
 
 class NotFormatted(JournalError):
-    """There is no such journal on this node. It never says "no such edit" in its place."""
+    """This node does not have the journal. It never answers "no such edit" instead."""
 
 
 class Rejoining(JournalError):
-    """This node has lost its directory and does not know yet what it must know to be counted. Nothing was changed."""
+    """This node lost its directory and does not yet know enough to count for a majority. Nothing was changed."""
 
     retriable = True
 
@@ -67,14 +68,14 @@ class ForeignJournal(JournalError):
 
 
 class TooFarBehind(JournalError):
-    """The writer's queue for a node is full. The other nodes are not waited for by it."""
+    """The writer's queue for a node is full. The other nodes are not held up."""
 
     fields = ("journal", "limit")
     limit: str | None
 
 
 class JournalBroken(JournalError):
-    """What was found cannot be if every node kept its promises: a decided edit is missing or has two forms."""
+    """A node broke a promise: a decided edit is missing or has two forms."""
 
 
 def broken(journal: str, what: str) -> JournalBroken:
@@ -86,7 +87,7 @@ def broken(journal: str, what: str) -> JournalBroken:
 
 
 class QuorumFailed(JournalError):
-    """Too many nodes failed; `nodes` has each one's error. What was asked may have been done, or be done yet."""
+    """Too many nodes failed; `nodes` has each one's error. The request may have been, or may still be, done."""
 
     fields = ("journal", "what", "nodes")
     what: str | None
@@ -95,7 +96,7 @@ class QuorumFailed(JournalError):
 
 
 class NodesMoved(JournalError):
-    """The journal has another set of nodes than the sender knows: `nodes`, of this `version`. Nothing was changed."""
+    """The sender's set of nodes is out of date: the journal has `nodes`, of `version`. Nothing was changed."""
 
     fields = ("journal", "version", "nodes")
     version: int | None
@@ -104,7 +105,7 @@ class NodesMoved(JournalError):
 
 
 class EditsGone(JournalError):
-    """The edits after `after` are not in the journal any more."""
+    """The edits after `after` are no longer in the journal."""
 
     fields = ("journal", "after")
     after: int | None

@@ -1,7 +1,7 @@
-"""Every message of the journal, in the order in which a journal's life needs them.
+"""The messages of the journal, in the order in which a journal needs them.
 
-A txid numbers an edit: 1, 2, 3, ... A segment is a run of them, named by its first. A digest is a running one, of every
-edit from the journal's first up to some txid. An epoch numbers a writer.
+A txid numbers an edit: 1, 2, 3, ... A segment is a run of edits, named by its first txid. A digest is a
+running one, over every edit from the journal's first up to some txid. An epoch numbers a writer.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from ebla.actors.figures import Percentiles
 
 
 class Done(msgspec.Struct, frozen=True):
-    """It is durable here."""
+    """The change is durable here."""
 
 
 ANY_VERSION = 0
 
 
 class JournalId(msgspec.Struct, frozen=True):
-    """`name` is the directory, `id` says which journal: one of the same name and another id is a foreign one. `version` numbers
-    the journal's sets of nodes: a node answers only requests of the set that it belongs to. ANY_VERSION is for peers that fetch
-    finalized segments."""
+    """`name` is the directory, `id` the identity: a journal of the same name and another id is a foreign one.
+
+    `version` numbers the journal's sets of nodes: a node answers only requests of the set that it belongs
+    to. ANY_VERSION is for peers that fetch finalized segments.
+    """
 
     name: str
     id: str
@@ -32,8 +34,11 @@ class JournalId(msgspec.Struct, frozen=True):
 
 
 class Stamp(msgspec.Struct, frozen=True, array_like=True):
-    """Of every request of a writer. `serial` grows by one with each request to a node, so that one that was given up
-    and arrives late is refused. `committed` is the last txid that this writer knows a majority to have (0: none)."""
+    """A part of every request of a writer.
+
+    `serial` grows by one with each request to a node, so that the node refuses an abandoned request that
+    arrives late. `committed` is the last txid that this writer knows a majority to have (0: none).
+    """
 
     journal: JournalId
     epoch: int
@@ -42,10 +47,10 @@ class Stamp(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SegmentState(msgspec.Struct, frozen=True, array_like=True):
-    """One copy of a segment: edits start .. end, end is start - 1 if there are none.
+    """One copy of a segment: edits start .. end; end is start - 1 if there are none.
 
-    `epoch` is of the writer who wrote them; `before` and `digest` are the running digests before the first edit
-    and after the last. Two copies are the same if start, end and digest are.
+    `epoch` is the epoch of the edits' writer; `before` and `digest` are the running digests before the
+    first edit and after the last. Two copies are the same if their start, end and digest are.
     """
 
     start: int
@@ -63,7 +68,7 @@ class SegmentState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FormatRequest(msgspec.Struct, frozen=True):
-    """`nodes` are the addresses of all its nodes, in order. `force` gives up what is there."""
+    """`nodes` are the addresses of all nodes, in order. `force` gives up a journal that is there."""
 
     journal: JournalId
     nodes: tuple[str, ...]
@@ -75,7 +80,7 @@ class JournalName(msgspec.Struct, frozen=True):
 
 
 class FormatState(msgspec.Struct, frozen=True):
-    """`id` is None if there is no such journal here; `used` if this node has ever promised anything of it."""
+    """`id` is None if there is no such journal here; `used`: this node has ever made a promise for it."""
 
     id: str | None
     nodes: tuple[str, ...] = ()
@@ -86,7 +91,7 @@ class FormatState(msgspec.Struct, frozen=True):
 
 
 class JournalStateReply(msgspec.Struct, frozen=True):
-    """The last two are for a peer that has lost its directory: see State in records.py, and node/rejoin.py."""
+    """`purged` and `held_ms` are for a peer that lost its directory: see records.py and node/rejoin.py."""
 
     promised: int
     nodes: tuple[str, ...]
@@ -95,22 +100,25 @@ class JournalStateReply(msgspec.Struct, frozen=True):
 
 
 class RejoinRequest(msgspec.Struct, frozen=True):
-    """To a node that has lost its directory. `nodes` are the addresses of all, in order."""
+    """The request to a node that has lost its directory. `nodes`: the addresses of all nodes, in order."""
 
     journal: JournalId
     nodes: tuple[str, ...]
 
 
 class Joining(msgspec.Struct, frozen=True):
-    """The answer of a node that is to join: it has every finalized edit up to `end`, and `digest` is the digest there."""
+    """The answer of a joining node: it has every finalized edit up to `end`, with the running `digest` there."""
 
     end: int
     digest: int
 
 
 class GrowRequest(msgspec.Struct, frozen=True):
-    """To the only node of a journal, from the writer of `epoch`, which has finalized the last segment at `end`: from now on the
-    journal has these `nodes`, of which the first is the receiver."""
+    """The request to the only node of a journal: from now on the journal has these `nodes`.
+
+    The first of `nodes` is the receiver. The sender is the writer of `epoch`, which has finalized the last
+    segment at `end`.
+    """
 
     journal: JournalId
     epoch: int
@@ -120,8 +128,11 @@ class GrowRequest(msgspec.Struct, frozen=True):
 
 
 class AdmitRequest(msgspec.Struct, frozen=True):
-    """To a node that joins, from the node that was the only one: the joining node counts from now on, if it has every edit up to
-    `end`. `digest`: 0 if the sender has purged that edit. `helps`: the address that need not wait until the lease is over."""
+    """The request to a joining node, from the node that was the only one.
+
+    The joining node counts from now on, if it has every edit up to `end`. `digest`: 0 if the sender has
+    purged that edit. `helps`: the address that need not wait until the lease is over.
+    """
 
     journal: JournalId
     promised: int
@@ -134,8 +145,10 @@ class AdmitRequest(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True):
-    """Who wants the lease: `holder` is an address, for others to know; `token` is of this one claim. A node that grants
-    it promises no later epoch for `held_ms`."""
+    """A claim to the lease. `holder` is an address, for others to know; `token` names this one claim.
+
+    A node that grants the claim promises no other a later epoch for `held_ms`.
+    """
 
     holder: str
     token: str
@@ -143,8 +156,11 @@ class Claim(msgspec.Struct, frozen=True, array_like=True):
 
 
 class NewEpochRequest(msgspec.Struct, frozen=True):
-    """With a `claim` the promise grants the lease, too. `after`: the sender writes in this epoch and moves on to the next; a
-    node that has promised an epoch above it refuses. 0: the sender is a new writer."""
+    """With a `claim`, the promise also grants the lease.
+
+    `after`: the epoch that the sender writes in and leaves for the next one; a node that has promised an
+    epoch above it refuses. 0: the sender is a new writer.
+    """
 
     journal: JournalId
     epoch: int
@@ -164,8 +180,8 @@ class PrepareRequest(msgspec.Struct, frozen=True):
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """`accepted` is the epoch in which this copy was accepted (0: never), `writer` that of the last writer who started
-    a segment here, `committed` the last txid that a writer called committed."""
+    """`accepted`: the epoch in which this copy was accepted (0: never). `writer`: the epoch of the last
+    writer that started a segment here. `committed`: the last txid that a writer called committed."""
 
     segment: SegmentState | None
     accepted: int
@@ -174,7 +190,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
 
 class AcceptRequest(msgspec.Struct, frozen=True):
-    """Make this the content of the segment; whoever lacks it fetches it from one of `sources`."""
+    """Make this the content of the segment. A node that lacks the content fetches it from one of `sources`."""
 
     stamp: Stamp
     segment: SegmentState
@@ -185,7 +201,7 @@ class AcceptRequest(msgspec.Struct, frozen=True):
 
 
 class RenewRequest(msgspec.Struct, frozen=True):
-    """By the writer of `epoch`. Not one of its ordered requests: it overtakes edits that wait for a slow disk."""
+    """The renewal by the writer of `epoch`. Not an ordered request: overtakes edits that wait for a slow disk."""
 
     journal: JournalId
     epoch: int
@@ -193,7 +209,7 @@ class RenewRequest(msgspec.Struct, frozen=True):
 
 
 class ReleaseRequest(msgspec.Struct, frozen=True):
-    """If a `successor` is named, nobody else is helped for as long as the lease was."""
+    """With a `successor`, only this holder is promised an epoch for as long as the lease was granted."""
 
     journal: JournalId
     token: str
@@ -201,8 +217,10 @@ class ReleaseRequest(msgspec.Struct, frozen=True):
 
 
 class LeaseState(msgspec.Struct, frozen=True):
-    """Whom this node granted the lease last (None: nobody since it was started), and for how long it helps nobody but the
-    `successor` that was named when it was released."""
+    """The last holder that this node granted the lease to (None: no one since its start).
+
+    For `left_s`, the node promises an epoch only to the `successor` that the release named.
+    """
 
     holder: str | None
     epoch: int
@@ -217,7 +235,7 @@ class LeaseState(msgspec.Struct, frozen=True):
 
 
 class StartSegment(msgspec.Struct, frozen=True):
-    """`token`: what the node answered to the last heartbeat."""
+    """`token`: the token in the node's answer to the last heartbeat."""
 
     stamp: Stamp
     start: int
@@ -226,7 +244,7 @@ class StartSegment(msgspec.Struct, frozen=True):
 
 
 class JournalRequest(msgspec.Struct, frozen=True):
-    """Edits first, first + 1, ... of the segment that starts at `segment`; `digest` is the one after the last."""
+    """Edits first, first + 1, ... of the segment that starts at `segment`; `digest` is that after the last."""
 
     stamp: Stamp
     segment: int
@@ -243,21 +261,24 @@ class FinalizeRequest(msgspec.Struct, frozen=True):
 
 
 class Heartbeat(msgspec.Struct, frozen=True):
-    """Only the stamp, for the committed txid in it."""
+    """Carries only the stamp, for the committed txid in it."""
 
     stamp: Stamp
 
 
 class Heard(msgspec.Struct, frozen=True):
-    """`token`: of a node that has lost its directory, to be sent along when the next segment is started; else empty. `segment`:
-    where the one begins that takes edits here; None after a restart."""
+    """The answer to a heartbeat.
+
+    `token`: of a node that has lost its directory, to be sent along with the next start of a segment; else
+    empty. `segment`: the start of the segment that takes edits here; None after a restart.
+    """
 
     token: str = ""
     segment: int | None = None
 
 
 class PurgeRequest(msgspec.Struct, frozen=True):
-    """Segments that end before `before` are needed no more."""
+    """Segments that end before `before` are no longer needed."""
 
     stamp: Stamp
     before: int
@@ -271,7 +292,7 @@ class ManifestRequest(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """Finalized segments whole; the one in progress up to what is committed, if anything of it is."""
+    """Finalized segments in full, and the committed part of a segment in progress if there is one."""
 
     segments: tuple[SegmentState, ...]
     promised: int
@@ -281,8 +302,8 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 class ReadRequest(msgspec.Struct, frozen=True):
-    """Edits after `after`, of one segment, about `bytes_max` of them. With `in_progress` also committed ones of a
-    segment that is not finalized."""
+    """Read about `bytes_max` bytes of the edits after `after`, of one segment. With `in_progress` also
+    committed edits of a segment that is not finalized."""
 
     journal: JournalId
     after: int
@@ -291,7 +312,7 @@ class ReadRequest(msgspec.Struct, frozen=True):
 
 
 class FetchRequest(msgspec.Struct, frozen=True):
-    """Between nodes: edits from `first` on of the copy that the asker was told of, whatever its state here."""
+    """Fetch, between nodes, edits from `first` on of the copy `segment`, finalized here or not."""
 
     journal: JournalId
     segment: SegmentState
@@ -300,7 +321,7 @@ class FetchRequest(msgspec.Struct, frozen=True):
 
 
 class Edits(msgspec.Struct, frozen=True):
-    """`edits` are first, first + 1, ...; `before` is the digest before the first of them."""
+    """`edits` have the txids first, first + 1, ...; `before` is the digest before the first one."""
 
     first: int
     before: int
@@ -318,9 +339,12 @@ class SegmentStatus(msgspec.Struct, frozen=True):
 
 
 class JournalStatus(msgspec.Struct, frozen=True):
-    """`lag_txns`: how far this node's last edit is behind what it knows to be committed. `damaged`: the segments
-    whose edits fail their checks, and how; they are not served, and fetched anew from a peer. `rejoining`: this node lost
-    its directory, and counts for no majority yet."""
+    """The state of one journal on one node.
+
+    `lag_txns`: how far this node's last edit is behind the committed txid that it knows. `damaged`: the
+    segments whose edits fail their checks, and how; the node does not serve them and fetches them again
+    from a peer. `rejoining`: this node lost its directory, and does not yet count for any majority.
+    """
 
     journal: JournalId
     nodes: tuple[str, ...]

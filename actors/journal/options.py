@@ -1,6 +1,6 @@
-"""What may be set of journal nodes and of a journal's writer and readers. Times are seconds, sizes bytes.
+"""Settings of journal nodes and of a journal's writer and readers. Times are in seconds, sizes in bytes.
 
-The defaults are those of the Quorum Journal Manager where it has them.
+The defaults are those of the Quorum Journal Manager where it has such a setting.
 """
 
 from __future__ import annotations
@@ -16,24 +16,29 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 
 
 class JournalNodeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """`sync_s`: how often a node asks one of its peers for what it lacks; after a start at once. `admit_s`: how often it asks
-    a node that joins to count."""
+    """`sync_s`: how often a node asks one of its peers for segments that it lacks; after a start at once.
+    `admit_s`: how often a node repeats its request that admits a joining node."""
 
     sync_s: float = 120.0
     admit_s: float = 0.25
     rpc_timeout_s: float = 20.0
-    page_bytes: int = 1 << 20  # of a download, of one commit of it, and of an answer to a reader
+    page_bytes: int = 1 << 20  # of a download, of each of its commits, and of an answer to a reader
 
     def validate(self) -> None:
         _positive(self)
 
 
 class LeaseLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The holder believes in its lease for `lease_s` of its own clock after the *sending* of what a majority granted; a
-    node that granted it helps nobody else for `held_s` of its clock after the *arrival*. So no two hold it at once, as
-    long as no node's clock runs faster than the holder's by held_s / lease_s or more: 1.25, as for tablets. A holder that
-    is gone is superseded after held_s at the latest, plus the time of a recovery; half more than a tablet's, since its
-    renewals share a loop with the catalog."""
+    """The times of the lease.
+
+    The holder uses its lease for `lease_s` of its own clock after it *sent* the request that a majority
+    granted. A node that granted the request promises no other an epoch for `held_s` of its clock after
+    the request *arrived*. So two never hold the lease at once, as long as no node's clock runs faster
+    than the holder's by held_s / lease_s or more: 1.25, as for tablets.
+
+    A holder that is gone is superseded after at most held_s plus the time of a recovery. The times are
+    1.5 times those of a tablet, since the renewals share an event loop with the catalog.
+    """
 
     lease_s: float = 1.2
     held_s: float = 1.5
@@ -48,11 +53,11 @@ class LeaseLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JournalOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """`journal` names it, `nodes` are the addresses of its journal nodes.
+    """`journal` names the journal, `nodes` are the addresses of its journal nodes.
 
-    A flush goes out in one piece, so `buffer_bytes` is where `write` begins to wait for the flush before. What a slow
-    node may keep waiting at the writer is bounded by `queue_bytes_max` and `queue_txns_max`; beyond, it is left out until
-    the next segment. A segment ends at any of the `segment_` limits.
+    A flush is one batch, so at `buffer_bytes` further edits begin to wait for the flush before. The queue
+    of a slow node at the writer is bounded by `queue_bytes_max` and `queue_txns_max`; beyond, the node is
+    left out until the next segment. A segment ends at any of the `segment_` limits.
     """
 
     journal: JournalId
@@ -64,9 +69,9 @@ class JournalOptions(msgspec.Struct, frozen=True, kw_only=True):
     segment_bytes: int = 16 << 20
     segment_txns: int = 100_000
     segment_s: float = 120.0
-    heartbeat_s: float = 1.0  # to a node that is left out, and to one that has not heard what is committed
-    return_s: float = 10.0  # so old is a segment at least that ends because a node that was left out is back
-    quiet_s: float = 3.0  # so long nobody writes: each node is asked whether it still takes this segment
+    heartbeat_s: float = 1.0  # to a node that is left out or does not know the newest committed txid
+    return_s: float = 10.0  # minimum age of a segment that ends because a left-out node is back
+    quiet_s: float = 3.0  # after this long without writes, ask each node whether it still takes this segment
     read_bytes: int = 1 << 20
 
     write_timeout_s: float = 20.0

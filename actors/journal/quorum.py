@@ -1,8 +1,10 @@
-"""Asking all nodes of a journal and going on at a majority.
+"""Requests to all nodes of a journal that continue with the answers of a majority.
 
-A wait ends as soon as its end is certain: enough answers, or too few nodes left to give them; or when its time is over, whatever
-the nodes' requests are waiting behind. JournalBroken and NodesMoved are never outvoted. A journal of one node passes on that
-its disk is full (then it has written nothing), or its directory damaged. What the other nodes say later is not waited for; their requests run, or fail, on their own.
+A wait ends as soon as its result is certain: there are enough answers, or too few nodes are left to
+give them. A wait also ends when its time is over, no matter which requests are queued before its own.
+JournalBroken and NodesMoved are never outvoted. A journal of one node passes on the error that its
+disk is full (the node has then written nothing) or that its directory is damaged. Later answers of
+the other nodes are not awaited; their requests succeed or fail on their own.
 """
 
 from __future__ import annotations
@@ -18,11 +20,11 @@ from ebla.actors.world import World
 from ebla.storage.errors import Corruption, Damaged, DiskFull, EblaError
 
 T = TypeVar("T")
-UNLIMITED: AbstractAsyncContextManager[object] = nullcontext()  # the calls have limits of their own
+UNLIMITED: AbstractAsyncContextManager[object] = nullcontext()  # the calls have their own limits
 
 
 class Tally(Generic[T]):
-    """The answers so far, and what follows from them. Decides; does not wait."""
+    """The answers so far, and the verdict that follows from them. Never waits."""
 
     def __init__(self, journal: str, what: str, nodes: Sequence[str], needed: int) -> None:
         assert 0 < needed <= len(nodes)
@@ -40,7 +42,7 @@ class Tally(Generic[T]):
         self.errors[node] = error
 
     def verdict(self) -> bool | EblaError:
-        """True: enough answers. An error: there will never be. False: not yet known."""
+        """True: enough answers. An error: there will never be enough. False: not yet known."""
         for error in self.errors.values():
             if isinstance(error, JournalBroken | NodesMoved):
                 return error
@@ -79,8 +81,11 @@ async def majority(
     needed: int,
     limit: AbstractAsyncContextManager[object] = UNLIMITED,
 ) -> dict[str, T]:
-    """The answers of those who answered in time, in the order of the nodes. `limit`: a timeout of the whole. Raises QuorumFailed
-    or JournalBroken, and whatever is a defect."""
+    """Wait for a majority and return the answers that came in time, in the order of the nodes.
+
+    `limit`: a timeout of the whole. Raises the error of `Tally.verdict`, such as QuorumFailed or
+    JournalBroken, and any other exception of a call, which is a defect.
+    """
     tally: Tally[T] = Tally(journal, what, list(calls), needed)
     over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -114,7 +119,7 @@ async def majority(
 def each(
     world: World, nodes: Sequence[str], ask: Callable[[str], Awaitable[T]]
 ) -> dict[str, asyncio.Future[T]]:
-    """Ask every node at once, in no order with anything else."""
+    """Ask every node at once, in no order with other requests."""
     calls: dict[str, asyncio.Future[T]] = {}
 
     async def one(node: str, answer: asyncio.Future[T]) -> None:
@@ -132,7 +137,7 @@ def each(
 
 
 def require_same_nodes(journal: str, mine: Sequence[str], theirs: Mapping[str, Sequence[str]]) -> None:
-    """Two writers with different nodes would have majorities that do not meet."""
+    """Check that all have the same nodes; writers with different nodes could have disjoint majorities."""
     for node, nodes in theirs.items():
         if list(nodes) != list(mine):
             raise InvalidArgument(

@@ -1,18 +1,20 @@
-"""What a journal keeps on a node's disk, and how it is known to be what was written.
+"""The records of a journal on a node's disk, and the checksums that verify them.
 
 One LMDB environment per journal, `journals/<name>`:
 
-    state      format                  which journal this is, and its nodes
+    state      format                  the journal's id, and its nodes
     state      state                   epochs, committed txid, serial: see State
     segments   start                   the segment's header: see Segment
     edits      start, copy, txid       digest + edit
 
-A segment's edits lie under the number of their *copy*: whoever replaces a copy writes the new one beside it, in as many
-commits as it takes, and then points the header at it in one. There is no half-replaced segment; what a crash leaves of
-a copy that no header points at is removed at the next start.
+A segment's edits are stored under the number of their *copy*. To replace a copy, the node writes the
+new copy beside it, in several commits, and then points the header at the new copy in one commit. So a
+segment is never half replaced. A crash may leave a copy that no header points at; the next start
+removes it.
 
-Format, state and headers end in a checksum bound to their name. An edit's digest binds it to its txid and to every edit
-before it, so that rot, a record served for another, and a missing one are all found, and answered by Corruption.
+Format, state and headers end in a checksum bound to their key. An edit's digest binds the edit to its
+txid and to every edit before it. So bit rot, a record served for another and a missing record are all
+found; each raises Corruption.
 """
 
 from __future__ import annotations
@@ -42,12 +44,20 @@ class Format(msgspec.Struct, frozen=True, array_like=True):
 
 
 class State(msgspec.Struct, frozen=True, array_like=True):
-    """`promised`: no request of a lower epoch is accepted. `writer`: the epoch of the last writer who started a segment
-    here. `serial`: the last request of the promised epoch. `committed` was told by the writer of `committed_epoch`.
-    `copies` numbers copies. `purged`: edits up to here are not wanted back. `held_ms`: for how long a lease was granted at
-    most, and so for how long a start must not help anybody. `token`: of a node that joins or rejoins, else empty; `joined`: the
-    first segment that was started here since. `admits`: nodes that joined when the journal ended at edit `grown`, and that this
-    node, which was the only one, has yet to admit."""
+    """The promises of one journal on one node.
+
+    promised    requests of a lower epoch are refused
+    writer      the epoch of the last writer that started a segment here
+    serial      the last request of the promised epoch
+    committed   the last committed txid that this node knows, from the writer of `committed_epoch`
+    copies      the number of the newest copy
+    purged      edits up to here are never fetched again
+    held_ms     the longest lease granted; after a start this node promises no other an epoch for as long
+    token       of a node that joins or rejoins, else empty
+    joined      the first segment that was started here since the token was drawn
+    admits      nodes that joined when the journal ended at edit `grown`, and that this node, which was
+                the only one, has yet to admit
+    """
 
     promised: int = 0
     writer: int = 0
@@ -64,8 +74,8 @@ class State(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Segment(msgspec.Struct, frozen=True, array_like=True):
-    """The header of a segment: `accepted` is the epoch of the recovery that chose this content (0: none). `learned`: that it is
-    final was told by a peer, and by no writer."""
+    """The header of a segment. `accepted`: the epoch of the recovery that chose this content (0: none).
+    `learned`: only a peer, no writer, has said that the segment is finalized."""
 
     state: SegmentState
     copy: int
@@ -163,7 +173,6 @@ def load_state(reader: Reader, path: str) -> State:
 
 
 def load_segments(reader: Reader, path: str) -> list[Segment]:
-    """In order."""
     found = []
     for key, value in reader.items(SEGMENTS):
         segment = _open(key, value, Segment, path)
@@ -174,7 +183,7 @@ def load_segments(reader: Reader, path: str) -> list[Segment]:
 
 
 def load_copies(reader: Reader) -> list[tuple[int, int]]:
-    """(start, copy) of every copy that has edits, whether a header points at it or not."""
+    """List (start, copy) of every copy that has edits, also of copies that no header points at."""
     found: list[tuple[int, int]] = []
     after = b""
     while items := reader.items(EDITS, after, limit=1):
@@ -188,7 +197,7 @@ def load_copies(reader: Reader) -> list[tuple[int, int]]:
 def load_edits(
     reader: Reader, segment: Segment, first: int, last: int, bytes_max: int, path: str
 ) -> tuple[int, tuple[bytes, ...]]:
-    """The digest before `first`, and the edits from it on, up to `last` or about `bytes_max`. Every one is checked."""
+    """Load and verify edits `first` to `last`, at most about `bytes_max`; also return the digest before `first`."""
     assert segment.start <= first <= last <= segment.end, (segment, first, last)
     start, copy = segment.start, segment.copy
     begin = max(first - 1, start)  # the edit before the first, for its digest

@@ -1,10 +1,13 @@
-"""What a journal node accepts while its journal grows from one node to several, decided as in rules.py.
+"""Rules for the growth of a journal from one node to several, decided as in rules.py.
 
-    joining     a new node is a node that rejoins (rejoin.py): it counts for nothing, and fetches finalized segments
-    grow        at the only node: the commit point. It has the new nodes from then on, and refuses requests of the old set
-    admission   at that node, afterwards: each new node counts, if it has every edit up to the commit point
+    joining     a new node is like a node that rejoins (rejoin.py): it counts for no majority, and fetches
+                finalized segments
+    grow        at the single node: the commit point. From then on the journal has the new nodes, and the
+                node refuses requests of the old set
+    admission   from that node, afterwards: each new node counts, if it has every edit up to the commit
+                point
 
-The order of the steps is that of actors/master/leadership/growth.py, which says why they are safe.
+actors/master/leadership/growth.py has the order of the steps and says why they are safe.
 """
 
 from __future__ import annotations
@@ -24,12 +27,12 @@ def joining(view: View) -> m.Joining:
 
 
 def digest_at(view: View, end: int) -> int:
-    """The digest after this edit, if a finalized segment ends with it; else 0."""
+    """Return the digest after this edit, if a finalized segment ends with it; else 0."""
     return next((s.state.digest for s in view.all() if s.finalized and s.end == end), 0)
 
 
 def grow(view: View, request: m.GrowRequest) -> Change:
-    """The commit point of growing: the writer of this epoch is still the last, and everything that it wrote is finalized."""
+    """Decide the commit point: the writer of this epoch is still the last, and all its edits are finalized."""
     if request.epoch != view.state.promised:
         rules.fence(view, request.epoch)
         raise rules.out_of_sync(view, f"epoch {request.epoch} was never promised here")
@@ -51,7 +54,7 @@ def admission(view: View, journal: m.JournalId, helps: str) -> m.AdmitRequest:
 
 
 def admit_joining(view: View, request: m.AdmitRequest) -> Change | None:
-    """None: this node counts already. Raises OutOfSync if it lacks an edit."""
+    """Let this joining node count. None: it counts already. Raises OutOfSync if it lacks an edit."""
     state = view.state
     if not state.token:
         return None

@@ -1,11 +1,12 @@
-"""What a journal node promises beside epochs: to whoever holds the lease, that it helps nobody else for a while.
+"""The lease of one journal on one node: the node promises the holder to help no other for a while.
 
-A node that has granted a lease promises no later epoch to another until so much of its own clock has passed. The holder
-counts from before it asked, and less (writer/holder.py); so by the time that a majority has promised a later epoch, the holder of
-the earlier one has stopped believing in its lease, as long as no clock runs faster than another by held_s / lease_s.
+A node that has granted a lease promises no later epoch to another until held_s of its own clock has
+passed. The holder counts a shorter time, from before it asked (writer/holder.py). So before a majority
+has promised a later epoch, the holder of the earlier epoch has stopped using its lease, as long as no
+clock runs faster than another by held_s / lease_s.
 
-Nothing rests on this but reads: writes are fenced by the epoch itself. What was granted is in memory only, for how long at
-most is on disk; a node that was started again helps nobody for as long.
+Only reads depend on the lease: writes are fenced by the epoch itself. The grant is in memory only; the
+longest time that was granted is on disk, and a node promises no other an epoch for as long after a start.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ebla.actors.world import Clock
 
 
 class _Grant(NamedTuple):
-    """`successor`: it was released, and until then only this one is helped."""
+    """`successor`: the lease was released, and until `until` only this holder is promised an epoch."""
 
     claim: m.Claim
     epoch: int
@@ -29,7 +30,7 @@ class _Grant(NamedTuple):
 
 
 class Lease:
-    """Of one journal on one node. Decides; does not wait."""
+    """The lease of one journal on one node. Never waits."""
 
     def __init__(self, name: str, clock: Clock, held_ms: int) -> None:
         self._name = name
@@ -40,11 +41,11 @@ class Lease:
         self._helped: str | None = None
 
     def help(self, holder: str) -> None:
-        """Help this holder at once: the lease that is not over yet was its own."""
+        """Do not make this holder wait: the lease that is not over yet was its own."""
         self._helped = holder
 
     def require_free(self, claim: m.Claim | None) -> None:
-        """Raises LeaseHeld if to promise an epoch now could make two believe that they hold the lease."""
+        """Raise LeaseHeld if a promise now could let two hold the lease at once."""
         left_s = self._left_s()
         if left_s > 0 and (claim is None or claim.holder != self._successor()):
             holder = None if self._grant is None else self._grant.claim.holder
@@ -58,7 +59,7 @@ class Lease:
 
     @contextmanager
     def promising(self, epoch: int) -> Iterator[None]:
-        """While the promise is on its way to the disk, nobody older is granted anything."""
+        """Refuse leases to older epochs while the promise is on its way to the disk."""
         self._promising = epoch
         try:
             yield
@@ -66,8 +67,12 @@ class Lease:
             self._promising = 0
 
     def grant(self, epoch: int, claim: m.Claim, promised: int) -> None:
-        """Raises StaleEpoch if a later epoch is promised, or about to be; or was granted the lease, which a majority of
-        others has promised then. An older holder's late renewal must not take its place: that one may release it."""
+        """Grant the lease for `epoch`.
+
+        Raises StaleEpoch if a later epoch is promised here, or about to be, or was granted the lease (then
+        a majority of others has promised it). A late renewal of an older holder must not replace such a
+        grant, which the later holder may release.
+        """
         granted = 0 if self._grant is None else self._grant.epoch
         promised = max(promised, self._promising, granted)
         if epoch < promised:
@@ -81,7 +86,10 @@ class Lease:
         self._helped = None
 
     def release(self, token: str, successor: str | None) -> None:
-        """By its holder, who has stopped believing in it. If it names a successor, nobody else is helped for a while."""
+        """End the lease for its holder, which no longer uses it.
+
+        A named successor is promised an epoch at once, others only after a while.
+        """
         grant = self._grant
         if grant is not None and grant.claim.token == token:
             kept_s = 0.0 if successor is None else grant.claim.held_ms / 1000
@@ -98,6 +106,6 @@ class Lease:
         return named or self._helped
 
     def _left_s(self) -> float:
-        """How long nobody is helped."""
+        """Return for how long only the successor is promised an epoch."""
         until = self._quiet_until if self._grant is None else self._grant.until
         return max(0.0, until - self._clock.monotonic())

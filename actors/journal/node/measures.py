@@ -9,11 +9,11 @@ from ebla.actors.figures import Figure, Sheet, counter, gauge
 from ebla.actors.journal import messages as m
 from ebla.actors.journal.node.journal import Journal, status
 
-JOURNALS_MAX = 16  # that are told, by name; a deployment has one
+JOURNALS_MAX = 16  # journals with figures, the first by name; a deployment has one
 
 
 class MeasuredNode(Protocol):
-    """A journal node, as its figures see it."""
+    """The part of a journal node that its figures use."""
 
     @property
     def failed(self) -> Sized: ...

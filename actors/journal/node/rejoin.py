@@ -1,20 +1,22 @@
-"""A journal node that has lost its directory, and is to be one of the journal's nodes again.
+"""The return of a journal node that has lost its directory.
 
-It has forgotten what it promised and what it took, so until it can have forgotten nothing that matters it *rejoins*:
+The node has forgotten its promises and its edits. It *rejoins* until nothing that it forgot matters:
 
-    asked     it promises no epoch, takes part in no recovery and lists no segments: it counts for no majority of those
-    fenced    what its peers have promised is promised here, as learned from as many of them as make a majority
-    useful    it takes edits from the segment on that its writer started after it had heard of the loss
-    whole     when it has that segment and, from its peers, every finalized one before it
+    asked     it promises no epoch, takes part in no recovery and lists no segments: it counts for no
+              majority of those
+    fenced    it promises what its peers have promised, as learned from as many peers as make a majority
+    useful    it takes edits from the first segment that the writer started after it knew of the loss
+    whole     when it has that segment and, from its peers, every finalized segment before
 
-Why that is enough. Whatever was decided with the help of the lost directory was decided with a majority less one of the
-other nodes. A majority of them, which is what a recovery or a promise is without this node, and what this node learned
-from, has one of those. So a committed edit is seen by every recovery before this node is whole, and an older writer than
-any that the lost directory had promised to is refused here. And in the segments that this node counts for afterwards the
-lost directory had no part: they began after it was lost, which the token shows that the writer sends along.
+Why this is enough: Of 2k + 1 nodes, a decision in which the lost directory took part was also taken by at
+least k of the 2k other nodes. Without this node, a recovery or a promise needs k + 1 of the others, and
+this node learned from k + 1 of them: at least one of these took the decision. So every recovery before
+this node is whole sees each committed edit, and this node refuses every writer that the lost directory
+had refused. In the segments that this node counts for afterwards the lost directory had no part: they
+began after the loss, as the token in the writer's request proves.
 
-The writer learns the token from the answer to a heartbeat; a start of a segment that was sent before the loss, and comes
-late, does not have it.
+The writer learns the token from the answer to a heartbeat. A start of a segment that was sent before the
+loss, and arrives late, does not have the token.
 """
 
 from __future__ import annotations
@@ -32,8 +34,10 @@ from ebla.storage.errors import InvalidArgument
 
 
 async def learned(world: World, request: m.RejoinRequest, timeout_s: float) -> State:
-    """What a node without memory begins with, from so many of its peers that they would be a majority without it. Raises
-    QuorumFailed if fewer answer, or have lost their directories too."""
+    """Learn the first state of a node without memory from as many of its peers as make a majority.
+
+    Raises QuorumFailed if fewer answer, or if they have lost their directories too.
+    """
     journal, nodes = request.journal, request.nodes
     peers = [node for node in nodes if node != world.address]
     needed = len(nodes) // 2 + 1
@@ -64,8 +68,11 @@ def present(address: str, name: str) -> AlreadyPresent:
 
 
 async def rejoin_journal(world: World, options: JournalOptions, node: str) -> None:
-    """For operators: `node` has an empty directory in place of the one that it lost. When this returns it catches up by
-    itself. The lost directory must never be put back. Repeat it after an error."""
+    """Let `node` rejoin, which has an empty directory in place of the lost one. For operators.
+
+    When this returns, the node catches up by itself. The lost directory must never be put back. After an
+    error, call this again.
+    """
     options.validate()
     if node not in options.nodes:
         raise InvalidArgument(f"{node} is none of the journal's nodes: {', '.join(options.nodes)}")
@@ -87,7 +94,7 @@ def covered(segments: Sequence[m.SegmentState], purged: int, before: int) -> boo
 
 
 def reached(segments: Sequence[m.SegmentState], purged: int) -> int:
-    """The last edit of which finalized segments hold all before it, after `purged`."""
+    """Return the last edit up to which finalized segments hold every edit after `purged`."""
     end = purged
     for segment in segments:
         if segment.finalized and segment.start <= end + 1:

@@ -1,14 +1,17 @@
-"""What a journal node accepts, decided without waiting. Every function looks at a View and gives a Change, or raises.
+"""The rules by which a journal node accepts requests. They never wait.
 
-Three promises of a node, on which recovery builds:
+Each function that carries out a request reads a View and returns a Change, or raises. Recovery relies
+on three promises of a node:
 
     fenced       once epoch e is promised, no request of a lower epoch changes anything
-    continuous   an edit is taken only after the one before it, of the same segment and by the same writer
-    remembered   what a recovery chose here is told to every later recovery, until the segment is started anew
+    continuous   an edit is taken only after the edit before, of the same segment and by the same writer
+    remembered   every later recovery learns the content that a recovery chose here, until the segment is
+                 started again
 
-A Change is made durable as one commit before the answer leaves (journal.py), and only then does the View show it. A
-refused request changes nothing on disk; some refusals close the open segment, which is only in memory: the writer has
-to start the next one before this node takes edits again, as after a restart.
+A Change is made durable in one commit before the node answers (journal.py); only then does the View show
+the Change. A refused request changes nothing on disk. Some refusals close the open segment, which is a
+state in memory only: the writer must then start the next segment before this node takes edits again, as
+after a restart.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from ebla.storage.errors import InvalidArgument
 
 @dataclass
 class View:
-    """What is durable of one journal, and the start of the segment that is open for edits."""
+    """The durable state of one journal, and the start of the segment that is open for edits."""
 
     journal: m.JournalId
     state: State
@@ -59,8 +62,12 @@ class View:
 
 @dataclass(frozen=True)
 class Change:
-    """One commit. `put` are headers, `edits` go beside them; of what is in `dropped` header and edits go, of what is in
-    `replaced` the edits, since another copy stands in `put`. `open` is what is open afterwards. `form`: other nodes."""
+    """One commit.
+
+    `put` are headers to write, with their `edits`. Of segments in `dropped`, header and edits are deleted;
+    of segments in `replaced` only the edits, since `put` has another copy. `open` is the open segment
+    afterwards. `form`: the format with other nodes.
+    """
 
     state: State
     put: tuple[Segment, ...] = ()
@@ -71,11 +78,11 @@ class Change:
     form: Format | None = None
 
 
-# -- who may ask ---------------------------------------------------------------------------------------------
+# -- fencing -------------------------------------------------------------------------------------------------
 
 
 def admit(view: View, stamp: m.Stamp) -> State:
-    """The state after a request of this writer. A node that missed its newEpoch promises it now."""
+    """Return the state after a request of this writer. A node that missed the new epoch promises it now."""
     fence(view, stamp.epoch)
     state = view.state
     if stamp.epoch > state.promised:
@@ -108,8 +115,10 @@ def fence(view: View, epoch: int) -> None:
 
 
 def new_epoch(view: View, epoch: int, held_ms: int = 0, after: int = 0) -> Change:
-    """Strictly greater: of two who want the same number at most one gets a majority. `held_ms`: of the lease that goes
-    with it. `after`: see NewEpochRequest."""
+    """Promise a strictly greater epoch: of two writers that want the same number at most one gets a majority.
+
+    `held_ms`: of the lease that is granted with the promise. `after`: see NewEpochRequest.
+    """
     if not is_new(view.state, epoch) or is_overtaken(view.state, after):
         raise StaleEpoch(
             f"epoch {epoch} is not above {view.state.promised}, which this node has promised; ask again",
@@ -130,12 +139,12 @@ def is_new(state: State, epoch: int) -> bool:
 
 
 def is_overtaken(state: State, after: int) -> bool:
-    """Whether this node has promised an epoch to another writer since the one that the sender writes in."""
+    """Whether this node has promised another writer an epoch above the sender's current one."""
     return 0 < after < state.promised
 
 
 def empties(view: View) -> tuple[Segment, ...]:
-    """Started and never written to: nothing was decided about them, and nothing is lost with them."""
+    """List segments without edits: nothing was decided about them, and nothing is lost with them."""
     return tuple(segment for segment in view.all() if not segment.count)
 
 
@@ -143,8 +152,11 @@ def empties(view: View) -> tuple[Segment, ...]:
 
 
 def start(view: View, request: m.StartSegment) -> Change:
-    """The segment before it, if it is still open, stays in progress. What stands at this start may be replaced if
-    nothing in it can have been committed: it is empty, or it is the first edit, the marker, of an older writer."""
+    """Start a segment. The segment before, if it is still open, stays in progress.
+
+    An older segment at the same start may be replaced if nothing in it can have been committed: it is
+    empty, or has only the first edit, the marker, of an older writer.
+    """
     state = admit(view, request.stamp)
     if not knows_of_loss(state, request.token):
         raise out_of_sync(view, "this node has lost its directory, and the writer did not know it yet")
@@ -164,12 +176,12 @@ def start(view: View, request: m.StartSegment) -> Change:
 
 
 def knows_of_loss(state: State, token: str) -> bool:
-    """Whether the writer sent this after the directory was lost, if it was: see rejoin.py."""
+    """Whether the directory was not lost, or the writer knew of the loss when it sent this: see rejoin.py."""
     return not state.token or token == state.token
 
 
 def caught_up(view: View, purged: int = 0) -> Change | None:
-    """The end of a rejoining, if this node has all that it must have. `purged`: edits up to there are with no peer."""
+    """End the rejoining, if this node has every edit that it must have. `purged`: no peer has edits up to here."""
     state = view.state
     purged = max(state.purged, purged)
     if not state.token or not state.joined:
@@ -180,8 +192,11 @@ def caught_up(view: View, purged: int = 0) -> Change | None:
 
 
 def committed_before(view: View, epoch: int) -> int:
-    """What another writer said was committed. Its own may be told here ahead of what it asks: it went on with the
-    other nodes while this one was slow."""
+    """Return the committed txid of another writer than that of `epoch`, or 0.
+
+    The committed txid of the writer itself may be ahead of its request: it continued with the other nodes
+    while this one was slow.
+    """
     return view.state.committed if view.state.committed_epoch != epoch else 0
 
 
@@ -192,7 +207,7 @@ def may_start_over(old: Segment, epoch: int) -> bool:
 
 
 def fresh(state: m.SegmentState, copy: int, old: Segment | None) -> Segment:
-    """What an older recovery chose at this start is over with: no later writer would be here if it had held."""
+    """Forget the choice of an older recovery at this start: had it held, no later writer would start here."""
     return Segment(state, copy)
 
 
@@ -216,13 +231,16 @@ def journal(view: View, request: m.JournalRequest) -> Change:
 
 
 def writes(view: View, epoch: int) -> None:
-    """Whoever has promised has not started a segment yet."""
+    """Require that the writer of `epoch` has started a segment here; a promise is not enough."""
     if epoch != view.state.writer:
         raise out_of_sync(view, f"epoch {epoch} has started no segment here; {view.state.writer} has")
 
 
 def taking(view: View, start: int) -> Segment:
-    """The open segment. One that the writer has left is closed: this node missed the start of the next one."""
+    """Return the open segment, if the writer is in it.
+
+    Otherwise close it: the writer has left it, and this node missed the start of the next one.
+    """
     opened = view.open
     if opened is None:
         raise out_of_sync(view, "no segment is open here")
@@ -240,7 +258,7 @@ def follows(view: View, segment: Segment, first: int) -> None:
 
 
 def continues(items: Sequence[Item], digest: int) -> bool:
-    """Whether the edits, behind what is here, make the history that the writer means."""
+    """Whether the edits here, with these appended, have the digest that the writer computed."""
     return last_digest(items) == digest
 
 
@@ -268,8 +286,11 @@ def heartbeat(view: View, request: m.Heartbeat) -> Change:
 
 
 def purge(view: View, request: m.PurgeRequest) -> Change:
-    """Only what is older in whole goes, and never the newest segment: it says where the journal ends. A segment in
-    progress that is not older in whole may hold the only second copy of a committed edit."""
+    """Drop segments that end before `request.before`, except the newest one with edits and the open one.
+
+    The newest segment shows where the journal ends. A segment in progress that does not end before may
+    hold the only second copy of a committed edit.
+    """
     state = admit(view, request.stamp)
     if request.before > state.committed + 1:
         raise InvalidArgument(
@@ -285,7 +306,7 @@ def purge(view: View, request: m.PurgeRequest) -> Change:
 
 
 def prepare(view: View, request: m.PrepareRequest) -> Change:
-    """Closes the open segment: from here on only this recovery, or a later one, changes it."""
+    """Close the open segment: from here on only this recovery, or a later one, changes it."""
     state = admit(view, request.stamp)
     return Change(state, dropped=empties(view))
 
@@ -298,7 +319,7 @@ def prepared(view: View, start: int) -> m.Prepared:
 
 
 def accept(view: View, request: m.AcceptRequest) -> Change | None:
-    """None: the copy here is another one, and has to be replaced first."""
+    """Accept the chosen content. None: the copy here is another one, and has to be replaced first."""
     state = admit(view, request.stamp)
     chosen = request.segment
     if not 0 < chosen.start <= chosen.end:
@@ -311,8 +332,12 @@ def accept(view: View, request: m.AcceptRequest) -> Change | None:
 
 
 def holds(view: View, chosen: m.SegmentState, epoch: int) -> bool:
-    """Whether this node has the chosen content already. Raises JournalBroken if taking it would undo a decision; or OutOfSync, if
-    that was told by a peer: a later epoch, which this node has not heard of, may have decided while the recovery stood still."""
+    """Whether this node already has the chosen content.
+
+    Raises JournalBroken if taking the content would undo a decision. Raises OutOfSync instead if this node
+    learned the decision from a peer: a later epoch, unknown to this node, may have decided while the
+    recovery was delayed.
+    """
     local = view.segment(chosen.start)
     others_committed = committed_before(view, epoch)
     if others_committed > chosen.end:
@@ -326,18 +351,21 @@ def holds(view: View, chosen: m.SegmentState, epoch: int) -> bool:
 
 
 def is_same(local: m.SegmentState, chosen: m.SegmentState) -> bool:
-    """By content: two writers may have left different edits under the same txids."""
+    """Compare by content: two writers may have left different edits under the same txids."""
     return local.same_edits(chosen)
 
 
 def remembered(segment: Segment, epoch: int) -> Segment:
-    """The accepted recovery's record. A finalized segment needs none: it was decided before."""
+    """Record the accepted recovery. A finalized segment needs no record: it was decided before."""
     return segment if segment.finalized else replace(segment, accepted=epoch)
 
 
 def replace_copy(view: View, request: m.AcceptRequest, copy: int, size: int, sound: bool) -> Change:
-    """The commit point of a recovery on a node that fetched the chosen content as `copy`. By now a peer may have told
-    that it was decided. `sound`: what stands here is not known to be damaged."""
+    """Decide the commit point of a recovery on a node that fetched the chosen content as `copy`.
+
+    Meanwhile this node may have learned from a peer that the content was decided. `sound`: the old copy is
+    not known to be damaged.
+    """
     fence(view, request.stamp.epoch)
     chosen, old = request.segment, view.segment(request.segment.start)
     state = admitted_again(view, request.stamp)
@@ -351,7 +379,7 @@ def replace_copy(view: View, request: m.AcceptRequest, copy: int, size: int, sou
 
 
 def admitted_again(view: View, stamp: m.Stamp) -> State:
-    """`admit` of a request that was admitted before it had to wait: only a newer one turns it away."""
+    """Admit again, after a wait, a request that `admit` admitted before: only a newer request refuses it."""
     if stamp.epoch == view.state.promised and stamp.serial < view.state.serial:
         raise out_of_sync(
             view, f"request {stamp.serial} took so long that request {view.state.serial} came by"
@@ -359,12 +387,15 @@ def admitted_again(view: View, stamp: m.Stamp) -> State:
     return replace(view.state, promised=stamp.epoch, serial=stamp.serial)
 
 
-# -- what peers know -----------------------------------------------------------------------------------------
+# -- segments from peers -------------------------------------------------------------------------------------
 
 
 def wanted(view: View, offered: m.SegmentState, peer: m.Manifest, *, damaged: bool) -> bool:
-    """Whether a peer's finalized segment is one that this node lacks. It was decided, so it replaces whatever stands
-    here in progress, unless the writer is just writing it: one that is not superseded, as far as the two know."""
+    """Whether this node lacks a peer's finalized segment.
+
+    The segment was decided, so it replaces a copy in progress here. The exception is a segment that a
+    writer is writing here, if the writer is not superseded as far as this node and the peer know.
+    """
     local = view.segment(offered.start)
     known = max(view.state.committed, peer.committed)
     if not offered.finalized or offered.end > known:
@@ -377,7 +408,7 @@ def wanted(view: View, offered: m.SegmentState, peer: m.Manifest, *, damaged: bo
 
 
 def learn(view: View, offered: m.SegmentState, copy: int | None, size: int) -> Change:
-    """Take a decided segment: the copy that was fetched, or (None) the one that is here."""
+    """Take a decided segment: the fetched copy, or (None) the copy that is here."""
     old = view.segment(offered.start)
     opened = None if view.open == offered.start else view.open
     learned = old is None or not old.finalized or old.learned
@@ -389,12 +420,15 @@ def learn(view: View, offered: m.SegmentState, copy: int | None, size: int) -> C
     return Change(view.state, put=(made,), replaced=() if old is None else (old,), open=opened)
 
 
-# -- what readers see ----------------------------------------------------------------------------------------
+# -- readers -------------------------------------------------------------------------------------------------
 
 
 def visible_end(view: View, segment: Segment) -> int:
-    """The last edit of the segment that is certain to stay: all of a finalized one; of one in progress what its own
-    writer called committed. What another writer says is committed may be another edit of the same txid."""
+    """Return the last edit of the segment that is certain to stay.
+
+    A finalized segment stays in full; of a segment in progress, the edits that its own writer called
+    committed. The committed txid of another writer may refer to another edit of the same txid.
+    """
     if segment.finalized:
         return segment.end
     if segment.state.epoch != view.state.committed_epoch:
@@ -413,7 +447,7 @@ def manifest(view: View) -> m.Manifest:
 
 
 def readable(view: View, after: int, in_progress: bool) -> tuple[Segment, int] | None:
-    """The segment that has the edit after `after`, and its last readable edit; finalized ones first."""
+    """Return the segment with the edit after `after`, and its last readable edit; prefer a finalized one."""
     found: tuple[Segment, int] | None = None
     for segment in view.all():
         end = visible_end(view, segment)

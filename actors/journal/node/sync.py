@@ -1,8 +1,8 @@
-"""Catching up without anybody's help: a node asks its peers, one after the other, for finalized segments that it lacks.
+"""Catching up: a node asks its peers, one after the other, for finalized segments that it lacks.
 
-A finalized segment was decided by a majority, so taking it over needs no epoch. It is not taken while the writer writes
-it here, nor beyond what is known to be committed; segments in progress are never taken. A segment that was found
-damaged here counts as lacking.
+A finalized segment was decided by a majority, so taking it needs no epoch. A node does not take a segment
+that the writer is writing here, nor one beyond the known committed txid, and never a segment in progress.
+A segment that was found damaged here counts as lacking.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Sync:
         self._options = options
 
     async def run(self) -> None:
-        """At a start all peers, then one a turn."""
+        """Ask all peers at a start, then one peer in each turn."""
         turn = 0
         await self.all()
         while True:
@@ -48,7 +48,7 @@ class Sync:
                 await self.ask(journal, peer)
 
     async def ask(self, journal: Journal, peer: str) -> None:
-        """Take from one peer what it has final and this node has not. A peer that does not answer is asked again."""
+        """Take the finalized segments of one peer that this node lacks. A later turn retries a silent peer."""
         try:
             manifest = await self._world.network.call(
                 peer,
