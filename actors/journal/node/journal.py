@@ -1,8 +1,9 @@
-"""One journal on one node: rules.py's decisions made durable, one after the other.
+"""One journal on one node: makes the decisions of rules.py durable, one after the other.
 
-A request is decided, committed and answered before the next is looked at; reads look at what is committed and wait for
-nobody. The two that wait for a peer, a recovery's and a catch-up's download, do so without holding anybody up, beside
-the copy that stands, and are decided again when they have it.
+A request is decided, committed and answered before the next one is read. Reads see the committed state
+and never wait. Two requests wait for a peer's download: the acceptance of a recovery, and a catch-up.
+They download beside the existing copy without holding up other requests, and are decided again when the
+download is complete.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from ebla.storage import environment as storage
 from ebla.storage.environment import Delete, DeleteRange, Environment, Put
 from ebla.storage.errors import Corruption, DiskFailed
 
-Pages = Callable[[m.SegmentState], AsyncIterator[tuple[bytes, ...]]]  # what peers have of a segment
+Pages = Callable[[m.SegmentState], AsyncIterator[tuple[bytes, ...]]]  # a segment's edits, from peers
 
-VERIFIED_BYTES = 1 << 20  # between two looks at what else there is to do
+VERIFIED_BYTES = 1 << 20  # before other tasks get a turn
 
 
 class Journal:
-    """`load` first. A damaged record fails the segment that it is in, a damaged header the journal."""
+    """One journal; call `load` first. A damaged edit fails its segment, a damaged header the journal."""
 
     def __init__(self, world: World, environment: Environment, form: Format, *, locked: bool = False) -> None:
         """`locked`: only this process can have held a lease that this node granted alone."""
@@ -50,7 +51,7 @@ class Journal:
         self.sync_s = Latencies()
 
     async def load(self) -> None:
-        """Bring memory to what is on disk; no segment is open. Raises Corruption."""
+        """Load the state from disk; no segment is open. Raises Corruption."""
         path = self._environment.path
         self.view.state = records.load_state(self._environment, path)
         for segment in records.load_segments(self._environment, path):
@@ -63,7 +64,7 @@ class Journal:
         return Lease(self.form.journal.name, self.world.clock, held_ms)
 
     async def _remove_orphans(self) -> None:
-        """Copies that were being made when the node ended."""
+        """Remove copies that were incomplete when the node ended."""
         kept = {(segment.start, segment.copy): None for segment in self.view.all()}
         orphans = [copy for copy in records.load_copies(self._environment) if copy not in kept]
         if orphans:
@@ -73,11 +74,11 @@ class Journal:
     # -- the writer's requests -------------------------------------------------------------------------------
 
     async def new_epoch(self, request: m.NewEpochRequest) -> m.NewEpochReply:
-        """The promise is durable when this answers."""
+        """Promise an epoch, durably when this answers."""
         claim = request.claim
         async with self._lock:
             self.require_whole()
-            if not request.after:  # a writer that moves on takes the lease from nobody: see writer/writer.py
+            if not request.after:  # no other can hold the lease of a writer that moves on: see writer/writer.py
                 self.lease.require_free(claim)
             held_ms = 0 if claim is None else claim.held_ms
             change = rules.new_epoch(self.view, request.epoch, held_ms, request.after)
@@ -89,7 +90,7 @@ class Journal:
             return m.NewEpochReply(newest.state if newest else None)
 
     async def renew(self, request: m.RenewRequest) -> m.Done:
-        """Waits for the disk only if this lease is longer than any before it."""
+        """Renew the lease. Waits for the disk only if this lease is longer than any before."""
         held_ms = request.claim.held_ms
         if held_ms > self.view.state.held_ms:
             async with self._lock:
@@ -100,14 +101,14 @@ class Journal:
         return m.Done()
 
     async def start_segment(self, request: m.StartSegment) -> m.Done:
-        """The writer's epoch and the empty segment are durable when this answers."""
+        """Start a segment; its writer's epoch and the empty segment are durable when this answers."""
         async with self._lock:
             done = await self._make("start", rules.start(self.view, request))
             await self._catch_up()
             return done
 
     async def journal(self, request: m.JournalRequest) -> m.Done:
-        """The edits are durable when this answers."""
+        """Append the edits, durably when this answers."""
         async with self._lock:
             change = rules.journal(self.view, request)
             await self._make("edits", change)
@@ -119,7 +120,7 @@ class Journal:
             return m.Done()
 
     async def finalize(self, request: m.FinalizeRequest) -> m.Done:
-        """That the segment is final is durable when this answers."""
+        """Finalize the segment, durably when this answers."""
         async with self._lock:
             return await self._make("finalize", rules.finalize(self.view, request))
 
@@ -129,13 +130,16 @@ class Journal:
             return m.Heard(self.view.state.token, self.view.open)
 
     async def purge(self, request: m.PurgeRequest) -> m.Done:
-        """The segments are gone for good when this answers."""
+        """Delete the segments; they are gone for good when this answers."""
         async with self._lock:
             return await self._make("purge", rules.purge(self.view, request))
 
     async def prepare(self, request: m.PrepareRequest) -> m.Prepared:
-        """The promise is durable when this answers, and the segment is closed. Raises Corruption if the copy here is
-        damaged: it is no witness, neither of what there was nor of what there was not."""
+        """Close the segment for a recovery; the promise is durable when this answers.
+
+        Raises Corruption if the copy here is damaged: a damaged copy proves neither that an edit existed
+        nor that it did not.
+        """
         async with self._lock:
             self.require_whole()
             change = rules.prepare(self.view, request)
@@ -144,8 +148,11 @@ class Journal:
             return rules.prepared(self.view, request.start)
 
     async def accept(self, request: m.AcceptRequest, pages: Pages) -> m.Done:
-        """The chosen content, and that it was chosen, are durable when this answers: one commit, which is the point
-        from which every later recovery hears of it."""
+        """Accept the content that a recovery chose.
+
+        One commit makes the content and the choice durable before this answers. From this commit on every
+        later recovery learns the choice.
+        """
         async with self._lock:
             self.require_whole()
             change = rules.accept(self.view, request)
@@ -157,7 +164,7 @@ class Journal:
             return await self._make("accept", change)
 
     async def learn(self, offered: m.SegmentState, peer: m.Manifest, pages: Pages) -> bool:
-        """Take a segment that a peer has final. False if there is no need to."""
+        """Take a segment that a peer has finalized. False if this node does not need it."""
         async with self._lock:
             if not self._wants(offered, peer):
                 return False
@@ -173,10 +180,10 @@ class Journal:
             return True
 
     async def peer_has(self, manifest: m.Manifest) -> None:
-        """Everything of it that was wanted has been learned. If this node rejoins, that may have been the last of it."""
+        """Complete the rejoining if possible, after all wanted segments of a peer's manifest were learned."""
         async with self._lock:
             state = self.view.state
-            if state.token and manifest.purged > state.purged:  # nobody has those edits any more
+            if state.token and manifest.purged > state.purged:  # those edits are gone from every node
                 await self._make("learn", Change(replace(state, purged=manifest.purged), open=self.view.open))
             await self._catch_up(manifest.purged)
 
@@ -188,7 +195,7 @@ class Journal:
     # -- from one node to several ----------------------------------------------------------------------------
 
     async def grow(self, request: m.GrowRequest) -> m.Done:
-        """The new set of nodes is durable when this answers, and requests of the old one are refused."""
+        """Change the set of nodes, durably when this answers; then requests of the old set are refused."""
         async with self._lock:
             self.require_whole()
             await self._make("grow", growth.grow(self.view, request))
@@ -201,7 +208,7 @@ class Journal:
             await self._make("admitted", Change(replace(self.view.state, admits=left), open=self.view.open))
 
     async def admit(self, request: m.AdmitRequest) -> m.Done:
-        """This node counts from now on, and helps nobody but `helps` as long as an older lease may last."""
+        """Let this node count from now on. While an older lease may last, it promises an epoch only to `helps`."""
         async with self._lock:
             change = growth.admit_joining(self.view, request)
             if change is not None:
@@ -220,8 +227,11 @@ class Journal:
 
     @asynccontextmanager
     async def _staged(self, wanted: m.SegmentState, pages: Pages) -> AsyncIterator[tuple[int, int]]:
-        """The content written beside what stands, as a copy of a number of its own, and its size. Gone again if nothing
-        points at it in the end. Raises Corruption if it is not the content that was wanted."""
+        """Write the content beside the existing copy, as a copy with a new number; yield number and size.
+
+        Afterwards the new copy is deleted if no header points at it. Raises Corruption if the peers sent
+        other content than was wanted.
+        """
         async with self._lock:
             copy = self.view.state.copies + 1
             state = replace(self.view.state, copies=copy)
@@ -234,7 +244,7 @@ class Journal:
                 await self._commit([DeleteRange(EDITS, *records.copy_range(wanted.start, copy))])
 
     async def _download(self, wanted: m.SegmentState, copy: int, pages: Pages) -> int:
-        """A page per commit."""
+        """Write the content of a segment, one commit per page; return its size."""
         txid, digest, size = wanted.start, wanted.before, 0
         async for page in pages(wanted):
             items = records.edit_items(wanted.start, copy, txid, digest, page)
@@ -278,7 +288,10 @@ class Journal:
         return m.Edits(first, before, edits)
 
     def manifest(self) -> m.Manifest:
-        """Without what is known to be damaged. It is asked of a majority, and so of nobody who rejoins."""
+        """List the segments without those known to be damaged.
+
+        Readers ask a majority for this list, so a node that rejoins refuses.
+        """
         self.require_whole()
         whole = rules.manifest(self.view)
         if not self.damaged:
@@ -286,7 +299,10 @@ class Journal:
         return replace(whole, segments=tuple(s for s in whole.segments if s.start not in self.damaged))
 
     async def _verify(self, start: int) -> None:
-        """Every edit of the segment against its digest, a page at a time. Recoveries are rare and segments bounded."""
+        """Check every edit of the segment against its digest, a page at a time.
+
+        The cost is acceptable: recoveries are rare and segments are bounded.
+        """
         segment = self.view.segment(start)
         first = start
         while segment is not None and first <= segment.end:
@@ -303,8 +319,11 @@ class Journal:
     # -- durability ------------------------------------------------------------------------------------------
 
     async def _make(self, what: str, change: Change) -> m.Done:
-        """One commit, and memory after it. `what` names the change in fault points. The edits of copies that nothing
-        points at any more go last, when nobody can be reading them; a crash in between leaves orphans."""
+        """Make a change durable in one commit, then in memory. `what` names the change in fault points.
+
+        The edits of copies that no header points at any more are deleted last, when they have no readers; a
+        crash in between leaves orphans.
+        """
         await self.world.faults.here(f"journal.{what}.before_commit")
         await self._commit(batch_of(change))
         await self.world.faults.here(f"journal.{what}.after_commit")

@@ -1,11 +1,12 @@
-"""The journal node: it keeps copies of journals, and the promises that make a majority of copies one journal.
+"""The journal node: keeps copies of journals, and the promises that make a majority of copies one journal.
 
-    durable     what it answers with "done" is synced
-    fenced      once it has promised an epoch, older writers are refused (rules.py)
-    never new   a journal that it does not have is NotFormatted, not empty: it counts for no majority
+    durable     a change is synced before the node answers "done"
+    fenced      once the node has promised an epoch, it refuses older writers (rules.py)
+    never new   a journal that the node does not have is NotFormatted, not empty: the node counts for no
+                majority of it
 
-One node hosts many journals, each an LMDB environment of its own. Requests of one journal are carried out one after
-the other, reads beside them.
+One node hosts many journals, each in its own LMDB environment. The requests of one journal are carried
+out one after the other; reads run concurrently.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ class JournalNode(Role):
     def __init__(
         self, world: World, options: JournalNodeOptions | None = None, *, in_master: bool = False
     ) -> None:
-        """`in_master`: a master in this process and in the same directory is this node's only user as long as it is the journal's
-        only node."""
+        """`in_master`: as long as the journal has only this node, its only user is a master in the same
+        process and directory."""
         self.world = world
         self._in_master = in_master
         self.options = options or JournalNodeOptions()
@@ -63,7 +64,7 @@ class JournalNode(Role):
         await self.begin(am.ServerInstance(instance.uuid, instance.seqno, new_id(self.world.random)))
 
     async def begin(self, instance: am.ServerInstance) -> None:
-        """Serve from the directory, which is open."""
+        """Serve from the directory, which is already open."""
         self.instance = instance
         for name in self.world.disk.list(JOURNALS):
             await self._open(name)
@@ -80,7 +81,7 @@ class JournalNode(Role):
         return measure_node(self)
 
     async def _open(self, name: str) -> None:
-        """A damaged journal is not served, and does not keep the others from being served."""
+        """Open a journal. A damaged journal is not served; the node still serves the others."""
         environment = None
         try:
             environment = await self._environment(name, create=False)
@@ -147,8 +148,11 @@ class JournalNode(Role):
 
     @rpc
     async def format(self, request: m.FormatRequest) -> m.Done:
-        """Durable when it answers. What is there is kept unless `force`; a repeated format of a journal that nobody
-        has written to is answered like the first."""
+        """Create the journal, durably when this answers.
+
+        An existing journal is kept unless `force` is set. A repeated format of a journal without any
+        promise or edit gets the same answer as the first.
+        """
         self._require_running()
         valid_name(request.journal.name)
         valid_nodes(request.nodes)
@@ -178,7 +182,7 @@ class JournalNode(Role):
         return m.Done()
 
     async def _create(self, how: str, form: Format, state: State) -> None:
-        """In place of whatever half-made one there is."""
+        """Create the journal in place of one that was half made."""
         name = form.journal.name
         path = f"{JOURNALS}/{name}"
         if self.world.disk.exists(path):
@@ -199,8 +203,11 @@ class JournalNode(Role):
 
     @rpc
     async def rejoin(self, request: m.RejoinRequest) -> m.Done:
-        """What the peers know is durable here when it answers; the rest comes by itself (rejoin.py). A repeated request
-        is answered like the first. A journal that is damaged here is given up for what the peers have."""
+        """Rejoin the journal: the peers' promises are durable here when this answers.
+
+        The node then fetches the segments by itself (rejoin.py). A repeated request gets the same answer
+        as the first. A damaged journal here is given up for the peers' copies.
+        """
         self._require_running()
         valid_name(request.journal.name)
         valid_nodes(request.nodes)
@@ -220,8 +227,11 @@ class JournalNode(Role):
 
     @rpc
     async def join(self, request: m.RejoinRequest) -> m.Joining:
-        """Become a node that joins the journal, and fetch what the first of `nodes` has finalized; the answer says how far that is.
-        Repeat it until that is enough. The node counts for nothing before it is admitted."""
+        """Join the journal, and fetch the segments that the first of `nodes` has finalized.
+
+        The answer says up to which edit this node has them; repeat the request until that is enough. The
+        node counts for no majority before it is admitted.
+        """
         self._require_running()
         valid_name(request.journal.name)
         valid_nodes(request.nodes)
@@ -250,8 +260,10 @@ class JournalNode(Role):
 
     @rpc
     async def grow(self, request: m.GrowRequest) -> m.Done:
-        """The journal has other nodes from now on: the only node so far, and those that join. Raises NodesMoved if it has them
-        already."""
+        """Change the journal's nodes from this only node to this node and those that join.
+
+        Raises NodesMoved if the journal has these nodes already.
+        """
         valid_nodes(request.nodes)
         journal = self._journal(request.journal)
         if journal.form.nodes != (self.world.address,) or request.nodes[0] != self.world.address:
@@ -271,7 +283,7 @@ class JournalNode(Role):
             self.world.spawn(self._admit(journal, node), f"admit {node}")
 
     async def _admit(self, journal: Journal, node: str) -> None:
-        """Until the node has been admitted; also after a restart."""
+        """Repeat the request to the node until it is admitted; also after a restart."""
         while True:
             request = growth.admission(journal.view, journal.form.journal, self.world.address)
             try:
@@ -289,7 +301,7 @@ class JournalNode(Role):
 
     @rpc
     async def format_state(self, request: m.JournalName) -> m.FormatState:
-        """Whether there is such a journal, of any id."""
+        """Return whether there is a journal of this name, of any id, and whether it is used."""
         self._require_running()
         self._require_sound(request.name)
         found = self.journals.get(request.name)
@@ -308,7 +320,7 @@ class JournalNode(Role):
 
     @rpc
     async def new_epoch(self, request: m.NewEpochRequest) -> m.NewEpochReply:
-        """The promise is durable: older writers are refused from now on."""
+        """Promise an epoch durably: from now on this node refuses older writers."""
         return await self._journal(request.journal).new_epoch(request)
 
     @rpc
@@ -317,23 +329,23 @@ class JournalNode(Role):
 
     @rpc
     async def renew_lease(self, request: m.RenewRequest) -> m.Done:
-        """Nobody else is promised an epoch here for as long as was claimed."""
+        """Renew the lease: no other is promised an epoch here for the claimed time."""
         return await self._journal(request.journal).renew(request)
 
     @rpc
     async def release_lease(self, request: m.ReleaseRequest) -> m.Done:
-        """Somebody else may be promised an epoch at once."""
+        """End the lease: the named successor, or without one any writer, may be promised an epoch at once."""
         self._journal(request.journal).lease.release(request.token, request.successor)
         return m.Done()
 
     @rpc
     async def prepare_recovery(self, request: m.PrepareRequest) -> m.Prepared:
-        """What this node knows of the segment, which takes no more edits."""
+        """Return this node's state of the segment, which takes no more edits."""
         return await self._journal(request.stamp.journal).prepare(request)
 
     @rpc
     async def accept_recovery(self, request: m.AcceptRequest) -> m.Done:
-        """The chosen content is durable, and told to every later recovery."""
+        """Accept the chosen content durably; every later recovery learns it."""
         sources = [source for source in request.sources if source != self.world.address]
 
         def pages(segment: m.SegmentState) -> AsyncIterator[tuple[bytes, ...]]:
@@ -343,7 +355,10 @@ class JournalNode(Role):
 
     @rpc
     async def start_segment(self, request: m.StartSegment) -> m.Done:
-        """The empty segment and its writer's epoch are durable. A node that rejoins then lacks only what peers have."""
+        """Make the empty segment and its writer's epoch durable.
+
+        A node that rejoins then lacks only edits that its peers have.
+        """
         journal = self._journal(request.stamp.journal)
         done = await journal.start_segment(request)
         if journal.view.state.token:
@@ -352,22 +367,22 @@ class JournalNode(Role):
 
     @rpc
     async def journal(self, request: m.JournalRequest) -> m.Done:
-        """The edits are durable, every batch with a sync, also on a node that lags behind."""
+        """Make the edits durable: every batch is synced, also on a node that lags behind."""
         return await self._journal(request.stamp.journal).journal(request)
 
     @rpc
     async def finalize(self, request: m.FinalizeRequest) -> m.Done:
-        """That the segment is final is durable."""
+        """Mark the segment as finalized, durably."""
         return await self._journal(request.stamp.journal).finalize(request)
 
     @rpc
     async def journal_heartbeat(self, request: m.Heartbeat) -> m.Heard:
-        """The committed txid is durable."""
+        """Make the committed txid durable."""
         return await self._journal(request.stamp.journal).heartbeat(request)
 
     @rpc
     async def purge(self, request: m.PurgeRequest) -> m.Done:
-        """The segments are gone for good."""
+        """Delete the segments for good."""
         return await self._journal(request.stamp.journal).purge(request)
 
     # -- readers and peers -----------------------------------------------------------------------------------
@@ -378,18 +393,18 @@ class JournalNode(Role):
 
     @rpc
     async def read(self, request: m.ReadRequest) -> m.Edits:
-        """None, if the edit after `after` is not here or not yet certain to stay."""
+        """Return no edits if the edit after `after` is not here or not yet certain to stay."""
         return self._journal(request.journal).read(request, self.options.page_bytes)
 
     @rpc
     async def fetch(self, request: m.FetchRequest) -> m.Edits:
-        """For a peer that takes over this copy, after a recovery chose it or because it is final."""
+        """Send edits to a peer that takes this copy because a recovery chose it or it is finalized."""
         return self._journal(request.journal).fetch(request, self.options.page_bytes)
 
     async def pages(
         self, journal: m.JournalId, segment: m.SegmentState, sources: Sequence[str]
     ) -> AsyncIterator[tuple[bytes, ...]]:
-        """The edits of a segment, from the first of the sources that has them; where one fails the next goes on."""
+        """Yield the edits of a segment from the first source that has them; if a source fails, the next continues."""
         first, left = segment.start, list(sources)
         while first <= segment.end:
             if not left:

@@ -1,13 +1,15 @@
-"""The writer's line to one journal node: requests in order, one under way, the rest in a bounded queue.
+"""The writer's channel to one journal node: ordered requests, one under way, the rest in a bounded queue.
 
-A node that failed to take edits is *out of sync*: it gets no more of this segment, only a heartbeat now and then, and
-is back with the next segment. A node that is slow fills its queue, is refused more when that is full, and holds up
-nobody. Every request carries the next serial, so what was given up here and arrives late is refused there.
+A node that failed to take edits is *out of sync*: it gets no more edits of this segment, only periodic
+heartbeats, and is back with the next segment. The queue of a slow node fills up; a full queue refuses
+more edits, and the other nodes are not held up. Every request carries the next serial, so the node
+refuses an abandoned request that arrives late.
 
-A node may lose its directory, be started again, or come back, while nobody writes, and whole segments may be nothing but a
-marker. So also a node that owes nothing is asked now and then. One that was started again takes no more of this segment, and
-is left out; so is one that has promised a later epoch. Whoever turns out to rejoin (node/rejoin.py), or was left out and answers
-again, be it with a refusal of this epoch, is a reason for the next segment.
+A node may lose its directory, restart, or come back while there are no writes, and a whole segment may
+hold only a marker. So the channel also sends heartbeats to an idle node now and then. A node that was
+restarted takes no more of this segment and is left out; so is a node that has promised a later epoch. The
+writer starts the next segment when a node rejoins (node/rejoin.py), or when a node that was left out
+answers again, even if it refuses this epoch.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ EDITS, FINALIZE, START, OTHER = "edits", "finalize", "start", "other"
 
 
 class ChannelStatus(msgspec.Struct, frozen=True):
-    """`lag_txns` and `lag_ms`: how far behind what is committed this node's last acknowledged edit is; a time in which nobody
-    wrote does not count. `error`: why it is left out."""
+    """`lag_txns` and `lag_ms`: how far this node's last acknowledged edit is behind the committed txid; time
+    without writes does not count. `error`: why the node is left out."""
 
     node: str
     out_of_sync: bool
@@ -55,7 +57,7 @@ class ChannelStatus(msgspec.Struct, frozen=True):
 
 
 class _Call:
-    """`epoch`: that of the writer when it was asked for; a later one does not change what was under way."""
+    """A request in the queue. `epoch`: the writer's epoch when it was queued; a later epoch does not change it."""
 
     __slots__ = (
         "answer",
@@ -93,7 +95,7 @@ class _Call:
 
 
 class Commits:
-    """What the writer knows to be committed, and since when; shared by its channels."""
+    """The last committed txid that the writer knows, and since when; shared by its channels."""
 
     def __init__(self) -> None:
         self.txid = 0
@@ -104,7 +106,7 @@ class Channel:
     def __init__(self, world: World, options: JournalOptions, node: str, commits: Commits) -> None:
         self.node = node
         self.epoch = 0
-        self.promised = 0  # the highest epoch in whose favour the node has refused one of ours
+        self.promised = 0  # the highest promised epoch that the node named when it refused ours
         self.out_of_sync = False
         self.broken: JournalBroken | None = None
         self.acked = 0
@@ -114,14 +116,14 @@ class Channel:
         self._options = options
         self._commits = commits
         self._serial = 0
-        self._gap = False  # edits were refused here: nothing more of this segment makes sense
-        self._left_at = -inf  # when it was left out
+        self._gap = False  # the full queue refused edits: the node cannot take later edits of this segment
+        self._left_at = -inf  # when the node was left out
         self._why = ""
-        self._token = ""  # of a node that has lost its directory: what its last answer to a heartbeat said
-        self._segment: int | None = None  # that the node has started, and not been asked to end
-        self._carried = ""  # what the last start of a segment told the node of it
-        self._joined = ""  # the same, and the node has started the segment
-        self._told = 0  # the last committed txid that the node was told
+        self._token = ""  # of a node that has lost its directory: from its last answer to a heartbeat
+        self._segment: int | None = None  # the segment that the node has started and was not asked to finalize
+        self._carried = ""  # the token in the last start of a segment
+        self._joined = ""  # the token in the last start of a segment that the node has carried out
+        self._told = 0  # the last committed txid that the node has received
         self._acked_since = self._heard_at = world.clock.monotonic()
         self._heartbeat_at = -inf
         self._closed: EblaError | None = None
@@ -134,7 +136,7 @@ class Channel:
     def ask(
         self, method: str, build: Build, reply: type[T], timeout_s: float, kind: str = OTHER
     ) -> asyncio.Future[T]:
-        """Send when everything before has been answered. Fails with whatever the node or the network says."""
+        """Queue a request; it is sent after all requests before were answered. Fails with the node's or network's error."""
         return self._put(_Call(kind, method, build, reply, timeout_s, self._now(), self.epoch))
 
     def promise(self, request: m.NewEpochRequest) -> asyncio.Future[m.NewEpochReply]:
@@ -157,8 +159,8 @@ class Channel:
         return call
 
     def edits(self, segment: int, first: int, edits: Sequence[bytes], digest: int) -> asyncio.Future[m.Done]:
-        """Fails at once if the queue is full; a batch that is larger than the queue goes if it is alone."""
-        if self.acked >= self._commits.txid:  # it lacks nothing: what it is behind by then begins with these
+        """Queue edits. Fails at once if the queue is full; an empty queue takes a batch of any size."""
+        if self.acked >= self._commits.txid:  # the node has all committed edits: a lag begins with these
             self._acked_since = self._now()
         size, options = sum(map(len, edits)), self._options
         batch = tuple(edits)
@@ -201,7 +203,7 @@ class Channel:
         )
 
     def tell(self) -> None:
-        """If the node has nothing to do, and is left out, does not know what is committed, or was not heard for long: tell it."""
+        """Send a heartbeat to an idle node that is left out, lacks the committed txid, or was silent for long."""
         quiet = self.left_out or self._now() - self._heard_at >= self._options.quiet_s
         if not self._queue and (self._told < self._commits.txid or quiet) and self._due():
             self._heartbeat_at = self._now()
@@ -214,17 +216,17 @@ class Channel:
 
     @property
     def is_back(self) -> bool:
-        """It is left out, and has answered since. One whose disk is full cannot answer."""
+        """Whether the node is left out, and has answered since. A node with a full disk cannot answer."""
         return self.left_out and not (self._queue or self.rejoins) and self._heard_at > self._left_at
 
     @property
     def rejoins(self) -> bool:
-        """The node has lost its directory, and started no segment since that this writer knows of."""
+        """Whether the node has lost its directory and, as far as this writer knows, started no segment since."""
         return self._token not in ("", self._joined)
 
     @property
     def lost(self) -> bool:
-        """The same, and it was not even asked to."""
+        """Whether the node has lost its directory and was not asked to start a segment since."""
         return self._token not in ("", self._carried)
 
     def status(self) -> ChannelStatus:
@@ -244,7 +246,7 @@ class Channel:
         )
 
     def close(self, error: EblaError) -> None:
-        """Nothing more is sent; what is under way may still arrive."""
+        """Send no more requests; the one under way may still arrive."""
         self._closed = error
         self._draining.cancel()
         while self._queue:
@@ -287,11 +289,14 @@ class Channel:
                     self._leave(call, answer)
 
     def _can_try_again(self, error: EblaError) -> bool:
-        """The only node has written nothing, and the writer knows it: see writer.py."""
+        """Whether the only node has certainly written nothing, so that the writer may try again: see writer.py."""
         return isinstance(error, DiskFull) and len(self._options.nodes) == 1
 
     def _refuses(self, call: _Call) -> bool:
-        """Edits that were queued before a gap still go out; the segment can no more be finalized here."""
+        """Whether not to send a request.
+
+        Edits that were queued before a gap are still sent, but the node can no longer finalize the segment.
+        """
         if call.kind == EDITS:
             return self.out_of_sync
         return call.kind == FINALIZE and self.left_out
@@ -325,7 +330,7 @@ class Channel:
             self._acked_since = call.since
 
     def _leave_out(self, error: EblaError) -> None:
-        """That it did not start the segment, or has a gap in it, follows from what was first."""
+        """Leave the node out. Keep the first error: OutOfSync of a later request only follows from it."""
         self._left_at = self._now()
         if not (self._why and isinstance(error, OutOfSync)):
             self._why = f"{type(error).__name__}: {error}"
@@ -346,7 +351,7 @@ class Channel:
             call.answer.set_result(outcome)
 
     async def _heartbeat(self) -> None:
-        """A node that is left out still hears what is committed."""
+        """Send the committed txid to a node that is left out."""
         if not self._due():
             return
         self._heartbeat_at = self._now()
@@ -355,7 +360,7 @@ class Channel:
         try:
             self._token = (await self._send(call)).token
         except EblaError:
-            return  # it is left out already, and will be asked again
+            return  # the node is already left out, and the next heartbeat follows
 
     def _heard(self, call: asyncio.Future[m.Heard]) -> None:
         if call.cancelled():

@@ -1,9 +1,10 @@
-"""The lease at the journal nodes, as its holder sees it: whether nobody else can have begun to write by now.
+"""The holder's side of the lease at the journal nodes: while it holds, no other can have begun to write.
 
-It begins with the promises of a new epoch and is renewed at a majority, again and again; it counts from before the nodes
-were asked. A holder that cannot renew it in time does not believe in it any more and may get it back, unless that takes
-long, or so many nodes have promised a later epoch that the others are no majority: then it is over, for good, so that
-nobody waits for a holder that does not reach one. Nothing of it is remembered across a start.
+The lease begins with the promises of a new epoch and is periodically renewed at a majority. Its time counts
+from before the nodes were asked. A holder that cannot renew the lease in time stops using it, and may get
+it back. The lease is lost for good if that takes long, or if so many nodes have promised a later epoch that
+the others are no majority. So no one waits for a holder that does not reach a majority. A start of the
+process forgets the lease.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ebla.storage.errors import EblaError
 
 
 class Holder:
-    """Used once, as the writer beside it is, whose epoch may grow."""
+    """The holder of the lease. Used once, like its writer, whose epoch may grow."""
 
     def __init__(self, world: World, options: JournalOptions, limits: LeaseLimits) -> None:
         limits.validate()
@@ -37,16 +38,18 @@ class Holder:
         self._over = asyncio.Event()
 
     def holds(self) -> bool:
-        """Whether at this instant nobody else can be the writer. What is read now is not stale; ask again after every
-        wait."""
+        """Whether no other can be the writer at this instant.
+
+        A read at this instant is not stale; check again after every wait.
+        """
         return self.lost is None and self._world.clock.monotonic() < self._until
 
     def seek(self, epoch: int) -> None:
-        """The nodes are about to be asked for this epoch: whoever refuses an older one because of it supports this holder."""
+        """Note the epoch that the nodes will be asked for: a refusal of an older epoch because of it is no loss."""
         self._sought = epoch
 
     def won(self, epoch: int, asked_at: float) -> None:
-        """A majority has promised this epoch, and was asked not before `asked_at`."""
+        """Note that a majority has promised this epoch, and was asked at `asked_at` or later."""
         if self.lost is not None:
             return
         first, self.epoch = self.epoch == 0, epoch
@@ -61,22 +64,24 @@ class Holder:
         return self.lost
 
     def close(self) -> None:
-        """Believe in it no more; the nodes help nobody else until it has run out there, too."""
+        """Stop using the lease; the nodes promise no other an epoch until it has run out at them, too."""
         self._lose(Unavailable(f"the lease of journal {self._options.journal.name} was given up"))
 
     async def release(self, successor: str | None = None) -> None:
-        """`close`, and tell the nodes that another may begin at once, whoever it is or the successor. Those that do not
-        hear it wait."""
+        """`close`, and let the successor, or without one any writer, begin at once.
+
+        A node that does not get the request waits until the lease has run out.
+        """
         self.close()
         request = m.ReleaseRequest(self._options.journal, self.claim.token, successor)
         calls = each(self._world, self._options.nodes, lambda node: self._ask(node, "release_lease", request))
         try:
             await majority(self._options.journal.name, "release the lease", calls, self._options.majority)
         except (QuorumFailed, NodesMoved):
-            pass  # it runs out by itself
+            pass  # the lease runs out by itself
 
     async def _renew(self) -> None:
-        """Rounds overlap: one that waits for a slow node does not keep the next from being asked."""
+        """Renew the lease in rounds that overlap: a slow node does not delay the next round."""
         while self.lost is None:
             await self._world.clock.sleep(self._limits.renew_s)
             if self._world.clock.monotonic() > self._until + self._limits.held_s:
@@ -120,7 +125,7 @@ class Holder:
 
 
 async def lease_states(world: World, options: JournalOptions, timeout_s: float) -> dict[str, m.LeaseState]:
-    """What a majority of the nodes says about the lease."""
+    """Return the states of the lease at a majority of the nodes."""
 
     async def ask(node: str) -> m.LeaseState:
         return await world.network.call(node, "lease_state", options.journal, m.LeaseState, timeout_s)

@@ -1,8 +1,9 @@
-"""Reading a journal from whichever nodes have it, without disturbing the writer.
+"""The reader of a journal: reads from any nodes that have the edits, without disturbing the writer.
 
-What is read is certain to stay: edits of finalized segments, and with `in_progress` those of the newest one that its
-writer called committed. Every edit is checked by the running digest that it continues; a copy that does not continue
-what was read before is passed over for another node's; if nobody's does, there are two truths.
+It reads only edits that are certain to stay: those of finalized segments, and with `in_progress` those of
+the newest segment that its writer called committed. The running digest checks every edit against the
+edits before. If a node's copy does not continue the edits that were read before, the reader takes another
+node's; if no copy continues them, the journal is broken.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ ATTEMPTS = 3
 
 
 class Position(NamedTuple):
-    """What was read last. `digest` None: it is not known, and believed when the next edit is read."""
+    """The last edit that was read. `digest` None: unknown; the digest before the next edit is accepted unchecked."""
 
     txid: int
     digest: int | None = None
 
 
 class Page(NamedTuple):
-    """Edits with their txids, markers left out, and where to go on. The same position as before: there is no more."""
+    """Edits with their txids, without markers, and the position to continue at. Unchanged position: no more edits."""
 
     edits: list[tuple[int, bytes]]
     position: Position
@@ -50,14 +51,20 @@ class JournalReader:
         return Position(0, first_digest(self._options.journal))
 
     async def read(self, after: Position, *, in_progress: bool = False) -> Page:
-        """The next edits, some of one segment. Raises QuorumFailed if no majority answers, EditsGone if they were
-        purged, Unavailable if they must be somewhere and nobody sends them, JournalBroken if they continue something else."""
+        """Read the next edits, all of one segment.
+
+        Raises QuorumFailed if no majority answers, EditsGone if the edits were purged, Unavailable if they
+        exist and no node sends them, JournalBroken if they do not continue the edits that were read before.
+        """
         page, _ = await self._read(after, in_progress)
         return page
 
     async def read_all(self, after: Position, *, in_progress: bool = False, upto: int | None = None) -> Page:
-        """Everything after `after` that there is now, or no page that begins behind `upto`. The nodes are asked what they have
-        when that is used up, not for each page: there may be thousands of segments."""
+        """Read all edits after `after` that there are now, or the pages that begin at `upto` or before.
+
+        The reader asks for the nodes' manifests only when the last ones are used up, not for each page:
+        there may be thousands of segments.
+        """
         found: list[tuple[int, bytes]] = []
         known: Mapping[str, m.Manifest] | None = None
         while True:
@@ -72,7 +79,7 @@ class JournalReader:
     async def _read(
         self, after: Position, in_progress: bool, known: Mapping[str, m.Manifest] | None = None
     ) -> tuple[Page, Mapping[str, m.Manifest]]:
-        """A page, and what the nodes have; `known`: what they had a while ago."""
+        """Read a page; also return the nodes' manifests. `known`: manifests from a while ago."""
         name = self._options.journal.name
         strangers: list[str] = []
         for attempt in range(ATTEMPTS + (known is not None)):
@@ -93,7 +100,7 @@ class JournalReader:
                     journal=name,
                     after=after.txid,
                 )
-            # Each node was seen at another moment, and the writer goes on: look again.
+            # The manifests are from different moments, and the writer continues: read them again.
         if strangers:
             raise broken(
                 name,
@@ -105,7 +112,7 @@ class JournalReader:
         )
 
     async def manifests(self) -> dict[str, m.Manifest]:
-        """What there is, as a majority sees it: every decided edit is with one of them."""
+        """Return the manifests of a majority: at least one of its nodes has each decided edit."""
         options = self._options
 
         async def ask(node: str) -> m.Manifest:
@@ -120,7 +127,10 @@ class JournalReader:
     async def _read_from(
         self, node: str, after: Position, in_progress: bool, strangers: list[str]
     ) -> Page | None:
-        """None if it could not. `strangers` are those whose edits do not continue what was read."""
+        """Read a page from one node; None if that fails.
+
+        A node whose edits do not continue the edits that were read before is added to `strangers`.
+        """
         options = self._options
         request = m.ReadRequest(options.journal, after.txid, options.read_bytes, in_progress)
         try:
@@ -143,7 +153,7 @@ class JournalReader:
 
 
 def holders(manifests: Mapping[str, m.Manifest], after: int, in_progress: bool) -> list[str]:
-    """Who has the next edit, the best first: finalized ones, then those who have the most."""
+    """List the nodes that have the next edit: first those that have it finalized, then those with most edits."""
     found: list[tuple[bool, int, str]] = []
     for node, manifest in manifests.items():
         best: tuple[bool, int] | None = None
@@ -158,7 +168,7 @@ def holders(manifests: Mapping[str, m.Manifest], after: int, in_progress: bool) 
 
 
 def is_later(manifests: Mapping[str, m.Manifest], after: int) -> bool:
-    """Whether there is something behind the next edit, so that there must be, or have been, a next one."""
+    """Whether there are edits beyond the next one, so that a next one exists or was purged."""
     return purged(manifests, after) or any(
         segment.start > after + 1 for manifest in manifests.values() for segment in manifest.segments
     )

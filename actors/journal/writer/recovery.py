@@ -1,14 +1,15 @@
-"""How a new writer decides what the last one wrote, whoever of the nodes answers.
+"""Recovery: a new writer decides which edits of the last writer stay, with the answers of any majority.
 
     1  promise   a majority promises an epoch above all it has promised: the last writer is fenced from here on
-    2  prepare   a majority tells what it has of the newest segment, and takes no more edits into it
-    3  choose    the best of what they told, by `merit`
+    2  prepare   a majority reports its copies of the newest segment, and takes no more edits into it
+    3  choose    the best of these copies, by `merit`
     4  accept    a majority has the chosen content, and remembers that it was chosen
-    5  finalize  a majority knows that it is decided
+    5  finalize  a majority knows that the content is decided
 
-Whatever a writer was ever told to be durable is in the result, and two recoveries never come to different results: a
-later one hears of the earlier one from a node that both asked, and step 4 makes sure that it hears enough. A recovery
-that ends anywhere in between is carried on by the next one. The promise is never taken back.
+The result has every edit that was ever acknowledged to a writer as durable. Two recoveries never have
+different results: the later one learns of the earlier one from a node that both asked, and step 4 makes
+sure that it learns enough. The next recovery completes one that ended between two steps. The promise is
+never taken back.
 """
 
 from __future__ import annotations
@@ -34,15 +35,16 @@ class End(NamedTuple):
 
 
 def merit(prepared: m.Prepared) -> tuple[bool, bool, int, int]:
-    """What to choose by, most important first.
+    """Rank a copy by these criteria, the most important first.
 
-    1  There are edits: some of them may be committed.
-    2  It is finalized: a majority decided its length.
-    3  The later epoch, in which it was accepted or this node last had a writer. Either proves that this node knows how
-       matters stood in that epoch: a shorter copy that was accepted in epoch 5 beats a longer one of writer 3, since
-       it may have been finalized; what writer 6 wrote beats what was accepted in epoch 5 at the same start, since
-       writer 6 would not be there if that had held.
-    4  The longer: within one epoch it includes whatever a majority has.
+    1  The copy has edits: some of them may be committed.
+    2  The copy is finalized: a majority decided its length.
+    3  The later epoch: in which the copy was accepted, or in which this node last had a writer. Either proves
+       that this node knows the outcome up to that epoch. A shorter copy that was accepted in epoch 5 beats a
+       longer one of writer 3, since the shorter one may have been finalized. The edits of writer 6 beat a
+       copy that was accepted in epoch 5 at the same start: had that choice held, writer 6 would not have
+       started there.
+    4  The longer copy: within one epoch it includes every edit that a majority has.
     """
     segment = prepared.segment
     if segment is None:
@@ -51,8 +53,7 @@ def merit(prepared: m.Prepared) -> tuple[bool, bool, int, int]:
 
 
 def choose(journal: str, start: int, prepared: Mapping[str, m.Prepared]) -> m.SegmentState | None:
-    """The content that the segment is to have; None if nobody has edits of it. Raises JournalBroken if the answers
-    cannot all be true."""
+    """Choose the segment's content; None if no copy has edits. Raises JournalBroken if the answers conflict."""
     chosen = max(prepared.values(), key=merit).segment
     end = start - 1 if chosen is None else chosen.end
     for node, each in prepared.items():
@@ -69,7 +70,7 @@ def choose(journal: str, start: int, prepared: Mapping[str, m.Prepared]) -> m.Se
 
 
 def sources(chosen: m.SegmentState, prepared: Mapping[str, m.Prepared]) -> tuple[str, ...]:
-    """Who can send the chosen content."""
+    """List the nodes that can send the chosen content."""
     return tuple(
         node
         for node, each in prepared.items()
@@ -78,8 +79,11 @@ def sources(chosen: m.SegmentState, prepared: Mapping[str, m.Prepared]) -> tuple
 
 
 async def recover(session: Session) -> End:
-    """Become the only writer and decide where the journal ends. Raises QuorumFailed, and then nothing is lost: do it
-    again, with a new session; JournalBroken says that something is."""
+    """Become the only writer and decide where the journal ends.
+
+    Raises QuorumFailed; nothing is lost then: recover again, with a new session. Raises JournalBroken if
+    edits are lost.
+    """
     options = session.options
     states = await session.states()
     require_same_nodes(options.journal.name, options.nodes, {node: s.nodes for node, s in states.items()})
@@ -89,12 +93,12 @@ async def recover(session: Session) -> End:
         return End(0, first_digest(options.journal))
     prepared = await session.prepare(newest.start)
     chosen = choose(options.journal.name, newest.start, prepared)
-    if chosen is None:  # one node has some of it, and no majority ever had
+    if chosen is None:  # some node has edits of the segment, and no majority ever had
         end = End(newest.start - 1, newest.before)
     else:
         end = End(chosen.end, chosen.digest)
         await session.accept(chosen, sources(chosen, prepared))
-        session.committed(end.txid)  # it is decided, and finalize tells so
+        session.committed(end.txid)  # it is decided, and the request to finalize carries this txid
         await session.finalize(chosen.start, chosen.end, chosen.digest)
     session.committed(end.txid)
     log.info("journal %s: epoch %d begins after edit %d", options.journal.name, session.epoch, end.txid)

@@ -1,9 +1,9 @@
-"""One writer's dealings with all nodes of a journal, each step at a majority. Used once: one session, one writer.
+"""The requests of one writer to all nodes of a journal, each step at a majority. One session serves one writer.
 
-The steps are those of recovery.py and of writer.py, in their order; nothing is tried twice. After an error the session
-is over, because what was asked may have been done: another one, with a higher epoch, finds out. A node's requests wait for each
-other, so a step has `write_timeout_s` as a whole, not only each request; none but the acceptance of a recovery, which may be a
-large download, gets more.
+The steps are those of recovery.py and writer.py, in their order; none is tried twice. After an error the
+session is over, because the request may have been carried out: another session, with a higher epoch, finds
+out. A node's requests wait for each other, so `write_timeout_s` limits a step as a whole, not only each
+request. Only the acceptance of a recovery, which may be a large download, gets more time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Session:
-    """With a `holder` the new epoch takes the lease, too."""
+    """The session of one writer. With a `holder`, the new epoch also takes the lease."""
 
     def __init__(self, world: World, options: JournalOptions, holder: Holder | None = None) -> None:
         options.validate()
@@ -47,7 +47,10 @@ class Session:
         )
 
     async def new_epoch(self, epoch: int) -> dict[str, m.NewEpochReply]:
-        """The first epoch of this writer, or the next one: then only of nodes that have promised nothing to others since."""
+        """Begin the first epoch of this writer, or the next one.
+
+        For the next one, a node promises only if it has promised no others an epoch since.
+        """
         asked_at = self.world.clock.monotonic()
         claim = None
         if self.holder is not None:
@@ -84,8 +87,10 @@ class Session:
     # -- writing ---------------------------------------------------------------------------------------------
 
     async def move_on(self) -> None:
-        """Begin an epoch above every one that a node has promised to a contender, if there is one. Nothing is under way, and the
-        last segment is finalized."""
+        """Begin an epoch above every epoch that a node has promised to a contender, if there is one.
+
+        No request is under way, and the last segment is finalized.
+        """
         promised = max(channel.promised for channel in self.channels)
         if promised > self.epoch:
             await self.new_epoch(promised + 1)
@@ -94,7 +99,7 @@ class Session:
         await self._majority(f"start segment {start}", lambda channel: channel.start_segment(start, before))
 
     async def send(self, segment: int, first: int, edits: Sequence[bytes], digest: int) -> None:
-        """Committed when it returns."""
+        """Send edits; they are committed when this returns."""
         last = first + len(edits) - 1
         await self._majority(
             f"write edits {first} to {last}", lambda channel: channel.edits(segment, first, edits, digest)
@@ -116,7 +121,7 @@ class Session:
         )
 
     def committed(self, txid: int) -> None:
-        """From here on every request says so."""
+        """Note the committed txid; from here on every request carries it."""
         self.commits.txid = max(self.commits.txid, txid)
         self.commits.at = self.world.clock.monotonic()
 
@@ -136,7 +141,7 @@ class Session:
         self, what: str, ask: Callable[[Channel], asyncio.Future[T]], timeout_s: float | None = None
     ) -> dict[str, T]:
         for channel in self.channels:
-            if channel.broken is not None:  # it said so after a majority had answered
+            if channel.broken is not None:  # the node answered so after a majority had answered
                 raise channel.broken
         calls = {channel.node: ask(channel) for channel in self.channels}
         limit = self.world.clock.timeout(timeout_s or self.options.write_timeout_s)
@@ -144,8 +149,11 @@ class Session:
 
 
 async def format_journal(world: World, options: JournalOptions, *, force: bool = False) -> None:
-    """Make the journal on all its nodes. Every one of them has to be there, and none may have used it: a node that lost
-    it and got an empty one in its place would have forgotten what it promised. Repeat it after an error."""
+    """Create the journal on all its nodes. After an error, call this again.
+
+    Every node must answer, and none may have used the journal: a node that lost the journal and got an
+    empty one instead would have forgotten its promises.
+    """
     options.validate()
     states = {} if force else await _format_states(world, options)
     for node, state in states.items():
@@ -164,7 +172,7 @@ async def format_journal(world: World, options: JournalOptions, *, force: bool =
 
 
 async def has_journal(world: World, options: JournalOptions) -> bool:
-    """Whether any of the nodes has a journal of this name, of whatever id. All of them are asked."""
+    """Whether any of the nodes has a journal of this name, of any id. All nodes must answer."""
     options.validate()
     return any(state.id is not None for state in (await _format_states(world, options)).values())
 

@@ -1,32 +1,38 @@
-"""The writer: edits in, one after the other; each is answered when a majority has it on disk.
+"""The writer: takes edits in order; answers each when a majority has it on disk.
 
-Two buffers: what is written while a batch is on its way to the nodes is the next batch, so the nodes' syncs are shared
-by whoever writes meanwhile. The journal is cut into segments, by size and by time; what is finalized can be read by
-anybody, copied between nodes and purged.
+There are two buffers: edits that arrive while a batch is on its way to the nodes are the next batch, so
+concurrent callers share the nodes' syncs. The journal is cut into segments, by size and by time. A
+finalized segment can be read by all, copied between nodes and purged.
 
-A segment begins with a *marker*, an edit without content that a majority has before any other edit goes out. So a
-segment's first txid never has two contents, and a node that holds nothing but a marker of an older writer may start over.
+A segment begins with a *marker*, an edit without content that a majority has before any other edit is
+sent. So a segment's first txid never has two contents, and a node that has only a marker of an older
+writer may start the segment again.
 
-A node may have promised a later epoch to a contender that got no majority; it refuses everything of this writer's epoch. When
-such a node answers, the writer *moves on* between two segments: it finalizes the segment, has a majority promise an epoch above
-the contender's, and starts the next segment in that epoch, which brings the node back. This happens once in `return_s` at most.
-No recovery is needed, and fencing stays sound, because a node promises an epoch e'' to the writer of epoch e only if it has
-promised none above e to anybody:
+A node may have promised a later epoch to a contender that got no majority; it then refuses every request
+of this writer's epoch. When such a node answers, the writer *moves on* between two segments: it finalizes
+the segment, has a majority promise an epoch above the contender's, and starts the next segment in that
+epoch, which brings the node back. This happens at most once in `return_s`. No recovery is needed, and
+fencing stays sound, because a node promises an epoch e'' to the writer of epoch e only if it has promised
+no other an epoch above e:
 
-    no writer in between   an epoch x with e < x < e'' would need promises of a majority. One of its nodes is among those that
-                           promised e'': if it had promised x before, it would have refused e'', and afterwards it refuses x. So
-                           x was never begun, and never will be: nobody has recovered or written anything behind our edits
-    where it goes on       the last segment is finalized at a majority, in epoch e, before: any later recovery finds it
-    one lease              for the same reason nobody but this writer has held the lease since e was begun; so the promise
-                           of e'' need not wait until the lease that the node has granted is over
-    contenders             one that still works at epoch x is refused as by any later epoch; it asks anew, above e'', once
-                           the lease is free. If x has a majority, this writer gets none: it is over, as ever
+    no writer in between   an epoch x with e < x < e'' would need promises of a majority. One of its nodes
+                           is among those that promised e'': if it had promised x before, it would have
+                           refused e'', and afterwards it refuses x. So x was never begun, and never will
+                           be: no other has recovered, or written edits after ours
+    where writing goes on  the last segment is finalized at a majority, in epoch e, before: any later
+                           recovery finds it
+    one lease              for the same reason no other has held the lease since e was begun; so the
+                           promise of e'' need not wait until the lease that the node has granted is over
+    contenders             a contender that still works at epoch x is refused because of the later epoch;
+                           it tries again, above e'', once the lease is free. If x has a majority, this
+                           writer gets none and is over, as always
 
-A journal of one node: if that node has no room for a request, it has written nothing. The writer refuses the edits with DiskFull
-and goes on with the same txids; a segment that could not end, or begin, does so later.
+In a journal of one node, a node that has no room for a request has written nothing. The writer refuses
+the edits with DiskFull and continues with the same txids; a segment that could not end, or begin, does so
+later.
 
-Otherwise there is no second try. When a majority cannot be had the writer is over: what was on its way is unknown, what had not
-left was not written, and a new writer's recovery decides.
+Otherwise there is no second try. Without a majority the writer is over: the outcome of edits on their way
+is unknown, edits that were not sent are not written, and a new writer's recovery decides.
 """
 
 from __future__ import annotations
@@ -56,13 +62,13 @@ class _Waiting(NamedTuple):
 
 
 class JournalWriter:
-    """`open`, then `begin`, then `append`. The pause between the first two is for reading what was recovered."""
+    """Call `open`, then `begin`, then `append`. Between the first two, the caller reads the recovered edits."""
 
     def __init__(self, world: World, options: JournalOptions, holder: Holder | None = None) -> None:
         self.options = options
         self.session = Session(world, options, holder)
         self.end = End(0, 0)  # the last edit that was sent, and the digest after it
-        self.written = End(0, 0)  # the last one that was answered; markers do not count
+        self.written = End(0, 0)  # the last edit that was answered; markers do not count
         self.segment = 0
         self.failed: EblaError | None = None
         self._world = world
@@ -106,7 +112,7 @@ class JournalWriter:
         self._fail(Unavailable(f"the writer of journal {self.options.journal.name} was closed"))
 
     async def ended(self) -> EblaError:
-        """Wait until the writer is over, and say why."""
+        """Wait until the writer is over; return the reason."""
         await self._over.wait()
         assert self.failed is not None
         return self.failed
@@ -114,8 +120,11 @@ class JournalWriter:
     # -- writing ---------------------------------------------------------------------------------------------
 
     async def append(self, edit: bytes) -> int:
-        """The edit's txid, when a majority has it on disk. If it raises QuorumFailed, whether it will be in the
-        journal is not known; if Unavailable, it will not."""
+        """Append an edit; return its txid when a majority has it on disk.
+
+        Raises QuorumFailed if it is unknown whether the edit will be in the journal, Unavailable if it will
+        not be.
+        """
         if not edit:
             raise InvalidArgument("an edit has at least one byte: an empty one is a segment's marker")
         while not self._room.is_set():
@@ -131,7 +140,7 @@ class JournalWriter:
         return await waiting.answer
 
     async def roll(self) -> int:
-        """Finalize the segment, and start the next one, at the txid that is returned."""
+        """Finalize the segment and start the next one; return the txid at which it starts."""
         self._require_usable()
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._rolls.append(answer)
@@ -139,14 +148,14 @@ class JournalWriter:
         return await answer
 
     async def finish(self) -> End:
-        """Finalize the segment and start no other: the writer takes no edits any more, and is not over."""
+        """Finalize the segment and start no other: the writer takes no more edits, but is not over."""
         self._require_usable()
         self._finishing = asyncio.get_running_loop().create_future()
         self._wake.set()
         return await self._finishing
 
     async def purge(self, before: int) -> None:
-        """Let go of segments that end before `before`, at a majority; a node that misses it does so next time."""
+        """Delete segments that end before `before`, at a majority; a node that misses this deletes them next time."""
         self._require_usable()
         await self.session.purge(before)
 
@@ -163,7 +172,7 @@ class JournalWriter:
         if self._finishing is not None:
             raise Unavailable(f"the writer of journal {self.options.journal.name} takes no edits any more")
 
-    # -- the one that sends ----------------------------------------------------------------------------------
+    # -- sending ---------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         while self.failed is None:
@@ -185,7 +194,7 @@ class JournalWriter:
                     self._fail(error)
 
     def _pause(self, error: DiskFull) -> None:
-        """The only node has written nothing."""
+        """Pause after the only node's disk was full: it has written nothing."""
         self._pauses_until = self._world.clock.monotonic() + self.options.heartbeat_s
         rolls, self._rolls = self._rolls, []
         for answer in rolls:
@@ -203,7 +212,7 @@ class JournalWriter:
             self._finishing.set_result(self.end)
 
     async def _flush(self) -> None:
-        """Swap the buffers and see the full one through."""
+        """Swap the buffers and send the full one."""
         batch, self._filling = list(self._filling), deque()
         self._filling_bytes = 0
         self._room.set()
@@ -255,9 +264,11 @@ class JournalWriter:
         self._finalized = False
 
     def _is_due(self) -> bool:
-        """Whether the segment is full or old, or a node waits for the next one: it has lost its directory, or it was left
-        out and answers again. One that has nothing but its marker is never too old, but for a node that rejoins, was asked and
-        did not start it."""
+        """Whether to end the segment: it is full or old, or a node waits for the next one.
+
+        A node waits if it has lost its directory, or if it was left out and answers again. A segment that
+        has only its marker is never too old, unless a node rejoins that was asked to start it and did not.
+        """
         if self._finishing is not None or self._world.clock.monotonic() < self._pauses_until:
             return False
         if self._finalized:
@@ -273,11 +284,11 @@ class JournalWriter:
         return age_s >= self.options.segment_s and (count > 1 or any(channel.rejoins for channel in channels))
 
     async def _tick(self) -> None:
-        """Time passes for the segment, and readers of it wait for what is committed."""
+        """End the segment in time, and send the committed txid, which readers wait for."""
         while self.failed is None:
             await self._world.clock.sleep(min(self.options.heartbeat_s, self.options.segment_s))
             if self._is_due():
-                self._wake.set()  # and who is told something now would not be back when it is looked again
+                self._wake.set()  # no heartbeats now: a node with one queued would not be back at the next check
             else:
                 self.session.tell()
 
@@ -292,7 +303,7 @@ class JournalWriter:
             _refuse(each.answer, Unavailable(f"{over} left: {error}"))
         if self._finishing is not None:
             _refuse(self._finishing, error)
-        for answer in self._rolls:  # one of them may be under way
+        for answer in self._rolls:  # a roll may be under way
             _refuse(answer, error if error.possibly_applied else OutcomeUnknown(f"{over} was done: {error}"))
         self._room.set()
         self._wake.set()
@@ -302,4 +313,4 @@ class JournalWriter:
 def _refuse(answer: asyncio.Future[Any], error: EblaError) -> None:
     if not answer.done():
         answer.set_exception(error)
-        answer.exception()  # whoever waits may be gone already
+        answer.exception()  # retrieved here, since the caller may be gone already
