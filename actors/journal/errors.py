@@ -37,7 +37,7 @@ class StaleEpoch(JournalError):
 
 
 class LeaseHeld(JournalError):
-    """This node promises no later epoch while `holder` (None: unknown) holds its lease. Nothing was changed."""
+    """This node promises no later epoch while `holder` (None: unknown) has the lease. Nothing was changed."""
 
     fields = ("journal", "holder", "left_s")
     holder: str | None
@@ -54,7 +54,7 @@ class NotFormatted(JournalError):
 
 
 class Rejoining(JournalError):
-    """This node lost its directory and does not yet know enough to count for a majority. Nothing was changed."""
+    """This node lost its directory and cannot count for a majority yet. Nothing was changed."""
 
     retriable = True
 
@@ -87,7 +87,7 @@ def broken(journal: str, what: str) -> JournalBroken:
 
 
 class QuorumFailed(JournalError):
-    """Too many nodes failed; `nodes` has each one's error. The request may have been, or may still be, done."""
+    """Too many nodes failed; `nodes` has each one's error. The request may be done, now or later."""
 
     fields = ("journal", "what", "nodes")
     what: str | None
@@ -96,7 +96,7 @@ class QuorumFailed(JournalError):
 
 
 class NodesMoved(JournalError):
-    """The sender's set of nodes is out of date: the journal has `nodes`, of `version`. Nothing was changed."""
+    """The sender's nodes are out of date: the journal has `nodes`, of `version`. Nothing was changed."""
 
     fields = ("journal", "version", "nodes")
     version: int | None

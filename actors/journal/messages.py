@@ -107,7 +107,7 @@ class RejoinRequest(msgspec.Struct, frozen=True):
 
 
 class Joining(msgspec.Struct, frozen=True):
-    """The answer of a joining node: it has every finalized edit up to `end`, with the running `digest` there."""
+    """The answer of a joining node: it has every finalized edit up to `end`, with this `digest`."""
 
     end: int
     digest: int
@@ -190,7 +190,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
 
 class AcceptRequest(msgspec.Struct, frozen=True):
-    """Make this the content of the segment. A node that lacks the content fetches it from one of `sources`."""
+    """Make this the content of the segment. A node without the content fetches it from a source."""
 
     stamp: Stamp
     segment: SegmentState
@@ -201,7 +201,7 @@ class AcceptRequest(msgspec.Struct, frozen=True):
 
 
 class RenewRequest(msgspec.Struct, frozen=True):
-    """The renewal by the writer of `epoch`. Not an ordered request: overtakes edits that wait for a slow disk."""
+    """The renewal by the writer of `epoch`. Unordered: overtakes edits that wait for a slow disk."""
 
     journal: JournalId
     epoch: int
@@ -244,7 +244,7 @@ class StartSegment(msgspec.Struct, frozen=True):
 
 
 class JournalRequest(msgspec.Struct, frozen=True):
-    """Edits first, first + 1, ... of the segment that starts at `segment`; `digest` is that after the last."""
+    """Edits first, first + 1, ... of the segment from `segment`; `digest` is that after the last."""
 
     stamp: Stamp
     segment: int

@@ -137,7 +137,7 @@ def each(
 
 
 def require_same_nodes(journal: str, mine: Sequence[str], theirs: Mapping[str, Sequence[str]]) -> None:
-    """Check that all have the same nodes; writers with different nodes could have disjoint majorities."""
+    """Require the same nodes of all: with different nodes, writers could have disjoint majorities."""
     for node, nodes in theirs.items():
         if list(nodes) != list(mine):
             raise InvalidArgument(

@@ -173,6 +173,7 @@ def load_state(reader: Reader, path: str) -> State:
 
 
 def load_segments(reader: Reader, path: str) -> list[Segment]:
+    """Load the headers, ordered by their start."""
     found = []
     for key, value in reader.items(SEGMENTS):
         segment = _open(key, value, Segment, path)
@@ -197,7 +198,7 @@ def load_copies(reader: Reader) -> list[tuple[int, int]]:
 def load_edits(
     reader: Reader, segment: Segment, first: int, last: int, bytes_max: int, path: str
 ) -> tuple[int, tuple[bytes, ...]]:
-    """Load and verify edits `first` to `last`, at most about `bytes_max`; also return the digest before `first`."""
+    """Load and verify edits `first` to `last`, at most about `bytes_max`; return the digest before, too."""
     assert segment.start <= first <= last <= segment.end, (segment, first, last)
     start, copy = segment.start, segment.copy
     begin = max(first - 1, start)  # the edit before the first, for its digest

@@ -1,11 +1,11 @@
-"""The master: it owns the catalog, places tablets on servers, and repairs what is under-replicated.
+"""The master: owns the catalog, places tablets on servers, and repairs under-replicated tablets.
 
 server.py      the active master: the calls of clients, operators and tablet servers
-catalog/       which tables and tablets exist: edits, the one writer, checkpoints, the edit log
+catalog/       the tables and tablets that exist: edits, the one writer, checkpoints, the edit log
 tables/        create, alter, drop, recall and look up tables
-cluster/       what tablet servers report: who lives, what each replica is like; where new replicas go
-rules/         what becomes of a tablet whose members are not well, decided without waiting
-repair/        which members change now, and what operators ask for
+cluster/       the reports of tablet servers: liveness, replica states; the choice of servers for new replicas
+rules/         decides, without waiting, the changes of a tablet whose members are not healthy
+repair/        the changes of members that are due, and the requests of operators
 errands/       the calls to tablet servers that follow: create, alter, change members, delete
 leadership/    several masters over one journal: the active one, standbys, take-over
 messages.py    messages between masters and operators

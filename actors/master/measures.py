@@ -1,5 +1,7 @@
-"""The figures of a master, active or standby: see actors/figures.py. The journal's nodes, as the active one writes to them, are
-on the sheet of actors/journal/writer/measures.py."""
+"""The figures of a master, active or standby: see actors/figures.py.
+
+The active master's channels to the journal's nodes are on the sheet of actors/journal/writer/measures.py.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ ALIVE, SILENT = "alive", "silent"
 
 
 class MeasuredMaster(Protocol):
-    """A master that serves, as its figures see it."""
+    """The parts of a master that serves which its figures use."""
 
     world: World
     log: QuorumEditLog
@@ -35,7 +37,7 @@ class MeasuredMaster(Protocol):
 
 
 class Place(NamedTuple):
-    """What a master is at this instant, and how far its catalog is."""
+    """Whether a master is active at this instant, and how far its catalog is."""
 
     active: bool
     edits: int
@@ -43,7 +45,7 @@ class Place(NamedTuple):
 
 
 class Serving(NamedTuple):
-    """What only a master that serves knows."""
+    """Figures that only a master that serves has."""
 
     tablets_unknown: int
     changes_waiting: int
@@ -163,13 +165,13 @@ def measure_active(master: MeasuredMaster) -> Iterator[Figure]:
 
 
 def measure_lease(epoch: int, held: bool, nodes: Sequence[ChannelStatus]) -> Iterator[Figure]:
-    """What the active one of several masters knows besides: its epoch, its lease, and the nodes of its journal."""
+    """The further figures of an active master: its epoch, its lease, and the nodes of its journal."""
     yield from LEASE.read(Lease(epoch, held))
     yield from journal.measure_lines(nodes)
 
 
 def measure_standby(catalog: Catalog, txid: int, checkpointed: int) -> Iterator[Figure]:
-    """The figures of a master that follows another one."""
+    """The figures of a standby."""
     yield from PLACE.read(Place(False, txid, checkpointed))
     yield from _catalog(catalog)
 

@@ -1,4 +1,4 @@
-"""What masters, and whoever operates them, say to each other; see leadership/group.py and leadership/standby.py."""
+"""The messages between masters, and from operators to masters; see leadership/group.py and standby.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ebla.actors.journal.writer.channel import ChannelStatus
 
 
 class HandOverRequest(msgspec.Struct, frozen=True):
-    """Asked of the active master: another one shall be it, `to` or whoever knows most of the catalog."""
+    """The request to the active master to hand over to `to` (None: the standby with the most edits)."""
 
     to: str | None = None
 
@@ -19,8 +19,10 @@ class HandOverReply(msgspec.Struct, frozen=True):
 
 
 class GrowJournalRequest(msgspec.Struct, frozen=True):
-    """Asked of the active master, whose process has the journal's only node: the journal shall have these nodes, this master's
-    first."""
+    """The request to grow the journal to `nodes`, of which the first is the receiver's.
+
+    The receiver is the active master, whose process hosts the journal's only node.
+    """
 
     nodes: tuple[str, ...]
 
@@ -30,14 +32,18 @@ class GrowJournalReply(msgspec.Struct, frozen=True):
 
 
 class CheckpointRequest(msgspec.Struct, frozen=True):
-    """One chunk of the catalog's last checkpoint, counted from 0."""
+    """The request for one chunk of the catalog's last checkpoint, counted from 0."""
 
     chunk: int
 
 
 class CheckpointChunk(msgspec.Struct, frozen=True):
-    """The checkpoint reflects transaction `txid` and has so many chunks; `digest` is of the whole of it. All zero: this
-    master has none. The last two are its Mark (catalog/checkpoint.py)."""
+    """One chunk of a checkpoint.
+
+    The checkpoint reflects transaction `txid` and has `chunks` chunks; `digest` covers the whole
+    checkpoint. All zero: this master has no checkpoint. `journal` and `history` are the checkpoint's Mark
+    (catalog/checkpoint.py).
+    """
 
     txid: int
     chunks: int
@@ -48,8 +54,7 @@ class CheckpointChunk(msgspec.Struct, frozen=True):
 
 
 class JournalWriterStatus(msgspec.Struct, frozen=True):
-    """The journal as the active master writes it: the segment in progress starts at `segment`, and of each node is told how
-    far it is behind."""
+    """The active master's writer: the segment in progress starts at `segment`; `nodes` shows each node's lag."""
 
     journal: JournalId
     epoch: int
@@ -59,8 +64,9 @@ class JournalWriterStatus(msgspec.Struct, frozen=True):
 
 
 class AddReplicaRequest(msgspec.Struct, frozen=True):
-    """`server`: a uuid, an address or a host. `role`: voter or pre_voter, which mean the same (it votes as soon as it has caught up),
-    or non_voter. Idempotent: of a server that has a replica it says that the replica shall stay."""
+    """`server`: a uuid, an address or a host. `role`: voter or pre_voter, which mean the same (the replica
+    votes as soon as it has caught up), or non_voter. Idempotent: a replica that the server already has
+    stays."""
 
     tablet: str
     server: str
@@ -68,8 +74,12 @@ class AddReplicaRequest(msgspec.Struct, frozen=True):
 
 
 class RemoveReplicaRequest(msgspec.Struct, frozen=True):
-    """A voter that is well and that the table needs is marked, and goes when another has taken its place. `at_once`: without
-    one; of a leader that hands the leadership over first, and is refused with Unavailable until another leads."""
+    """Remove a replica.
+
+    A healthy voter that the table needs gets the replace flag, and is removed when another has taken its
+    place. `at_once`: remove it without a replacement. A leader hands over leadership first; the request is
+    refused with Unavailable until another leads.
+    """
 
     tablet: str
     server: str
@@ -77,8 +87,10 @@ class RemoveReplicaRequest(msgspec.Struct, frozen=True):
 
 
 class MoveReplicaRequest(msgspec.Struct, frozen=True):
-    """In one configuration `source` is marked to be replaced and `target` becomes a pre-voter; the rest follows by itself.
-    Done when `source` is a member no more."""
+    """Move a replica: in one configuration `source` gets the replace flag and `target` becomes a pre-voter.
+
+    The remaining steps follow by themselves. The move is complete when `source` is no longer a member.
+    """
 
     tablet: str
     source: str
@@ -93,10 +105,14 @@ class DrainRequest(msgspec.Struct, frozen=True):
 
 
 class Drained(msgspec.Struct, frozen=True):
-    """`replicas`: still there. `blocked`: of these, which no other server could take now. `non_voters`: the tablets that an operator
-    gave a non-voter there; it goes without another in its place. `waits_for`: the servers in maintenance that are silent, and have
-    members of the same tablets: these do not go before they are heard. `leaderless`: of `replicas`, whose tablets nobody leads now;
-    only a leader can let one go."""
+    """The state of a drain.
+
+    `replicas`: those still there. `blocked`: of these, those that no other server could take now.
+    `non_voters`: the tablets that an operator gave a non-voter there; it is removed without a replacement.
+    `waits_for`: the silent servers in maintenance that have members of the same tablets; the replicas of
+    these tablets do not move before those servers send heartbeats. `leaderless`: of `replicas`, those of
+    tablets without a leader now; only a leader can remove a replica.
+    """
 
     address: str
     draining: bool
@@ -119,7 +135,7 @@ class MaintainRequest(msgspec.Struct, frozen=True):
 
 
 class Maintained(msgspec.Struct, frozen=True):
-    """`alive`: heartbeats come from there. `replicas`: of which it is a member."""
+    """`alive`: the server sends heartbeats. `replicas`: the tablets of which it is a member."""
 
     address: str
     maintained: bool
@@ -138,7 +154,7 @@ class ForgetRequest(msgspec.Struct, frozen=True):
 
 
 class ForgetReply(msgspec.Struct, frozen=True):
-    """`uuids`: all that are forgotten there, those of earlier requests too."""
+    """`uuids`: all forgotten servers at the address, including those of earlier requests."""
 
     address: str
     uuids: tuple[str, ...]

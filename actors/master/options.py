@@ -1,4 +1,4 @@
-"""What an operator may set of a master. Times are seconds; tests use small ones."""
+"""Settings of a master. Times are in seconds; tests use small ones."""
 
 from __future__ import annotations
 
@@ -12,23 +12,28 @@ RESERVE_S_MAX = 10 * 366 * 24 * 3600.0
 
 
 class MasterOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """`unresponsive_s`: a server silent for so long gets no new replicas. `assignment_timeout_s`: a tablet
-    whose servers have not brought it up by then is replaced by a new one (Kudu's tablet_creation_timeout).
+    """Settings of the active master.
+
+    `unresponsive_s`: a server that is silent for this long gets no new replicas. `assignment_timeout_s`: a
+    tablet that its servers have not created by then is replaced by a new one (Kudu's
+    tablet_creation_timeout).
 
     `settle_s`: how long a restarted master waits for the servers' heartbeats before it places tablets.
 
-    `forget_min_s`: how long a dropped or replaced tablet is remembered after every server confirmed that its
-    replica is gone, for a request to create one that is still under way somewhere. `forget_max_s`: after so
-    long it is forgotten although a server never answered; should that server ever return, its replica is
-    unknown, and unknown replicas are left alone.
+    `forget_min_s`: how long a dropped or replaced tablet is remembered after every server confirmed that
+    its replica is gone, because a request to create one may still be under way. `forget_max_s`: after this
+    time the tablet is forgotten although a server never answered; should that server ever return, its
+    replica is unknown, and unknown replicas are left alone.
 
-    `tables_max`: kept ones included. `tablets_per_table_max`. `replicas_per_server_max`: of a new table, on average over the
-    live servers; `replicas_of_server_max`: the same of all tables together (Kudu advises 1,000 and has seen 4,000).
+    `tables_max`: includes kept tables. `replicas_per_server_max`: replicas of a new table, on average over
+    the live servers; `replicas_of_server_max`: the same for all tables together (Kudu advises 1,000 and
+    has seen 4,000).
 
-    `reserve_s`: for how long a dropped table can be recalled, where the drop does not say (0: it goes at once).
+    `reserve_s`: for how long a dropped table can be recalled if the drop does not say so (0: the table is
+    removed at once).
 
-    `accepts`: tokens of masters whose changes this catalog may lack, as the refusal of an older copy names them. While there are
-    any no tablet is replaced because it is late, and no reserve ends.
+    `accepts`: tokens of masters whose changes this catalog may lack; the refusal of an older copy names
+    them. While there are any, no tablet is replaced because it is late, and no reserve ends.
     """
 
     bg_s: float = 0.5
@@ -63,14 +68,17 @@ class MasterOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a master: `masters` are the addresses of all of them, `journal` is where their edits go, `master` what the active one
-    keeps to. A master that is one of the journal's nodes hosts that node, with the options `node`. The journal's nodes may have become
-    others since (`NodesMoved`).
+    """Settings of one of several masters.
 
-    `look_s`: how often a standby looks whether the lease is free. `tail_s`: how often it reads what the active one wrote.
-    `purge_s`: how often the active one lets go of edits that two masters have in a checkpoint, or that itself has if its directory
-    holds the whole journal. `hand_over_s`: how long a hand-over waits for what is under way, and then for the successor. `grow_s`:
-    how long new journal nodes may take to fetch the journal.
+    `masters`: the addresses of all masters. `journal`: the journal of their edits; its nodes may have
+    changed since (`NodesMoved`). `master`: the settings of the active master. `node`: the options of the
+    journal node that this master hosts, if its address is one of the journal's nodes.
+
+    `look_s`: how often a standby checks whether the lease is free. `tail_s`: how often a standby reads the
+    edits of the active master. `purge_s`: how often the active master purges edits that two masters have
+    in a checkpoint, or only itself if its directory holds the whole journal. `hand_over_s`: how long a
+    hand-over waits for changes under way, and then for the successor. `grow_s`: how long new journal nodes
+    may take to fetch the journal.
     """
 
     masters: tuple[str, ...]

@@ -1,16 +1,16 @@
-"""What the active master does: it knows which tables exist, places their tablets on servers, and hears from all of them.
+"""The active master: keeps the tables, places their tablets on servers, and gets heartbeats of all servers.
 
 Four promises:
 
-    durable first   a change is in the journal before memory shows it and before any server hears of it
+    durable first   a change is in the journal before memory shows it and before any server is asked for it
     exactly once    a repeated create or drop gets the first answer
-    completion      a created table gets its replicas, a dropped one loses them, whoever restarts meanwhile
+    completion      a created table gets its replicas, a dropped one loses them, across restarts of any role
     evidence        a replica is deleted because its table was dropped or its tablet replaced, never because
                     it is unknown: a master that lost its catalog deletes nothing
 
-Changes go through the scribe, one after the other; reads answer from memory. What servers are asked to do
-follows from the committed catalog (errands/errands.py) in a background task that events wake and that looks by itself
-every `bg_s`.
+Changes go through the scribe, one after the other; reads answer from memory. The requests to servers
+follow from the committed catalog (errands/errands.py). A background task sends them; events wake the task,
+and it also runs every `bg_s`.
 """
 
 from __future__ import annotations
@@ -57,8 +57,11 @@ Answer = TypeVar("Answer")
 
 
 class Master(CoordinationVerbs, MembershipVerbs):
-    """The work of one active term (leadership/active_term.py), from `begin` on, with a `catalog` that was followed until then. For
-    `grace_s` servers that were not heard yet count as alive."""
+    """The work of one active term (leadership/active_term.py), from `begin` on.
+
+    The standby has kept `catalog` up to date until then. For `grace_s`, servers without a heartbeat count
+    as alive.
+    """
 
     def __init__(
         self,
@@ -119,8 +122,10 @@ class Master(CoordinationVerbs, MembershipVerbs):
         settle_s: float,
         serves: Callable[[], bool],
     ) -> None:
-        """Serve, from a catalog that is what is durable. Nothing is placed for `settle_s`. `serves`: whether anybody may be
-        answered at this instant."""
+        """Serve from the catalog, which has all durable changes.
+
+        No tablet is placed for `settle_s`. `serves`: whether requests may be answered at this instant.
+        """
         self.instance, self.incarnations = directory.instance, directory.heard
         self.log, self.scribe = log, scribe
         self.tables.scribe = self.members.scribe = scribe
@@ -141,25 +146,31 @@ class Master(CoordinationVerbs, MembershipVerbs):
 
     @rpc
     async def create_table(self, request: m.CreateTableRequest) -> m.TableInfo:
-        """Answers as soon as the table is durable; poll get_table until its state is running."""
+        """Create a table. Answers as soon as the table is durable; poll get_table until its state is running."""
         self._require_running()
         return await self.tables.create(request)
 
     @rpc
     async def alter_table(self, request: m.AlterTableRequest) -> m.TableInfo:
-        """Answers when it is durable; `applied_version` of get_table tells when every tablet has heard of it."""
+        """Alter a table, durably when this answers.
+
+        `applied_version` of get_table shows when every tablet has applied the alteration.
+        """
         self._require_running()
         return await self.tables.alter(request)
 
     @rpc
     async def drop_table(self, request: m.DropTableRequest) -> m.Empty:
-        """The name is free when this answers; the replicas are deleted afterwards, or when the reserved time is over."""
+        """Drop a table. Its name is free when this answers.
+
+        The replicas are deleted afterwards, or when the reserve is over.
+        """
         self._require_running()
         return await self.tables.drop(request)
 
     @rpc
     async def recall_table(self, request: m.RecallTableRequest) -> m.TableInfo:
-        """Bring back a table that was dropped and is kept. Answers when that is durable."""
+        """Bring back a table that was dropped and is kept, durably when this answers."""
         self._require_running()
         return await self.tables.recall(request)
 
@@ -185,7 +196,7 @@ class Master(CoordinationVerbs, MembershipVerbs):
 
     @rpc
     async def heartbeat(self, request: m.HeartbeatRequest) -> m.HeartbeatReply:
-        """The answer acknowledges the report: whatever follows from it is durable by then."""
+        """Take a heartbeat. The answer acknowledges the report: all edits that follow from it are durable."""
         self._require_running()
         if request.instance.uuid in self.catalog.forgotten:
             raise forgotten(request.instance.uuid)
@@ -207,8 +218,10 @@ class Master(CoordinationVerbs, MembershipVerbs):
         )
 
     def _require_newest(self, request: m.HeartbeatRequest) -> None:
-        """A server that has seen what this catalog does not have is not heard, so that it is asked for nothing; nor is anybody else
-        from then on."""
+        """Refuse a server that has seen changes which this catalog lacks, and stop serving.
+
+        So no request that follows from the older catalog is sent, to this server or any other.
+        """
         seen, lineage = request.seen, self.catalog.lineage
         if seen is None or lineage.has(seen) or seen.start in self.options.accepts:
             return
@@ -219,12 +232,12 @@ class Master(CoordinationVerbs, MembershipVerbs):
 
     async def _end(self, error: OldCopy) -> None:
         if self._is_only_copy:
-            with suppress(DiskFull):  # the next start is refused as this one was
+            with suppress(DiskFull):  # without the mark, the next start ends for the same reason
                 await mark_old(self.world, error.message)
         self.world.fail(error)
 
     async def _take_report(self, server: Server, report: m.TabletReport) -> None:
-        """Most reports change nothing durable and cost no write; the others cost one."""
+        """Take a report. Most reports change nothing durable and cost no write; the others cost one."""
 
         def decide() -> Sequence[Edit]:
             if not self._expected(server, report):
@@ -349,7 +362,7 @@ class Master(CoordinationVerbs, MembershipVerbs):
         await self.scribe.change("assign", decide, lambda: self.views.drop_ended(self.catalog))
 
     async def _forget(self) -> None:
-        """Not with every event: it looks at everything that has ended."""
+        """Forget ended tablets, at most every `bg_s`, since this reads all ended tablets; end reserves, too."""
         if self._now() < self._forgetting_from:
             return
         self._forgetting_from = self._now() + self.options.bg_s

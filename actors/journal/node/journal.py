@@ -78,7 +78,7 @@ class Journal:
         claim = request.claim
         async with self._lock:
             self.require_whole()
-            if not request.after:  # no other can hold the lease of a writer that moves on: see writer/writer.py
+            if not request.after:  # a writer that moves on takes no other's lease: see writer/writer.py
                 self.lease.require_free(claim)
             held_ms = 0 if claim is None else claim.held_ms
             change = rules.new_epoch(self.view, request.epoch, held_ms, request.after)
@@ -208,7 +208,10 @@ class Journal:
             await self._make("admitted", Change(replace(self.view.state, admits=left), open=self.view.open))
 
     async def admit(self, request: m.AdmitRequest) -> m.Done:
-        """Let this node count from now on. While an older lease may last, it promises an epoch only to `helps`."""
+        """Let this node count from now on.
+
+        While an older lease may last, this node promises an epoch only to `helps`.
+        """
         async with self._lock:
             change = growth.admit_joining(self.view, request)
             if change is not None:

@@ -404,7 +404,7 @@ class JournalNode(Role):
     async def pages(
         self, journal: m.JournalId, segment: m.SegmentState, sources: Sequence[str]
     ) -> AsyncIterator[tuple[bytes, ...]]:
-        """Yield the edits of a segment from the first source that has them; if a source fails, the next continues."""
+        """Yield the edits of a segment from the first source; if a source fails, the next continues."""
         first, left = segment.start, list(sources)
         while first <= segment.end:
             if not left:

@@ -181,7 +181,10 @@ def knows_of_loss(state: State, token: str) -> bool:
 
 
 def caught_up(view: View, purged: int = 0) -> Change | None:
-    """End the rejoining, if this node has every edit that it must have. `purged`: no peer has edits up to here."""
+    """End the rejoining, if this node has every edit that it must have.
+
+    `purged`: no peer has edits up to here.
+    """
     state = view.state
     purged = max(state.purged, purged)
     if not state.token or not state.joined:

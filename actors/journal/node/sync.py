@@ -48,7 +48,7 @@ class Sync:
                 await self.ask(journal, peer)
 
     async def ask(self, journal: Journal, peer: str) -> None:
-        """Take the finalized segments of one peer that this node lacks. A later turn retries a silent peer."""
+        """Take the finalized segments of one peer that this node lacks. A later turn asks again."""
         try:
             manifest = await self._world.network.call(
                 peer,

@@ -57,7 +57,7 @@ class ChannelStatus(msgspec.Struct, frozen=True):
 
 
 class _Call:
-    """A request in the queue. `epoch`: the writer's epoch when it was queued; a later epoch does not change it."""
+    """A request in the queue. `epoch`: of the writer when it was queued, also if the epoch changes."""
 
     __slots__ = (
         "answer",
@@ -120,7 +120,7 @@ class Channel:
         self._left_at = -inf  # when the node was left out
         self._why = ""
         self._token = ""  # of a node that has lost its directory: from its last answer to a heartbeat
-        self._segment: int | None = None  # the segment that the node has started and was not asked to finalize
+        self._segment: int | None = None  # started by the node, which was not asked to finalize it
         self._carried = ""  # the token in the last start of a segment
         self._joined = ""  # the token in the last start of a segment that the node has carried out
         self._told = 0  # the last committed txid that the node has received
@@ -136,7 +136,7 @@ class Channel:
     def ask(
         self, method: str, build: Build, reply: type[T], timeout_s: float, kind: str = OTHER
     ) -> asyncio.Future[T]:
-        """Queue a request; it is sent after all requests before were answered. Fails with the node's or network's error."""
+        """Queue a request, to be sent when those before are answered. Fails with any error of the call."""
         return self._put(_Call(kind, method, build, reply, timeout_s, self._now(), self.epoch))
 
     def promise(self, request: m.NewEpochRequest) -> asyncio.Future[m.NewEpochReply]:
@@ -203,7 +203,7 @@ class Channel:
         )
 
     def tell(self) -> None:
-        """Send a heartbeat to an idle node that is left out, lacks the committed txid, or was silent for long."""
+        """Send a heartbeat if the node is idle, and is left out, lacks the committed txid, or was silent."""
         quiet = self.left_out or self._now() - self._heard_at >= self._options.quiet_s
         if not self._queue and (self._told < self._commits.txid or quiet) and self._due():
             self._heartbeat_at = self._now()
@@ -221,7 +221,7 @@ class Channel:
 
     @property
     def rejoins(self) -> bool:
-        """Whether the node has lost its directory and, as far as this writer knows, started no segment since."""
+        """Whether the node lost its directory and, as far as this writer knows, started no segment since."""
         return self._token not in ("", self._joined)
 
     @property
@@ -289,7 +289,7 @@ class Channel:
                     self._leave(call, answer)
 
     def _can_try_again(self, error: EblaError) -> bool:
-        """Whether the only node has certainly written nothing, so that the writer may try again: see writer.py."""
+        """Whether the only node has certainly written nothing, so that a retry is safe: see writer.py."""
         return isinstance(error, DiskFull) and len(self._options.nodes) == 1
 
     def _refuses(self, call: _Call) -> bool:

@@ -45,7 +45,10 @@ class Holder:
         return self.lost is None and self._world.clock.monotonic() < self._until
 
     def seek(self, epoch: int) -> None:
-        """Note the epoch that the nodes will be asked for: a refusal of an older epoch because of it is no loss."""
+        """Note the epoch that the nodes will be asked for.
+
+        A node that refuses an older epoch because of this one supports this holder.
+        """
         self._sought = epoch
 
     def won(self, epoch: int, asked_at: float) -> None:

@@ -28,14 +28,14 @@ ATTEMPTS = 3
 
 
 class Position(NamedTuple):
-    """The last edit that was read. `digest` None: unknown; the digest before the next edit is accepted unchecked."""
+    """The last edit that was read. `digest` None: unknown, so the next edit's is accepted unchecked."""
 
     txid: int
     digest: int | None = None
 
 
 class Page(NamedTuple):
-    """Edits with their txids, without markers, and the position to continue at. Unchanged position: no more edits."""
+    """Edits with their txids, without markers, and the next position; unchanged: no more edits."""
 
     edits: list[tuple[int, bytes]]
     position: Position
@@ -153,7 +153,7 @@ class JournalReader:
 
 
 def holders(manifests: Mapping[str, m.Manifest], after: int, in_progress: bool) -> list[str]:
-    """List the nodes that have the next edit: first those that have it finalized, then those with most edits."""
+    """List the nodes with the next edit: first those that have it finalized, then those with most edits."""
     found: list[tuple[bool, int, str]] = []
     for node, manifest in manifests.items():
         best: tuple[bool, int] | None = None

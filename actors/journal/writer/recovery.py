@@ -1,6 +1,6 @@
 """Recovery: a new writer decides which edits of the last writer stay, with the answers of any majority.
 
-    1  promise   a majority promises an epoch above all it has promised: the last writer is fenced from here on
+    1  promise   a majority promises an epoch above all it has promised: this fences the last writer
     2  prepare   a majority reports its copies of the newest segment, and takes no more edits into it
     3  choose    the best of these copies, by `merit`
     4  accept    a majority has the chosen content, and remembers that it was chosen
@@ -53,7 +53,7 @@ def merit(prepared: m.Prepared) -> tuple[bool, bool, int, int]:
 
 
 def choose(journal: str, start: int, prepared: Mapping[str, m.Prepared]) -> m.SegmentState | None:
-    """Choose the segment's content; None if no copy has edits. Raises JournalBroken if the answers conflict."""
+    """Choose the segment's content; None: no copy has edits. Raises JournalBroken if answers conflict."""
     chosen = max(prepared.values(), key=merit).segment
     end = start - 1 if chosen is None else chosen.end
     for node, each in prepared.items():

@@ -1,5 +1,6 @@
-"""The requests of one writer to all nodes of a journal, each step at a majority. One session serves one writer.
+"""The requests of one writer to all nodes of a journal, each step at a majority.
 
+One session serves one writer.
 The steps are those of recovery.py and writer.py, in their order; none is tried twice. After an error the
 session is over, because the request may have been carried out: another session, with a higher epoch, finds
 out. A node's requests wait for each other, so `write_timeout_s` limits a step as a whole, not only each

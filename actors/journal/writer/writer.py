@@ -62,7 +62,7 @@ class _Waiting(NamedTuple):
 
 
 class JournalWriter:
-    """Call `open`, then `begin`, then `append`. Between the first two, the caller reads the recovered edits."""
+    """Call `open`, then `begin`, then `append`. After `open`, the caller reads the recovered edits."""
 
     def __init__(self, world: World, options: JournalOptions, holder: Holder | None = None) -> None:
         self.options = options
@@ -155,7 +155,7 @@ class JournalWriter:
         return await self._finishing
 
     async def purge(self, before: int) -> None:
-        """Delete segments that end before `before`, at a majority; a node that misses this deletes them next time."""
+        """Delete segments that end before `before`, at a majority; other nodes delete them next time."""
         self._require_usable()
         await self.session.purge(before)
 
@@ -288,7 +288,7 @@ class JournalWriter:
         while self.failed is None:
             await self._world.clock.sleep(min(self.options.heartbeat_s, self.options.segment_s))
             if self._is_due():
-                self._wake.set()  # no heartbeats now: a node with one queued would not be back at the next check
+                self._wake.set()  # no heartbeats: `is_back` is false while one is queued
             else:
                 self.session.tell()
 

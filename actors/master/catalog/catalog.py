@@ -1,8 +1,8 @@
-"""The catalog: which tables and tablets exist, in which state, on which servers.
+"""The catalog: the tables and tablets that exist, with their states and servers.
 
-It is a state machine over edits (edits.py) and nothing else changes it. Records are frozen and replaced
-whole, so a reader that runs between two awaits always sees one committed state. Three maps, as in Kudu's
-catalog manager:
+The catalog is a state machine over edits (edits.py); nothing else changes it. Records are frozen and
+replaced as a whole, so a reader that runs between two awaits always sees one committed state. Three maps,
+as in Kudu's catalog manager:
 
     tables   table id  -> TableRecord      running -> removed -> forgotten
                                            running <-> kept -> removed
@@ -10,7 +10,7 @@ catalog manager:
     tablets  tablet id -> TabletRecord     preparing -> creating -> running -> deleted -> forgotten
                                                         creating -> replaced -> forgotten
 
-Beside them is the namespace for coordination (actors/coordination/), which has edits of its own.
+The catalog also has the namespace for coordination (actors/coordination/), which has its own edits.
 
 An edit that is not legal in the present state is a defect, or damage that no checksum caught: it fails an
 assertion.
@@ -56,7 +56,7 @@ class Catalog:
         self.requests: dict[str, Remembered] = {}
         self.namespace = Namespace()
         self.lineage = Lineage()
-        # Derived: tablet ids that somebody has to do something about (dicts, for their order).
+        # Derived: ids of tablets that need an action (dicts, for their order).
         self.preparing: dict[str, None] = {}
         self.creating: dict[str, None] = {}
         self.unseen: dict[str, None] = {}
@@ -64,15 +64,15 @@ class Catalog:
         self.ended: dict[str, None] = {}
         self.kept: dict[str, None] = {}  # table ids
         self.draining: dict[str, None] = {}  # addresses of servers
-        self.maintained: dict[str, None] = {}  # the same
+        self.maintained: dict[str, None] = {}  # addresses of servers
         self.forgotten: dict[str, str] = {}  # uuid -> address of servers that are gone for good
-        self.replicas = 0  # that tables want which are not removed
+        self.replicas = 0  # wanted by all tables that are not removed
         self._of_table: dict[str, dict[str, None]] = {}
 
     # -- reading ---------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        """How many records a checkpoint would hold."""
+        """Return the number of records that a checkpoint would have."""
         marks = len(self.draining) + len(self.maintained) + len(self.forgotten)
         return len(self.tables) + len(self.tablets) + len(self.requests) + marks + len(self.namespace)
 
@@ -81,17 +81,17 @@ class Catalog:
         return None if table is None else self.tables[table]
 
     def running_tables(self) -> list[TableRecord]:
-        """By name."""
+        """List the running tables by name."""
         return [self.tables[self.names[name]] for name in sorted(self.names)]
 
     def alteration(self, table: str) -> Alteration:
-        """What every tablet of the table must have been told."""
+        """Return the present state of the table that every tablet must get to know."""
         record = self.tables[table]
         kept = Dropped(table, record.name, record.until_us) if record.state == KEPT else None
         return Alteration(record.schema, kept)
 
     def kept_as(self, word: str) -> list[TableRecord]:
-        """The kept table of this id, or those that had this name, the one that was dropped last first."""
+        """List the kept table with this id, or those that had this name, the last dropped one first."""
         if word in self.kept:
             return [self.tables[word]]
         found = [self.tables[table] for table in self.kept if self.tables[table].name == word]
@@ -112,7 +112,7 @@ class Catalog:
     # -- changing --------------------------------------------------------------------------------------------
 
     def load(self, image: CatalogImage) -> None:
-        """Only into an empty catalog."""
+        """Load an image into this catalog, which must be empty."""
         assert len(self) == 0
         for table in image.tables:
             self.tables[table.table] = table
@@ -134,7 +134,7 @@ class Catalog:
         self.check()
 
     def apply(self, edits: Iterable[Edit]) -> None:
-        """Only with edits that are durable. Replaying the same edits gives an equal catalog."""
+        """Apply edits, which must be durable. Replaying the same edits gives an equal catalog."""
         for edit in edits:
             _APPLY[type(edit)](self, edit)
             self.lineage.changes += type(edit) not in coordination.KINDS
@@ -184,8 +184,8 @@ class Catalog:
         before = record.configuration.peers + record.former
         former = self._remembered_peers(peer for peer in before if stays(peer.uuid) is None)
         tombstones = tuple(peer for peer in record.tombstones if stays(peer.uuid) is None)
-        # Those of the first configuration that were never heard of are still created: until then they cannot vote, and
-        # the group may need them to elect the leader that would copy the tablet to them.
+        # Members of the first configuration that never reported a replica are still created. Before, they cannot
+        # vote, and the group may need their votes to elect the leader that would copy the tablet to them.
         unseen = tuple(uuid for uuid in record.unseen if stays(uuid) is not None)
         changed = replace(record, configuration=edit.configuration, former=former, tombstones=tombstones)
         self._put(replace(changed, unseen=unseen))
@@ -202,7 +202,7 @@ class Catalog:
             gone = next((peer for peer in record.former if peer.uuid == edit.uuid), None)
             assert gone is not None, (edit.uuid, tablet)
             former = tuple(peer for peer in record.former if peer is not gone)
-            # Another server at the address means that the one before has lost its directory, and its tombstones.
+            # Another server at the address means that the old one has lost its directory, and its tombstones.
             tombstones = tuple(peer for peer in record.tombstones if peer.address != gone.address)
             if edit.tombstone:
                 tombstones += (gone,)
@@ -325,7 +325,7 @@ class Catalog:
             del self.requests[next(iter(self.requests))]
 
     def check(self) -> None:
-        """The catalog's invariants: all of one state, none about how it came to be."""
+        """Check the catalog's invariants: all concern one state, none concerns its history."""
         for name, owner in self.names.items():
             assert self.tables[owner].name == name and self.tables[owner].state == RUNNING, name
         for table in self.tables.values():

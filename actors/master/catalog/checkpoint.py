@@ -1,13 +1,13 @@
-"""The whole catalog as of one transaction, so that the edit log need not grow for ever.
+"""The whole catalog as of one transaction, so that the edit log does not grow for ever.
 
 Database `checkpoint` of the master's environment, replaced in one commit:
 
-    head               the transaction it reflects, how many chunks and bytes the image has, and its digest
+    head               the transaction that it reflects, the image's number of chunks and bytes, its digest
     number (8 bytes)   one chunk of the encoded image
 
-Every byte is covered by the digest; damage is Corruption, never a smaller catalog. Of a master with a journal the head
-also says which journal it reflects, and the running digest of that up to there: what another deployment's directory, or
-another history, holds goes on with no edit of this one.
+The digest covers every byte; damage is Corruption, never a smaller catalog. The head also names the journal
+that the checkpoint reflects, with the journal's running digest up to the transaction. So no edit of this
+journal is applied to the checkpoint of another deployment or of another history.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Mark(NamedTuple):
-    """`journal` is the id of one, empty if the edits are not in a journal; `history` is its digest up to the checkpoint's
-    transaction, 0 if it is not known."""
+    """`journal`: the journal's id, empty if the edits are not in a journal. `history`: the journal's digest
+    up to the checkpoint's transaction, 0 if unknown."""
 
     journal: str = ""
     history: int = 0
@@ -47,7 +47,7 @@ UNMARKED = Mark()
 
 
 class Saved(NamedTuple):
-    """`txid`: the transaction that it reflects."""
+    """A checkpoint that was loaded. `txid`: the transaction that it reflects."""
 
     txid: int
     image: CatalogImage
@@ -71,7 +71,7 @@ class Checkpoints:
         self._environment = environment
 
     async def save(self, txid: int, image: CatalogImage, mark: Mark = UNMARKED) -> None:
-        """Replaces the one before, atomically and durably."""
+        """Replace the checkpoint, atomically and durably."""
         data = encode_image(image)
         chunks = [data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)]
         head = _encode(_Head(txid, len(chunks), len(data), _digest(txid, data), *mark))
@@ -86,7 +86,7 @@ class Checkpoints:
         )
 
     def load(self) -> Saved | None:
-        """None if none was ever made."""
+        """Load the checkpoint; None if there was never one."""
         head = self._head()
         if head is None:
             return None
@@ -97,7 +97,10 @@ class Checkpoints:
         return Saved(head.txid, decode_image(data), Mark(head.journal, head.history))
 
     def chunk(self, number: int) -> CheckpointChunk:
-        """For another master. Raises NotFound if there is no such chunk; damage is found by whoever puts it together."""
+        """Return a chunk for another master, which checks the digest of all chunks (`image_of`).
+
+        Raises NotFound if there is no such chunk.
+        """
         head = self._head()
         if head is None:
             return CheckpointChunk(0, 0, 0, b"")
@@ -126,7 +129,7 @@ class Checkpoints:
 
 
 def image_of(chunks: Sequence[CheckpointChunk]) -> CatalogImage | None:
-    """What another master's chunks make; None if they are not all of one checkpoint, or damaged."""
+    """Decode another master's chunks; None if they are damaged, or not all of one checkpoint."""
     first, data = chunks[0], b"".join(chunk.data for chunk in chunks)
     if any((chunk.txid, chunk.digest) != (first.txid, first.digest) for chunk in chunks):
         return None

@@ -1,10 +1,11 @@
-"""What a master keeps in its own directory, and how it is opened: the environment of its checkpoints, and a mark that it is there.
+"""A master's own directory: the environment of its checkpoints, and a mark that the environment exists.
 
-An environment that was there once must be there. The mark that it was is made after it, so that a crash while the directory is
-being formatted is not taken for a loss. The journal's only node has its environment in the same directory.
+With the mark, a missing environment is a loss. The mark is made after the environment, so that a crash
+while the directory is being formatted is not taken for a loss. The journal's only node has its environment
+in the same directory.
 
-A directory that turned out to be an older copy (actors/catalog_versions.py) is marked, too, and not served from any more, unless an
-operator accepts it.
+A directory that turned out to be an older copy (actors/catalog_versions.py) also gets a mark; a master no
+longer serves from it, unless an operator accepts it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _WHY = b"why"
 
 @dataclass(frozen=True)
 class Directory:
-    """`heard` does not save before it is started."""
+    """An open directory. `heard` does not save before it is started."""
 
     instance: m.ServerInstance
     environment: Environment
@@ -38,7 +39,7 @@ class Directory:
 
 
 async def open_directory(world: World, *, accepts: bool = False) -> Directory:
-    """Refused for an older copy, unless an operator `accepts` such a one."""
+    """Open the directory. Raises OldCopy for an older copy, unless an operator `accepts` one."""
     found = await world.disk.open_instance(new_id(world.random))
     instance = m.ServerInstance(found.uuid, found.seqno, new_id(world.random))
     environment = await _open_environment(world)
@@ -49,7 +50,7 @@ async def open_directory(world: World, *, accepts: bool = False) -> Directory:
 
 
 async def mark_old(world: World, why: str) -> None:
-    """Durable when it returns."""
+    """Mark the directory as an older copy, durably when this returns."""
     if not world.disk.exists(OLD):
         mark = await world.disk.open_environment(OLD, (_MARK,), create=True, map_bytes=1 << 20)
         await mark.commit([Put(_MARK, [(_WHY, why.encode())])])

@@ -1,8 +1,8 @@
-"""What can happen to the catalog: each edit is one fact, in the past tense, as it stands in the edit log.
+"""The edits of the catalog: each is one fact, in the past tense, as stored in the edit log.
 
-An edit carries everything that applying it needs (ids, times, configurations), so that replaying the log
-gives the same catalog on any machine. What only servers can tell anew, such as leaders and terms, is not an
-edit.
+An edit carries all data that applying it needs (ids, times, configurations), so that replaying the log
+gives the same catalog on any machine. Facts that servers report again after a restart, such as leaders and
+terms, are not edits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ebla.storage.schema import TableSchema
 
 
 class TableCreated(msgspec.Struct, frozen=True, tag="table_created"):
-    """The table is running and its tablets, one per partition in order of their number, are preparing.
+    """The table is running, and its tablets, one per partition in the order of their numbers, are preparing.
 
     `request` and `digest` (of the request's body) are remembered, so that a retry gets the first answer.
     """
@@ -42,8 +42,8 @@ class TabletAssigned(msgspec.Struct, frozen=True, tag="tablet_assigned"):
 
 
 class TabletReplaced(msgspec.Struct, frozen=True, tag="tablet_replaced"):
-    """Its servers did not make it in time: creating -> replaced, and `successor` prepares for the same
-    partition."""
+    """The servers did not create the tablet in time: creating -> replaced; `successor` is preparing for the
+    same partition."""
 
     tablet: str
     successor: str
@@ -57,24 +57,27 @@ class TabletRunning(msgspec.Struct, frozen=True, tag="tablet_running"):
 
 
 class ConfigurationChanged(msgspec.Struct, frozen=True, tag="configuration_changed"):
-    """The group committed a newer configuration. Members that left stay known until their data is surely
-    gone."""
+    """The group committed a newer configuration. Members that left stay known until their data is
+    certainly gone."""
 
     tablet: str
     configuration: Configuration
 
 
 class ReplicasSeen(msgspec.Struct, frozen=True, tag="replicas_seen"):
-    """Server `uuid` reported replicas of `tablets` for the first time. It is never asked to create them
-    again: a replica that existed may have voted, and an empty new one in its place would not remember."""
+    """Server `uuid` reported replicas of `tablets` for the first time.
+
+    The server is never asked to create them again: a replica that existed may have voted, and a new empty
+    one would have forgotten the vote.
+    """
 
     uuid: str
     tablets: tuple[str, ...]
 
 
 class FormerMembersGone(msgspec.Struct, frozen=True, tag="former_members_gone"):
-    """Server `uuid` had left the configurations of `tablets` and now holds nothing of them, or a `tombstone`, which stays
-    until the table is dropped."""
+    """Server `uuid` had left the configurations of `tablets` and now has no data of them, or only a
+    `tombstone`, which stays until the table is dropped."""
 
     uuid: str
     tablets: tuple[str, ...]
@@ -82,29 +85,31 @@ class FormerMembersGone(msgspec.Struct, frozen=True, tag="former_members_gone"):
 
 
 class ServerDraining(msgspec.Struct, frozen=True, tag="server_draining"):
-    """`on`: the server at `address`, whichever it is by then, gets nothing new, and what it has goes elsewhere."""
+    """`on`: the server at `address`, also a later one there, gets no new replicas, and its replicas move."""
 
     address: str
     on: bool
 
 
 class ServerMaintained(msgspec.Struct, frozen=True, tag="server_maintained"):
-    """`on`: the server at `address`, whichever it is by then, may be silent, and gets nothing new."""
+    """`on`: the server at `address`, also a later one there, may be silent, and gets no new replicas."""
 
     address: str
     on: bool
 
 
 class ServerForgotten(msgspec.Struct, frozen=True, tag="server_forgotten"):
-    """The servers `uuids`, all that were ever known at `address`, are gone for good: nobody waits for them any more, and none of
-    them is heard again, whatever directory returns."""
+    """The servers `uuids`, all that were ever known at `address`, are gone for good.
+
+    Nothing waits for them any more. Their heartbeats are refused, even if one of their directories returns.
+    """
 
     address: str
     uuids: tuple[str, ...]
 
 
 class TableDropped(msgspec.Struct, frozen=True, tag="table_dropped"):
-    """The name is free, the table removed and its tablets deleted; their replicas are deleted from now on."""
+    """The name is free, the table removed and its tablets deleted; their replicas are deleted afterwards."""
 
     request: str
     digest: int
@@ -113,7 +118,7 @@ class TableDropped(msgspec.Struct, frozen=True, tag="table_dropped"):
 
 
 class TableAltered(msgspec.Struct, frozen=True, tag="table_altered"):
-    """It has this schema and this name from now on. Every tablet hears of it if the schema's version is a new one."""
+    """The table has this schema and name. Every tablet gets the schema if its version is a new one."""
 
     request: str
     digest: int
@@ -123,8 +128,11 @@ class TableAltered(msgspec.Struct, frozen=True, tag="table_altered"):
 
 
 class TableSetAside(msgspec.Struct, frozen=True, tag="table_set_aside"):
-    """Dropped, and kept for `left_us` more of counted time (see ReservesCounted): the name is free, the replicas stay and serve nobody.
-    `until_us` is what people are told: no decision rests on a wall clock."""
+    """The table was dropped, and is kept for `left_us` more of counted time (see ReservesCounted).
+
+    The name is free; the replicas stay and refuse all requests. `until_us` is for people only: no decision
+    depends on a wall clock.
+    """
 
     request: str
     digest: int
@@ -135,7 +143,7 @@ class TableSetAside(msgspec.Struct, frozen=True, tag="table_set_aside"):
 
 
 class TableRecalled(msgspec.Struct, frozen=True, tag="table_recalled"):
-    """It runs again, as `name`, with everything that it held."""
+    """The table is running again, as `name`, with all its rows."""
 
     request: str
     digest: int
@@ -144,21 +152,21 @@ class TableRecalled(msgspec.Struct, frozen=True, tag="table_recalled"):
 
 
 class ReservesCounted(msgspec.Struct, frozen=True, tag="reserves_counted"):
-    """So much time has passed on the monotonic clock of the active master: tables are kept for so much less from now on."""
+    """`passed_us` have passed on the active master's monotonic clock: kept tables have that much less time."""
 
     passed_us: int
 
 
 class ReserveEnded(msgspec.Struct, frozen=True, tag="reserve_ended"):
-    """Nobody recalled it in time: it is removed, and its tablets deleted, as with a drop that keeps nothing."""
+    """The table was not recalled in time: it is removed and its tablets deleted, as by a drop without reserve."""
 
     table: str
     ended_us: int
 
 
 class TabletsForgotten(msgspec.Struct, frozen=True, tag="tablets_forgotten"):
-    """No server holds anything of these deleted or replaced tablets; a removed table goes with its last
-    one."""
+    """No server has data of these deleted or replaced tablets; a removed table is forgotten with its last
+    tablet."""
 
     tablets: tuple[str, ...]
 
@@ -171,7 +179,7 @@ class MasterBegan(msgspec.Struct, frozen=True, tag="master_began"):
 
 
 class CatalogWritten(msgspec.Struct, frozen=True, tag="catalog_written"):
-    """`image` is the whole catalog before this edit, encoded. It changes nothing; a master without a checkpoint begins with it."""
+    """`image` is the whole catalog before this edit, encoded, for masters without a checkpoint. Changes nothing."""
 
     image: bytes
 
@@ -204,10 +212,10 @@ _decode = msgspec.msgpack.Decoder(list[Edit]).decode
 
 
 def encode(edits: Sequence[Edit]) -> bytes:
-    """One transaction: its edits are applied together or not at all."""
+    """Encode one transaction: its edits are applied together or not at all."""
     return _encode(edits)
 
 
 def decode(data: bytes) -> list[Edit]:
-    """Raises msgspec.MsgspecError if these are not edits."""
+    """Decode a transaction. Raises msgspec.MsgspecError if the bytes are not edits."""
     return _decode(data)

@@ -1,7 +1,7 @@
-"""How a catalog has come about: which masters served from it, one after the other, and how many changes each has found.
+"""The history of a catalog: the masters that served from it, in order, and how many changes each found.
 
-Part of the catalog, made by its edits alone. What a tablet server has seen of a catalog is compared with it
-(actors/catalog_versions.py).
+The lineage is a part of the catalog and follows from its edits alone. It is compared with the newest
+version of the catalog that a tablet server has seen (actors/catalog_versions.py).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from ebla.actors.master.catalog.edits import MasterBegan
 
 ACCEPTED = (
     1 << 20
-)  # so far ahead begins a master that accepts an older catalog: beyond what servers have seen of the newest
-BEGINNINGS_MAX = 1000  # remembered; a server that was away for more starts of masters is believed
+)  # added to the number of a master that accepts an older catalog: beyond what servers have seen
+BEGINNINGS_MAX = 1000  # remembered; a server that has seen only older ones is accepted
 
 
 class Beginning(msgspec.Struct, frozen=True, array_like=True):
@@ -40,7 +40,7 @@ class Lineage:
 
     @property
     def begun(self) -> int:
-        """How many masters have begun."""
+        """The number of the last master that has begun."""
         return next(reversed(self._begun), 0)
 
     @property
@@ -56,7 +56,10 @@ class Lineage:
             del self._begun[next(iter(self._begun))]
 
     def has(self, seen: CatalogVersion) -> bool:
-        """Whether what a server has seen is in this catalog, or is of another one, or too old to be compared."""
+        """Whether this catalog has the version that a server has seen.
+
+        Also true for a version of another catalog, or one too old to be compared.
+        """
         if seen.catalog != self._catalog or seen.begun < next(iter(self._begun), 0):
             return True
         known = self._begun.get(seen.begun)

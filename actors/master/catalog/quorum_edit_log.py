@@ -1,8 +1,9 @@
 """The catalog's edit log, on a quorum of journal nodes. There may be one node, in the master's own process.
 
-A transaction is one edit of the journal: its edits are replayed together or not at all. Its number there is its number here. The markers between segments take
-numbers too, and carry nothing. To open is to fence the master that wrote before and to recover what it left; from then
-on nobody else can make an edit durable, and a master that was superseded learns it from its next append.
+A transaction is one edit of the journal: its edits are replayed together or not at all. It has the same
+number in the journal and here. The markers between segments also have numbers, and no content. Recovering
+the log fences the last master that wrote and recovers its edits; from then on no other can make an edit
+durable, and the next append of a superseded master fails.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ebla.storage.errors import Corruption, EblaError
 
 
 class QuorumEditLog:
-    """One object, one active term."""
+    """The edit log of one active term."""
 
     def __init__(self, world: World, options: JournalOptions, holder: Holder | None = None) -> None:
         self.writer = JournalWriter(world, options, holder)
@@ -39,8 +40,10 @@ class QuorumEditLog:
         return Mark(self._id, self._history)
 
     async def recover(self, after: Position) -> list[e.Edit]:
-        """The edits of every transaction after `after`, in order. Raises EditsGone if they were purged: a newer checkpoint has
-        them."""
+        """Fence the last writer; return the edits of all transactions after `after`, in order.
+
+        Raises EditsGone if they were purged: a newer checkpoint has them.
+        """
         end = await self.writer.open()
         try:
             edits = await self._catch_up(after, end.txid, end.digest)
@@ -52,8 +55,11 @@ class QuorumEditLog:
         return edits
 
     async def append(self, edits: Sequence[e.Edit]) -> None:
-        """One transaction, durable when it returns. If it raises, whether it is durable is unknown, and the active term ends; but
-        after DiskFull it is not durable, and the next one may be appended."""
+        """Append one transaction, durably when this returns.
+
+        After an error it is unknown whether the transaction is durable, and the active term ends. The
+        exception is DiskFull: the transaction is not durable, and the next one may be appended.
+        """
         assert len(edits) > 0, "an empty transaction says nothing"
         self._last = await self.writer.append(e.encode(edits))
         assert self.writer.written.txid == self._last, "nobody else appends, so no edit was written since"
@@ -64,8 +70,11 @@ class QuorumEditLog:
         await self.writer.purge(upto + 1)
 
     async def _catch_up(self, after: Position, last: int, digest: int) -> list[e.Edit]:
-        """Up to where the journal was recovered. Whoever stood still since may find more: somebody else has begun, which
-        `begin` will tell. What is there up to `last` is decided all the same."""
+        """Read the edits after `after` up to `last`, where the journal was recovered.
+
+        After a pause of this master there may be more edits, because another master has begun; `begin` then
+        fails. The edits up to `last` are decided all the same.
+        """
         if last < after.txid:
             raise self._corruption(
                 f"it ends at transaction {last}, before the checkpoint at {after.txid}; the directory of a journal node is an older "

@@ -1,4 +1,4 @@
-"""What the catalog holds: frozen records of tables, tablets and requests, and the whole catalog as a value."""
+"""The catalog's records of tables, tablets and requests, all frozen, and the whole catalog as a value."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ from ebla.storage.schema import TableSchema
 
 
 class TableRecord(msgspec.Struct, frozen=True):
-    """`tablets`: the present tablet of every partition, by its number. `first`: the schema that its tablets are created
-    with, if it is not `schema`; the version of `schema` grows whenever something must reach every tablet. `dropped_us`,
-    `until_us`: of a kept one, for people; `left_us`: for how much longer it is kept, as of the last ReservesCounted."""
+    """A table.
+
+    `tablets`: the present tablet of every partition, by its number. `first`: the schema that tablets are
+    created with, if it is not `schema`. The version of `schema` grows with every change that must reach
+    all tablets. `dropped_us`, `until_us`: of a kept table, for people; `left_us`: for how much longer it is
+    kept, as of the last ReservesCounted.
+    """
 
     table: str
     name: str
@@ -41,8 +45,12 @@ class TableRecord(msgspec.Struct, frozen=True):
 
 
 class TabletRecord(msgspec.Struct, frozen=True):
-    """`unseen`: members that have not reported a replica yet. `former`: members that left the configuration and may still hold
-    something. `tombstones`: of these, who holds a tombstone only. `ended_us`: when it was deleted or replaced."""
+    """A tablet.
+
+    `unseen`: members that have not reported a replica yet. `former`: members that left the configuration
+    and may still have data. `tombstones`: those that have only a tombstone. `ended_us`: when the tablet was
+    deleted or replaced.
+    """
 
     tablet: str
     table: str
@@ -58,7 +66,7 @@ class TabletRecord(msgspec.Struct, frozen=True):
         return self.configuration.peer(uuid) if self.configuration else None
 
     def holders(self) -> tuple[Peer, ...]:
-        """Every server that may hold data of this tablet, or a tombstone."""
+        """List every server that may have data of this tablet, or a tombstone."""
         return (self.configuration.peers if self.configuration else ()) + self.former + self.tombstones
 
 
@@ -71,7 +79,7 @@ class Remembered(msgspec.Struct, frozen=True):
 
 
 class CatalogImage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The whole catalog as a value: what a checkpoint keeps."""
+    """The whole catalog as a value, as stored in a checkpoint."""
 
     tables: tuple[TableRecord, ...]
     tablets: tuple[TabletRecord, ...]

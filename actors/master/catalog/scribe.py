@@ -1,14 +1,15 @@
 """The one writer of the catalog: decide, make durable, apply, answer; one change after the other.
 
-A change is two functions without await. `decide` looks at the committed catalog and returns edits (or raises
-the typed error that the caller gets); `conclude` runs right after they were applied, before anything else
-does, and returns the answer. Between the two lies the only wait, the edit log's, and during it nobody else
-changes the catalog, while every reader still sees it as it was. A caller that is cancelled does not tear a
-change in two: the scribe carries it out.
+A change is two functions without await. `decide` reads the committed catalog and returns edits (or raises
+the typed error that the caller gets); `conclude` runs right after they were applied, before any other
+task, and returns the answer. Between the two is the only wait, for the edit log. Meanwhile no other change
+is made to the catalog, and every reader still sees the old state. A cancelled caller does not stop a change
+halfway: the scribe completes it.
 
-A journal that fails leaves open whether the edits are durable. Then the active term ends, and the next one begins with what the
-journal says. A full disk of the journal's only node is no such failure: what does not fit was not written, the change is
-refused. A checkpoint that does not fit is made later.
+After a failure of the journal it is unknown whether the edits are durable. The active term then ends, and
+the next one begins with the state of the journal. A full disk of the journal's only node is no such
+failure: the edits were not written, and the change is refused. A checkpoint that does not fit is made
+later.
 """
 
 from __future__ import annotations
@@ -76,8 +77,10 @@ class Scribe:
         self.checkpointed = checkpointed
 
     async def begin(self, start: str, *, accepts: bool = False) -> None:
-        """Make durable that a master serves from this catalog; before, nobody is told anything. `start`: the token of its start;
-        `accepts`: although it is an older one."""
+        """Make durable that a master serves from this catalog; before, it sends no answers and no requests.
+
+        `start`: the token of the master's start; `accepts`: the catalog may be an older copy.
+        """
         edit = MasterBegan(self._catalog.lineage.begun + (ACCEPTED if accepts else 1), start)
         await self._world.faults.here("master.begin.before_edit")
         await self._log.append([edit])
@@ -92,8 +95,10 @@ class Scribe:
         *,
         next_one: bool = False,
     ) -> T:
-        """`name` is the change's in fault points and messages. `next_one`: it goes before all that wait, and is not limited
-        with them."""
+        """Queue a change and return its answer. `name`: of the change, in fault points and messages.
+
+        `next_one`: carry it out before all changes that wait; their limit does not apply to it.
+        """
         if self._failed:
             raise Unavailable(f"{self._world.address} has failed and is about to start again")
         if self._retired:
@@ -111,7 +116,7 @@ class Scribe:
         return await answer
 
     async def run(self) -> None:
-        """Carries out changes in the order in which they were asked for, until cancelled or failed."""
+        """Carry out changes in the order of the queue, until cancelled or failed."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -146,7 +151,11 @@ class Scribe:
             change.answer.set_result(answer)
 
     async def _checkpoint(self) -> None:
-        """Rare enough to cost little per edit, whatever the size of the catalog, and if the disk is full, too."""
+        """Make a checkpoint if one is due.
+
+        Checkpoints are rare enough to cost little per edit, for any size of the catalog, also while the
+        disk is full.
+        """
         since = self._log.last_txid - max(self.checkpointed, self._tried)
         if since < max(self._checkpoint_edits, len(self._catalog)):
             return
@@ -163,7 +172,7 @@ class Scribe:
 
     @property
     def waiting(self) -> int:
-        """Changes that were not begun yet."""
+        """The number of changes that were not begun yet."""
         return len(self._waiting)
 
     @property
@@ -171,7 +180,7 @@ class Scribe:
         return self._current is None and not self._waiting
 
     def retire(self) -> None:
-        """Nothing more is begun: whoever waits asks the next master."""
+        """Begin no more changes: callers that wait get an error and ask the next master."""
         self._retired = True
         while self._waiting:
             waiting = self._waiting.popleft()
@@ -185,7 +194,7 @@ class Scribe:
         )
 
     def close(self) -> None:
-        """No change is carried out any more. The one under way may be, or become, durable: nobody is told."""
+        """Carry out no more changes. The change under way may be, or become, durable: its outcome is unknown."""
         self._failed = True
         address = self._world.address
         if self._current is not None:
@@ -199,4 +208,4 @@ class Scribe:
 def _refuse(change: _Change, error: EblaError) -> None:
     if not change.answer.done():
         change.answer.set_exception(error)
-        change.answer.exception()  # whoever waits may be gone already
+        change.answer.exception()  # retrieved here, since the caller may be gone already
