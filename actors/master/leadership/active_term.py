@@ -1,8 +1,9 @@
-"""One time of being the active master, from the recovery of the journal until somebody else may begin.
+"""One active term, from the recovery of the journal until another master may begin.
 
-What serves is a Master (actors/master/server.py) over the journal. It ends with its lease, with its writer, or by a hand-over; then its
-tasks end with it, and nothing that it knew is used again. Whatever it says, to clients and to tablet servers, it says only
-while the lease holds: a master that was paused, or cut off, and superseded meanwhile, keeps silent.
+A Master (actors/master/server.py) over the journal serves. The term ends with the lease, with the writer,
+or by a hand-over; the master's tasks then end, and its state is not used again. The master answers clients
+and calls tablet servers only while the lease holds: a master that was paused or cut off, and superseded
+meanwhile, sends nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from ebla.storage.errors import DiskFull, EblaError
 log = logging.getLogger(__name__)
 
 Reply = TypeVar("Reply")
-LOOK_S = 0.02  # between two looks whether what is under way has ended
+LOOK_S = 0.02  # between two checks whether the changes under way have ended
 
 
 class Reign:
@@ -64,7 +65,7 @@ class Reign:
         self._checkpointed = standby.checkpointed
 
     async def begin(self, directory: Directory) -> None:
-        """If the journal fails the reign has ended when this returns."""
+        """Begin to serve. If the journal fails, the term has ended when this returns."""
         scribe = self.master.scribe = self.master.make_scribe(
             self._edits, directory.checkpoints, self._checkpointed
         )
@@ -75,7 +76,7 @@ class Reign:
         except (QuorumFailed, Unavailable, NodesMoved, DiskFull) as error:
             self.end(error)
             return
-        # After a restart the first servers to be heard would get everything that waits to be placed.
+        # Without the pause after a restart, the first servers with heartbeats would get all waiting tablets.
         settle_s = 0.0 if is_new else self._options.master.settle_s
         self.master.begin(directory, self._edits, scribe, settle_s, self.serves)
         self._spawn(self._end_with_lease(), "end with the lease")
@@ -83,7 +84,7 @@ class Reign:
         self._spawn(self._purge(), "purge")
 
     def serves(self) -> bool:
-        """Whether what the catalog says at this instant is the truth, and may be told."""
+        """Whether the catalog is up to date at this instant, so that requests may be answered from it."""
         return self._open and self.ended is None and self.holder.holds()
 
     def writer_status(self) -> JournalWriterStatus:
@@ -97,7 +98,7 @@ class Reign:
         return self.ended
 
     def end(self, why: EblaError) -> None:
-        """At once: no task of it runs on, nothing more is written, nobody is answered."""
+        """End the term at once: stop its tasks, write no more edits, answer no more requests."""
         if self.ended is not None:
             return
         self.ended = why
@@ -110,8 +111,10 @@ class Reign:
         self._over.set()
 
     async def retire(self, successor: str | None = None) -> None:
-        """Answer nobody any more, finish the change under way and begin no other, then end and let others begin, the
-        successor first."""
+        """Answer no more requests, finish the change under way, and end the term.
+
+        Then release the lease, so that another master may begin: the successor first.
+        """
         await self._finish_changes()
         await self._world.faults.here("master.hand_over.before_release")
         self.end(Unavailable(f"{self._world.address} handed over"))
@@ -133,8 +136,10 @@ class Reign:
         return self._options.journal.nodes == (self._world.address,)
 
     async def write_catalog(self) -> int:
-        """A copy of the catalog into the journal, for masters without a checkpoint: nothing before it is needed any more. Returns the
-        last edit, which is finalized."""
+        """Write a copy of the catalog into the journal; return the last edit, which is finalized.
+
+        The copy is for masters without a checkpoint; they need no edits before it.
+        """
         self._grows = True
         catalog = self.master.catalog
 
@@ -148,7 +153,10 @@ class Reign:
         self._grows = False
 
     async def finish(self) -> End:
-        """The last edit of this reign, which is finalized. Nobody is answered any more, and nobody else begins yet."""
+        """Finish all changes; return the last edit of this term, which is finalized.
+
+        From now on no request is answered, and no other master begins yet.
+        """
         await self._finish_changes()
         if not self.master.scribe.idle:
             raise Unavailable(
@@ -175,7 +183,10 @@ class Reign:
         return task
 
     def _takes(self, error: EblaError) -> bool:
-        """A log that failed ends the reign; two truths in it, or a defect, end the role."""
+        """Whether an error is one of the edit log, which ends the term.
+
+        A broken journal ends the role. Other errors are defects; they also end the role.
+        """
         for broken in (error, self._edits.writer.failed):
             if isinstance(broken, JournalBroken):
                 self._world.fail(broken)
@@ -194,11 +205,13 @@ class Reign:
             or self._edits.writer.failed is not None
         )
 
-    # -- letting go of old edits -----------------------------------------------------------------------------
+    # -- purging ---------------------------------------------------------------------------------------------
 
     async def _purge(self) -> None:
-        """Of what two masters have in a checkpoint: the loss of one directory loses nothing. A directory that holds the whole journal
-        is all that there is: then its checkpoint is enough."""
+        """Purge edits that two masters have in a checkpoint: the loss of one directory loses no edit.
+
+        If this directory has the whole journal, it is the only copy anyway, and its checkpoint is enough.
+        """
         while True:
             await self._world.clock.sleep(self._options.purge_s)
             upto = self.master.scribe.checkpointed
@@ -231,8 +244,10 @@ class Reign:
 
 
 class _Guarded(Coroutine[Any, Any, None]):
-    """A coroutine whose errors are asked about before they leave it. No frame of its own: a task of it that never began is
-    closed as any other."""
+    """A coroutine whose errors go to `takes` first: an error that it takes ends the coroutine normally.
+
+    The class has no frame of its own, so a task that never began is closed like any other.
+    """
 
     def __init__(self, work: Coroutine[Any, Any, None], takes: Callable[[EblaError], bool]) -> None:
         self._work = work
@@ -261,7 +276,7 @@ class _Guarded(Coroutine[Any, Any, None]):
 
 
 class _WhileHeld:
-    """The network of a reign: nothing leaves when somebody else may have begun."""
+    """The network of an active term: sends nothing when another master may have begun."""
 
     def __init__(self, network: Network, holder: Holder) -> None:
         self._network = network

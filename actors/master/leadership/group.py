@@ -1,14 +1,19 @@
-"""A master: the active one, or a standby that follows it and takes over when it is gone. There may be one only.
+"""A master: the active one, or a standby that follows it and takes over when it is gone.
 
-    one at a time    nobody answers from a catalog unless it holds the lease at the journal nodes (journal/writer/holder.py)
-    nothing lost     what the active one acknowledged is in the journal, and so in its successor's catalog
-    exactly once     a repeated create or drop gets the first answer, from whoever is the active one by then
+A deployment may have a single master.
+
+    one at a time    a master answers from its catalog only while it holds the lease at the journal nodes
+                     (journal/writer/holder.py)
+    nothing lost     each change that the active master acknowledged is in the journal, and so in its
+                     successor's catalog
+    exactly once     a repeated create or drop gets the first answer, also from a later active master
     patience         after a take-over no server counts as dead before a whole `unresponsive_s`
 
-A life: follow the journal (standby.py); when the lease is free, or the predecessor says so, begin an epoch, recover, catch
-up, start a segment; then serve (active_term.py) until the lease is lost; then follow again, from this directory's checkpoint. A
-standby answers with NotActive, which names the active one if it is known. A heartbeat tells a standby who the server is,
-so that old copies are recognised after a take-over, too.
+A master follows the journal (standby.py). When the lease is free, or the predecessor hands over to it, it
+begins an epoch, recovers, catches up and starts a segment. Then it serves (active_term.py) until the lease
+is lost. Then it follows again, from its directory's checkpoint. A standby answers with NotActive, which
+names the active master if it is known. A standby notes the incarnation in each heartbeat, so that old
+copies are also recognised after a take-over.
 """
 
 from __future__ import annotations
@@ -56,7 +61,7 @@ STANDBY = "standby"
 
 
 class GroupMaster(Role):
-    """`node`: of the journal, if this process hosts one."""
+    """One of several masters. `node`: the journal node that this process hosts, if there is one."""
 
     parts = (JournalNode, Master)
     directory: Directory
@@ -85,7 +90,10 @@ class GroupMaster(Role):
     # -- life ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """A master with the whole journal in its directory serves when this returns: nobody else can have held the lease since."""
+        """Start as a standby. A master with the whole journal in its directory is active when this returns.
+
+        No other can have held the lease since.
+        """
         self.directory = await open_directory(self.world, accepts=bool(self.options.master.accepts))
         if self.node is not None:
             await self.node.begin(self.directory.instance)
@@ -115,7 +123,7 @@ class GroupMaster(Role):
             await self.node.stop()
 
     async def perform(self, method: str, request: Any) -> Any:
-        """Its own, those of its journal node, and those that only the active master carries out."""
+        """Carry out a call of this class, of the journal node here, or of the active master."""
         if method in _OWN:
             return await getattr(self, method)(request)
         if method not in _OF_NODE:
@@ -158,7 +166,7 @@ class GroupMaster(Role):
     # -- taking over -----------------------------------------------------------------------------------------
 
     async def _turn(self) -> None:
-        """Returns when this master should try: nobody holds the lease, or its holder has left it to this one."""
+        """Wait until this master should take over: the lease is free, or was released to this master."""
         while True:
             jitter = self.world.random.uniform(0.5, 1.5)  # so that two do not move in step
             await self.world.clock.sleep(self.options.look_s * jitter)
@@ -176,7 +184,7 @@ class GroupMaster(Role):
                 return
 
     def _know_nodes(self, moved: NodesMoved) -> None:
-        """The journal has other nodes by now."""
+        """Follow the journal at its new nodes."""
         assert moved.version is not None and moved.nodes is not None
         log.warning("%s: %s", self.world.address, moved)
         journal = self.options.journal
@@ -191,7 +199,10 @@ class GroupMaster(Role):
         self._follow()
 
     async def _take_over(self, *, at_start: bool = False) -> None:
-        """Begin a reign; follow on if that cannot be now. `at_start`: what keeps this master from serving is raised."""
+        """Begin an active term; if that fails, follow the journal again.
+
+        `at_start`: raise an error that a later try would meet again.
+        """
         if self._following is not None:
             self._following.cancel()
         holder = Holder(self.world, self.options.journal, self.options.lease)
@@ -202,7 +213,7 @@ class GroupMaster(Role):
             found = await edits.recover(self.standby.position)
         except (QuorumFailed, Unavailable, EditsGone, NodesMoved, DiskFull) as error:
             log.info("%s could not take over: %s", self.world.address, error)
-            self.standby.caught_up = False  # it tries again when it has read on
+            self.standby.caught_up = False  # the next try is after it has caught up again
             await holder.release()
             if at_start and isinstance(error, DiskFull | EditsGone):
                 raise
@@ -218,7 +229,7 @@ class GroupMaster(Role):
         self.active = self.world.address
 
     async def _bound(self, holder: Holder, edits: QuorumEditLog) -> None:
-        """A recovery waits for nobody when its lease was not won in time, or is lost."""
+        """Close the writer when the lease was not won in time or is lost, so that a recovery does not wait on."""
         await self.world.clock.sleep(self.options.lease.held_s)
         if holder.epoch:
             await holder.ended()
@@ -227,7 +238,7 @@ class GroupMaster(Role):
     # -- answering -------------------------------------------------------------------------------------------
 
     async def _serve(self, act: Callable[[Master], Awaitable[Answer]]) -> Answer:
-        """Also a refusal is an answer: whatever came out counts only if nobody else can have begun meanwhile."""
+        """Answer a request. An answer, also a refusal, is sent only if no other master can have begun meanwhile."""
         reign = self._serving()
         try:
             answer = await act(reign.master)
@@ -261,7 +272,7 @@ class GroupMaster(Role):
 
     @rpc
     async def status(self, request: m.Empty) -> m.MasterStatus:
-        """Of the active one, or of a standby."""
+        """Return the status of this master, active or standby."""
         reign = self.reign
         if reign is not None and reign.serves():
             told = await self._serve(lambda master: master.status(request))
@@ -296,7 +307,7 @@ class GroupMaster(Role):
 
     @rpc
     async def journal_writer(self, request: m.Empty) -> JournalWriterStatus:
-        """The journal's nodes as the active master sees them."""
+        """Return the state of the active master's writer, with its lag at each journal node."""
         reign = self._serving()
         return reign.writer_status()
 
@@ -304,19 +315,24 @@ class GroupMaster(Role):
 
     @rpc
     async def hand_over(self, request: HandOverRequest) -> HandOverReply:
-        """Nothing has changed if this raises before the successor was asked. When it answers, the successor serves."""
+        """Hand over to a standby. When this answers, the successor serves.
+
+        If this raises before the successor was called, nothing has changed.
+        """
         reign = self._serving()
         successor = await self._successor(request.to, reign.writer_status().committed)
         self._require(reign)
         log.warning("%s hands over to %s", self.world.address, successor)
         self.active = successor
         await reign.retire(successor)
-        timeout_s = self.options.hand_over_s + self.options.rpc_timeout_s  # its own sentence comes first
+        timeout_s = self.options.hand_over_s + self.options.rpc_timeout_s  # the successor's error comes first
         return await self.world.network.call(successor, "await_reign", m.Empty(), HandOverReply, timeout_s)
 
     async def _successor(self, wanted: str | None, edits: int) -> str:
-        """Who knows most of those that have followed so far, which is waited for a little: one that cannot read the
-        journal could not take over."""
+        """Choose the standby with the most edits among those that have caught up to `edits`.
+
+        Wait a little for such a standby: one that cannot read the journal could not take over.
+        """
         others = [master for master in self.options.masters if master != self.world.address]
         if wanted is not None and wanted not in others:
             raise InvalidArgument(f"{wanted} is none of the standbys {', '.join(others)}; name one of them")
@@ -342,7 +358,7 @@ class GroupMaster(Role):
             await clock.sleep(self.options.look_s)
 
     async def _standbys(self, masters: Sequence[str]) -> list[m.MasterStatus]:
-        """Of those that answer."""
+        """Return the statuses of the masters that answer."""
         found: list[m.MasterStatus] = []
         for master in masters:
             try:
@@ -357,7 +373,10 @@ class GroupMaster(Role):
 
     @rpc
     async def grow_journal(self, request: GrowJournalRequest) -> GrowJournalReply:
-        """From the only node, in this process, to several. Answers when this master serves with these nodes; repeat it until then."""
+        """Grow the journal from its only node, in this process, to several.
+
+        Answers when this master serves with these nodes; repeat the request until then.
+        """
         reign = self._serving()
         if self.options.journal.nodes != request.nodes:
             if self._grows:
@@ -376,7 +395,7 @@ class GroupMaster(Role):
 
     @rpc
     async def await_reign(self, request: m.Empty) -> HandOverReply:
-        """Answers when this master serves."""
+        """Wait until this master serves."""
         if not self._running:
             raise NotRunning(f"{self.world.address} is starting or stopping", state="starting")
         clock = self.world.clock
@@ -392,7 +411,7 @@ class GroupMaster(Role):
 
     @rpc
     async def read_checkpoint(self, request: CheckpointRequest) -> CheckpointChunk:
-        """For a master that was away for so long that the edits it lacks are gone."""
+        """Send a chunk of the checkpoint to a master that was away so long that its next edits are gone."""
         if not self._running:
             raise NotRunning(f"{self.world.address} is starting or stopping", state="starting")
         return self.directory.checkpoints.chunk(request.chunk)

@@ -1,16 +1,24 @@
-"""The journal grows from one node, in the process of its only master, to several, while the master serves.
+"""The growth of the journal from one node, in the process of its only master, to several nodes.
 
-    1  copy      the active master writes a copy of its catalog into the journal, so that no node needs what was purged before
-    2  fetch     the new nodes are formatted as joining ones, which count for nothing, and fetch what is finalized
-    3  finish    the master finishes its changes, finalizes the last segment, and answers nobody; the new nodes fetch that segment
-    4  commit    the old node makes the new set of nodes durable: the commit point. From now on it refuses requests of the old set
-    5  admit     the old node asks each new one to count (actors/journal/node/node.py), again and again, also after a restart
+The master serves meanwhile.
+
+    1  copy      the active master writes a copy of its catalog into the journal, so that no node needs
+                 edits that were purged before
+    2  fetch     the new nodes are formatted as joining nodes, which count for no majority, and fetch the
+                 finalized segments
+    3  finish    the master finishes its changes, finalizes the last segment, and answers no more requests;
+                 the new nodes fetch that segment
+    4  commit    the old node makes the new set of nodes durable: the commit point. From now on it refuses
+                 requests of the old set
+    5  admit     the old node requests each new node to count (actors/journal/node/node.py), and repeats
+                 the request, also after a restart
     6  take over the master learns the new set and takes over, as after any active term
 
-Why that is enough. Every majority of the old set is the old node. It refuses the old set after step 4, so nothing is decided by the old
-set any more; the new nodes refuse everything before step 5, so nothing was decided by the new set before. What the old set has decided
-ends with step 3, and every node that counts has it: each new node is admitted only if it does. A failure before step 4 leaves the
-old set in force; the next try goes on from what the new nodes have.
+Why this is enough: Every majority of the old set is the old node. It refuses the old set after step 4, so
+from then on the old set decides nothing. The new nodes refuse all requests before step 5, so before then
+the new set decides nothing. The decisions of the old set end with step 3, and every node that counts has
+them, since a new node is admitted only if it has them. A failure before step 4 leaves the old set in
+force; the next try continues with the segments that the new nodes already have.
 """
 
 from __future__ import annotations
@@ -30,7 +38,11 @@ from ebla.storage.errors import EblaError, InvalidArgument
 
 
 async def grow(world: World, options: GroupOptions, reign: Reign, nodes: Sequence[str]) -> None:
-    """Raises before step 3 what the operator can mend; nothing has changed then. After it the reign has ended."""
+    """Grow the journal to `nodes`.
+
+    An error before step 3 is one that the operator can correct; nothing has changed then. From step 3 on,
+    the active term has ended when this returns or raises.
+    """
     journal, only = options.journal, options.journal.nodes
     if only != (world.address,) or nodes[0] != world.address or len(nodes) < 2:
         raise InvalidArgument(
@@ -65,7 +77,7 @@ class _Joins:
         self._request = request
 
     async def reach(self, end: End, limit_s: float) -> None:
-        """Returns when each of the new nodes has all edits up to there."""
+        """Wait until each of the new nodes has all edits up to `end`."""
         until = self._world.clock.monotonic() + limit_s
         for node in self._request.nodes[1:]:
             why = f"it has not fetched the journal up to edit {end.txid}"

@@ -1,8 +1,9 @@
-"""A standby's catalog: it follows what the active master writes, up to what is certain to stay.
+"""The catalog of a standby: follows the edits of the active master, as far as they are certain to stay.
 
-It reads the journal page by page, also the segment in progress up to what its writer called committed; a recovery never
-takes that back. Now and then it checkpoints into its own directory, so that a start reads little and old edits can be let
-go of. If it was away so long that its next edits are gone, it takes another master's checkpoint.
+The standby reads the journal page by page, also the segment in progress up to the edit that its writer
+called committed; a recovery never removes such an edit. From time to time it saves a checkpoint in its own
+directory, so that a start reads little and old edits can be purged. If it was away so long that its next
+edits are gone, it takes another master's checkpoint.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ log = logging.getLogger(__name__)
 
 
 class Standby:
-    """`txid`: what the catalog reflects. `caught_up`: it was at the end of what is readable since it last tried to take
-    over. `read_error`: why the last reading did not get there; empty if it did."""
+    """`txid`: the last edit that the catalog reflects. `caught_up`: since it last tried to take over, the
+    standby has reached the end of the readable edits. `read_error`: why the last reading did not reach the
+    end; empty if it did."""
 
     def __init__(self, world: World, options: GroupOptions, checkpoints: Checkpoints) -> None:
         self.catalog = Catalog()
@@ -48,7 +50,7 @@ class Standby:
         return self.position.txid
 
     def _load(self) -> None:
-        """From its own checkpoint. Raises Corruption, and ForeignJournal if it is one of another journal."""
+        """Load this master's checkpoint. Raises Corruption, or ForeignJournal if it is of another journal."""
         saved = self._checkpoints.load()
         if saved is not None:
             wanted = self._options.journal.journal
@@ -65,7 +67,10 @@ class Standby:
             self.position = Position(saved.txid, saved.mark.history or None)
 
     async def follow(self) -> None:
-        """Until cancelled. What cannot be read now is read later; two truths, or damage, end the role."""
+        """Follow the journal until cancelled.
+
+        After an error of the network, read again later. Damage, or contradicting edits, end the role.
+        """
         while True:
             try:
                 await self._read_on()
@@ -106,7 +111,7 @@ class Standby:
             await self._save(self.txid)
 
     async def _save(self, txid: int) -> None:
-        """If the disk is full it follows on, and tries again when as much has come as between two checkpoints."""
+        """Save a checkpoint. If the disk is full, continue without, and try again at the next regular time."""
         self._tried = txid
         mark = Mark(self._options.journal.journal.id, self.position.digest or 0)
         await self._world.faults.here("master.standby.before_save")
@@ -121,8 +126,10 @@ class Standby:
     # -- another master's checkpoint -------------------------------------------------------------------------
 
     async def _take_checkpoint(self) -> bool:
-        """From the first of the others that has one which is newer. Edits are let go of only when two masters have them
-        in a checkpoint, so there is one."""
+        """Take the checkpoint of the first other master that has a newer one.
+
+        There is one, since edits are purged only when two masters have them in a checkpoint.
+        """
         for master in self._options.masters:
             if master == self._world.address:
                 continue
@@ -142,7 +149,7 @@ class Standby:
         return False
 
     async def _begin_with_written(self) -> None:
-        """With a copy of the catalog that lies in the journal itself, since the journal grew from one node to several."""
+        """Begin with the copy of the catalog in the journal, written when the journal grew to several nodes."""
         try:
             purged = max(each.purged for each in (await self._reader.manifests()).values())
             pages = await self._reader.read_all(Position(purged), in_progress=True)
