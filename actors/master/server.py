@@ -146,7 +146,7 @@ class Master(CoordinationVerbs, MembershipVerbs):
 
     @rpc
     async def create_table(self, request: m.CreateTableRequest) -> m.TableInfo:
-        """Create a table. Answers as soon as the table is durable; poll get_table until its state is running."""
+        """Create a table, durably when this answers; poll get_table until its state is running."""
         self._require_running()
         return await self.tables.create(request)
 
@@ -362,7 +362,7 @@ class Master(CoordinationVerbs, MembershipVerbs):
         await self.scribe.change("assign", decide, lambda: self.views.drop_ended(self.catalog))
 
     async def _forget(self) -> None:
-        """Forget ended tablets, at most every `bg_s`, since this reads all ended tablets; end reserves, too."""
+        """Forget ended tablets and end reserves, at most every `bg_s`, since this reads all ended tablets."""
         if self._now() < self._forgetting_from:
             return
         self._forgetting_from = self._now() + self.options.bg_s

@@ -184,8 +184,9 @@ class Catalog:
         before = record.configuration.peers + record.former
         former = self._remembered_peers(peer for peer in before if stays(peer.uuid) is None)
         tombstones = tuple(peer for peer in record.tombstones if stays(peer.uuid) is None)
-        # Members of the first configuration that never reported a replica are still created. Before, they cannot
-        # vote, and the group may need their votes to elect the leader that would copy the tablet to them.
+        # Members of the first configuration that never reported a replica are still created. Before, they
+        # cannot vote, and the group may need their votes to elect the leader that would copy the tablet to
+        # them.
         unseen = tuple(uuid for uuid in record.unseen if stays(uuid) is not None)
         changed = replace(record, configuration=edit.configuration, former=former, tombstones=tombstones)
         self._put(replace(changed, unseen=unseen))

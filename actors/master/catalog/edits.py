@@ -152,13 +152,13 @@ class TableRecalled(msgspec.Struct, frozen=True, tag="table_recalled"):
 
 
 class ReservesCounted(msgspec.Struct, frozen=True, tag="reserves_counted"):
-    """`passed_us` have passed on the active master's monotonic clock: kept tables have that much less time."""
+    """`passed_us` more have passed on the active master's monotonic clock, for all kept tables."""
 
     passed_us: int
 
 
 class ReserveEnded(msgspec.Struct, frozen=True, tag="reserve_ended"):
-    """The table was not recalled in time: it is removed and its tablets deleted, as by a drop without reserve."""
+    """The table was not recalled in time: it is removed, and its tablets are deleted."""
 
     table: str
     ended_us: int
@@ -179,7 +179,10 @@ class MasterBegan(msgspec.Struct, frozen=True, tag="master_began"):
 
 
 class CatalogWritten(msgspec.Struct, frozen=True, tag="catalog_written"):
-    """`image` is the whole catalog before this edit, encoded, for masters without a checkpoint. Changes nothing."""
+    """`image` is the encoded catalog before this edit, which changes nothing.
+
+    A master without a checkpoint begins with the image.
+    """
 
     image: bytes
 

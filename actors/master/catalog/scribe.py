@@ -194,7 +194,7 @@ class Scribe:
         )
 
     def close(self) -> None:
-        """Carry out no more changes. The change under way may be, or become, durable: its outcome is unknown."""
+        """Carry out no more changes. The one under way may be, or become, durable: its outcome is unknown."""
         self._failed = True
         address = self._world.address
         if self._current is not None:

@@ -1,7 +1,7 @@
 """The placement of new tablets, and the replacement of tablets that are not created in time.
 
-Await-free: `plan` reads the catalog and returns edits. Placement balances the counts of the catalog, which include
-replicas that were assigned but not yet reported.
+Await-free: `plan` reads the catalog and returns edits. Placement balances the counts of the catalog,
+which include replicas that were assigned but not yet reported.
 """
 
 from __future__ import annotations
@@ -58,8 +58,11 @@ def choose(
     avoid: Mapping[str, float],
     random: Random,
 ) -> tuple[Peer, ...] | None:
-    """The servers with the fewest replicas of this table, then of all tables, on distinct hosts, with random ties, so that
-    every server has many different peers. Servers in `avoid` come last. None if there are too few hosts."""
+    """Choose the servers with the fewest replicas of this table, then of all tables, on distinct hosts.
+
+    Ties are broken at random, so that every server has many different peers. Servers in `avoid` come last.
+    None if there are too few hosts.
+    """
     of_table, total = load.of_table(table), load.total
     order = list(candidates)
     random.shuffle(order)
@@ -83,8 +86,10 @@ class Assignment:
         self._avoid: dict[str, float] = {}
 
     def plan(self, catalog: Catalog, candidates: Sequence[Candidate], now: float, wall_us: int) -> Plan:
-        """Replace tablets that timed out, then place preparing ones. A tablet without enough servers stays preparing and
-        does not delay others."""
+        """Replace tablets that timed out, then place preparing ones.
+
+        A tablet without enough servers stays preparing and does not delay others.
+        """
         edits: list[Edit] = []
         waiting = [catalog.tablets[tablet] for tablet in catalog.preparing]
         for record in self._timed_out(catalog, now):

@@ -3,7 +3,8 @@
 Await-free, and in three steps, each a function of the committed catalog:
 
     durable_changes(...)   the edits of a report, which are made durable first
-    Views.merge(...)       leaders, terms and replica states: reported again after a restart, hence never logged
+    Views.merge(...)       leaders, terms and replica states: never logged, because servers report them again
+                           after a restart
     Merged                 replicas of dropped or replaced tablets that are, or are no longer, on the server
 
 The health of members is kept only from the leader of the newest known term, and dropped when another leads.
@@ -11,13 +12,13 @@ The health of members is kept only from the leader of the newest known term, and
 Rules, after Kudu's tablet report processing:
 
 - A tablet that the catalog does not know is left alone: data is deleted only on explicit evidence.
-- A replica's configuration counts if it is newer than the known one; a forced one is newer than all before it, for all
-  indexes and terms.
-- A replica is a stray, a copy that came late, if its server is not a member of the known configuration nor of a newer
-  one.
-- A leader counts only if it is a member of the committed configuration, and only in a newer term, or if none is known in
-  this term. A leader that reports itself also counts in an older term after which no leader is known: a candidate of a
-  newer term may have reached only this master, or be gone.
+- A replica's configuration counts if it is newer than the known one. A forced configuration is newer than
+  all before it, for all indexes and terms.
+- A replica is a stray, a copy that came late, if its server is not a member of the known configuration nor
+  of a newer one.
+- A leader counts only if it is a member of the committed configuration, and only in a newer term, or if no
+  leader is known in this term. A leader that reports itself also counts in an older term after which no
+  leader is known: a candidate of a newer term may have reached only this master, or be gone.
 - A follower that knows no leader does not erase the leader of the others.
 - Two leaders in one term are never accepted.
 """
@@ -97,7 +98,7 @@ def _replica_changes(catalog: Catalog, uuid: str, replica: ReplicaReport) -> lis
 def _former_gone(
     catalog: Catalog, uuid: str, report: TabletReport, reported: dict[str, ReplicaReport]
 ) -> tuple[str, ...]:
-    """Tablets whose configuration this server has left, and of which it has nothing any more."""
+    """List the tablets whose configuration this server has left, and of which it no longer has data."""
     absent = report.removed if report.incremental else tuple(catalog.formers)
     return tuple(
         tablet
@@ -126,8 +127,8 @@ def _acceptable(replica: ReplicaReport) -> bool:
 
 
 class LeaderReport(NamedTuple):
-    """The health of the members, reported by the `leader` of `term`; `as_of`: its committed configuration; `coming`: the uuids
-    of the pending configuration, if there is one."""
+    """The health of the members, reported by the `leader` of `term`. `as_of`: its committed configuration.
+    `coming`: the uuids of the pending configuration, if there is one."""
 
     leader: str
     term: int
@@ -138,9 +139,12 @@ class LeaderReport(NamedTuple):
 
 @dataclass
 class View:
-    """One tablet as last reported by its servers. `states`: of each replica. `version`: the highest schema version that a
-    replica has applied, which is therefore committed. `unsafe`: the forced epoch to which `term` and `version` belong; the
-    survivors of a forced configuration may have lower ones than the lost members."""
+    """One tablet as last reported by its servers.
+
+    `states`: of each replica. `version`: the highest schema version that a replica has applied, which is
+    therefore committed. `unsafe`: the forced epoch to which `term` and `version` belong; the survivors of a
+    forced configuration may have a lower term and version than the lost members.
+    """
 
     unsafe: int = 0
     term: int = 0
@@ -152,8 +156,8 @@ class View:
 
 
 class Merged(NamedTuple):
-    """`stragglers`: replicas on the server of tablets that were dropped or replaced. `absent`: tablets that it does not
-    have; after a full report, all ended tablets that it did not list."""
+    """`stragglers`: tablets that were dropped or replaced and have a replica on the server. `absent`: tablets
+    that the server does not have; after a full report, all ended tablets that it did not list."""
 
     stragglers: list[str]
     absent: list[str]
@@ -211,7 +215,8 @@ class Views:
             del self.strays[replica]
 
     def situation(self, catalog: Catalog, tablet: str) -> healing.Situation | None:
-        """The input of decisions: None until the present leader has reported on the configuration in the catalog."""
+        """Return the input of decisions; None until the present leader has reported on the configuration
+        in the catalog."""
         report, record = self._leader_report(catalog, tablet), catalog.tablets.get(tablet)
         if report is None or record is None or record.state != RUNNING:
             return None
@@ -222,7 +227,7 @@ class Views:
         return healing.Situation(known, replicas, report.leader, report.health, *marks)
 
     def _leader_report(self, catalog: Catalog, tablet: str) -> LeaderReport | None:
-        """The report of the present leader on the configuration in the catalog."""
+        """Return the report of the present leader on the configuration in the catalog."""
         record, view = catalog.tablets.get(tablet), self.tablets.get(tablet)
         if record is None or record.configuration is None or view is None or view.leader_report is None:
             return None
@@ -231,15 +236,17 @@ class Views:
         return report if (report.leader, report.term, report.as_of) == present else None
 
     def excluded_in(self, catalog: Catalog, tablet: str, uuid: str) -> int | None:
-        """The term of the present leader if it is not adding this nonmember; None if it is; 0 if no leader has reported on
-        the configuration in the catalog."""
+        """Return the term of the present leader if it is not adding this nonmember; None if it is.
+
+        0 if no leader has reported on the configuration in the catalog.
+        """
         report = self._leader_report(catalog, tablet)
         if report is None:
             return 0
         return None if uuid in report.coming else report.term
 
     def settle(self, catalog: Catalog, tablet: str) -> None:
-        """Note whether the members may need a change. Without a situation the next leader's report decides."""
+        """Note whether the members may need a change; without a situation, the next leader's report decides."""
         situation = self.situation(catalog, tablet)
         if situation is None or healing.settled(situation):
             self.unsettled.pop(tablet, None)
@@ -248,14 +255,17 @@ class Views:
             self.unsettled[tablet] = self.news[tablet] = None
 
     def settle_held(self, catalog: Catalog, addresses: Sequence[str]) -> None:
-        """Check the tablets with members there, after an operator set or removed a mark."""
+        """Check the tablets with members at `addresses`, after an operator set or removed a mark."""
         for tablet in self.tablets:
             known = catalog.tablets[tablet].configuration
             if known is not None and any(peer.address in addresses for peer in known.peers):
                 self.settle(catalog, tablet)
 
     def compare(self, catalog: Catalog, table: str) -> None:
-        """Compare the reported versions of an altered table's tablets. Other tablets are compared at their first report."""
+        """Compare the reported versions of an altered table's tablets.
+
+        Tablets without a report are compared at their first one.
+        """
         for tablet in catalog.tables[table].tablets:
             if tablet in self.tablets:
                 self._compare(catalog, tablet)

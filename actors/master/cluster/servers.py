@@ -1,12 +1,12 @@
 """The tablet servers that have sent a heartbeat since this master started: identity, liveness, load.
 
-Nothing here is durable: an unknown server must register and report everything, so after one heartbeat the master knows
-as much as before. Heartbeats of old incarnations are refused before (actors/incarnations.py). Rules for heartbeats
-(Kudu's TSManager):
+No state here is durable: an unknown server must register and report everything, so after one heartbeat the
+master knows as much as before. Heartbeats of old incarnations are refused before (actors/incarnations.py).
+Rules for heartbeats (Kudu's TSManager):
 
     unknown uuid, no registration        must register
     the same incarnation again           accepted: a retry
-    a later incarnation                  accepted once it registers: it restarted, and must report everything again
+    a later incarnation                  accepted once it registers: it restarted, and must report in full
     a known uuid at another address      refused: a directory belongs to its host
     another uuid at a known address      the old server is gone from there: the host lost its disk
 """
@@ -52,8 +52,8 @@ class Server:
         return self.load.takes_data
 
     def expects(self, report: TabletReport) -> bool:
-        """Whether to take the report: not if it is older than the last one, nor if it is incremental after a restart of
-        either side. A repeated one is harmless."""
+        """Whether to take the report: not if it is older than the last one, nor if it is incremental after a
+        restart of either side. A repeated report is harmless."""
         return report.sequence >= self.sequence and (self.reported_in_full or not report.incremental)
 
     def took(self, report: TabletReport) -> None:
@@ -88,7 +88,7 @@ class Servers:
         self._at_address: dict[str, str] = {}
 
     def heartbeat(self, request: HeartbeatRequest, now: float) -> Server | None:
-        """The server, alive from now on; None if it must register first. Raises if it must not be served."""
+        """Note a heartbeat of a server; None if it must register first. Raises if it must not be served."""
         known = self._servers.get(request.instance.uuid)
         if request.registration is not None:
             known = self._register(request.instance, request.registration, known, now)
@@ -149,7 +149,7 @@ class Servers:
         return sorted(self._servers.values(), key=lambda server: server.address)
 
     def statuses(self, now: float, marks: Marks = UNMARKED, begun: float = 0.0) -> tuple[ServerStatus, ...]:
-        """By address, including marked servers without a heartbeat since the master has `begun`."""
+        """List the statuses by address, including marked servers without a heartbeat since `begun`."""
         found = [
             ServerStatus(
                 uuid=server.uuid,

@@ -1,17 +1,21 @@
 """The errands that are due: requests of the master to tablet servers.
 
-Await-free: the role runs an errand and reports its outcome. Errands follow from the committed catalog and from reports
-alone, so a restarted master continues, and no request is sent for a change that is not durable:
+Await-free: the role runs an errand and reports its outcome. Errands follow from the committed catalog and
+from reports alone, so a restarted master continues, and no request is sent for a change that is not
+durable:
 
     create    to every member of a created tablet's first configuration that has never reported its replica
     alter     to the leader of every tablet whose replicas report an older version of its table
     repair    to the leader of every tablet whose members need a change: one change (repair/repairs.py)
-    tombstone to every server that left a tablet's configuration, until it has only a tombstone of it; and to every server
-              with a stray replica, after the leader has reported that it is not adding that server
-    delete    to every server that may have data of a dropped or replaced tablet, until it reports that it has none
+    tombstone to every server that left a tablet's configuration, until it has only a tombstone of the tablet;
+              and to every server with a stray replica, after the leader has reported that it is not adding
+              that server
+    delete    to every server that may have data of a dropped or replaced tablet, until it reports that it
+              has none
 
-An errand is repeated, with growing pauses, as long as it is needed; a server that is not alive is not called. One at a
-time per replica, a few per server (so that a slow one does not delay others), and at most `rpcs_max` in all.
+An errand is repeated, with growing pauses, as long as it is needed; a server that is not alive is not
+called. There is one errand at a time per replica, a few per server (so that a slow server does not delay
+others), and at most `rpcs_max` in all.
 """
 
 from __future__ import annotations
@@ -33,8 +37,9 @@ FORGET_MAX = 500  # tablets forgotten in one edit
 
 
 class Errand(NamedTuple):
-    """`as_of`: the configuration of a repair or a tombstone. `version`: of an alteration; a newer version does not wait for
-    the pause. `term`: in which a leader reported that it is not adding the server of the tombstone."""
+    """`as_of`: the configuration of a repair or a tombstone. `version`: of an alteration; a newer version does
+    not wait for the pause. `term`: the term in which a leader reported that it is not adding the server of
+    the tombstone."""
 
     kind: str
     tablet: str
@@ -50,7 +55,7 @@ class Errand(NamedTuple):
 
 
 class _Pause:
-    """After an attempt: the same errand does not begin before `until`."""
+    """The pause after an attempt: the same errand does not begin before `until`."""
 
     def __init__(self, errand: Errand) -> None:
         self.of = errand
@@ -59,7 +64,8 @@ class _Pause:
 
 
 class _Ended:
-    """A dropped or replaced tablet: the servers that certainly have no data of it, and the time since when none has."""
+    """A dropped or replaced tablet: the servers that certainly have no data of the tablet, and the time since
+    when no server has."""
 
     def __init__(self) -> None:
         self.absent: dict[str, None] = {}
@@ -111,7 +117,7 @@ class Errands:
         return begun
 
     def still_wanted(self, errand: Errand, catalog: Catalog) -> bool:
-        """Whether the errand is still due, to check right before its message is sent: the catalog may have changed."""
+        """Whether the errand is still due. Call this right before sending: the catalog may have changed."""
         record = catalog.tablets.get(errand.tablet)
         if record is None:
             return False
@@ -181,8 +187,11 @@ class Errands:
                 yield Errand(TOMBSTONE, tablet, uuid, server.address, known.configuration.order, term=term)
 
     def _reachable(self, errand: Errand, servers: Servers, now: float) -> bool:
-        """Whether to call now. A new server at the address can confirm a deletion, because the old one is gone; all other
-        errands need the server itself."""
+        """Whether to call now.
+
+        A new server at the address can confirm a deletion, because the old one is gone; all other errands
+        need the server itself.
+        """
         if errand.kind not in (TOMBSTONE, DELETE):
             return servers.is_alive(errand.uuid, now)
         return servers.answers_at(errand.address, now)
@@ -240,15 +249,17 @@ class Errands:
         ended.stragglers.pop(uuid, None)
 
     def straggler(self, tablet: str, peer: Peer) -> None:
-        """Note a replica of an ended tablet on the server, which must be deleted, also if it was deleted before."""
+        """Note a replica of an ended tablet on the server; it must be deleted, also if it was deleted before."""
         ended = self._ended.setdefault(tablet, _Ended())
         ended.absent.pop(peer.uuid, None)
         ended.stragglers[peer.uuid] = peer
         ended.clean_since = None
 
     def former_gone(self, catalog: Catalog) -> dict[tuple[str, bool], tuple[str, ...]]:
-        """The tablets of former members without a replica, by server and by whether a tombstone stays there. A note of an
-        older configuration is dropped, because the server may have been a member again since."""
+        """List the tablets of former members without a replica, by server and by whether a tombstone stays.
+
+        A note of an older configuration is dropped, because the server may have been a member again since.
+        """
         found: dict[tuple[str, bool], tuple[str, ...]] = {}
         for (uuid, tablet), (as_of, tombstone) in list(self.departed.items()):
             record = catalog.tablets.get(tablet)
@@ -263,7 +274,7 @@ class Errands:
     # -- ended tablets ---------------------------------------------------------------------------------------
 
     def forgettable(self, catalog: Catalog, now: float, wall_us: int) -> tuple[str, ...]:
-        """Ended tablets of which no server has data, or whose wait is over."""
+        """List ended tablets of which no server has data, or whose wait is over."""
         for tablet in [tablet for tablet in self._ended if tablet not in catalog.ended]:
             del self._ended[tablet]
         self._forget_pauses(catalog)

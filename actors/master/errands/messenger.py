@@ -1,4 +1,4 @@
-"""Carries out the errands of errands.py, each as one call to a tablet server, and reports their outcomes."""
+"""The messenger: carries out the errands of errands.py, each as one call to a tablet server."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Messenger:
             log.info("tablet %s: %s", errand.tablet, _described(repair))
 
     def _repair(self, errand: Errand) -> Repair | None:
-        """The present step, if the configuration is still that of the errand."""
+        """Return the present step, if the configuration is still that of the errand."""
         if errand.kind != kinds.REPAIR:
             return None
         repair = self._repairs.decide(self._catalog, self._servers, errand.tablet, self._now())
@@ -126,7 +126,10 @@ class Messenger:
         return "delete_tablet", m.DeleteTabletRequest(errand.uuid, errand.tablet, reason), m.Empty
 
     def _change(self, errand: Errand, repair: Repair) -> Call:
-        """The message of a repair. The leader gets half of the time for the commit, so that the call ends before a retry."""
+        """Make the message of a repair.
+
+        The leader gets half of the time for the commit, so that the call ends before a retry.
+        """
         timeout_s = self._options.rpc_timeout_s / 2
         match repair.action:
             case HandOver():

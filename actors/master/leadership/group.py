@@ -90,9 +90,9 @@ class GroupMaster(Role):
     # -- life ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start as a standby. A master with the whole journal in its directory is active when this returns.
+        """Start as a standby. A master with the whole journal in its directory serves when this returns.
 
-        No other can have held the lease since.
+        No other master can have held the lease since it stopped.
         """
         self.directory = await open_directory(self.world, accepts=bool(self.options.master.accepts))
         if self.node is not None:
@@ -201,7 +201,7 @@ class GroupMaster(Role):
     async def _take_over(self, *, at_start: bool = False) -> None:
         """Begin an active term; if that fails, follow the journal again.
 
-        `at_start`: raise an error that a later try would meet again.
+        `at_start`: raise DiskFull and EditsGone, which keep this master from serving.
         """
         if self._following is not None:
             self._following.cancel()
@@ -229,7 +229,7 @@ class GroupMaster(Role):
         self.active = self.world.address
 
     async def _bound(self, holder: Holder, edits: QuorumEditLog) -> None:
-        """Close the writer when the lease was not won in time or is lost, so that a recovery does not wait on."""
+        """Close the writer when its lease was not won in time or is lost, which also ends its recovery."""
         await self.world.clock.sleep(self.options.lease.held_s)
         if holder.epoch:
             await holder.ended()
@@ -238,7 +238,7 @@ class GroupMaster(Role):
     # -- answering -------------------------------------------------------------------------------------------
 
     async def _serve(self, act: Callable[[Master], Awaitable[Answer]]) -> Answer:
-        """Answer a request. An answer, also a refusal, is sent only if no other master can have begun meanwhile."""
+        """Answer a request. Send the answer, or a refusal, only if no other master can have begun meanwhile."""
         reign = self._serving()
         try:
             answer = await act(reign.master)

@@ -111,7 +111,7 @@ class Standby:
             await self._save(self.txid)
 
     async def _save(self, txid: int) -> None:
-        """Save a checkpoint. If the disk is full, continue without, and try again at the next regular time."""
+        """Save a checkpoint. If the disk is full, continue, and try again after as many further edits."""
         self._tried = txid
         mark = Mark(self._options.journal.journal.id, self.position.digest or 0)
         await self._world.faults.here("master.standby.before_save")
@@ -149,7 +149,7 @@ class Standby:
         return False
 
     async def _begin_with_written(self) -> None:
-        """Begin with the copy of the catalog in the journal, written when the journal grew to several nodes."""
+        """Begin with the catalog's copy in the journal, from when the journal grew to several nodes."""
         try:
             purged = max(each.purged for each in (await self._reader.manifests()).values())
             pages = await self._reader.read_all(Position(purged), in_progress=True)

@@ -1,9 +1,9 @@
 """Requests of operators: to change members of a tablet, to drain a server, to maintain or forget it.
 
-Each request is one change at the tablet's leader, by compare-and-set on the configuration in the catalog, or one edit;
-nothing else is kept. The remaining steps follow from the configuration (a mark, a pre-voter) by the rules of
-rules/healing.py, also on a later active master. So a request may be repeated at any time; if it is in force already, or
-under way, the answer is the configuration.
+Each request is one change at the tablet's leader, by compare-and-set on the configuration in the catalog,
+or one edit; no other state is kept. The remaining steps follow from the configuration (a replace flag, a
+pre-voter) by the rules of rules/healing.py, also on a later active master. So a request may be repeated at
+any time; if its change is already in force or under way, the answer is the configuration.
 """
 
 from __future__ import annotations
@@ -241,7 +241,10 @@ class Members:
         return [server for server in self._servers.known() if matches(name, server.uuid, server.address)]
 
     def _is_or_was(self, tablet: str, name: str) -> bool:
-        """Whether the name matches a known server, or one that left the tablet, of which a new master has no heartbeat."""
+        """Whether the name matches a known server or one that left the tablet.
+
+        A new master may have no heartbeat of a server that left.
+        """
         left = [(peer.uuid, peer.address) for peer in self._catalog.tablets[tablet].holders()]
         left += self._catalog.forgotten.items()
         return bool(self._known(name)) or any(matches(name, *each) for each in left)
@@ -253,7 +256,7 @@ class Members:
         return NotFound(f"there is no server {name!r}; there are {hosts or 'none'}", what=name)
 
     def _free_server(self, configuration: Configuration, name: str) -> Server:
-        """A live server that may have a further replica, beside these members."""
+        """Return a live server that may get a replica, besides these members."""
         found = self._known(name)
         if len(found) != 1:
             raise self._unknown(name) if not found else ambiguous(name, [each.address for each in found])
@@ -287,7 +290,10 @@ class Members:
         return DrainReply(tuple(self._left(address) for address in addresses))
 
     async def maintain(self, request: MaintainRequest) -> MaintainReply:
-        """Mark a server, or end its maintenance, durably. After the end silent replicas there are replaced."""
+        """Mark a server, or end its maintenance, durably.
+
+        After the end, silent replicas there are replaced.
+        """
         addresses = self._marked(request.server)
         maintained = self._catalog.maintained
         await self._mark("maintain", ServerMaintained, addresses, maintained, request.on)
@@ -323,7 +329,7 @@ class Members:
             await self.scribe.change(name, decide, conclude)
 
     def _marked(self, name: str) -> list[str]:
-        """The matching addresses, including servers without a heartbeat since the master started."""
+        """List the matching addresses, including servers without a heartbeat since the master started."""
         addresses = dict.fromkeys(server.address for server in self._known(name))
         held = (peer for record in self._catalog.tablets.values() for peer in members_of(record))
         addresses |= dict.fromkeys(peer.address for peer in held if matches(name, peer.uuid, peer.address))
@@ -369,7 +375,7 @@ class Members:
         return ForgetReply(address, tuple(uuids))
 
     def _forgettable(self, name: str) -> tuple[str, list[str]]:
-        """The address, and all its known uuids."""
+        """Return the address, and all its known uuids."""
         records = self._catalog.tablets.values()
         known = [(server.uuid, server.address) for server in self._servers.known()]
         known += [(peer.uuid, peer.address) for record in records for peer in record.holders()]
@@ -406,7 +412,10 @@ class Members:
 
 
 def _require_enough_without(tablet: str, situation: healing.Situation, member: Peer) -> None:
-    """Keep healthy voters: removals one after the other, each with a healthy majority of the rest, could leave one disk."""
+    """Require enough healthy voters besides this member.
+
+    Otherwise removals one after the other, each with a healthy majority of the rest, could leave one disk.
+    """
     left, least = healing.healthy_without(situation, member.uuid), healing.majority(situation.replicas)
     if left < least and healing.is_needed(situation, member.uuid):
         raise Unavailable(

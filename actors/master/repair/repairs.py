@@ -1,9 +1,12 @@
 """The repairs that are due: the rules of rules/healing.py, applied to all known tablets and servers.
 
-Await-free, and without essential state: a master that took over decides the same from the catalog and the leaders'
-reports. Kept are only the server that was chosen for a tablet until its next configuration is known, so that many
-choices at once are balanced and a repeated choice is the same; and the time since which a mark could not be fulfilled,
-because a short silence of a server must not undo a move.
+Await-free, and without essential state: a master that took over decides the same from the catalog and the
+leaders' reports. Two things are kept:
+
+- the server that was chosen for a tablet, until its next configuration is known, so that many choices at
+  once are balanced and a repeated choice is the same;
+- the time since which a replace flag could not be fulfilled, because a short silence of a server must not
+  undo a move.
 """
 
 from __future__ import annotations
@@ -56,8 +59,11 @@ class Repairs:
         self._turns_from = -inf
 
     def unsettled(self, now: float) -> Iterator[str]:
-        """Up to CHECKS_MAX tablets to decide on: first those with news of their leader, then the others in turn, of which
-        most wait for a copy or for a server."""
+        """Yield up to CHECKS_MAX tablets to decide on.
+
+        Tablets with news of their leader come first, then the others in turn, most of which wait for a copy
+        or for a server.
+        """
         if now < self.begins_at:
             return
         unsettled, news = self._views.unsettled, self._views.news
@@ -81,7 +87,7 @@ class Repairs:
         return None if situation is None else situation.configuration.peer(situation.leader)
 
     def decide(self, catalog: Catalog, servers: Servers, tablet: str, now: float) -> Repair | None:
-        """The next step for the tablet, as of now."""
+        """Return the next step for the tablet, as of now."""
         situation = self._views.situation(catalog, tablet)
         if situation is None:
             return None

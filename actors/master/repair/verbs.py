@@ -1,4 +1,4 @@
-"""What an operator may ask of the active master about the members of tablets."""
+"""The calls of operators about the members of tablets, which the active master carries out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Answer = TypeVar("Answer")
 
 class MembershipVerbs:
     async def _govern(self, act: Callable[[Members], Awaitable[Answer]]) -> Answer:
-        """With what the active master knows."""
+        """Carry out a request with the state of the active master."""
         raise AssertionError("the active master overrides this")
 
     @rpc

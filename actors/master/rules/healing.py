@@ -1,21 +1,24 @@
 """The next change of members that a tablet needs, or none.
 
-Await-free. `decide` uses the present leader's report on the committed configuration. Every step is one change of the
-configuration, by compare-and-set, and the next step waits for a new report of the leader. Kudu's 3-4-3 rules:
+Await-free. `decide` uses the present leader's report on the committed configuration. Every step is one
+change of the configuration, by compare-and-set, and the next step waits for a new report of the leader.
+Kudu's 3-4-3 rules:
 
-    evict       a member that cannot return (lost); a non-voter that failed, or is no longer needed; of more voters than
-                the table wants the one that failed, is leaving, or came last
-    add         a pre-voter, as long as voters failed, are leaving or are missing; it counts once it has caught up
+    evict       a member that cannot return (lost); a non-voter that failed, or is no longer needed; if there
+                are more voters than the table wants, the one that failed, is leaving, or came last
+    add         a pre-voter, as long as voters failed, are leaving or are missing; it counts once it has
+                caught up
     hand over   a leaving leader leads until there are as many other voters as the table wants
-    stay        a mark `replace` is removed if no server can take the replica
+    stay        the flag `replace` is removed if no server can take the replica
 
-A failed voter is evicted after its replacement has caught up, so a voter that returns before keeps its place, and the
-newcomer is evicted. A lost voter may be evicted first, which frees its host. A member is evicted only if a majority of
-the remaining voters is healthy, nothing is begun unless a majority of the present voters is, and the leader is never
-evicted.
+A failed voter is evicted after its replacement has caught up, so a voter that returns before keeps its
+place, and the newcomer is evicted. A lost voter may be evicted first, which frees its host. A member is
+evicted only if a majority of the remaining voters is healthy. No change begins unless a majority of the
+present voters is healthy. The leader is never evicted.
 
-Silence is tolerated during maintenance: the health of the silent replicas is then unknown. Members there that failed,
-are lost or are leaving are handled as everywhere else; so is a silent pre-voter, which has no complete data yet.
+Silence is tolerated during maintenance: the health of the silent replicas is then unknown. Members there
+that failed, are lost or are leaving are handled as everywhere else; so is a silent pre-voter, which has no
+complete data yet.
 """
 
 from __future__ import annotations
@@ -28,8 +31,9 @@ from ebla.actors.replication.health import HEALTHY, LOST, SILENT, UNHEALTHY, UNK
 
 
 class Situation(NamedTuple):
-    """`configuration`: the committed one. `replicas`: the number of voters that the table wants. `health`: of the other
-    members, from the leader. `draining`: addresses of draining servers; `maintained`: of servers in maintenance."""
+    """`configuration`: the committed one. `replicas`: the number of voters that the table wants. `health`: of
+    the other members, from the leader. `draining`: addresses of draining servers; `maintained`: of servers in
+    maintenance."""
 
     configuration: Configuration
     replicas: int
@@ -53,7 +57,7 @@ class HandOver(NamedTuple):
 
 
 class Stay(NamedTuple):
-    """`peer` without the mark."""
+    """`peer` without the flag `replace`."""
 
     peer: Peer
 
@@ -63,7 +67,8 @@ Pick = Callable[[], Peer | None]
 
 
 class Member(NamedTuple):
-    """`leaving`: marked `replace`, or on a draining server. `place`: in the configuration; later members came later."""
+    """`leaving`: has the flag `replace`, or is on a draining server. `place`: the index in the configuration;
+    later members came later."""
 
     peer: Peer
     health: str
@@ -86,7 +91,10 @@ def majority(voters: int) -> int:
 
 
 def decide(situation: Situation, pick: Pick) -> Action | None:
-    """The next step. `pick` returns the best server for one more replica, or None; it is called only if one is needed."""
+    """Return the next step.
+
+    `pick` returns the best server for one more replica, or None; it is called only if one is needed.
+    """
     tablet = _Tablet(situation)
     return tablet.evict() or tablet.add(pick) or tablet.hand_over()
 
@@ -114,7 +122,7 @@ def healthy_without(situation: Situation, uuid: str) -> int:
 
 
 def is_needed(situation: Situation, uuid: str) -> bool:
-    """Whether it is a working voter, and there are no more voters than the table wants."""
+    """Whether the member is a working voter, and there are no more voters than the table wants."""
     tablet = _Tablet(situation)
     return any(
         each.peer.uuid == uuid and not each.broken and len(tablet.voters) <= tablet.wanted
@@ -173,7 +181,7 @@ class _Tablet:
         return rest >= majority(len(self.voters) - 1)
 
     def _is_not_needed(self, member: Member) -> bool:
-        """Whether to evict a non-voter. A healthy one that is no pre-voter stays, because an operator added it."""
+        """Whether to evict a non-voter. A healthy one that is no pre-voter stays: an operator added it."""
         return member.broken or member.leaving or (member.peer.promote and self.viable >= self.wanted)
 
     def _is_one_too_many(self, member: Member) -> bool:

@@ -1,7 +1,7 @@
 """Answers to clients, from the committed catalog and the last reports of servers. Await-free.
 
-A tablet shows its replicas only when it is running: before, its servers may be replaced by others, and a client would
-write into a tablet that will be deleted.
+A tablet shows its replicas only when it is running: before, its servers may be replaced by others, and a
+client would write into a tablet that will be deleted.
 """
 
 from __future__ import annotations
@@ -57,8 +57,11 @@ class Answers:
         )
 
     def tablet(self, record: TabletRecord, now: float) -> TabletLocation:
-        """The servers of a tablet. After a restart of the master `leader` is unknown until a replica reports; clients then
-        ask the replicas."""
+        """Return the servers of a tablet.
+
+        After a restart of the master, `leader` is unknown until a replica reports; clients then ask the
+        replicas.
+        """
         configuration = record.configuration
         if record.state != RUNNING or configuration is None:
             return TabletLocation(record.tablet, record.bucket, record.state, None, 0, ())

@@ -1,7 +1,7 @@
 """Requests to change tables: validation, and recognition of repeated ones. Await-free.
 
-A client repeats a request without an answer with the same request id. The catalog keeps requests that were carried out:
-a repeat gets the first answer, and an id with another body is refused.
+A client repeats a request without an answer with the same request id. The catalog keeps requests that were
+carried out: a repeat gets the first answer, and an id with another body is refused.
 """
 
 from __future__ import annotations
@@ -118,7 +118,10 @@ def validate_recall(request: RecallTableRequest) -> None:
 
 
 def validate_space(request: CreateTableRequest, hosts: int, full: Sequence[str]) -> None:
-    """Raise DiskFull if the table needs more than the `hosts` with disk space, and the live but `full` servers would do."""
+    """Raise DiskFull if the table needs more than the `hosts` with disk space.
+
+    Only if the live but `full` servers would be enough.
+    """
     if full and hosts < request.replicas <= hosts + len(full):
         raise DiskFull(
             f"table {request.name!r} wants {request.replicas} replicas on different hosts, and {hosts} live hosts have disk "
@@ -136,8 +139,10 @@ def validate_room(
     *,
     settled: bool = True,
 ) -> None:
-    """Raise OverLimit or Unavailable if the cluster, with its `tables` and `replicas`, cannot take the table now. Before it
-    has `settled`, there may be more live hosts than known, so that their lack is Unavailable."""
+    """Raise OverLimit or Unavailable if the cluster, with its `tables` and `replicas`, cannot take the table.
+
+    Before it has `settled`, there may be more live hosts than known, so too few hosts are Unavailable.
+    """
     require_within(
         "tables_max",
         tables + 1,
@@ -197,7 +202,10 @@ def validate_alter(request: AlterTableRequest) -> None:
 def earlier_table(
     catalog: Catalog, request: CreateTableRequest | AlterTableRequest | RecallTableRequest
 ) -> TableRecord | None:
-    """The present record of the table that this request created, altered or recalled before; None if it did not."""
+    """Return the present record of the table that this request created, altered or recalled before.
+
+    None if the request was not carried out before.
+    """
     remembered = earlier(catalog, request)
     if remembered is None:
         return None
@@ -211,7 +219,7 @@ def earlier_table(
 
 
 def earlier(catalog: Catalog, request: TableRequest) -> Remembered | None:
-    """The record of this request, if it was carried out before."""
+    """Return the record of this request, if it was carried out before."""
     remembered = catalog.requests.get(request.request_id)
     if remembered is None:
         return None
@@ -223,7 +231,7 @@ def earlier(catalog: Catalog, request: TableRequest) -> Remembered | None:
 
 
 def created(request: CreateTableRequest, random: Random, wall_us: int) -> TableCreated:
-    """The edit that creates the table with all of its tablets."""
+    """Make the edit that creates the table with all of its tablets."""
     return TableCreated(
         request=request.request_id,
         digest=digest(request),

@@ -1,11 +1,14 @@
-"""Requests of clients about tables: create, alter, drop, recall, look up. The scribe decides and concludes each change.
+"""Requests of clients about tables: create, alter, drop, recall, look up.
 
-A drop with a reserve keeps the table for recall: its name is free at once, its replicas stay, and refuse all requests
-after they have applied the drop (an earlier write is carried out, and is there after a recall). During the reserve
-`recall_table` brings the table back, under its name or another one.
+The scribe decides and concludes each change.
 
-The reserve is counted by the monotonic clock of the active master, and written to the catalog every COUNT_US: a step of
-the wall clock deletes no table. Time without a master, and time that an ended master had not written, does not count.
+A drop with a reserve keeps the table for recall: its name is free at once; its replicas stay, and refuse all
+requests after they have applied the drop (an earlier write is carried out, and is there after a recall).
+During the reserve `recall_table` brings the table back, under its name or another one.
+
+The reserve is counted by the monotonic clock of the active master, and written to the catalog every
+COUNT_US: a step of the wall clock deletes no table. Time without a master, and time that an ended master
+had not written, does not count.
 """
 
 from __future__ import annotations
@@ -41,7 +44,8 @@ LEAP_US_MAX = 2 * COUNT_US  # counted at once; a longer time is a leap of the cl
 
 
 class Tables:
-    """`wake` starts the background work now. Before `settled_from` some live servers may not have sent a heartbeat yet."""
+    """`wake` starts the background work now. Before `settled_from` some live servers may not have sent a
+    heartbeat yet."""
 
     scribe: Scribe
     settled_from: float
@@ -136,7 +140,7 @@ class Tables:
         return await self.scribe.change("drop_table", decide, conclude)
 
     def _to_drop(self, name: str, reserve_s: float) -> TableRecord:
-        """A table by its name; or without a reserve a kept table by its id."""
+        """Find a table by its name; or without a reserve a kept table by its id."""
         record = self._catalog.named(name)
         if record is not None:
             return record
@@ -220,7 +224,7 @@ class Tables:
         await self.scribe.change("end_reserve", decide, lambda: self._changed([]))
 
     def _over(self, passed_us: int) -> Iterator[str]:
-        """The kept tables whose reserve ends within `passed_us`."""
+        """Yield the kept tables whose reserve ends within `passed_us`."""
         return (table for table in self._catalog.kept if self._catalog.tables[table].left_us <= passed_us)
 
     def _uncounted_us(self) -> int:
