@@ -190,7 +190,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
 
 class AcceptRequest(msgspec.Struct, frozen=True):
-    """Make this the content of the segment. A node without the content fetches it from a source."""
+    """Make this the segment's content. A node without the content fetches it from one of `sources`."""
 
     stamp: Stamp
     segment: SegmentState

@@ -42,7 +42,7 @@ class Tally(Generic[T]):
         self.errors[node] = error
 
     def verdict(self) -> bool | EblaError:
-        """True: enough answers. An error: there will never be enough. False: not yet known."""
+        """Return True: enough answers; an error: there will never be enough; False: not yet known."""
         for error in self.errors.values():
             if isinstance(error, JournalBroken | NodesMoved):
                 return error

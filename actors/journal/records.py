@@ -153,7 +153,7 @@ def seal(key: bytes, value: msgspec.Struct) -> Item:
 
 
 def load_format(reader: Reader, path: str) -> Format | None:
-    """None if the journal was never formatted here."""
+    """Load the format; None if the journal was never formatted here."""
     value = reader.get(STATE, FORMAT_KEY)
     if value is None:
         return None

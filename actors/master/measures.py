@@ -158,7 +158,6 @@ SHEETS = (PLACE, CATALOG, TABLETS, SERVING, SERVERS, REPAIRS, LEASE, journal.LIN
 
 
 def measure_active(master: MeasuredMaster) -> Iterator[Figure]:
-    """The figures of a master that serves."""
     yield from PLACE.read(Place(True, master.log.last_txid, master.scribe.checkpointed))
     yield from _catalog(master.catalog)
     yield from _serving(master)
@@ -171,7 +170,6 @@ def measure_lease(epoch: int, held: bool, nodes: Sequence[ChannelStatus]) -> Ite
 
 
 def measure_standby(catalog: Catalog, txid: int, checkpointed: int) -> Iterator[Figure]:
-    """The figures of a standby."""
     yield from PLACE.read(Place(False, txid, checkpointed))
     yield from _catalog(catalog)
 

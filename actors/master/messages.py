@@ -54,7 +54,7 @@ class CheckpointChunk(msgspec.Struct, frozen=True):
 
 
 class JournalWriterStatus(msgspec.Struct, frozen=True):
-    """The active master's writer. The segment in progress starts at `segment`; `nodes` has each node's lag."""
+    """The active master's writer. The segment in progress starts at `segment`; `nodes` shows the lags."""
 
     journal: JournalId
     epoch: int

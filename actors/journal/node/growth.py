@@ -32,7 +32,7 @@ def digest_at(view: View, end: int) -> int:
 
 
 def grow(view: View, request: m.GrowRequest) -> Change:
-    """Decide the commit point: this epoch is still the last, and all edits are finalized."""
+    """Decide the commit point: the writer of this epoch is the last, and all its edits are finalized."""
     if request.epoch != view.state.promised:
         rules.fence(view, request.epoch)
         raise rules.out_of_sync(view, f"epoch {request.epoch} was never promised here")

@@ -1,9 +1,9 @@
 """One journal on one node: makes the decisions of rules.py durable, one after the other.
 
-A request is decided, committed and answered before the next one is read. Reads see the committed state
-and never wait. Two requests wait for a peer's download: the acceptance of a recovery, and a catch-up.
-They download beside the existing copy without holding up other requests, and are decided again when the
-download is complete.
+A request is decided, made durable in one commit and answered before the next one is read. Reads see the
+committed state and never wait. Two requests wait for a peer's download: the acceptance of a recovery, and
+a catch-up. They download beside the existing copy without holding up other requests, and are decided again
+when the download is complete.
 """
 
 from __future__ import annotations
@@ -74,7 +74,6 @@ class Journal:
     # -- the writer's requests -------------------------------------------------------------------------------
 
     async def new_epoch(self, request: m.NewEpochRequest) -> m.NewEpochReply:
-        """Promise an epoch, durably when this answers."""
         claim = request.claim
         async with self._lock:
             self.require_whole()
@@ -101,14 +100,12 @@ class Journal:
         return m.Done()
 
     async def start_segment(self, request: m.StartSegment) -> m.Done:
-        """Start a segment; its writer's epoch and the empty segment are durable when this answers."""
         async with self._lock:
             done = await self._make("start", rules.start(self.view, request))
             await self._catch_up()
             return done
 
     async def journal(self, request: m.JournalRequest) -> m.Done:
-        """Append the edits, durably when this answers."""
         async with self._lock:
             change = rules.journal(self.view, request)
             await self._make("edits", change)
@@ -120,7 +117,6 @@ class Journal:
             return m.Done()
 
     async def finalize(self, request: m.FinalizeRequest) -> m.Done:
-        """Finalize the segment, durably when this answers."""
         async with self._lock:
             return await self._make("finalize", rules.finalize(self.view, request))
 
@@ -130,12 +126,11 @@ class Journal:
             return m.Heard(self.view.state.token, self.view.open)
 
     async def purge(self, request: m.PurgeRequest) -> m.Done:
-        """Delete the segments; they are gone for good when this answers."""
         async with self._lock:
             return await self._make("purge", rules.purge(self.view, request))
 
     async def prepare(self, request: m.PrepareRequest) -> m.Prepared:
-        """Close the segment for a recovery; the promise is durable when this answers.
+        """Close the segment for a recovery.
 
         Raises Corruption if the copy here is damaged: a damaged copy proves neither that an edit existed
         nor that it did not.
@@ -148,11 +143,7 @@ class Journal:
             return rules.prepared(self.view, request.start)
 
     async def accept(self, request: m.AcceptRequest, pages: Pages) -> m.Done:
-        """Accept the content that a recovery chose.
-
-        One commit makes the content and the choice durable before this answers. From this commit on every
-        later recovery learns the choice.
-        """
+        """Accept the chosen content in one commit; from then on every later recovery learns the choice."""
         async with self._lock:
             self.require_whole()
             change = rules.accept(self.view, request)
@@ -195,7 +186,7 @@ class Journal:
     # -- from one node to several ----------------------------------------------------------------------------
 
     async def grow(self, request: m.GrowRequest) -> m.Done:
-        """Change the set of nodes, durably when this answers; then requests of the old set are refused."""
+        """Change the set of nodes; afterwards requests of the old set are refused."""
         async with self._lock:
             self.require_whole()
             await self._make("grow", growth.grow(self.view, request))

@@ -11,9 +11,9 @@ The node has forgotten its promises and its edits. It *rejoins* until nothing th
 Why this is enough: Of 2k + 1 nodes, a decision in which the lost directory took part was also taken by at
 least k of the 2k other nodes. Without this node, a recovery or a promise needs k + 1 of the others, and
 this node learned from k + 1 of them: at least one of these took the decision. So every recovery before
-this node is whole sees each committed edit, and this node refuses every writer that the lost directory
-had refused. In the segments that this node counts for afterwards the lost directory had no part: they
-began after the loss, as the token in the writer's request proves.
+this node is whole sees each committed edit, and this node keeps each promise that a majority had made
+with the lost directory. In the segments that this node counts for afterwards the lost directory had no
+part: they began after the loss, as the token in the writer's request proves.
 
 The writer learns the token from the answer to a heartbeat. A start of a segment that was sent before the
 loss, and arrives late, does not have the token.

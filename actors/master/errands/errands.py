@@ -37,9 +37,9 @@ FORGET_MAX = 500  # tablets forgotten in one edit
 
 
 class Errand(NamedTuple):
-    """`as_of`: the configuration of a repair or a tombstone. `version`: of an alteration; a newer version does
-    not wait for the pause. `term`: the term in which a leader reported that it is not adding the server of
-    the tombstone."""
+    """`as_of`: the configuration of a repair or a tombstone. `version`: of an alteration; a newer version
+    does not wait for the pause. `term`: the term in which a leader reported that it is not adding the server
+    of the tombstone."""
 
     kind: str
     tablet: str
@@ -249,7 +249,7 @@ class Errands:
         ended.stragglers.pop(uuid, None)
 
     def straggler(self, tablet: str, peer: Peer) -> None:
-        """Note a replica of an ended tablet on the server; it must be deleted, also if it was deleted before."""
+        """Note a replica of an ended tablet on the server; it must be deleted, even if one was before."""
         ended = self._ended.setdefault(tablet, _Ended())
         ended.absent.pop(peer.uuid, None)
         ended.stragglers[peer.uuid] = peer

@@ -238,7 +238,7 @@ class GroupMaster(Role):
     # -- answering -------------------------------------------------------------------------------------------
 
     async def _serve(self, act: Callable[[Master], Awaitable[Answer]]) -> Answer:
-        """Answer a request. Send the answer, or a refusal, only if no other master can have begun meanwhile."""
+        """Answer a request. An answer, also a refusal, counts only if no other master can have begun."""
         reign = self._serving()
         try:
             answer = await act(reign.master)

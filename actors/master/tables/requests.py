@@ -118,10 +118,7 @@ def validate_recall(request: RecallTableRequest) -> None:
 
 
 def validate_space(request: CreateTableRequest, hosts: int, full: Sequence[str]) -> None:
-    """Raise DiskFull if the table needs more than the `hosts` with disk space.
-
-    Only if the live but `full` servers would be enough.
-    """
+    """Raise DiskFull if the `hosts` with disk space are too few, and would be enough with the `full` ones."""
     if full and hosts < request.replicas <= hosts + len(full):
         raise DiskFull(
             f"table {request.name!r} wants {request.replicas} replicas on different hosts, and {hosts} live hosts have disk "
