@@ -1,6 +1,6 @@
-"""The quorum journal: an ordered log of edits on an odd number of nodes.
+"""The quorum journal: an ordered log of edits on an odd number of nodes, with one writer at a time.
 
-It has one writer at a time, fenced by epochs.
+Epochs fence older writers.
 
 docs/journal.md describes the protocol.
 

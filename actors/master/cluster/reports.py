@@ -246,7 +246,7 @@ class Views:
         return None if uuid in report.coming else report.term
 
     def settle(self, catalog: Catalog, tablet: str) -> None:
-        """Note whether the members may need a change; without a situation the leader's next report decides."""
+        """Note whether the members may need a change; without a situation, the leader's next report does."""
         situation = self.situation(catalog, tablet)
         if situation is None or healing.settled(situation):
             self.unsettled.pop(tablet, None)

@@ -69,7 +69,7 @@ class Standby:
     async def follow(self) -> None:
         """Follow the journal until cancelled.
 
-        After an error of the network, read again later. Damage, or contradicting edits, end the role.
+        Edits that cannot be read now are read later. Damage, or contradicting edits, end the role.
         """
         while True:
             try:
