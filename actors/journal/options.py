@@ -77,7 +77,7 @@ class JournalOptions(msgspec.Struct, frozen=True, kw_only=True):
     write_timeout_s: float = 20.0
     read_timeout_s: float = 20.0
     format_timeout_s: float = 60.0
-    recovery_timeout_s: float = 120.0  # of the step of a recovery that may be a large download
+    recovery_timeout_s: float = 120.0  # of the acceptance of a recovery, which may be a large download
 
     def validate(self) -> None:
         valid_name(self.journal.name)

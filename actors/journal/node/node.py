@@ -86,7 +86,7 @@ class JournalNode(Role):
         try:
             environment = await self._environment(name, create=False)
             form = records.load_format(environment, environment.path)
-            if form is None:  # it was being formatted when the node ended
+            if form is None:  # the node ended while it formatted the journal
                 await environment.close()
                 return
             journal = self._make_journal(environment, form)

@@ -375,7 +375,7 @@ def replace_copy(view: View, request: m.AcceptRequest, copy: int, size: int, sou
     if holds(view, chosen, request.stamp.epoch) and sound:
         assert old is not None
         return Change(state, put=(remembered(old, request.stamp.epoch),))
-    final = old is not None and old.finalized  # a damaged one of the same content
+    final = old is not None and old.finalized  # then the old copy has the same content, and is damaged
     learned = old is not None and old.learned
     made = Segment(replace(chosen, finalized=final), copy, bytes=size, learned=learned)
     return Change(state, put=(remembered(made, request.stamp.epoch),), replaced=() if old is None else (old,))

@@ -81,7 +81,7 @@ class JournalWriter:
         self._rolls: list[asyncio.Future[int]] = []
         self._finishing: asyncio.Future[End] | None = None
         self._finalized = False  # the segment has ended, and the next one has not begun
-        self._pauses_until = -inf  # the disk of the only node is full
+        self._pauses_until = -inf  # after the only node's disk was full
         self._over = asyncio.Event()
 
     # -- life ------------------------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ class Scribe:
         self._current: _Change | None = None
         self._failed = False
         self._retired = False
-        self._tried = 0  # a checkpoint as of then did not fit on the disk
+        self._tried = 0  # the transaction of the last checkpoint that was tried
         self.checkpointed = checkpointed
 
     async def begin(self, start: str, *, accepts: bool = False) -> None:

@@ -89,7 +89,7 @@ class Errands:
         self._random = random
         self._views = Views() if views is None else views
         self._repairs = Repairs(options, random, self._views) if repairs is None else repairs
-        # Former members without a replica, with the configuration of then; True: with a tombstone.
+        # Former members without a replica, with the configuration at that time; True: with a tombstone.
         self.departed: dict[tuple[str, str], tuple[Order, bool]] = {}
         self._under_way: dict[tuple[str, str], Errand] = {}
         self._pauses: dict[tuple[str, str], _Pause] = {}

@@ -168,7 +168,7 @@ class GroupMaster(Role):
     async def _turn(self) -> None:
         """Wait until this master should take over: the lease is free, or was released to this master."""
         while True:
-            jitter = self.world.random.uniform(0.5, 1.5)  # so that two do not move in step
+            jitter = self.world.random.uniform(0.5, 1.5)  # so that two masters do not try at the same time
             await self.world.clock.sleep(self.options.look_s * jitter)
             try:
                 states = await lease_states(self.world, self.options.journal, self.options.rpc_timeout_s)

@@ -37,7 +37,7 @@ class Standby:
         self.checkpointed = 0
         self.caught_up = False
         self.read_error = ""
-        self._tried = 0  # a checkpoint as of then did not fit on the disk
+        self._tried = 0  # the transaction of the last checkpoint that was tried
         self._world = world
         self._options = options
         self._checkpoints = checkpoints

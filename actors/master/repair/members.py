@@ -227,7 +227,7 @@ class Members:
     async def _hand_over(self, tablet: str, leader: Peer) -> None:
         timeout_s = self._options.rpc_timeout_s / 2
         request = m.StepDownRequest(tablet, None, timeout_s)
-        with contextlib.suppress(NotLeader):  # it has lost leadership already
+        with contextlib.suppress(NotLeader):  # the leader has already lost leadership
             await self._world.network.call(
                 leader.address, "step_down", request, m.StepDownReply, self._options.rpc_timeout_s
             )
