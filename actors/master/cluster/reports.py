@@ -169,7 +169,7 @@ class Views:
         self.unknown: dict[tuple[str, str], None] = {}
         self.behind: dict[str, None] = {}  # tablets that have not applied the newest version of their table
         self.unsettled: dict[str, None] = {}  # tablets whose members need a change
-        self.news: dict[str, None] = {}  # unsettled tablets that were not checked since their last report
+        self.news: dict[str, None] = {}  # unsettled tablets that were not checked since that was last noted
         self.strays: dict[tuple[str, str], None] = {}  # (server, tablet) of replicas on nonmembers
         self.remains: dict[str, tuple[str, ...]] = {}  # ended tablet: other servers that have a replica
         self.leader_conflicts = 0
