@@ -107,22 +107,27 @@ class RejoinRequest(msgspec.Struct, frozen=True):
 
 
 class Joining(msgspec.Struct, frozen=True):
-    """The answer of a joining node: it has every finalized edit up to `end`, with this `digest`."""
+    """The answer of a joining node: it has every finalized edit up to `end`, with this `digest`.
+
+    `token` names this joining: a node that loses its directory and rejoins draws another one.
+    """
 
     end: int
     digest: int
+    token: str
 
 
 class GrowRequest(msgspec.Struct, frozen=True):
     """The request to the only node of a journal: from now on the journal has these `nodes`.
 
-    The first of `nodes` is the receiver. The sender is the writer of `epoch`, which has finalized the last
-    segment at `end`.
+    The first of `nodes` is the receiver, and `tokens` are those of the others. The sender is the writer of
+    `epoch`, which has finalized the last segment at `end`.
     """
 
     journal: JournalId
     epoch: int
     nodes: tuple[str, ...]
+    tokens: tuple[str, ...]
     end: int
     digest: int
 
@@ -130,11 +135,13 @@ class GrowRequest(msgspec.Struct, frozen=True):
 class AdmitRequest(msgspec.Struct, frozen=True):
     """The request to a joining node, from the node that was the only one.
 
-    The joining node counts from now on, if it has every edit up to `end`. `digest`: 0 if the sender has
-    purged that edit. `helps`: the address that need not wait until the lease is over.
+    The node counts from now on, if it still joins by this `token` and has every edit up to `end`. `digest`:
+    0 if the sender has purged that edit. `helps`: the address that need not wait until the lease is over;
+    empty if a writer of the new set may hold a lease.
     """
 
     journal: JournalId
+    token: str
     promised: int
     epoch: int
     end: int

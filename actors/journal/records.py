@@ -55,8 +55,8 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     held_ms     the longest lease granted; after a start this node promises no other an epoch for as long
     token       of a node that joins or rejoins, else empty
     joined      the first segment that was started here since the token was drawn
-    admits      nodes that joined when the journal ended at edit `grown`, and that this node, which was
-                the only one, has yet to admit
+    admits      nodes that joined, with their tokens, when the writer of `grown_epoch` ended the journal
+                at edit `grown`, and that this node, which was the only one, has yet to admit
     """
 
     promised: int = 0
@@ -69,8 +69,9 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     held_ms: int = 0
     token: str = ""
     joined: int = 0
-    admits: tuple[str, ...] = ()
+    admits: tuple[tuple[str, str], ...] = ()
     grown: int = 0
+    grown_epoch: int = 0
 
 
 class Segment(msgspec.Struct, frozen=True, array_like=True):

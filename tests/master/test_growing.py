@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from ebla.actors.errors import NetworkError, NotActive, NotRunning, Unavailable
 from ebla.actors.fault_points import GROWTH_POINTS, JOIN_POINTS
 from ebla.actors.journal import messages as jm
-from ebla.actors.journal.errors import NodesMoved, OutOfSync, Rejoining
+from ebla.actors.journal.errors import LeaseHeld, NodesMoved, OutOfSync, Rejoining
+from ebla.actors.journal.node import growth
 from ebla.actors.journal.node.node import JournalNode
 from ebla.actors.journal.node.rejoin import rejoin_journal
 from ebla.actors.journal.options import JournalNodeOptions
@@ -152,6 +153,57 @@ def test_a_catalog_outlives_the_directory_of_the_master_whose_journal_has_grown(
     run(scenario)
 
 
+def test_a_late_admission_does_not_let_a_node_count_that_lost_its_directory_since():
+    async def scenario(stage: Stage) -> None:
+        await opened(stage)
+        tokens: list[str] = []
+
+        async def remember() -> None:
+            tokens.append(node(stage, NEW[0]).view.state.token)
+
+        stage.points.acts["journal.grow.before_commit"] = remember
+        await grow(stage)
+        await stage.until(lambda: not any(node(stage, each).view.state.token for each in NEW))
+        await create(stage, "acknowledged since")
+        stage.cluster.crash(NEW[0])
+        stage.cluster.put_disk(NEW[0], DurableState())
+        await stage.cluster.start(NEW[0], make_node)
+        await rejoin_journal(stage.client, replace(stage.group.journal, journal=GROWN, nodes=NODES), NEW[0])
+        again = node(stage, NEW[0]).view.state.token
+        assert again and tokens and again != tokens[0]
+        late = growth.admission(only_node(stage).view, GROWN, tokens[0], MASTER)
+        await stage.client.network.call(NEW[0], "admit", late, jm.Done, 1.0)
+        assert node(stage, NEW[0]).view.state.token == again
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_an_admitted_node_helps_the_old_only_node_unless_a_later_writer_was_granted_the_lease(late: bool):
+    async def scenario(stage: Stage) -> None:
+        await opened(stage)
+        request = jm.RejoinRequest(GROWN, NODES)
+        ask = stage.client.network.call
+        await stage.until(lambda: stage.cluster.role(MASTER).reign is not None)
+        while (joined := await ask(NEW[0], "join", request, jm.Joining, 1.0)).end < 1:
+            await asyncio.sleep(0.1)
+        if late:
+            renewed = jm.RenewRequest(GROWN, 99, jm.Claim("master/1", "another", int(HELD_S * 1000)))
+            await ask(NEW[0], "renew_lease", renewed, jm.Done, 1.0)
+        state = only_node(stage).view.state
+        admit = jm.AdmitRequest(GROWN, joined.token, state.promised, 99, 1, 0, 0, int(HELD_S * 1000), MASTER)
+        await ask(NEW[0], "admit", admit, jm.Done, 1.0)
+        lease = node(stage, NEW[0]).lease
+        claim = jm.Claim(MASTER, "mine", int(HELD_S * 1000))
+        if late:
+            with pytest.raises(LeaseHeld):
+                lease.require_free(claim)
+        else:
+            lease.require_free(claim)
+
+    run(scenario)
+
+
 def test_the_old_set_is_refused_after_the_commit_point_and_the_new_one_before():
     async def scenario(stage: Stage) -> None:
         await opened(stage)
@@ -162,13 +214,15 @@ def test_the_old_set_is_refused_after_the_commit_point_and_the_new_one_before():
             )
 
         request = jm.RejoinRequest(GROWN, NODES)
-        await stage.client.network.call(NEW[0], "join", request, jm.Joining, 1.0)
+        joined = await stage.client.network.call(NEW[0], "join", request, jm.Joining, 1.0)
         with pytest.raises(Unavailable, match="no node of version 2"):
             await ask(MASTER, GROWN)
         with pytest.raises(Rejoining):
             await ask(NEW[0], GROWN)
         state = only_node(stage).view.state
-        admit = jm.AdmitRequest(GROWN, state.promised, 1, state.committed + 9, 0, state.purged, 0, MASTER)
+        admit = jm.AdmitRequest(
+            GROWN, joined.token, state.promised, 1, state.committed + 9, 0, state.purged, 0, MASTER
+        )
         with pytest.raises(OutOfSync):
             await stage.client.network.call(NEW[0], "admit", admit, jm.Done, 1.0)
         await grow(stage)

@@ -23,7 +23,7 @@ from ebla.actors.journal.records import LAYOUT, Format
 
 def joining(view: View) -> m.Joining:
     end = reached([segment.state for segment in view.all()], view.state.purged)
-    return m.Joining(end, digest_at(view, end))
+    return m.Joining(end, digest_at(view, end), view.state.token)
 
 
 def digest_at(view: View, end: int) -> int:
@@ -40,23 +40,34 @@ def grow(view: View, request: m.GrowRequest) -> Change:
         raise rules.out_of_sync(
             view, f"the journal does not end here with a segment finalized at {request.end}"
         )
-    state = replace(view.state, admits=request.nodes[1:], grown=request.end)
+    admits = tuple(zip(request.nodes[1:], request.tokens, strict=True))
+    state = replace(view.state, admits=admits, grown=request.end, grown_epoch=request.epoch)
     journal = replace(request.journal, version=request.journal.version + 1)
     return Change(state, dropped=rules.empties(view), form=Format(LAYOUT, journal, request.nodes))
 
 
-def admission(view: View, journal: m.JournalId, helps: str) -> m.AdmitRequest:
+def admission(view: View, journal: m.JournalId, token: str, address: str) -> m.AdmitRequest:
+    """The request that lets a joining node count.
+
+    An epoch of the new set needs the promise of the node at `address`, the only one that counts before.
+    As long as it promised none since the growth, no writer of the new set has held a lease.
+    """
     state = view.state
+    helps = address if state.promised == state.grown_epoch else ""
     digest = digest_at(view, state.grown)
     return m.AdmitRequest(
-        journal, state.promised, state.writer, state.grown, digest, state.purged, state.held_ms, helps
+        journal, token, state.promised, state.writer, state.grown, digest, state.purged, state.held_ms, helps
     )
 
 
 def admit_joining(view: View, request: m.AdmitRequest) -> Change | None:
-    """Let this joining node count. None: it counts already. Raises OutOfSync if it lacks an edit."""
+    """Let this joining node count. Raises OutOfSync if it lacks an edit.
+
+    None: that joining is over. The node counts already, or it has lost its directory and rejoins. Then
+    edits that it acknowledged after its admission are missing, and it counts by the rules of rejoin.py.
+    """
     state = view.state
-    if not state.token:
+    if state.token != request.token:
         return None
     here = reached([segment.state for segment in view.all()], max(state.purged, request.purged))
     digest = digest_at(view, request.end)

@@ -195,20 +195,23 @@ class Journal:
 
     async def admitted(self, node: str) -> None:
         async with self._lock:
-            left = tuple(each for each in self.view.state.admits if each != node)
+            left = tuple(each for each in self.view.state.admits if each[0] != node)
             await self._make("admitted", Change(replace(self.view.state, admits=left), open=self.view.open))
 
     async def admit(self, request: m.AdmitRequest) -> m.Done:
         """Let this node count from now on.
 
-        While an older lease may last, this node promises an epoch only to `helps`.
+        While an older lease may last, this node promises an epoch only to `helps`, and to nobody if a writer
+        of the new set was here before the request, which may be late.
         """
         async with self._lock:
+            late = self.lease.granted or self.view.state.writer > request.epoch
             change = growth.admit_joining(self.view, request)
             if change is not None:
                 await self._make("admit", change)
                 self.lease = self._new_lease(self.view.state.held_ms)
-                self.lease.help(request.helps)
+                if request.helps and not late:
+                    self.lease.help(request.helps)
             return m.Done()
 
     def require_whole(self) -> None:

@@ -279,13 +279,13 @@ class JournalNode(Role):
         return await self._journal(request.journal).admit(request)
 
     def _admit_joining(self, journal: Journal) -> None:
-        for node in journal.view.state.admits:
-            self.world.spawn(self._admit(journal, node), f"admit {node}")
+        for node, token in journal.view.state.admits:
+            self.world.spawn(self._admit(journal, node, token), f"admit {node}")
 
-    async def _admit(self, journal: Journal, node: str) -> None:
+    async def _admit(self, journal: Journal, node: str, token: str) -> None:
         """Repeat the request to the node until it is admitted; also after a restart."""
         while True:
-            request = growth.admission(journal.view, journal.form.journal, self.world.address)
+            request = growth.admission(journal.view, journal.form.journal, token, self.world.address)
             try:
                 await self.world.network.call(node, "admit", request, m.Done, self.options.rpc_timeout_s)
             except EblaError as error:

@@ -60,9 +60,11 @@ async def grow(world: World, options: GroupOptions, reign: Reign, nodes: Sequenc
         raise
     try:
         end = await reign.finish()
-        await joins.reach(end, options.hand_over_s)
+        tokens = await joins.reach(end, options.hand_over_s)
         await world.faults.here("master.grow.before_commit")
-        request = m.GrowRequest(journal.journal, reign.holder.epoch, tuple(nodes), end.txid, end.digest)
+        request = m.GrowRequest(
+            journal.journal, reign.holder.epoch, tuple(nodes), tokens, end.txid, end.digest
+        )
         await world.network.call(world.address, "grow", request, m.Done, options.rpc_timeout_s)
         await world.faults.here("master.grow.after_commit")
     finally:
@@ -76,8 +78,12 @@ class _Joins:
         self._options = options
         self._request = request
 
-    async def reach(self, end: End, limit_s: float) -> None:
-        """Wait until each of the new nodes has all edits up to `end`."""
+    async def reach(self, end: End, limit_s: float) -> tuple[str, ...]:
+        """Wait until each of the new nodes has all edits up to `end`; return their tokens.
+
+        With a digest in `end`, the nodes must have these edits and no others.
+        """
+        tokens = []
         until = self._world.clock.monotonic() + limit_s
         for node in self._request.nodes[1:]:
             why = f"it has not fetched the journal up to edit {end.txid}"
@@ -93,8 +99,13 @@ class _Joins:
                         f"{node} does not join the journal within {limit_s:g} s: {why}; see to it, then ask again"
                     )
                 await self._world.clock.sleep(self._options.look_s / 4)
-            if end.digest and joining.end == end.txid and joining.digest != end.digest:
-                raise broken(self._request.journal.name, f"{node} has other edits up to {end.txid}")
+            if end.digest and (joining.end, joining.digest) != (end.txid, end.digest):
+                raise broken(
+                    self._request.journal.name,
+                    f"{node} has other edits, up to {joining.end}, than the journal, which ends at {end.txid}",
+                )
+            tokens.append(joining.token)
+        return tuple(tokens)
 
     async def _ask(self, node: str) -> m.Joining | EblaError:
         request, timeout_s = self._request, self._options.rpc_timeout_s
