@@ -77,11 +77,11 @@ class Effects(msgspec.Struct, frozen=True):
 
     1. drops its entries from `truncate_from` on; their waiting clients get OutcomeUnknown;
     2. takes the entries `appended` (first, last) of the request that it just fed to the core;
-    3. creates the entries `noop` (index, term) and `configured` (index, term, payload of a CONFIG entry), as for
-       its own proposals;
+    3. creates the entries `noop` (index, term) and `configured` (index, term, payload of a CONFIG entry), as
+       for its own proposals;
     4. makes `hard_state` durable; only then `sends`, and answers given since the previous take(), may leave;
-    5. makes the new entries durable and reports this with `durable(index, term, log_epoch)`, where the epoch is
-       that of the take() they came from. This releases answers to the leader, and commits.
+    5. makes the new entries durable and reports this with `durable(index, term, log_epoch)`, where the epoch
+       is that of the take() they came from. This releases answers to the leader, and commits.
 
     `sends` hold at most one message a peer; call take() again while `next_wake` is not in the
     future. They need not wait for entries to be durable here: the leader's own disk is one among

@@ -1,8 +1,8 @@
 """The space on the disks of a tablet server: measured twice a second, reported to masters and
 operators, kept in reserve.
 
-    writes        refused (DiskFull) if less than the reserve is left on the disk of the log, or on that of the
-                  tablet's rows. Such a write is in no log, so it is surely not applied
+    writes        refused (DiskFull) if less than the reserve is left on the disk of the log, or on that of
+                  the tablet's rows. Such a write is in no log, so it is surely not applied
     new replicas  refused likewise; masters learn that this server takes none
     others        continue: reads, votes, flushes and deletions use the reserve
 

@@ -2,7 +2,7 @@
 engine/core.py for the caller's duties).
 
     safe       a leader has every committed entry; committed entries never change; one leader a term
-    current    read_index() succeeds at no two replicas at once, while clocks drift less than RaftLimits states
+    current    read_index() succeeds at no two replicas at once, if clocks drift less than RaftLimits states
     calm       a replica that cannot win an election does not disturb a leader
 
 Sources: Raft paper and thesis (pre-vote 9.6, transfer 3.10, leases 6.4.1), Kudu's consensus.

@@ -7,25 +7,26 @@ its log, committed or not: like the members, it counts as soon as it is appended
 its sender's forced epoch.
 
     old leader, old candidate -> survivor
-                A request of a lower forced epoch is refused as FORCED, in any term, before anything else: no term is
-                adopted, no vote given, no entry taken, no promise made. The answer names the highest forced epoch that
-                is known to be committed. If that exceeds the sender's own, the sender is given up for good: it neither
-                leads nor campaigns, and refuses its own side in the same way, so one answer of one survivor ends the
-                whole side. A forced epoch that is not committed yet (the kept members may never answer) refuses
-                requests, and ends no replica
+                A request of a lower forced epoch is refused as FORCED, in any term, before anything else: no
+                term is adopted, no vote given, no entry taken, no promise made. The answer names the highest
+                forced epoch that is known to be committed. If that exceeds the sender's own, the sender is
+                given up for good: it neither leads nor campaigns, and refuses its own side in the same way,
+                so one answer of one survivor ends the whole side. A forced epoch that is not committed yet
+                (the kept members may never answer) refuses requests, and ends no replica
     survivor -> old replica
-                A kept member is asked before (members.py): the survivor has all its entries, so it takes the entry with
-                the forced epoch. A replica that continued with the old side, or was added again before it became a
-                tombstone, may hold as committed entries that were given up. It takes only entries that follow its whole
-                committed log, answers STRANDED, and is copied in place. If it follows or leads in the same term, it
-                ends the term first
-    master      ignores reports of a replica with an uncommitted forced epoch: its term is above any term that the old
-                side, which may continue without it, will reach
-    restart     a given-up replica forgets that it is one, and learns it again. A side that meets no survivor and no
-                master meanwhile may elect; the entries that it acknowledges go into quarantine with it
-    tombstones  vote by the same rule, by the forced epoch of the configuration that they keep, or of the one on whose
-                evidence they were made
-    non-voters  request no votes and get no vote requests; they follow any leader whose forced epoch is not below theirs
+                A kept member is asked before (members.py): the survivor has all its entries, so it takes the
+                entry with the forced epoch. A replica that continued with the old side, or was added again
+                before it became a tombstone, may hold as committed entries that were given up. It takes only
+                entries that follow its whole committed log, answers STRANDED, and is copied in place. If it
+                follows or leads in the same term, it ends the term first
+    master      ignores reports of a replica with an uncommitted forced epoch: its term is above any term that
+                the old side, which may continue without it, will reach
+    restart     a given-up replica forgets that it is one, and learns it again. A side that meets no survivor
+                and no master meanwhile may elect; the entries that it acknowledges go into quarantine with it
+    tombstones  vote by the same rule, by the forced epoch of the configuration that they keep, or of the one
+                on whose evidence they were made
+    non-voters  request no votes and get no vote requests; they follow any leader whose forced epoch is not
+                below theirs
 
 The terms of a forced leadership begin TERMS or more above all terms that the kept members know; the
 distance is drawn. Both sides continue to count, and (index, term) still names one entry only: the

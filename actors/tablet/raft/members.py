@@ -1,10 +1,11 @@
 """Changes of a tablet's members, by its leader; or, when a majority is lost for good, by a survivor.
 
-    change    one configuration from another, compare-and-set on the committed one, answered when it is committed. A change
-              that is in force already is answered at once, so a request may be repeated while its outcome is unknown
-    force     a voter makes itself the leader of the kept members. It asks them first: none may hold more than it does,
-              or know of a leader. A forced configuration that is not committed yet may be requested again; so may one
-              that keeps fewer members, if a kept member has died meanwhile
+    change    one configuration from another, compare-and-set on the committed one, answered when it is
+              committed. A change that is in force already is answered at once, so a request may be repeated
+              while its outcome is unknown
+    force     a voter makes itself the leader of the kept members. It asks them first: none may hold more than
+              it does, or know of a leader. A forced configuration that is not committed yet may be requested
+              again; so may one that keeps fewer members, if a kept member has died meanwhile
 
 The rules are in membership.py; this module has the requests and the waiting.
 """

@@ -2,8 +2,8 @@
 
     probe       where the logs agree is unknown: one message without entries at a time, until the peer agrees
     replicate   entries flow, several messages ahead of the answers
-    lagging     the entries it needs are dropped from our log, or it lost entries that it had acknowledged, or it has
-                committed others (forced.py): only heartbeats, until the replica is copied again
+    lagging     the entries it needs are dropped from our log, or it lost entries that it had acknowledged, or
+                it has committed others (forced.py): only heartbeats, until the replica is copied again
 
     probe -> replicate      it agreed with a predecessor
     replicate -> probe      a message failed, or was refused
