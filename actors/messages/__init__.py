@@ -282,7 +282,7 @@ class RowBatch(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TabletWrite(msgspec.Struct, frozen=True, array_like=True):
-    """`batch` is an encoded RowBatch; the server takes it into the log as it is."""
+    """A write to one tablet. `batch` is an encoded RowBatch, which the server appends to the log unchanged."""
 
     tablet: str
     batch: bytes

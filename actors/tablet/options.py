@@ -9,7 +9,7 @@ from ebla.storage.space import LOW_BYTES
 
 
 class TabletServerOptions(msgspec.Struct, frozen=True):
-    """`masters` are addresses, `host` the slot this server is pinned to."""
+    """The settings of one tablet server. `masters`: addresses; `host`: the slot to which the server is pinned."""
 
     masters: tuple[str, ...]
     host: str
@@ -23,11 +23,10 @@ class TabletServerOptions(msgspec.Struct, frozen=True):
     lease_s: float = 0.8
 
     # A peer that has been silent, or out of order, for this long counts as failed: the master
-    # replaces it. A host can start again within this time, because a copy costs more than the wait.
+    # replaces it. The time is long enough for a host to start again, because a copy costs more.
     follower_failed_s: float = 60.0
 
-    # Heartbeats to the master: half of Kudu's 1 s, because the catalog is small and calls are
-    # local.
+    # Heartbeats to the master: half of Kudu's 1 s, because the catalog is small and calls are local.
     heartbeat_s: float = 0.5
 
     # A server raises its number this often, so that an older copy of its directory is recognised.
@@ -40,8 +39,7 @@ class TabletServerOptions(msgspec.Struct, frozen=True):
     memtable_bytes: int = 32 << 20
     unapplied_bytes_max: int = 32 << 20
 
-    # A disk on which a flush takes longer counts as hung: the server does not wait for the tablets
-    # on it.
+    # A disk on which a flush takes longer counts as hung: the server does not wait for its tablets.
     disk_hung_s: float = 10.0
 
     # The space on every disk that is reserved for votes, flushes and deletions: with less left,
@@ -49,11 +47,9 @@ class TabletServerOptions(msgspec.Struct, frozen=True):
     # measurements (engine/space.py).
     disk_reserve_bytes: int = LOW_BYTES
 
-    # The shared log is trimmed beyond this size; entries that are still needed move to private
-    # logs.
+    # The shared log is trimmed beyond this size; entries that are still needed move to private logs.
     shared_log_bytes: int = 128 << 20
-    # A tablet's log keeps at most this for a peer that is away; beyond that the peer needs a new
-    # copy.
+    # A tablet's log keeps at most this for a peer that is away; beyond that the peer needs a copy.
     log_retained_bytes_max: int = 1 << 30
     log_retained_entries_max: int = 200_000
 
@@ -62,8 +58,8 @@ class TabletServerOptions(msgspec.Struct, frozen=True):
     results_retention_s: float = 3600.0
     results_per_client_max: int = 100_000
 
-    # The scrub period: every replica's rows are verified this often, to find damage that reads do
-    # not meet. It is the shortest period of HDFS and of disks that scrub themselves, because a
+    # The scrub period: all rows of a replica are verified this often, to find damage that reads do
+    # not meet. It is no shorter than that of HDFS and of disks that scrub themselves, because a
     # scrub reads everything.
     scrub_s: float = 86_400.0
 

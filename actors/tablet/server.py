@@ -243,8 +243,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         replica.require_running()
         if request.at_leader:
             await readable(self.world, replica)
-        # The table may have been altered during the wait; the snapshot is taken immediately after
-        # these checks.
+        # The table may have been altered during the wait; the snapshot follows these checks at once.
         check_readable(replica.rows.schema, request.schema_version)
         require_served(replica, self.world.clock.monotonic())
         return await self.scans.open(replica, request)

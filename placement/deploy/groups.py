@@ -113,7 +113,7 @@ def remove(group: Group) -> None:
 
 
 def _handle(group: Group) -> PlacementGroup:
-    # By id, not by name: names are looked up in the caller's own namespace.
+    # By id, because Ray resolves a name in the caller's own namespace.
     return PlacementGroup(ray.PlacementGroupID(bytes.fromhex(group.id)))
 
 

@@ -19,7 +19,7 @@ from ebla.storage.errors import EblaError, InvalidArgument
 SLOT_LABEL = "ebla.slot"
 NODE_ID_LABEL = "ray.io/node-id"
 ADDRESS_RESOURCE = "node:"  # Ray's own, one per address
-BUNDLE_CPU = 0.01  # a bundle must ask for something; the roles' real use is not Ray's to schedule
+BUNDLE_CPU = 0.01  # a bundle must request something; Ray does not schedule the roles' real use
 
 
 class DuplicateSlot(EblaError):

@@ -23,7 +23,7 @@ ELSEWHERE = "to use another Ray cluster, name it with --address or RAY_ADDRESS (
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """`nodes`: the requested number."""
+    """A failed start. `nodes`: the requested number."""
 
     nodes: int
     why: str

@@ -66,7 +66,7 @@ DASHBOARD = re.compile(r"RAY_API_SERVER_ADDRESS='([^']+)'")
 
 
 class Auth(msgspec.Struct, frozen=True):
-    """`mode` is RAY_AUTH_MODE: disabled or token."""
+    """Ray's authentication. `mode` is RAY_AUTH_MODE: disabled or token."""
 
     mode: str
     token_path: str | None = None

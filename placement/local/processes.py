@@ -15,9 +15,7 @@ import msgspec
 import psutil
 
 MARK = "EBLA_LOCAL_NODE"
-CREATED_SLACK_S = (
-    1.0  # the start time is derived from the boot time, which clock corrections move a little
-)
+CREATED_SLACK_S = 1.0  # the start time is derived from the boot time, which clock corrections move a little
 ROUNDS_MAX = 8  # a process that is ended may be starting a child at that moment
 
 

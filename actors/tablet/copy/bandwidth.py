@@ -14,7 +14,7 @@ WAIT_S_MAX = 2.0  # well below the time that a call for a chunk may take
 
 
 class Bandwidth:
-    """`bytes_per_s` 0: no limit."""
+    """The shared bandwidth. `bytes_per_s` 0: no limit."""
 
     def __init__(self, clock: Clock, bytes_per_s: int) -> None:
         self.clock = clock

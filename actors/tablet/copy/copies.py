@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 BEGIN_TIMEOUT_S = 10.0
 RETRY_S = 0.5
 ENDED_TOLD = 32
-CANCELLED_S = 10.0  # for the operator to act
+CANCELLED_S = 10.0  # the operator's time to act before a new copy begins
 CANCEL_S = 15.0  # includes the removal of the copied data
 
 

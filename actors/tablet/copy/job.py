@@ -95,8 +95,8 @@ class Job:
         self._receiver: Receiver | None = None
         self._open: dict[str, Environment] = {}
         self._arrived: dict[int, m.Chunk] = {}
-        self._next = 0  # the next to fetch
-        self._wanted = 0  # the next to write
+        self._next = 0  # the next chunk to fetch
+        self._wanted = 0  # the next chunk to write
         self._last = NUMBER_MAX  # the number of the last chunk, as far as known
         self._error: EblaError | None = None
         self._changed = asyncio.Event()

@@ -94,7 +94,7 @@ class Retained:
 
 
 class LogRetention:
-    """`sources`: the copy sessions that are open on this server, by id."""
+    """The log entries that this server keeps for copies. `sources`: its open copy sessions, by id."""
 
     def __init__(self, options: TabletServerOptions) -> None:
         self.options = options

@@ -51,8 +51,8 @@ from ebla.storage.tablets.tablet_store import position_of
 log = logging.getLogger(__name__)
 
 DATA, LOG = "data", "log"  # in the order in which they are sent
-# Large, since Ray's cost is per message; below actors/ray_world.py's INLINE_BYTES.
-CHUNK_BYTES = 1_800_000  # with its frame still a small allocation (storage/lmdb/pages.py)
+# Large, since Ray's cost is per message; below INLINE_BYTES of actors/ray_world.py.
+CHUNK_BYTES = 1_800_000  # even with its frame a small allocation (storage/lmdb/pages.py)
 CHUNK_BYTES_MIN = 64 << 10
 WINDOW = 3  # chunks that one copy may request at once
 KEPT = WINDOW  # a repeated request comes before any later window
@@ -70,7 +70,7 @@ class CopySources:
         on_failed: Callable[[Replica], None],
         on_doubt: Callable[[Replica], None],
     ) -> None:
-        """`on_doubt`: the replica's data may be damaged."""
+        """`on_doubt`: called when the replica's data may be damaged."""
         self.world = world
         self.options = options
         self.flush = flush
@@ -222,7 +222,7 @@ class CopySources:
             while request.number not in source.kept:
                 self._require(source)
                 if source.ended and request.number >= source.number:
-                    return _chunk(source, request.number, LOG, transfer.pack([]))  # requested too far ahead
+                    return _chunk(source, request.number, LOG, transfer.pack([]))  # requested ahead
                 if source.ended or not source.number <= request.number < source.number + WINDOW:
                     raise errors.InvalidArgument(
                         f"chunk {request.number} was asked for, {source.number} is next in session {source.id}"

@@ -232,7 +232,7 @@ def codec_of(schema: TableSchema) -> RowCodec:
 
 
 def _distinct_runs(keys: Sequence[bytes]) -> list[list[int]]:
-    """Positions in order, cut so that no run holds a key twice, nor more than READ_ROWS_MAX."""
+    """Split the positions, in order, into runs of READ_ROWS_MAX keys at most, without a repeated key."""
     runs: list[list[int]] = [[]]
     seen: dict[bytes, None] = {}
     for at, key in enumerate(keys):

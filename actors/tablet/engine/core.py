@@ -161,7 +161,7 @@ class GroupCore(Protocol):
 
     @property
     def forced_epoch(self) -> int:
-        """How often a configuration was forced, as far as is known here; lower requests are refused."""
+        """The forced epoch, as far as this replica knows; requests of a lower one are refused."""
 
     @property
     def committed_forced_epoch(self) -> int: ...

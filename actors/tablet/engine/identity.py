@@ -105,7 +105,7 @@ class Identity:
             raise OldCopy(self.refused.message, **self.refused.values())
 
     async def _end(self, error: OldCopy) -> None:
-        """End this server for good; only this incarnation, if a successor has the directory by now."""
+        """End this server for good; only this incarnation, if a successor already has the directory."""
         await self.world.faults.here("tablet.old_copy.before_mark")
         try:
             await self.world.disk.give_up(error.message)

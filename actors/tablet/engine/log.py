@@ -24,7 +24,7 @@ NO_FAULTS = NoFaults()
 
 NotePrivateLog = Callable[
     ["TabletLog"], Awaitable[None]
-]  # when a private log is made, and nothing is in it yet
+]  # called when a private log is made, while it is empty
 
 
 async def _not_noted(log: TabletLog) -> None:
@@ -66,7 +66,7 @@ class TabletLog:
         self.note_private = note_private
         self.faults = faults
         self.slots: list[Slot] = []
-        self.private_last = 0  # entries up to this index lie in the private log as well
+        self.private_last = 0  # entries up to this index are in the private log as well
         self.size_bytes = 0  # payloads of all entries here
         self.cached_bytes = 0
         self._cache_from = 1  # no payload below this index is cached
@@ -209,7 +209,7 @@ class TabletLog:
         """The lowest sequence number of the shared log that this tablet needs."""
         first = max(self.first_index, self.private_last + 1)
         for slot in self.slots[first - self.first_index :]:
-            return slot.seq if slot.seq else None  # seq 0: not yet written, so above everything
+            return slot.seq if slot.seq else None  # seq 0: not yet written, so after all written entries
         return None
 
     async def move(self, below_seq: int) -> None:

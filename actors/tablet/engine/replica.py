@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 RUNNING, FAILED, DELETED = "running", "failed", "deleted"
 SENDS_MAX = 8  # rounds of messages that one event may lead to
-APPLY_ENTRIES_MAX = 256  # per turn, so that one tablet's replay does not hold up the others
+APPLY_ENTRIES_MAX = 256  # per turn, so that one tablet's replay does not delay the others
 
 _decode_configuration = msgspec.msgpack.Decoder(Configuration).decode
 _decode_time = msgspec.msgpack.Decoder(int).decode
@@ -124,7 +124,7 @@ class Replica:
         self.work = Work()
         self.waiters: dict[int, Waiter] = {}
         self.unapplied_bytes = 0
-        self.checkpoints: list[TabletSnapshot] = []  # as of checkpoint entries that were applied just now
+        self.checkpoints: list[TabletSnapshot] = []  # of checkpoint entries that were applied just now
         self.alteration_asked = (0, 0, 0)  # term, version, index of the last one proposed here
         self.expiry_asked = (0, 0)  # term, index of the last one proposed here
         self.health: dict[str, str] = {}  # of the other members, while this one leads: see copy/recovery.py

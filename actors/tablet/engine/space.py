@@ -42,7 +42,7 @@ class Space:
         self.world = world
         self.reserve_bytes = reserve_bytes
         self.disks: Sequence[DiskSpace] = ()
-        self._low: dict[str, DiskSpace] = {}  # those of them with less than the reserve, by directory
+        self._low: dict[str, DiskSpace] = {}  # the disks with less than the reserve, by directory
         self.used_bytes = 0
 
     async def start(self) -> None:
@@ -87,13 +87,13 @@ class Space:
         return tuple(found)
 
     def require_for_write(self, tablet: str) -> None:
-        """Raises DiskFull."""
+        """Raise DiskFull if there is no space for a write to this tablet."""
         disk = self._low_at(shared_log.PATH) or self._low_at(tablet_store.path_of(tablet))
         if disk is not None:
             raise self._refusal(disk, "the write was not applied", "send the write again")
 
     def require_for_tablet(self) -> None:
-        """Raises DiskFull."""
+        """Raise DiskFull if there is no space for a new replica."""
         disk = self._short_of_tablets()
         if disk is not None:
             raise self._refusal(disk, "no further replica can be made there", "try again")

@@ -36,7 +36,7 @@ from ebla.storage.logs.entries import Position
 log = logging.getLogger(__name__)
 
 RETRY_S = 5.0
-WAITS_S = 5.0  # less than callers wait
+WAITS_S = 5.0  # shorter than the timeouts of callers
 
 
 class RunningCopy(Protocol):
@@ -287,7 +287,7 @@ class Deletion:
         tombstone = lifecycle.tombstones.pop(tablet, None)
         if tombstone is not None:
             unfinished = not tombstone.finished
-            async with tombstone.turn:  # a vote under way must not bring the record back
+            async with tombstone.turn:  # a vote under way must not write the record again
                 tombstone.move(ENDED)
         if replica is not None:
             del lifecycle.replicas[tablet]

@@ -3,13 +3,15 @@
 create   consensus state, then empty data, then the superblock: from that commit on the replica exists
 load     superblocks name the replicas; interrupted transitions are completed:
 
-            ready      starts alone; a damaged one starts as failed, and so does one whose schema this version cannot use
+            ready      starts alone; a damaged one starts as failed, and so does one whose schema this version
+                       cannot use
             deleted    becomes a tombstone; its data moves to quarantine, if it has not yet
             copying    becomes a tombstone again, which votes with the state that the replica had before
             deleting   is deleted completely
             failed     is failed
 
-       A full disk postpones these writes: a server that starts with a full disk serves the replicas that it has
+       A full disk postpones these writes: a server that starts with a full disk serves the replicas that it
+       has
 
 A failure half-way (a full disk) leaves no file open: the same request completes the work later.
 """

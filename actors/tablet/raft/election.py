@@ -35,7 +35,7 @@ def judge(request: VoteRequest, state: HardState, log: LogIndex, *, leader_alive
 
 
 class ElectionTimer:
-    """When this replica campaigns, and until when it withholds its vote from challengers.
+    """Decides when this replica campaigns, and until when it withholds its vote from challengers.
 
     A restarted replica does not remember when it last accepted a leader's message, and a lease may
     depend on that message: it withholds for a full `election_s_min` from its start. Only a replica
@@ -60,7 +60,7 @@ class ElectionTimer:
         limits = self._limits
         shortest = limits.election_s_min
         if self.failures:
-            # The exponent is bounded because floats are; long before that the maximum holds.
+            # The bound of the exponent avoids a float overflow; the maximum is reached long before.
             shortest = min(shortest * 1.5 ** min(self.failures, 64), limits.election_s_max)
         self.deadline = now + min(self._random.uniform(shortest, 2 * shortest), limits.election_s_max)
         assert self.deadline > now, ("an election timeout takes time", self.deadline, now)

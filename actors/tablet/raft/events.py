@@ -46,7 +46,7 @@ class RaftLimits:
 
     @cached_property
     def patience_s(self) -> float:
-        """How long one status message may stay unanswered before the next is sent without waiting for it."""
+        """The time after which the next status message is sent although the last one has no answer."""
         return self.lease_s / 2
 
 

@@ -44,7 +44,7 @@ from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.world import Random
 
 TERMS = 1_000_000
-DRAWN = 1 << 31  # ranges to draw from; a thousand forced configurations use up half of what a term may be
+DRAWN = 1 << 31  # ranges to draw from; a thousand forced configurations use up half of all possible terms
 GIVEN_UP = "a configuration was forced on its tablet without it; it takes no part any more, and the master makes a tombstone of it"
 NOT_COMMITTED = "the configuration that was forced on its tablet is not committed: force one that keeps fewer, or remove the replica"
 

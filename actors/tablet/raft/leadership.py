@@ -49,7 +49,7 @@ class Leadership:
         self._log = log
         self._limits = limits
         self._voters: tuple[str, ...] = ()
-        self._staying: tuple[str, ...] = ()  # the voters that are not to be replaced
+        self._staying: tuple[str, ...] = ()  # the voters without the replace flag
         self._majority = 0
         self._unsafe = 0
         assert log.last_term == term, ("a term begins with the leader's own entry", log.last_term, term)

@@ -101,7 +101,7 @@ class Progress:
         )
 
     def status_due_at(self, limits: RaftLimits) -> float:
-        """When the next message without entries is due.
+        """The time when the next message without entries is due.
 
         Entries under way do not replace heartbeats: their answers wait for the peer's disk.
         Otherwise a peer that syncs slowly would cost us the lease, and would start to campaign.
@@ -215,7 +215,7 @@ class Progress:
             # The peer had acknowledged this predecessor in our term, so it has lost the entry.
             self.lag()
             return
-        # In probe state `next` only goes down, so that probing at once ends: it never spins.
+        # In the probe state `next` only decreases, so that immediate probing ends.
         self._probe_from(max(self.match + 1, min(plan.previous_index, hint + 1)))
 
     def _probe_from(self, next_index: int) -> None:
