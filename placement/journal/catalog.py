@@ -43,7 +43,7 @@ GROW_S_MIN, PAUSE_S = 5.0, 0.2
 
 
 def settled(config: DeploymentConfig, before: Deployment, hosts: Sequence[Host]) -> DeploymentConfig:
-    """`config` with the numbers of masters and journal nodes: the given ones, else those of the
+    """Complete `config` with the numbers of masters and journal nodes: the given ones, else those of the
     deployment, else by the hosts. Raises InvalidArgument if the two numbers do not fit together."""
     masters, journals = config.masters, config.journals
     if before.revision > 0:

@@ -27,7 +27,7 @@ Said = FormatState | EblaError  # a journal node's state of the journal, or why 
 
 def to_make(journal: JournalOptions, said: Mapping[str, Said]) -> tuple[str, bool]:
     """The id of the journal, and whether it has to be made. If all nodes have one journal already,
-    that journal is used, whatever its id: the deployment's saved state was lost, and the
+    that journal is used, even with another id: the deployment's saved state was lost, and the
     directories were not."""
     for node, state in said.items():
         if isinstance(state, EblaError):

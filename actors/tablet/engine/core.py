@@ -65,7 +65,7 @@ class Pending(msgspec.Struct, frozen=True):
 
 
 class Offer(NamedTuple):
-    """The entries that a request brings, and the position of the entry before the first."""
+    """The entries of a request, and the position of the entry before the first."""
 
     previous_index: int
     previous_term: int
@@ -87,7 +87,7 @@ class Effects(msgspec.Struct, frozen=True):
     future. They need not wait for entries to be durable here: the leader's own disk is one among
     the others (Raft thesis, 10.2.1). `commit_index` may be ahead of `durable_index`, but nothing
     beyond the latter may be flushed, or a crash leaves data without a log. take() must be called
-    between two requests that bring entries.
+    between two requests with entries.
     """
 
     hard_state: Record | None
@@ -206,7 +206,7 @@ class GroupCore(Protocol):
         Unavailable."""
 
     def offered(self, request: Request) -> Offer | None:
-        """The entries that the request brings, if the core would accept its sender."""
+        """The entries of the request, if the core would accept its sender."""
 
     def receive(self, now: float, sender: str, request: Request) -> Pending | Answer:
         """Take a peer's request. An Answer may leave when the hard state of the next take() is

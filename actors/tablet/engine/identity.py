@@ -4,7 +4,7 @@ The server's number is raised as soon as a server or master has believed it, and
 `seqno_s` in which one did: see actors/incarnations.py. Otherwise it stays, so that an old copy that
 was cut off for long does not catch up with the number.
 
-Every message to another server also carries what its sender knows of the receiver. So an old copy
+Every message to another server also carries the receiver's incarnation as the sender knows it. So an old copy
 is recognised by the first message, before it answers anything; and each receiver checks what the
 sender shows.
 """
@@ -53,7 +53,7 @@ class Identity:
         self.catalog.start()
         self.world.spawn(self._raise(), "identity")
 
-    # -- what travels
+    # -- messages
 
     def envelope(self, dest_uuid: str, requests: tuple[tuple[str, Request], ...]) -> Envelope:
         assert dest_uuid != self.uuid, ("a server sends itself nothing", dest_uuid)

@@ -97,7 +97,7 @@ class TabletLog:
         return self.position(self.last_index)
 
     def check_chain(self, previous: int, previous_term: int, entries: Sequence[Entry]) -> None:
-        """Refuse entries that differ from what the leader chained: damaged on the way, or another history."""
+        """Refuse entries that differ from the leader's chain: damaged in transit, or of another history."""
         if not entries or not self.dropped.index <= previous <= self.last_index:
             return
         position = self.position(previous)

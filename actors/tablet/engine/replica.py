@@ -61,7 +61,7 @@ _decode_time = msgspec.msgpack.Decoder(int).decode
 
 @dataclass(eq=False)
 class Waiter:
-    """A client's write on its way through the log."""
+    """A client that waits for its write."""
 
     term: int
     bytes: int

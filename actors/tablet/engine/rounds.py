@@ -62,11 +62,11 @@ class Rounds:
         self.world.spawn(self._write_log(), "log writer")
 
     def step(self, replica: Replica, event: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Feed one event to a replica. Its log and its clients follow at once, and it takes part in
-        the next round.
+        """Feed one event to a replica, update its log and clients, and let it take part in the next
+        round.
 
-        Every event of a core comes through here, so that none of the three is forgotten. An event
-        that raises changes nothing. An internal error carries the replica's story.
+        Every event of a core is fed by this method, so that none of these steps is forgotten. An
+        event that raises changes nothing. An internal error carries the replica's last events.
         """
         try:
             outcome = event(*arguments, **named)
@@ -93,7 +93,7 @@ class Rounds:
 
     def write(self, unwritten: Unwritten) -> None:
         """Queue the entry for the log writer: a follower's at once, a leader's after the round has
-        sent it, for the followers have the longer way."""
+        sent it, because the followers need more time for it."""
         assert unwritten.slot.seq == 0, (
             "an entry is written once",
             unwritten.replica.tablet,

@@ -57,7 +57,7 @@ def check_change(current: Configuration, proposed: Configuration, leader: str) -
 
 
 def promoted(current: Configuration, uuid: str) -> Configuration:
-    """`current`, with this pre-voter as a voter."""
+    """The configuration `current`, with this pre-voter as a voter."""
     peers = tuple(
         msgspec.structs.replace(peer, member=VOTER, promote=False) if peer.uuid == uuid else peer
         for peer in current.peers

@@ -26,8 +26,9 @@ STORY_EVENTS_MAX = 50
 
 
 class RaftState:
-    """`configuration` is the committed one; `commit_index` an index known to be committed, such as
-    the flushed one (0 is always correct, but may resend entries if the log must back up)."""
+    """The state of a core. `configuration`: the committed one; `commit_index`: an index known to be
+    committed, such as the flushed one (0 is always correct, but may resend entries if the log must
+    back up)."""
 
     def __init__(
         self,
