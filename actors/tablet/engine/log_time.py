@@ -2,7 +2,7 @@
 replicas expire alike.
 
     moved by         the monotonic clock of the leader, from entry to entry of its own term; no wall clock
-    never goes back  an entry's time is counted from the entry before it, even if another leader wrote that one
+    never goes back  an entry's time is counted from the entry before it, even if another leader wrote that
     too slow, safely time between two leaders does not count, and between two entries at most STEP_US_MAX:
                      with one entry, a clock that jumps, or a process that was paused, expires no answer
 

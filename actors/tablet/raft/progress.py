@@ -13,8 +13,8 @@
 A server without the replica answers with a reason (`refused`), or another server has its address
 (`WRONG_SERVER`). Such answers count for the peer's health, never for commits or leases. They count
 for the leader's patience only if the peer has a tombstone, which votes: no other leader would do
-better. A peer that needs a copy, and did not get one for long, has failed, even if it answers: the
-copy may never succeed there. A peer without an answer for as long is silent while our log can help
+better. A peer that a copy could help, but has not helped for long, has failed, even if it answers:
+the copy may never succeed there. A peer without an answer for as long is silent while our log can help
 it, and has failed from then on. So has a peer whose server is still starting after STARTS_FOR times
 as long: its disk may be full or hang, or another process holds its directory.
 
