@@ -1,14 +1,14 @@
-"""How a deployment comes up on Ray, where its roles sit, and how it is found again.
+"""Starts deployments on Ray, places their roles on hosts, and finds them again.
 
 launch.py          bring a deployment up, take it down, report its state
 config.py          the settings of `ebla up`
-state.py           what a deployment remembers on disk, outside of any Ray cluster
+state.py           the state of a deployment on disk, outside of any Ray cluster
 connection.py      connect this process to the Ray cluster of a deployment
-asking.py          ask the actors of a deployment how they are
+asking.py          ask the actors of a deployment for their state
 deploy/            hosts and slots, placement groups, actors launched or adopted
 journal/           the masters' journal is formatted once and found again
 local/             a Ray cluster of several nodes on this machine
 java.py            which Java runs Spark
-interrupts.py      cleaning up that Ctrl-C does not stop
+interrupts.py      cleanup that Ctrl-C does not stop
 ray_private.py     the only module that touches Ray's private parts
 """

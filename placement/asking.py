@@ -1,4 +1,4 @@
-"""Ask the actors of a deployment how they are, many at a time and within a deadline."""
+"""Ask the actors of a deployment for their state, many at a time and within a deadline."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ UNREACHABLE, AWAY, MISSING = "unreachable", "away", "missing"
 
 
 class RoleStatus(msgspec.Struct, frozen=True):
-    """`state`: starting, running, failed, stopping as the role says; unreachable (no answer: it restarts, or its
-    host is busy or cut off), away (its slot has no alive node), missing (never launched, or taken down)."""
+    """The state of one role. `state`: starting, running, failed or stopping, as the role reports;
+    unreachable (no answer: it restarts, or its host is busy or cut off), away (its slot has no
+    alive node), or missing (never launched, or taken down)."""
 
     address: str
     slot: str
@@ -33,18 +34,19 @@ class RoleStatus(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-Told = Pong | str  # what an actor said, or why it did not
+Told = Pong | str  # an actor's answer, or why there is none
 
 
 def settled(pong: Pong) -> bool:
-    """Waiting longer would not change it."""
+    """Whether the state is final: waiting longer would not change it."""
     return pong.state in (RUNNING, FAILED)
 
 
 def hear(
     handles: Mapping[str, Any], deadline_s: float, enough: Callable[[str, Pong], bool] | None = None
 ) -> dict[str, Told]:
-    """What each actor says of itself. With `enough`, those who say too little are asked again until the deadline."""
+    """Get each actor's answer about itself. With `enough`, actors whose answer is not enough, or
+    missing, are asked again until the deadline."""
     told: dict[str, Told] = dict.fromkeys(handles, "it does not answer")
     asked = {handle.ping.remote(): address for address, handle in handles.items()}
     while asked and (left_s := deadline_s - time.monotonic()) > 0:
@@ -78,7 +80,7 @@ def status(address: str, slot: str, told: Told) -> RoleStatus:
 
 
 def named_actors(namespace: str) -> list[str]:
-    """The addresses of the deployment's actors that are there, in whatever state."""
+    """The addresses of the deployment's existing actors, in any state."""
     entries = ray.util.list_named_actors(all_namespaces=True)
     return sorted(entry["name"] for entry in entries if entry["namespace"] == namespace)
 

@@ -1,4 +1,4 @@
-"""What a deployment is told: the settings of `ebla up`, from a YAML file, from flags, or both.
+"""The settings of a deployment: those of `ebla up`, from a YAML file, from flags, or both.
 
     name: ebla
     data_dir: /mnt/fast/ebla
@@ -10,8 +10,9 @@
     master:
       unresponsive_s: 5
 
-A flag wins over the file, the file over what the deployment was told before, and that over the defaults. A key that
-nobody knows is refused: a setting with a typing error would otherwise be a setting that is silently not made.
+A flag overrides the file, the file overrides the deployment's saved settings, and these override
+the defaults. An unknown key is refused: otherwise a setting with a typing error would be silently
+ignored.
 """
 
 from __future__ import annotations
@@ -36,11 +37,14 @@ TABLES = ("master", "group", "lease", "journal", "journal_node", "tablet_server"
 
 
 class DeploymentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`data_dir` is where each host keeps its roles (`<data_dir>/<slot>/<role>`), the same path on every host;
-    `data_dirs` are further disks for tablets. `slots` empty: every host. `journals` is how many journal nodes keep the
-    masters' catalog; a single one is in the process of the only master. What of the two is not given follows from what there is
-    (placement/journal/catalog.py). The tables (TABLES) hold what deviates from the roles' own
-    defaults: MasterOptions, GroupOptions, LeaseLimits, JournalOptions, JournalNodeOptions, TabletServerOptions."""
+    """The settings of `ebla up`. `data_dir`: where each host keeps its roles
+    (`<data_dir>/<slot>/<role>`), the same path on every host; `data_dirs`: further disks for
+    tablets. `slots` empty: every host. `journals`: the number of journal nodes that keep the
+    masters' catalog; a single one is in the process of the single master. If `masters` or
+    `journals` is not given, its value follows from the deployment and its hosts
+    (placement/journal/catalog.py). The tables (TABLES) hold deviations from the roles' own
+    defaults: MasterOptions, GroupOptions, LeaseLimits, JournalOptions, JournalNodeOptions,
+    TabletServerOptions."""
 
     name: str = "ebla"
     data_dir: str = ""
@@ -97,7 +101,7 @@ def default_data_dir(name: str) -> str:
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """The settings in a YAML file."""
+    """Read the settings from a YAML file."""
     try:
         found = yaml.safe_load(path.read_text())
     except OSError as error:
@@ -112,9 +116,9 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def configure(settings: Mapping[str, Any], base: DeploymentConfig | None = None) -> DeploymentConfig:
-    """`base` (the defaults, or what was saved) with the settings laid over it, validated.
+    """Override `base` (the defaults, or the saved settings) with the settings, and validate the result.
 
-    The tables (TABLES) are laid over key by key; None takes a setting back to its default.
+    The tables (TABLES) are overridden key by key; None resets a setting to its default.
     """
     _refuse_unknown(settings, DeploymentConfig.__struct_fields__, "")
     values = msgspec.to_builtins(base or DeploymentConfig())
@@ -135,7 +139,8 @@ def configure(settings: Mapping[str, Any], base: DeploymentConfig | None = None)
 
 
 def validate(config: DeploymentConfig) -> None:
-    """Every refusal names the setting and what to do. What was not given is not judged: it follows from what there is."""
+    """Raise InvalidArgument, which names the setting and the remedy, if the settings are invalid.
+    Settings that were not given are not checked: they follow from the deployment and its hosts."""
     if not NAME.fullmatch(config.name):
         raise InvalidArgument(
             f"name must be up to 40 lower-case letters, digits and hyphens, not {config.name!r}"
@@ -182,12 +187,12 @@ def _validate_masters(config: DeploymentConfig) -> None:
 
 
 def addresses(role: str, count: int) -> tuple[str, ...]:
-    """Of the masters, or of the journal nodes, in the order of their seats."""
+    """The addresses of the masters, or of the journal nodes, in the order of their slots."""
     return tuple(f"{role}/{number}" for number in range(count))
 
 
 def _options(table: str, kind: type[Any], own: Mapping[str, Any], placed: Mapping[str, Any]) -> Any:
-    """The role's options: the operator's `own`, and what placement itself tells."""
+    """The role's options: the operator's `own`, and those that placement sets (`placed`)."""
     known = tuple(key for key in kind.__struct_fields__ if key not in placed)
     _refuse_unknown(own, known, f"{table}.")
     options = _convert(f"{table}.", kind, {**own, **placed})

@@ -23,18 +23,19 @@ PROBE_S = 3.0
 
 
 def local_directory() -> Path:
-    """Where `ebla up --local` keeps its cluster: EBLA_LOCAL_DIR, or ~/.ebla/local."""
+    """The directory of the cluster of `ebla up --local`: EBLA_LOCAL_DIR, or ~/.ebla/local."""
     return Path(os.environ.get("EBLA_LOCAL_DIR") or Path.home() / ".ebla" / "local").expanduser().absolute()
 
 
 def connect_ray(
     address: str | None = None, namespace: str | None = None, directory: Path | None = None
 ) -> str:
-    """Connect, unless this process is connected already; the address of the cluster.
+    """Connect, unless this process is connected already, and return the address of the cluster.
 
-    Tried in this order: `address`, RAY_ADDRESS, the local cluster of `directory` (default: local_directory()) if one
-    runs, and what Ray itself finds on this machine; the last not if there was to be a local cluster, and is none. Raises
-    Unavailable with the remedy.
+    Tried in this order: `address`, RAY_ADDRESS, the local cluster of `directory` (default:
+    local_directory()) if one runs, and the cluster that Ray itself finds on this machine. The last
+    is not tried if a local cluster was requested and there is none. Raises Unavailable with the
+    remedy.
     """
     if not ray.is_initialized():
         environment, target = choose(address, directory or local_directory())
@@ -49,13 +50,15 @@ def connect_ray(
 
 
 def disconnect_ray() -> None:
-    """Leave the cluster, before it ends: a driver that loses its head logs, and is ended, at Ray's own time."""
+    """Leave the cluster before it ends: when a driver loses its head, Ray logs errors and ends the
+    driver, at a time of Ray's choice."""
     ray.shutdown()
 
 
 def choose(address: str | None, directory: Path) -> tuple[dict[str, str], str]:
-    """The environment that the cluster needs, and its address. Raises Unavailable where a local cluster was to be, and is not:
-    what Ray would find instead is somebody else's."""
+    """The environment that the cluster needs, and its address. Raises Unavailable if a local
+    cluster was requested and there is none: a cluster that Ray would find instead belongs to
+    others."""
     wanted = address or os.environ.get("RAY_ADDRESS")
     local = LocalCluster.find(directory)
     if local is not None and local.running and wanted in (None, local.address):
@@ -67,7 +70,7 @@ def choose(address: str | None, directory: Path) -> tuple[dict[str, str], str]:
 
 
 def _probe(address: str) -> None:
-    """Ray itself would ask an address where nobody listens for ten minutes."""
+    """Refuse an address without a listener at once; Ray itself would try it for ten minutes."""
     host, _, port = address.rpartition(":")
     if "/" in address or not port.isdigit():
         return  # `auto`, or a scheme that Ray knows

@@ -1,4 +1,4 @@
-"""Cleaning up to the end, whatever is pressed meanwhile."""
+"""Cleanup that Ctrl-C does not interrupt."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ctrl-C does not stop what happens within, which must be bounded. In other threads than the main one it never does."""
+    """Keep Ctrl-C from stopping the work within, which must be bounded. Outside of the main thread
+    Ctrl-C never stops it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

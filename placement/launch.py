@@ -1,9 +1,9 @@
-"""Bring a deployment up, take it down, and say how it is. Needs a process that is connected to Ray.
+"""Bring a deployment up, take it down, and report its state. Needs a process that is connected to Ray.
 
-`up` is idempotent: it launches what is missing, adopts what is there, and waits until every role has told how it is. The
-masters' journal is made before the first master that needs it is launched.
-A brand-new Ray cluster over the old data directories comes up with everything, because what must outlive Ray is on
-disk: the roles' directories, and placement/state.py's memory of who sat where.
+`up` is idempotent: it launches missing roles, adopts existing ones, and waits until every role has
+reported its state. The masters' journal is made before the first master that needs it is launched.
+A new Ray cluster over the old data directories comes up complete, because everything that must
+outlive Ray is on disk: the directories of the roles, and their slots (placement/state.py).
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ from ebla.placement.ray_private import check_version
 from ebla.placement.state import Deployment
 
 UP_S = 120.0
-GOODBYE_S = 2.0  # from an actor's last answer until Ray has forgotten its name
+GOODBYE_S = 2.0  # from an actor's last answer until Ray has removed its name
 STATUS_S = 3.0
 POLL_S = 0.05
-ACTIVE_S = 20.0  # a lease that was left behind runs out within 2 s
+ACTIVE_S = 20.0  # the lease of a former active master expires within 2 s
 JOURNAL, MASTER = "journal/", "master/"
 
 
 class UpReport(msgspec.Struct, frozen=True):
-    """`launched` and `adopted` are addresses; `roles` tells how each is now; `warnings` what to look at."""
+    """The result of `up`. `launched` and `adopted` are addresses; `roles`: the state of each role;
+    `warnings`: problems for the operator."""
 
     name: str
     namespace: str
@@ -56,7 +57,8 @@ class UpReport(msgspec.Struct, frozen=True):
 
 
 class DownReport(msgspec.Struct, frozen=True):
-    """`stopped` said goodbye; `killed` did not in time, and were ended. The data stays in both cases."""
+    """The result of `down`. Roles in `stopped` stopped gracefully; those in `killed` did not in
+    time, and were ended. The data stays in both cases."""
 
     name: str
     stopped: tuple[str, ...]
@@ -65,7 +67,7 @@ class DownReport(msgspec.Struct, frozen=True):
 
 
 class StatusReport(msgspec.Struct, frozen=True):
-    """`groups`: Ray's word for the state of each."""
+    """The state of a deployment. `groups`: Ray's state of each placement group."""
 
     name: str
     namespace: str
@@ -84,7 +86,8 @@ def up(
     progress: Progress | None = None,
     timeout_s: float = UP_S,
 ) -> UpReport:
-    """`config` as placement.config.configure returns it. What cannot run now is in the report, not raised."""
+    """Bring the deployment up. `config` is the result of placement.config.configure. Roles that
+    cannot run now are reported; they raise no error."""
     tell = progress or (lambda message: None)
     deadline_s = time.monotonic() + timeout_s
     _require_connected()
@@ -134,7 +137,8 @@ def _survey() -> Survey:
 
 
 def _remember(config: DeploymentConfig, available: Survey, chosen: Survey) -> tuple[Deployment, Deployment]:
-    """What was remembered, and what is now: durable before anything is launched."""
+    """The former and the new state of the deployment; the new one is durable when this returns,
+    before any launch."""
     before = memory.recall(config, available.hosts)
     config = catalog.settled(config, before, chosen.hosts)
     catalog.require_possible(before, config, asking.named_actors(config.namespace))
@@ -159,7 +163,7 @@ def _remember(config: DeploymentConfig, available: Survey, chosen: Survey) -> tu
 
 
 def _place(state: Deployment, available: Survey, tell: Progress, deadline_s: float) -> dict[str, Group]:
-    """The placement groups by name, made where they are missing."""
+    """The placement groups by name; missing ones are created."""
     name = state.config.name
     there = {group.name: group for group in groups.present(name)}
     for missing in [group for group in state.groups if group not in there]:
@@ -179,8 +183,8 @@ def _place(state: Deployment, available: Survey, tell: Progress, deadline_s: flo
 
 
 def expected(specs: Sequence[RoleSpec], available: Survey, there: Sequence[str]) -> list[RoleSpec]:
-    """Without the tablet servers of hosts that are away and that Ray does not know any more: they were stopped, or forgotten, and
-    nobody waits for them."""
+    """The roles to wait for: without the tablet servers whose host is away and whose actor Ray does
+    not know any more; they were stopped or removed."""
     return [
         spec
         for spec in specs
@@ -212,8 +216,9 @@ def _unapplied(before: Deployment, state: Deployment, adopted: Sequence[str]) ->
 
 
 def down(name: str, *, progress: Progress | None = None, timeout_s: float = DOWN_S) -> DownReport:
-    """Stop every role gracefully, end what does not stop, remove the groups. Only data is left, for the next `up`. The
-    journal's nodes go last: the active master says goodbye to them."""
+    """Stop every role gracefully, end those that do not stop, and remove the groups. Only data is
+    left, for the next `up`. The journal nodes stop last, because the active master releases its
+    lease at them."""
     tell = progress or (lambda message: None)
     _require_connected()
     namespace = DeploymentConfig(name=name).namespace
@@ -235,7 +240,8 @@ def down(name: str, *, progress: Progress | None = None, timeout_s: float = DOWN
 
 
 def stop(name: str, addresses: Sequence[str], *, timeout_s: float = DOWN_S) -> tuple[str, ...]:
-    """Stop these roles gracefully; those that were gone already are not told. The next `up` launches them again."""
+    """Stop these roles gracefully, and return those that were not gone already. The next `up`
+    launches them again."""
     _require_connected()
     namespace = DeploymentConfig(name=name).namespace
     there = [address for address in addresses if find_actor(namespace, address) is not None]
@@ -247,7 +253,8 @@ def stop(name: str, addresses: Sequence[str], *, timeout_s: float = DOWN_S) -> t
 
 
 def forget(name: str, address: str) -> bool:
-    """End the actor of a role whose host is gone for good: Ray would start it again with its host. Whether there was one."""
+    """End the actor of a role whose host is gone for good: Ray would start it again with its host.
+    Returns whether there was one."""
     _require_connected()
     namespace = DeploymentConfig(name=name).namespace
     handle = find_actor(namespace, address)
@@ -259,13 +266,14 @@ def forget(name: str, address: str) -> bool:
 
 
 def _ask_to_stop(namespace: str, addresses: Sequence[str]) -> list[Any]:
-    """Each answers by ending: what Ray makes of that differs, so only the name's being gone counts."""
+    """Request a stop of each role. A role answers by ending, which Ray reports in different ways, so only the
+    disappearance of its name counts."""
     handles = [find_actor(namespace, address) for address in addresses]
     return [handle.shutdown.remote() for handle in handles if handle is not None]
 
 
 def _end_remaining(namespace: str, deadline_s: float) -> list[str]:
-    """Actors that are still there at the deadline did not stop by themselves: end them."""
+    """End the actors that have not stopped by themselves at the deadline."""
     while named_actors(namespace) and time.monotonic() < deadline_s:
         time.sleep(POLL_S)
     killed = []
@@ -283,7 +291,8 @@ def _end_remaining(namespace: str, deadline_s: float) -> list[str]:
 def status(
     name: str, *, expected: Mapping[str, str] | None = None, timeout_s: float = STATUS_S
 ) -> StatusReport:
-    """How everything is, within `timeout_s`. `expected` (address to slot) names roles that should be there."""
+    """The state of all roles, within `timeout_s`. `expected` (address to slot): the roles that
+    should exist."""
     _require_connected()
     namespace = DeploymentConfig(name=name).namespace
     found = {address: find_actor(namespace, address) for address in named_actors(namespace)}

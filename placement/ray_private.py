@@ -1,4 +1,4 @@
-"""The only module that may touch what Ray keeps private, and the versions for which that was seen to work."""
+"""The only module that may use Ray's private parts, and the Ray versions with which it was tested."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def check_version() -> None:
 
 
 def without_client_server(parameters: Any, head: bool) -> None:
-    """RAY_START_HOOK of local nodes: no Ray Client server, which nobody asked for and which takes 1 s of CPU and a
-    fixed port. `ray start` has no flag that turns it off."""
+    """RAY_START_HOOK of local nodes: start no Ray Client server, which takes 1 s of CPU and a fixed
+    port and is not used. `ray start` has no flag that turns it off."""
     check_version()
     parameters.ray_client_server_port = None
 
 
 def reread_environment() -> None:
-    """Make Ray look again at RAY_* variables that were set after it was imported. Only before ray.init."""
+    """Make Ray read RAY_* variables that were set after its import. Only before ray.init."""
     check_version()
     assert not ray.is_initialized(), "a connected process keeps its settings"
     Config.initialize("")
@@ -41,13 +41,13 @@ def reread_environment() -> None:
 
 
 def refuses(address: str, timeout_s: float) -> bool:
-    """Whether the cluster turns away what this process would show as its token. Ray itself tries for 20 s, and then
-    says that nobody answers."""
+    """Whether the cluster refuses this process's token. Ray itself tries for 20 s, and then reports
+    that the cluster does not answer."""
     check_version()
     loader = AuthenticationTokenLoader.instance()
     try:
         shown = tuple(loader.get_token_for_http_header().items()) if loader.has_token() else ()
-    except RuntimeError:  # the mode wants a token, and there is none
+    except RuntimeError:  # the mode needs a token, and there is none
         return True
     try:
         with grpc.insecure_channel(address) as channel:
@@ -58,7 +58,8 @@ def refuses(address: str, timeout_s: float) -> bool:
 
 
 def quiet_driver() -> None:
-    """Keep what raylets tell drivers (a worker died, a node is gone) off our standard output: log_to_driver=False
-    does not, and it would stand in the middle of a command's JSON. It is in the dashboard and in Ray's logs."""
+    """Keep the raylets' messages to drivers (a worker died, a node is gone) off our standard
+    output, where they would appear inside a command's JSON; log_to_driver=False does not. They are
+    in the dashboard and in Ray's logs."""
     check_version()
     ray._private.worker._worker_logs_enabled = False

@@ -1,9 +1,9 @@
-"""What a deployment remembers of itself on disk, outside any Ray cluster: `<data_dir>/deployment.json`.
+"""The state of a deployment on disk, outside any Ray cluster: `<data_dir>/deployment.json`.
 
-A Ray cluster forgets everything with its head. This file says how the deployment was set up, which slots hold a
-master's directory or a journal node's (one that moved would come up empty), which journal is the catalog's, and which
-placement group covers which slots. It is written durably, before what it describes is done, on the host that runs the
-command and on every slot.
+A Ray cluster loses all of its state with its head. This file records the settings of the
+deployment, the slots with a directory of a master or journal node (a role that moved would start
+empty), the journal of the catalog, and the slots of each placement group. It is written durably on
+the host that runs the command and on every slot, before the steps that it describes.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ FORMAT = 1
 
 
 class JournalMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """The journal that holds the catalog: its id, and the slots of its nodes, journal/0 first. `in_master`: it has, or had at first,
-    one node, in the process of master/0. `formatted`: every node has had it, so it is never made again. `joining`: the slots of
-    nodes with which it grows."""
+    """The journal that holds the catalog: its id, and the slots of its nodes, journal/0 first.
+    `in_master`: the journal has, or had at first, one node, in the process of master/0.
+    `formatted`: every node has had the journal, so it is never made again. `joining`: the slots of
+    the nodes with which the journal grows."""
 
     id: str
     slots: tuple[str, ...]
@@ -43,9 +44,9 @@ class JournalMemory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True):
-    """`revision` grows with each change. `masters` are slots, master/0 first. `groups` maps the placement groups of
-    the Ray cluster that was seen last to their slots, in the order of their bundles; `groups_made` numbers them and
-    is never reused."""
+    """The state of a deployment. `revision` grows with each change. `masters` are slots, master/0
+    first. `groups` maps the placement groups of the last Ray cluster to their slots, in the order
+    of their bundles; `groups_made` numbers them, and no number is used again."""
 
     format: int = FORMAT
     uuid: str
@@ -57,7 +58,7 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     groups_made: int = 0
 
     def revised(self, **changes: object) -> Deployment:
-        """With the changes; the same if they change nothing."""
+        """A new revision with the changes; `self` if they change nothing."""
         changed = msgspec.structs.replace(self, **changes)
         return self if changed == self else msgspec.structs.replace(changed, revision=self.revision + 1)
 
@@ -88,7 +89,7 @@ def encode(deployment: Deployment) -> bytes:
 
 
 def save(data_dir: str, data: bytes) -> None:
-    """Durable when it returns; an older revision never replaces a newer one."""
+    """Save the state, durable when it returns. An older revision never replaces a newer one."""
     deployment = decode(data, "the new state")
     make_directory(Path(data_dir))
     with open(Path(data_dir) / LOCK, "w") as lock:
@@ -99,7 +100,7 @@ def save(data_dir: str, data: bytes) -> None:
 
 
 def newest(found: Iterable[Deployment | None], name: str) -> Deployment | None:
-    """The one that counts among the copies of several hosts."""
+    """The newest of the copies of several hosts."""
     copies = [deployment for deployment in found if deployment is not None]
     strangers = sorted({d.config.name for d in copies if d.config.name != name})
     if strangers:

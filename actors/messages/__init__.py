@@ -1,7 +1,8 @@
-"""Every message between roles and from clients, in the order in which a cluster's life needs them.
+"""All messages between roles and from clients, in the order in which a cluster's life needs them.
 
-Messages are immutable msgspec structs, encoded to MessagePack at the boundary. Times are seconds (`_s`) or
-microseconds (`_us`), sizes bytes. An address is a role's stable name, such as `tablet-server/host-a`.
+Messages are immutable msgspec structs, encoded to MessagePack at the boundary. Times are seconds
+(`_s`) or microseconds (`_us`), sizes bytes. An address is a role's stable name, such as
+`tablet-server/host-a`.
 """
 
 from __future__ import annotations
@@ -60,15 +61,16 @@ from ebla.storage.space import DiskSpace
 
 
 class Empty(msgspec.Struct, frozen=True):
-    """Nothing to say."""
+    """A request or an answer without content."""
 
 
 # -- life of a server ----------------------------------------------------------------------------------------
 
 
 class ServerInstance(msgspec.Struct, frozen=True):
-    """Who a server is: the uuid on its disk, and which incarnation of it. `seqno` is on its disk before it is shown, and
-    grows; `start` is drawn anew at every start. What follows from them: actors/incarnations.py."""
+    """A server's identity: the uuid on its disk, and its incarnation. `seqno` only grows, and is on
+    disk before it is shown; `start` is drawn at every start. actors/incarnations.py has the rules
+    that use them."""
 
     uuid: str
     seqno: int
@@ -84,10 +86,11 @@ class Registration(msgspec.Struct, frozen=True):
 class ReplicaReport(msgspec.Struct, frozen=True):
     """One replica as its server sees it.
 
-    `state`: running, failed, copying, deleted (a tombstone). `view`: its protocol's, None if it could not be loaded.
-    `health`: of a leader, what it knows of each other member: healthy, unknown, silent (for long), failed (out of order for
-    long, or silent and beyond the log's help) or lost (it cannot come back: the server there is another). `pending`: the
-    configuration in force, if it is not the committed one.
+    `state`: running, failed, copying, deleted (a tombstone). `view`: the replica's view of its
+    group, None if it could not be loaded. `health`: a leader's view of each other member: healthy,
+    unknown, silent (for long), failed (out of order for long, or silent and too far behind for the
+    log) or lost (it cannot return: another server has its address). `pending`: the configuration in
+    force, if that is not the committed one.
     """
 
     tablet: str
@@ -125,7 +128,8 @@ class ReplicaReport(msgspec.Struct, frozen=True):
 
 
 class TabletReport(msgspec.Struct, frozen=True):
-    """Full, or only what changed since the last acknowledged one. `sequence` grows by one with each report."""
+    """A full report, or the changes since the last acknowledged report (`incremental`). `sequence`
+    grows by one with each report."""
 
     sequence: int
     incremental: bool
@@ -134,8 +138,9 @@ class TabletReport(msgspec.Struct, frozen=True):
 
 
 class HeartbeatRequest(msgspec.Struct, frozen=True):
-    """`replicas`: tombstones are none. `disks`: that of its directory, then each data directory that is not lost. `seen`: the
-    newest version of the catalog that a master told this server."""
+    """A tablet server's heartbeat to one master. `replicas` does not count tombstones. `disks`: the
+    disk of the server's directory, then each data directory that is not lost. `seen`: the newest
+    version of the catalog that this server got from a master."""
 
     instance: ServerInstance
     registration: Registration | None = None
@@ -144,13 +149,14 @@ class HeartbeatRequest(msgspec.Struct, frozen=True):
     leaders: int = 0
     disk_bytes: int = 0
     memory_bytes: int = 0
-    takes_data: bool = True  # it has a disk with space for further replicas
+    takes_data: bool = True  # a disk has space for further replicas
     disks: tuple[DiskSpace, ...] = ()
     seen: CatalogVersion | None = None
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True):
-    """`others`: every incarnation that the master has heard, told whenever the server shows a higher number."""
+    """A master's answer to a heartbeat. `others`: every incarnation that the master knows, included
+    whenever the server shows a higher number."""
 
     master: ServerInstance
     needs_register: bool
@@ -160,8 +166,9 @@ class HeartbeatReply(msgspec.Struct, frozen=True):
 
 
 class CreateTabletRequest(msgspec.Struct, frozen=True):
-    """Idempotent: an existing replica with this tablet id answers ok. `schema`: as the table was created; what altered it
-    since comes through the tablet's log, so that all replicas begin alike."""
+    """Creates a replica. Idempotent: if a replica with this tablet id exists, the server answers
+    ok. `schema`: as the table was created; later alterations come through the tablet's log, so that
+    all replicas begin alike."""
 
     dest_uuid: str
     tablet: str
@@ -173,20 +180,22 @@ class CreateTabletRequest(msgspec.Struct, frozen=True):
 
 
 class AlterTabletRequest(msgspec.Struct, frozen=True):
-    """Asked of the leader. Idempotent: a version that is there already changes nothing."""
+    """Sent to the leader. Idempotent: a version that the tablet has already changes nothing."""
 
     dest_uuid: str
     tablet: str
     alteration: Alteration
 
 
-# -- what is known of servers (tables: tables.py) ---------------------------------------------------
+# -- status of servers and masters (tables: tables.py) ------------------------------------------------------
 
 
 class ServerStatus(msgspec.Struct, frozen=True):
-    """`alive`: a heartbeat came within the unresponsive timeout. `draining`: it shall hold nothing, `drained`: and is a member of
-    nothing any more. `maintained`: it may be silent, and gets nothing new. Of a marked one that was not heard since
-    the master began only that is known: no uuid, and how long that is."""
+    """A tablet server as the master sees it. `alive`: a heartbeat came within the unresponsive
+    timeout. `draining`: all replicas shall leave this server; `drained`: it is a member of no
+    tablet any more. `maintained`: it may be silent, and gets no new replicas. If a marked server
+    has sent no heartbeat since the master began, only its mark is known: `uuid` is empty, and
+    `heartbeat_age_s` counts from the master's beginning."""
 
     uuid: str
     seqno: int
@@ -210,14 +219,20 @@ class ListServersReply(msgspec.Struct, frozen=True):
 
 
 class MasterStatus(msgspec.Struct, frozen=True):
-    """`edits`: transactions in the edit log so far; of a standby, as far as it knows them. `tablets_ending`: dropped or replaced, and some server may
-    still hold a replica. `tablets_unknown`: replicas that servers report and the catalog does not know; they are
-    left alone. `tables_kept`: dropped, and to be recalled. `leader_conflicts`: reports of a second leader in one term, which never should be. `role`: active or
-    standby; `active`: the address of the active one, if known; `epoch`: of the journal, while this one is active;
-    `checkpointed`: the transaction that its last checkpoint reflects. `masters` and `journals` are the addresses of all
-    masters and of their journal's nodes, if they have one. `sessions`: of coordination, as far as this one is active;
-    `sessions_overdue`: those that should have expired some time ago. `caught_up`: it could take over now, as far as it
-    knows; if not, `read_error` says what it was told when it last read the journal, if that failed."""
+    """A master as it sees itself.
+
+    `edits`: transactions in the edit log so far; of a standby, as far as it knows them.
+    `tablets_ending`: tablets that were dropped or replaced, and of which a server may still hold a
+    replica. `tablets_unknown`: replicas that servers report and the catalog does not know; they are
+    left alone. `tables_kept`: dropped tables that can be recalled. `leader_conflicts`: reports of a
+    second leader in one term, which must never occur. `role`: active or standby; `active`: the
+    address of the active master, if known; `epoch`: of the journal, while this master is active;
+    `checkpointed`: the transaction that its last checkpoint reflects. `masters`, `journals`: the
+    addresses of all masters, and of their journal's nodes, if they have one. `sessions`: of
+    coordination, while this master is active; `sessions_overdue`: those that should have expired
+    some time ago. `caught_up`: as far as it knows, this master could take over now; if not, and its
+    last read of the journal failed, `read_error` is the error of that read.
+    """
 
     instance: ServerInstance
     address: str
@@ -249,9 +264,10 @@ UPSERT, INSERT, UPDATE, DELETE = 0, 1, 2, 3
 class RowBatch(msgspec.Struct, frozen=True, array_like=True):
     """The rows of one request for one tablet, and the payload of a WRITE entry, byte for byte.
 
-    `client` (16 bytes) and `sequence` are the request's id; answers below `first_incomplete` may be forgotten.
-    `keys` and `values` are as storage/rows/rows.py encodes them (values empty for DELETE; for UPDATE values are of
-    `columns` only, in that order). `digest` is xxh3-64 over the rows, so that a reused id is caught.
+    `client` (16 bytes) and `sequence` are the request's id; answers below `first_incomplete` may be
+    dropped. `keys` and `values` are as storage/rows/rows.py encodes them (values empty for DELETE;
+    for UPDATE values are of `columns` only, in that order). `digest` is xxh3-64 over the rows, so
+    that a reused id is caught.
     """
 
     client: bytes
@@ -266,22 +282,23 @@ class RowBatch(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TabletWrite(msgspec.Struct, frozen=True, array_like=True):
-    """`batch` is an encoded RowBatch; the server takes it into the log as it is."""
+    """A write to one tablet. `batch` is an encoded RowBatch, which the server appends to the log unchanged."""
 
     tablet: str
     batch: bytes
 
 
 class WriteRequest(msgspec.Struct, frozen=True):
-    """All of a client's batches for one server, one call. `timeout_s`: how long the server may try."""
+    """One call with all of a client's batches for one server. `timeout_s`: how long the server may
+    try."""
 
     writes: tuple[TabletWrite, ...]
     timeout_s: float
 
 
 class WriteResult(msgspec.Struct, frozen=True, array_like=True):
-    """`rejected`: positions in the batch that were refused (INSERT: present; UPDATE, DELETE: absent); all other
-    rows were applied, at log index `index`."""
+    """The result of a batch. `rejected`: positions of rows that were refused (INSERT: present;
+    UPDATE, DELETE: absent); all other rows were applied, at log index `index`."""
 
     index: int
     rejected: tuple[int, ...]
@@ -300,22 +317,23 @@ class TabletKeys(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReadRequest(msgspec.Struct, frozen=True):
-    """Linearizable gets, many tablets of one server in one call."""
+    """Linearizable gets from many tablets of one server in one call."""
 
     schema_version: int
     reads: tuple[TabletKeys, ...]
 
 
 class ReadReply(msgspec.Struct, frozen=True):
-    """Per read the values by key position (None: absent), or the error."""
+    """For each read, the values by key position (None: absent), or the error."""
 
     values: tuple[list[bytes | None] | None, ...]
     errors: tuple[tuple[str, str, dict[str, Any]] | None, ...]
 
 
 class ScanRequest(msgspec.Struct, frozen=True):
-    """Open a snapshot scan of one tablet. `start` and `stop` bound the encoded key; `predicate` is an encoded
-    expression (storage/predicates/expressions.py); `at_leader` False lets any running replica answer from what it applied."""
+    """Opens a snapshot scan of one tablet. `start` and `stop` bound the encoded key; `predicate` is
+    an encoded expression (storage/predicates/expressions.py). With `at_leader` False, any running
+    replica may answer from the rows that it has applied."""
 
     tablet: str
     schema_version: int
@@ -329,7 +347,8 @@ class ScanRequest(msgspec.Struct, frozen=True):
 
 
 class ScanContinue(msgspec.Struct, frozen=True):
-    """`block` counts from 1 (the open itself answered block 0); a repeat of the last block is answered again."""
+    """Asks for the next block. `block` counts from 1 (the answer to the open is block 0). A
+    repeated request for the last block is answered again."""
 
     scanner: str
     block: int
@@ -340,8 +359,8 @@ class ScanClose(msgspec.Struct, frozen=True):
 
 
 class ScanBlock(msgspec.Struct, frozen=True):
-    """`data` is an Arrow IPC stream of one or more record batches; `scanner` None means this was the last block.
-    `index` is the log index that the snapshot reflects."""
+    """One block of a scan. `data` is an Arrow IPC stream of one or more record batches; `scanner`
+    is None in the last block; `index` is the log index that the snapshot reflects."""
 
     scanner: str | None
     block: int
@@ -359,7 +378,8 @@ class TabletRequest(msgspec.Struct, frozen=True):
 
 
 class FlushRequest(msgspec.Struct, frozen=True):
-    """Flush one tablet (or all, `tablet` None), at least up to what is applied now."""
+    """Flushes one tablet (all, if `tablet` is None), at least up to the entries that are applied
+    now."""
 
     tablet: str | None = None
 
@@ -374,7 +394,8 @@ class ReadIndexReply(msgspec.Struct, frozen=True):
 
 
 class LocalSnapshotRequest(msgspec.Struct, frozen=True):
-    """Asked of the replica on the reader's own host: flush, at least up to `index` (a leader's read index)."""
+    """Asks the replica on the reader's own host to flush, at least up to `index` (a leader's read
+    index)."""
 
     tablet: str
     index: int
@@ -383,7 +404,8 @@ class LocalSnapshotRequest(msgspec.Struct, frozen=True):
 
 
 class LocalSnapshot(msgspec.Struct, frozen=True):
-    """Where a process on the same host may open the flushed rows read-only. `index`: what they reflect at least."""
+    """The place where a process on the same host may open the flushed rows, read-only. The rows
+    reflect at least the log up to `index`."""
 
     tablet: str
     path: str
@@ -392,7 +414,7 @@ class LocalSnapshot(msgspec.Struct, frozen=True):
 
 
 class StepDownRequest(msgspec.Struct, frozen=True):
-    """Hand leadership over gracefully, to `successor` (uuid) or the most caught-up voter."""
+    """Hands leadership over gracefully, to `successor` (uuid) or the most caught-up voter."""
 
     tablet: str
     successor: str | None = None
@@ -405,7 +427,8 @@ class StepDownReply(msgspec.Struct, frozen=True):
 
 
 class ChecksumStart(msgspec.Struct, frozen=True):
-    """Asked of the leader: put a checkpoint into the log; every replica digests its rows as of that index."""
+    """Asks the leader to append a checkpoint entry; every replica digests its rows as of that
+    index."""
 
     tablet: str
 
@@ -416,7 +439,7 @@ class ChecksumStarted(msgspec.Struct, frozen=True):
 
 
 class ChecksumQuery(msgspec.Struct, frozen=True):
-    """Asked of each replica. Waits up to `timeout_s` for the digest."""
+    """Asks a replica for the digest, and waits for it up to `timeout_s`."""
 
     tablet: str
     index: int
@@ -431,9 +454,11 @@ class ChecksumReply(msgspec.Struct, frozen=True):
 
 
 class ServerState(msgspec.Struct, frozen=True):
-    """`lost_disks`: data directories that failed, and why. `set_aside`: the directory in whose place this server's was made, and
-    why; "" if there is none. `pending`: by tablet, the configurations that are in force at replicas here, and not known to be
-    committed. `full_disks`: those of `disks` on which there is no space for writes."""
+    """A tablet server as it sees itself. `lost_disks`: data directories that failed, and why.
+    `set_aside`: the directory that was set aside to make this server's directory, and why; "" if
+    there is none. `pending`: by tablet, the configurations that are in force at replicas of this
+    server and not known to be committed. `full_disks`: those of `disks` without space for
+    writes."""
 
     instance: ServerInstance
     address: str

@@ -1,4 +1,5 @@
-"""Envelopes between tablet servers: one message to each of many tablets, whatever protocol each of them uses."""
+"""Envelopes between tablet servers: one message to each of many tablets, for any replication
+protocol."""
 
 from __future__ import annotations
 
@@ -9,10 +10,10 @@ from ebla.actors.messages.protocols import Answer, Request
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """Everything that one server has to say to another now: at most one message a tablet.
+    """All requests of one server to another that can be sent now: at most one per tablet.
 
-    `dest` is the receiver as the sender knows it: its uuid guards against a new server at an old address (WrongServer),
-    the rest against an old copy of a directory (OldCopy).
+    `dest` is the receiver as the sender knows it: its uuid guards against a new server at an old
+    address (WrongServer), the rest against an old copy of a directory (OldCopy).
     """
 
     source: ServerInstance
@@ -21,7 +22,7 @@ class Envelope(msgspec.Struct, frozen=True):
 
 
 class EnvelopeReply(msgspec.Struct, frozen=True):
-    """Per request, in order: the answer, or the name of the reason why this replica cannot
+    """For each request, in order: the answer, or the reason why this replica cannot answer
     (tablet_not_found, not_running, replica_failed)."""
 
     source: ServerInstance

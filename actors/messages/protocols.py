@@ -1,7 +1,7 @@
-"""What replicas of every replication protocol say to each other and keep: unions over the protocols.
+"""The messages and durable records of all replication protocols: unions over the protocols.
 
-Only this module names the messages of a protocol. A second protocol adds its types to each union with `|`, and a room
-beside `actors/tablet/raft/`.
+Only this module names the messages of a protocol. A second protocol adds its types to each union
+with `|`, and a room beside `actors/tablet/raft/`.
 """
 
 from __future__ import annotations
@@ -10,5 +10,5 @@ from ebla.actors.messages import raft
 
 Request = raft.Request
 Answer = raft.Answer
-Record = raft.HardState  # what a replica may never forget
-View = raft.RaftView  # what a replica reports of its group
+Record = raft.HardState  # the record that a replica must never lose
+View = raft.RaftView  # a replica's report of its group

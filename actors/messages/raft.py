@@ -1,8 +1,8 @@
-"""What Raft peers say to each other, and what a replica keeps on disk.
+"""The messages of Raft peers, and the hard state that a replica keeps on disk.
 
-Source: the Raft paper and thesis (pre-vote 9.6, leadership transfer 3.10, leases 6.4.1), Kudu's consensus
-(follower answers its committed index on a mismatch; status-only first contact; votes withheld from a live
-leader's challengers), seed 000 for member types.
+Source: the Raft paper and thesis (pre-vote 9.6, leadership transfer 3.10, leases 6.4.1), Kudu's
+consensus (a follower answers with its committed index on a mismatch; status-only first contact;
+votes withheld from a live leader's challengers), seed 000 for member types.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from ebla.storage.logs.entries import Entry
 
 
 class HardState(msgspec.Struct, frozen=True, tag="raft"):
-    """The record of a replica, which it may never forget: durable before anything that follows from it leaves."""
+    """The record that a replica must never lose: it is durable before any message that depends on
+    it leaves."""
 
     term: int = 0
     vote: str | None = None
 
 
 class RaftView(msgspec.Struct, frozen=True, tag="raft"):
-    """A replica's view of its group, in reports. `role`: leader, follower or candidate. `leader`: uuid or None."""
+    """A replica's view of its group, in reports. `role`: leader, follower or candidate. `leader`:
+    uuid or None."""
 
     role: str = "follower"
     term: int = 0
@@ -29,16 +31,17 @@ class RaftView(msgspec.Struct, frozen=True, tag="raft"):
     commit_index: int = 0
 
 
-# Why a request is refused that comes from the other side of a forced configuration (raft/forced.py): it does not know of it; or
-# the receiver did not, and holds as committed what was given up.
+# Reasons to refuse a request from the other side of a forced configuration (raft/forced.py).
+# FORCED: the sender does not know of that configuration. STRANDED: the receiver did not, and holds
+# as committed entries that were given up.
 FORCED, STRANDED = "forced", "stranded"
 
 
 class AppendRequest(msgspec.Struct, frozen=True, tag="raft.append"):
     """Leader to follower; without entries it is a heartbeat or a status probe.
 
-    `all_replicated` is the greatest index that every peer holds durably: followers may drop their log up to it. `unsafe`: of the
-    sender's configuration.
+    `all_replicated` is the greatest index that every peer holds durably: followers may drop their
+    log up to it. `unsafe`: the forced epoch of the sender's configuration.
     """
 
     term: int
@@ -52,12 +55,14 @@ class AppendRequest(msgspec.Struct, frozen=True, tag="raft.append"):
 
 
 class AppendReply(msgspec.Struct, frozen=True, tag="raft.append_reply"):
-    """`match`: with `success`, the index up to which this log surely equals the leader's and is durable.
+    """Follower to leader. `match`: with `success`, the index up to which this log equals the
+    leader's and is durable.
 
-    Without success: `hint` is the index after which the leader should try next (the follower's commit index or
-    last index, whichever is lower than the refused predecessor), so that backing up takes few exchanges.
-    `last_index` and `last_term` are of the follower's last durable entry. `reason`: FORCED, STRANDED or none; if it is FORCED,
-    `unsafe` is the greatest mark that is known to be committed.
+    Without success: `hint` is the index after which the leader should try next (the follower's
+    commit index or last index, the one that is lower than the refused predecessor), so that backing
+    up takes few exchanges. `last_index` and `last_term` are of the follower's last durable entry.
+    `reason`: FORCED, STRANDED or "". With FORCED, `unsafe` is the greatest forced epoch that is
+    known to be committed.
     """
 
     term: int
@@ -71,9 +76,9 @@ class AppendReply(msgspec.Struct, frozen=True, tag="raft.append_reply"):
 
 
 class VoteRequest(msgspec.Struct, frozen=True, tag="raft.vote"):
-    """`pre_vote`: nothing is persisted by either side; `term` is then the term that would be used.
-    `ignore_live_leader`: the leader itself asked for this election (graceful step-down). `unsafe`: of the candidate's
-    configuration."""
+    """Candidate to voter. `pre_vote`: neither side persists anything; `term` is then the term that
+    the candidate would use. `ignore_live_leader`: the leader itself asked for this election
+    (graceful step-down). `unsafe`: the forced epoch of the candidate's configuration."""
 
     term: int
     candidate: str
@@ -85,8 +90,9 @@ class VoteRequest(msgspec.Struct, frozen=True, tag="raft.vote"):
 
 
 class VoteReply(msgspec.Struct, frozen=True, tag="raft.vote_reply"):
-    """`term` is the voter's term; `reason` is one of granted, leader_alive, old_term, voted, log_behind, forced; if it is forced,
-    `unsafe` is the greatest mark that is known to be committed."""
+    """Voter to candidate. `term` is the voter's; `reason` is one of granted, leader_alive,
+    old_term, voted, log_behind, forced. With forced, `unsafe` is the greatest forced epoch that is
+    known to be committed."""
 
     term: int
     granted: bool
@@ -96,7 +102,8 @@ class VoteReply(msgspec.Struct, frozen=True, tag="raft.vote_reply"):
 
 
 class TimeoutNow(msgspec.Struct, frozen=True, tag="raft.timeout_now"):
-    """The leader abdicates in favour of the receiver, who starts an election at once. `unsafe`: of the leader's configuration."""
+    """The leader abdicates in favour of the receiver, which starts an election at once. `unsafe`:
+    the forced epoch of the leader's configuration."""
 
     term: int
     leader: str

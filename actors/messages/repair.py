@@ -1,7 +1,8 @@
-"""What is said to change a tablet's members and to copy a tablet to another server; a part of __init__.py.
+"""Messages that change a tablet's members, and that copy a tablet to another server; a part of
+__init__.py.
 
     configuration   master or operator -> leader: ChangeMembersRequest; the last resort: UnsafeChangeRequest
-    copy            leader -> the server that shall hold a copy: StartCopyRequest; from there on that server asks the source:
+    copy            leader -> the server that shall hold a copy: StartCopyRequest; then that server -> source:
                     BeginCopyRequest, FetchRequest (several under way), EndCopyRequest
     operators       CopyJobs, CancelCopyRequest; QuarantineEntries, QuarantineRequest
 
@@ -16,23 +17,26 @@ from ebla.actors.replication.configuration import Configuration, Peer
 from ebla.storage.logs.entries import Position
 from ebla.storage.schema import TableSchema
 
-# What a change does to one member.
+# Kinds of a change of one member.
 ADD, REMOVE, MODIFY = "add", "remove", "modify"
 
 
 class MemberChange(msgspec.Struct, frozen=True):
-    """`kind`: add, remove or modify. `peer`: as it shall be; of a removal only its uuid counts."""
+    """A change of one member. `kind`: add, remove or modify. `peer`: the member as it shall be; in
+    a removal only its uuid counts."""
 
     kind: str
     peer: Peer
 
 
 class ChangeMembersRequest(msgspec.Struct, frozen=True):
-    """Asked of the leader; all changes in one configuration, of which one at most adds or removes a voter.
+    """Asks the leader to make all changes in one configuration; at most one of them adds or removes
+    a voter.
 
-    `configuration_index`, `configuration_unsafe`: compare-and-set on the committed configuration, its index and how often one was
-    forced; without an index it takes the present one. Idempotent: if every
-    change is in force already, it answers with what is committed, whatever the index. Answered when committed.
+    `configuration_index`, `configuration_unsafe`: compare-and-set on the committed configuration,
+    by its index and forced epoch; without an index the present one is taken. Answered when
+    committed. Idempotent: if every change is in force already, the leader answers with the
+    committed configuration, for any index.
     """
 
     dest_uuid: str
@@ -49,9 +53,11 @@ class MembersReply(msgspec.Struct, frozen=True):
 
 
 class UnsafeChangeRequest(msgspec.Struct, frozen=True):
-    """For a majority that is lost for good: asked of one surviving voter, which makes itself the leader of `keep` (uuids of
-    its committed configuration, itself among them). What only the others had committed is lost. `configuration_index` and
-    `configuration_unsafe` must be those of its committed configuration. The new configuration is marked for ever."""
+    """Forces a configuration when a majority is lost for good. One surviving voter makes itself the
+    leader of `keep` (uuids of its committed configuration, its own included). Entries that only the
+    other members had committed are lost. `configuration_index` and `configuration_unsafe` must be
+    those of its committed configuration. The new configuration, and all that follow, keep the
+    raised forced epoch for ever."""
 
     dest_uuid: str
     tablet: str
@@ -65,12 +71,14 @@ class UnsafeChangeRequest(msgspec.Struct, frozen=True):
 
 
 class StartCopyRequest(msgspec.Struct, frozen=True):
-    """The leader to a server that should hold the tablet and does not, or lacks entries that are gone. Idempotent; answered
-    before anything is copied, with the new replica's state durable as copying.
+    """Leader to a server that should hold the tablet and does not, or that lacks entries that are
+    gone. Idempotent; answered before anything is copied, when the new replica's state is durable as
+    copying.
 
-    `source`: who leads in `term`, and is copied from. `state`: what the receiver told of its replica (does_not_exist, deleted,
-    failed or running); it must still be so. `last`: of a running one, index and term of the last entry that it told, or None.
-    `unsafe`: how often a configuration was forced, as far as the leader knows.
+    `source`: the leader of `term`, from which the tablet is copied. `state`: the state that the
+    receiver reported of its replica (does_not_exist, deleted, failed or running); the replica must
+    still be in it. `last`: of a running replica, index and term of the last entry that it reported,
+    or None. `unsafe`: the forced epoch that the leader knows.
     """
 
     dest_uuid: str
@@ -83,10 +91,11 @@ class StartCopyRequest(msgspec.Struct, frozen=True):
 
 
 class BeginCopyRequest(msgspec.Struct, frozen=True):
-    """`requestor`: the uuid of the server that copies. A second one of the same requestor ends its first session. Refused
-    unless the receiver leads in `term`: only then it holds everything that the requestor may have acknowledged before.
-    `forgetful`: the requestor does not know its votes any more. Refused unless nobody else can lead now, and the requestor is no
-    voter (copying.py tells why)."""
+    """Begins a copy session. `requestor`: the uuid of the server that copies; its second request
+    ends its first session. Refused unless the receiver leads in `term`: only then the receiver
+    holds every entry that the requestor may have acknowledged before. `forgetful`: the requestor
+    has lost its record of votes. Then refused unless no other replica can lead now, and the
+    requestor is no voter (copy/copies.py says why)."""
 
     dest_uuid: str
     tablet: str
@@ -96,9 +105,9 @@ class BeginCopyRequest(msgspec.Struct, frozen=True):
 
 
 class CopyBegun(msgspec.Struct, frozen=True):
-    """The source's snapshot: rows and answers as of `flushed`, then the log up to `last`, all of it, synced or not;
-    `configuration`, the committed one, was read after the log. `data_bytes` are sent before the log. Without a request for `idle_s` the
-    session ends."""
+    """The source's snapshot: rows and answers as of `flushed`, then the whole log up to `last`,
+    synced or not; `configuration`, the committed one, was read after the log. `data_bytes` are sent
+    before the log. The session ends after `idle_s` without a request."""
 
     session: str
     idle_s: float
@@ -114,15 +123,17 @@ class CopyBegun(msgspec.Struct, frozen=True):
 
 
 class FetchRequest(msgspec.Struct, frozen=True):
-    """Chunk `number` of the session, from 0. A few may be asked for at once, and are kept for a repeat until they are behind."""
+    """Asks for chunk `number` of the session, from 0. A few requests may be under way at once; the
+    source keeps their chunks for a repeated request until the copy has passed them."""
 
     session: str
     number: int
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """`part`: data, all of it as bytes of a storage stream, then log, as encoded lists of ascending (key, value).
-    `digest` is xxh3-64 over session, number, part and bytes. `end`: nothing follows."""
+    """One chunk of a copy. `part`: first data, as bytes of a storage stream, then log, as encoded
+    lists of ascending (key, value). `digest` is xxh3-64 over session, number, part and bytes.
+    `end`: this is the last chunk."""
 
     session: str
     number: int
@@ -133,8 +144,9 @@ class Chunk(msgspec.Struct, frozen=True):
 
 
 class EndCopyRequest(msgspec.Struct, frozen=True):
-    """Unknown sessions are no error. `error`: why the copy ended, if it did not succeed; `damaged` if what arrived, as it was
-    sent, failed its checks: then the source looks at its own."""
+    """Ends a copy session; an unknown session is no error. `error`: why the copy failed, if it did.
+    `damaged`: data that arrived as it was sent failed its checks; the source then verifies its own
+    data."""
 
     session: str
     error: str | None = None
@@ -142,8 +154,9 @@ class EndCopyRequest(msgspec.Struct, frozen=True):
 
 
 class CopyJob(msgspec.Struct, frozen=True):
-    """One copy under way, at its target. `phase`: metadata, data, log, finishing; or stalled. `data_bytes` is what there is to
-    copy, as far as is known; times are seconds, `rate` bytes per second of late, `eta_s` None while it cannot be told."""
+    """One copy under way, at its target. `phase`: metadata, data, log, finishing; or stalled.
+    `data_bytes`: the size of the data to copy, as far as known; times are seconds, `rate` is recent
+    bytes per second, `eta_s` is None if unknown."""
 
     tablet: str
     table_name: str
@@ -159,7 +172,8 @@ class CopyJob(msgspec.Struct, frozen=True):
 
 
 class CopyJobs(msgspec.Struct, frozen=True):
-    """Copies to this server, and the sessions that others hold here. `ended`: the last copies to here as they were at their end."""
+    """The copies to this server, and the number of copy sessions of others on it. `ended`: the last
+    copies to this server, each as it was at its end."""
 
     jobs: tuple[CopyJob, ...]
     sessions: int
@@ -167,7 +181,8 @@ class CopyJobs(msgspec.Struct, frozen=True):
 
 
 class CancelCopyRequest(msgspec.Struct, frozen=True):
-    """Ends the copy; what was copied is deleted, the tombstone stays. The leader may start it anew, after a pause."""
+    """Ends a copy: the copied data is deleted, the tombstone stays. The leader may start the copy
+    again, after a pause."""
 
     dest_uuid: str
     tablet: str
@@ -177,11 +192,14 @@ class CancelCopyRequest(msgspec.Struct, frozen=True):
 
 
 class DeleteTabletRequest(msgspec.Struct, frozen=True):
-    """Only on evidence. The table was dropped, or the tablet replaced: everything goes. Absent is ok.
+    """Deletes a replica, only on evidence. Without `tombstone`, the table was dropped or the tablet
+    replaced: the whole replica is deleted. An absent replica is ok.
 
-    `tombstone`: the server is no member of the configuration of this index and mark any more: its data goes to quarantine, and a
-    tombstone stays that votes with what it had. Refused (ConfigurationMoved) by a replica that has committed a newer one, and by
-    one that knows of a newer one with it, not committed, of the `term` in which a leader said that nobody is adding it, or later.
+    `tombstone`: the server is not a member of the configuration with this index and forced epoch.
+    Its data goes to quarantine, and a tombstone stays that votes with the state that the replica
+    had. A replica refuses with ConfigurationMoved if it has committed a newer configuration. It
+    also refuses if it knows of a newer one, not committed, that includes it and is of `term` or
+    later: in `term` a leader reported that no change adds it.
     """
 
     dest_uuid: str
@@ -194,7 +212,7 @@ class DeleteTabletRequest(msgspec.Struct, frozen=True):
 
 
 class QuarantineEntry(msgspec.Struct, frozen=True):
-    """Data that was set aside when a replica was deleted, or copied over."""
+    """The quarantined data of a replica that was deleted, or copied over."""
 
     name: str
     tablet: str
@@ -210,7 +228,8 @@ class QuarantineEntries(msgspec.Struct, frozen=True):
 
 
 class QuarantineRequest(msgspec.Struct, frozen=True):
-    """`names` empty: all. `directory`: of a restore, an absolute path on the server's host."""
+    """Names entries of the quarantine; if `names` is empty, all. `directory`: of a restore, an
+    absolute path on the server's host."""
 
     dest_uuid: str
     names: tuple[str, ...] = ()

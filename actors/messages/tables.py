@@ -1,4 +1,5 @@
-"""What clients and masters say to each other about tables; a part of __init__.py, where everybody finds it."""
+"""Messages between clients and masters about tables; a part of __init__.py, from where they are
+imported."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from ebla.storage.schema import TableSchema
 
 
 class CreateTableRequest(msgspec.Struct, frozen=True):
-    """`request_id` makes a retry after a lost answer return the first answer."""
+    """Creates a table. With the same `request_id`, a retry after a lost answer gets the first
+    answer."""
 
     request_id: str
     name: str
@@ -20,8 +22,9 @@ class CreateTableRequest(msgspec.Struct, frozen=True):
 
 
 class DropTableRequest(msgspec.Struct, frozen=True):
-    """`name`: of the table, or the id of one that was dropped before and is kept, to have it go now. `reserve_s`: for how
-    long it can be recalled (0: it goes at once; None: as the master's options say)."""
+    """Drops a table. `name`: the table's name, or the id of a dropped table that is kept for
+    recall, to delete it now. `reserve_s`: how long it can be recalled (0: it is deleted at once;
+    None: as the master's options say)."""
 
     request_id: str
     name: str
@@ -29,7 +32,8 @@ class DropTableRequest(msgspec.Struct, frozen=True):
 
 
 class RecallTableRequest(msgspec.Struct, frozen=True):
-    """`table`: the id of a table that is kept, or the name that it had. `name`: which it shall have; "" for that one."""
+    """Recalls a dropped table. `table`: the id of a table that is kept, or its former name. `name`:
+    its new name; "" for the former name."""
 
     request_id: str
     table: str
@@ -37,8 +41,9 @@ class RecallTableRequest(msgspec.Struct, frozen=True):
 
 
 class AlterTableRequest(msgspec.Struct, frozen=True):
-    """All of it or nothing. `table`: the id, if it is known. `rename`: what the table is called from now on, "" for as it
-    is. Answered when it is durable; the tablets hear of it afterwards (`TableInfo.applied_version`)."""
+    """Alters a table: all changes or none. `table`: the id, if it is known. `rename`: the new name,
+    "" to keep the name. Answered when the alteration is durable; the tablets get it afterwards
+    (`TableInfo.applied_version`)."""
 
     request_id: str
     name: str
@@ -48,7 +53,8 @@ class AlterTableRequest(msgspec.Struct, frozen=True):
 
 
 class TableName(msgspec.Struct, frozen=True):
-    """`table`: the id, if it is known: then that very table is meant, whatever its name is by now."""
+    """Names a table. `table`: the id, if it is known; then it identifies the table, even if the
+    name has changed."""
 
     name: str
     table: str = ""
@@ -62,7 +68,8 @@ class ReplicaLocation(msgspec.Struct, frozen=True):
 
 
 class TabletLocation(msgspec.Struct, frozen=True):
-    """`bucket` is the tablet's number in the partitioning; `leader` an address or None if not known now."""
+    """A tablet and its replicas. `bucket`: the tablet's number in the partitioning; `leader`: an
+    address, None if not known now."""
 
     tablet: str
     bucket: int
@@ -73,8 +80,9 @@ class TabletLocation(msgspec.Struct, frozen=True):
 
 
 class TableInfo(msgspec.Struct, frozen=True):
-    """`state`: preparing (some tablet not yet writable) or running. `applied_version`: the lowest that any of its tablets
-    has; when it is `schema.version`, the last alteration is in force everywhere."""
+    """A table as the master knows it. `state`: preparing (some tablet is not yet writable) or
+    running. `applied_version`: the lowest version of any of its tablets; when it equals
+    `schema.version`, the last alteration is in force everywhere."""
 
     table: str
     name: str
@@ -89,14 +97,16 @@ class TableInfo(msgspec.Struct, frozen=True):
 
 
 class ListTablesRequest(msgspec.Struct, frozen=True):
-    """`deleted`: those that were dropped and are kept, instead of all others."""
+    """Lists tables. `deleted`: lists the dropped tables that are kept for recall, instead of all
+    others."""
 
     prefix: str = ""
     deleted: bool = False
 
 
 class TableSummary(msgspec.Struct, frozen=True):
-    """`state`: preparing, running, or dropped; then since `dropped_us`, and to be recalled until `until_us`."""
+    """One table of a list. `state`: preparing, running, or dropped. A dropped table was dropped at
+    `dropped_us`, and can be recalled until `until_us`."""
 
     table: str
     name: str

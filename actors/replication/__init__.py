@@ -1,5 +1,6 @@
-"""Words that every replication protocol shares: tablet cores, the master, the client and the command line use these.
+"""Terms that all replication protocols share: tablet cores, the master, the client and the command
+line use them.
 
-configuration.py    the members of a tablet, and which configuration is newer
+configuration.py    the members of a tablet, and the order of configurations
 health.py           the states of a replica, and how a leader sees a peer
 """

@@ -1,4 +1,4 @@
-"""The members of a tablet: one configuration follows another, and of two that are committed one is newer.
+"""The members of a tablet. One configuration follows another; of two committed ones, one is newer.
 
 Source: seed 000 (member types, promote, replace); Kudu's RaftConfigPB.
 """
@@ -9,16 +9,16 @@ import msgspec
 
 VOTER, NON_VOTER = "voter", "non_voter"
 
-PRE_VOTER = "pre_voter"  # how a non-voter that shall become a voter is shown
+PRE_VOTER = "pre_voter"  # the displayed kind of a non-voter that shall become a voter
 
-Order = tuple[int, int]  # of configurations: how often one was forced, then the index
+Order = tuple[int, int]  # of configurations: the forced epoch, then the index
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """A member of the configuration: the server's uuid (who) and address (where).
+    """A member of the configuration: the server's uuid (identity) and address (place).
 
-    `promote`: a non-voter that the leader makes a voter as soon as it has caught up (the seed's PRE_VOTER). `replace`: a voter
-    that goes as soon as there are enough others.
+    `promote`: a non-voter that the leader makes a voter as soon as it has caught up (the seed's
+    PRE_VOTER). `replace`: a voter that is removed as soon as there are enough others.
     """
 
     uuid: str
@@ -29,14 +29,16 @@ class Peer(msgspec.Struct, frozen=True):
 
     @property
     def kind(self) -> str:
-        """What people are shown: voter, pre_voter or non_voter."""
+        """The displayed kind: voter, pre_voter or non_voter."""
         return PRE_VOTER if self.member == NON_VOTER and self.promote else self.member
 
 
 class Configuration(msgspec.Struct, frozen=True):
-    """The group's members. `index` is the log index of the entry that made it, -1 as created. `unsafe`: how often an
-    operator forced one on the group without a majority; what follows inherits the mark, and is newer than anything without it: a
-    survivor's log may have ended long before that of the others."""
+    """The group's members. `index`: the log index of its entry, -1 for the configuration at
+    creation. `unsafe`: the forced epoch, which is how often an operator forced a configuration on
+    the group without a majority. Later configurations inherit it, and are newer than any of a lower
+    forced epoch, even one with a higher index: a survivor's log may have ended long before the logs
+    of the others."""
 
     peers: tuple[Peer, ...]
     index: int = -1
@@ -44,7 +46,7 @@ class Configuration(msgspec.Struct, frozen=True):
 
     @property
     def order(self) -> Order:
-        """The greater, the newer."""
+        """The key by which configurations are compared: the greater, the newer."""
         return self.unsafe, self.index
 
     def peer(self, uuid: str) -> Peer | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-# States of a replica, as its server reports them. Only `running` serves; `deleted` is a tombstone, which votes with the
-# last position that it had, and so does `copying`.
+# States of a replica, as its server reports them. Only `running` serves. `deleted` is a tombstone;
+# it votes by the last position of its log, and so does `copying`.
 RUNNING, FAILED, COPYING, DELETED = "running", "failed", "copying", "deleted"
 
 DOES_NOT_EXIST = "does_not_exist"
@@ -12,15 +12,15 @@ DOES_NOT_EXIST = "does_not_exist"
 HEALTHY, UNKNOWN, SILENT, UNHEALTHY, LOST = "healthy", "unknown", "silent", "failed", "lost"
 
 
-# Why a server cannot answer for a replica: the words of EnvelopeReply.refusals, and who is not the server any more.
+# Why a server cannot answer for a replica: the values of EnvelopeReply.refusals, and WRONG_SERVER.
 TABLET_NOT_FOUND, TABLET_DELETED, TABLET_COPYING = "tablet_not_found", "tablet_deleted", "tablet_copying"
 
-COPY_STALLED = "copy_stalled"  # for long nothing of its copy was written
+COPY_STALLED = "copy_stalled"  # its copy has made no progress for long
 
 REPLICA_FAILED, DAMAGED, NOT_RUNNING = "replica_failed", "damaged", "not_running"
 
-VOTES_FORGOTTEN = "votes_forgotten"  # it failed, and does not know for whom it voted
+VOTES_FORGOTTEN = "votes_forgotten"  # the replica failed, and its record of votes is lost
 
-HELD_BACK = "held_back"  # its disk hangs and its memory is full: it takes heartbeats only
+HELD_BACK = "held_back"  # its disk hangs and its memory is full: it accepts heartbeats only
 
 WRONG_SERVER = "wrong_server"

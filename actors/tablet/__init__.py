@@ -3,7 +3,7 @@
 server.py      the role: its parts, its start, its stop, and its calls
 engine/        the write path: one loop and one log drive all replicas of the server
 raft/          Raft: elections, replication, changes of members
-serving/       what clients and peers ask: admission, scans, checksums, envelopes
+serving/       requests of clients and peers: admission, scans, checksums, envelopes
 copy/          copies of a tablet from one server to another
 lifecycle/     how a replica is created, started, deleted; tombstones
 upkeep/        flushes, log trimming, scrubbing, heartbeats

@@ -1,5 +1,5 @@
-"""The figures of a tablet server: see actors/figures.py. They are of the server, whatever the number of its tablets; what a
-single tablet is like, `ebla tablet show` tells."""
+"""The figures of a tablet server: see actors/figures.py. They describe the whole server, for any
+number of tablets; `ebla tablet show` shows a single tablet."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class MeasuredServer(Protocol):
 
 
 class State(NamedTuple):
-    """The server at this instant, and all replicas that run, summed up."""
+    """The server at this instant, with sums and maxima over all running replicas."""
 
     memtable_bytes: int
     unapplied_bytes: int
@@ -57,7 +57,7 @@ class State(NamedTuple):
 
 
 class CopyCounts(NamedTuple):
-    """Copies of tablets, since the start."""
+    """Copies of tablets: those that run now, and counts since the start."""
 
     running: int
     sessions: int

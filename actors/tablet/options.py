@@ -1,4 +1,4 @@
-"""The settings of a tablet server. Every limit of the role stands here, with its ground."""
+"""The settings of a tablet server: every limit of the role, with its reason."""
 
 from __future__ import annotations
 
@@ -9,72 +9,77 @@ from ebla.storage.space import LOW_BYTES
 
 
 class TabletServerOptions(msgspec.Struct, frozen=True):
-    """`masters` are addresses, `host` the slot this server is pinned to."""
+    """The settings of one tablet server. `masters`: addresses; `host`: the slot to which the server is pinned."""
 
     masters: tuple[str, ...]
     host: str
     version: str = ""
 
-    # Raft. A leader's death is noticed after 1 to 2 election timeouts; four heartbeats fit into one, so that a busy
-    # machine does not look dead, and more would cost an idle one a tenth of a core. The lease is shorter than the
-    # timeout by the clock drift that is tolerated.
+    # Raft. Followers notice a leader's death after 1 to 2 election timeouts. Four heartbeats fit
+    # into one timeout, so that a busy machine does not seem dead; more would cost an idle machine a
+    # tenth of a core. The lease is shorter than the timeout by the tolerated clock drift.
     raft_heartbeat_s: float = 0.25
     election_s_min: float = 1.0
     lease_s: float = 0.8
 
-    # A peer that has been silent, or out of order, for so long counts as failed: the master replaces it. Long enough for a
-    # host to start again, for a copy costs more than that.
+    # A peer that has been silent, or out of order, for this long counts as failed: the master
+    # replaces it. The time is long enough for a host to start again, because a copy costs more.
     follower_failed_s: float = 60.0
 
-    # Heartbeats to the master: half of Kudu's 1 s, the catalog is small and calls are local.
+    # Heartbeats to the master: half of Kudu's 1 s, because the catalog is small and calls are local.
     heartbeat_s: float = 0.5
 
-    # A server's number is raised this often, at the cost of a small file and of a commit on every server that hears of
-    # it. A copy of its directory that is older is recognised.
+    # A server raises its number this often, so that an older copy of its directory is recognised.
+    # The cost is a small file, and a commit on every server that receives the new number.
     seqno_s: float = 60.0
 
-    # Memory. Flush begins at memtable_bytes over all replicas; at twice that, writers are throttled. 32 MiB keeps a
-    # server below 400 MB under full load, 160 of them before its first row.
+    # Memory. Flushes begin at memtable_bytes over all replicas; at twice that, writers are
+    # throttled. 32 MiB keeps a server below 400 MB under full load; it uses 160 MB before its first
+    # row.
     memtable_bytes: int = 32 << 20
     unapplied_bytes_max: int = 32 << 20
 
-    # A disk on which a flush takes longer hangs: what lies there is not waited for.
+    # A disk on which a flush takes longer counts as hung: the server does not wait for its tablets.
     disk_hung_s: float = 10.0
 
-    # Of every disk so much is kept for votes, flushes and deletions: with less left, writes and new replicas are refused. A
-    # disk that takes 100 MB/s does not use it up between two looks (engine/space.py).
+    # The space on every disk that is reserved for votes, flushes and deletions: with less left,
+    # writes and new replicas are refused. A disk that takes 100 MB/s does not use it up between two
+    # measurements (engine/space.py).
     disk_reserve_bytes: int = LOW_BYTES
 
-    # The shared log is trimmed beyond this; entries that must live on move to private logs.
+    # The shared log is trimmed beyond this size; entries that are still needed move to private logs.
     shared_log_bytes: int = 128 << 20
-    # What a tablet's log keeps for a peer that is away; past it the peer needs a new copy.
+    # A tablet's log keeps at most this for a peer that is away; beyond that the peer needs a copy.
     log_retained_bytes_max: int = 1 << 30
     log_retained_entries_max: int = 200_000
 
-    # Exactly-once answers are kept this long after a client's last write, in log time (engine/log_time.py). The leader's setting counts.
+    # Exactly-once answers are kept this long after a client's last write, in log time
+    # (engine/log_time.py). The leader's setting counts.
     results_retention_s: float = 3600.0
     results_per_client_max: int = 100_000
 
-    # Every replica's rows are walked once in so long, for damage that reads do not meet: as often as HDFS and disks
-    # that scrub themselves do it at most, since it reads everything.
+    # The scrub period: all rows of a replica are verified this often, to find damage that reads do
+    # not meet. It is no shorter than that of HDFS and of disks that scrub themselves, because a
+    # scrub reads everything.
     scrub_s: float = 86_400.0
 
     # Scans hold LMDB pages: idle ones end after scanner_ttl_s.
     scanners_max: int = 256
     scanner_ttl_s: float = 60.0
-    scan_read_rows: int = 8192  # read at a time, between two looks at how large the block is
+    scan_read_rows: int = 8192  # read at a time, between two checks of the block's size
     scan_block_bytes_max: int = 16_000_000
 
     # One message to a peer; a single larger entry travels alone.
     append_bytes_max: int = 1 << 20
 
-    # Data of replicas that were deleted or copied over is kept so much of, the newest: enough to look into a mishap, little
-    # beside a disk.
+    # The quarantine keeps the newest data of replicas that were deleted or copied over, up to this
+    # size: enough to investigate a mishap, little compared with a disk.
     quarantine_bytes_max: int = 10 << 30
 
-    # Tablet copies. `copies_max` to this server and `copy_sessions_max` from it at a time: each holds up to three chunks of
-    # 1.8 MB. A session that nobody asks lets go after copy_idle_s: it holds back the log and the pages of its snapshot. What
-    # all copies from here may send together is not limited by default (0).
+    # Tablet copies. At a time, `copies_max` run to this server and `copy_sessions_max` from it:
+    # each holds up to three chunks of 1.8 MB. A session without requests ends after copy_idle_s,
+    # because it retains the log and the pages of its snapshot. `copy_bytes_per_s` limits all copies
+    # from this server together; by default (0) they are not limited.
     copies_max: int = 2
     copy_sessions_max: int = 4
     copy_idle_s: float = 60.0

@@ -1,18 +1,21 @@
-"""The tablet server: the role that keeps replicas of tablets, and serves them where it leads.
+"""The tablet server: the role that keeps replicas of tablets, and serves those that it leads.
 
-Start here, then: engine/replica.py (one replica's events), engine/rounds.py (the loop that drives them all), engine/links.py (what servers
-say to each other), serving/admission.py (what a request must pass), engine/apply.py (what a committed batch does), lifecycle/bootstrap.py
-(start), lifecycle/lifecycle.py and lifecycle/deletion.py (how replicas come and go), copy/copies.py and copy/sources.py (both ends of a copy), raft/members.py
-(who is a member), copy/recovery.py (what a leader does for its peers), upkeep/maintenance.py (flush and trim), upkeep/scrubber.py, serving/scans.py,
-serving/checksums.py, upkeep/reporter.py.
+Read this module first, then: engine/replica.py (one replica's events), engine/rounds.py (the loop
+that drives all replicas), engine/links.py (messages between servers), serving/admission.py (the
+checks of a request), engine/apply.py (the effect of a committed batch), lifecycle/bootstrap.py
+(start), lifecycle/lifecycle.py and lifecycle/deletion.py (how replicas are created and deleted),
+copy/copies.py and copy/sources.py (both ends of a copy), raft/members.py (changes of members),
+copy/recovery.py (a leader's help for its peers), upkeep/maintenance.py (flush and trim),
+upkeep/scrubber.py, serving/scans.py, serving/checksums.py, upkeep/reporter.py.
 
 Promises, each checked by a test of that name:
 
     an acknowledged write is on the synced logs of a majority, and applied where it was answered
-    a retry gets the first answer, from whichever leader
+    a retry gets the first answer, from any leader
     a read at the leader sees every write acknowledged before it began
-    a replica's data is deleted only on evidence: its table was dropped, its tablet replaced, or its group excludes it
-    a damaged replica stops alone; the server and its other replicas go on
+    a replica's data is deleted only on evidence: its table was dropped, its tablet replaced, or its group
+    excludes it
+    a damaged replica stops alone; the server and its other replicas continue
 """
 
 from __future__ import annotations
@@ -76,7 +79,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         self.replicas: dict[str, Replica] = {}
         self.load = Load(options.memtable_bytes)
         self.running = False
-        self._look_s = options.raft_heartbeat_s / 10  # between two looks whether a leadership was handed over
+        self._look_s = options.raft_heartbeat_s / 10  # between two checks for a handed-over leadership
         self.space = Space(world, options.disk_reserve_bytes)
 
     # -- life
@@ -168,7 +171,8 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         return self.identity.instance
 
     async def stop(self) -> None:
-        """Hand leadership over and flush, so that the next start is quick. Durability does not depend on it."""
+        """Hand leadership over and flush, so that the next start is quick. Durability does not
+        depend on it."""
         if not self.running:
             return
         await hand_over_all(self.world, self.rounds, list(self.replicas.values()), self._look_s)
@@ -239,7 +243,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         replica.require_running()
         if request.at_leader:
             await readable(self.world, replica)
-        # The table may have been altered during the wait; behind these checks the snapshot is taken at once.
+        # The table may have been altered during the wait; the snapshot follows these checks at once.
         check_readable(replica.rows.schema, request.schema_version)
         require_served(replica, self.world.clock.monotonic())
         return await self.scans.open(replica, request)
@@ -257,7 +261,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
 
     @rpc
     async def read_index(self, request: m.TabletRequest) -> m.ReadIndexReply:
-        """The log index that a read elsewhere must have applied to be linearizable."""
+        """The log index that another replica must have applied for a linearizable read."""
         replica = self._replica(request.tablet)
         replica.require_running()
         index = await readable(self.world, replica)
@@ -267,7 +271,8 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
 
     @rpc
     async def local_snapshot(self, request: m.LocalSnapshotRequest) -> m.LocalSnapshot:
-        """Flush so that a process on this host may read the rows, at least as of `index`, from the disk."""
+        """Flush so that a process on this host may read the rows from the disk, at least as of
+        `index`."""
         replica = self._replica(request.tablet)
         replica.require_running()
         waiting = replica.applied(request.index)
@@ -375,12 +380,12 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         self._told(replica.tablet)
 
     def _told(self, tablet: str) -> None:
-        """Something about it is news for the masters."""
+        """Note a change of this tablet, for the next report to the masters."""
         for reporter in self.reporters:
             reporter.changed(tablet)
 
     def _closing(self, tablet: str) -> None:
-        """Its files are about to be closed."""
+        """End the scans and copy sessions of a tablet whose files are about to be closed."""
         self.scans.close_tablet(tablet)
         self.copy_sources.close_tablet(tablet)
 
@@ -405,7 +410,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         self.identity.require_believed()
 
     def _require(self, uuid: str) -> None:
-        """The caller means this server, not another one that had this address before."""
+        """Refuse a call that was meant for another server, which had this address before."""
         self._require_running()
         if uuid != self.instance.uuid:
             raise errors.WrongServer(

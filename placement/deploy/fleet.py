@@ -1,4 +1,4 @@
-"""The actors of a deployment as `ebla up` makes them: each launched once on its bundle, or adopted."""
+"""The actors of a deployment: `ebla up` launches each once on its bundle, or adopts it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Progress = Callable[[str], None]
 
 
 class Fleet:
-    """Finds or makes the actor of each role, and counts which."""
+    """Adopts or launches the actor of each role, and records which of the two."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Fleet:
         self._handles: dict[str, Any] = {}
 
     def bring(self, specs: Sequence[RoleSpec], deadline_s: float) -> dict[str, Told]:
-        """What each of the roles says once it is there; those whose host is away say nothing."""
+        """Adopt or launch these roles, and return their answers. A role whose host is away has no answer."""
         for spec in specs:
             if spec.address not in self._handles and self._available.host(spec.slot):
                 self._handles[spec.address] = self._adopt_or_launch(spec)
@@ -86,7 +86,7 @@ class Fleet:
 
 
 def _stopped_half_way(handle: Any) -> bool:
-    """An earlier `down` that was interrupted: the role has said goodbye and its actor is still there."""
+    """Whether an earlier `down` was interrupted: the role has stopped, and its actor still exists."""
     told = hear({"": handle}, time.monotonic() + ASK_S)[""]
     return isinstance(told, Pong) and told.state == STOPPING
 

@@ -1,8 +1,8 @@
-"""Placement groups: what pins roles to hosts, and brings them back when a host returns.
+"""Placement groups, which pin roles to hosts and bring them back when a host returns.
 
-One detached STRICT_SPREAD group `ebla-<deployment>-<n>` per generation of slots, one bundle per slot, each with a
-selector for the slot's label. When a node dies its bundle waits for a node with that label. Slots that come later get
-a further group: a group cannot grow.
+Each generation of slots has one detached STRICT_SPREAD group `ebla-<deployment>-<n>`, with one
+bundle per slot that selects the slot's label. When a node dies, its bundle waits for a node with
+that label. Later slots get a further group, because a group cannot grow.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from ebla.placement.deploy.slots import BUNDLE_CPU, Host
 
 
 class Group(msgspec.Struct, frozen=True):
-    """`state` as Ray has it: PENDING, PREPARED, CREATED, RESCHEDULING. `nodes`: node id per bundle, "" if none."""
+    """A placement group. `state`: Ray's, one of PENDING, PREPARED, CREATED, RESCHEDULING. `nodes`:
+    the node id of each bundle, "" if none."""
 
     name: str
     id: str
@@ -47,7 +48,8 @@ def group_name(deployment: str, number: int) -> str:
 def recognise(
     present: Sequence[Group], known: Mapping[str, tuple[str, ...]], hosts: Sequence[Host]
 ) -> dict[str, tuple[str, ...]]:
-    """The slots of each present group, as remembered, or (where the memory was lost) by the nodes of its bundles."""
+    """The slots of each present group, from the saved state, or (if that was lost) by the nodes of
+    its bundles."""
     slot_of = {host.node_id: host.slot for host in hosts}
     found: dict[str, tuple[str, ...]] = {}
     for group in present:
@@ -65,13 +67,13 @@ def recognise(
 
 
 def uncovered(hosts: Sequence[Host], covered: Mapping[str, tuple[str, ...]]) -> list[Host]:
-    """The hosts that need a further group."""
+    """The hosts that are in no group, and need a further one."""
     slots = [slot for group in covered.values() for slot in group]
     return [host for host in hosts if host.slot not in slots]
 
 
 def bundles(groups: Mapping[str, tuple[str, ...]]) -> dict[str, Bundle]:
-    """Where each slot's roles go."""
+    """The bundle for the roles of each slot."""
     return {slot: Bundle(name, index) for name, slots in groups.items() for index, slot in enumerate(slots)}
 
 
@@ -91,7 +93,7 @@ def present(deployment: str) -> list[Group]:
 
 
 def create(name: str, hosts: Sequence[Host]) -> None:
-    """Ask Ray for the group; it is there when its state is CREATED."""
+    """Request the group from Ray. The group is ready when its state is CREATED."""
     assert hosts, "a group has bundles"
     placement_group(
         [{"CPU": BUNDLE_CPU} for _ in hosts],
@@ -111,7 +113,7 @@ def remove(group: Group) -> None:
 
 
 def _handle(group: Group) -> PlacementGroup:
-    # By id, not by name: names are looked up in the caller's own namespace.
+    # By id, because Ray resolves a name in the caller's own namespace.
     return PlacementGroup(ray.PlacementGroupID(bytes.fromhex(group.id)))
 
 

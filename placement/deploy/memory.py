@@ -1,7 +1,7 @@
-"""Keep a deployment's memory (placement/state.py) on this host and on every slot, and find it again.
+"""Keep a deployment's state (placement/state.py) on this host and on every slot, and find it again.
 
-The copy on this host is trusted where there is one. Where there is none (the first `up`, or another head than last
-time) the slots are asked, with a Ray task on each.
+If this host has a copy, that copy is used. If it has none (the first `up`, or another head than
+last time), a Ray task on each slot reads the copy there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TASKS_S = 60.0
 
 
 def recall(config: DeploymentConfig, hosts: Sequence[Host]) -> Deployment:
-    """What is remembered; a fresh memory of this configuration if nothing is."""
+    """The saved state; a new one of this configuration if none was saved."""
     found = state.newest([state.load(config.data_dir)], config.name)
     if found is None:
         answers = _on_each(hosts, _read, config.data_dir)
@@ -51,7 +51,8 @@ def _anew(config: DeploymentConfig, masters: tuple[str, ...] = ()) -> Deployment
 
 
 def _require_journals(config: DeploymentConfig, slots: Sequence[str], with_masters: Sequence[str]) -> None:
-    """What was remembered is lost, the directories are not: a master beside their journal would begin an empty catalog."""
+    """Refuse settings that do not match the journal's directories when the saved state is lost and
+    they are not: a master with another journal would begin an empty catalog."""
     if slots and with_masters:
         raise InvalidArgument(
             f"{config.data_dir} has a journal that has grown, with nodes of {', '.join([*with_masters, *slots])}, and no {state.FILE}; "
@@ -66,7 +67,7 @@ def _require_journals(config: DeploymentConfig, slots: Sequence[str], with_maste
 
 
 def keep(deployment: Deployment, before: Deployment, hosts: Sequence[Host]) -> None:
-    """Durable on every host when it returns. Nothing happens if nothing changed."""
+    """Save the state; durable on every host when it returns. A no-op if nothing changed."""
     if deployment.revision == before.revision and deployment.revision > 0:
         return
     data_dir = deployment.config.data_dir
@@ -76,7 +77,8 @@ def keep(deployment: Deployment, before: Deployment, hosts: Sequence[Host]) -> N
 
 
 def _read(data_dir: str) -> tuple[bytes | None, list[str], list[str]]:
-    """What is remembered there, and the slots of the journal nodes that have a directory there: one of their own, or a master's."""
+    """The saved state on this host, the slots of journal nodes with a directory of their own here,
+    and the slots of journal nodes in a master's directory here."""
     path = Path(data_dir) / state.FILE
     nodes = [found.parent.parent.name for found in Path(data_dir).glob("*/journal/instance")]
     with_masters = [found.parent.parent.name for found in Path(data_dir).glob("*/master/journals")]
@@ -84,7 +86,7 @@ def _read(data_dir: str) -> tuple[bytes | None, list[str], list[str]]:
 
 
 def _on_each(hosts: Sequence[Host], work: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """Run it on every host; the answers in their order."""
+    """Run `work` on every host, and return the answers in the order of the hosts."""
     task = ray.remote(num_cpus=0, max_retries=1)(work)
     references = [task.options(label_selector=host.selector).remote(*arguments) for host in hosts]
     try:

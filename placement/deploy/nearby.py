@@ -1,4 +1,4 @@
-"""Which slots are on this very machine: whose replicas' files this process can open."""
+"""The slots on this machine: this process can open the files of their replicas."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _known: tuple[float, tuple[str, ...]] = (float("-inf"), ())
 
 
 def slots_here() -> tuple[str, ...]:
-    """Slots of the alive Ray nodes of this machine; several where one machine runs several nodes.
+    """The slots of the alive Ray nodes of this machine; several if one machine runs several nodes.
 
-    Asks the GCS, every KEPT_S at most. Needs a process that is connected to Ray.
+    Asks the GCS once in KEPT_S at most. Needs a process that is connected to Ray.
     """
     global _known
     now = time.monotonic()

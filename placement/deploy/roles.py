@@ -1,4 +1,4 @@
-"""Which roles a deployment consists of, and what each is told. The role classes are named, not imported."""
+"""The roles of a deployment, and the launch configuration of each. Role classes are named, not imported."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ CATALOG = "catalog"  # the journal's name
 
 @dataclass(frozen=True)
 class RoleSpec:
-    """One role to be there: its address, its slot, its class as `package.module:Class`, its options, and the name
-    of its directory under `<data_dir>/<slot>/`. `sets_aside`: its peers fill it anew, so it may come back empty."""
+    """One role that the deployment needs: its address, its slot, its class as
+    `package.module:Class`, its options, and the name of its directory under `<data_dir>/<slot>/`.
+    `sets_aside`: the role may start again with an empty directory, because its peers fill it
+    again."""
 
     address: str
     slot: str
@@ -54,8 +56,8 @@ PlanRoles = Callable[[DeploymentConfig, Seats, str], Sequence[RoleSpec]]
 
 
 def plan_roles(config: DeploymentConfig, seats: Seats, journal: str) -> list[RoleSpec]:
-    """ebla's own roles: journal nodes and masters on their seats, a tablet server on every slot. `journal` is the id of
-    the masters' journal."""
+    """The roles of ebla: journal nodes and masters on their slots, a tablet server on every slot.
+    `journal` is the id of the masters' journal."""
     options = journal_of(config, seats, journal)
     node_options = config.journal_node_options()
     masters = addresses("master", len(seats.masters))
@@ -88,7 +90,7 @@ def plan_roles(config: DeploymentConfig, seats: Seats, journal: str) -> list[Rol
 
 
 def journal_of(config: DeploymentConfig, seats: Seats, journal: str) -> JournalOptions:
-    """The masters' journal. One that has grown has its second set of nodes."""
+    """The masters' journal. A journal that has grown has its second set of nodes."""
     nodes = addresses("journal", len(seats.journals))
     version = 1
     if seats.in_master:

@@ -1,7 +1,8 @@
-"""Which hosts there are, and which roles go where. Pure decisions over what Ray says of its nodes.
+"""The hosts, and the placement of roles on them: pure decisions from Ray's list of nodes.
 
-A slot is a host's lasting name: the label `ebla.slot` of its Ray node, or Ray's own node id where none is set. A node
-id does not outlive its raylet, so data kept under one is not found again after a restart of the node.
+A slot is a host's permanent name: the label `ebla.slot` of its Ray node, or Ray's own node id if
+the label is not set. A node id does not outlive its raylet, so data kept under a node id is not
+found after a restart of the node.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from ebla.storage.errors import EblaError, InvalidArgument
 SLOT_LABEL = "ebla.slot"
 NODE_ID_LABEL = "ray.io/node-id"
 ADDRESS_RESOURCE = "node:"  # Ray's own, one per address
-BUNDLE_CPU = 0.01  # a bundle must ask for something; the roles' real use is not Ray's to schedule
+BUNDLE_CPU = 0.01  # a bundle must request something; Ray does not schedule the roles' real use
 
 
 class DuplicateSlot(EblaError):
-    """Two nodes carry one slot label: nothing may be placed until one of them is renamed."""
+    """Two nodes have the same slot label: no role may be placed until one of them is renamed."""
 
     fields = ("slot", "nodes")
     slot: str | None
@@ -30,7 +31,7 @@ class DuplicateSlot(EblaError):
 
 
 class Host(msgspec.Struct, frozen=True):
-    """One alive Ray node. `lasting`: the slot has a label, and comes back with its node."""
+    """One alive Ray node. `lasting`: the slot is a label, and returns with its node."""
 
     slot: str
     node_id: str
@@ -43,7 +44,7 @@ class Host(msgspec.Struct, frozen=True):
 
 
 class Survey(msgspec.Struct, frozen=True):
-    """The hosts by slot, in order, and why other nodes were left out."""
+    """The hosts in the order of their slots, and why other nodes were left out."""
 
     hosts: tuple[Host, ...]
     left_out: tuple[str, ...] = ()
@@ -57,8 +58,8 @@ class Survey(msgspec.Struct, frozen=True):
 
 
 class Seats(msgspec.Struct, frozen=True):
-    """The slots of the masters, master/0 first, of the tablet servers, and of the nodes of the masters' journal, journal/0
-    first; `in_master`: that one is in the process of master/0."""
+    """The slots of the masters, master/0 first, of the tablet servers, and of the nodes of the
+    masters' journal, journal/0 first. `in_master`: journal/0 is in the process of master/0."""
 
     masters: tuple[str, ...]
     tablet_servers: tuple[str, ...]
@@ -67,7 +68,7 @@ class Seats(msgspec.Struct, frozen=True):
 
 
 def survey(nodes: Iterable[Mapping[str, Any]]) -> Survey:
-    """`nodes` is what ray.nodes() returns."""
+    """The hosts of a cluster. `nodes` is the result of ray.nodes()."""
     found: dict[str, Host] = {}
     left_out: list[str] = []
     for node in nodes:
@@ -91,7 +92,8 @@ def survey(nodes: Iterable[Mapping[str, Any]]) -> Survey:
 
 
 def choose(available: Survey, wanted: Sequence[str]) -> Survey:
-    """The hosts to use: all, or the wanted slots among them. A wanted slot without a node is left out, and named."""
+    """The hosts to use: all, or those of the wanted slots. A wanted slot without a node is left
+    out, and listed."""
     if not wanted:
         chosen = available
     else:
@@ -112,8 +114,9 @@ def seat(
     seated: Sequence[str] = (),
     journals_seated: Sequence[str] = (),
 ) -> Seats:
-    """Who sits where. Who has a seat keeps it, because of what lies in its directory; further masters take the first free
-    slots, and journal nodes hosts without a master where there are some. The only node of a journal sits with master/0.
+    """Place the roles. A role that has a slot keeps it, because its directory is there. Further
+    masters take the first free slots, and journal nodes prefer hosts without a master. The single
+    node of a journal is placed with master/0.
 
     Every slot gets a tablet server.
     """
@@ -140,16 +143,17 @@ def _filled(setting: str, wanted: int, seated: Sequence[str], candidates: Sequen
 
 
 def machine_of(address: str) -> str:
-    """The addresses of the loopback network are one machine's, any other is a machine."""
+    """The machine of an address: all loopback addresses are one machine, every other address is a
+    machine of its own."""
     try:
         return "loopback" if ipaddress.ip_address(address).is_loopback else address
-    except ValueError:  # a name
+    except ValueError:  # a host name
         return address
 
 
 def resource_of_its_own(node_id: str, nodes: Iterable[Mapping[str, Any]]) -> str | None:
-    """The resource by which a node, and no other alive one, can be asked for; None if it has none. `nodes` is what
-    ray.nodes() returns."""
+    """The resource that selects this node and no other alive node; None if it has none. `nodes` is
+    the result of ray.nodes()."""
     holders: dict[str, list[str]] = {}
     for node in nodes:
         for name in node["Resources"] if node["Alive"] else ():

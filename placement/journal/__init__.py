@@ -1,6 +1,6 @@
 """The masters' journal.
 
-journals.py    the journal as `ebla up` finds it: formatted exactly once
-format.py      how it is formatted, and what its nodes say of it
-catalog.py     how many masters and journal nodes there are, and how the journal grows
+journals.py    formatting and verification of the journal by `ebla up`, exactly once
+format.py      how the journal is formatted, and how the states of its nodes are judged
+catalog.py     the numbers of masters and journal nodes, and the growth of the journal
 """

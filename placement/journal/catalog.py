@@ -1,15 +1,17 @@
-"""The numbers of masters and journal nodes of a deployment, and how the journal that keeps its catalog is made and grows.
+"""The numbers of masters and journal nodes of a deployment, and how the journal of its catalog is
+made and grows.
 
-    one node         in the process of the only master, and in its directory
-    three or more    an odd number, each a process of its own; any number of masters. If there was one node at first, that one
-                     stays in the process of master/0
+    one node         in the process of the single master, and in its directory
+    three or more    an odd number, each a process of its own; any number of masters. If there was one node at
+                     first, that node stays in the process of master/0
 
-Where nothing else is said, a new deployment on three machines or more gets two masters and three journal nodes. On fewer
-machines, such as one that runs several Ray nodes, a second master would die with the first, and Ray starts a single one
-again as soon.
+By default, a new deployment on three machines or more gets two masters and three journal nodes. On
+fewer machines, such as one that runs several Ray nodes, a second master would die with the first,
+and Ray restarts a single master as soon.
 
-A journal of one node may grow, once (actors/master/leadership/growth.py), and never shrinks. What is under way is
-remembered before it begins and when it is done, so that the next `ebla up` goes on with it, whatever ended the last one.
+A journal of one node may grow, once (actors/master/leadership/growth.py), and never shrinks. Each
+step is saved before it begins and when it is done, so that the next `ebla up` continues it after
+any interruption.
 """
 
 from __future__ import annotations
@@ -41,8 +43,8 @@ GROW_S_MIN, PAUSE_S = 5.0, 0.2
 
 
 def settled(config: DeploymentConfig, before: Deployment, hosts: Sequence[Host]) -> DeploymentConfig:
-    """With numbers of masters and journal nodes: those given, else those that the deployment has, else by the hosts. Raises
-    if the two do not go together."""
+    """Complete `config` with the numbers of masters and journal nodes: the given ones, else those of the
+    deployment, else by the hosts. Raises InvalidArgument if the two numbers do not fit together."""
     masters, journals = config.masters, config.journals
     if before.revision > 0:
         there = (len(before.masters), len(before.journal.wanted) if before.journal else 1)
@@ -64,13 +66,13 @@ def settled(config: DeploymentConfig, before: Deployment, hosts: Sequence[Host])
 
 
 def counts(config: DeploymentConfig) -> tuple[int, int]:
-    """Masters and journal nodes."""
+    """The numbers of masters and journal nodes."""
     assert config.masters is not None and config.journals is not None, "it was settled"
     return config.masters, config.journals
 
 
 def require_room(config: DeploymentConfig, before: Deployment | None, hosts: Sequence[Host]) -> None:
-    """What these hosts cannot carry is refused before anything is started on them."""
+    """Refuse a configuration that these hosts have no room for, before anything is started on them."""
     known = before or Deployment(uuid="", revision=0, config=config)
     chosen = [host.slot for host in hosts if not config.slots or host.slot in config.slots]
     journals = known.journal.wanted if known.journal else ()
@@ -78,7 +80,8 @@ def require_room(config: DeploymentConfig, before: Deployment | None, hosts: Seq
 
 
 def require_possible(before: Deployment, config: DeploymentConfig, running: Sequence[str]) -> None:
-    """What is there already allows no other number of journal nodes, unless it is one, and no fewer masters. `running`: actors."""
+    """Refuse numbers that the existing deployment does not allow: another number of journal nodes,
+    unless there is one, and fewer masters. While actors are `running`, also more masters."""
     if before.revision == 0:
         return
     journal, masters = before.journal, len(before.masters)
@@ -102,7 +105,8 @@ def require_possible(before: Deployment, config: DeploymentConfig, running: Sequ
 
 
 def kept(before: Deployment, config: DeploymentConfig) -> JournalMemory | None:
-    """One that was never made is planned anew if another number of nodes is wanted now."""
+    """The journal to keep. A journal that was never made is planned again if another number of
+    nodes is wanted now."""
     journal = before.journal
     if journal is None or journal.formatted or len(journal.slots) == config.journals:
         return journal
@@ -110,14 +114,14 @@ def kept(before: Deployment, config: DeploymentConfig) -> JournalMemory | None:
 
 
 def planned(before: JournalMemory | None, slots: tuple[str, ...]) -> JournalMemory:
-    """A new one, or one that grows; or the same."""
+    """The planned journal: a new one, a growing one, or the same as before."""
     if before is None:
         return JournalMemory(id=secrets.token_hex(16), slots=slots, in_master=len(slots) == 1)
     return msgspec.structs.replace(before, joining=slots[len(before.slots) :])
 
 
 def seats(state: Deployment) -> Seats:
-    """Also of hosts that are away now."""
+    """The slots of all roles, including those of hosts that are away now."""
     chosen, journal = state.config.slots, state.journal
     assert journal is not None, "it was planned"
     served = tuple(sorted(slot for slot in groups.bundles(state.groups) if not chosen or slot in chosen))
@@ -130,7 +134,8 @@ def seats(state: Deployment) -> Seats:
 def kept_safely(
     fleet: Fleet, plan: PlanRoles, state: Deployment, available: Survey, deadline_s: float
 ) -> Deployment:
-    """The journal exists on all of its nodes, and that is remembered, before the other masters start."""
+    """Make or grow the journal: before the other masters start, it exists on all of its nodes, and
+    this is saved."""
     journal = state.journal
     assert journal is not None, "it was planned"
     if not journal.formatted:
@@ -164,7 +169,7 @@ def _launch(
 
 
 async def _grow(config: DeploymentConfig, nodes: tuple[str, ...], deadline_s: float) -> None:
-    """The master may not be active yet, or lose patience: it is asked again."""
+    """Repeat the request to the master, which may not be active yet, or may give up an attempt."""
     network = RayNetwork(config.namespace)
     while True:
         left_s = max(GROW_S_MIN, deadline_s - time.monotonic())

@@ -1,6 +1,7 @@
-"""How the masters' journal is made, and what its nodes say of it: the part of `ebla up` that does not know Ray.
+"""Makes the masters' journal, and judges the states of its nodes: the part of `ebla up` that does
+not know Ray.
 
-The rules are those of placement/journal/journals.py. The simulation makes its journals by the same ones.
+The rules are those of placement/journal/journals.py. The simulation makes its journals by the same rules.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ from ebla.storage.errors import EblaError, InvalidArgument
 
 ASK_S = 5.0
 
-Said = FormatState | EblaError  # what a journal node says of the journal, or why it says nothing
+Said = FormatState | EblaError  # a journal node's state of the journal, or why there is no answer
 
 
 # -- decisions -----------------------------------------------------------------------------------------------
 
 
 def to_make(journal: JournalOptions, said: Mapping[str, Said]) -> tuple[str, bool]:
-    """The id of the journal, and whether it has to be made. One that all of the nodes have already is the one: what was
-    remembered of the deployment was lost, the directories were not."""
+    """The id of the journal, and whether it has to be made. If all nodes have one journal already,
+    that journal is used, even with another id: the deployment's saved state was lost, and the
+    directories were not."""
     for node, state in said.items():
         if isinstance(state, EblaError):
             raise Unavailable(
@@ -48,7 +50,7 @@ def to_make(journal: JournalOptions, said: Mapping[str, Said]) -> tuple[str, boo
 
 
 def verify(journal: JournalOptions, said: Mapping[str, Said]) -> list[str]:
-    """What to warn of. Raises if so many nodes lack the journal that nothing can be written to it."""
+    """The warnings about nodes that lack the journal. Raises if too few nodes have it to write to it."""
     wrong = {node: error for node, state in said.items() if (error := _wrong(journal, node, state))}
     if len(said) - len(wrong) < majority(len(said)):
         raise next(iter(wrong.values()))
@@ -57,7 +59,7 @@ def verify(journal: JournalOptions, said: Mapping[str, Said]) -> list[str]:
 
 def _wrong(journal: JournalOptions, node: str, state: Said) -> EblaError | None:
     if isinstance(state, EblaError):
-        return None  # its role says why
+        return None  # the role itself reports why
     if state.id is None:
         if len(journal.nodes) == 1:
             return NotFormatted(
@@ -96,7 +98,8 @@ def _require_nodes(journal: JournalOptions, states: Mapping[str, FormatState]) -
 
 
 async def made(world: World, journal: JournalOptions) -> str:
-    """Durable on every node when it returns; the journal's id. Raises if a node does not answer."""
+    """Make the journal if needed, and return its id. Durable on every node when it returns. Raises
+    if a node does not answer."""
     found, needed = to_make(journal, await asked(world, journal))
     if needed:
         await format_journal(world, journal)

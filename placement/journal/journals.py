@@ -1,8 +1,9 @@
-"""The masters' journal as `ebla up` finds it: made exactly once, and never taken for another.
+"""The masters' journal: `ebla up` makes it exactly once, and never takes another journal for it.
 
-Its id is remembered before any node is told (placement/state.py), so whatever a crash leaves half-made is made to the
-end by the next `up`. Once it was made, or used, it is not made again: a node that comes back empty has forgotten what it
-promised. Then the others go on without it, and `up` says so; where a majority is empty or foreign, it refuses.
+Its id is saved (placement/state.py) before any node gets it, so the next `up` completes a journal
+that a crash left half-made. Once a journal was made, or used, it is not made again: a node that
+returns empty has forgotten its promises. Then the other nodes continue without that node, and `up`
+warns; if a majority is empty or foreign, `up` refuses.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ POLL_S = 0.05
 
 
 def make(namespace: str, journal: JournalOptions) -> str:
-    """Durable on every node when it returns; the journal's id."""
+    """Make the journal if needed, and return its id. Durable on every node when it returns."""
     return _operate(namespace, lambda world: made(world, journal))
 
 
 def look(namespace: str, journal: JournalOptions, masters: Sequence[str], wait_s: float) -> list[str]:
-    """As `verify`, of what the nodes say now; and whether one of the masters is active, or becomes so while it waits."""
+    """The warnings of `verify` about the present states of the nodes, and one if no master is
+    active, or becomes active during the wait."""
 
     async def work(world: World) -> list[str]:
         warnings = verify(journal, await asked(world, journal))
@@ -59,7 +61,7 @@ async def _is_one_active(world: World, masters: Sequence[str]) -> bool:
 
 
 def _operate(namespace: str, work: Callable[[World], Coroutine[Any, Any, T]]) -> T:
-    """In a world without a disk: it only asks others."""
+    """Run `work` in a world without a disk: it only calls other roles."""
 
     async def body() -> T:
         failed: list[BaseException] = []

@@ -1,4 +1,4 @@
-"""A real Ray cluster of several nodes on this machine: `ebla up --local 4`, and the stage of the cluster tests.
+"""A real Ray cluster of several nodes on this machine, for `ebla up --local 4` and the cluster tests.
 
     cluster = LocalCluster.start(4, directory=Path("~/.ebla/local").expanduser())
     cluster = LocalCluster.attach(directory)    # from another process, later
@@ -6,9 +6,10 @@
     cluster.start_node(3)                       # back, with the same slot label
     cluster.stop()
 
-Node number i carries the label `ebla.slot=host-i`; node 1 is the head. Every process is written to
-`<directory>/local.json` before anything else happens to it, so that whatever interrupts a command, the next
-`stop` ends exactly these processes and their descendants. Data of roles is never touched here.
+Node number i carries the label `ebla.slot=host-i`; node 1 is the head. Every process is recorded in
+`<directory>/local.json` before anything else happens to it, so that after any interruption of a
+command the next `stop` ends exactly these processes and their descendants. This module never
+touches the data of roles.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ KILL_S = 10.0
 WORKERS_END_S = 8.0  # a worker notices the end of its raylet within about 1 s
 HEAD = 1
 WORDS_MAX = 200
-AGAIN_MAX = 2  # times that a node is started again which was too slow for Ray
+AGAIN_MAX = 2  # further starts of a node that was too slow for Ray
 
 Progress = Callable[[str], None]
 
 
 class LocalClusterError(EblaError):
-    """The local cluster is not as the command needs it; `log` is the file that tells more, if any."""
+    """The local cluster is not in the state that the command needs. `log`: the file with details, if any."""
 
     fields = ("node", "log")
     node: int | None
@@ -85,7 +86,7 @@ class LocalState(msgspec.Struct, frozen=True):
 
 
 class LocalCluster:
-    """See the module. The methods block; one command at a time works on a directory."""
+    """A local cluster. Its methods block; one command at a time works on a directory."""
 
     def __init__(self, directory: Path, state: LocalState, progress: Progress | None = None) -> None:
         self.directory = directory
@@ -110,7 +111,8 @@ class LocalCluster:
         temporary_root: Path = Path("/tmp"),
         timeout_s: float = START_S,
     ) -> LocalCluster:
-        """Start all nodes and wait until each is part of the cluster. What interrupts it leaves nothing behind."""
+        """Start all nodes and wait until each is part of the cluster. An interruption leaves no
+        process behind."""
         if not 1 <= nodes <= NODES_MAX:
             raise InvalidArgument(f"nodes must be between 1 and {NODES_MAX}, not {nodes}")
         directory = Path(directory).expanduser().absolute()
@@ -137,7 +139,7 @@ class LocalCluster:
 
     @classmethod
     def attach(cls, directory: Path, progress: Progress | None = None) -> LocalCluster:
-        """The cluster that runs in this directory, started by whatever process."""
+        """The cluster that runs in this directory, started by any process."""
         directory = Path(directory).expanduser().absolute()
         found = cls.find(directory, progress)
         if found is None:
@@ -153,7 +155,7 @@ class LocalCluster:
 
     @classmethod
     def find(cls, directory: Path, progress: Progress | None = None) -> LocalCluster | None:
-        """What local.json tells of, whole or not; None if there is nothing."""
+        """The cluster that local.json describes, complete or not; None if there is none."""
         directory = Path(directory).expanduser().absolute()
         path = directory / STATE
         try:
@@ -171,14 +173,16 @@ class LocalCluster:
             self._end(signal.SIGTERM)
 
     def kill_everything(self) -> None:
-        """As a power cut: SIGKILL of every process. What the cluster knew of itself is gone, the data is not."""
+        """Simulate a power cut: SIGKILL every process. Ray's state of the cluster is lost, the data
+        is not."""
         with _locked(self.directory), uninterrupted():
             self._end(signal.SIGKILL)
 
     # -- single nodes
 
     def kill_node(self, number: int) -> None:
-        """SIGKILL the node's raylet and let its workers find out by themselves; returns when they have ended."""
+        """SIGKILL the node's raylet. Its workers notice this and end by themselves; returns when
+        they have ended."""
         node = self._node(number)
         if number == HEAD:
             raise InvalidArgument("node 1 is the head, its loss is the cluster's: use kill_everything()")
@@ -211,11 +215,11 @@ class LocalCluster:
         raylet = self._node(number).named("raylet")
         return raylet is not None and local_processes.find(raylet) is not None
 
-    # -- what others need to know
+    # -- views
 
     @property
     def running(self) -> bool:
-        """It was started to the end, and its head lives."""
+        """Whether the cluster was started completely, and its head runs."""
         return self.state.complete and self.alive(HEAD)
 
     @property
@@ -228,14 +232,14 @@ class LocalCluster:
         return tuple(local_node.slot_of(number) for number in sorted(self.state.nodes))
 
     def environment(self) -> dict[str, str]:
-        """What a shell must export so that ray's own commands find this cluster."""
+        """The variables that a shell must export so that Ray's own commands find this cluster."""
         found = {"RAY_ADDRESS": self.address, **self.state.settings.auth.environment()}
         if self.state.dashboard_url is not None:
             found["RAY_API_SERVER_ADDRESS"] = self.state.dashboard_url
         return found
 
     def processes(self, number: int) -> list[psutil.Process]:
-        """The running processes of one node, found anew."""
+        """The running processes of one node, found again at every call."""
         return local_processes.belonging([self._mark(number)], self._recorded(number))
 
     # -- starting
@@ -314,8 +318,9 @@ class LocalCluster:
                 time.sleep(POLL_S)
 
     def _start_again(self, node: NodeState, text: str, started_over: dict[int, int]) -> None:
-        """It has ended while starting. Ray gives a node half a minute, and on a machine that does other work several at once
-        need more; what has come up by then needs it no more."""
+        """Start a node again that ended while starting. Ray gives a node half a minute; on a busy
+        machine, several nodes that start at once need more, and at the next try the others are up
+        already."""
         number = node.number
         if not local_node.LATE.search(text) or started_over[number] == AGAIN_MAX:
             raise LocalClusterError(
@@ -332,7 +337,8 @@ class LocalCluster:
     # -- ending
 
     def _end(self, number: int) -> None:
-        """With SIGTERM the launchers end their nodes in order; what is still there after a while gets SIGKILL."""
+        """Signal all processes. With SIGTERM the launchers end their nodes in order; processes that
+        are left after a while get SIGKILL."""
         marks = [self._mark(node) for node in range(1, max(self.state.size, *self.state.nodes, 1) + 1)]
         recorded = [entry for node in self.state.nodes for entry in self._recorded(node)]
         if number == signal.SIGTERM:
@@ -383,7 +389,7 @@ class LocalCluster:
 
 
 def _refuse_running(directory: Path, progress: Progress | None) -> None:
-    """A cluster that runs here is not started twice; what an interrupted one left is ended first."""
+    """Refuse a second start of a running cluster; end the processes that an interrupted start left."""
     found = LocalCluster.find(directory, progress)
     if found is None:
         return
@@ -397,7 +403,7 @@ def _refuse_running(directory: Path, progress: Progress | None) -> None:
 
 
 def _last_words(text: str) -> str:
-    """Of a process that failed: what Python raised, as a rule."""
+    """The last line of a failed process's output: usually Python's exception."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:WORDS_MAX].rstrip(".") if lines else "without a word"
 

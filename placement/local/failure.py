@@ -1,7 +1,8 @@
-"""That `ebla up --local` failed, remembered beside where its cluster would be: `<directory>/failed.json`.
+"""A failed `ebla up --local`, recorded in the directory of its cluster: `<directory>/failed.json`.
 
-Nothing runs then, and whoever asks for the local cluster means that one: without this, the next command would take whatever Ray
-cluster runs on the machine for it, be it somebody else's. The next `up --local` that succeeds forgets it, and so does `down`.
+Without this record, the next command for the local cluster would take any Ray cluster on the
+machine for it, even one of another user. The next `up --local` that succeeds removes the record,
+and so does `down`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ ELSEWHERE = "to use another Ray cluster, name it with --address or RAY_ADDRESS (
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """`nodes`: how many there were to be."""
+    """A failed start. `nodes`: the requested number."""
 
     nodes: int
     why: str
@@ -30,14 +31,14 @@ class Failure(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def remembered(directory: Path, nodes: int) -> Iterator[None]:
-    """What starts the local cluster, and what is done on it first."""
+    """Record a failure of the work within, which starts the local cluster and runs the first steps on it."""
     try:
         yield
     except BaseException as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         why = first if isinstance(error, Exception) else INTERRUPTED
         found = LocalCluster.find(directory)
-        if found is None or not found.running:  # or else there is one to be found
+        if found is None or not found.running:  # later commands find a running one without the record
             _remember(directory, Failure(nodes, why[:WORDS_MAX]))
         raise
     forget(directory)
@@ -48,7 +49,8 @@ def forget(directory: Path) -> None:
 
 
 def absence(directory: Path) -> str | None:
-    """Why the local cluster that was asked for is not there, and what to do; None if none was, or it was ended in order."""
+    """Why the requested local cluster does not run, and the remedy; None if it runs, none was
+    requested, or it was ended by a command."""
     failure = _recall(directory)
     if failure is not None:
         return (
@@ -66,7 +68,7 @@ def absence(directory: Path) -> str | None:
 
 
 def _remember(directory: Path, failure: Failure) -> None:
-    with contextlib.suppress(OSError):  # what failed before is what is told
+    with contextlib.suppress(OSError):  # the first failure is the one to report
         directory.mkdir(parents=True, exist_ok=True)
         write_durably(directory / FILE, msgspec.json.encode(failure))
 

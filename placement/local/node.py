@@ -1,8 +1,10 @@
-"""One raylet of a local cluster: the command that starts it, its environment, and what it says when it is up.
+"""One raylet of a local cluster: the command that starts it, its environment, and its log lines
+when it is up.
 
-Every port is chosen by the process that binds it, and every node has a directory for temporary files of its own, so
-that a local cluster disturbs no other Ray on the machine and two of them do not clash. Every node has an address of its
-own as well, in the loopback network: as on real hosts, what somebody joins by its address is one node.
+Every port is chosen by the process that binds it, and every node has its own directory for
+temporary files, so that a local cluster disturbs no other Ray on the machine and two local clusters
+do not clash. Every node also has its own address in the loopback network: as on real hosts, an
+address names one node.
 """
 
 from __future__ import annotations
@@ -27,9 +29,10 @@ MIB = 1 << 20
 OBJECT_STORE_BYTES = 256 * MIB
 OBJECT_STORE_BYTES_MIN = 80 * MIB  # Ray refuses less than 75 MiB
 
-# A killed raylet refuses its health checks at once: dead after 7 x 0.5 s. One that is only slow has 2 s for each
-# answer, 17 s in all: a busy machine is not a dead one. Calls in flight to a dead actor fail in 0.1 s, not in 2 s.
-# Workers run at nice 15 otherwise, and a tablet server would starve beside a busy client on the same machine.
+# A killed raylet refuses its health checks at once: it counts as dead after 7 x 0.5 s. A slow
+# raylet has 2 s for each answer, 17 s in all, so that a busy machine does not count as dead. Calls
+# in flight to a dead actor fail in 0.1 s, not in 2 s. By default workers run at nice 15, and a
+# tablet server would starve beside a busy client on the same machine.
 DEFAULTS = {
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_health_check_period_ms": "500",
@@ -40,7 +43,7 @@ DEFAULTS = {
     "RAY_worker_niceness": "0",
 }
 FIXED = {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0", "RAY_USAGE_STATS_ENABLED": "0"}
-# Of another cluster, if this process belongs to one.
+# Variables of another cluster, if this process belongs to one.
 DROPPED = (
     "RAY_ADDRESS",
     "RAY_API_SERVER_ADDRESS",
@@ -63,7 +66,7 @@ DASHBOARD = re.compile(r"RAY_API_SERVER_ADDRESS='([^']+)'")
 
 
 class Auth(msgspec.Struct, frozen=True):
-    """`mode` is RAY_AUTH_MODE: disabled or token."""
+    """Ray's authentication. `mode` is RAY_AUTH_MODE: disabled or token."""
 
     mode: str
     token_path: str | None = None
@@ -76,7 +79,7 @@ class Auth(msgspec.Struct, frozen=True):
 
 
 class NodeSettings(msgspec.Struct, frozen=True):
-    """What all nodes of a cluster have in common."""
+    """The settings that all nodes of a cluster share."""
 
     num_cpus: int
     object_store_bytes: int
@@ -90,21 +93,23 @@ def slot_of(number: int) -> str:
 
 
 def address_of(number: int) -> str:
-    """Not 127.0.0.1: Ray takes that for whatever address the machine has in its network."""
+    """The loopback address of a node. Not 127.0.0.1: Ray replaces that by the machine's address in
+    its network."""
     return f"127.0.1.{number}"
 
 
 def command(
     settings: NodeSettings, number: int, temporary: Path, head_address: str | None, own_address: str
 ) -> list[str]:
-    """`ray start` of node `number`, which is `own_address`; the head's if there is no address to join."""
+    """The `ray start` command of node `number` at `own_address`; the head's if there is no
+    `head_address` to join."""
     words = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--log-color", "false"]
     words += ["--temp-dir", str(temporary), "--labels", f"{SLOT_LABEL}={slot_of(number)}"]
     words += ["--node-ip-address", own_address]
     words += ["--num-cpus", str(settings.num_cpus), "--object-store-memory", str(settings.object_store_bytes)]
     words += ["--disable-usage-stats", "--metrics-export-port", "0", "--runtime-env-agent-port", "0"]
     words += ["--dashboard-agent-listen-port", "0", "--dashboard-agent-grpc-port", "0"]
-    words += ["--min-worker-port", "0", "--max-worker-port", "0"]  # else 10002 on, for every raylet alike
+    words += ["--min-worker-port", "0", "--max-worker-port", "0"]  # by default, every raylet starts at 10002
     if head_address is not None:
         return [*words, "--address", head_address]
     include = "true" if settings.dashboard else "false"
@@ -112,9 +117,10 @@ def command(
 
 
 def environment(settings: NodeSettings, cluster: str, number: int, base: Mapping[str, str]) -> dict[str, str]:
-    """The child's whole environment. What the user set of `DEFAULTS` stands; his `ebla` is first in the path."""
+    """The child's whole environment. Values of `DEFAULTS` that the user has set are kept; the
+    user's `ebla` is first in the path."""
     inherited = {name: value for name, value in base.items() if name not in DROPPED}
-    with contextlib.suppress(java.NoJava):  # only Spark needs it, and says so then
+    with contextlib.suppress(java.NoJava):  # only Spark needs Java, and reports the lack
         inherited.update(java.environment(base))
     return {
         **DEFAULTS,
@@ -129,7 +135,8 @@ def environment(settings: NodeSettings, cluster: str, number: int, base: Mapping
 
 
 def choose_auth(wanted: str | None, directory: Path, base: Mapping[str, str]) -> Auth:
-    """As `ray start` does: token if asked for or if a token exists, else disabled. A missing token is made here."""
+    """Choose the mode as `ray start` does: token if requested or if a token exists, else disabled.
+    A missing token is created."""
     mode = wanted or base.get("RAY_AUTH_MODE")
     if mode not in (None, "token", "disabled"):
         raise InvalidArgument(f"auth must be token or disabled, not {mode!r} (RAY_AUTH_MODE)")
@@ -161,7 +168,7 @@ def _write_secret(path: Path, token: str) -> None:
 
 
 def object_store_bytes(nodes: int, shared_memory: Path = Path("/dev/shm")) -> int:
-    """256 MiB a node where shared memory has the room, less where it is small."""
+    """The object store's size per node: 256 MiB, or less if shared memory is small."""
     try:
         free = shutil.disk_usage(shared_memory).free
     except OSError:

@@ -1,8 +1,8 @@
-"""Which processes belong to a local cluster, and how exactly those are ended and no others.
+"""Finds the processes of a local cluster, and ends exactly those and no others.
 
-A process belongs to a node when it carries the node's mark in its environment (children inherit it: raylets, agents,
-workers, jobs), when it was recorded with its start time, or when it descends from such a process. A pid alone proves
-nothing, it may have been given to a stranger since.
+A process belongs to a node if it has the node's mark in its environment (children inherit it:
+raylets, agents, workers, jobs), if it was recorded with its start time, or if it descends from such
+a process. A pid alone proves nothing: the system may have given it to another process since.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ import msgspec
 import psutil
 
 MARK = "EBLA_LOCAL_NODE"
-CREATED_SLACK_S = (
-    1.0  # the start time is derived from the boot time, which the clock's corrections move a little
-)
+CREATED_SLACK_S = 1.0  # the start time is derived from the boot time, which clock corrections move a little
 ROUNDS_MAX = 8  # a process that is ended may be starting a child at that moment
 
 
@@ -36,7 +34,7 @@ def record(process: psutil.Process) -> ProcessRecord:
 
 
 def record_all(processes: Iterable[psutil.Process]) -> tuple[ProcessRecord, ...]:
-    """Records of those that still run: some helpers of a starting node live for a moment only."""
+    """Records of the processes that still run: some helpers of a starting node run for a moment only."""
     found = []
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -45,7 +43,7 @@ def record_all(processes: Iterable[psutil.Process]) -> tuple[ProcessRecord, ...]
 
 
 def find(recorded: ProcessRecord) -> psutil.Process | None:
-    """The recorded process, if it still runs. A zombie does not: its end waits for a parent's notice."""
+    """The recorded process, if it still runs. A zombie has ended; only its parent has not noticed yet."""
     try:
         process = psutil.Process(recorded.pid)
         if abs(process.create_time() - recorded.created) > CREATED_SLACK_S:
@@ -56,7 +54,8 @@ def find(recorded: ProcessRecord) -> psutil.Process | None:
 
 
 def belonging(marks: Sequence[str], recorded: Iterable[ProcessRecord] = ()) -> list[psutil.Process]:
-    """Every running process that belongs to one of the marks or records, by pid. Never this process itself."""
+    """Every running process that belongs to one of the marks or records, by pid. Never this process
+    itself."""
     wanted = frozenset(marks)
     found: dict[int, psutil.Process] = {}
     for process in psutil.process_iter():
@@ -80,7 +79,8 @@ def signal_all(processes: Iterable[psutil.Process], number: int) -> None:
 
 
 def wait_gone(marks: Sequence[str], recorded: Sequence[ProcessRecord], timeout_s: float) -> bool:
-    """Whether everything that belongs has ended by itself within the time."""
+    """Wait for the cluster's processes to end by themselves. Returns whether all have ended within
+    the time."""
     _, running = psutil.wait_procs(belonging(marks, recorded), timeout=timeout_s)
     return not running and not belonging(marks, recorded)
 
@@ -88,7 +88,7 @@ def wait_gone(marks: Sequence[str], recorded: Sequence[ProcessRecord], timeout_s
 def kill(
     marks: Sequence[str], recorded: Sequence[ProcessRecord] = (), wait_s: float = 5.0
 ) -> list[ProcessRecord]:
-    """SIGKILL everything that belongs, again until nothing new appears. What survives is returned."""
+    """SIGKILL the cluster's processes, again until no new one appears. Returns the survivors."""
     for _ in range(ROUNDS_MAX):
         running = belonging(marks, recorded)
         if not running:

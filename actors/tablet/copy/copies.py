@@ -1,27 +1,32 @@
 """Copies of tablets to this server. A tablet's leader requests them, and they run in the background.
 
-    answered first   the request is refused, or the replica is durably "copying", before anything is copied; until the end it
-                     votes with what it had before
-    never older      the source leads in a term that is not below the term of the last entry here, the copy ends at or after that
-                     entry, and the source knows of every forced configuration that is known here (raft/forced.py)
-    all or nothing   rows, answers, position and log are synced before the superblock says ready; after a crash, a
-                     cancellation or an error before that, the tombstone remains as it was
+    answered first   the request is refused, or the replica is durably "copying", before anything is copied;
+                     until the end it votes with the state that it had before
+    never older      the source leads in a term that is not below the term of the last entry here, the copy
+                     ends at or after that entry, and the source knows of every forced configuration that is
+                     known here (raft/forced.py)
+    all or nothing   rows, answers, position and log are synced before the superblock says ready; after a
+                     crash, a cancellation or an error before that, the tombstone remains as it was
     alone            a copy writes only the rows and the log of its own tablet, which are created for it
-    votes            a replica whose record of votes is damaged is copied only while it is no voter, from a leader that holds
-                     its lease; see below
-    bounded          `copies_max` at a time, without a queue: further requests are Throttled, and their leaders ask again. If
-                     all copies have stalled, whose disk hangs, further requests are Unavailable, so the leader copies elsewhere
+    votes            a replica whose record of votes is damaged is copied only while it is no voter, from a
+                     leader that holds its lease; see below
+    bounded          `copies_max` at a time, without a queue: further requests are Throttled, and their
+                     leaders ask again. If all copies have stalled because their disk hangs, further requests
+                     are Unavailable, so the leader copies elsewhere
     cancelled        by operators; a new copy of the tablet is Throttled for CANCELLED_S
 
-Steps: superblock copying; consensus record merged (the higher term; our vote, unless the source's term is higher; the source's
-committed configuration); answer; rows, answers, position, log; superblock ready; the replica starts.
+Steps: superblock copying; consensus record merged (the higher term; our vote, unless the source's
+term is higher; the source's committed configuration); answer; rows, answers, position, log;
+superblock ready; the replica starts.
 
-Why a removed voter may return although it has forgotten its votes: its source, the leader of term t, holds its lease. So no one
-was elected in a later term who could have made it a voter again or counted its acknowledgements, and that leader's log has every
-committed entry, the configuration without it included. A candidate that holds that configuration does not ask it for a vote. A
-candidate that lacks it cannot win a later term with a forgotten vote: it needs all but one of a majority from the others, too
-many of them hold the configuration, and a voter that had voted for the candidate would not have accepted that entry. In t itself
-its vote is recorded as given to the leader, so it cannot help a second one.
+A removed voter R may return although it has forgotten its votes, for this reason. Its source, the
+leader of term t, holds its lease. So no leader of a later term was elected that could have made R a
+voter again or counted its acknowledgements, and the log of the source has every committed entry,
+the configuration without R included. A candidate that holds that configuration does not ask R for a
+vote. A candidate that lacks it cannot win a later term with a forgotten vote of R: it needs all but
+one of a majority from the others, too many of them hold the configuration, and a voter that had
+voted for the candidate would not have accepted that entry. In term t itself, the vote of R is
+recorded as given to the leader, so it cannot help a second one.
 
 Source: seed 000 (StartTabletCopy, follower tablet copy, merging); Kudu's tablet copy client (kudu.md A4, A6).
 """
@@ -52,8 +57,8 @@ log = logging.getLogger(__name__)
 BEGIN_TIMEOUT_S = 10.0
 RETRY_S = 0.5
 ENDED_TOLD = 32
-CANCELLED_S = 10.0  # for the operator to act
-CANCEL_S = 15.0  # what was copied is removed first
+CANCELLED_S = 10.0  # the operator's time to act before a new copy begins
+CANCEL_S = 15.0  # includes the removal of the copied data
 
 
 class Copies:
@@ -76,16 +81,17 @@ class Copies:
         self.done = 0
         self.failed = 0
         self.ended: collections.deque[m.CopyJob] = collections.deque(maxlen=ENDED_TOLD)
-        self._starting: dict[str, float] = {}  # since when
+        self._starting: dict[str, float] = {}  # by tablet: the time of the start
         self._closed = False
         self._attempts: dict[str, int] = {}  # of copies that have not succeeded yet
-        self._cancelled: dict[str, float] = {}  # until when a copy is refused
+        self._cancelled: dict[str, float] = {}  # by tablet: the time until which a copy is refused
 
     # -- start
 
     async def start(self, request: m.StartCopyRequest) -> None:
-        """Idempotent: AlreadyInProgress while the copy runs; afterwards the state is another. Durable when it returns: the
-        replica is copying, term and vote are merged."""
+        """Start a copy. Durable when it returns: the replica is copying, term and vote are merged.
+        Idempotent: a repeated request gets AlreadyInProgress while the copy runs, and names a
+        former state afterwards."""
         tablet, lifecycle = request.tablet, self.lifecycle
         if lifecycle.was_removed(tablet):
             raise errors.TabletRemoved(
@@ -106,7 +112,8 @@ class Copies:
             del self._starting[tablet]
 
     def _full(self) -> EblaError:
-        """A request waits for its turn, but there is none behind copies that have all stalled."""
+        """The refusal at the limit: Throttled, so that the leader asks again; Unavailable if all
+        copies have stalled."""
         slots = len(self.jobs) + len(self._starting)
         assert slots >= self.options.copies_max, ("copies are refused when all slots are taken", slots)
         now, stands_s = self.world.clock.monotonic(), STANDS_FOR * self.options.copy_idle_s
@@ -155,7 +162,7 @@ class Copies:
         self.world.spawn(self._run(job), f"copy of {request.tablet} from {request.source.address}")
 
     def _check(self, request: m.StartCopyRequest) -> None:
-        """The replica is in the requested state, and its leader is not behind it."""
+        """Refuse the request unless the replica is in the named state, and its leader is not behind it."""
         tablet, lifecycle = request.tablet, self.lifecycle
         state = lifecycle.state_of(tablet)
         if state != request.state:
@@ -171,7 +178,7 @@ class Copies:
         if last is not None:
             self._require_term(request, last.term)
         elif state != m.DOES_NOT_EXIST:
-            # The end of its log is unknown, but no entry was of a later term.
+            # The end of the tombstone's log is unknown, but no entry was of a later term.
             consensus = lifecycle.consensus_of(tablet)
             self._require_term(request, consensus.record.term if consensus else 0)
 
@@ -191,7 +198,8 @@ class Copies:
             )
 
     def _is_forgetful(self, request: m.StartCopyRequest) -> bool:
-        """Running replicas know their votes, and so do tombstones that know where their log ended."""
+        """Whether the replica has forgotten its votes: neither a running replica has, nor a
+        tombstone that knows where its log ended."""
         lifecycle, tombstone = self.lifecycle, self.lifecycle.tombstones.get(request.tablet)
         if request.state == m.DOES_NOT_EXIST or request.tablet in lifecycle.replicas:
             return False
@@ -212,9 +220,9 @@ class Copies:
         )
 
     async def _reserve(self, request: m.StartCopyRequest, begun: m.CopyBegun) -> Tombstone:
-        """Set the former replica aside; then the superblock says copying, and term and vote are merged."""
+        """Set the former replica aside; then make the superblock say copying, and merge term and vote."""
         tablet, lifecycle = request.tablet, self.lifecycle
-        last: Position | None = START  # a server that never held the tablet acknowledged nothing
+        last: Position | None = START  # a server that never held the tablet has acknowledged no entry
         unsafe = 0
         if request.state != m.DOES_NOT_EXIST:
             old = await self.deletion.entomb(tablet, f"a copy from {request.source.address} takes its place")
@@ -279,10 +287,10 @@ class Copies:
         await self._end_session(job.request, job.begun.session, error)
 
     async def _ready(self, job: Job) -> None:
-        """The commit point, and the start of the replica. No vote is given meanwhile: it would use the old memory."""
+        """Commit the copy, and start the replica. No vote is given meanwhile: it would use the old memory."""
         lifecycle, tombstone, tablet = self.lifecycle, job.tombstone, job.tablet
         async with tombstone.turn:
-            await tombstone.save(lifecycle.consensus)  # a vote that a full disk held up
+            await tombstone.save(lifecycle.consensus)  # a vote that a full disk has delayed
             job.require_wanted()
             job.move(COMMITTING)
             assert job.parts is not None, ("a copy is complete before it counts", tablet)
@@ -304,7 +312,8 @@ class Copies:
             job.move(READY)
 
     async def _undo(self, job: Job, error: EblaError) -> None:
-        """Back to the tombstone. If a full disk does not let the superblock say so, the next start does."""
+        """Return to the tombstone. If a full disk prevents the change of the superblock, the next
+        start makes it."""
         tombstone = job.tombstone
         assert self.lifecycle.tombstones[job.tablet] is tombstone, (
             "a failed copy leaves its tombstone",
@@ -322,12 +331,12 @@ class Copies:
         except DiskFailed:
             raise
         except StorageError as failure:
-            tombstone.move(MARKED)  # it is tried again (lifecycle/deletion.py)
+            tombstone.move(MARKED)  # lifecycle/deletion.py tries again
             log.warning("what a copy of tablet %s left is not removed yet: %s", job.tablet, failure)
 
     async def cancel_for_a_while(self, tablet: str) -> None:
-        """Raises NotFound if there is no copy, or it could not be ended any more; OutcomeUnknown if its disk did not let it
-        end."""
+        """Cancel the copy, and refuse another for CANCELLED_S. Raises NotFound if there is no copy,
+        or it was too late to end it; OutcomeUnknown if its disk prevents its end."""
         job = self.jobs.get(tablet)
         if job is None:
             raise errors.NotFound(
@@ -351,13 +360,13 @@ class Copies:
             )
 
     async def close(self) -> None:
-        """Before the disk is closed: every copy ends, as when it is cancelled."""
+        """End every copy as if cancelled, before the disk is closed."""
         self._closed = True
         for tablet in list(self.jobs):
             await self.deletion.cancel_copy(tablet)
 
     async def _end_session(self, request: m.StartCopyRequest, session: str, error: EblaError | None) -> None:
-        """Best effort: an idle session ends by itself."""
+        """End the session at the source, at best effort: an idle session ends by itself."""
         with contextlib.suppress(EblaError):
             await self.world.network.call(
                 request.source.address,

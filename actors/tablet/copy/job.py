@@ -1,8 +1,10 @@
 """One copy under way: it fetches chunks a few ahead, checks them, and writes them in order.
 
-A lost or damaged answer is fetched again; an ended session, or a silent source, ends the copy. A copy that waits for its own disk
-cannot be ended; it is reported as stalled, and the tablet is copied elsewhere. The data gets its name once every row is verified
-and all is synced, so data that was damaged at the source is never served. Nothing counts before the superblock says so (copies.py).
+A lost or damaged answer is fetched again; an ended session, or a silent source, ends the copy. A
+copy that waits for its own disk cannot be ended; it is reported as stalled, and the tablet is
+copied elsewhere. The data gets its name once every row is verified and all is synced, so data that
+was damaged at the source is never served. The copy counts only when the superblock says ready
+(copies.py).
 """
 
 from __future__ import annotations
@@ -30,10 +32,13 @@ ATTEMPTS_MAX = 6
 RETRY_S = 0.1
 NUMBER_MAX = 1 << 62
 DATABASES = [tablet_store.ROWS, RESULTS, tablet_store.META]
-STANDS_FOR = 5  # times copy_idle_s without a step means that the disk hangs; files are synced often, so no step takes as long
+# The disk counts as hung after this many times copy_idle_s without a step; files are synced often,
+# so no step takes as long.
+STANDS_FOR = 5
 STALLED = "stalled"
 
-# The states of a copy. Operators see the first four, of a copy that has ended the last of them that it came to.
+# The states of a copy. Operators see the first four; of a copy that has ended, the last of them
+# that it reached.
 METADATA, FINISHING = "metadata", "finishing"
 COMMITTING = "committing"  # too late to cancel it
 READY, STOPPED = "ready", "stopped"
@@ -49,7 +54,7 @@ TRANSITIONS = {
     READY: (),
     STOPPED: (),
 }
-RATE_S = 5.0  # over which the rate is measured
+RATE_S = 5.0  # the time over which the rate is measured
 
 
 class CopyEnded(EblaError):
@@ -57,11 +62,11 @@ class CopyEnded(EblaError):
 
 
 class CopyDamaged(CopyEnded):
-    """All of it arrived as it was sent, and fails its checks."""
+    """The data arrived completely and as it was sent, and failed its checks."""
 
 
 class Job:
-    """`parts`: the parts of the replica, once everything is here."""
+    """One copy. `parts`: the parts of the replica, once the copy is complete."""
 
     def __init__(
         self,
@@ -90,9 +95,9 @@ class Job:
         self._receiver: Receiver | None = None
         self._open: dict[str, Environment] = {}
         self._arrived: dict[int, m.Chunk] = {}
-        self._next = 0  # the next to fetch
-        self._wanted = 0  # the next to write
-        self._last = NUMBER_MAX  # as far as is known
+        self._next = 0  # the next chunk to fetch
+        self._wanted = 0  # the next chunk to write
+        self._last = NUMBER_MAX  # the number of the last chunk, as far as known
         self._error: EblaError | None = None
         self._changed = asyncio.Event()
         self._rated = (self.began_at, 0)
@@ -106,21 +111,22 @@ class Job:
         if state in SHOWN:
             self.phase = state
 
-    # -- what others may do to it
+    # -- control
 
     def cancel(self) -> None:
         if self.state != COMMITTING:
             self._stop(CopyEnded(f"the copy of tablet {self.tablet} was cancelled"))
 
     def require_wanted(self) -> None:
-        """Raises the reason why the copy ended. Checked after every wait."""
+        """Raise the reason why the copy ended, if it did. Called after every wait."""
         if self._error is not None:
             raise self._error
 
     # -- the copy
 
     async def copy(self) -> None:
-        """Everything that the source has, synced here and assembled. The superblock does not say ready yet."""
+        """Copy all that the source has, sync it, and assemble the parts. The superblock does not
+        say ready yet."""
         try:
             await self._begin_data()
             self.move(DATA)
@@ -140,7 +146,7 @@ class Job:
     async def _begin_data(self) -> None:
         disk, tablet = self.world.disk, self.tablet
         for path in (tablet_store.path_of(tablet), private_log.path_of(tablet)):
-            if disk.exists(path):  # left by a creation that was interrupted
+            if disk.exists(path):  # an interrupted creation left it
                 await disk.remove(path)
         sealed = {tablet_store.ROWS: checksum.seed(tablet)}
         self._receiver = await disk.receive(tablet_store.path_of(tablet), sealed)
@@ -198,8 +204,8 @@ class Job:
         return chunk
 
     async def _put_together(self) -> Parts:
-        """Load the parts from disk, as at a start. Raises CopyEnded unless they are complete, and not older than what was
-        here."""
+        """Load the parts from disk, as at a start. Raises CopyEnded unless they are complete, and
+        not older than the former replica."""
         begun = self.begun
         tail = bootstrap.Tail(self.tablet)
         private = await bootstrap.open_private(self.world.disk, tail)
@@ -219,7 +225,7 @@ class Job:
         return parts
 
     def _require_not_older(self, parts: Parts) -> None:
-        """The copy has every entry that this server acknowledged."""
+        """Raise unless the copy has every entry that this server acknowledged."""
         last = self.tombstone.superblock.last
         if last is not None and _newness(parts.log.last) < _newness(last):
             raise CopyEnded(
@@ -232,7 +238,7 @@ class Job:
             self._open[LOG] = parts.log.private.environment
 
     async def close(self) -> None:
-        """After a copy that failed. Its own calls end by themselves."""
+        """Close the files of a failed copy. Calls under way end by themselves."""
         self._stop(CopyEnded("it has ended"))
         await self._close_all()
         assert not self._open, ("a copy that ended holds no files", self.tablet)
@@ -247,8 +253,8 @@ class Job:
     # -- chunks
 
     async def _fetch_all(self) -> None:
-        """One of WINDOW loops, each with one chunk under way, never further ahead than that. One of them may ask for a chunk
-        behind the end; its failure is ignored."""
+        """Run one of WINDOW loops, each with one chunk under way, never further ahead than that. A
+        loop may ask for a chunk behind the end; that failure is ignored."""
         while self.state in FETCHING and self._next <= self._last:
             if self._next >= self._wanted + WINDOW:
                 self._changed.clear()
@@ -270,7 +276,8 @@ class Job:
             self._changed.set()
 
     async def _fetch(self, number: int) -> m.Chunk:
-        """If the source's bandwidth is exhausted, it says when to ask again; that is no failed attempt."""
+        """Fetch one chunk. A source whose bandwidth is exhausted says when to ask again; that is no
+        failed attempt."""
         error: EblaError = CopyEnded("no attempt was made")
         attempt = 0
         while True:
@@ -299,7 +306,7 @@ class Job:
         return chunk
 
     def _stop(self, error: EblaError) -> None:
-        """The first reason counts."""
+        """Stop the copy. The first reason counts."""
         if self.state != STOPPED:
             self.move(STOPPED)
             self._error = error

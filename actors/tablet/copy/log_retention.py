@@ -1,17 +1,20 @@
-"""The log entries that a source keeps for a replica that was copied from it, until the replica follows the log.
+"""The log entries that a source keeps for a replica that was copied from it, until the replica
+follows the log.
 
-A copy brings the log as it was when the copy began. Only the source's log holds what was written since. If the source dropped
-those entries at the end of the copy, a replica of a busy tablet would be copied again and again. So the source keeps the log from
-the end of what was sent, and then behind what the replica has acknowledged:
+A copy contains the log as it was when the copy began. Only the source's log holds the entries
+written since. If the source dropped those entries at the end of the copy, a replica of a busy
+tablet would be copied again and again. So the source keeps the log from the end of the sent
+entries, and then behind the entries that the replica has acknowledged:
 
     until       the replica has caught up, is no member any more, or its copy failed
     for         `copy_idle_s` without progress; copying is progress
-    as long as  the log does not exceed its limits (`log_retained_*`) `CATCHING_UP` times. While the copy is sent the factor is
-                `SENDING`, which leaves room to catch up. After a copy that ended this way the next copy to the same server may
-                keep twice as much, up to `GRANTED_MAX` times
+    as long as  the log does not exceed its limits (`log_retained_*`) `CATCHING_UP` times. While the copy is
+                sent the factor is `SENDING`, which leaves room to catch up. After a copy that ended this way
+                the next copy to the same server may keep twice as much, up to `GRANTED_MAX` times
 
-If more than that is written during one copy, the copy is in vain: raise the bandwidth of copies, or the limits of the log. A
-leader that is elected meanwhile keeps nothing: it copies again if its log is too short.
+If more than that is written during one copy, the copy is in vain: raise the bandwidth of copies, or
+the limits of the log. A leader that is elected meanwhile keeps no entries for the copy: it copies
+again if its log is too short.
 """
 
 from __future__ import annotations
@@ -47,12 +50,12 @@ class CopySource:
     number: int = 0
     ended: bool = False
     kept: dict[int, m.Chunk] = field(default_factory=dict)
-    due: dict[int, float] = field(default_factory=dict)  # when each of them may leave
+    due: dict[int, float] = field(default_factory=dict)  # the time when each of them may leave
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def anchor(self) -> int:
-        """The log keeps everything behind it."""
+        """The log keeps everything behind this index."""
         return min(self.index, self.last.index)
 
 
@@ -91,19 +94,19 @@ class Retained:
 
 
 class LogRetention:
-    """`sources`: the copy sessions that are open on this server, by id."""
+    """The log entries that this server keeps for copies. `sources`: its open copy sessions, by id."""
 
     def __init__(self, options: TabletServerOptions) -> None:
         self.options = options
         self.sources: dict[str, CopySource] = {}
         self._retained: dict[tuple[str, str], Retained] = {}  # tablet, peer
-        self._granted: dict[tuple[str, str], int] = {}  # of those whose last copy was in vain
+        self._granted: dict[tuple[str, str], int] = {}  # of peers whose last copy was in vain
 
     def __len__(self) -> int:
         return len(self._retained)
 
     def anchor(self, tablet: str) -> int | None:
-        """The log of this tablet keeps everything behind this index; None: no copy needs any of it."""
+        """The index behind which this tablet's log keeps everything; None if no copy needs any of it."""
         if not self.sources and not self._retained:
             return None
         sent = [source.anchor for source in self.sources.values() if source.replica.tablet == tablet]
@@ -111,7 +114,7 @@ class LogRetention:
         return min([*sent, *kept], default=None)
 
     def add(self, retained: Retained) -> None:
-        """Replaces what a former copy to the same peer left."""
+        """Retain entries, instead of those retained after a former copy to the same peer."""
         self._retained[retained.replica.tablet, retained.peer] = retained
 
     def release(self, session: str) -> None:
@@ -125,7 +128,7 @@ class LogRetention:
         return self._granted.get((tablet, peer), 1)
 
     def grant_more(self, tablet: str, peer: str) -> None:
-        """After a copy in vain."""
+        """Double the factor for the next copy to this peer, after a copy in vain."""
         granted = min(2 * self.granted(tablet, peer), GRANTED_MAX)
         assert granted > 1, ("a copy in vain is granted more", tablet, peer)
         self._granted[tablet, peer] = granted

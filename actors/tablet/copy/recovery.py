@@ -1,21 +1,27 @@
-"""The leader's view of its peers' health, and its requests for copies where the log cannot help.
+"""The leader's view of its peers' health, and its requests for copies if the log cannot help.
 
     tablet_not_found    the server has no such replica          it copies the tablet
     tablet_deleted      it has a tombstone                      the copy replaces the tombstone
-    replica_failed      its replica is damaged                  the copy replaces it; the damaged data is set aside
-    votes_forgotten     its record of votes is damaged, too     the same, once it is no voter (copies.py says why)
+    replica_failed      its replica is damaged                  the copy replaces it; the damaged data is set
+                                                                aside
+    votes_forgotten     its record of votes is damaged, too     the same, once it is no voter (copies.py says
+                                                                why)
     lagging             it needs entries that are dropped here  the same
-    tablet_copying      a copy is under way                     nothing
-    copy_stalled        and makes no progress                   nothing; the peer counts as failed soon (raft/progress.py)
+    tablet_copying      a copy is under way                     no request
+    copy_stalled        and makes no progress                   no request; soon the peer counts as failed
+                                                                (raft/progress.py)
 
-So no one has to create the replica of a new member, and a replica beyond the log's help is repaired in place (seed 000).
-Requests are idempotent: each names the state that it assumes, and the server refuses it in any other state.
+So a new member's replica need not be created by others, and a replica that the log cannot help is
+repaired in place (seed 000). Requests are idempotent: each names the state that it assumes, and the
+server refuses it in any other state.
 
-`CALLS_MAX` requests are under way at a time, `PEER_CALLS_MAX` of them to one server; the peer that has been due for longest comes
-first. Only a peer that answered a moment ago is asked: the last answer of a silent one may be outdated, and the call would hold
-its slot until its timeout. After each request, and its copy, the next one to the same peer waits twice as long as before, until
-the peer follows again: a copy that cannot succeed costs one call in half a minute. The peer counts as failed by then
-(raft/progress.py), unless its server has asked to wait because others are copied first.
+`CALLS_MAX` requests are under way at a time, `PEER_CALLS_MAX` of them to one server; the peer that
+has been due for longest is first. Only a peer that answered a moment ago gets a request: the last
+answer of a silent peer may be outdated, and the call would stay under way until its timeout. After
+each request, and its copy, the next one to the same peer waits twice as long as before, until the
+peer follows again: a copy that cannot succeed costs one call in half a minute. The peer counts as
+failed by then (raft/progress.py), unless its server has asked to wait because others are copied
+first.
 
 Sources: seed 000; Kudu's peer health and tablet copy trigger (kudu.md A4, A10).
 """
@@ -46,7 +52,7 @@ from ebla.storage.errors import EblaError
 log = logging.getLogger(__name__)
 
 CALLS_MAX = 4
-PEER_CALLS_MAX = 2  # a server that hangs leaves slots for the others
+PEER_CALLS_MAX = 2  # a server that hangs leaves calls for the others
 CALL_TIMEOUT_S = 15.0  # the peer first sets its data aside and begins a session at the source
 OpId = tuple[int, int]  # index and term of an entry
 
@@ -59,7 +65,7 @@ class Attempt:
     """Requests to one peer about one tablet, since it last followed."""
 
     asked: int = 0
-    ended_at: float = NEVER  # the last of them, and its copy
+    ended_at: float = NEVER  # when the last of them, and its copy, ended
     wait_s: float = 0.0
     under_way: bool = False
 
@@ -74,7 +80,7 @@ class Recovery:
         self.options = options
         self.replicas = replicas
         self.calls = 0
-        self._calls_to: dict[str, int] = {}  # by the peer's uuid; those under way
+        self._calls_to: dict[str, int] = {}  # by the peer's uuid: calls under way
         self._attempts: dict[tuple[str, str], Attempt] = {}  # tablet, peer
 
     def start(self) -> None:
@@ -86,7 +92,7 @@ class Recovery:
             self._look(self.world.clock.monotonic())
 
     def _look(self, now: float) -> None:
-        """Decide, without waiting."""
+        """Decide which requests to send, without waiting."""
         kept: dict[tuple[str, str], Attempt] = {}
         due: list[tuple[Replica, Peer, Attempt, str, OpId | None]] = []
         for replica in self.replicas.values():
@@ -111,7 +117,8 @@ class Recovery:
                 self._send(replica, peer, attempt, state, last)
 
     def _note_copying(self, core: GroupCore, uuid: str, attempt: Attempt, now: float) -> None:
-        """The pause after a copy begins at its end, however long it took; also for a copy that a former leader requested."""
+        """Let the pause after a copy begin at the end of the copy, for any duration; also after a
+        copy that a former leader requested."""
         progress = core.progress.get(uuid)
         if progress is not None and progress.refusal == TABLET_COPYING:
             attempt.ended_at = now
@@ -163,7 +170,7 @@ class Recovery:
             del self._calls_to[peer.uuid]
 
     async def _call(self, peer: Peer, request: m.StartCopyRequest) -> float:
-        """How long the peer asks us to wait; 0 if it does not."""
+        """Send a request, and return how long the peer asks us to wait; 0 if it does not."""
         try:
             await self.world.network.call(peer.address, "start_copy", request, m.Empty, CALL_TIMEOUT_S)
         except errors.AlreadyInProgress:
@@ -183,7 +190,8 @@ def needed(core: GroupCore, uuid: str, now: float) -> tuple[str, OpId | None] | 
     if peer is None:
         return None
     if peer.refusal == TABLET_NOT_FOUND:
-        # Members of a new tablet may not be created yet. A member that was added later is created by this copy only.
+        # Members of a new tablet may not be created yet. A member that was added later is created
+        # by this copy only.
         new = core.committed_configuration.index < 0 and now - peer.refused_since < CREATE_GRACE_S
         return None if new else (m.DOES_NOT_EXIST, None)
     if peer.refusal == TABLET_DELETED:

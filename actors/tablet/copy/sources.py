@@ -1,19 +1,22 @@
 """The source of tablet copies: each session sends one snapshot of a replica in numbered chunks.
 
-    one state    rows, answers and position as of the flushed position; then the log from there up to its last entry at the
-                 begin, synced here or not. These include every entry that the target may have acknowledged, since only a
-                 leader serves, and it had those entries before
-    anchored     the log keeps what follows the snapshot while the session is open, and what follows the copy until its
-                 replica has caught up (log_retention.py)
-    as it is     the data environment is sent as bytes (storage/environment.py, Stream) and not read here. The target verifies
-                 all of it before it counts; if it finds damage, this replica is walked, and fails if the damage is its own
-    bounded      a limited number of sessions, those that are beginning included, one for each tablet and target, and of chunks
-                 kept for repeats. A session ends on request, after `copy_idle_s` without a fetch, with its replica, and when its
-                 log outgrows its limits (log_retention.py)
+    one state    rows, answers and position as of the flushed position; then the log from there up to its last
+                 entry when the session began, synced here or not. These include every entry that the target
+                 may have acknowledged, since only a leader serves, and it had those entries before
+    anchored     the log keeps the entries after the snapshot while the session is open, and the entries after
+                 the copy until its replica has caught up (log_retention.py)
+    as it is     the data environment is sent as bytes (storage/environment.py, Stream) and not read here. The
+                 target verifies all of it before the copy counts; if it finds damage, this replica is
+                 scrubbed, and fails if the damage is its own
+    bounded      the number of sessions is limited, those that are beginning included, with one for each
+                 tablet and target; so are the chunks kept for repeated requests. A session ends on request,
+                 after `copy_idle_s` without a fetch, with its replica, and when its log outgrows its limits
+                 (log_retention.py)
 
-The snapshot is taken while the replica's upkeep is held: only a flush commits to the data, and none begins before the snapshot is
-taken, so its position is the stream's own. The target compares. Pages of the stream are not reused meanwhile, so the file may
-grow: the map is enlarged before, since a map that grows later would expire scans.
+The snapshot is taken while the replica's upkeep lock is held: only a flush commits to the data, and
+none begins before the snapshot is taken, so its position is that of the stream. The target compares
+them. Pages of the stream are not reused meanwhile, so the file may grow: the map is enlarged
+before, since a map that grows later would expire scans.
 
 Source: seed 000; Kudu's tablet copy service (kudu.md A3).
 """
@@ -48,11 +51,11 @@ from ebla.storage.tablets.tablet_store import position_of
 log = logging.getLogger(__name__)
 
 DATA, LOG = "data", "log"  # in the order in which they are sent
-# Large, since Ray's cost is per message; below actors/ray_world.py's INLINE_BYTES.
-CHUNK_BYTES = 1_800_000  # with its frame still a small allocation (storage/lmdb/pages.py)
+# Large, since Ray's cost is per message; below INLINE_BYTES of actors/ray_world.py.
+CHUNK_BYTES = 1_800_000  # even with its frame a small allocation (storage/lmdb/pages.py)
 CHUNK_BYTES_MIN = 64 << 10
-WINDOW = 3  # chunks that one copy may have asked for at once
-KEPT = WINDOW  # a repeat comes before any later window
+WINDOW = 3  # chunks that one copy may request at once
+KEPT = WINDOW  # a repeated request comes before any later window
 ROOM_BYTES = 1 << 34  # address space, see above
 LOOK_S = 1.0
 
@@ -67,7 +70,7 @@ class CopySources:
         on_failed: Callable[[Replica], None],
         on_doubt: Callable[[Replica], None],
     ) -> None:
-        """`on_doubt`: the replica's data may be damaged."""
+        """`on_doubt`: called when the replica's data may be damaged."""
         self.world = world
         self.options = options
         self.flush = flush
@@ -90,7 +93,8 @@ class CopySources:
     # -- begin
 
     async def begin(self, replica: Replica, request: m.BeginCopyRequest) -> m.CopyBegun:
-        """Flushes first, so that there is little log to send. No session outlives this process."""
+        """Begin a session. Flushes first, so that there is little log to send. No session outlives
+        this process."""
         self._require_leading(replica, request.term)
         self._require_member(replica, request.requestor)
         for source in list(self.retention.sources.values()):
@@ -130,7 +134,7 @@ class CopySources:
         return self._begun(replica, request.requestor, stream, flushed)
 
     async def _stream(self, replica: Replica) -> tuple[Stream, Position]:
-        """A stream, and the position that it shows."""
+        """A stream, and the position that its data reflects."""
         environment = replica.store.environment
         try:
             flushed = position_of(environment, environment.path)
@@ -187,7 +191,7 @@ class CopySources:
             )
 
     def _require_member(self, replica: Replica, requestor: str) -> None:
-        """The leader's request may have been delayed for long."""
+        """Refuse a requestor that is no member: the leader's request may have been delayed for long."""
         if replica.core.configuration.peer(requestor) is None:
             raise errors.IllegalState(
                 f"server {requestor} is no member of tablet {replica.tablet}; members are copied to, so add it first",
@@ -196,7 +200,8 @@ class CopySources:
             )
 
     def _require_newcomer(self, replica: Replica, uuid: str) -> None:
-        """A superseded leader may not know that the requestor votes."""
+        """Refuse a forgetful requestor that may be a voter: a superseded leader may not know that
+        it is one."""
         core = replica.core
         core.read_index(self.world.clock.monotonic())
         for configuration in (core.configuration, core.committed_configuration):
@@ -217,7 +222,7 @@ class CopySources:
             while request.number not in source.kept:
                 self._require(source)
                 if source.ended and request.number >= source.number:
-                    return _chunk(source, request.number, LOG, transfer.pack([]))  # asked for ahead
+                    return _chunk(source, request.number, LOG, transfer.pack([]))  # requested ahead
                 if source.ended or not source.number <= request.number < source.number + WINDOW:
                     raise errors.InvalidArgument(
                         f"chunk {request.number} was asked for, {source.number} is next in session {source.id}"
@@ -247,7 +252,7 @@ class CopySources:
         except DiskFailed:
             raise
         except StorageError as error:
-            self._require(source)  # else it was closed
+            self._require(source)  # the session may have been closed
             self._end(source)
             self.on_doubt(source.replica)
             raise self._gone(source.id, str(error)) from error
@@ -264,12 +269,12 @@ class CopySources:
         return LOG, transfer.pack(self._log_items(source))
 
     def _chunk_bytes(self) -> int:
-        """About one second of a limited bandwidth, so that progress is visible."""
+        """The size of a chunk: about one second of a limited bandwidth, so that progress is visible."""
         limit = self.options.copy_bytes_per_s
         return min(CHUNK_BYTES, max(limit, CHUNK_BYTES_MIN)) if limit else CHUNK_BYTES
 
     def _log_items(self, source: CopySource) -> list[Item]:
-        """The next entries. Raises CopyExpired if a new leader has replaced some of them since."""
+        """The next entries of the log. Raises CopyExpired if a new leader has replaced some of them since."""
         entries, last = source.replica.log, source.last.index
         replaced = entries.last_index < last or entries.dropped.index > source.index
         if replaced or entries.position(last) != source.last:
@@ -292,7 +297,8 @@ class CopySources:
     # -- end
 
     def end(self, session_id: str, *, failed: bool = False, damaged: bool = False) -> None:
-        """`failed`: the copy was not taken into service; `damaged`: because its data failed the checks."""
+        """End a session. `failed`: the copy did not become a replica; `damaged`: because its data
+        failed the checks."""
         if failed:
             self.retention.release(session_id)
         source = self.retention.sources.get(session_id)
@@ -328,7 +334,8 @@ class CopySources:
             self.retention.end_over(now)
 
     def _outgrown(self, source: CopySource) -> bool:
-        """A copy that takes too long would hold a log that grows without bound."""
+        """Whether the log has outgrown its limits: a copy that takes too long must not retain it
+        without bound."""
         tablet = source.replica.tablet
         granted = self.retention.granted(tablet, source.requestor)
         times = granted * (CATCHING_UP if source.ended else SENDING)
@@ -352,7 +359,7 @@ class CopySources:
         return source
 
     def _require(self, source: CopySource) -> None:
-        """Checked after every wait."""
+        """Raise if the session has ended. Called after every wait."""
         if source.id not in self.retention.sources:
             raise self._gone(source.id)
 

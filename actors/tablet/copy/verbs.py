@@ -87,7 +87,7 @@ class CopyVerbs:
 
     @rpc
     async def quarantine_restore(self, request: m.QuarantineRequest) -> m.Empty:
-        """Each of `names` into a directory of its name under `directory`."""
+        """Restore each of `names` into a directory of its name under `directory`."""
         self._require(request.dest_uuid)
         for name in request.names:
             await self.lifecycle.quarantine.restore(name, f"{request.directory}/{name}")

@@ -3,14 +3,14 @@
 replica.py     one replica: the core, the log, the rows, and the clients that wait
 rounds.py      the loop: hard states, messages and applied entries of all replicas; beside it, the log writer
 links.py       the links to peer servers: one message per peer for all tablets, a few under way
-core.py        what the engine needs of a replication protocol: `GroupCore`
-log.py         one replica's log: which entries there are, and where each one lies
+core.py        the engine's interface to a replication protocol: `GroupCore`
+log.py         one replica's log: its entries, and the place of each
 log_index.py   the terms and sizes of the log's entries, in memory, for the core
 log_time.py    the time of a tablet's log, by which stored answers expire
-apply.py       what a committed batch of rows does; every replica gets the same answer
-batches.py     what a valid batch is, before it becomes an entry and when it is applied
-waits.py       who waits until a log is durable or applied; bells for loops
-identity.py    who this server is to its peers, and whether they believe it
+apply.py       application of a committed batch of rows; every replica gets the same answer
+batches.py     validity of a batch, before it becomes an entry and when it is applied
+waits.py       waits until a log is durable or applied; bells for loops
+identity.py    the identity of this server among its peers, and whether they believe it
 space.py       the space on the server's disks, measured and kept in reserve
 tally.py       counters for the figures
 """

@@ -1,10 +1,11 @@
 """Application of a committed batch of rows to a replica. Deterministic: every replica gets the same answer.
 
-A batch that was applied before (a retry that reached the log twice) changes nothing and gets the first answer. A batch that cannot
-be applied, because of its content, because of the resulting rows, or because the table is dropped, changes nothing and gets a typed
-error. If the reason may pass, the error is stored like any other answer: the client knows that the request failed, so a late copy
-of it must not be applied. Applying must never raise: every start applies committed entries again. Only damage of stored data raises
-(Corruption), and fails this replica alone.
+A batch that was applied before (a retry that reached the log twice) changes nothing and gets the
+first answer. A batch that cannot be applied, because of its content, because of the resulting rows,
+or because the table is dropped, changes nothing and gets a typed error. If the reason may pass, the
+error is stored like any other answer: the client knows that the request failed, so a late copy of
+it must not be applied. Applying must never raise: every start applies committed entries again. Only
+damage of stored data raises (Corruption), and fails this replica alone.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ from ebla.storage.tablets.tablet_store import TabletStore
 CODECS_MAX = 256  # kept for the next tablet of the same schema
 READ_ROWS_MAX = 512  # old rows read at a time: each may have ROW_BYTES_MAX
 PATCH_BYTES_MAX = 16 << 20  # old rows and patches processed at a time
-# The most that one update may put into the memtable: its own bytes do not limit that.
+# The limit of what one update may add to the memtable, which its own bytes do not limit.
 UPDATE_BYTES_MAX = 256 << 20
 
 
 class Rows:
-    """The rows of one replica: its store, and the codec of their schema. `dropped`: the table is kept, and must be recalled
-    before it serves again."""
+    """The rows of one replica: its store, and the codec of their schema. `dropped`: the table is
+    kept, and must be recalled before it serves again."""
 
     def __init__(
         self, store: TabletStore, codec: RowCodec, seed: int, dropped: Dropped | None = None
@@ -59,7 +60,8 @@ class Rows:
         return TableDropped.of(dropped.table, dropped.name, dropped.until_us) if dropped else None
 
     def alter(self, alteration: Alteration, encoded: bytes) -> None:
-        """Called in log order. Raises InvalidArgument if this server cannot use the schema."""
+        """Apply an alteration; called in log order. Raises InvalidArgument if this server cannot
+        use the schema."""
         if alteration.schema.version <= self.schema.version:
             return
         self.codec = codec_of(alteration.schema)
@@ -69,7 +71,7 @@ class Rows:
         self.store.alter(encoded)
 
     def known_answer(self, batch: RowBatch) -> Answer | EblaError | None:
-        """The answer to an earlier try of this request, if it was applied here."""
+        """The answer to an earlier try of this request, if that was applied here."""
         results = self.store.results
         answer = results.find(batch.client, batch.sequence)
         if answer is not None:
@@ -86,14 +88,14 @@ class Rows:
         return None
 
     def apply(self, entry: Entry, batch: RowBatch) -> Answer | EblaError:
-        """Called in log order, once per entry."""
+        """Apply a batch; called in log order, once per entry."""
         known = self.known_answer(batch)
         if known is not None:
             return known
         try:
             check_batch(self.codec.schema, batch)
         except (InvalidArgument, SchemaMismatch) as error:
-            return error  # by its own bytes: no state makes it sound, and its id may be none
+            return error  # by its own bytes: it is invalid in any state, and its id may be invalid too
         refusal: EblaError | None = self.refusal()
         rejected: list[int] = []
         if refusal is None:
@@ -144,13 +146,14 @@ class Rows:
         return rejected
 
     def _present(self, keys: Sequence[bytes]) -> Iterator[bool]:
-        """Whether each key is there. Nothing may change before the last one is read."""
+        """Whether each key is present. No row may change before the last key is read."""
         for start in range(0, len(keys), READ_ROWS_MAX):
             for old in self.store.get_many(keys[start : start + READ_ROWS_MAX]):
                 yield old is not None
 
     def _update(self, batch: RowBatch) -> list[int]:
-        """Later patches of a key see the earlier ones. Every new row is made before the first one is stored."""
+        """Apply the patches of a batch. Later patches of a key see the earlier ones. Every new row
+        is made before the first one is stored."""
         patch_codec = self.codec.of_patch(batch.columns, batch.schema_version)
         fresh: dict[bytes, bytes] = {}
         rejected: list[int] = []
@@ -177,8 +180,8 @@ class Rows:
     def _patched(
         self, batch: RowBatch, places: list[int], old: dict[int, bytes], patch_codec: RowCodec
     ) -> list[bytes]:
-        """The new values at these places of the batch. Raises InvalidArgument if the batch is at fault, Corruption if a
-        stored row is."""
+        """The new values at these places of the batch. Raises InvalidArgument if the batch is at
+        fault, Corruption if a stored row is."""
         keys = [batch.keys[at] for at in places]
         patches = [batch.values[at] for at in places]
         joined = [key + old[at] for key, at in zip(keys, places, strict=True)]
@@ -216,8 +219,8 @@ def _refused_before(batch: RowBatch, error: EblaError) -> EblaError:
 
 @lru_cache(CODECS_MAX)
 def codec_of(schema: TableSchema) -> RowCodec:
-    """One for all tablets of a table: it depends on nothing else. Raises InvalidArgument if this machine cannot use the
-    schema, for example an unknown time zone."""
+    """The codec of a schema, shared by all tablets of a table. Raises InvalidArgument if this
+    machine cannot use the schema, for example an unknown time zone."""
     try:
         return RowCodec(schema)
     except InvalidArgument:
@@ -229,7 +232,7 @@ def codec_of(schema: TableSchema) -> RowCodec:
 
 
 def _distinct_runs(keys: Sequence[bytes]) -> list[list[int]]:
-    """Positions in order, cut so that no run holds a key twice, nor more than READ_ROWS_MAX."""
+    """Split the positions, in order, into runs of READ_ROWS_MAX keys at most, without a repeated key."""
     runs: list[list[int]] = [[]]
     seen: dict[bytes, None] = {}
     for at, key in enumerate(keys):

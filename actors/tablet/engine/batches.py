@@ -1,12 +1,12 @@
-"""Validity of a batch of rows. The leader checks it before it becomes an entry, and every replica again when the
-entry is applied, since a committed entry cannot be refused.
+"""Validity of a batch of rows. The leader checks it before it becomes an entry, and every replica
+again when the entry is applied, since a committed entry cannot be refused.
 
-A batch names the version of the table in which it was encoded. An older one keeps its meaning: rows that lack a column added since
-get its default, and columns dropped since are ignored. So a client may send the same bytes again after any alteration, and they are
-applied once.
+A batch names the version of the table in which it was encoded. An older one keeps its meaning: rows
+that lack a column added since get its default, and columns dropped since are ignored. So a client
+may send the same bytes again after any alteration, and they are applied once.
 
-Raises InvalidArgument or SchemaMismatch from the batch and the schema alone, so that all replicas judge alike. Rows are
-not decoded: their checksums are verified where they arrive.
+Raises InvalidArgument or SchemaMismatch from the batch and the schema alone, so that all replicas
+judge alike. Rows are not decoded: their checksums are verified where they arrive.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ decode_batch = msgspec.msgpack.Decoder(RowBatch).decode
 
 
 def check_version(schema: TableSchema, version: int) -> None:
-    """A caller may know an older version than this replica, but no newer one."""
+    """Refuse a caller with a newer version than this replica's; an older one is fine."""
     if version > schema.version:
         raise SchemaMismatch(
             f"the tablet has version {schema.version} of its table, the request is of {version}; the tablet will hear of "
@@ -36,7 +36,7 @@ def check_version(schema: TableSchema, version: int) -> None:
 
 
 def check_readable(schema: TableSchema, version: int) -> None:
-    """A reader must know every present column, and its present name."""
+    """Refuse a reader that does not know every present column by its present name."""
     if version == schema.version:
         return
     check_version(schema, version)

@@ -1,11 +1,15 @@
-"""The engine's interface to a replication protocol: a core that decides, without clock, disk, network or waiting.
+"""The engine's interface to a replication protocol: a core that decides, without clock, disk,
+network or waiting.
 
-Events go in as method calls, each with the monotonic time; `take()` returns their effects (see Effects for the caller's duties).
-The same events always give the same effects. A core owns the LogIndex: it decides which entries exist, the engine stores them.
+Events go in as method calls, each with the monotonic time; `take()` returns their effects (see
+Effects for the caller's duties). The same events always give the same effects. A core owns the
+LogIndex: it decides which entries exist, the engine stores them.
 
-`now` must be read after the event that it is passed with: after the message arrived, after the read was requested.
+`now` must be read after the event that it is passed with: after the message arrived, after the read
+was requested.
 
-One room implements a protocol: `raft/`. No other part of the tablet server knows which protocol a tablet uses.
+One room implements a protocol: `raft/`. No other part of the tablet server knows which protocol a
+tablet uses.
 """
 
 from __future__ import annotations
@@ -25,8 +29,8 @@ NEVER = float("-inf")
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """A message to a peer. Its entries `first`..`last` (none if last < first) are read from the log when it leaves. Dropped
-    if the core does not lead in `term` any more."""
+    """A message to a peer. Its entries `first`..`last` (none if last < first) are read from the log
+    when the message leaves. The message is dropped if the core does not lead in `term` any more."""
 
     peer: str
     term: int
@@ -45,8 +49,9 @@ class Send(msgspec.Struct, frozen=True):
 
 
 class Sent(NamedTuple):
-    """A message that left: when, and the very `request` of its Send. `at` is read from the clock before the message leaves,
-    never after: a lease counts from it. (It does not matter for a message that failed.)"""
+    """A message that left: when, and the same `request` object as its Send. `at` is read from the
+    clock before the message leaves, never after: a lease counts from it. (It does not matter for a
+    message that failed.)"""
 
     at: float
     request: Plan | Request
@@ -60,7 +65,7 @@ class Pending(msgspec.Struct, frozen=True):
 
 
 class Offer(NamedTuple):
-    """The entries that a request brings, and the position of the entry before the first."""
+    """The entries of a request, and the position of the entry before the first."""
 
     previous_index: int
     previous_term: int
@@ -68,20 +73,21 @@ class Offer(NamedTuple):
 
 
 class Effects(msgspec.Struct, frozen=True):
-    """What one or more events led to. The caller, in this order:
+    """The effects of one or more events. The caller, in this order:
 
-    1. drops its entries from `truncate_from` on and tells their waiting clients that the outcome is unknown;
+    1. drops its entries from `truncate_from` on; their waiting clients get OutcomeUnknown;
     2. takes the entries `appended` (first, last) of the request that it just fed to the core;
-    3. creates the entries `noop` (index, term) and `configured` (index, term, payload of a CONFIG entry), as it does
-       for what it proposes;
+    3. creates the entries `noop` (index, term) and `configured` (index, term, payload of a CONFIG entry), as
+       for its own proposals;
     4. makes `hard_state` durable; only then `sends`, and answers given since the previous take(), may leave;
-    5. makes the new entries durable and says so with `durable(index, term, log_epoch)`, where the epoch is that
-       of the take() they came from. This releases answers to the leader, and commits.
+    5. makes the new entries durable and reports this with `durable(index, term, log_epoch)`, where the epoch
+       is that of the take() they came from. This releases answers to the leader, and commits.
 
-    `sends` hold at most one message a peer; call take() again while `next_wake` is not in the future. They need
-    not wait for entries to be durable here: the leader's own disk is one among the others (Raft thesis, 10.2.1).
-    `commit_index` may be ahead of `durable_index`, but nothing beyond the latter may be flushed, or a crash leaves
-    data without a log. take() must be called between two requests that bring entries.
+    `sends` hold at most one message a peer; call take() again while `next_wake` is not in the
+    future. They need not wait for entries to be durable here: the leader's own disk is one among
+    the others (Raft thesis, 10.2.1). `commit_index` may be ahead of `durable_index`, but nothing
+    beyond the latter may be flushed, or a crash leaves data without a log. take() must be called
+    between two requests with entries.
     """
 
     hard_state: Record | None
@@ -97,9 +103,9 @@ class Effects(msgspec.Struct, frozen=True):
 
 
 class PeerProgress(Protocol):
-    """What a leader knows of one peer. `last`: index and term of its last durable entry, as it last reported. `refusal`: why
-    its server cannot answer for the replica (replication/health.py). Times are seconds of the monotonic clock, NEVER if not
-    yet."""
+    """A leader's knowledge of one peer. `last`: index and term of the peer's last durable entry, as
+    it last reported. `refusal`: why its server cannot answer for the replica
+    (replication/health.py). Times are seconds of the monotonic clock, NEVER if not yet."""
 
     match: int
     last: tuple[int, int]
@@ -110,12 +116,12 @@ class PeerProgress(Protocol):
 
     @property
     def streams(self) -> bool:
-        """Whether entries flow to it: the logs agree up to `match`."""
+        """Whether entries flow to the peer: the logs agree up to `match`."""
 
     def caught_up(self, commit_index: int) -> bool: ...
 
     def waits(self, now: float) -> None:
-        """Others are copied before it: that time does not count against it."""
+        """Note that others are copied before this peer: this time does not count against it."""
 
 
 class GroupCore(Protocol):
@@ -142,7 +148,8 @@ class GroupCore(Protocol):
 
     @property
     def all_replicated_index(self) -> int:
-        """Every peer holds the log durably up to here, as far as is known; it may be dropped once flushed."""
+        """The index up to which every peer is known to hold the log durably; that part may be
+        dropped once flushed."""
 
     @property
     def shown_role(self) -> str:
@@ -154,30 +161,30 @@ class GroupCore(Protocol):
 
     @property
     def forced_epoch(self) -> int:
-        """How often a configuration was forced, as far as is known here; lower requests are refused."""
+        """The forced epoch, as far as this replica knows; requests of a lower one are refused."""
 
     @property
     def committed_forced_epoch(self) -> int: ...
 
     @property
     def apart(self) -> str | None:
-        """Why its reports of the tablet are ignored, if they are."""
+        """Why the master ignores this replica's reports, if it does."""
 
     @property
     def progress(self) -> Mapping[str, PeerProgress]:
-        """By peer; empty unless it leads."""
+        """The leader's knowledge of each peer; empty on other replicas."""
 
     def needs_copy(self, peer: str) -> bool:
         """Whether the log cannot bring this peer up to date."""
 
     def health(self, now: float, failed_s: float) -> dict[str, str]:
-        """How a leader sees each other member; empty for others."""
+        """The leader's view of each other member; empty on other replicas."""
 
     def view(self) -> View:
         """For reports."""
 
     def story(self) -> str:
-        """The last events in words. Every internal error carries them: see Rounds.step."""
+        """The last events as text. Every internal error carries them: see Rounds.step."""
 
     def validate(self) -> None:
         """Raise AssertionError if an invariant of the core is broken."""
@@ -189,20 +196,21 @@ class GroupCore(Protocol):
     def next_wake(self, now: float) -> float: ...
 
     def propose(self, now: float, kind: int, payload_bytes: int) -> tuple[int, int]:
-        """(index, term) of a new entry, which the caller creates. Raises NotLeader."""
+        """Add an entry and return its (index, term); the caller creates the entry. Raises NotLeader."""
 
     def read_index(self, now: float) -> int:
         """The index that a linearizable read must see applied. Raises NotLeader or Unavailable."""
 
     def step_down(self, now: float, successor: str | None) -> str:
-        """Start to hand over; the successor's uuid. Raises NotLeader, InvalidArgument, Unavailable."""
+        """Start to hand over, and return the successor's uuid. Raises NotLeader, InvalidArgument,
+        Unavailable."""
 
     def offered(self, request: Request) -> Offer | None:
-        """The entries that the request brings, if the core would accept its sender."""
+        """The entries of the request, if the core would accept its sender."""
 
     def receive(self, now: float, sender: str, request: Request) -> Pending | Answer:
-        """A peer's request. An Answer leaves when the hard state of the next take() is durable; the answer to a Pending,
-        when the log is also durable up to its `until`."""
+        """Take a peer's request. An Answer may leave when the hard state of the next take() is
+        durable; the answer to a Pending, when the log is also durable up to its `until`."""
 
     def answer(self, pending: Pending) -> Answer: ...
 
@@ -213,7 +221,7 @@ class GroupCore(Protocol):
     ) -> None: ...
 
     def durable(self, index: int, term: int, log_epoch: int | None = None) -> None:
-        """The caller's log is on disk up to `index`, whose entry has `term`."""
+        """Note that the caller's log is on disk up to `index`, whose entry has `term`."""
 
     # -- effects
 
@@ -229,7 +237,8 @@ class GroupCore(Protocol):
 
 
 class Verdict(NamedTuple):
-    """`answer` None: only a replica could answer. `save`: to be durable before the answer leaves."""
+    """The result of a request. `answer` None: only a replica with a log could answer. `save`: the
+    hard state that must be durable before the answer leaves."""
 
     answer: Answer | None
     save: Record | None
@@ -260,7 +269,7 @@ class Replication(Protocol):
     """Makes the parts of one replication protocol."""
 
     def first_hard_state(self) -> Record:
-        """Of a replica that was just created, and promised nothing."""
+        """The hard state of a new replica, which has promised nothing."""
 
     def core(
         self,
@@ -270,13 +279,15 @@ class Replication(Protocol):
         log: LogIndex,
         commit_index: int,
     ) -> GroupCore:
-        """`configuration` is the committed one; `commit_index` an index known to be committed, such as the flushed one."""
+        """Make a core. `configuration`: the committed one; `commit_index`: an index known to be
+        committed, such as the flushed one."""
 
     def voter(
         self, hard_state: Record, durable: Record, last: tuple[int, int] | None, forced_epoch: int
     ) -> Voter:
-        """`durable`: the hard state on disk. `last`: index and term of the log's last entry, None if unknown."""
+        """Make a voter. `durable`: the hard state on disk. `last`: index and term of the log's last
+        entry, None if unknown."""
 
     def copied(self, own: Record, source: str, term: int, *, knows_end: bool) -> Record:
-        """The hard state of a replica that is copied from the leader `source` of `term`. `knows_end`: whether it is known where
-        its former log ended."""
+        """The hard state of a replica that is copied from the leader `source` of `term`.
+        `knows_end`: whether it is known where its former log ended."""

@@ -1,10 +1,12 @@
 """The identity of this tablet server among the others, and whether they believe it.
 
-Its number is raised as soon as a server or master believed it, and then every `seqno_s` in which one did: see
-actors/incarnations.py. Otherwise it stays, so that an old copy that was cut off for long does not catch up with the number.
+The server's number is raised as soon as a server or master has believed it, and then in every
+`seqno_s` in which one did: see actors/incarnations.py. Otherwise it stays, so that an old copy that
+was cut off for long does not catch up with the number.
 
-Every message to another server also carries what its sender knows of the receiver. So an old copy is recognised by the first
-message, before it answers anything; and each receiver checks what the sender shows.
+Every message to another server also carries the receiver's incarnation as the sender knows it. So an old copy
+is recognised by the first message, before it answers anything; and each receiver checks what the
+sender shows.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from ebla.storage.errors import DiskFull, EblaError, OldCopy
 
 
 class Identity:
-    """`instance` is what is shown; `refused`: why this server must not take part any more, if so."""
+    """The identity of this server. `instance`: the incarnation that others see; `refused`: why this
+    server must not take part any more, if it must not."""
 
     def __init__(
         self,
@@ -50,14 +53,15 @@ class Identity:
         self.catalog.start()
         self.world.spawn(self._raise(), "identity")
 
-    # -- what travels
+    # -- messages
 
     def envelope(self, dest_uuid: str, requests: tuple[tuple[str, Request], ...]) -> Envelope:
         assert dest_uuid != self.uuid, ("a server sends itself nothing", dest_uuid)
         return Envelope(self.instance, self.others.known(dest_uuid), requests)
 
     def receive(self, envelope: Envelope) -> None:
-        """Raises OldCopy, about us or about the sender: nothing in the envelope counts."""
+        """Check an envelope. Raises OldCopy if this server or the sender is one: then no part of
+        the envelope counts."""
         if is_old(self.instance, envelope.dest):
             self.refuse(old_copy(self.instance, envelope.dest, envelope.source.uuid))
         self.require_believed()
@@ -83,11 +87,11 @@ class Identity:
     # -- whether we are believed
 
     def believed(self) -> None:
-        """Another role remembers what we have shown."""
+        """Note that another role has recorded our incarnation."""
         self._believed.set()
 
     def failed(self, error: EblaError) -> None:
-        """A call of ours has failed: perhaps because of our identity."""
+        """Handle the error of a call of ours, which may be about our identity."""
         if isinstance(error, OldCopy) and error.server == self.uuid:
             self.refuse(error)
 
@@ -101,12 +105,12 @@ class Identity:
             raise OldCopy(self.refused.message, **self.refused.values())
 
     async def _end(self, error: OldCopy) -> None:
-        """For good, unless the directory is a successor's by now: then only this incarnation ends."""
+        """End this server for good; only this incarnation, if a successor already has the directory."""
         await self.world.faults.here("tablet.old_copy.before_mark")
         try:
             await self.world.disk.give_up(error.message)
         except DiskFull:
-            pass  # the next start is refused as this one was
+            pass  # other servers refuse the next start like this one
         await self.world.faults.here("tablet.old_copy.after_mark")
         self.world.fail(error)
 

@@ -1,8 +1,8 @@
 """Links to other tablet servers: one message per peer server for all tablets, a few under way at a time.
 
-A message is encoded when its envelope leaves, so a plan of a former leadership is dropped instead of carrying another term's
-entries. A missing answer is reported to the core as a failure, and it probes. If the server answers and the replica cannot, the
-core gets the reason.
+A message is encoded when its envelope leaves, so a plan of a former leadership is dropped instead
+of carrying another term's entries. A missing answer is reported to the core as a failure, and it
+probes. If the server answers and the replica cannot, the core gets the reason.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 IN_FLIGHT_MAX = 4  # envelopes with entries per peer server
-# Envelopes of heartbeats and votes. They travel apart, because an envelope is answered when its slowest part is synced,
-# and a lease must not wait for a disk.
+# Envelopes of heartbeats and votes. They are sent separately, because an envelope is answered when
+# its slowest part is synced, and a lease must not wait for a disk.
 QUICK_IN_FLIGHT_MAX = 2
 ENVELOPE_BYTES_MAX = 2 << 20
 OUTBOX_MAX = 10_000  # messages waiting for one peer; beyond, the oldest are reported as failed
@@ -57,7 +57,7 @@ class Lane:
 
 
 class Link:
-    """The messages to one server (address and uuid), whatever its incarnation."""
+    """The messages to one server (address and uuid), in any of its incarnations."""
 
     def __init__(self, world: World, identity: Identity, peer: Peer, step: Step) -> None:
         self.world = world
@@ -148,7 +148,8 @@ class Link:
 
 
 def _refusal(error: EblaError) -> str | None:
-    """Why a server that answered with an error cannot answer for its replicas; None if that says no more than silence."""
+    """Why a server that answered with an error cannot answer for its replicas; None if the error
+    means no more than a missing answer."""
     if isinstance(error, errors.WrongServer):
         return WRONG_SERVER
     return NOT_RUNNING if isinstance(error, errors.NotRunning) else None
@@ -169,7 +170,7 @@ def _materialise(outgoing: Outgoing) -> tuple[Request, int] | None:
     assert plan.last <= log.last_index, ("a leader keeps what it plans to send", plan, log.last_index)
     if plan.last >= plan.first:
         if plan.first < log.first_index:
-            return None  # dropped since: the core will find that the peer needs a copy
+            return None  # the entries were dropped since: the core will find that the peer needs a copy
         try:
             entries = log.cached(plan.first, plan.last) or log.load(plan.first, plan.last)
         except Corruption as error:

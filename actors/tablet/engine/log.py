@@ -1,8 +1,9 @@
-"""One replica's log: which entries there are, where each one lies, and their payloads.
+"""One replica's log: its entries, their places, and their payloads.
 
-An entry begins in memory, becomes durable in the shared log with its round's one sync, and moves to the private log only if it
-must outlive the shared log. `slots` records where each entry from `first_index` on lies; the payload cache holds what apply and the
-peers need soon. Terms and sizes for decisions are in the core's LogIndex; this class decides nothing.
+An entry begins in memory, becomes durable in the shared log with its round's one sync, and moves to
+the private log only if it must outlive the shared log. `slots` records where each entry from
+`first_index` on lies; the payload cache holds what apply and the peers need soon. Terms and sizes
+for decisions are in the core's LogIndex; this class decides nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ NO_FAULTS = NoFaults()
 
 NotePrivateLog = Callable[
     ["TabletLog"], Awaitable[None]
-]  # when a private log is made, and nothing is in it yet
+]  # called when a private log is made, while it is empty
 
 
 async def _not_noted(log: TabletLog) -> None:
@@ -65,12 +66,12 @@ class TabletLog:
         self.note_private = note_private
         self.faults = faults
         self.slots: list[Slot] = []
-        self.private_last = 0  # entries up to this index lie in the private log as well
+        self.private_last = 0  # entries up to this index are in the private log as well
         self.size_bytes = 0  # payloads of all entries here
         self.cached_bytes = 0
         self._cache_from = 1  # no payload below this index is cached
 
-    # -- what there is
+    # -- views
 
     @property
     def last_index(self) -> int:
@@ -96,12 +97,12 @@ class TabletLog:
         return self.position(self.last_index)
 
     def check_chain(self, previous: int, previous_term: int, entries: Sequence[Entry]) -> None:
-        """Refuse entries that differ from what the leader chained: damaged on the way, or another history."""
+        """Refuse entries that differ from the leader's chain: damaged in transit, or of another history."""
         if not entries or not self.dropped.index <= previous <= self.last_index:
             return
         position = self.position(previous)
         if position.term != previous_term:
-            return  # the core refuses it, with a hint
+            return  # the core refuses the message, with a hint
         for entry in entries:
             if not follows(self.tablet, position, entry):
                 raise Corruption(f"entry {entry.index} of tablet {self.tablet} arrived damaged")
@@ -126,13 +127,13 @@ class TabletLog:
         return slot
 
     def truncate(self, from_index: int) -> None:
-        """Remove from_index and everything after it: a newer leader has other entries there."""
+        """Remove the entries from `from_index` on: a newer leader has other entries there."""
         assert from_index > self.dropped.index, ("dropped entries never change", self.tablet, from_index)
         self._forget(from_index - self.first_index, len(self.slots))
         self.private_last = min(self.private_last, from_index - 1)
 
     def drop_to(self, index: int) -> None:
-        """Nothing up to `index` is needed any more: flushed here, and held by every peer."""
+        """Drop the entries up to `index`: they are flushed here, and every peer holds them."""
         if index <= self.dropped.index:
             return
         assert index <= self.last_index, ("only entries of the log are dropped", self.tablet, index)
@@ -205,15 +206,16 @@ class TabletLog:
     # -- from the shared to the private log
 
     def oldest_shared_seq(self) -> int | None:
-        """The tablet needs nothing of the shared log below this."""
+        """The lowest sequence number of the shared log that this tablet needs."""
         first = max(self.first_index, self.private_last + 1)
         for slot in self.slots[first - self.first_index :]:
-            return slot.seq if slot.seq else None  # seq 0: not yet written, so above everything
+            return slot.seq if slot.seq else None  # seq 0: not yet written, so after all written entries
         return None
 
     async def move(self, below_seq: int) -> None:
-        """Copy the entries that the shared log is about to drop into the private log. Durable when it returns. Entries that
-        are truncated meanwhile stay in the private log until the next `extend` or `trim_private`."""
+        """Copy the entries that the shared log is about to drop into the private log. Durable when
+        it returns. Entries that are truncated meanwhile stay in the private log until the next
+        `extend` or `trim_private`."""
         while batch := self._movable(max(self.first_index, self.private_last + 1), below_seq):
             if self.private is None:
                 self.private = await self._make_private()
@@ -252,8 +254,9 @@ class TabletLog:
     async def trim_private(self) -> None:
         """Drop from the private log the entries that `drop_to` and `truncate` have removed from memory.
 
-        Called before the shared log is trimmed: the entries that replaced a stale tail may be flushed and dropped by then, and a restart
-        could not recognise the tail. Entries truncated meanwhile were replaced by entries that the shared log keeps in this round.
+        Called before the shared log is trimmed: the entries that replaced a stale tail may be
+        flushed and dropped by then, and a restart could not recognise the tail. Entries truncated
+        meanwhile were replaced by entries that the shared log keeps in this round.
         """
         if self.private is not None:
             await self.private.trim(self.dropped.index, self.private_last)

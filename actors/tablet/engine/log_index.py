@@ -1,7 +1,8 @@
 """An index of a tablet's log, in memory: the term and size of every entry, and where configurations are.
 
-The core decides from this alone and never sees payloads. Terms are kept as runs and sizes as running sums, so an entry costs eight
-bytes and any question a binary search. Of the dropped prefix the last index and term are kept, for log matching.
+The core decides from this alone and never sees payloads. Terms are kept as runs and sizes as
+running sums, so an entry costs eight bytes and any question a binary search. Of the dropped prefix
+the last index and term are kept, for log matching.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ import msgspec
 
 from ebla.actors.replication.configuration import Configuration
 
-ENTRY_OVERHEAD_BYTES = 48  # an entry's header on the wire: a million empty entries are no empty message
+ENTRY_OVERHEAD_BYTES = 48  # an entry's header on the wire: it counts, because empty entries take space too
 
 _decode = msgspec.msgpack.Decoder(Configuration).decode
 
 
 class LogIndex:
-    """Entries `first_index`..`last_index`; `dropped_index`, `dropped_term`: the entry before them. `epoch` counts
-    truncations: a durability notice of an older epoch may be about entries that are gone."""
+    """Entries `first_index`..`last_index`; `dropped_index`, `dropped_term`: the entry before them.
+    `epoch` counts truncations: a durability notice of an older epoch may be about entries that are
+    gone."""
 
     def __init__(self, dropped_index: int = 0, dropped_term: int = 0) -> None:
         assert dropped_index >= 0 and dropped_term >= 0, ("indexes begin at 0", dropped_index, dropped_term)
@@ -54,8 +56,8 @@ class LogIndex:
         return self._run_term[bisect_right(self._run_first, index) - 1]
 
     def append(self, term: int, payload_bytes: int, config_payload: bytes | None = None) -> int:
-        """Add one entry and return its index. A CONFIG entry brings its payload: its configuration counts from here on, and
-        its index is the entry's, whatever the payload says."""
+        """Add one entry and return its index. A CONFIG entry has its payload: its configuration
+        counts from now on, with the entry's index instead of the payload's."""
         assert term >= max(1, self.last_term), ("terms never go back", term, self.last_term)
         assert payload_bytes >= 0, ("a payload has a size", payload_bytes)
         before = self._bytes_upto[-1] if self._bytes_upto else self._bytes_dropped
@@ -108,7 +110,8 @@ class LogIndex:
         return self._upto(last) - self._upto(first - 1)
 
     def last_within(self, first: int, bytes_max: int) -> int:
-        """The greatest index such that first..index is at most `bytes_max`; `first` itself if that alone is more."""
+        """The greatest index such that first..index is at most `bytes_max`; `first` itself if that
+        alone is more."""
         held = self.first_index, self.last_index
         assert held[0] <= first <= held[1], ("the log has this entry", first, held)
         end = bisect_right(self._bytes_upto, self._upto(first - 1) + bytes_max, lo=first - self.first_index)

@@ -12,13 +12,15 @@ from ebla.storage.schema import TableSchema
 
 
 class Superblock(msgspec.Struct, frozen=True):
-    """The identity and state of a replica. `schema`: as its table was created; alterations are kept with the rows.
+    """The identity and state of a replica. `schema`: as the table was created; alterations are kept
+    with the rows.
 
-    `state`: ready; copying (deleted at start) or deleted, which vote as if their log ended at `last`, if that is known; deleting, for
-    good (finished at start); failed: parts of its log were dropped, for the `reason`, and it must not return as if it had them.
-    `since_seq`: earlier entries of the tablet in the shared log are of a former replica. `private_log`: there is one, without which
-    the replica must not serve. `quarantine`: where a deleted replica's data is, or is being moved to. `unsafe`: how often a
-    configuration was forced, as far as a deleted replica knows (raft/forced.py).
+    `state`: ready; copying (deleted at start) or deleted, which vote as if their log ended at
+    `last`, if that is known; deleting, for good (finished at start); failed: parts of its log were
+    dropped, for the `reason`, and it must not return as if it had them. `since_seq`: earlier
+    entries of the tablet in the shared log are of a former replica. `private_log`: there is one,
+    without which the replica must not serve. `quarantine`: where a deleted replica's data is, or is
+    being moved to. `unsafe`: the forced epoch that a deleted replica knows (raft/forced.py).
     """
 
     tablet: str

@@ -1,7 +1,8 @@
 """One replica of one tablet: its core, the log, the rows, and the waiting clients.
 
-The replica turns events into changes of its own memory and into work for the server's round (rounds.py): hard state to persist,
-entries to write, messages to send. It never waits. Each answer depends on durable state:
+The replica turns events into changes of its own memory and into work for the server's round
+(rounds.py): hard state to persist, entries to write, messages to send. It never waits. Each answer
+depends on durable state:
 
     a vote, or an acknowledgement in a new term    the hard state
     an acknowledgement of entries                  the entries, in the shared log
@@ -52,7 +53,7 @@ T = TypeVar("T")
 
 RUNNING, FAILED, DELETED = "running", "failed", "deleted"
 SENDS_MAX = 8  # rounds of messages that one event may lead to
-APPLY_ENTRIES_MAX = 256  # per turn, so that one tablet's replay does not hold up the others
+APPLY_ENTRIES_MAX = 256  # per turn, so that one tablet's replay does not delay the others
 
 _decode_configuration = msgspec.msgpack.Decoder(Configuration).decode
 _decode_time = msgspec.msgpack.Decoder(int).decode
@@ -60,7 +61,7 @@ _decode_time = msgspec.msgpack.Decoder(int).decode
 
 @dataclass(eq=False)
 class Waiter:
-    """A client's write on its way through the log."""
+    """A client that waits for its write."""
 
     term: int
     bytes: int
@@ -88,7 +89,7 @@ class LogWriter(Protocol):
 
 @dataclass
 class Work:
-    """What a replica wants of the next round."""
+    """A replica's work for the next round."""
 
     hard_state: Record | None = None
     configuration: Configuration | None = None
@@ -123,14 +124,15 @@ class Replica:
         self.work = Work()
         self.waiters: dict[int, Waiter] = {}
         self.unapplied_bytes = 0
-        self.checkpoints: list[TabletSnapshot] = []  # as of checkpoint entries that were applied just now
+        self.checkpoints: list[TabletSnapshot] = []  # of checkpoint entries that were applied just now
         self.alteration_asked = (0, 0, 0)  # term, version, index of the last one proposed here
         self.expiry_asked = (0, 0)  # term, index of the last one proposed here
         self.health: dict[str, str] = {}  # of the other members, while this one leads: see copy/recovery.py
-        # One flush, one move of log entries at a time; a deletion waits for both. The log lies on another disk than the rows.
+        # One flush and one move of log entries at a time; a deletion waits for both. They have a
+        # lock each, because the log may be on another disk than the rows.
         self.upkeep = asyncio.Lock()
         self.moving = asyncio.Lock()
-        self._offer: Offer | None = None  # what the request under way brings
+        self._offer: Offer | None = None  # the entries of the request under way
         self.hard_in_flight = False  # the round is persisting a hard state of ours
         self.configuration_saved = configuration_saved
         self._batches: dict[int, RowBatch] = {}  # decoded at admission, needed again at apply
@@ -146,12 +148,12 @@ class Replica:
         return self.state == RUNNING and now >= self.core.next_wake(now)
 
     def propose(self, now: float, kind: int, payload: bytes) -> Entry:
-        """A new entry at the end of the log. Raises NotLeader."""
+        """Append an entry to the log. Raises NotLeader."""
         index, term = self.core.propose(now, kind, len(payload))
         return self._append_own(index, term, kind, payload)
 
     def propose_write(self, now: float, payload: bytes, batch: RowBatch) -> asyncio.Future[Stored]:
-        """The answer comes when the entry is committed and applied."""
+        """Append a write. The future gets the answer when the entry is committed and applied."""
         entry = self.propose(now, WRITE, payload)
         future: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
         assert entry.index not in self.waiters, ("each entry has one client", self.tablet, entry.index)
@@ -161,7 +163,7 @@ class Replica:
         return future
 
     def receive(self, now: float, sender: str, request: Request) -> Pending | Answer:
-        """A peer's request. A Pending is answered by `answer` once durable."""
+        """Take a peer's request. `answer` answers a Pending once it is durable."""
         self._offer = self.core.offered(request)
         if self._offer is not None:
             self.log.check_chain(*self._offer)
@@ -235,7 +237,8 @@ class Replica:
         return self.core.story()
 
     def explain(self, error: Exception) -> None:
-        """Add the story to an internal error: a broken invariant, a bug, damage. A refusal of a request has none."""
+        """Add the last events to an internal error (a broken invariant, a bug, damage), but not to
+        a refusal."""
         if isinstance(error, EblaError) and not isinstance(error, Corruption | Damaged):
             return
         if not getattr(error, "__notes__", None):
@@ -262,7 +265,7 @@ class Replica:
         return waiters
 
     def on_durable(self, written: Unwritten) -> None:
-        """This entry, and all before it, are synced."""
+        """Note that this entry, and all before it, are synced."""
         self.core.durable(written.entry.index, written.entry.term, written.epoch)
         self._durable_waiters.come_to(self.core.durable_index)
 
@@ -311,7 +314,8 @@ class Replica:
             raise Corruption(f"tablet {self.tablet} cannot go on here: {error}") from error
 
     def _decoded(self, entry: Entry, decode: Callable[[bytes], T]) -> T:
-        """No leader proposes an entry that it cannot decode, and its meaning cannot be guessed: the replica stops."""
+        """Decode an entry's payload, or stop the replica: no leader proposes an entry that it
+        cannot decode, and its meaning cannot be guessed."""
         try:
             return decode(entry.payload)
         except msgspec.MsgspecError as error:
@@ -432,7 +436,8 @@ class Replica:
             del self._batches[index]
 
     def _abandon_clients(self) -> None:
-        """No longer the leader: the next one may still commit the waiting writes."""
+        """Answer the waiting clients that the outcome is unknown: this replica does not lead any
+        more, and the next leader may still commit their writes."""
         waiters, self.waiters = self.waiters, {}
         for waiter in waiters.values():
             self._answer(waiter, -1, None)

@@ -1,8 +1,9 @@
 """The rounds of a tablet server: one loop that drives every replica.
 
-A round takes the replicas with new events, persists their hard states in one commit, posts their messages (one envelope per peer
-server), and applies committed entries. In parallel the log writer syncs the new entries of all tablets, one shared-log commit at a
-time; the next batch gathers meanwhile. Messages with entries leave in parallel with the leader's own sync; a follower's
+A round takes the replicas with new events, persists their hard states in one commit, posts their
+messages (one envelope per peer server), and applies committed entries. In parallel the log writer
+syncs the new entries of all tablets, one shared-log commit at a time; the next batch gathers
+meanwhile. Messages with entries leave in parallel with the leader's own sync; a follower's
 acknowledgement waits for its own.
 """
 
@@ -61,10 +62,11 @@ class Rounds:
         self.world.spawn(self._write_log(), "log writer")
 
     def step(self, replica: Replica, event: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Feed one event to a replica. Its log and its clients follow at once, and it takes part in the next round.
+        """Feed one event to a replica, update its log and clients, and let it take part in the next
+        round.
 
-        Every event of a core comes through here, so that none of the three is forgotten. An event that raises changes nothing. An
-        internal error carries the replica's story.
+        Every event of a core is fed by this method, so that none of these steps is forgotten. An
+        event that raises changes nothing. An internal error carries the replica's last events.
         """
         try:
             outcome = event(*arguments, **named)
@@ -85,13 +87,13 @@ class Rounds:
             raise
 
     def touch(self, replica: Replica) -> None:
-        """The replica takes part in the next round."""
+        """Let the replica take part in the next round."""
         self._dirty[replica.tablet] = self.touched[replica.tablet] = replica
         self._wake.ring()
 
     def write(self, unwritten: Unwritten) -> None:
-        """Queue the entry for the log writer: a follower's at once, a leader's after the round has sent it, for the
-        followers have the longer way."""
+        """Queue the entry for the log writer: a follower's at once, a leader's after the round has
+        sent it, because the followers need more time for it."""
         assert unwritten.slot.seq == 0, (
             "an entry is written once",
             unwritten.replica.tablet,
@@ -139,8 +141,8 @@ class Rounds:
             release(waiters)
 
     async def _commit(self, replicas: list[Replica]) -> None:
-        """A full disk delays votes and terms until there is space: nothing may leave without them. A deleted replica must
-        not overwrite its tombstone's vote."""
+        """A full disk delays votes and terms until there is space: nothing may leave without them.
+        A deleted replica must not overwrite its tombstone's vote."""
         while True:
             states = [(each, each.consensus()) for each in replicas if each.state != DELETED]
             batch: list[Change] = [self.consensus.put(each.tablet, state) for each, state in states]
@@ -220,7 +222,8 @@ class Rounds:
                     self.step(unwritten.replica, unwritten.replica.on_durable, unwritten)
 
     def _take_unwritten(self) -> list[Unwritten]:
-        """Skip entries of deleted replicas: after the place where a copy begins they would be taken for the copy's."""
+        """Skip entries of deleted replicas: after the place where a copy begins they would be taken
+        for the copy's."""
         taken, self._unwritten = self._unwritten, []
         wanted = [unwritten for unwritten in taken if unwritten.replica.state != DELETED]
         if len(wanted) < len(taken):
@@ -235,7 +238,8 @@ class Rounds:
             try:
                 await self.shared.append(first_seq, entries)
             except DiskFull:
-                # Nothing was written. The entries stay unacknowledged here; admission refuses new ones meanwhile.
+                # Nothing was written. The entries stay unacknowledged here; admission refuses new
+                # ones meanwhile.
                 self.disk_full = True
                 self.world.faults.reached("tablet.log.disk_full")
                 await self.world.clock.sleep(DISK_FULL_PAUSE_S)

@@ -1,12 +1,13 @@
-"""The space on the disks of a tablet server: measured twice a second, reported to masters and operators, kept in reserve.
+"""The space on the disks of a tablet server: measured twice a second, reported to masters and
+operators, kept in reserve.
 
-    writes        refused (DiskFull) if less than the reserve is left on the disk of the log, or on that of the tablet's rows.
-                  Such a write is in no log, so it is surely not applied
+    writes        refused (DiskFull) if less than the reserve is left on the disk of the log, or on that of
+                  the tablet's rows. Such a write is in no log, so it is surely not applied
     new replicas  refused likewise; masters learn that this server takes none
     others        continue: reads, votes, flushes and deletions use the reserve
 
-A commit meets a full disk only if the disk fills faster than it is measured, or others fill it (rounds.py): a write that waits in
-the log then may still be applied.
+A commit meets a full disk only if the disk fills faster than it is measured, or others fill it
+(rounds.py): a write that waits in the log then may still be applied.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Space:
         self.world = world
         self.reserve_bytes = reserve_bytes
         self.disks: Sequence[DiskSpace] = ()
-        self._low: dict[str, DiskSpace] = {}  # those of them with less than the reserve, by directory
+        self._low: dict[str, DiskSpace] = {}  # the disks with less than the reserve, by directory
         self.used_bytes = 0
 
     async def start(self) -> None:
@@ -79,20 +80,20 @@ class Space:
         return self._low_at(shared_log.PATH) is not None
 
     def full_disks(self, *, met: bool) -> tuple[str, ...]:
-        """Their directories. `met`: a commit to the log has just met a full disk."""
+        """The directories of the full disks. `met`: a commit to the log has just met a full disk."""
         found = dict.fromkeys(self._low)
         if met:
             found[self.world.disk.place_of(shared_log.PATH)] = None
         return tuple(found)
 
     def require_for_write(self, tablet: str) -> None:
-        """Raises DiskFull."""
+        """Raise DiskFull if there is no space for a write to this tablet."""
         disk = self._low_at(shared_log.PATH) or self._low_at(tablet_store.path_of(tablet))
         if disk is not None:
             raise self._refusal(disk, "the write was not applied", "send the write again")
 
     def require_for_tablet(self) -> None:
-        """Raises DiskFull."""
+        """Raise DiskFull if there is no space for a new replica."""
         disk = self._short_of_tablets()
         if disk is not None:
             raise self._refusal(disk, "no further replica can be made there", "try again")
@@ -108,8 +109,8 @@ class Space:
         return self._low.get(self.world.disk.place_of(path)) if self._low else None
 
     def _short_of_tablets(self) -> DiskSpace | None:
-        """The disk that prevents a new tablet: that of the logs, or, if all data directories are short of space, one of
-        these."""
+        """The disk that prevents a new tablet: that of the logs, or, if all data directories are
+        short of space, one of these."""
         data = self.disks[1:]
         full = data and all(disk.path in self._low for disk in data)
         return self._low_at(shared_log.PATH) or (data[0] if full else None)
@@ -117,8 +118,8 @@ class Space:
 
 @contextlib.contextmanager
 def put_off() -> Iterator[None]:
-    """Around work that a full disk postpones: to the next start, or until a tombstone is finished (lifecycle/deletion.py).
-    Reads do not wait for it."""
+    """Log a full disk in the work within, which is postponed to the next start, or until a
+    tombstone is finished (lifecycle/deletion.py). Reads do not wait for that work."""
     try:
         yield
     except DiskFull as error:

@@ -1,4 +1,5 @@
-"""Counters of a tablet server since its start, for its figures (actors/tablet/measures.py): by batch and by sync, never by row."""
+"""Counters of a tablet server since its start, for its figures (actors/tablet/measures.py): by
+batch and by sync, never by row."""
 
 from __future__ import annotations
 
@@ -22,6 +23,6 @@ class Tally:
         self.syncs = {environment: Latencies() for environment in ENVIRONMENTS}
 
     def became(self, role: str) -> None:
-        """A replica has changed its role."""
+        """Count a replica's change of role."""
         self.candidacies += role == CANDIDATE
         self.leaderships += role == LEADER

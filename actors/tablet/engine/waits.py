@@ -1,4 +1,5 @@
-"""Waiting for a replica's log to be durable, or applied, up to an index; bells for loops that wait for work."""
+"""Waiting for a replica's log to be durable, or applied, up to an index; bells for loops that wait
+for work."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ class Waits:
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
     def until(self, index: int) -> asyncio.Future[None]:
-        """Abandoned waits are removed here: while a disk hangs nothing else does."""
+        """A future for this index. Removes abandoned waits, because nothing else removes them while
+        a disk hangs."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting = [each for each in self._waiting if not each[1].done()]
         self._waiting.append((index, future))
@@ -26,14 +28,14 @@ class Waits:
         release(future for wanted, future in waiting if wanted <= index)
 
     def end(self) -> None:
-        """Wake all: the replica has ended, and they check it again."""
+        """Wake all: the replica has ended, and each waiter checks it again."""
         waiting, self._waiting = self._waiting, []
         release(future for _, future in waiting)
 
 
 class Bell:
-    """Wakes the one loop that waits for it, once for any number of rings. An asyncio.Event takes three times as long, and a
-    server's rounds wait for little else."""
+    """Wakes the one loop that waits for it, once for any number of rings. An asyncio.Event takes
+    three times as long, and a server's rounds wait mostly for bells."""
 
     def __init__(self) -> None:
         self._rung = False
@@ -45,7 +47,7 @@ class Bell:
             self._waiter.set_result(None)
 
     async def heard(self) -> None:
-        """Returns at once if it was rung since the last call."""
+        """Wait for a ring. Returns at once if the bell was rung since the last call."""
         if not self._rung:
             assert self._waiter is None, "one loop waits for a bell"
             self._waiter = asyncio.get_running_loop().create_future()

@@ -1,7 +1,7 @@
-"""How a replica is created, started and deleted.
+"""Creates, starts and deletes replicas.
 
-lifecycle.py     creates replicas, and brings back at a start what the disk holds
-bootstrap.py     puts a replica's log together from the shared and the private log
+lifecycle.py     creates replicas, and at a start loads those on the disk
+bootstrap.py     assembles a replica's log from the shared and the private log
 deletion.py      deletes a replica: to a tombstone, or for good
 tombstones.py    a deleted or copying replica, which remembers its votes
 failed.py        a replica whose data could not be loaded

@@ -1,14 +1,15 @@
 """The state of a tablet server's disk at start, and how each replica is assembled from it.
 
-    superblock       which replicas there are; an unfinished deletion is finished
+    superblock       the replicas of this server; an unfinished deletion is finished
     consensus state  term, vote, committed configuration
     data             rows as of the flushed position
     private log      entries that outlived the shared log
     shared log       everything newer; a later entry at an index replaces the earlier one and all after it
 
-A damaged entry at or before the flushed position is not needed. A damaged or missing one after it fails that replica, never the
-server, since acknowledged entries cannot be guessed. If the log is gone, or so damaged that the tablets of the lost entries are
-unknown, the server does not start: that is Damaged, and its directory must be set aside.
+A damaged entry at or before the flushed position is not needed. A damaged or missing one after it
+fails that replica, never the server, since acknowledged entries cannot be guessed. If the log is
+gone, or so damaged that the tablets of the lost entries are unknown, the server does not start:
+that is Damaged, and its directory must be set aside.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ from ebla.storage.tablets import quarantine
 
 
 def require_unused(disk: Disk, superblocks: RecordStore[Superblock]) -> None:
-    """Called if there is no shared log. An interrupted first start leaves nothing else; a server with more has lost its log,
-    and with it what it acknowledged. Raises Damaged."""
+    """Raise Damaged unless the server is unused. Called if there is no shared log: an interrupted
+    first start leaves nothing else; a server with more has lost its log, and with it the entries
+    that it acknowledged."""
     if superblocks.names() or disk.list("data") or disk.exists(quarantine.PATH):
         raise Damaged(
             f"the log in {shared_log.PATH} is gone, and with it what this server acknowledged. If it lies on a disk that is not "
@@ -40,7 +42,8 @@ def require_unused(disk: Disk, superblocks: RecordStore[Superblock]) -> None:
 
 
 class Tail:
-    """The entries of one tablet, gathered from private and shared log in the order in which they were written."""
+    """The entries of one tablet, gathered from private and shared log in the order in which they
+    were written."""
 
     def __init__(self, tablet: str, since_seq: int = 0) -> None:
         """`since_seq`: earlier entries of the tablet in the shared log are of a former replica."""
@@ -65,8 +68,8 @@ class Tail:
             self.entries[index] = (seq, record)
 
     def suffix(self, flushed: int) -> list[tuple[int, Record]]:
-        """The newest entries without a gap; entries before a gap were flushed and dropped here. Raises Corruption or Damaged
-        if an entry after `flushed` is missing."""
+        """The newest entries without a gap; entries before a gap were flushed and dropped here.
+        Raises Corruption or Damaged if an entry after `flushed` is missing."""
         found: list[tuple[int, Record]] = []
         wanted = self.indexes[-1] if self.indexes else 0
         for index in reversed(self.indexes):
@@ -95,7 +98,7 @@ def gather(shared: Iterable[Found], tails: dict[str, Tail]) -> None:
 
 
 async def open_private(disk: Disk, tail: Tail) -> PrivateLog | None:
-    """With its entries in `tail`."""
+    """Open the tablet's private log, and add its entries to `tail`."""
     if not disk.exists(path_of(tail.tablet)):
         return None
     private = await PrivateLog.open(disk, tail.tablet, create=False)
@@ -112,8 +115,9 @@ async def open_private(disk: Disk, tail: Tail) -> PrivateLog | None:
 def rebuild(
     make_log: Callable[[Position], TabletLog], tail: Tail, flushed: Position
 ) -> tuple[TabletLog, LogIndex]:
-    """The replica's log, and its index for the core. `make_log`: an empty log behind this position. Raises Corruption or
-    Damaged if entries after the flushed position are missing, or disagree with it."""
+    """The replica's log, and its index for the core. `make_log` makes an empty log behind a
+    position. Raises Corruption or Damaged if entries after the flushed position are missing, or
+    disagree with it."""
     found, tablet = tail.suffix(flushed.index), tail.tablet
     log = make_log(found[0][1].previous if found else flushed)
     index = LogIndex(log.dropped.index, log.dropped.term)

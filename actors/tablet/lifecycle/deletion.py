@@ -1,14 +1,16 @@
 """Deletion of a replica: to a tombstone, which remembers and votes, or for good.
 
-tombstone   its server left the configuration, or a copy is about to take its place. The seed's six steps:
-            1 the replica stops, and votes and is reported as a tombstone at once; 2, 3 the quarantine gets its superblock;
-            4 the superblock says deleted, where the log ended, and where the data goes: from here on it is a tombstone;
-            5 the quarantine gets term and vote; 6 log and rows move there. A start finishes what a crash interrupts after 4
-for good    its table was dropped, or its tablet replaced: superblock "deleting" first, then rows, log, term and vote,
-            superblock; a start finishes what a crash interrupts. Only the master's evidence starts it
+    tombstone   its server left the configuration, or a copy is about to replace it. The seed's six steps: 1
+                the replica stops, and votes and is reported as a tombstone at once; 2, 3 the quarantine gets
+                its superblock; 4 the superblock says deleted, where the log ended, and where the data goes:
+                from here on it is a tombstone; 5 the quarantine gets term and vote; 6 log and rows move
+                there. After a crash that interrupts a step after 4, a start finishes the rest
+    for good    its table was dropped, or its tablet replaced: superblock "deleting" first, then rows, log,
+                term and vote, superblock; after a crash, a start finishes the rest. Only the master's
+                evidence starts it
 
-A failure half-way (a full disk) leaves nothing open: the same request completes it later. For a tombstone no request is needed:
-the rest is tried again every RETRY_S.
+A failure half-way (a full disk) leaves no file open: the same request completes the deletion later.
+A tombstone needs no request: the rest is tried again every RETRY_S.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from ebla.storage.logs.entries import Position
 log = logging.getLogger(__name__)
 
 RETRY_S = 5.0
-WAITS_S = 5.0  # less than callers wait
+WAITS_S = 5.0  # shorter than the timeouts of callers
 
 
 class RunningCopy(Protocol):
@@ -46,7 +48,8 @@ class RunningCopy(Protocol):
 
 
 class Deletion:
-    """`copies`: those to this server, by tablet. `on_closing` is called before a replica's files are closed."""
+    """Deletes replicas. `copies`: the copies to this server, by tablet. `on_closing` is called
+    before a replica's files are closed."""
 
     def __init__(
         self, lifecycle: Lifecycle, copies: Mapping[str, RunningCopy], on_closing: Callable[[str], None]
@@ -69,7 +72,8 @@ class Deletion:
                     await self._finish(tombstone)
 
     async def _finish(self, tombstone: Tombstone) -> None:
-        """No one else retries: it is already reported as a tombstone."""
+        """Try again to set the data aside. No one else retries: the replica is already reported as
+        a tombstone."""
         async with self.lifecycle.transition(tombstone.tablet):
             if self.lifecycle.tombstones.get(tombstone.tablet) is not tombstone:
                 return
@@ -82,14 +86,16 @@ class Deletion:
                     log.warning("tablet %s is not set aside yet: %s", tombstone.tablet, error)
                 tombstone.trouble = str(error)
 
-    # -- what the master asks for
+    # -- requests of the master
 
     async def delete(self, request: m.DeleteTabletRequest) -> None:
-        """Durable when it returns. No-op if the replica is absent or already deleted in this way.
+        """Delete a replica, durably when it returns. A no-op if the replica is absent or already
+        deleted in this way.
 
-        A replica that is deleted for good serves until its superblock says so durably. A replica that becomes a tombstone stops first,
-        because the superblock records its last position; from then on it votes as a tombstone, and a start before that commit brings the
-        replica back with these votes. A tombstone stays one, whatever configuration the request names.
+        A replica that is deleted for good serves until its superblock says so durably. A replica
+        that becomes a tombstone stops first, because the superblock records its last position; from
+        then on it votes as a tombstone, and a start before that commit brings the replica back with
+        these votes. A tombstone stays one, for any configuration in the request.
         """
         lifecycle, tablet = self.lifecycle, request.tablet
         async with self._turn(tablet):
@@ -106,8 +112,8 @@ class Deletion:
 
     @contextlib.asynccontextmanager
     async def _turn(self, tablet: str) -> AsyncIterator[None]:
-        """Hold the transition. A transition may hang for days; the caller repeats its call, so do not leave one behind each
-        time."""
+        """Hold the transition, and wait a limited time for it. A transition may hang for days, and
+        the caller repeats its call, so no call may leave a waiter behind."""
         lock = self.lifecycle.transition(tablet)
         await self._in_time(lock.acquire(), f"tablet {tablet} is being made, copied or deleted")
         try:
@@ -116,11 +122,12 @@ class Deletion:
             lock.release()
 
     async def _end_copy(self, tablet: str) -> None:
-        """If its disk hangs, the copy ends when that answers."""
+        """End the copy within a limited time. If its disk hangs, the copy ends when the disk answers."""
         await self._in_time(self.cancel_copy(tablet), f"the copy of tablet {tablet} is to end")
 
     async def cancel_copy(self, tablet: str) -> None:
-        """End the copy, if there is one, and wait until a tombstone, or a replica that was ready already, is left."""
+        """End the copy, if there is one, and wait until a tombstone, or a replica that was ready
+        already, is left."""
         copy = self.copies.get(tablet)
         if copy is not None:
             copy.cancel()
@@ -136,7 +143,8 @@ class Deletion:
             ) from None
 
     def _require_excluded(self, request: m.DeleteTabletRequest) -> None:
-        """The evidence is a configuration at least as new as ours, without us. A tombstone needs none."""
+        """Require the evidence: a configuration at least as new as ours, without us. A tombstone
+        needs none."""
         tablet, index, unsafe = request.tablet, request.configuration_index, request.configuration_unsafe
         if self.lifecycle.state_of(tablet) == m.DELETED:
             return
@@ -149,8 +157,9 @@ class Deletion:
             )
 
     def _configuration(self, request: m.DeleteTabletRequest) -> Configuration:
-        """The committed configuration; or the uncommitted one, if it has us, unless a leader of a later term is not adding
-        us: then that leader's log lacks it, and it can never be committed."""
+        """The committed configuration; or the uncommitted one, if that includes us, unless a leader
+        of a later term is not adding us: then that leader's log lacks it, and it can never be
+        committed."""
         replica = self.lifecycle.replicas.get(request.tablet)
         if replica is None:
             state = self.lifecycle.consensus_of(request.tablet)
@@ -164,8 +173,8 @@ class Deletion:
     # -- tombstones
 
     async def entomb(self, tablet: str, reason: str, unsafe: int = 0) -> Tombstone:
-        """The caller holds the transition. Durable when it returns: a tombstone, its data in quarantine. `unsafe`: how often
-        a configuration was forced, as the caller knows."""
+        """Make the replica a tombstone; the caller holds the transition. Durable when it returns,
+        with the data in quarantine. `unsafe`: the forced epoch that the caller knows."""
         assert self.lifecycle.in_transition(tablet), ("a replica is deleted in a transition", tablet)
         tombstone = self.lifecycle.tombstones.get(tablet)
         if tombstone is None:
@@ -184,7 +193,7 @@ class Deletion:
         return tombstone
 
     async def _supersede(self, tombstone: Tombstone, unsafe: int) -> None:
-        """Remember it durably: a tombstone cannot ask again."""
+        """Record the forced epoch durably: a tombstone cannot ask again."""
         assert unsafe > tombstone.superblock.unsafe, (
             "a forced epoch never goes back",
             tombstone.tablet,
@@ -197,14 +206,14 @@ class Deletion:
         tombstone.superblock = told
 
     async def _stop(self, tablet: str, reason: str, unsafe: int) -> Tombstone:
-        """Step 1. Every acknowledged entry is in the log; the end of the log of a replica that did not come up is
-        unknown."""
+        """Do step 1. Every acknowledged entry is in the log; the end of the log of a replica that
+        did not come up is unknown."""
         lifecycle = self.lifecycle
         replica = lifecycle.replicas.get(tablet)
         superblock = lifecycle.superblock(tablet)
         assert superblock is not None, ("a replica has a superblock", tablet)
         last: Position | None = replica.log.last if replica else None
-        durable = lifecycle.consensus_of(tablet)  # none of a damaged one: it does not vote
+        durable = lifecycle.consensus_of(tablet)  # None if damaged: the tombstone does not vote
         consensus = replica.consensus() if replica else durable
         name = f"{tablet}-{self.world.clock.wall_us()}"
         mark = max(superblock.unsafe, unsafe, replica.core.committed_forced_epoch if replica else 0)
@@ -219,7 +228,8 @@ class Deletion:
         return tombstone
 
     async def _close(self, replica: Replica, *, keep: bool) -> None:
-        """Stop the replica and close its files. Flush and move its entries if possible: nothing depends on it."""
+        """Stop the replica and close its files. With `keep`, flush and move its entries if
+        possible: no promise depends on this."""
         assert replica.tablet not in self.lifecycle.replicas, (
             "what is closed serves no more",
             replica.tablet,
@@ -240,7 +250,7 @@ class Deletion:
                 await replica.log.private.environment.close()
 
     async def _mark(self, tombstone: Tombstone, reason: str) -> None:
-        """Steps 2 to 4. A start drops a quarantine that no superblock names."""
+        """Do steps 2 to 4. A start drops quarantined data that no superblock names."""
         lifecycle, superblock = self.lifecycle, tombstone.superblock
         assert superblock.quarantine, ("a tombstone's data has a place", tombstone.tablet)
         await self.world.faults.here("tablet.entomb.before_mark")
@@ -277,7 +287,7 @@ class Deletion:
         tombstone = lifecycle.tombstones.pop(tablet, None)
         if tombstone is not None:
             unfinished = not tombstone.finished
-            async with tombstone.turn:  # a vote under way must not bring the record back
+            async with tombstone.turn:  # a vote under way must not write the record again
                 tombstone.move(ENDED)
         if replica is not None:
             del lifecycle.replicas[tablet]

@@ -1,6 +1,6 @@
 """A replica whose data could not be loaded. It reports why it failed, and does nothing else.
 
-It is kept and never taken for absent: its data may be needed, and its votes must not be forgotten.
+It is kept and never treated as absent: its data may be needed, and its votes must not be forgotten.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Broken:
     def __init__(
         self, tablet: str, error: str, configuration: Configuration | None, *, forgetful: bool
     ) -> None:
-        """`forgetful`: its votes are not known any more."""
+        """`forgetful`: the record of its votes is lost."""
         self.tablet = tablet
         self.error = error
         self.forgetful = forgetful

@@ -1,17 +1,19 @@
 """Creation and start of replicas. Deletion is in deletion.py, copies are in copy/copies.py.
 
 create   consensus state, then empty data, then the superblock: from that commit on the replica exists
-load     superblocks name the replicas; what was interrupted is completed:
+load     superblocks name the replicas; interrupted transitions are completed:
 
-            ready      comes up by itself; a damaged one comes up failed, and so does one whose schema this version cannot use
-            deleted    a tombstone; its data moves to quarantine, if it has not yet
-            copying    back to a tombstone, which votes with what the replica had before
+            ready      starts alone; a damaged one starts as failed, and so does one whose schema this version
+                       cannot use
+            deleted    becomes a tombstone; its data moves to quarantine, if it has not yet
+            copying    becomes a tombstone again, which votes with the state that the replica had before
             deleting   is deleted completely
             failed     is failed
 
-       A full disk postpones these writes: a server that starts on one serves what it has
+       A full disk postpones these writes: a server that starts with a full disk serves the replicas that it
+       has
 
-A failure half-way (a full disk) leaves nothing open: the same request completes it later.
+A failure half-way (a full disk) leaves no file open: the same request completes the work later.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ REMOVED_MAX = 100_000  # ids of tablets that were deleted for good, since the st
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts that a replica is made of."""
+    """The parts of a replica."""
 
     rows: Rows
     log: TabletLog
@@ -84,7 +86,7 @@ class Lifecycle:
         self._removed: dict[str, None] = {}
         self._transitions: dict[str, asyncio.Lock] = {}
 
-    # -- what there is
+    # -- views
 
     def all(self) -> dict[str, Replica | Broken | Tombstone]:
         return {**self.tombstones, **self.broken, **self.replicas}
@@ -111,7 +113,7 @@ class Lifecycle:
             del self._removed[next(iter(self._removed))]
 
     def consensus_of(self, tablet: str) -> ConsensusState | None:
-        """None if there is none, or if it is damaged: then its votes are forgotten."""
+        """The consensus state; None if there is none, or if it is damaged: then the votes are forgotten."""
         try:
             return self.consensus.get(tablet)
         except Corruption:
@@ -202,8 +204,8 @@ class Lifecycle:
         private: private_log.PrivateLog | None,
         tail: bootstrap.Tail,
     ) -> Parts:
-        """Rows and log, checked against each other. Raises Corruption, Damaged, InvalidArgument; then the rows are
-        closed."""
+        """Load rows and log, and check them against each other. Raises Corruption, Damaged,
+        InvalidArgument; then the rows are closed."""
         store = await TabletStore.open(self.world.disk, superblock.tablet, create=False)
         try:
             make_log = partial(self._log, superblock.tablet, private)
@@ -214,13 +216,14 @@ class Lifecycle:
             raise
 
     async def _match(self, superblock: Superblock, private: private_log.PrivateLog | None) -> Superblock:
-        """Raises Damaged if the private log is missing: it held acknowledged entries."""
+        """Compare the superblock with the private log. Raises Damaged if that log is missing: it
+        held acknowledged entries."""
         if private is None and superblock.private_log:
             raise Damaged(f"the log of tablet {superblock.tablet} is gone; rebuild the replica from a peer")
         if private is None or superblock.private_log:
             return superblock
         noted = msgspec.structs.replace(superblock, private_log=True)
-        with put_off():  # its making was interrupted
+        with put_off():  # the creation of the private log was interrupted
             await self.superblocks.save(superblock.tablet, noted)
         return noted
 
@@ -229,13 +232,13 @@ class Lifecycle:
         return TabletLog(tablet, disk, self.shared, private, dropped, self._note_private_log, faults)
 
     async def _note_private_log(self, made: TabletLog) -> None:
-        """Durable when it returns: from now on a missing private log is damage. Called after the log is created, before its
-        first entry. Noted in the superblock, since the disk of the rows may hang. Raises AlreadyInProgress if the superblock
-        is about to change."""
+        """Record the private log durably: from now on a missing private log is damage. Called after
+        the log is created, before its first entry. The record is in the superblock, since the disk
+        of the rows may hang. Raises AlreadyInProgress if the superblock is about to change."""
         tablet = made.tablet
         replica = self.replicas.get(tablet)
         if replica is None or replica.log is not made:
-            return  # it goes into quarantine, and nothing depends on it
+            return  # the replica goes into quarantine, and no promise depends on this log
         if self.in_transition(tablet):
             raise errors.AlreadyInProgress(f"tablet {tablet} is being copied or deleted", tablet=tablet)
         noted = msgspec.structs.replace(replica.superblock, private_log=True)
@@ -245,7 +248,8 @@ class Lifecycle:
     # -- create
 
     async def create(self, request: m.CreateTabletRequest) -> Replica:
-        """Idempotent. Durable when it returns: the replica exists, with term, vote and configuration."""
+        """Create a replica; idempotent. Durable when it returns: the replica exists, with term,
+        vote and configuration."""
         tablet = request.tablet
         request.schema.validate()
         codec_of(request.schema)
@@ -267,7 +271,7 @@ class Lifecycle:
             consensus = ConsensusState(self.replication.first_hard_state(), request.configuration)
             superblock = Superblock.of(request, self.shared.next_seq)
             if self.superblock(tablet) is not None:
-                await self.remove(tablet)  # a deletion that a full disk held up
+                await self.remove(tablet)  # finish a deletion that a full disk has delayed
             await self.world.faults.here("tablet.create.before_consensus")
             await self.consensus.save(tablet, consensus)
             await self.world.faults.here("tablet.create.before_data")
@@ -291,8 +295,9 @@ class Lifecycle:
     # -- failure
 
     async def abandon(self, below_seq: int) -> None:
-        """Durable when it returns: failed replicas that may need entries of the shared log below this stay failed. Their
-        entries must not fill the disk, and a voter that came back without acknowledged entries could help to lose them."""
+        """Mark failed replicas that may need entries of the shared log below this, durably when it
+        returns: they stay failed. Their entries must not fill the disk, and a voter that returned
+        without acknowledged entries could help to lose them."""
         for replica in list(self.replicas.values()):
             needed_seq = replica.log.oldest_shared_seq()
             if replica.state == FAILED and needed_seq is not None and needed_seq < below_seq:
@@ -319,10 +324,10 @@ class Lifecycle:
             return None
         return superblock if superblock is not None and superblock.state == "ready" else None
 
-    # -- the ends of what was interrupted
+    # -- completion of interrupted transitions
 
     async def remove(self, tablet: str) -> None:
-        """Everything that the state "deleting" requires."""
+        """Do everything that the state "deleting" requires."""
         assert tablet not in self.replicas, ("only a stopped replica is removed", tablet)
         disk = self.world.disk
         await disk.remove(tablet_store.path_of(tablet))
@@ -335,7 +340,8 @@ class Lifecycle:
         await self.world.faults.here("tablet.delete.after_superblock")
 
     async def finish(self, tombstone: Tombstone) -> None:
-        """Set aside the data of a tombstone, or remove what an unfinished copy left. A no-op if it is done."""
+        """Set aside the data of a tombstone, or remove the data of an unfinished copy. A no-op if
+        that is done."""
         tablet, quarantine = tombstone.tablet, tombstone.superblock.quarantine
         assert tablet not in self.replicas, ("only a stopped replica's data is set aside", tablet)
         if quarantine:
@@ -349,7 +355,7 @@ class Lifecycle:
     # -- helpers
 
     def transition(self, tablet: str) -> asyncio.Lock:
-        """Held while the replica is created, copied or deleted."""
+        """The lock that is held while the replica is created, copied or deleted."""
         return self._transitions.setdefault(tablet, asyncio.Lock())
 
     def in_transition(self, tablet: str) -> bool:
@@ -363,14 +369,15 @@ class Lifecycle:
     def tombstone(
         self, superblock: Superblock, consensus: ConsensusState | None, durable: ConsensusState | None
     ) -> Tombstone:
-        """`durable`: the part of `consensus` that is on disk. A replica without a record never voted."""
+        """Make a tombstone. `durable`: the part of `consensus` that is on disk. A replica without a
+        record never voted."""
         none = ConsensusState(self.replication.first_hard_state(), Configuration(()))
         state, saved = consensus or none, durable or none
         voter = self._voter(superblock, state, saved)
         return Tombstone(superblock, state.configuration, voter, self.world.faults)
 
     def receive(self, tombstone: Tombstone, superblock: Superblock, state: ConsensusState) -> None:
-        """A copy is on its way. Replace the in-memory state; the disk is already up to date."""
+        """Note that a copy is under way. Replaces the in-memory state; the disk is already up to date."""
         assert tombstone.tablet == superblock.tablet, ("a tombstone is of one tablet", tombstone.tablet)
         kept = state.record.term >= tombstone.hard_state.term
         assert kept, ("terms never go back", tombstone.tablet, state.record, tombstone.hard_state)
@@ -406,7 +413,7 @@ class Lifecycle:
 
 
 def _rows(superblock: Superblock, store: TabletStore) -> Rows:
-    """With the schema of the flushed rows. Raises InvalidArgument, Corruption."""
+    """The rows, with the schema of the flushed rows. Raises InvalidArgument, Corruption."""
     seed = checksum.seed(superblock.tablet)
     if store.alteration is None:
         return Rows(store, codec_of(superblock.schema), seed)

@@ -1,11 +1,12 @@
-"""A tombstone: a replica that was deleted, or is still being copied. It has no rows and no log, but it remembers and votes.
+"""A tombstone: a replica that was deleted, or is still being copied. It has no rows and no log, but
+it remembers and votes.
 
-    memory      term, vote and the position of its last entry are kept for ever: a server that forgot them could help to elect
-                a leader that lacks entries which it acknowledged
-    votes       as a replica whose log ends at that position; durable before the answer leaves. A tombstone that does not know
-                where its log ended does not vote
-    silence     it takes no entries. Its refusals make the leader copy the tablet here, if it is a member, and
-                elsewhere if the copy stalls
+    memory      term, vote and the position of its last entry are kept for ever: a server that forgot them
+                could help to elect a leader that lacks entries which the server acknowledged
+    votes       as a replica whose log ends at that position; durable before the answer leaves. A tombstone
+                that does not know where its log ended does not vote
+    silence     it takes no entries. Its refusals make the leader copy the tablet here, if this server is a
+                member, and elsewhere if the copy stalls
 
 Source: seed 000 (DELETED, COPYING); Kudu's tombstoned voting (kudu.md A8).
 """
@@ -28,23 +29,24 @@ from ebla.storage.errors import DiskFull
 STOPPED = "stopped"  # it votes as a tombstone; its superblock is not on disk yet
 MARKED = "marked"  # its superblock is on disk; the data of its replica is not set aside or removed yet
 SET_ASIDE = "set aside"  # nothing is left to do
-RECEIVING = "receiving"  # a copy of the tablet is on its way here
-UNDOING = "undoing"  # the copy failed, and what it brought is being removed
+RECEIVING = "receiving"  # a copy of the tablet to this server is under way
+UNDOING = "undoing"  # the copy failed, and its data is being removed
 ENDED = "ended"  # it is a replica again, or deleted for good
 
 TRANSITIONS = {
-    STOPPED: (MARKED, SET_ASIDE, ENDED),  # at once where there was no replica before
+    STOPPED: (MARKED, SET_ASIDE, ENDED),  # SET_ASIDE at once if there was no replica before
     MARKED: (SET_ASIDE, ENDED),
     SET_ASIDE: (RECEIVING, ENDED),
     RECEIVING: (UNDOING, ENDED),
-    UNDOING: (SET_ASIDE, MARKED),  # marked where removing failed: it is tried again
+    UNDOING: (SET_ASIDE, MARKED),  # MARKED if the removal failed: it is tried again
     ENDED: (),
 }
 
 
 class Tombstone:
-    """`phase`: see TRANSITIONS. `stalls_at`: when its copy will have stood still for too long. `trouble`: why the last try to
-    set its data aside failed. `turn`: held while a vote is saved, and while the tombstone becomes a replica."""
+    """A deleted or copying replica. `phase`: see TRANSITIONS. `stalls_at`: the time from which its
+    copy counts as stalled, without progress until then. `trouble`: why the last try to set its data
+    aside failed. `turn`: held while a vote is saved, and while the tombstone becomes a replica."""
 
     leads = False
 
@@ -81,7 +83,7 @@ class Tombstone:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing of its former replica is left to be set aside."""
+        """Whether all data of the former replica is set aside."""
         return self.phase not in (STOPPED, MARKED)
 
     @property
@@ -97,8 +99,8 @@ class Tombstone:
     async def receive(
         self, now: float, request: Request, consensus: RecordStore[ConsensusState]
     ) -> Answer | None:
-        """Term and vote are durable before it answers. None, at once, if only a replica could answer: heartbeats of other
-        tablets travel in the same envelope."""
+        """Answer a request when term and vote are durable. Returns None, at once, if only a replica
+        could answer: heartbeats of other tablets are in the same envelope."""
         if not self.voter.asks_vote(request):
             self.voter.receive(now, request)
             return None
@@ -123,7 +125,7 @@ class Tombstone:
             self.voter.saved(state)
 
     def superseded(self, forced_epoch: int) -> None:
-        """A configuration was forced without this server: help no side that does not know."""
+        """Note that a configuration was forced without this server: help no side that does not know of it."""
         self.voter.forced_epoch = max(self.voter.forced_epoch, forced_epoch)
 
     @property

@@ -1,7 +1,8 @@
-"""Raft for one tablet, as a state machine without clock, disk, network or waiting (see engine/core.py for the caller's duties).
+"""Raft for one tablet, as a state machine without clock, disk, network or waiting (see
+engine/core.py for the caller's duties).
 
     safe       a leader has every committed entry; committed entries never change; one leader a term
-    current    read_index() succeeds at no two replicas at once, while clocks drift less than RaftLimits states
+    current    read_index() succeeds at no two replicas at once, if clocks drift less than RaftLimits states
     calm       a replica that cannot win an election does not disturb a leader
 
 Sources: Raft paper and thesis (pre-vote 9.6, transfer 3.10, leases 6.4.1), Kudu's consensus.
@@ -42,7 +43,8 @@ class RaftCore(RaftState):
     # -- time
 
     def tick(self, now: float) -> None:
-        """Do what is due. Feed messages that have arrived first: one of them may be a heartbeat in time."""
+        """Do the work that is due. Feed messages that have arrived first: one of them may be a
+        heartbeat in time."""
         self._pass_time(now)
         lead = self._lead
         if lead and lead.quorum_lost_at(now) <= now:
@@ -78,8 +80,9 @@ class RaftCore(RaftState):
     def propose_configuration(self, now: float, configuration: Configuration) -> tuple[int, int]:
         """Append a CONFIG entry, in force at once; the next take() contains it. Returns (index, term).
 
-        `configuration.index` must be that of the configuration in force, from which this one was made. Raises
-        NotLeader, AlreadyInProgress (another change is pending), Unavailable (too early in the term), InvalidArgument.
+        `configuration.index` must be that of the configuration in force, from which this one was
+        made. Raises NotLeader, AlreadyInProgress (another change is pending), Unavailable (too
+        early in the term), InvalidArgument.
         """
         self._pass_time(now)
         lead = self._accepting_leader()
@@ -100,10 +103,11 @@ class RaftCore(RaftState):
     def force_configuration(
         self, now: float, keep: Sequence[str], reason: str, *, above_term: int = 0
     ) -> None:
-        """Lead a new term, far above `above_term` too, with the members `keep` only: the last resort when a majority is lost for good.
+        """Lead a new term, far above `above_term` too, with the members `keep` only: the last
+        resort when a majority is lost for good.
 
-        Entries that only the others had committed are lost. The forced configuration may replace a pending one. Raises Unavailable while
-        a leader lives, InvalidArgument.
+        Entries that only the others had committed are lost. The forced configuration may replace a
+        pending one. Raises Unavailable while a leader lives, InvalidArgument.
         """
         self._pass_time(now)
         if self._lead is not None or self._now < self.timer.withheld_until:
@@ -134,8 +138,9 @@ class RaftCore(RaftState):
         return self.commit_index
 
     def step_down(self, now: float, successor: str | None) -> str:
-        """Start to hand over to `successor`, or the voter that holds most; its uuid. Within an election timeout it is asked
-        to take over, or leadership continues. Raises NotLeader, InvalidArgument, Unavailable."""
+        """Start to hand over to `successor`, or the voter that holds most, and return its uuid.
+        Within an election timeout the successor is asked to take over, or leadership continues.
+        Raises NotLeader, InvalidArgument, Unavailable."""
         self._pass_time(now)
         lead = self._lead
         if lead is None:
@@ -170,7 +175,7 @@ class RaftCore(RaftState):
         return Offer(request.previous_index, request.previous_term, request.entries)
 
     def answer(self, pending: Pending) -> AppendReply:
-        """The answer to an append, once the log is durable. If a newer term has begun, it is a refusal."""
+        """The answer to an append, once the log is durable; a refusal, if a newer term has begun."""
         if pending.term != self.term:
             return self._refuse_append(hint=0)
         held = self.durable_index
@@ -178,10 +183,10 @@ class RaftCore(RaftState):
         return self._append_reply(True, pending.until, pending.until)
 
     def durable(self, index: int, term: int, log_epoch: int | None = None) -> None:
-        """The caller's log is on disk up to `index`, whose entry has `term`.
+        """Note that the caller's log is on disk up to `index`, whose entry has `term`.
 
-        Ignores a notice about truncated entries. Term and index identify an entry, unless it was truncated and appended again while
-        its first write was under way: then `log_epoch` differs.
+        Ignores a notice about truncated entries. Term and index identify an entry, unless it was
+        truncated and appended again while its first write was under way: then `log_epoch` differs.
         """
         if log_epoch is not None and log_epoch != self.log.epoch:
             return
@@ -202,7 +207,7 @@ class RaftCore(RaftState):
         elif isinstance(answer, AppendReply):
             plan, lead = sent.request, self._lead
             if lead is None or not isinstance(plan, AppendPlan) or not plan.term == answer.term == self.term:
-                return  # of a leadership that has ended
+                return  # the notice is of a leadership that has ended
             progress = lead.peers.get(peer)
             if progress is not None:
                 progress.answered(now, sent.at, plan, answer)
@@ -213,8 +218,8 @@ class RaftCore(RaftState):
     def failed(
         self, now: float, peer: str, sent: Sent, delivered: bool | None, refusal: str | None = None
     ) -> None:
-        """No answer came, or `refusal` says why the server cannot answer for the replica. `delivered` makes no difference:
-        the message is sent again, and a repeat is harmless."""
+        """Note that no answer came, or (`refusal`) why the server cannot answer for the replica.
+        `delivered` makes no difference: the message is sent again, and a repeat is harmless."""
         self._pass_time(now)
         plan, lead, ballot = sent.request, self._lead, self._ballot
         if isinstance(plan, AppendPlan):
@@ -297,7 +302,8 @@ class RaftCore(RaftState):
         return TimeoutNowReply(request.term)
 
     def _refused_as_forced(self, peer: str, sent: Sent, answer: AppendReply | VoteReply) -> None:
-        """Ignore its term. An uncommitted forced epoch concerns only that peer, so far."""
+        """Handle a refusal as FORCED, and ignore the peer's term. An uncommitted forced epoch
+        concerns only that peer, so far."""
         if answer.unsafe > self.forced_epoch:
             self.superseded_by, self.leader = answer.unsafe, None
             self._become_follower(f"given up: {peer} knows of a configuration that was forced")
@@ -310,7 +316,8 @@ class RaftCore(RaftState):
     # -- elections
 
     def _receive_vote(self, request: VoteRequest) -> VoteReply:
-        """Candidates outside the configuration may get votes: our configuration may be the old one."""
+        """Answer a vote request. A candidate outside the configuration may get a vote: our
+        configuration may be old."""
         alive = self._lead is not None or self._now < self.timer.withheld_until
         reason = election.judge(request, self.hard_state, self.log, leader_alive=alive)
         if not request.pre_vote and reason != election.LEADER_ALIVE and request.term > self.term:
@@ -327,8 +334,8 @@ class RaftCore(RaftState):
         return VoteReply(self.term, granted, request.pre_vote, reason)
 
     def _receive_timeout_now(self, sender: str, request: TimeoutNow) -> TimeoutNowReply:
-        """The leader of `request.term` has abdicated in our favour; ignored in a later term. A leader abdicates only in
-        favour of a peer with its configuration."""
+        """Campaign, because the leader of `request.term` has abdicated in our favour; ignored in a
+        later term. A leader abdicates only in favour of a peer with its configuration."""
         if request.term < self.term or request.unsafe > self.configuration.unsafe or not self._may_campaign():
             return TimeoutNowReply(self.term)
         assert request.term > self.term or self._lead is None, ("a term has one leader", sender)
@@ -348,7 +355,7 @@ class RaftCore(RaftState):
     def _count_vote(self, peer: str, sent: Sent, answer: VoteReply) -> None:
         ballot = self._ballot
         if ballot is None or sent.request is not ballot.request:
-            return  # of a round that is over
+            return  # the answer belongs to a round that is over
         assert ballot.request.pre_vote == (self.role == PRE_CANDIDATE), (
             "the role says which election runs",
             self.role,
@@ -369,8 +376,9 @@ class RaftCore(RaftState):
     # -- the leader's progress
 
     def _advance_commit(self) -> None:
-        """Count only entries of our own term: one of an older term can be on a majority and yet be replaced (paper, figure
-        8). It is committed with the first entry of ours after it."""
+        """Advance the commit index. Count only entries of our own term: an entry of an older term
+        can be on a majority and yet be replaced (paper, figure 8); it is committed with the first
+        entry of ours after it."""
         if self._lead is None:
             return
         index = self._lead.replicated_index(self.durable_index)
@@ -381,9 +389,10 @@ class RaftCore(RaftState):
         self._lead.note_durable(self._now, self.commit_index, self.durable_index)
 
     def _promote(self, peer: str, sent_at: float, committed: int) -> None:
-        """Make a pre-voter that has caught up a voter: it holds what was `committed` when the answered message left, less
-        than an election timeout ago (thesis, 4.2.1; under load the commit index is always ahead of it). If another change is
-        under way, its next answer tries again."""
+        """Make a pre-voter a voter when it has caught up: when it holds the entries that were
+        `committed` when the answered message left, less than an election timeout ago (thesis,
+        4.2.1; under load the commit index is always ahead of it). If another change is under way,
+        the next answer tries again."""
         lead, member = self._lead, self.configuration.peer(peer)
         if lead is None or lead.transfer is not None or self.commit_index < lead.noop:
             return
@@ -410,9 +419,10 @@ class RaftCore(RaftState):
     def _continue_transfer(self) -> None:
         """Once the successor holds everything, ask it to campaign, and abdicate in the same step.
 
-        Its vote requests ignore live leaders, and may be delayed for any time. A voter that grants one of them breaks the
-        promise that our lease depends on. So from the moment the order may leave, nothing here reads under a lease of this term; and
-        as a term is won only once, no later lease belongs to it.
+        Its vote requests ignore live leaders, and may be delayed for any time. A voter that grants
+        one of them breaks the promise that our lease depends on. So from the moment the order may
+        leave, nothing here reads under a lease of this term; and as a term is won only once, no
+        later lease belongs to it.
         """
         lead = self._lead
         if lead is None or lead.transfer is None or not lead.successor_ready(self._now):

@@ -1,8 +1,8 @@
 """Elections: when to campaign, whom to vote for, and how the answers are counted.
 
-A campaign begins with a pre-vote, which no one persists: a replica that cannot win disturbs no other, and terms grow only when
-a candidate can be elected (Raft thesis, 9.6). A voter that had contact with its leader a moment ago helps no challenger; leases
-depend on that.
+A campaign begins with a pre-vote, which no one persists: a replica that cannot win disturbs no
+other, and terms grow only when a candidate can be elected (Raft thesis, 9.6). A voter that had
+contact with its leader a moment ago helps no challenger; leases depend on that.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GRANTED, LEADER_ALIVE, OLD_TERM, VOTED, LOG_BEHIND = (
 
 
 def judge(request: VoteRequest, state: HardState, log: LogIndex, *, leader_alive: bool) -> str:
-    """The voter's answer, as a reason: of the rules that refuse, the first."""
+    """The voter's answer, as a reason: that of the first rule that refuses, or granted."""
     if leader_alive and not request.ignore_live_leader:
         return LEADER_ALIVE
     if request.term < state.term:
@@ -35,11 +35,12 @@ def judge(request: VoteRequest, state: HardState, log: LogIndex, *, leader_alive
 
 
 class ElectionTimer:
-    """When this replica campaigns, and until when it withholds its vote from challengers.
+    """Decides when this replica campaigns, and until when it withholds its vote from challengers.
 
-    A restarted replica does not remember when it last accepted a leader's message, and a lease may depend on that message: it
-    withholds for a full `election_s_min` from its start. Only a replica that never answered anyone (`fresh`: term 0, so no leader of
-    a term above 0 has its promise) may vote and campaign at once, so that a new tablet has its leader within a heartbeat. A replica
+    A restarted replica does not remember when it last accepted a leader's message, and a lease may
+    depend on that message: it withholds for a full `election_s_min` from its start. Only a replica
+    that never answered anyone (`fresh`: term 0, so no leader of a term above 0 has its promise) may
+    vote and campaign at once, so that a new tablet has its leader within a heartbeat. A replica
     that is `alone` waits for no one.
     """
 
@@ -59,7 +60,7 @@ class ElectionTimer:
         limits = self._limits
         shortest = limits.election_s_min
         if self.failures:
-            # The exponent is bounded because floats are; long before that the maximum holds.
+            # The bound of the exponent avoids a float overflow; the maximum is reached long before.
             shortest = min(shortest * 1.5 ** min(self.failures, 64), limits.election_s_max)
         self.deadline = now + min(self._random.uniform(shortest, 2 * shortest), limits.election_s_max)
         assert self.deadline > now, ("an election timeout takes time", self.deadline, now)
@@ -72,8 +73,8 @@ class ElectionTimer:
         assert kept >= now + self._limits.election_s_min, ("a promise to a leader is kept", kept, now)
 
     def election_failed(self, now: float, *, contested: bool) -> None:
-        """Back off only from rivals. If not even a majority answered there is no rival, and the group should elect as soon
-        as the network allows it."""
+        """Back off only from rivals. If not even a majority answered there is no rival, and the
+        group should elect as soon as the network allows it."""
         if contested:
             self.failures += 1
         self.reset(now)
@@ -82,8 +83,9 @@ class ElectionTimer:
 class Ballot:
     """One round of requests for votes or pre-votes; the candidate's own vote counts.
 
-    An answer belongs to the round whose very `request` it answers: an equal one may be an earlier round's. A voter
-    that could not be reached is asked again after a heartbeat, until the round is over.
+    An answer belongs to the round with the same `request` object: an equal request may be of an
+    earlier round. A voter that could not be reached is asked again after a heartbeat, until the
+    round is over.
     """
 
     def __init__(self, request: VoteRequest, voters: tuple[str, ...]) -> None:

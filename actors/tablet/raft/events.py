@@ -16,15 +16,17 @@ PRE_CANDIDATE = "pre_candidate"
 
 @dataclass(frozen=True)
 class RaftLimits:
-    """A leader trusts its lease for `lease_s` of its own clock after the *sending* of a message that a majority
-    answered; a voter that accepted the message helps no challenger for `election_s_min` of its clock after its
-    *arrival*. So reads stay linearizable unless a voter's clock runs faster than the leader's by election_s_min / lease_s or more:
-    1.25 by default, a drift of 25 %. Clocks need not agree on the time, only on its speed; a paused process does no harm.
+    """A leader trusts its lease for `lease_s` of its own clock after the *sending* of a message
+    that a majority answered; a voter that accepted the message helps no challenger for
+    `election_s_min` of its clock after its *arrival*. So reads stay linearizable unless a voter's
+    clock runs faster than the leader's by election_s_min / lease_s or more: 1.25 by default, a
+    drift of 25 %. Clocks need not agree on the time, only on its speed; a paused process does no
+    harm.
     """
 
     heartbeat_s: float = 0.15
     election_s_min: float = 1.0  # the timeout is drawn from [min, 2 min); six lost heartbeats at least
-    election_s_max: float = 20.0  # where the back-off after failed elections ends (Kudu's number)
+    election_s_max: float = 20.0  # the longest back-off after failed elections (Kudu's number)
     lease_s: float = 0.8
     append_bytes_max: int = 1 << 20  # one message; a single larger entry travels alone
     inflight_max: int = 4  # messages with entries under way to one peer
@@ -44,13 +46,14 @@ class RaftLimits:
 
     @cached_property
     def patience_s(self) -> float:
-        """How long one status message may stay unanswered before the next is sent without waiting for it."""
+        """The time after which the next status message is sent although the last one has no answer."""
         return self.lease_s / 2
 
 
 class AppendPlan(Plan, frozen=True, kw_only=True):
-    """An AppendRequest whose entries `first`..`last` (none if last < first) the caller reads from its log. `number` and
-    `match` are the core's own: which message this is, and what the peer was known to hold."""
+    """An AppendRequest whose entries `first`..`last` (none if last < first) the caller reads from
+    its log. `number` and `match` are for the core: the message's number, and the index up to which
+    the peer was known to agree."""
 
     previous_index: int
     previous_term: int
@@ -62,7 +65,7 @@ class AppendPlan(Plan, frozen=True, kw_only=True):
 
     @property
     def covers(self) -> int:
-        """The last index that a follower agrees to if it agrees."""
+        """The index up to which a follower agrees if it accepts the message."""
         return max(self.previous_index, self.last)
 
     def request(self, leader: str, entries: Sequence[Entry]) -> AppendRequest:

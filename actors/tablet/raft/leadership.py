@@ -1,7 +1,7 @@
 """The leader's knowledge of one term: its peers, its lease, a transfer.
 
-A Leadership begins when an election is won and is dropped when the role ends, so a lease, a match or a transfer of one term
-cannot leak into a later one.
+A Leadership begins when an election is won and is dropped when the role ends, so a lease, a match
+or a transfer of one term cannot leak into a later one.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Lag:
-    """Since `since` the others have committed `index`, and it is not durable here yet."""
+    """A delay of our own disk: since `since` the others have committed `index`, and it is not
+    durable here yet."""
 
     index: int
     since: float
 
 
 class Leadership:
-    """`noop`: index of the entry that began the term; reads are served once it is committed. `lag`: how long our own disk
-    has delayed committed entries, if it does."""
+    """A leader's knowledge. `noop`: index of the entry that began the term; reads are served once
+    it is committed. `lag`: the delay of committed entries by our own disk, if there is one."""
 
     def __init__(
         self, me: str, term: int, configuration: Configuration, log: LogIndex, limits: RaftLimits, now: float
@@ -48,7 +49,7 @@ class Leadership:
         self._log = log
         self._limits = limits
         self._voters: tuple[str, ...] = ()
-        self._staying: tuple[str, ...] = ()  # the voters that are not to be replaced
+        self._staying: tuple[str, ...] = ()  # the voters without the replace flag
         self._majority = 0
         self._unsafe = 0
         assert log.last_term == term, ("a term begins with the leader's own entry", log.last_term, term)
@@ -70,7 +71,7 @@ class Leadership:
             before,
         )
 
-    # -- what a majority is known to have done
+    # -- the majority
 
     def replicated_index(self, own_durable: int) -> int:
         """The greatest index that a majority of the voters hold durably. Only voters count."""
@@ -79,18 +80,18 @@ class Leadership:
         return int(majority_least(held, self._majority))
 
     def lease_until(self, now: float) -> float:
-        """Until when no other leader can have been elected: see RaftLimits."""
+        """The time until which no other leader can have been elected: see RaftLimits."""
         acked = [now if uuid == self.me else self.peers[uuid].acked_at for uuid in self._voters]
         return majority_least(acked, self._majority) + self._limits.lease_s
 
     def quorum_lost_at(self, now: float) -> float:
-        """When we must assume that no majority follows us, unless a peer answers before."""
+        """The time from which we must assume that no majority follows us, unless a peer answers before."""
         heard = [now if uuid == self.me else self.peers[uuid].last_contact for uuid in self._voters]
         return majority_least(heard, self._majority) + 2 * self._limits.election_s_min
 
     def health(self, now: float, failed_s: float) -> dict[str, str]:
-        """Of each peer: healthy, unknown, silent or failed (for longer than `failed_s`) or lost. A voter that has forgotten
-        its votes is lost: it can return only as a new member."""
+        """The health of each peer: healthy, unknown, silent, failed (for longer than `failed_s`) or
+        lost. A voter that has forgotten its votes is lost: it can return only as a new member."""
         silent_s = 2 * self._limits.election_s_min
         forgetful = [uuid for uuid in self._voters if self._refusal(uuid) == VOTES_FORGOTTEN]
         return {
@@ -107,15 +108,16 @@ class Leadership:
     # -- our own disk
 
     def note_durable(self, now: float, commit_index: int, own_durable: int) -> None:
-        """After a change of either index."""
+        """Update `lag` after a change of either index."""
         last = self._log.last_index
         assert max(commit_index, own_durable) <= last, ("the log holds what is committed", commit_index, last)
         if self.lag is None or own_durable >= self.lag.index:
             self.lag = Lag(commit_index, now) if own_durable < commit_index else None
 
     def gives_way_at(self) -> float:
-        """When our disk will have delayed one committed entry for an election timeout: it hangs, or is full. Committed
-        entries are applied, and answered, only when durable here, so another replica must lead."""
+        """The time when our disk, which hangs or is full, will have delayed one committed entry for
+        an election timeout. Committed entries are applied, and answered, only when durable here, so
+        another replica must lead."""
         if self.lag is None or self.transfer is not None:
             return float("inf")
         return self.lag.since + self._limits.election_s_min
@@ -135,8 +137,8 @@ class Leadership:
                 assert first > log.dropped_index, ("dropped entries are not sent", uuid, first)
                 last = log.last_within(first, limits.append_bytes_max)
             elif now >= peer.status_due_at(limits):
-                # Of a replicating peer only `match` is certain: messages may overtake each other, and a heartbeat
-                # must not be refused for that.
+                # Only `match` is certain of a replicating peer: messages may overtake each other,
+                # and a heartbeat must not be refused for that.
                 previous = peer.next - 1 if peer.state == PROBE else max(peer.match, log.dropped_index)
                 first, last = previous + 1, previous
             else:
@@ -172,7 +174,7 @@ class Leadership:
             assert peer.inflight_bytes == size, ("each message is counted once", seen, size)
 
     def silent(self, now: float) -> bool:
-        """Whether `plans` would be empty, found in less time."""
+        """Whether `plans` would be empty; takes less time than `plans`."""
         limits, last, dropped = self._limits, self._log.last_index, self._log.dropped_index
         for peer in self.peers.values():
             if (
@@ -197,21 +199,23 @@ class Leadership:
         return max(now, min([self.quorum_lost_at(now), self.gives_way_at(), *due]))
 
     def _check_dropped(self, peer: Progress) -> None:
-        """A peer that needs a dropped entry can only be copied."""
+        """Mark a peer that needs a dropped entry as lagging: only a copy can help it."""
         if peer.state in (PROBE, REPLICATE) and peer.next <= self._log.dropped_index:
             peer.lag()
 
     # -- transfer
 
     def end_transfer(self, now: float) -> None:
-        """Without success. Proposals are taken again, for an election timeout at least."""
+        """End the transfer without success. Proposals are accepted again, for an election timeout
+        at least."""
         assert self.transfer is not None, "only a transfer that began ends"
         self.transfer = None
         self.lag = Lag(self.lag.index, now) if self.lag else None
 
     def choose_successor(self) -> str | None:
-        """The voter that holds most, then the one with the latest contact; the first of equals. A tombstone or a lagging
-        peer comes last, and a voter that is to be replaced leads only if no other can."""
+        """The voter that holds most, then the one with the latest contact; the first of equals. A
+        tombstone or a lagging peer comes last, and a voter that is to be replaced leads only if no
+        other can."""
         others = [uuid for uuid in self._staying if uuid != self.me]
         others = others or [uuid for uuid in self._voters if uuid != self.me]
         if not others:
@@ -229,7 +233,8 @@ class Leadership:
         return uuid != self.me and uuid in self._voters
 
     def successor_ready(self, now: float) -> bool:
-        """It has everything, and it answered a moment ago: to abdicate in favour of a dead peer is an outage."""
+        """Whether the successor has all entries and answered a moment ago: abdication in favour of
+        a dead peer would be an outage."""
         if self.transfer is None:
             return False
         peer = self.peers.get(self.transfer.successor)

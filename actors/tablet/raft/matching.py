@@ -9,8 +9,8 @@ from ebla.actors.tablet.engine.log_index import LogIndex
 
 
 class Agreement(msgspec.Struct, frozen=True):
-    """The logs are equal up to `until` once the entries from `first_new` on are taken (None: all are here). `truncate_from`:
-    `first_new`, if it replaces entries of ours."""
+    """The logs are equal up to `until` once the entries from `first_new` on are taken (None: the
+    log has all of them). `truncate_from`: equals `first_new`, if that replaces entries of ours."""
 
     until: int
     first_new: int | None
@@ -24,7 +24,8 @@ class Disagreement(msgspec.Struct, frozen=True):
 
 
 def compare(log: LogIndex, commit_index: int, request: AppendRequest) -> Agreement | Disagreement:
-    """Only a conflicting entry truncates: a late, shorter message must not undo what a later one brought."""
+    """Compare a message with the log. Only a conflicting entry truncates: a late, shorter message
+    must not remove the entries of a later one."""
     previous = request.previous_index
     assert log.dropped_index <= commit_index <= log.last_index, (
         "committed entries are in the log",
@@ -32,10 +33,11 @@ def compare(log: LogIndex, commit_index: int, request: AppendRequest) -> Agreeme
     )
     if previous > log.last_index:
         return Disagreement(log.last_index)
-    # What was dropped was committed, so it equals the leader's log without a look.
+    # Dropped entries were committed, so they equal the leader's log without a comparison.
     if previous >= log.dropped_index and log.term_at(previous) != request.previous_term:
-        # The committed prefix surely agrees. Going there at once resends at most the uncommitted tail and
-        # takes one exchange, where going back entry by entry would take as many as there are entries.
+        # The committed prefix surely agrees. To go back to it at once takes one exchange and
+        # resends at most the uncommitted tail; to go back entry by entry would take one exchange
+        # per entry.
         return Disagreement(commit_index)
     first_new = None
     for position, entry in enumerate(request.entries, previous + 1):

@@ -1,10 +1,11 @@
 """Changes of a tablet's members, by its leader; or, when a majority is lost for good, by a survivor.
 
-    change    one configuration from another, compare-and-set on the committed one, answered when it is committed. A change
-              that is in force already is answered at once, so a request may be repeated while its outcome is unknown
-    force     a voter makes itself the leader of the kept members. It asks the others first: none may hold more than it
-              does, or know of a leader. A forced configuration that is not committed yet may be requested again, or one that
-              keeps fewer, if a kept member has died meanwhile
+    change    one configuration from another, compare-and-set on the committed one, answered when it is
+              committed. A change that is in force already is answered at once, so a request may be repeated
+              while its outcome is unknown
+    force     a voter makes itself the leader of the kept members. It asks them first: none may hold more than
+              it does, or know of a leader. A forced configuration that is not committed yet may be requested
+              again; so may one that keeps fewer members, if a kept member has died meanwhile
 
 The rules are in membership.py; this module has the requests and the waiting.
 """
@@ -30,13 +31,13 @@ from ebla.actors.world import World
 from ebla.storage.errors import EblaError, InvalidArgument
 
 TIMEOUT_S_MAX = 30.0
-FORCE_S = 10.0  # for what was forced to be committed
-ASK_S = 3.0  # for a peer to say what it holds
-ANY_TERM = 1 << 62  # asked for a pre-vote in this term, a peer compares nothing but the logs
+FORCE_S = 10.0  # for the commit of a forced configuration
+ASK_S = 3.0  # for a peer's answer about its log
+ANY_TERM = 1 << 62  # for a pre-vote in this term, a peer compares only the logs
 
 
 def raft_of(replica: Replica) -> RaftCore:
-    """Raises InvalidArgument for a tablet whose members another protocol changes."""
+    """The replica's Raft core. Raises InvalidArgument for a tablet of another replication protocol."""
     if not isinstance(replica.core, RaftCore):
         raise InvalidArgument(
             f"tablet {replica.tablet} does not use Raft; ask the master to change its members"
@@ -50,15 +51,15 @@ def raft_of(replica: Replica) -> RaftCore:
 async def change(
     world: World, rounds: Rounds, replica: Replica, request: m.ChangeMembersRequest
 ) -> m.MembersReply:
-    """Raises NotLeader, Unavailable (not yet), OutcomeUnknown (not known to be committed), ConfigurationMoved,
-    AlreadyInProgress, InvalidArgument."""
+    """Change the members. Raises NotLeader, Unavailable (not yet), OutcomeUnknown (not known to be
+    committed), ConfigurationMoved, AlreadyInProgress, InvalidArgument."""
     replica.require_running()
     core, changes = raft_of(replica), request.changes
     check(changes)
     if core.role != "leader":
         raise replica.not_leader()
     now = world.clock.monotonic()
-    core.read_index(now)  # without a lease it may not know what is committed
+    core.read_index(now)  # a leader without a lease may not know the committed configuration
     committed = core.committed_configuration
     if all(in_force(committed, change) for change in changes):
         return m.MembersReply(replica.tablet, committed)
@@ -87,7 +88,7 @@ def check(changes: Sequence[m.MemberChange]) -> None:
 
 
 def in_force(configuration: Configuration, change: m.MemberChange) -> bool:
-    """An added pre-voter may have been promoted since."""
+    """Whether the change is in force already. An added pre-voter may have been promoted since."""
     present, wanted = configuration.peer(change.peer.uuid), change.peer
     if change.kind == REMOVE:
         return present is None
@@ -102,7 +103,8 @@ def in_force(configuration: Configuration, change: m.MemberChange) -> bool:
 
 
 def changed(configuration: Configuration, changes: Sequence[m.MemberChange]) -> Configuration:
-    """Raises InvalidArgument for a change that does not fit the members."""
+    """The configuration after the changes. Raises InvalidArgument for a change that does not fit
+    the members."""
     peers = {peer.uuid: peer for peer in configuration.peers}
     for change in changes:
         wanted = change.peer
@@ -139,7 +141,8 @@ def _marked(unsafe: int) -> str:
 
 
 async def _applied(world: World, replica: Replica, index: int, timeout_s: float) -> None:
-    """Raises OutcomeUnknown: the entry is in the log, and others may commit it."""
+    """Wait until the entry is applied. Raises OutcomeUnknown at a timeout: the entry is in the log,
+    and others may commit it."""
     what = f"the change of tablet {replica.tablet}'s members, at index {index},"
     waiting = replica.applied(index)
     if waiting is not None:
@@ -164,16 +167,16 @@ async def _applied(world: World, replica: Replica, index: int, timeout_s: float)
 async def force(
     world: World, rounds: Rounds, identity: Identity, replica: Replica, request: m.UnsafeChangeRequest
 ) -> m.MembersReply:
-    """Raises Unavailable (a leader may live, or a kept member does not answer), OutcomeUnknown (forced, and not committed),
-    ConfigurationMoved, InvalidArgument."""
+    """Force a configuration. Raises Unavailable (a leader may live, or a kept member does not
+    answer), OutcomeUnknown (forced, and not committed), ConfigurationMoved, InvalidArgument."""
     _require_unmoved(replica, request)
     core = raft_of(replica)
-    if not _is_pending(core, request.keep):  # a repeated request only waits
+    if not _is_pending(core, request.keep):  # else the request is repeated, and only waits
         _require_forcible(replica, request)
         kept = [peer for peer in core.committed_configuration.peers if peer.uuid in request.keep]
         others = [peer for peer in kept if peer.uuid != core.me]
         terms = [await _ask(world, identity, replica, peer) for peer in others]
-        _require_unmoved(replica, request)  # after the wait
+        _require_unmoved(replica, request)  # again: the wait may have changed it
         _require_forcible(replica, request)
         rounds.step(
             replica,
@@ -197,14 +200,15 @@ async def force(
 
 
 def _is_pending(core: RaftCore, keep: Sequence[str]) -> bool:
-    """Whether exactly this was forced here, and is not committed yet."""
+    """Whether exactly this configuration was forced here, and is not committed yet."""
     forced = core.configuration.unsafe > core.committed_configuration.unsafe
     return forced and sorted(peer.uuid for peer in core.configuration.peers) == sorted(keep)
 
 
 def _uncommitted(replica: Replica, forced: Configuration) -> EblaError:
-    """For example, a member to be kept has died since it was asked. No other member may be kept instead without being asked:
-    entries that only it holds would be lost."""
+    """The error for a forced configuration that is not committed in time, for example because a
+    kept member has died since it was asked. No other member may be kept instead without being
+    asked: entries that only it holds would be lost."""
     others = ", ".join(peer.address for peer in forced.peers if peer.uuid != replica.core.me)
     return errors.OutcomeUnknown(
         f"the configuration that was forced on tablet {replica.tablet} is not committed: too few of {others} have taken it within "

@@ -1,10 +1,11 @@
-"""Which configuration may follow which: one change at a time, and never more than one voter apart.
+"""The rules by which one configuration may follow another: one change at a time, and at most one voter apart.
 
-Two configurations that differ by at most one voter have no disjoint majorities (Raft thesis, 4.1), so no joint consensus is needed.
-The other rules are Kudu's: the leader neither removes nor demotes itself, and a request names the configuration that it changes.
+Two configurations that differ by at most one voter have no disjoint majorities (Raft thesis, 4.1),
+so no joint consensus is needed. The other rules are Kudu's: the leader neither removes nor demotes
+itself, and a request names the configuration that it changes.
 
-A forced configuration breaks the first rule, for a majority that is lost for good. It has a forced epoch, and so does every
-configuration after it.
+A forced configuration breaks the first rule, for a majority that is lost for good. It has a forced
+epoch, and so does every configuration after it.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def check_change(current: Configuration, proposed: Configuration, leader: str) -
 
 
 def promoted(current: Configuration, uuid: str) -> Configuration:
-    """`current`, with this pre-voter as a voter."""
+    """The configuration `current`, with this pre-voter as a voter."""
     peers = tuple(
         msgspec.structs.replace(peer, member=VOTER, promote=False) if peer.uuid == uuid else peer
         for peer in current.peers
@@ -70,8 +71,9 @@ def promoted(current: Configuration, uuid: str) -> Configuration:
 def forced(
     committed: Configuration, active: Configuration, keep: Sequence[str], survivor: str, *, above: int = 0
 ) -> Configuration:
-    """`committed` with the members `keep` only, led by `survivor`. `active` may be pending on top of it, and is given up.
-    The forced epoch exceeds theirs, and `above`. Raises InvalidArgument, naming the rule."""
+    """The configuration `committed` with the members `keep` only, led by `survivor`. A pending
+    `active` one is given up. The forced epoch exceeds those of both, and `above`. Raises
+    InvalidArgument, naming the rule."""
     unknown = [uuid for uuid in keep if committed.peer(uuid) is None]
     if unknown:
         raise InvalidArgument(f"{unknown} are no members; keep only some of {_named(committed)}")

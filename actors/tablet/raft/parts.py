@@ -70,8 +70,9 @@ class Raft:
         )
 
     def copied(self, own: HardState, source: str, term: int, *, knows_end: bool) -> HardState:
-        """The higher term; our vote ends only with its term (seed 000). A replica that does not know where its log ended may
-        have voted for the leader of this very term."""
+        """The hard state with the higher term; our vote ends only with its term (seed 000). A
+        replica that does not know where its log ended may have voted for the leader of this
+        term."""
         merged = HardState(term) if term > own.term else own
         assert merged.term == max(own.term, term), ("terms never go back", merged, own, term)
         return merged if knows_end or merged != HardState(term) else HardState(term, source)

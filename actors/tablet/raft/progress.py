@@ -1,23 +1,26 @@
-"""The leader's knowledge of one peer, and what it may send it next.
+"""The leader's knowledge of one peer, and the messages that it may send next.
 
     probe       where the logs agree is unknown: one message without entries at a time, until the peer agrees
     replicate   entries flow, several messages ahead of the answers
-    lagging     the entries it needs are dropped from our log, or it lost entries that it had acknowledged, or it has
-                committed others (forced.py): only heartbeats, until the replica is copied again
+    lagging     the entries it needs are dropped from our log, or it lost entries that it had acknowledged, or
+                it has committed others (forced.py): only heartbeats, until the replica is copied again
 
     probe -> replicate      it agreed with a predecessor
     replicate -> probe      a message failed, or was refused
     probe, replicate -> lagging
     lagging -> replicate    it agrees again, so it was copied
 
-A peer without a replica says why (`refused`), or another server has its address (`WRONG_SERVER`). That counts for its health,
-never for commits or leases. It counts for the leader's patience only if the peer has a tombstone, which votes: no other leader
-would do better. A peer that a copy could help, and did not for long, has failed, whatever it answers: the copy may never succeed
-there. A peer without an answer for as long is silent while our log can help it, and has failed from then on. So has one whose
-server is still starting after STARTS_FOR times as long: its disk may be full or hang, or another process holds its directory.
+A server without the replica answers with a reason (`refused`), or another server has its address
+(`WRONG_SERVER`). Such answers count for the peer's health, never for commits or leases. They count
+for the leader's patience only if the peer has a tombstone, which votes: no other leader would do
+better. A peer that a copy could help, but has not helped for long, has failed, even if it answers:
+the copy may never succeed there. A peer without an answer for as long is silent while our log can help
+it, and has failed from then on. So has a peer whose server is still starting after STARTS_FOR times
+as long: its disk may be full or hang, or another process holds its directory.
 
-Memory is constant while a peer is dead: a probe carries nothing, and a heartbeat without an answer for `patience_s` is forgotten
-and followed by the next (the caller's own call timeout bounds how many it has open).
+Memory is constant while a peer is dead: a probe has no entries, and a heartbeat without an answer
+for `patience_s` is forgotten and followed by the next (the caller's own call timeout limits the
+number of open calls).
 """
 
 from __future__ import annotations
@@ -56,7 +59,7 @@ UNABLE = (
     FORCED,
 )  # without a copy, for ever
 
-STARTS_FOR = 10  # times the patience for a silent one: reading a log again takes a while, never that long
+STARTS_FOR = 10  # times the patience for a silent peer: a start reads the log, which never takes that long
 
 
 def majority_least(values: Sequence[float], majority: int) -> float:
@@ -85,7 +88,7 @@ class Progress:
         self.last = (0, 0)  # index and term of its last durable entry, as it last reported
         self.contact_at = now  # when it last answered anything at all
         self.healthy_at = NEVER  # when it last answered as a replica that follows us
-        self.refusal: str | None = None  # why it did not, if that came later
+        self.refusal: str | None = None  # why it did not, if that answer is newer
         self.refused_since = NEVER
         self.unwell_since: float | None = None  # in all its answers since it last followed us
 
@@ -98,10 +101,10 @@ class Progress:
         )
 
     def status_due_at(self, limits: RaftLimits) -> float:
-        """When the next message without entries is due.
+        """The time when the next message without entries is due.
 
-        Entries under way do not replace heartbeats: their answers wait for the peer's disk. Otherwise a peer that syncs slowly would
-        cost us the lease, and us its patience.
+        Entries under way do not replace heartbeats: their answers wait for the peer's disk.
+        Otherwise a peer that syncs slowly would cost us the lease, and would start to campaign.
         """
         if self.status is None and self.urgent:
             return NEVER
@@ -124,7 +127,8 @@ class Progress:
         self.urgent = False
 
     def answered(self, now: float, sent_at: float, plan: AppendPlan, answer: AppendReply) -> None:
-        """Any answer in our term shows that the peer follows us; a late one proves only that, and what it surely holds."""
+        """Take an answer. Any answer in our term shows that the peer follows us; a late one proves
+        only that, and the entries that the peer holds."""
         self.last_contact = self.contact_at = self.healthy_at = now
         self.refusal = None
         self.acked_at = max(self.acked_at, sent_at)
@@ -149,8 +153,8 @@ class Progress:
             self.unwell_since = now
 
     def failed(self, plan: AppendPlan) -> bool:
-        """No answer came. Returns whether that was news: a replicating peer's entries above `match` are in doubt, unless it
-        has answered a later message since."""
+        """Note that no answer came. Returns whether that changes anything: a replicating peer's
+        entries above `match` are in doubt, unless the peer has answered a later message since."""
         if not self._settle(plan.number) and (self.state != REPLICATE or plan.number <= self.acked_number):
             return False
         if self.state == REPLICATE:
@@ -159,7 +163,7 @@ class Progress:
         return True
 
     def refused(self, now: float, refusal: str) -> None:
-        """Its server answered that the replica cannot, and why."""
+        """Note the reason why the peer's server cannot answer for the replica."""
         assert refusal, "a refusal says why"
         self.contact_at = now
         if refusal in (TABLET_DELETED, TABLET_COPYING, COPY_STALLED):
@@ -178,12 +182,14 @@ class Progress:
         return self.state == REPLICATE
 
     def caught_up(self, commit_index: int) -> bool:
-        """It holds all committed entries, and has answered since it replicates: first contact proves nothing yet."""
+        """Whether the peer holds all committed entries, and has answered a message that was sent
+        while it replicated: first contact proves nothing yet."""
         return self.state == REPLICATE and self.steady and self.match >= commit_index
 
     def health(self, now: float, failed_s: float, silent_s: float) -> str:
-        """As shown to operators and the master. A peer that cannot follow is not healthy, but a copy may help: while it runs
-        the peer gets the time that it takes, and while its server starts STARTS_FOR times as much as a silent one."""
+        """The health that operators and the master see. A peer that cannot follow is not healthy,
+        but a copy may help. A running copy gets the time that it takes; a starting server gets
+        STARTS_FOR times as much time as a silent peer."""
         if self.refusal == WRONG_SERVER:
             return LOST
         stuck = self.refusal == NOT_RUNNING and now - self.refused_since > STARTS_FOR * failed_s
@@ -206,10 +212,10 @@ class Progress:
         if self.state == LAGGING:
             return
         if 0 < plan.previous_index <= plan.match:
-            # It had acknowledged this very predecessor in our term, and nothing but loss removes it again.
+            # The peer had acknowledged this predecessor in our term, so it has lost the entry.
             self.lag()
             return
-        # In probe state `next` only goes down, so that probing at once ends: it never spins.
+        # In the probe state `next` only decreases, so that immediate probing ends.
         self._probe_from(max(self.match + 1, min(plan.previous_index, hint + 1)))
 
     def _probe_from(self, next_index: int) -> None:

@@ -1,7 +1,7 @@
 """The state of a Raft core, and the steps from one role to another.
 
-The events that call these steps are in core.py. Every change of role, term or configuration is made here, so everything that
-belongs to a role (leadership, ballot, unsent messages) ends with it.
+The events that call these steps are in core.py. Every change of role, term or configuration is made
+here, so everything that belongs to a role (leadership, ballot, unsent messages) ends with it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ STORY_EVENTS_MAX = 50
 
 
 class RaftState:
-    """`configuration` is the committed one; `commit_index` an index known to be committed, such as the flushed one (0 is
-    always correct, but may resend entries if the log must back up)."""
+    """The state of a core. `configuration`: the committed one; `commit_index`: an index known to be
+    committed, such as the flushed one (0 is always correct, but may resend entries if the log must
+    back up)."""
 
     def __init__(
         self,
@@ -58,17 +59,17 @@ class RaftState:
         self.hard_state = hard_state
         self.term = hard_state.term
         if hard_state.term < log.last_term:
-            # Entries may reach the disk before the hard state of their term, but no answer leaves before both: so
-            # nobody has our vote in that term, and nobody gets it.
+            # Entries may reach the disk before the hard state of their term, but no answer leaves
+            # before both: so no candidate has our vote in that term, and none gets it.
             self._set_hard_state(HardState(log.last_term))
-        self.superseded_by = 0  # the greatest mark that others told was committed: see forced.py
+        self.superseded_by = 0  # the greatest forced epoch that others reported as committed: see forced.py
         self._now = now
         self._random = random
         self._story: deque[tuple[float, int, str]] = deque(maxlen=STORY_EVENTS_MAX)
         self._number = 0
         self._lead: Leadership | None = None
         self._ballot: Ballot | None = None
-        self._letters: list[Send] = []  # votes to ask for, or an abdication: all but appends
+        self._letters: list[Send] = []  # all messages but appends: vote requests, or an abdication
         self._all_replicated = 0
         self._truncated_from: int | None = None
         self._appended: tuple[int, int] | None = None
@@ -91,7 +92,7 @@ class RaftState:
 
     @property
     def progress(self) -> dict[str, Progress]:
-        """What the leader knows of each peer; empty for others."""
+        """The leader's knowledge of each peer; empty on other replicas."""
         return dict(self._lead.peers) if self._lead else {}
 
     @property
@@ -110,22 +111,22 @@ class RaftState:
 
     @property
     def forced_epoch(self) -> int:
-        """Requests of a lower one are refused."""
+        """The forced epoch of this replica: requests of a lower one are refused."""
         return max(self.configuration.unsafe, self.superseded_by)
 
     @property
     def committed_forced_epoch(self) -> int:
-        """The highest that is known to be committed, here or elsewhere."""
+        """The highest forced epoch that is known to be committed, here or elsewhere."""
         return max(self.committed_configuration.unsafe, self.superseded_by)
 
     @property
     def given_up(self) -> bool:
-        """A configuration without us was forced, and committed."""
+        """Whether a configuration without us was forced, and committed."""
         return self.superseded_by > self.configuration.unsafe
 
     @property
     def apart(self) -> str | None:
-        """Why its reports are ignored, if they are."""
+        """Why the master ignores this replica's reports, if it does."""
         if self.given_up:
             return forced.GIVEN_UP
         pending = self.configuration.unsafe > self.committed_configuration.unsafe
@@ -138,7 +139,7 @@ class RaftState:
         return self._lead.health(now, failed_s) if self._lead else {}
 
     def next_wake(self, now: float) -> float:
-        """When tick and take are needed next; `now` if there is something to do already."""
+        """The time when tick and take are needed next; `now` if they are needed already."""
         if self._letters or self._unsaved:
             return now
         if self._lead:
@@ -197,7 +198,8 @@ class RaftState:
         return not self._letters and (self._lead is None or self._lead.silent(self._now))
 
     def take(self, *, sends: bool = True) -> Effects:
-        """With `sends=False` messages are left for a later call, so that many proposals make one message."""
+        """Return the effects since the last call. With `sends=False` messages are left for a later
+        call, so that many proposals make one message."""
         effects = Effects(
             hard_state=self.hard_state if self._unsaved else None,
             sends=self._sends() if sends else (),
@@ -224,7 +226,7 @@ class RaftState:
     # -- roles
 
     def _become_follower(self, why: str, term: int | None = None) -> None:
-        """Of no leader yet; in a newer term, if one is given."""
+        """Become a follower without a leader yet; in a newer term, if one is given."""
         led = self._lead is not None
         assert term is None or term >= self.term, ("terms never go back", term, self.term)
         if term is not None and term > self.term:
@@ -238,7 +240,7 @@ class RaftState:
         self._set_role(FOLLOWER, why)
 
     def _become_candidate(self, *, pre_vote: bool, ordered: bool) -> Ballot:
-        """Open a ballot with our own vote in it. Only a real one uses up a term."""
+        """Open a ballot that includes our own vote. Only a real election uses up a term, not a pre-vote."""
         assert self._lead is None, "a leader does not campaign"
         if not pre_vote:
             self._set_hard_state(HardState(self.term + 1, self.me))
@@ -259,8 +261,9 @@ class RaftState:
         return self._ballot
 
     def _become_leader(self, forced: Configuration | None = None) -> None:
-        """The first entry of the term is empty: entries of older terms are committed only under it (paper, 5.4.2). In a
-        forced leadership the configuration replaces it."""
+        """Become the leader. The first entry of the term is empty: entries of older terms are
+        committed only by an entry of this term (paper, 5.4.2). In a forced leadership the
+        configuration replaces the empty entry."""
         elected = self._ballot is not None and self._ballot.won and not self._ballot.request.pre_vote
         assert elected or forced is not None, "a majority elects a leader"
         assert self.hard_state == HardState(self.term, self.me), (
@@ -301,7 +304,7 @@ class RaftState:
         self.durable_index = min(self.durable_index, start - 1)
         self._truncated_from = min(start, self._truncated_from or start)
         if self._noop and self._noop[0] >= start:
-            self._noop = None  # nobody has made it yet
+            self._noop = None  # the caller has not created the entry yet
         if self._configured and self._configured[0] >= start:
             self._configured = None
 
@@ -318,14 +321,15 @@ class RaftState:
             self.committed_configuration = newest
 
     def _active_configuration(self) -> Configuration:
-        """The newest in the log is in force from its appending on, committed or not (thesis, 4.1)."""
+        """The configuration in force: the newest in the log, as soon as it is appended, committed
+        or not (thesis, 4.1)."""
         newest = self.log.latest_configuration(self.log.last_index)
         if newest is not None and newest.index > self.committed_configuration.index:
             return newest
         return self.committed_configuration
 
     def _adopt_configuration(self) -> None:
-        """After a change of the log: a new configuration is in force, or the former one again."""
+        """Follow a change of the log: a new configuration is in force, or the former one again."""
         active = self._active_configuration()
         if active == self.configuration:
             return
@@ -338,15 +342,15 @@ class RaftState:
             self._lead.reconfigure(active, self._now, next_index=self.log.last_index)
 
     def _append_configuration(self, configuration: Configuration) -> None:
-        """An entry of the core's own, which the caller makes."""
+        """Append a configuration as an entry of the core's own, which the caller creates."""
         assert self._configured is None, "take() is called between two configurations"
         payload = msgspec.msgpack.encode(configuration)
         self._configured = self.log.append(self.term, len(payload), payload), self.term, payload
         self._adopt_configuration()
 
     def _may_campaign(self) -> bool:
-        """Not while entries wait for the disk here: while it hangs, this replica could neither apply nor answer, and would
-        hand over at once."""
+        """Whether this replica may campaign: not while entries wait for its disk. If that hangs,
+        the replica could neither apply nor answer, and would hand over at once."""
         return self._is_voter() and not self.given_up and self.durable_index == self.log.last_index
 
     def _is_voter(self) -> bool:
@@ -364,7 +368,8 @@ class RaftState:
         return self._number
 
     def _note(self, what: str) -> None:
-        """A repeated event is noted once, so that it does not displace the others."""
+        """Record an event for the story. A repeated event is recorded once, so that it does not
+        displace the others."""
         if not self._story or self._story[-1][1:] != (self.term, what):
             self._story.append((self._now, self.term, what))
 

@@ -1,12 +1,13 @@
 """The votes of a replica without a log: a tombstone, or a replica that is being copied.
 
-It keeps term, vote and the end of its former log, so it still answers for the entries that it acknowledged: a candidate that lacks
-them does not get its vote, and a group of which one member was deleted and another one died can still elect (Kudu's tombstoned
-voting). It never campaigns, takes no entries and adopts nothing from a leader. Replicas that were given up by a forced
-configuration that it knows of get neither its vote nor its patience (forced.py).
+It keeps term, vote and the end of its former log, so it still protects the entries that it
+acknowledged: a candidate that lacks them does not get its vote, and a group of which one member was
+deleted and another one died can still elect (Kudu's tombstoned voting). It never campaigns, takes
+no entries and adopts nothing from a leader. Replicas that were given up by a forced configuration
+that it knows of get neither its vote nor its patience (forced.py).
 
-The caller makes what `receive` returns as `save` durable, then calls `saved`, and only then sends that answer. Saves are
-stored in their order.
+The caller makes the `save` of a Verdict of `receive` durable, then calls `saved`, and only then
+sends the answer. Saves are stored in their order.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ from ebla.actors.tablet.raft import election
 
 
 class TombstoneVoter:
-    """`last`: index and term of the log's last entry, or None if unknown: then it votes for no one, because any candidate
-    may lack what it has acknowledged. `durable`: the hard state on disk; the replica may have been stopped while a later one
-    was being written. `forced_epoch`: how often a configuration was forced, as far as is known here."""
+    """A voter without a log. `last`: index and term of its former log's last entry, or None if
+    unknown: then it grants no vote, because any candidate may lack an entry that it has
+    acknowledged. `durable`: the hard state on disk; the replica may have been stopped while a later
+    one was being written. `forced_epoch`: the highest that this voter knows."""
 
     def __init__(
         self,
@@ -48,7 +50,7 @@ class TombstoneVoter:
         self.forced_epoch = forced_epoch
         self._durable = durable
         self._election_s_min = election_s_min
-        # It may have answered a leader just before, and a lease may depend on that.
+        # The replica may have answered a leader just before, and a lease may depend on that answer.
         self._withheld_until = now + election_s_min
 
     def asks_vote(self, request: Request) -> bool:
@@ -70,7 +72,7 @@ class TombstoneVoter:
         return None if self.hard_state == self._durable else self.hard_state
 
     def saved(self, state: HardState) -> None:
-        """This hard state, or a later one, is on disk."""
+        """Note that this hard state, or a later one, is on disk."""
         assert state.term >= self._durable.term, ("hard states are saved in order", state, self._durable)
         self._durable = state
 
@@ -82,7 +84,7 @@ class TombstoneVoter:
             return VoteReply(self.hard_state.term, False, request.pre_vote, FORCED, self.forced_epoch)
         reason = self._judge(now, request)
         state = self.hard_state
-        # It votes in no term, so it need not remember one, and must not invent one.
+        # This voter votes in no term, so it need not remember one, and must not invent one.
         if self.last is None:
             assert reason != election.GRANTED, "who does not know its end votes for nobody"
             return VoteReply(state.term, False, request.pre_vote, reason)
