@@ -16,6 +16,15 @@ FOLDERS = {
     **{name: f"ebla.{name}" for name in ("actors", "chaos", "pipelines", "placement", "storage")},
 }
 MODULES_MAX = 16
+PROSE = {  # rooms whose opening has no table of their modules
+    "actors/coordination",
+    "actors/messages",
+    "chaos/checkers",
+    "chaos/powercut",
+    "client",
+    "client/cli",
+    "pipelines",
+}
 
 
 @cache
@@ -101,7 +110,5 @@ def test_a_room_has_few_modules() -> None:
 @pytest.mark.parametrize("room", sorted(rooms()), ids=lambda room: str(room.relative_to(ROOT)))
 def test_a_room_opens_with_all_of_its_modules(room: Path) -> None:
     opening = ast.get_docstring(ast.parse((room / "__init__.py").read_text())) or ""
-    named = set(re.findall(r"^ {4}(\w+)(?:\.py|/)", opening, re.MULTILINE))
-    if not named:
-        return  # a room without a table: a package of one subject that its opening describes
-    assert rooms()[room] == named
+    named = set(re.findall(r"^(?: {4})?(\w+)(?:\.py|/) {2,}", opening, re.MULTILINE))
+    assert named == (set() if str(room.relative_to(ROOT)) in PROSE else rooms()[room])

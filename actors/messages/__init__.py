@@ -1,8 +1,7 @@
 """All messages between roles and from clients, in the order in which a cluster's life needs them.
 
-Messages are immutable msgspec structs, encoded to MessagePack at the boundary. Times are seconds
-(`_s`) or microseconds (`_us`), sizes bytes. An address is a role's stable name, such as
-`tablet-server/host-a`.
+Messages are immutable msgspec structs, encoded to MessagePack at the boundary. Times are seconds (`_s`) or
+microseconds (`_us`), sizes bytes. An address is a role's stable name, such as `tablet-server/host-a`.
 """
 
 from __future__ import annotations
@@ -68,9 +67,9 @@ class Empty(msgspec.Struct, frozen=True):
 
 
 class ServerInstance(msgspec.Struct, frozen=True):
-    """A server's identity: the uuid on its disk, and its incarnation. `seqno` only grows, and is on
-    disk before it is shown; `start` is drawn at every start. actors/incarnations.py has the rules
-    that use them."""
+    """A server's identity: the uuid on its disk, and its incarnation. `seqno` only grows, and is on disk
+    before it is shown; `start` is drawn at every start. actors/incarnations.py has the rules of their
+    use."""
 
     uuid: str
     seqno: int
@@ -84,14 +83,11 @@ class Registration(msgspec.Struct, frozen=True):
 
 
 class ReplicaReport(msgspec.Struct, frozen=True):
-    """One replica as its server sees it.
-
-    `state`: running, failed, copying, deleted (a tombstone). `view`: the replica's view of its
-    group, None if it could not be loaded. `health`: a leader's view of each other member: healthy,
-    unknown, silent (for long), failed (out of order for long, or silent and too far behind for the
-    log) or lost (it cannot return: another server has its address). `pending`: the configuration in
-    force, if that is not the committed one.
-    """
+    """One replica as its server sees it. `state`: running, failed, copying, deleted (a tombstone). `view`:
+    the replica's view of its group, None if it could not be loaded. `health`: a leader's view of each other
+    member: healthy, unknown, silent (for long), failed (out of order for long, or silent and too far behind
+    for the log) or lost (it cannot return: another server has its address). `pending`: the configuration in
+    force, if not the committed one."""
 
     tablet: str
     state: str
@@ -128,8 +124,7 @@ class ReplicaReport(msgspec.Struct, frozen=True):
 
 
 class TabletReport(msgspec.Struct, frozen=True):
-    """A full report, or the changes since the last acknowledged report (`incremental`). `sequence`
-    grows by one with each report."""
+    """A full report, or (`incremental`) the changes since the acknowledged one. `sequence` grows by one each."""
 
     sequence: int
     incremental: bool
@@ -138,9 +133,9 @@ class TabletReport(msgspec.Struct, frozen=True):
 
 
 class HeartbeatRequest(msgspec.Struct, frozen=True):
-    """A tablet server's heartbeat to one master. `replicas` does not count tombstones. `disks`: the
-    disk of the server's directory, then each data directory that is not lost. `seen`: the newest
-    version of the catalog that this server got from a master."""
+    """A tablet server's heartbeat to one master. `replicas` does not count tombstones. `disks`: that of the
+    server's directory, then each data directory that is not lost. `seen`: the newest version of the catalog
+    that this server got from a master."""
 
     instance: ServerInstance
     registration: Registration | None = None
@@ -155,8 +150,8 @@ class HeartbeatRequest(msgspec.Struct, frozen=True):
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True):
-    """A master's answer to a heartbeat. `others`: every incarnation that the master knows, included
-    whenever the server shows a higher number."""
+    """A master's answer to a heartbeat. `others`: every incarnation that the master knows, included whenever
+    the server shows a higher number."""
 
     master: ServerInstance
     needs_register: bool
@@ -166,9 +161,8 @@ class HeartbeatReply(msgspec.Struct, frozen=True):
 
 
 class CreateTabletRequest(msgspec.Struct, frozen=True):
-    """Creates a replica. Idempotent: if a replica with this tablet id exists, the server answers
-    ok. `schema`: as the table was created; later alterations come through the tablet's log, so that
-    all replicas begin alike."""
+    """Creates a replica. Idempotent: if one of this tablet exists, the server answers ok. `schema`: as the
+    table was created; later alterations come through the tablet's log, so that all replicas begin alike."""
 
     dest_uuid: str
     tablet: str
@@ -191,11 +185,11 @@ class AlterTabletRequest(msgspec.Struct, frozen=True):
 
 
 class ServerStatus(msgspec.Struct, frozen=True):
-    """A tablet server as the master sees it. `alive`: a heartbeat came within the unresponsive
-    timeout. `draining`: all replicas shall leave this server; `drained`: it is a member of no
-    tablet any more. `maintained`: it may be silent, and gets no new replicas. If a marked server
-    has sent no heartbeat since the master began, only its mark is known: `uuid` is empty, and
-    `heartbeat_age_s` counts from the master's beginning."""
+    """A tablet server as the master sees it. `alive`: a heartbeat came within the unresponsive timeout.
+    `draining`: all replicas shall leave this server; `drained`: it is a member of no tablet any more.
+    `maintained`: it may be silent, and gets no new replicas. If a marked server has sent no heartbeat since
+    the master began, only its mark is known: `uuid` is empty, `heartbeat_age_s` counts from that
+    beginning."""
 
     uuid: str
     seqno: int
@@ -219,20 +213,17 @@ class ListServersReply(msgspec.Struct, frozen=True):
 
 
 class MasterStatus(msgspec.Struct, frozen=True):
-    """A master as it sees itself.
-
-    `edits`: transactions in the edit log so far; of a standby, as far as it knows them.
-    `tablets_ending`: tablets that were dropped or replaced, and of which a server may still hold a
-    replica. `tablets_unknown`: replicas that servers report and the catalog does not know; they are
-    left alone. `tables_kept`: dropped tables that can be recalled. `leader_conflicts`: reports of a
-    second leader in one term, which must never occur. `role`: active or standby; `active`: the
-    address of the active master, if known; `epoch`: of the journal, while this master is active;
-    `checkpointed`: the transaction that its last checkpoint reflects. `masters`, `journals`: the
-    addresses of all masters, and of their journal's nodes, if they have one. `sessions`: of
-    coordination, while this master is active; `sessions_overdue`: those that should have expired
-    some time ago. `caught_up`: as far as it knows, this master could take over now; if not, and its
-    last read of the journal failed, `read_error` is the error of that read.
-    """
+    """A master as it sees itself. `edits`: transactions in the edit log so far; of a standby, as far as it
+    knows them. `tablets_ending`: tablets that were dropped or replaced, and of which a server may still hold
+    a replica. `tablets_unknown`: replicas that servers report and the catalog does not know; they are left
+    alone. `tables_kept`: dropped tables that can be recalled. `leader_conflicts`: reports of a second leader
+    in one term, which must never occur. `role`: active or standby; `active`: the address of the active
+    master, if known; `epoch`: of the journal, while this master is active; `checkpointed`: the transaction
+    that its last checkpoint reflects. `masters`, `journals`: the addresses of all masters, and of their
+    journal's nodes, if they have one. `sessions`: of coordination, while this master is active;
+    `sessions_overdue`: those that should have expired some time ago. `caught_up`: as far as it knows, this
+    master could take over now; if not, and its last read of the journal failed, `read_error` is the error of
+    that read."""
 
     instance: ServerInstance
     address: str
@@ -262,13 +253,10 @@ UPSERT, INSERT, UPDATE, DELETE = 0, 1, 2, 3
 
 
 class RowBatch(msgspec.Struct, frozen=True, array_like=True):
-    """The rows of one request for one tablet, and the payload of a WRITE entry, byte for byte.
-
-    `client` (16 bytes) and `sequence` are the request's id; answers below `first_incomplete` may be
-    dropped. `keys` and `values` are as storage/rows/rows.py encodes them (values empty for DELETE;
-    for UPDATE values are of `columns` only, in that order). `digest` is xxh3-64 over the rows, so
-    that a reused id is caught.
-    """
+    """The rows of one request for one tablet, and the payload of a WRITE entry, byte for byte. `client` (16
+    bytes) and `sequence` are the request's id; answers below `first_incomplete` may be dropped. `keys` and
+    `values` are as storage/rows/rows.py encodes them (values empty for DELETE; for UPDATE values are of
+    `columns` only, in that order). `digest` is xxh3-64 over the rows, so that a reused id is caught."""
 
     client: bytes
     sequence: int
@@ -289,16 +277,15 @@ class TabletWrite(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WriteRequest(msgspec.Struct, frozen=True):
-    """One call with all of a client's batches for one server. `timeout_s`: how long the server may
-    try."""
+    """All of a client's batches for one server. `timeout_s`: how long the server may try."""
 
     writes: tuple[TabletWrite, ...]
     timeout_s: float
 
 
 class WriteResult(msgspec.Struct, frozen=True, array_like=True):
-    """The result of a batch. `rejected`: positions of rows that were refused (INSERT: present;
-    UPDATE, DELETE: absent); all other rows were applied, at log index `index`."""
+    """The result of a batch. `rejected`: positions of rows that were refused (INSERT: present; UPDATE,
+    DELETE: absent); all other rows were applied, at log index `index`."""
 
     index: int
     rejected: tuple[int, ...]
@@ -331,9 +318,9 @@ class ReadReply(msgspec.Struct, frozen=True):
 
 
 class ScanRequest(msgspec.Struct, frozen=True):
-    """Opens a snapshot scan of one tablet. `start` and `stop` bound the encoded key; `predicate` is
-    an encoded expression (storage/predicates/expressions.py). With `at_leader` False, any running
-    replica may answer from the rows that it has applied."""
+    """Opens a snapshot scan of one tablet. `start` and `stop` bound the encoded key; `predicate` is an
+    encoded expression (storage/predicates/expressions.py). With `at_leader` False, any running replica may
+    answer from the rows that it has applied."""
 
     tablet: str
     schema_version: int
@@ -347,8 +334,7 @@ class ScanRequest(msgspec.Struct, frozen=True):
 
 
 class ScanContinue(msgspec.Struct, frozen=True):
-    """Asks for the next block. `block` counts from 1 (the answer to the open is block 0). A
-    repeated request for the last block is answered again."""
+    """Asks for the next block, counted from 1. A repeated request for the last one is answered again."""
 
     scanner: str
     block: int
@@ -359,8 +345,8 @@ class ScanClose(msgspec.Struct, frozen=True):
 
 
 class ScanBlock(msgspec.Struct, frozen=True):
-    """One block of a scan. `data` is an Arrow IPC stream of one or more record batches; `scanner`
-    is None in the last block; `index` is the log index that the snapshot reflects."""
+    """One block of a scan. `data` is an Arrow IPC stream of one or more record batches; `scanner` is None in
+    the last block; `index` is the log index that the snapshot reflects."""
 
     scanner: str | None
     block: int
@@ -378,8 +364,7 @@ class TabletRequest(msgspec.Struct, frozen=True):
 
 
 class FlushRequest(msgspec.Struct, frozen=True):
-    """Flushes one tablet (all, if `tablet` is None), at least up to the entries that are applied
-    now."""
+    """Flushes one tablet (all, if `tablet` is None), at least up to the entries that are applied now."""
 
     tablet: str | None = None
 
@@ -394,8 +379,7 @@ class ReadIndexReply(msgspec.Struct, frozen=True):
 
 
 class LocalSnapshotRequest(msgspec.Struct, frozen=True):
-    """Asks the replica on the reader's own host to flush, at least up to `index` (a leader's read
-    index)."""
+    """Asks the replica on the reader's host to flush, at least up to `index` (a leader's read index)."""
 
     tablet: str
     index: int
@@ -404,8 +388,7 @@ class LocalSnapshotRequest(msgspec.Struct, frozen=True):
 
 
 class LocalSnapshot(msgspec.Struct, frozen=True):
-    """The place where a process on the same host may open the flushed rows, read-only. The rows
-    reflect at least the log up to `index`."""
+    """Where a process on the host may open the flushed rows, read-only: of the log at least up to `index`."""
 
     tablet: str
     path: str
@@ -427,8 +410,7 @@ class StepDownReply(msgspec.Struct, frozen=True):
 
 
 class ChecksumStart(msgspec.Struct, frozen=True):
-    """Asks the leader to append a checkpoint entry; every replica digests its rows as of that
-    index."""
+    """Asks the leader to append a checkpoint entry; every replica digests its rows as of that index."""
 
     tablet: str
 
@@ -454,11 +436,10 @@ class ChecksumReply(msgspec.Struct, frozen=True):
 
 
 class ServerState(msgspec.Struct, frozen=True):
-    """A tablet server as it sees itself. `lost_disks`: data directories that failed, and why.
-    `set_aside`: the directory that was set aside to make this server's directory, and why; "" if
-    there is none. `pending`: by tablet, the configurations that are in force at replicas of this
-    server and not known to be committed. `full_disks`: those of `disks` without space for
-    writes."""
+    """A tablet server as it sees itself. `lost_disks`: data directories that failed, and why. `set_aside`:
+    the directory that was set aside to make this server's directory, and why; "" if there is none.
+    `pending`: by tablet, the configurations that are in force at replicas of this server and not known to be
+    committed. `full_disks`: those of `disks` without space for writes."""
 
     instance: ServerInstance
     address: str

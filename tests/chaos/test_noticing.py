@@ -41,7 +41,7 @@ def test_a_watch_ends_when_the_change_it_waits_for_was_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A leaked watch would fail some seconds later, after the run."""
-    delete, hear, conclude = Session.delete, Locks._hear_the_end, Locks.conclude
+    delete, notice, conclude = Session.delete, Locks._notice_deletion, Locks.conclude
     refused: list[str] = []
 
     async def refuse_once(self: Session, path: str, **more: Any) -> None:
@@ -52,14 +52,14 @@ def test_a_watch_ends_when_the_change_it_waits_for_was_refused(
 
     async def refused_first(self: Locks, client: Client) -> None:
         refused.extend([] if refused else ["soon"])
-        await hear(self, client)
+        await notice(self, client)
 
     async def conclude_slowly(self: Locks, client: Client) -> None:
         await conclude(self, client)
         await client.clock.sleep(60.0)
 
     monkeypatch.setattr(Session, "delete", refuse_once)
-    monkeypatch.setattr(Locks, "_hear_the_end", refused_first)
+    monkeypatch.setattr(Locks, "_notice_deletion", refused_first)
     monkeypatch.setattr(Locks, "conclude", conclude_slowly)
     plan = Plan("locks", 1, (Fault(1.0, "crash", ("master-0",), 0.5),))
     assert soak.carry_out(soak.Task(plan)).violation == ""
@@ -113,7 +113,7 @@ def test_a_scan_that_returns_a_row_twice_is_found(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(chains, "_nodes", twice)
     report = soak.quiet(Run(scenario("chains"), Plan("chains", 1, ())).go)
-    assert "once more" in report.violation and "nobody appended it" in report.violation
+    assert "once more" in report.violation and "but no process appended it" in report.violation
 
 
 def test_a_run_lasts_until_the_last_fault_of_its_plan() -> None:

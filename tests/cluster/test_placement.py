@@ -26,7 +26,7 @@ from ebla.placement import launch
 from ebla.placement.asking import RoleStatus, find_actor, named_actors
 from ebla.placement.config import DeploymentConfig
 from ebla.placement.deploy import groups
-from ebla.placement.deploy.roles import RoleSpec
+from ebla.placement.deploy.roles import TABLET_SERVER_ROLE, RoleSpec, plan_roles
 from ebla.placement.deploy.slots import Seats
 from ebla.placement.local import processes
 from ebla.placement.local.cluster import STATE, LocalCluster, LocalClusterError, LocalState
@@ -40,13 +40,9 @@ TOY = dotted(Toy)
 
 
 def plan(config: DeploymentConfig, seats: Seats, journal: str) -> Sequence[RoleSpec]:
-    """Place a toy for each master, and one on every slot."""
-    masters = [
-        RoleSpec(f"master/{n}", slot, TOY, ToyOptions(), "master") for n, slot in enumerate(seats.masters)
-    ]
-    return masters + [
-        RoleSpec(f"toy/{slot}", slot, TOY, ToyOptions(), "toy") for slot in seats.tablet_servers
-    ]
+    """Place the masters and journal nodes of ebla, and a toy in place of each tablet server."""
+    real = [spec for spec in plan_roles(config, seats, journal) if spec.role != TABLET_SERVER_ROLE]
+    return real + [RoleSpec(f"toy/{slot}", slot, TOY, ToyOptions(), "toy") for slot in seats.tablet_servers]
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,9 @@ on three promises of a node:
     remembered   every later recovery learns the content that a recovery chose here, until the segment is
                  started again
 
-A Change is made durable in one commit before the node answers (journal.py); only then does the View show
-the Change. A refused request changes nothing on disk. Some refusals close the open segment, which is a
-state in memory only: the writer must then start the next segment before this node takes edits again, as
-after a restart.
+A Change is made durable in one commit before the node answers (journal.py); only then does the View show it.
+A refused request changes nothing on disk. Some refusals close the open segment, in memory only: the writer
+must then start the next segment before this node takes edits again, as after a restart.
 """
 
 from __future__ import annotations
@@ -62,12 +61,9 @@ class View:
 
 @dataclass(frozen=True)
 class Change:
-    """One commit.
-
-    `put` are headers to write, with their `edits`. Of segments in `dropped`, header and edits are deleted;
-    of segments in `replaced` only the edits, since `put` has another copy. `open` is the open segment
-    afterwards. `form`: the format with other nodes.
-    """
+    """One commit. `put` are headers to write, with their `edits`. Of segments in `dropped`, header and edits
+    are deleted; of segments in `replaced` only the edits, since `put` has another copy. `open` is the open
+    segment afterwards. `form`: the format with other nodes."""
 
     state: State
     put: tuple[Segment, ...] = ()
@@ -116,9 +112,7 @@ def fence(view: View, epoch: int) -> None:
 
 def new_epoch(view: View, epoch: int, held_ms: int = 0, after: int = 0) -> Change:
     """Promise a strictly greater epoch: of two writers that want the same number at most one gets a majority.
-
-    `held_ms`: of the lease that is granted with the promise. `after`: see NewEpochRequest.
-    """
+    `held_ms`: of the lease that is granted with the promise. `after`: see NewEpochRequest."""
     if not is_new(view.state, epoch) or is_overtaken(view.state, after):
         raise StaleEpoch(
             f"epoch {epoch} is not above {view.state.promised}, which this node has promised; ask again",
@@ -154,9 +148,8 @@ def empties(view: View) -> tuple[Segment, ...]:
 def start(view: View, request: m.StartSegment) -> Change:
     """Start a segment. The segment before, if it is still open, stays in progress.
 
-    An older segment at the same start may be replaced if nothing in it can have been committed: it is
-    empty, or has only the first edit, the marker, of an older writer.
-    """
+    An older segment at the same start may be replaced if nothing in it can have been committed: it is empty,
+    or has only the first edit, the marker, of an older writer."""
     state = admit(view, request.stamp)
     if not knows_of_loss(state, request.token):
         raise out_of_sync(view, "this node has lost its directory, and the writer did not know it yet")
@@ -181,10 +174,7 @@ def knows_of_loss(state: State, token: str) -> bool:
 
 
 def caught_up(view: View, purged: int = 0) -> Change | None:
-    """End the rejoining, if this node has every edit that it must have.
-
-    `purged`: no peer has edits up to here.
-    """
+    """End the rejoining if this node has all edits that it must have. No peer has edits up to `purged`."""
     state = view.state
     purged = max(state.purged, purged)
     if not state.token or not state.joined:
@@ -195,11 +185,8 @@ def caught_up(view: View, purged: int = 0) -> Change | None:
 
 
 def committed_before(view: View, epoch: int) -> int:
-    """Return the committed txid of another writer than that of `epoch`, or 0.
-
-    The committed txid of the writer itself may be ahead of its request: it continued with the other nodes
-    while this one was slow.
-    """
+    """Return the committed txid of another writer than that of `epoch`, or 0. That of the writer itself may
+    be ahead of its request: it continued with the other nodes while this one was slow."""
     return view.state.committed if view.state.committed_epoch != epoch else 0
 
 
@@ -240,10 +227,8 @@ def writes(view: View, epoch: int) -> None:
 
 
 def taking(view: View, start: int) -> Segment:
-    """Return the open segment, if the writer is in it.
-
-    Otherwise close it: the writer has left it, and this node missed the start of the next one.
-    """
+    """Return the open segment, if the writer is in it. Otherwise close it: the writer has left it, and this
+    node missed the start of the next one."""
     opened = view.open
     if opened is None:
         raise out_of_sync(view, "no segment is open here")
@@ -291,9 +276,8 @@ def heartbeat(view: View, request: m.Heartbeat) -> Change:
 def purge(view: View, request: m.PurgeRequest) -> Change:
     """Drop segments that end before `request.before`, except the newest one with edits and the open one.
 
-    The newest segment shows where the journal ends. A segment in progress that does not end before may
-    hold the only second copy of a committed edit.
-    """
+    The newest segment shows where the journal ends. A segment in progress that does not end before may hold
+    the only second copy of a committed edit."""
     state = admit(view, request.stamp)
     if request.before > state.committed + 1:
         raise InvalidArgument(
@@ -335,12 +319,9 @@ def accept(view: View, request: m.AcceptRequest) -> Change | None:
 
 
 def holds(view: View, chosen: m.SegmentState, epoch: int) -> bool:
-    """Whether this node already has the chosen content.
-
-    Raises JournalBroken if taking the content would undo a decision. Raises OutOfSync instead if this node
-    learned the decision from a peer: a later epoch, unknown to this node, may have decided while the
-    recovery was delayed.
-    """
+    """Whether this node already has the chosen content. Raises JournalBroken if taking it would undo a
+    decision, but OutOfSync if this node learned the decision from a peer: while the recovery was delayed, a
+    later epoch, unknown to this node, may have decided."""
     local = view.segment(chosen.start)
     others_committed = committed_before(view, epoch)
     if others_committed > chosen.end:
@@ -364,11 +345,9 @@ def remembered(segment: Segment, epoch: int) -> Segment:
 
 
 def replace_copy(view: View, request: m.AcceptRequest, copy: int, size: int, sound: bool) -> Change:
-    """Decide the commit point of a recovery on a node that fetched the chosen content as `copy`.
-
-    Meanwhile this node may have learned from a peer that the content was decided. `sound`: the old copy is
-    not known to be damaged.
-    """
+    """Decide the commit point of a recovery on a node that fetched the chosen content as `copy`. Meanwhile it
+    may have learned from a peer that the content was decided. `sound`: the old copy is not known to be
+    damaged."""
     fence(view, request.stamp.epoch)
     chosen, old = request.segment, view.segment(request.segment.start)
     state = admitted_again(view, request.stamp)
@@ -394,11 +373,8 @@ def admitted_again(view: View, stamp: m.Stamp) -> State:
 
 
 def wanted(view: View, offered: m.SegmentState, peer: m.Manifest, *, damaged: bool) -> bool:
-    """Whether this node lacks a peer's finalized segment.
-
-    The segment was decided, so it replaces a copy in progress here. The exception is a segment that a
-    writer is writing here, if the writer is not superseded as far as this node and the peer know.
-    """
+    """Whether this node lacks a peer's finalized segment. It was decided, so it replaces a copy in progress,
+    except one that is being written by a writer not superseded as far as this node and the peer know."""
     local = view.segment(offered.start)
     known = max(view.state.committed, peer.committed)
     if not offered.finalized or offered.end > known:
@@ -430,8 +406,7 @@ def visible_end(view: View, segment: Segment) -> int:
     """Return the last edit of the segment that is certain to stay.
 
     A finalized segment stays in full; of a segment in progress, the edits that its own writer called
-    committed. The committed txid of another writer may refer to another edit of the same txid.
-    """
+    committed. The committed txid of another writer may refer to another edit of the same txid."""
     if segment.finalized:
         return segment.end
     if segment.state.epoch != view.state.committed_epoch:

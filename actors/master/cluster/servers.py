@@ -130,9 +130,17 @@ class Servers:
             return now < self.presumed_until
         return now - server.seen_at <= self._unresponsive_s
 
+    def answers(self, uuid: str, now: float) -> bool:
+        """Whether the server has sent this master a heartbeat, and not too long ago.
+
+        A master on an older copy of its catalog ends at a server's first heartbeat, so a call to a server
+        that is only presumed to be alive could carry out an outdated decision.
+        """
+        return uuid in self._servers and self.is_alive(uuid, now)
+
     def answers_at(self, address: str, now: float) -> bool:
-        """Whether any server is alive at the address."""
-        return self.is_alive(self._at_address.get(address, ""), now)
+        """Whether any server at the address answers."""
+        return self.answers(self._at_address.get(address, ""), now)
 
     def forget(self, uuids: Container[str]) -> None:
         for server in [server for server in self._servers.values() if server.uuid in uuids]:

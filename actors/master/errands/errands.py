@@ -193,7 +193,7 @@ class Errands:
         need the server itself.
         """
         if errand.kind not in (TOMBSTONE, DELETE):
-            return servers.is_alive(errand.uuid, now)
+            return servers.answers(errand.uuid, now)
         return servers.answers_at(errand.address, now)
 
     def _pausing(self, errand: Errand, now: float) -> bool:

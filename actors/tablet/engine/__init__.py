@@ -10,6 +10,7 @@ log_time.py    the time of a tablet's log, by which stored answers expire
 apply.py       application of a committed batch of rows; every replica gets the same answer
 batches.py     validity of a batch, before it becomes an entry and when it is applied
 waits.py       waits until a log is durable or applied; bells for loops
+records.py     the records of each replica on disk, besides its log and its rows
 identity.py    the identity of this server among its peers, and whether they believe it
 space.py       the space on the server's disks, measured and kept in reserve
 tally.py       counters for the figures

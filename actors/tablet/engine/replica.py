@@ -1,8 +1,8 @@
 """One replica of one tablet: its core, the log, the rows, and the waiting clients.
 
-The replica turns events into changes of its own memory and into work for the server's round
-(rounds.py): hard state to persist, entries to write, messages to send. It never waits. Each answer
-depends on durable state:
+The replica turns events into changes of its own memory and into work for the server's round (rounds.py):
+hard state to persist, entries to write, messages to send. It never waits. Each answer depends on durable
+state:
 
     a vote, or an acknowledgement in a new term    the hard state
     an acknowledgement of entries                  the entries, in the shared log
@@ -237,8 +237,7 @@ class Replica:
         return self.core.story()
 
     def explain(self, error: Exception) -> None:
-        """Add the last events to an internal error (a broken invariant, a bug, damage), but not to
-        a refusal."""
+        """Add the last events to an internal error (a broken invariant, a bug, damage), not to a refusal."""
         if isinstance(error, EblaError) and not isinstance(error, Corruption | Damaged):
             return
         if not getattr(error, "__notes__", None):
@@ -314,8 +313,8 @@ class Replica:
             raise Corruption(f"tablet {self.tablet} cannot go on here: {error}") from error
 
     def _decoded(self, entry: Entry, decode: Callable[[bytes], T]) -> T:
-        """Decode an entry's payload, or stop the replica: no leader proposes an entry that it
-        cannot decode, and its meaning cannot be guessed."""
+        """Decode an entry's payload, or stop the replica: the meaning of a malformed entry cannot be guessed,
+        and no leader proposes one."""
         try:
             return decode(entry.payload)
         except msgspec.MsgspecError as error:
