@@ -67,9 +67,8 @@ class Empty(msgspec.Struct, frozen=True):
 
 
 class ServerInstance(msgspec.Struct, frozen=True):
-    """A server's identity: the uuid on its disk, and its incarnation. `seqno` only grows, and is on disk
-    before it is shown; `start` is drawn at every start. actors/incarnations.py has the rules of their
-    use."""
+    """A server's identity: the uuid on its disk, and its incarnation (see actors/incarnations.py). `seqno`
+    only grows, and is on disk before it is shown; `start` is drawn at every start."""
 
     uuid: str
     seqno: int
@@ -124,7 +123,7 @@ class ReplicaReport(msgspec.Struct, frozen=True):
 
 
 class TabletReport(msgspec.Struct, frozen=True):
-    """A full report, or (`incremental`) the changes since the acknowledged one. `sequence` grows by one each."""
+    """A full report, or (`incremental`) what changed since the acknowledged one. `sequence` grows by one."""
 
     sequence: int
     incremental: bool
@@ -133,9 +132,8 @@ class TabletReport(msgspec.Struct, frozen=True):
 
 
 class HeartbeatRequest(msgspec.Struct, frozen=True):
-    """A tablet server's heartbeat to one master. `replicas` does not count tombstones. `disks`: that of the
-    server's directory, then each data directory that is not lost. `seen`: the newest version of the catalog
-    that this server got from a master."""
+    """A tablet server's heartbeat to one master. `replicas`: without tombstones. `disks`: of its directory,
+    then of each data directory not lost. `seen`: the newest version of the catalog that a master sent it."""
 
     instance: ServerInstance
     registration: Registration | None = None
@@ -150,8 +148,7 @@ class HeartbeatRequest(msgspec.Struct, frozen=True):
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True):
-    """A master's answer to a heartbeat. `others`: every incarnation that the master knows, included whenever
-    the server shows a higher number."""
+    """A master's answer. `others`: all incarnations that it knows, if the server shows a higher number."""
 
     master: ServerInstance
     needs_register: bool
@@ -187,9 +184,8 @@ class AlterTabletRequest(msgspec.Struct, frozen=True):
 class ServerStatus(msgspec.Struct, frozen=True):
     """A tablet server as the master sees it. `alive`: a heartbeat came within the unresponsive timeout.
     `draining`: all replicas shall leave this server; `drained`: it is a member of no tablet any more.
-    `maintained`: it may be silent, and gets no new replicas. If a marked server has sent no heartbeat since
-    the master began, only its mark is known: `uuid` is empty, `heartbeat_age_s` counts from that
-    beginning."""
+    `maintained`: it may be silent, and gets no new replicas. A marked server that has sent no heartbeat
+    since the master began has an empty `uuid`, and a `heartbeat_age_s` since then."""
 
     uuid: str
     seqno: int
@@ -222,8 +218,8 @@ class MasterStatus(msgspec.Struct, frozen=True):
     that its last checkpoint reflects. `masters`, `journals`: the addresses of all masters, and of their
     journal's nodes, if they have one. `sessions`: of coordination, while this master is active;
     `sessions_overdue`: those that should have expired some time ago. `caught_up`: as far as it knows, this
-    master could take over now; if not, and its last read of the journal failed, `read_error` is the error of
-    that read."""
+    master could take over now; if not, `read_error` is the error of its last read of the journal, if that
+    failed."""
 
     instance: ServerInstance
     address: str
@@ -270,7 +266,7 @@ class RowBatch(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TabletWrite(msgspec.Struct, frozen=True, array_like=True):
-    """A write to one tablet. `batch` is an encoded RowBatch, which the server appends to the log unchanged."""
+    """A write to one tablet. `batch`: an encoded RowBatch, which is appended to the log unchanged."""
 
     tablet: str
     batch: bytes
@@ -284,8 +280,8 @@ class WriteRequest(msgspec.Struct, frozen=True):
 
 
 class WriteResult(msgspec.Struct, frozen=True, array_like=True):
-    """The result of a batch. `rejected`: positions of rows that were refused (INSERT: present; UPDATE,
-    DELETE: absent); all other rows were applied, at log index `index`."""
+    """The result of a batch. `rejected`: positions of refused rows (INSERT: present; UPDATE, DELETE:
+    absent); all others were applied, at log index `index`."""
 
     index: int
     rejected: tuple[int, ...]
@@ -318,9 +314,8 @@ class ReadReply(msgspec.Struct, frozen=True):
 
 
 class ScanRequest(msgspec.Struct, frozen=True):
-    """Opens a snapshot scan of one tablet. `start` and `stop` bound the encoded key; `predicate` is an
-    encoded expression (storage/predicates/expressions.py). With `at_leader` False, any running replica may
-    answer from the rows that it has applied."""
+    """Opens a snapshot scan. `start`, `stop`: bounds of the encoded key. `predicate`: see
+    storage/predicates. Unless `at_leader`, any running replica may answer from its applied rows."""
 
     tablet: str
     schema_version: int
@@ -334,7 +329,7 @@ class ScanRequest(msgspec.Struct, frozen=True):
 
 
 class ScanContinue(msgspec.Struct, frozen=True):
-    """Asks for the next block, counted from 1. A repeated request for the last one is answered again."""
+    """Asks for the next block; the open was answered with block 0. A repeated request is answered again."""
 
     scanner: str
     block: int
@@ -345,8 +340,8 @@ class ScanClose(msgspec.Struct, frozen=True):
 
 
 class ScanBlock(msgspec.Struct, frozen=True):
-    """One block of a scan. `data` is an Arrow IPC stream of one or more record batches; `scanner` is None in
-    the last block; `index` is the log index that the snapshot reflects."""
+    """One block of a scan. `data`: an Arrow IPC stream of record batches. `scanner`: None in the last block.
+    `index`: the log index that the snapshot reflects."""
 
     scanner: str | None
     block: int
@@ -388,7 +383,7 @@ class LocalSnapshotRequest(msgspec.Struct, frozen=True):
 
 
 class LocalSnapshot(msgspec.Struct, frozen=True):
-    """Where a process on the host may open the flushed rows, read-only: of the log at least up to `index`."""
+    """Where a process on the host may open the flushed rows, read-only: of the log at least to `index`."""
 
     tablet: str
     path: str

@@ -9,8 +9,7 @@ from ebla.actors.tablet.engine import replica
 from ebla.actors.tablet.engine.apply import Rows
 from ebla.actors.tablet.engine.log_time import LogTime
 from ebla.actors.tablet.engine.replica import Replica
-from ebla.actors.tablet.engine.rounds import Rounds
-from ebla.actors.tablet.upkeep import maintenance
+from ebla.actors.tablet.upkeep.maintenance import Maintenance
 from ebla.chaos.defects.defect import LATE_DUPLICATES, Swap, defect
 from ebla.chaos.simulation.world import WALL_START_US
 from ebla.storage.errors import EblaError
@@ -106,7 +105,7 @@ def refused_by_the_master(self: Router, route: Route, error: EblaError) -> None:
             queue.popleft().fail(error)
 
 
-@defect("clocks", 20, maintenance, "expire", seed=1)
-def expired_by_the_own_setting(rounds: Rounds, replica: Replica, now: float, retention_us: int) -> None:
+@defect("clocks", 20, Maintenance, "_expire", seed=1)
+def expired_by_the_own_setting(self: Maintenance, replica: Replica) -> None:
     """Each server forgets answers by its own setting, and not by the log."""
-    replica.store.results.expire(replica.store.applied.time_us - retention_us)
+    replica.store.results.expire(replica.store.applied.time_us - int(self.options.results_retention_s * 1e6))

@@ -111,8 +111,8 @@ def fence(view: View, epoch: int) -> None:
 
 
 def new_epoch(view: View, epoch: int, held_ms: int = 0, after: int = 0) -> Change:
-    """Promise a strictly greater epoch: of two writers that want the same number at most one gets a majority.
-    `held_ms`: of the lease that is granted with the promise. `after`: see NewEpochRequest."""
+    """Promise a strictly greater epoch: of two writers that want the same number at most one gets a
+    majority. `held_ms`: of the lease that is granted with the promise. `after`: see NewEpochRequest."""
     if not is_new(view.state, epoch) or is_overtaken(view.state, after):
         raise StaleEpoch(
             f"epoch {epoch} is not above {view.state.promised}, which this node has promised; ask again",
@@ -345,8 +345,8 @@ def remembered(segment: Segment, epoch: int) -> Segment:
 
 
 def replace_copy(view: View, request: m.AcceptRequest, copy: int, size: int, sound: bool) -> Change:
-    """Decide the commit point of a recovery on a node that fetched the chosen content as `copy`. Meanwhile it
-    may have learned from a peer that the content was decided. `sound`: the old copy is not known to be
+    """Decide the commit point of a recovery on a node that fetched the chosen content as `copy`. Meanwhile
+    it may have learned from a peer that the content was decided. `sound`: the old copy is not known to be
     damaged."""
     fence(view, request.stamp.epoch)
     chosen, old = request.segment, view.segment(request.segment.start)

@@ -313,8 +313,8 @@ class Replica:
             raise Corruption(f"tablet {self.tablet} cannot go on here: {error}") from error
 
     def _decoded(self, entry: Entry, decode: Callable[[bytes], T]) -> T:
-        """Decode an entry's payload, or stop the replica: the meaning of a malformed entry cannot be guessed,
-        and no leader proposes one."""
+        """Decode an entry's payload, or stop the replica: the meaning of a malformed entry cannot be
+        guessed, and no leader proposes one."""
         try:
             return decode(entry.payload)
         except msgspec.MsgspecError as error:
