@@ -24,18 +24,18 @@ original_record = Results.record
 original_succeed = OpsUnit.succeed
 
 
-@defect("tokens", 20, Rows, "known_answer")
+@defect("tokens", 20, Rows, "known_answer", seed=9)
 def apply_twice(self: Rows, batch: object) -> None:
     """A retry is applied again."""
 
 
-@defect("registers", 20, Results, "forgotten", seed=2, faults=LATE_DUPLICATES)
+@defect("registers", 20, Results, "forgotten", seed=1, faults=LATE_DUPLICATES)
 def forgotten_is_new(self: Results, client: object, sequence: object) -> bool:
     """A late duplicate of a write whose answer is forgotten is applied again."""
     return False
 
 
-@defect("retries", 100, Results, "changes", seed=13)
+@defect("retries", 100, Results, "changes", seed=1)
 def answers_not_stored(self: Results, pending: object) -> list[Any]:
     """A flush stores rows without the answers that belong to them."""
     return []
@@ -49,7 +49,7 @@ def open_request_forgotten(
     original_record(self, client, sequence, first_incomplete + 1, time_us, answer)
 
 
-@defect("crowds", 60, OpsUnit, "succeed", seed=1)
+@defect("crowds", 60, OpsUnit, "succeed", seed=0)
 def first_answer_for_all(self: OpsUnit, result: WriteResult) -> None:
     """All callers whose rows travelled together get the answer of the first one."""
     for op in self.ops:
@@ -96,7 +96,7 @@ def refusals_forgotten(
         original_record(self, client, sequence, first_incomplete, time_us, answer)
 
 
-@defect("refusals", 100, Router, "_fail", seed=92)
+@defect("refusals", 400, Router, "_fail", seed=294)
 def refused_by_the_master(self: Router, route: Route, error: EblaError) -> None:
     """A write fails for certain when the master reports its table as dropped, and a late copy of it is applied
     after a recall."""

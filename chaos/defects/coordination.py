@@ -57,7 +57,7 @@ def deletions_not_notified(self: Namespace, path: str, seen: int, children: bool
     return path in self.nodes and original_changed_since(self, path, seen, children)
 
 
-@defect("locks", 100, Timers, "begin", seed=35)
+@defect("locks", 100, Timers, "begin", seed=54)
 def no_fresh_timeout(self: Timers, sessions: Any) -> None:
     """A new master expires sessions before they could send a heartbeat to it."""
     original_begin(self, known := list(sessions))
@@ -89,7 +89,7 @@ def turn_without_checking() -> list[Swap]:
     return [(locks, "_before", before)]
 
 
-@defect("crowds", 60, Namespace, "_nodes_changed", seed=10)
+@defect("crowds", 60, Namespace, "_nodes_changed", seed=0)
 def open_change_forgotten(self: Namespace, edit: NodesChanged) -> None:
     """The answer to the lowest of a session's open changes is dropped: its retry is carried out again."""
     original_nodes_changed(self, edit)

@@ -45,7 +45,7 @@ def forced_without_mark(
     return replace(made, unsafe=max(committed.unsafe, active.unsafe))
 
 
-@defect("disasters", 20, RaftCore, "force_configuration")
+@defect("disasters", 20, RaftCore, "force_configuration", seed=1)
 def forced_without_its_tail(
     self: RaftCore, now: float, keep: Sequence[str], reason: str, *, above_term: int = 0
 ) -> None:
@@ -56,14 +56,14 @@ def forced_without_its_tail(
     original_force_configuration(self, now, keep, reason, above_term=above_term)
 
 
-@defect("disasters", 40, marks, "forced_term", seed=1, faults=GIVEN_UP_AND_BACK)
+@defect("disasters", 40, marks, "forced_term", seed=21, faults=GIVEN_UP_AND_BACK)
 def forced_in_the_next_term(known: int, random: object) -> int:
     """A forced leader takes the term after the last that it knows, in which the other side may also
     lead."""
     return known + 1
 
 
-@defect("disasters", 20, RaftCore, "_refused_as_forced", faults=GIVEN_UP_AND_BACK)
+@defect("disasters", 20, RaftCore, "_refused_as_forced", seed=1, faults=GIVEN_UP_AND_BACK)
 def given_up_leads_on(self: RaftCore, peer: str, sent: Any, answer: Answer) -> None:
     """A replica leads on after it learned that it was given up."""
     self.failed(self._now, peer, sent, True)

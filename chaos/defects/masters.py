@@ -28,7 +28,7 @@ def fence_skipped(view: object, epoch: object) -> None:
     """A journal node accepts the edits of a superseded writer."""
 
 
-@defect("masters", 20, rules, "is_new", seed=1, faults=LATE_PROMISES)
+@defect("masters", 20, rules, "is_new", seed=7, faults=LATE_PROMISES)
 def equal_epoch_promised(state: Any, epoch: int) -> bool:
     """A journal node promises an epoch that it has promised before."""
     return bool(epoch >= state.promised)
@@ -66,12 +66,12 @@ def follows_without_sets(self: Standby, page: Page) -> None:
     original_apply(self, Page([(txid, e.encode(edits)) for txid, edits in left], page.position))
 
 
-@defect("masters", 20, Session, "move_on", seed=2, faults=ONE_NODE_PROMISES)
+@defect("masters", 20, Session, "move_on", seed=4, faults=ONE_NODE_PROMISES)
 async def left_out_for_good(self: Session) -> None:
     """A journal node that promised a later epoch to a contender that failed stays left out."""
 
 
-@defect("restores", 60, Lineage, "has", seed=23)
+@defect("restores", 60, Lineage, "has", seed=46)
 def older_catalog_accepted(self: Lineage, seen: object) -> bool:
     """A master serves from an older copy of its catalog, although servers have seen a newer one."""
     return True

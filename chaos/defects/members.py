@@ -60,20 +60,20 @@ def copy_takes_the_term(self: Raft, own: HardState, source: str, term: int, *, k
     return HardState(term) if knows_end else HardState(term, source)
 
 
-@defect("mending", 100, TombstoneVoter, "_judge", seed=56)
+@defect("mending", 100, TombstoneVoter, "_judge", seed=89)
 def tombstone_forgets_its_end(self: TombstoneVoter, now: float, request: VoteRequest) -> str:
     """A tombstone, or a replica that is being copied, votes as if its log had been empty."""
     alive = now < self._withheld_until
     return election.judge(request, self.hard_state, LogIndex(), leader_alive=alive)
 
 
-@defect("mending", 40, Tombstone, "save", seed=1)
+@defect("mending", 40, Tombstone, "save", seed=0)
 async def tombstone_vote_not_durable(self: Tombstone, consensus: object) -> None:
     """A tombstone, or a replica that is being copied, answers a vote before it is on disk."""
     self.voter.saved(self.voter.hard_state)
 
 
-@defect("mending", 40, deletion.Deletion, "entomb", seed=1)
+@defect("mending", 40, deletion.Deletion, "entomb", seed=5)
 async def tombstone_without_votes(self: Deletion, tablet: str, reason: str, unsafe: int = 0) -> Tombstone:
     """A deletion also deletes the consensus metadata."""
     tombstone = await original_entomb(self, tablet, reason, unsafe)
@@ -90,7 +90,7 @@ async def ready_before_durable(self: Copies, request: m.StartCopyRequest, begun:
     return tombstone
 
 
-@defect("mending", 100, bootstrap, "gather", seed=4)
+@defect("mending", 100, bootstrap, "gather", seed=11)
 def former_entries(shared: Iterable[Found], tails: dict[str, bootstrap.Tail]) -> None:
     """A start takes a former replica's entries in the shared log for the copy's."""
     for found in shared:
@@ -99,7 +99,7 @@ def former_entries(shared: Iterable[Found], tails: dict[str, bootstrap.Tail]) ->
             tail.add(found.index, found.seq, found.record, found.damage)
 
 
-@defect("mending", 200, seed=22)
+@defect("mending", 200, seed=21)
 def copy_without_its_log() -> list[Swap]:
     """A copy ends where the source's rows end, so acknowledged entries are missing."""
     begun = CopySources._begun
@@ -129,7 +129,7 @@ def non_voters_count(self: Leadership, configuration: Configuration, now: float,
     self._voters = tuple(peer.uuid for peer in configuration.peers)
 
 
-@defect("members", 60, RaftState, "_become_candidate", seed=11)
+@defect("members", 60, RaftState, "_become_candidate", seed=1)
 def non_voters_elect(self: RaftState, *, pre_vote: bool, ordered: bool) -> Ballot:
     """The votes of non-voters and pre-voters count in an election."""
     ballot = original_become_candidate(self, pre_vote=pre_vote, ordered=ordered)
@@ -137,7 +137,7 @@ def non_voters_elect(self: RaftState, *, pre_vote: bool, ordered: bool) -> Ballo
     return ballot
 
 
-@defect("members", 60, RaftCore, "_promote", seed=12)
+@defect("members", 60, RaftCore, "_promote", seed=7)
 def promoted_while_pending(self: RaftCore, peer: str, sent_at: float, committed: int) -> None:
     """A leader promotes a pre-voter while another change of members is not committed."""
     lead, member = self._lead, self.configuration.peer(peer)
@@ -149,18 +149,18 @@ def promoted_while_pending(self: RaftCore, peer: str, sent_at: float, committed:
         self._append_configuration(membership.promoted(self.configuration, peer))
 
 
-@defect("members", 60, Progress, "caught_up", seed=28)
+@defect("members", 60, Progress, "caught_up", seed=13)
 def promoted_before_caught_up(self: Progress, committed: object) -> bool:
     """A leader promotes a pre-voter that lacks committed entries."""
     return True
 
 
-@defect("mending", 60, LogRetention, "anchor", seed=47)
+@defect("mending", 60, LogRetention, "anchor", seed=14)
 def anchor_dropped_early(self: LogRetention, tablet: object) -> None:
     """The log drops entries that an open copy session still has to send."""
 
 
-@defect("members", 40, members, "require_unmoved", seed=1)
+@defect("members", 40, members, "require_unmoved", seed=11)
 def compare_and_set_ignored(replica: object, index: object, unsafe: object) -> None:
     """A change of members ignores the configuration for which it was requested."""
 
@@ -182,7 +182,7 @@ def newcomer_evicted() -> list[Swap]:
     ]
 
 
-@defect("mending", 200, seed=153)
+@defect("mending", 200, seed=105)
 def copy_from_anybody() -> list[Swap]:
     """A copy is made from any replica, also from one that does not lead."""
     return [

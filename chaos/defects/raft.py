@@ -46,14 +46,14 @@ def follower_counts_twice(self: Leadership, own_durable: int) -> int:
     return int(majority_least([*sorted(held)[1:], best], self._majority))
 
 
-@defect("five", 400, RaftCore, "_advance_commit", seed=3)
+@defect("five", 400, RaftCore, "_advance_commit", seed=2)
 def older_term_by_counting(self: RaftCore) -> None:
     """An entry of an older term is committed by counting its copies."""
     if self._lead is not None:
         self._commit_to(max(self.commit_index, self._lead.replicated_index(self.durable_index)))
 
 
-@defect("registers", 60, RaftCore, "_receive_append", seed=21)
+@defect("registers", 60, RaftCore, "_receive_append", seed=1)
 def commit_uncompared(self: RaftCore, request: AppendRequest) -> Any:
     """A follower commits entries without comparing them with the leader's."""
     outcome = original_receive_append(self, request)
@@ -62,7 +62,7 @@ def commit_uncompared(self: RaftCore, request: AppendRequest) -> Any:
     return outcome
 
 
-@defect("votes", 200, RaftState, "__init__", seed=1)
+@defect("votes", 200, RaftState, "__init__", seed=0)
 def forget_the_vote(
     self: RaftState, tablet: str, me: str, hard_state: HardState, *rest: Any, **more: Any
 ) -> None:
@@ -75,7 +75,7 @@ def vote_not_durable(self: Replica) -> None:
     """A vote is answered before it is on disk."""
 
 
-@defect("elections", 100, seed=36)
+@defect("elections", 100, seed=44)
 def acknowledge_before_sync() -> list[Swap]:
     """A follower acknowledges entries before they are on disk."""
 
@@ -97,7 +97,7 @@ def vote_for_older_log(*arguments: Any, **more: Any) -> str:
     return election.GRANTED if reason == election.LOG_BEHIND else reason
 
 
-@defect("elections", 60, election, "judge", seed=1)
+@defect("elections", 60, election, "judge", seed=8)
 def vote_twice(request: Any, state: HardState, log: LogIndex, *, leader_alive: bool) -> str:
     """Two votes in one term."""
     return original_judge(request, HardState(state.term), log, leader_alive=leader_alive)
@@ -117,7 +117,7 @@ def truncate_without_conflict(
     return outcome
 
 
-@defect("registers", 400, RaftCore, "durable", seed=335, faults=SLOW_AND_CUT_OFF)
+@defect("registers", 400, RaftCore, "durable", seed=47, faults=SLOW_AND_CUT_OFF)
 def stale_durability(self: RaftCore, index: int, term: int, log_epoch: int | None = None) -> None:
     """A sync that ended after a truncation counts for the entries that replaced the truncated ones."""
     if self.durable_index < index <= self.log.last_index:
@@ -134,7 +134,7 @@ def vote_right_after_a_restart(
     self.withheld_until = now
 
 
-@defect("registers", 60, RaftCore, "read_index", seed=6)
+@defect("registers", 60, RaftCore, "read_index", seed=7)
 def no_lease(self: RaftCore, now: float) -> int:
     """A leader reads without a lease."""
     if self._lead is None:
@@ -142,7 +142,7 @@ def no_lease(self: RaftCore, now: float) -> int:
     return self.commit_index
 
 
-@defect("reads", 200, RaftCore, "read_index", seed=3)
+@defect("reads", 200, RaftCore, "read_index", seed=196)
 def read_before_own_term(self: RaftCore, now: float) -> int:
     """A new leader reads before it has committed in its term."""
     self._pass_time(now)
@@ -154,7 +154,7 @@ def read_before_own_term(self: RaftCore, now: float) -> int:
     return self.commit_index
 
 
-@defect("tokens", 20)
+@defect("tokens", 20, seed=2)
 def local_read_unasked() -> list[Swap]:
     """A node-local read gets no index up to which it must see."""
     original = TabletServer.read_index
@@ -166,7 +166,7 @@ def local_read_unasked() -> list[Swap]:
     return [(TabletServer, "read_index", rpc(read_index))]
 
 
-@defect("leases", 400, Progress, "answered", seed=50)
+@defect("leases", 400, Progress, "answered", seed=4)
 def lease_from_answer(self: Progress, now: float, sent_at: float, plan: Any, answer: AppendReply) -> None:
     """The lease counts from the answer, not from the question."""
     original_answered(self, now, now, plan, answer)
@@ -179,7 +179,7 @@ def lease_without_margin(self: Leadership, now: float) -> float:
     return majority_least(acked, self._majority) + self._limits.election_s_min
 
 
-@defect("handovers", 100, RaftCore, "_continue_transfer", seed=65)
+@defect("handovers", 100, RaftCore, "_continue_transfer", seed=52)
 def lead_after_abdicating(self: RaftCore) -> None:
     """A leader that ordered its successor to take over still answers reads."""
     lead = self._lead

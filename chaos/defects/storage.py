@@ -21,7 +21,7 @@ original_range = Memtable.range
 original_get_many = TabletStore.get_many
 
 
-@defect("bank", 60, seed=18)
+@defect("bank", 60, seed=15)
 def unpinned_scan() -> list[Swap]:
     """A scan also reads rows that are flushed during the scan."""
     original = TabletStore.snapshot
@@ -54,7 +54,7 @@ def log_trimmed_early() -> list[Swap]:
     return [(TabletLog, "oldest_shared_seq", lambda self: None), (TabletLog, "move", move)]
 
 
-@defect("chains", 60, TabletStore, "flush", seed=22)
+@defect("chains", 60, TabletStore, "flush", seed=6)
 async def flush_claims_too_much(self: TabletStore) -> Any:
     """A flush stores its end position with the rows of its beginning."""
     before = self.applied
@@ -66,7 +66,7 @@ async def flush_claims_too_much(self: TabletStore) -> Any:
     return self.flushed
 
 
-@defect("disks", 60, seed=1)
+@defect("disks", 60, seed=2)
 def no_checksums() -> list[Swap]:
     """Records are used without checking their checksums."""
     return [
@@ -80,7 +80,7 @@ def no_checksums() -> list[Swap]:
     ]
 
 
-@defect("registers", 60)
+@defect("registers", 60, seed=9)
 def no_directory_lock() -> list[Swap]:
     """Two incarnations write one directory."""
     original = MemoryDisk.open_instance
@@ -102,7 +102,7 @@ def old_copy_accepted() -> list[Swap]:
     return [(incarnations, "is_old", is_old), (identity, "is_old", is_old)]
 
 
-@defect("crowds", 60, TabletStore, "flush", seed=6)
+@defect("crowds", 60, TabletStore, "flush", seed=20)
 async def frozen_beside_a_flush(self: TabletStore) -> Any:
     """A flush drops the rows that a scan froze during the flush."""
     flushed = await original_flush(self)
