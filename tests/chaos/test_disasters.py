@@ -26,7 +26,7 @@ def sides(run: Run) -> list[int]:
     return [max(marks) for marks in run.applied.sides(Salvage.name).values()]
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_two_hosts_lost_for_good_cost_only_one_table_its_majorities_and_are_forgotten(
     seed: int,
 ) -> None:
@@ -41,7 +41,7 @@ def test_two_hosts_lost_for_good_cost_only_one_table_its_majorities_and_are_forg
 
 
 def test_servers_that_were_given_up_return_and_get_the_answer() -> None:
-    run, _ = played(0, GIVEN_UP_AND_BACK)
+    run, _ = played(1, GIVEN_UP_AND_BACK)
     assert run.deployment is not None and run.deployment.gone == {}
     assert sorted(sides(run)) == [0, 0, 1]
     answered = run.deployment.answers.notices
@@ -54,6 +54,6 @@ def test_a_data_disk_is_lost_only_where_other_voters_have_its_rows() -> None:
     """The survivor's disk is kept until other replicas were copied from it."""
     away = Fault(1.0, "away", ("host-1", "host-2"), 8.0)
     tries = tuple(Fault(4.0 + 0.02 * number, "lose_data", ("host-5",)) for number in range(30))
-    _, report = played(0, (away, *tries))
+    _, report = played(1, (away, *tries))
     assert report.carried_out["salvage.order-unsafe_change"] > 0
     assert 0 < report.effects["lose_data"] < len(tries)

@@ -82,6 +82,9 @@ def test_every_kind_of_fault_has_an_effect_and_is_undone() -> None:
         if kind == "grow_map":  # needs a reader, on any host
             calm = scenario("scans")
             faults = [msgspec.structs.replace(faults[0], where=(f"host-{host}",)) for host in (1, 2, 3)]
+        if kind == "hang_data":  # needs a data disk that has rows of some tablets only
+            calm = scenario("hung-data")
+            faults = [msgspec.structs.replace(faults[0], at_s=at_s) for at_s in (3.0, 6.0)]
         if kind == "old_catalog":  # needs tables that come and go, so that a copy is soon outdated
             calm = scenario("restores")
             faults = [Fault(at_s, kind, (), held_s) for at_s in (4.0, 9.0)]
