@@ -168,7 +168,7 @@ class LmdbDisk:
     async def receive(self, path: str, sealed: Mapping[str, int] | None = None) -> LmdbReceiver:
         self._check_free(path)
         if self._files.exists(path):
-            raise StorageError(f"environment {path} is there; remove it before it is received", path=path)
+            raise StorageError(f"environment {path} exists; remove it before it is received", path=path)
         receiver = self._receivers[path] = LmdbReceiver(path, sealed or {}, self._files, self)
         await receiver.begin()
         return receiver
