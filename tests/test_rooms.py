@@ -23,7 +23,6 @@ PROSE = {  # rooms whose opening has no table of their modules
     "chaos/powercut",
     "client",
     "client/cli",
-    "pipelines",
 }
 
 
