@@ -29,6 +29,7 @@ from ebla.wording import count
 
 ON_ERROR = ("fail", "skip")
 CALL_ROWS = 131_072  # a call fills the servers' queues; the next one begins when it is answered
+PIECE_ROWS = 8192
 NAMED_MAX = 3
 
 
@@ -90,7 +91,10 @@ def write(
     began = time.monotonic()
     rows = rejected = calls = 0
     batches = _counted(
-        fitting_batches(source, table._awaited._routes.schema), checked.fitting, checked.source
+        fitting_batches(source, table._awaited._routes.schema),
+        min(call_rows, PIECE_ROWS),
+        checked.fitting,
+        checked.source,
     )
     try:
         for call in target.calls(batches, call_rows):
@@ -161,14 +165,17 @@ def place_of(row: Unfit) -> str:
     return f"{row.file} row {row.row}" + (f", column {row.column}: " if row.column else " ") + row.problem
 
 
-def _counted(batches: Iterator[pa.RecordBatch], wanted: int, source: str) -> Iterator[pa.RecordBatch]:
-    """The batches. Raises FeedFailed if they have another number of rows than were checked."""
+def _counted(
+    batches: Iterator[pa.RecordBatch], rows_max: int, wanted: int, source: str
+) -> Iterator[pa.RecordBatch]:
+    """The rows in pieces of at most `rows_max`. Raises FeedFailed if they are not as many as were checked."""
     rows = 0
     for batch in batches:
         rows += batch.num_rows
-        yield batch
+        for at in range(0, batch.num_rows, rows_max):
+            yield batch.slice(at, rows_max)
     if rows != wanted:
         raise FeedFailed(
-            f"{source} had {wanted} rows that fit when it was checked and {rows} now; feed it again",
+            f"{source} had {wanted} rows that fit when it was checked, and has {rows} now; feed it again",
             rows=rows,
         )

@@ -80,7 +80,9 @@ class Place:
         if format is not None and format not in FORMATS:
             raise InvalidArgument(f"there is no format {format!r}; the formats are {', '.join(FORMATS)}")
         files = [self._file(info, below, format) for info, below in self._infos()]
-        kinds = {file.format: file for file in reversed(files)}
+        kinds: dict[str, File] = {}
+        for file in files:
+            kinds.setdefault(file.format, file)
         if len(kinds) > 1:
             (one, first), (other, second) = list(kinds.items())[:2]
             raise SourceUnreadable(

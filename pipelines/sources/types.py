@@ -193,7 +193,7 @@ def _nested(text: pa.Array, kind: pa.DataType) -> pa.Array:
 _CERTAIN: tuple[tuple[pa.DataType, str], ...] = (
     (pa.bool_(), r"(?i)^(true|false)$"),
     (pa.int64(), r"^-?(0|[1-9]\d*)$"),
-    (pa.float64(), r"(?i)^[+-]?((0|[1-9]\d*)(\.\d*)?(e[+-]?\d+)?|\.\d+(e[+-]?\d+)?|inf|infinity|nan)$"),
+    (pa.float64(), r"(?i)^-?((0|[1-9]\d*)(\.\d*)?(e[+-]?\d+)?|\.\d+(e[+-]?\d+)?|inf|infinity|nan)$"),
     (pa.date32(), rf"^{_DAY}$"),
     (pa.timestamp("us"), rf"^{_DAY}([ T]{_TIME})?$"),
     (pa.timestamp("ns"), rf"^{_DAY}([ T]{_TIME})?$"),
