@@ -93,12 +93,15 @@ def facts_line(name: str, facts: Facts) -> str:
 def columns_view(checked: Checked, key: Iterable[str]) -> RenderableType:
     """The columns with their types and the first values."""
     keys = set(key)
+    shown = list(checked.columns.items())[:COLUMNS_MAX]
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, pad_edge=False)
-    for heading in ("column", "type", "", "first values"):
-        table.add_column(heading, overflow="ellipsis", no_wrap=True)
-    for name, kind in list(checked.columns.items())[:COLUMNS_MAX]:
+    for heading in ("column", "type", ""):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("first values", style=DIM)  # the only one that may become narrower
+    for name, kind in shown:
         values = ", ".join(_cell(row[name]) for row in checked.sample[:3])
-        table.add_row(Text(name), Text(kind), Text("key" if name in keys else ""), Text(values, DIM))
+        first = Text(values, no_wrap=True, overflow="ellipsis")
+        table.add_row(Text(_cell(name)), Text(_cell(kind)), Text("key" if name in keys else ""), first)
     more = len(checked.columns) - COLUMNS_MAX
     return Group(table, Text(f"and {count(more, 'more column')}", DIM)) if more > 0 else table
 
@@ -146,12 +149,8 @@ def feed_view(report: FeedReport) -> RenderableType:
         lines.append(("skipped", _figures(f"{report.skipped:,}", "rows that do not fit", BAD)))
     if report.repeated:
         kept = "first" if report.mode == "insert" else "last"
-        lines.append(
-            (
-                "repeated",
-                _figures(f"{report.repeated:,}", f"keys again; the {kept} row of each was kept", BAD),
-            )
-        )
+        text = f"rows with the key of an earlier row; the {kept} row of each key stays"
+        lines.append(("repeated", _figures(f"{report.repeated:,}", text, BAD)))
     if report.engine == "spark":
         tries = "no retries" if report.retries == 0 else f"{report.retries} retried"
         lines.append(("tasks", _figures(f"{report.partitions}", f"{tries}; job {report.job}")))

@@ -6,7 +6,7 @@
                  type cannot hold is different
     duplicates   rows of the source beyond the first with their key: the table keeps any one of them
 
-The source is read once into digests of 64 bits, of each key and of each row (17 bytes of memory for a row), then the table is
+The source is read once into digests of 64 bits, of each key and of each row (50 bytes of memory for a row at most), then the table is
 scanned. A difference is missed with a probability below one in 10^12 for ten million rows. Rows that differ are read in full
 from both sides.
 """

@@ -52,7 +52,7 @@ class Checked(msgspec.Struct, frozen=True):
 def check(
     source: Source, schema: TableSchema, *, shown: int = SHOWN_MAX, show: ShowRows = lambda rows: None
 ) -> Checked:
-    """Read all rows in the table's types. Memory: a part, and 8 bytes for each row."""
+    """Read all rows in the table's types. Memory: a part, and at most 50 bytes for each row (8 while reading)."""
     fitter = Fitter(schema, source.decimal)
     keys = _Keys()
     unfit: list[Unfit] = []

@@ -68,6 +68,8 @@ def _labelled(part: Part, labels: dict[str, str]) -> Part:
     """With the columns that the names of the directories give."""
     columns = part.columns
     for name, value in labels.items():
+        if name in columns.schema.names:
+            continue
         text = pa.scalar(None if value == _NO_VALUE else unquote(value), pa.string())
         columns = columns.append_column(pa.field(name, pa.string()), pa.repeat(text, columns.num_rows))
     return part._replace(columns=columns, text=part.text | set(labels))

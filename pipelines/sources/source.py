@@ -22,7 +22,7 @@ from ebla.pipelines.sources import readers
 from ebla.pipelines.sources.dialect import Dialect
 from ebla.pipelines.sources.files import File, Place
 from ebla.pipelines.sources.readers import Part
-from ebla.pipelines.sources.types import Guess, storable
+from ebla.pipelines.sources.types import Guess, from_text, storable
 
 ShowRows = Callable[[int], None]  # gets the number of rows that were read so far
 
@@ -68,13 +68,17 @@ def _dialect(place: Place, file: File, options: Mapping[str, str]) -> Dialect:
 
 @dataclass(frozen=True)
 class FileSource:
-    """Files of one format. Can be pickled: each process opens the files itself. `left_out`: columns that are not read."""
+    """Files of one format. Can be pickled: each process opens the files itself.
+
+    `columns`: the columns to read, in this order; None for those of each part. `left_out`: columns that are not read.
+    """
 
     name: str
     place: Place
     files: tuple[File, ...]
     dialects: dict[str, Dialect]
-    left_out: frozenset[str] = frozenset()
+    columns: tuple[str, ...] | None = None
+    left_out: tuple[str, ...] = ()
 
     @property
     def facts(self) -> Facts:
@@ -87,7 +91,7 @@ class FileSource:
             encoding=_all(each.encoding for each in kinds),
             separator=_all(each.separator for each in kinds),
             decimal=_all(each.decimal for each in kinds),
-            left_out=tuple(sorted(self.left_out)),
+            left_out=self.left_out,
         )
 
     @property
@@ -102,24 +106,12 @@ class FileSource:
         return marks.pop() if marks else "."
 
     def parts(self) -> Iterator[Part]:
-        columns: set[str] | None = None
         for file in self.files:
-            for part in self.read(file):
-                names = set(part.columns.schema.names)
-                if file.format != "json" and columns is not None and names != columns:
-                    odd = min(names ^ columns)
-                    raise SourceUnreadable(
-                        f"{file.path} has other columns than {self.files[0].path}: {odd!r} is in one of them only; feed "
-                        "them one after the other",
-                        source=self.name,
-                    )
-                columns = names
-                yield part
+            yield from self.read(file)
 
     def read(self, file: File) -> Iterator[Part]:
         for part in readers.parts(self.place, file, self.dialects.get(file.path)):
-            kept = [name for name in part.columns.schema.names if name not in self.left_out]
-            yield part._replace(columns=part.columns.select(kept)) if self.left_out else part
+            yield part if self.columns is None else _chosen(part, self.columns)
 
     def check_unchanged(self) -> None:
         """Raise SourceUnreadable if a file has changed since it was recognised."""
@@ -139,8 +131,14 @@ class FileSource:
             pieces += single if groups > 1 else [file]
         return tuple(pieces)
 
-    def without(self, columns: frozenset[str]) -> FileSource:
-        return replace(self, left_out=self.left_out | columns)
+
+def _chosen(part: Part, columns: tuple[str, ...]) -> Part:
+    """The part with exactly these columns. JSON may lack some, which are null there."""
+    rows, given = part.columns, set(part.columns.schema.names)
+    missing = [name for name in columns if name not in given]
+    for name in missing:
+        rows = rows.append_column(name, pa.nulls(rows.num_rows, pa.string()))
+    return part._replace(columns=rows.select(list(columns)), text=part.text | set(missing))
 
 
 def _all(values: Any) -> str | None:
@@ -153,7 +151,6 @@ class DatasetSource:
 
     name: str
     decimal: str = "."
-    left_out: frozenset[str] = frozenset()
 
     @property
     def facts(self) -> Facts:
@@ -179,18 +176,19 @@ Source = FileSource | DatasetSource
 def infer(source: Source, show: ShowRows = lambda rows: None) -> tuple[Source, pa.Schema]:
     """The source without columns that have no name, and the types that every row fits.
 
-    A column without a name is left out if it is empty (Excel) or numbers the rows from 0 on (the index of pandas). Raises
+    A column without a name is left out if it is empty (Excel) or numbers the rows (the index of pandas). Raises
     SourceUnreadable if another column has no name.
     """
     if isinstance(source, DatasetSource):
         return source, datasets.DATASETS[source.name].schema
     guesses: dict[str, Guess | pa.DataType] = {}
     nameless: dict[str, _Nameless] = {}
-    rows, decimal = 0, source.decimal
+    rows, decimal, same = 0, source.decimal, _SameColumns(source)
     for part in source.parts():
+        same.check(part)
         for name, array in zip(part.columns.schema.names, part.columns.columns, strict=True):
             if name.startswith("~") and name[1:].isdigit() and name in part.text:
-                nameless.setdefault(name, _Nameless()).see(array)
+                nameless.setdefault(name, _Nameless()).see(array, part)
             elif name in part.text:
                 guess = guesses.setdefault(name, Guess(decimal))
                 if isinstance(guess, Guess):
@@ -208,7 +206,28 @@ def infer(source: Source, show: ShowRows = lambda rows: None) -> tuple[Source, p
     fields = [(name, each.found() if isinstance(each, Guess) else each) for name, each in guesses.items()]
     if not fields:
         raise SourceUnreadable(f"{source.name!r} has no columns", source=source.name)
-    return (source.without(frozenset(nameless)) if nameless else source), pa.schema(fields)
+    types = pa.schema(fields)
+    return replace(source, columns=tuple(types.names), left_out=tuple(nameless)), types
+
+
+class _SameColumns:
+    """Refuses a file with other columns than the first one; rows of JSON may have any."""
+
+    def __init__(self, source: FileSource) -> None:
+        self._source = source
+        self._first: tuple[str, set[str]] | None = None
+
+    def check(self, part: Part) -> None:
+        names = set(part.columns.schema.names)
+        if self._first is None:
+            self._first = part.file, names
+        file, first = self._first
+        if names != first and self._source.files[0].format != "json":
+            raise SourceUnreadable(
+                f"{part.file} has other columns than {file}: {min(names ^ first)!r} is in one of them only; feed them one "
+                "after the other",
+                source=self._source.name,
+            )
 
 
 def _joined(source: Source, name: str, known: Guess | pa.DataType | None, kind: pa.DataType) -> pa.DataType:
@@ -229,11 +248,16 @@ class _Nameless:
     """A column without a name: is it empty, or does it number the rows?"""
 
     def __init__(self) -> None:
-        self.rows = 0
         self.needless = True
+        self._first: dict[str, int] = {}  # by file: the number of a row less its row number
 
-    def see(self, text: pa.Array) -> None:
-        counted = pa.array([str(at) for at in range(self.rows, self.rows + len(text))])
-        if text.null_count != len(text) and not text.equals(counted):
+    def see(self, text: pa.Array, part: Part) -> None:
+        if text.null_count == len(text):
+            return
+        counted = from_text(text, pa.int64())
+        if counted.bad.any() or counted.values.null_count:
             self.needless = False
-        self.rows += len(text)
+            return
+        first = counted.values.to_numpy() - part.numbers
+        known = self._first.setdefault(part.file, int(first[0]))
+        self.needless = self.needless and bool((first == known).all())

@@ -127,6 +127,7 @@ def feed(
             plan.choose_table(key, hash, replicas)
             checked = plan.check() if chosen is Engine.arrow or dry_run else None
             if not dry_run:
+                plan.show_inferred(checked)
                 report = (
                     plan.feed(checked, mode, on_error, job)
                     if checked is not None
@@ -188,17 +189,20 @@ class _Plan:
         self.schema = TableSchema.from_arrow(self.types, self.key, resolve(self.partition_by, plain))
 
     def check(self) -> Checked:
-        """Read every row in the table's types, and show what was found."""
-        from ebla.pipelines.report import columns_view, facts_line
+        """Read every row in the table's types."""
         from ebla.pipelines.sources.check import check
 
-        checked = check(
+        return check(
             self.source, self.schema, show=lambda rows: self.progress.step(f"checking {rows:,} rows")
         )
-        self.ui.note(facts_line(self.given, checked.facts))
-        if not self.ui.json:
+
+    def show_inferred(self, checked: Checked | None) -> None:
+        """Show what was recognised, before anything is written."""
+        from ebla.pipelines.report import columns_view, facts_line
+
+        self.ui.note(facts_line(self.given, self.source.facts))
+        if checked is not None and not self.ui.json:
             self.ui.err.print(columns_view(checked, self.schema.key))
-        return checked
 
     def feed(self, checked: Checked, mode: Mode, on_error: OnError, job: str | None) -> FeedReport:
         from ebla.pipelines.arrow import feed as feeding
@@ -256,14 +260,20 @@ def _partition_by(hashed: str | None) -> PartitionBy | None:
 
 def _show_dry_run(ui: Ui, plan: _Plan, checked: Checked, on_error: OnError) -> None:
     """Exit status 1 if the feed would fail."""
-    from ebla.pipelines.report import rows_view
+    from ebla.pipelines.report import columns_view, facts_line, rows_view
 
     able = checked.clean or on_error is OnError.skip
     document = {"table": plan.name, "table_exists": not plan.new, "key": plan.schema.key, "would_feed": able}
     last = f"nothing was written; {'a feed would create' if plan.new else 'a feed would change'} table {plan.name}"
     if not able:
         last = "nothing was written; a feed would fail, unless --on-error skip leaves these rows out"
-    ui.show({**document, **_described(checked)}, rows_view(checked), last)
+    ui.show(
+        {**document, **_described(checked)},
+        facts_line(plan.given, checked.facts),
+        columns_view(checked, plan.schema.key),
+        rows_view(checked),
+        last,
+    )
     if not able:
         raise typer.Exit(FAILED)
 
