@@ -21,6 +21,7 @@ import pyarrow.csv as pacsv
 from ebla.pipelines.datasets import SourceUnreadable
 from ebla.pipelines.sources.dialect import Dialect
 from ebla.pipelines.sources.files import File, Place
+from ebla.wording import count
 
 BLOCK_BYTES = 8 << 20  # no row is larger
 PART_ROWS = 32_768
@@ -103,10 +104,10 @@ class _Decoded(io.RawIOBase):
             if self._first_line and data:
                 data, self._first_line = data.partition(b"\n")[2], False
             self._held = data
-        count = min(len(buffer), len(self._held))
-        buffer[:count] = self._held[:count]
-        self._held = self._held[count:]
-        return count
+        size = min(len(buffer), len(self._held))
+        buffer[:size] = self._held[:size]
+        self._held = self._held[size:]
+        return size
 
 
 def _csv(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
@@ -177,7 +178,7 @@ class _Numbered:
             return "skip"
         self._refused.append(row.number)
         if row.text.strip():
-            problem = f"has {row.actual_columns} fields, not {self._fields}"
+            problem = f"has {count(row.actual_columns, 'field')}, not {self._fields}"
             self._unread.append(Unfit(self._file.name, row.number, None, problem))
         return "skip"
 
