@@ -3,7 +3,7 @@
     report = feed("people.csv", table)                       a path, a glob, a directory, a URI, a named data set
     report = feed("people.csv", table, on_error="skip")      without the rows that do not fit
 
-The source is read at least twice: first every row is checked, then the rows are written. So with `on_error="fail"` nothing is
+The source is read three times: for the types, for a check of every row, and for the writes. So with `on_error="fail"` nothing is
 written unless all rows fit and no two have the same key. A file that changes in between ends the feed.
 
 A write id is made of the job's name and the position of the row, so that a repetition of a broken feed with the same `job`

@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import io
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -122,10 +123,8 @@ def _csv(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
             numbers = rows.number(batch.num_rows)
             batch = batch.rename_columns(names)
             yield _filled(Part(file.name, batch, frozenset(names), frozenset(), numbers, rows.take()))
-    lost = rows.take()
-    if lost:
-        empty = pa.RecordBatch.from_pydict({name: pa.array([], pa.string()) for name in names})
-        yield Part(file.name, empty, frozenset(names), frozenset(), np.zeros(0, np.int64), lost)
+    nothing = pa.RecordBatch.from_pydict({name: pa.array([], pa.string()) for name in names})
+    yield Part(file.name, nothing, frozenset(names), frozenset(), np.zeros(0, np.int64), rows.take())
     if not rows.ended:
         raise SourceUnreadable(_unclosed(file.path, dialect.quote), source=place.source)
 
@@ -295,7 +294,7 @@ def _parquet(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part
         start, stop = file.groups or (0, reader.num_row_groups)
         before = sum(reader.metadata.row_group(at).num_rows for at in range(start))
         batches = reader.iter_batches(PART_ROWS, row_groups=list(range(start, stop)))
-        yield from _typed(file, batches, before + 1)
+        yield from _typed(file, reader.schema_arrow, batches, before + 1)
 
 
 def row_groups(place: Place, file: File) -> int:
@@ -311,10 +310,12 @@ def row_groups(place: Place, file: File) -> int:
 def _arrow(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
     with place.filesystem.open_input_file(file.path) as opened:
         if file.stream:
-            yield from _typed(file, pa.ipc.open_stream(opened))
+            stream = pa.ipc.open_stream(opened)
+            yield from _typed(file, stream.schema, stream)
             return
         reader = pa.ipc.open_file(opened)
-        yield from _typed(file, (reader.get_batch(at) for at in range(reader.num_record_batches)))
+        batches = (reader.get_batch(at) for at in range(reader.num_record_batches))
+        yield from _typed(file, reader.schema, batches)
 
 
 def _orc(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
@@ -322,11 +323,13 @@ def _orc(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
 
     with place.filesystem.open_input_file(file.path) as opened:
         reader = orc.ORCFile(opened)
-        yield from _typed(file, (reader.read_stripe(at) for at in range(reader.nstripes)))
+        yield from _typed(file, reader.schema, (reader.read_stripe(at) for at in range(reader.nstripes)))
 
 
-def _typed(file: File, batches: Any, first: int = 1) -> Iterator[Part]:
-    for batch in batches:
+def _typed(file: File, schema: pa.Schema, batches: Any, first: int = 1) -> Iterator[Part]:
+    """A file without rows has one part, too: its columns are known."""
+    nothing = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+    for batch in chain(batches, [nothing]):
         for at in range(0, max(1, batch.num_rows), PART_ROWS):
             piece = batch.slice(at, PART_ROWS)
             numbers = np.arange(first, first + piece.num_rows)

@@ -205,6 +205,18 @@ def test_a_file_with_one_column_is_read(tmp_path: Path) -> None:
 # -- other formats -------------------------------------------------------------------------------------------
 
 
+def test_a_file_without_rows_has_columns(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,name\n")
+    pa.parquet.write_table(pa.table({"id": [1]}).slice(0, 0), tmp_path / "a.parquet")
+    assert read(tmp_path / "a.csv")[1:] == (pa.schema([("id", pa.string()), ("name", pa.string())]), [])
+    assert read(tmp_path / "a.parquet")[1:] == (pa.schema([("id", pa.int64())]), [])
+
+
+def test_line_ends_of_old_macs_and_breaks_in_the_header_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b'id,"long\nname"\r1,"x\r\ny"\r2,z\r')
+    assert read(tmp_path / "a.csv")[2] == [{"id": 1, "long\nname": "x\r\ny"}, {"id": 2, "long\nname": "z"}]
+
+
 def test_compressed_files_are_recognised_by_their_content(tmp_path: Path) -> None:
     plain = PEOPLE.to_csv(index=False).encode()
     with pa.output_stream(tmp_path / "c", compression="zstd") as stream:
