@@ -15,10 +15,10 @@ class TabletServerOptions(msgspec.Struct, frozen=True):
     host: str
     version: str = ""
 
-    # Raft. Followers notice a leader's death after 1 to 2 election timeouts. Four heartbeats fit
+    # Groups of replicas. Followers notice a leader's death after 1 to 2 election timeouts. Four heartbeats fit
     # into one timeout, so that a busy machine does not seem dead; more would cost an idle machine a
     # tenth of a core. The lease is shorter than the timeout by the tolerated clock drift.
-    raft_heartbeat_s: float = 0.25
+    leader_heartbeat_s: float = 0.25
     election_s_min: float = 1.0
     lease_s: float = 0.8
 
@@ -85,11 +85,16 @@ class TabletServerOptions(msgspec.Struct, frozen=True):
     copy_idle_s: float = 60.0
     copy_bytes_per_s: int = 0
 
+    @property
+    def poll_s(self) -> float:
+        """The time between two checks for the successor of a leadership."""
+        return self.leader_heartbeat_s / 10
+
     def validate(self) -> None:
         if not 0 < self.lease_s < self.election_s_min:
             raise InvalidArgument(f"lease_s must lie between 0 and election_s_min ({self.election_s_min})")
-        if not 0 < self.raft_heartbeat_s <= self.election_s_min / 3:
-            raise InvalidArgument("raft_heartbeat_s must be above 0 and at most a third of election_s_min")
+        if not 0 < self.leader_heartbeat_s <= self.election_s_min / 3:
+            raise InvalidArgument("leader_heartbeat_s must be above 0 and at most a third of election_s_min")
         for name in (
             "follower_failed_s",
             "heartbeat_s",

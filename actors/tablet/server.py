@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable
+from typing import Any
 
 from ebla.actors import catalog_versions, errors, incarnations
 from ebla.actors import messages as m
@@ -69,6 +70,7 @@ from ebla.storage.tablets.results import Answer as Stored
 
 RECORDS = "records"
 WRITE_TIMEOUT_S_MAX = 30.0
+STORIES_MAX = 4
 
 
 class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
@@ -79,7 +81,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         self.replicas: dict[str, Replica] = {}
         self.load = Load(options.memtable_bytes)
         self.running = False
-        self._look_s = options.raft_heartbeat_s / 10  # between two checks for a handed-over leadership
+        self.stopping = False
         self.space = Space(world, options.disk_reserve_bytes)
 
     # -- life
@@ -145,7 +147,9 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         )
         jobs: dict[str, Job] = {}
         self.deletion = Deletion(self.lifecycle, jobs, self._closing)
-        self.copies = Copies(self.world, self.options, self.lifecycle, self.deletion, jobs, self._told)
+        self.copies = Copies(
+            self.world, self.options, self.lifecycle, self.deletion, jobs, self._tablet_changed
+        )
         self.recovery = Recovery(self.world, self.options, self.replicas)
         self.reporters = [
             Reporter(
@@ -161,9 +165,9 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         ]
 
     def _identify(self, instance: Instance, environment: Environment) -> Identity:
-        heard = RecordStore(environment, incarnations.DATABASE, m.ServerInstance)
+        known = RecordStore(environment, incarnations.DATABASE, m.ServerInstance)
         shown = m.ServerInstance(instance.uuid, instance.seqno, new_id(self.world.random))
-        others, seen = Incarnations(self.world, "tablet", heard), SeenCatalog(self.world, environment)
+        others, seen = Incarnations(self.world, "tablet", known), SeenCatalog(self.world, environment)
         return Identity(self.world, shown, others, seen, self.options.seqno_s)
 
     @property
@@ -175,7 +179,8 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         depend on it."""
         if not self.running:
             return
-        await hand_over_all(self.world, self.rounds, list(self.replicas.values()), self._look_s)
+        self.stopping = True
+        await hand_over_all(self.world, self.rounds, list(self.replicas.values()), self.options.poll_s)
         self.running = False
         await self.copies.close()
         for replica in list(self.replicas.values()):
@@ -189,7 +194,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         return measure(self)
 
     async def _tick(self) -> None:
-        period = self.options.raft_heartbeat_s / 3
+        period = self.options.leader_heartbeat_s / 3
         while True:
             await self.world.clock.sleep(period)
             now = self.world.clock.monotonic()
@@ -198,6 +203,16 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
                     self.rounds.step(replica, replica.core.tick, now)
             for reporter in self.reporters:
                 reporter.find_changes()
+
+    async def perform(self, method: str, request: Any) -> Any:
+        """Carry out a verb. An internal error of it carries the last events of the request's tablets."""
+        try:
+            return await getattr(self, method)(request)
+        except Exception as error:
+            for tablet in _tablets(request)[:STORIES_MAX]:
+                if tablet in self.replicas:
+                    self.replicas[tablet].explain(error)
+            raise
 
     # -- clients
 
@@ -310,7 +325,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
     async def delete_tablet(self, request: m.DeleteTabletRequest) -> m.Empty:
         self._require(request.dest_uuid)
         await self.deletion.delete(request)
-        self._told(request.tablet)
+        self._tablet_changed(request.tablet)
         return m.Empty()
 
     # -- operators
@@ -351,10 +366,12 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
     async def step_down(self, request: m.StepDownRequest) -> m.StepDownReply:
         replica = self._replica(request.tablet)
         replica.require_running()
-        await hand_over(self.world, self.rounds, replica, request.successor, request.timeout_s, self._look_s)
+        await hand_over(
+            self.world, self.rounds, replica, request.successor, request.timeout_s, self.options.poll_s
+        )
         late = f"no successor for tablet {request.tablet} caught up within {request.timeout_s:g} s"
         if replica.core.handing_over:
-            raise errors.OutcomeUnknown(f"{late}, and one may yet; look again")
+            raise errors.OutcomeUnknown(f"{late}, and one may yet; check again")
         if replica.core.role == "leader":
             raise errors.Unavailable(f"{late}; it still leads here")
         return m.StepDownReply(replica.leader_address(), replica.core.term)
@@ -377,9 +394,9 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
     # -- helpers
 
     def _changed(self, replica: Replica) -> None:
-        self._told(replica.tablet)
+        self._tablet_changed(replica.tablet)
 
-    def _told(self, tablet: str) -> None:
+    def _tablet_changed(self, tablet: str) -> None:
         """Note a change of this tablet, for the next report to the masters."""
         for reporter in self.reporters:
             reporter.changed(tablet)
@@ -421,6 +438,13 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
 
     def _reports(self) -> tuple[m.ReplicaReport, ...]:
         return tuple(held.report() for held in self.lifecycle.all().values())
+
+
+def _tablets(request: Any) -> list[str]:
+    """The tablets that a request names: one; those of its writes or reads; those of an envelope."""
+    parts = getattr(request, "writes", ()) or getattr(request, "reads", ())
+    named = [part.tablet for part in parts] or [tablet for tablet, _ in getattr(request, "requests", ())]
+    return named or [request.tablet] if hasattr(request, "tablet") else named
 
 
 def _settle(outcome: asyncio.Future[Stored] | Stored | EblaError) -> Stored | EblaError:

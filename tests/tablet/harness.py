@@ -39,9 +39,9 @@ CODEC = RowCodec(SCHEMA)
 HOSTS = ("host-a", "host-b", "host-c")
 FIVE = (*HOSTS, "host-d", "host-e")
 CLIENT = b"client-number-01"
-OPTIONS: dict[str, Any] = {"raft_heartbeat_s": 0.1, "election_s_min": 0.6, "lease_s": 0.4}
+OPTIONS: dict[str, Any] = {"leader_heartbeat_s": 0.1, "election_s_min": 0.6, "lease_s": 0.4}
 # For tests that wait for long in virtual time: heartbeats are most of their cost.
-SLOW_HEARTBEATS: dict[str, Any] = {"raft_heartbeat_s": 0.5, "election_s_min": 3.0, "lease_s": 2.0}
+SLOW_HEARTBEATS: dict[str, Any] = {"leader_heartbeat_s": 0.5, "election_s_min": 3.0, "lease_s": 2.0}
 
 
 def address(host: str) -> str:

@@ -135,7 +135,7 @@ async def test_a_vote_survives_a_copy_unless_its_term_is_over(group: Group, ahea
     kept = group.server(target).consensus.get(TABLET)
     assert kept is not None
     expected = HardState(term + 1) if ahead else HardState(term, "a-candidate")
-    assert kept.record == expected
+    assert kept.hard_state == expected
 
 
 @simulated()

@@ -12,7 +12,7 @@ from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.tablet.copy import recovery
 from ebla.actors.tablet.copy.copies import CANCELLED_S, Copies
-from ebla.actors.tablet.copy.job import STANDS_FOR, CopyEnded, Job
+from ebla.actors.tablet.copy.job import STALLED_AFTER, CopyEnded, Job
 from ebla.storage.errors import DiskFull
 from tests.tablet.copies import copying, ended, entomb, fill, filled, same_rows, until
 from tests.tablet.harness import TABLET, Group, simulated
@@ -127,14 +127,14 @@ async def test_a_stalled_copy_is_reported_and_a_waiting_one_is_not(
     await entomb(group, target)
     await until(group, lambda: bool(group.server(target).copies.jobs), "the tablet is copied")
     for _ in range(30):
-        await group.sleep(STANDS_FOR * IDLE_S / 10)
+        await group.sleep(STALLED_AFTER * IDLE_S / 10)
         seen[core.progress[uuid].refusal or ""] = None
     assert list(seen)[-1] == ("copy_stalled" if hangs else "tablet_copying")
     assert hangs or "copy_stalled" not in seen
     (job,) = (await group.ask(target, "list_copies", m.Empty(), m.CopyJobs)).jobs
     assert (job.phase == "stalled") == hangs
     if hangs:
-        with pytest.raises(errors.OutcomeUnknown, match="look at that disk"):
+        with pytest.raises(errors.OutcomeUnknown, match="check that disk"):
             await cancel(group, target)
     over.set()
     await until(group, lambda: group.server(target).copies.done == 1, "the copy continues and succeeds")

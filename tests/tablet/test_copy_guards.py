@@ -79,7 +79,7 @@ async def test_a_target_refuses_a_leader_of_an_older_term_before_it_calls_it(
         await group.restart(target)
         consensus = group.server(target).lifecycle.consensus_of(TABLET)
         assert consensus is not None
-        term = consensus.record.term
+        term = consensus.hard_state.term
     assert group.state_of(target) == state
     with pytest.raises(errors.OldTerm, match="who leads in term"):
         await start(group, target, leader, term=term - 1)

@@ -33,9 +33,9 @@ async def test_a_replica_with_a_damaged_superblock_fails_alone_and_keeps_its_vot
     assert server.lifecycle.state_of(OTHER) == m.RUNNING
     await until(group, lambda: server.lifecycle.state_of(TABLET) == m.RUNNING, "the tablet is copied again")
     after = server.consensus.get(TABLET)
-    assert after is not None and after.record.term >= before.record.term
-    if after.record.term == before.record.term:
-        assert after.record.vote == before.record.vote
+    assert after is not None and after.hard_state.term >= before.hard_state.term
+    if after.hard_state.term == before.hard_state.term:
+        assert after.hard_state.vote == before.hard_state.vote
     await same_rows(group, target, other, leader)
     await group.restart(target)
     assert group.state_of(target) == m.RUNNING

@@ -84,7 +84,7 @@ async def test_a_voter_without_its_vote_record_returns_as_a_new_member_after_its
     kept = group.server(target).consensus.get(TABLET)
     # The vote is the leader's: it may have voted in this term before, and must not vote for another candidate.
     assert kept is not None
-    assert kept.record == HardState(group.replica(leader).core.term, group.uuid(leader))
+    assert kept.hard_state == HardState(group.replica(leader).core.term, group.uuid(leader))
     successor = group.uuid(target)
     await group.ask(leader, "step_down", m.StepDownRequest(TABLET, successor), m.StepDownReply, 10.0)
     assert await group.leader() == target
@@ -118,7 +118,7 @@ async def test_a_tombstone_without_its_vote_record_returns_as_a_new_member(group
     await change(group, leader, m.MemberChange(ADD, as_peer(group, target, member=NON_VOTER, promote=True)))
     await until(group, lambda: group.state_of(target) == m.RUNNING, "the copy takes its place")
     kept = group.server(target).consensus.get(TABLET)
-    assert kept is not None and kept.record.vote == group.uuid(leader)
+    assert kept is not None and kept.hard_state.vote == group.uuid(leader)
     await same_rows(group, target, other, leader)
 
 

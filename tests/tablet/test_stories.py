@@ -9,9 +9,11 @@ import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
+from ebla.actors.messages.raft import AppendRequest
 from ebla.actors.tablet.engine.core import LEADER
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.raft.core import RaftCore
+from ebla.actors.tablet.server import TabletServer
 from ebla.storage.errors import Corruption
 from tests.tablet.harness import TABLET, Group, row, simulated
 
@@ -54,3 +56,46 @@ def test_a_replica_that_fails_logs_its_story_once(caplog: pytest.LogCaptureFixtu
     with caplog.at_level(logging.ERROR, logger="ebla.actors.tablet.engine.replica"):
         simulated()(act)()
     assert caplog.text.count("rotten") == 1 and f"{LEADER}: elected" in caplog.text
+
+
+async def broken(*_: Any) -> None:
+    raise AssertionError("broken")
+
+
+@pytest.mark.parametrize(
+    ("method", "ask"),
+    [
+        ("read", m.ReadRequest(0, (m.TabletKeys(TABLET, []),))),
+        ("write", m.WriteRequest((m.TabletWrite(TABLET, b""),), 1.0)),
+        ("read_index", m.TabletRequest(TABLET, 0)),
+    ],
+)
+def test_a_defect_in_a_verb_carries_the_story_of_its_tablet(
+    method: str, ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def act(group: Group) -> None:
+        server, _ = await leading(group)
+        monkeypatch.setattr(TabletServer, method, broken)
+        with pytest.raises(AssertionError, match="broken") as caught:
+            await server.perform(method, ask)
+        (note,) = caught.value.__notes__
+        assert TABLET in note and f"{LEADER}: elected" in note
+
+    simulated()(act)()
+
+
+def test_a_defect_in_an_answer_to_peers_carries_the_story(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def act(group: Group) -> None:
+        _, replica = await leading(group)
+        peer = next(host for host in group.hosts if not group.replica(host).leads)
+        server = group.server(peer)
+        now = ((TABLET, AppendRequest(replica.core.term, replica.core.me, 0, 0, (), 0)),)
+        envelope = group.server(await group.leader()).identity.envelope(group.uuid(peer), now)
+        monkeypatch.setattr(RaftCore, "answer", lambda *_: 1 // 0)
+        with pytest.raises(ZeroDivisionError) as caught:
+            await server.perform("replicate", envelope)
+        (note,) = caught.value.__notes__
+        assert TABLET in note
+        monkeypatch.undo()
+
+    simulated()(act)()

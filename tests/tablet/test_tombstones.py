@@ -59,7 +59,7 @@ async def test_a_tombstones_vote_elects_a_candidate_with_all_entries(group: Grou
     await until(group, lambda: group.replica(other).leads, "the other is elected with the tombstone's vote")
     voted = group.server(target).consensus.get(TABLET)
     assert voted is not None
-    assert voted.record.vote == group.uuid(other)
+    assert voted.hard_state.vote == group.uuid(other)
 
 
 @simulated()

@@ -31,7 +31,7 @@ class Election:
     def on_disk(self) -> HardState:
         found = self.group.server(self.asked).consensus.get(TABLET)
         assert found is not None
-        return found.record
+        return found.hard_state
 
     def held_commits(self) -> tuple[asyncio.Event, asyncio.Event]:
         return held(self.group.server(self.asked).rounds, "_commit")

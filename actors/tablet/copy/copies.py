@@ -42,7 +42,7 @@ import msgspec
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.tablet.copy.job import COMMITTING, READY, STANDS_FOR, CopyDamaged, CopyEnded, Job
+from ebla.actors.tablet.copy.job import COMMITTING, READY, STALLED_AFTER, CopyDamaged, CopyEnded, Job
 from ebla.actors.tablet.engine.records import ConsensusState, Superblock
 from ebla.actors.tablet.lifecycle.deletion import Deletion
 from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
@@ -116,12 +116,12 @@ class Copies:
         copies have stalled."""
         slots = len(self.jobs) + len(self._starting)
         assert slots >= self.options.copies_max, ("copies are refused when all slots are taken", slots)
-        now, stands_s = self.world.clock.monotonic(), STANDS_FOR * self.options.copy_idle_s
+        now, stalled_s = self.world.clock.monotonic(), STALLED_AFTER * self.options.copy_idle_s
         stalled = [now > job.tombstone.stalls_at for job in self.jobs.values()]
-        stalled += [now - began > stands_s for began in self._starting.values()]
+        stalled += [now - began > stalled_s for began in self._starting.values()]
         if all(stalled):
             return errors.Unavailable(
-                f"{len(stalled)} copies to {self.world.address} have stood still for long, and no other can begin: look at its disk"
+                f"{len(stalled)} copies to {self.world.address} have made no progress for long, and no other can begin: check its disk"
             )
         return errors.Throttled(
             f"{self.options.copies_max} tablets are being copied to {self.world.address}",
@@ -135,7 +135,7 @@ class Copies:
         if tablet in self._cancelled:
             wait_s = self._cancelled[tablet] - now
             raise errors.Throttled(
-                f"the copy of tablet {tablet} to {self.world.address} was cancelled; it may begin anew in {wait_s:.0f} s",
+                f"the copy of tablet {tablet} to {self.world.address} was cancelled; it may begin again in {wait_s:.0f} s",
                 limit="cancel_copy",
                 retry_after_s=wait_s,
             )
@@ -180,7 +180,7 @@ class Copies:
         elif state != m.DOES_NOT_EXIST:
             # The end of the tombstone's log is unknown, but no entry was of a later term.
             consensus = lifecycle.consensus_of(tablet)
-            self._require_term(request, consensus.record.term if consensus else 0)
+            self._require_term(request, consensus.hard_state.term if consensus else 0)
 
     def _require_last(self, request: m.StartCopyRequest, last: Position | None, state: str) -> None:
         if request.last is None or (last is not None and request.last == (last.index, last.term)):
@@ -349,7 +349,7 @@ class Copies:
         except TimeoutError:
             raise errors.OutcomeUnknown(
                 f"the copy of tablet {tablet} to {self.world.address} is to end, and has waited for its disk for {CANCEL_S:g} s; "
-                "look at that disk, or take the replica away with `ebla tablet remove-replica`"
+                "check that disk, or take the replica away with `ebla tablet remove-replica`"
             ) from None
         if self.lifecycle.state_of(tablet) == m.RUNNING:
             self._cancelled.pop(tablet, None)

@@ -90,7 +90,7 @@ class Link:
         size = 0
         while lane.outbox and size < ENVELOPE_BYTES_MAX:
             outgoing = lane.outbox.popleft()
-            made = _materialise(outgoing)
+            made = outgoing.replica.explained(_materialise, outgoing)
             if made is None:
                 self._failed(outgoing, delivered=False)
                 continue

@@ -15,13 +15,13 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import ParamSpec, Protocol, TypeVar
 
 import msgspec
 
 from ebla.actors import errors
 from ebla.actors.messages import ReplicaReport, RowBatch
-from ebla.actors.messages.protocols import Answer, Record, Request
+from ebla.actors.messages.protocols import Answer, HardState, Request
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.apply import Rows
 from ebla.actors.tablet.engine.batches import decode_batch
@@ -49,6 +49,7 @@ from ebla.storage.tablets.tablet_store import TabletSnapshot
 
 log = logging.getLogger(__name__)
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 RUNNING, FAILED, DELETED = "running", "failed", "deleted"
@@ -91,7 +92,7 @@ class LogWriter(Protocol):
 class Work:
     """A replica's work for the next round."""
 
-    hard_state: Record | None = None
+    hard_state: HardState | None = None
     configuration: Configuration | None = None
 
     @property
@@ -237,11 +238,20 @@ class Replica:
         return self.core.story()
 
     def explain(self, error: Exception) -> None:
-        """Add the last events to an internal error (a broken invariant, a bug, damage), not to a refusal."""
+        """Add the last events to an internal error (a broken invariant, a bug, damage), once, and not to a refusal."""
         if isinstance(error, EblaError) and not isinstance(error, Corruption | Damaged):
             return
-        if not getattr(error, "__notes__", None):
-            error.add_note(f"last events of tablet {self.tablet} here:\n{self.story()}")
+        note = f"last events of tablet {self.tablet} here:\n"
+        if not any(each.startswith(note) for each in getattr(error, "__notes__", ())):
+            error.add_note(note + self.story())
+
+    def explained(self, act: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """Carry out an act. An internal error of it carries the last events."""
+        try:
+            return act(*arguments, **named)
+        except Exception as error:
+            self.explain(error)
+            raise
 
     # -- waiting for durability
 
@@ -258,6 +268,13 @@ class Replica:
 
     def applied(self, index: int) -> asyncio.Future[None] | None:
         return None if index <= self.store.applied.index else self._applied_waiters.until(index)
+
+    def begin_saving(self) -> list[asyncio.Future[None]]:
+        """Give the present work to the round, and return the clients that wait for it."""
+        assert not self.hard_in_flight, ("one hard state is on its way to the disk", self.tablet)
+        self.work = Work()
+        self.hard_in_flight = True
+        return self.take_hard_waiters()
 
     def take_hard_waiters(self) -> list[asyncio.Future[None]]:
         waiters, self._hard_waiters = self._hard_waiters, []
@@ -310,7 +327,7 @@ class Replica:
         try:
             self.rows.alter(self._decoded(entry, alteration.decode), entry.payload)
         except InvalidArgument as error:
-            raise Corruption(f"tablet {self.tablet} cannot go on here: {error}") from error
+            raise Corruption(f"tablet {self.tablet} cannot be altered here: {error}") from error
 
     def _decoded(self, entry: Entry, decode: Callable[[bytes], T]) -> T:
         """Decode an entry's payload, or stop the replica: the meaning of a malformed entry cannot be

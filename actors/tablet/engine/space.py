@@ -25,7 +25,7 @@ from ebla.storage.tablets import tablet_store
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 0.5
+MEASURE_S = 0.5
 USED_EVERY = 20  # measurements between two walks over all files for the space that they use
 
 
@@ -51,12 +51,12 @@ class Space:
         self.world.spawn(self._watch(), "disk space")
 
     async def _watch(self) -> None:
-        looks = 0
+        measured = 0
         while True:
-            await self.world.clock.sleep(LOOK_S)
+            await self.world.clock.sleep(MEASURE_S)
             await self._measure()
-            looks += 1
-            if looks % USED_EVERY == 0:
+            measured += 1
+            if measured % USED_EVERY == 0:
                 await self._measure_used()
 
     async def _measure(self) -> None:

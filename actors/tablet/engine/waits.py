@@ -46,7 +46,7 @@ class Bell:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    async def heard(self) -> None:
+    async def wait(self) -> None:
         """Wait for a ring. Returns at once if the bell was rung since the last call."""
         if not self._rung:
             assert self._waiter is None, "one loop waits for a bell"

@@ -151,7 +151,7 @@ class Deletion:
         known, order = self._configuration(request), (unsafe, -2 if index is None else index)
         if known.order > order or (known.order == order and known.peer(self.lifecycle.me)):
             raise errors.ConfigurationMoved(
-                f"tablet {tablet} has configuration {known.index} here; the request stands on {index}",
+                f"tablet {tablet} has configuration {known.index} here; the request is based on {index}",
                 tablet=tablet,
                 found=known.index,
             )
@@ -200,10 +200,10 @@ class Deletion:
             unsafe,
         )
         tombstone.superseded(unsafe)
-        told = msgspec.structs.replace(tombstone.superblock, unsafe=unsafe)
+        noted = msgspec.structs.replace(tombstone.superblock, unsafe=unsafe)
         if tombstone.durable:
-            await self.lifecycle.superblocks.save(tombstone.tablet, told)
-        tombstone.superblock = told
+            await self.lifecycle.superblocks.save(tombstone.tablet, noted)
+        tombstone.superblock = noted
 
     async def _stop(self, tablet: str, reason: str, unsafe: int) -> Tombstone:
         """Do step 1. Every acknowledged entry is in the log; the end of the log of a replica that

@@ -379,8 +379,8 @@ class Lifecycle:
     def receive(self, tombstone: Tombstone, superblock: Superblock, state: ConsensusState) -> None:
         """Note that a copy is under way. Replaces the in-memory state; the disk is already up to date."""
         assert tombstone.tablet == superblock.tablet, ("a tombstone is of one tablet", tombstone.tablet)
-        kept = state.record.term >= tombstone.hard_state.term
-        assert kept, ("terms never go back", tombstone.tablet, state.record, tombstone.hard_state)
+        kept = state.hard_state.term >= tombstone.hard_state.term
+        assert kept, ("terms never go back", tombstone.tablet, state.hard_state, tombstone.hard_state)
         tombstone.move(RECEIVING)
         tombstone.superblock, tombstone.configuration = superblock, state.configuration
         tombstone.voter, tombstone.error = self._voter(superblock, state, state), None
@@ -388,8 +388,8 @@ class Lifecycle:
     def _voter(self, superblock: Superblock, state: ConsensusState, durable: ConsensusState) -> Voter:
         last = superblock.last
         return self.replication.voter(
-            state.record,
-            durable.record,
+            state.hard_state,
+            durable.hard_state,
             (last.index, last.term) if last else None,
             max(state.configuration.unsafe, superblock.unsafe),
         )
@@ -397,7 +397,7 @@ class Lifecycle:
     def replica(self, superblock: Superblock, consensus: ConsensusState, parts: Parts) -> Replica:
         core = self.replication.core(
             superblock.tablet,
-            consensus.record,
+            consensus.hard_state,
             consensus.configuration,
             parts.index,
             parts.rows.store.flushed.index,

@@ -11,7 +11,7 @@ from collections import deque
 import msgspec
 
 from ebla.actors import errors
-from ebla.actors.messages.raft import HardState, RaftView, VoteRequest
+from ebla.actors.messages.raft import HardState, RaftView, TimeoutNow, VoteRequest
 from ebla.actors.replication.configuration import VOTER, Configuration
 from ebla.actors.tablet.engine.core import CANDIDATE, FOLLOWER, LEADER, Effects, Send
 from ebla.actors.tablet.engine.log_index import LogIndex
@@ -69,6 +69,7 @@ class RaftState:
         self._number = 0
         self._lead: Leadership | None = None
         self._ballot: Ballot | None = None
+        self._abdication: TimeoutNow | None = None  # until its outcome is known
         self._letters: list[Send] = []  # all messages but appends: vote requests, or an abdication
         self._all_replicated = 0
         self._truncated_from: int | None = None
@@ -104,6 +105,10 @@ class RaftState:
     @property
     def handing_over(self) -> bool:
         return self._lead is not None and self._lead.transfer is not None
+
+    @property
+    def awaits_successor(self) -> bool:
+        return self._abdication is not None
 
     @property
     def shown_role(self) -> str:
@@ -171,6 +176,7 @@ class RaftState:
             committed,
         )
         assert (self._lead is not None) == (self.role == LEADER), ("a leader has a leadership", known)
+        assert self._abdication is None or self.role == FOLLOWER, ("a follower awaits its successor", known)
         campaigns = self.role in (PRE_CANDIDATE, CANDIDATE)
         assert (self._ballot is not None) == campaigns, ("a candidate has a ballot", known)
         if self._lead is not None:
@@ -244,7 +250,7 @@ class RaftState:
         assert self._lead is None, "a leader does not campaign"
         if not pre_vote:
             self._set_hard_state(HardState(self.term + 1, self.me))
-        self.leader = None
+        self.leader = self._abdication = None
         self._letters.clear()
         self._set_role(PRE_CANDIDATE if pre_vote else CANDIDATE, "ordered to" if ordered else "no leader")
         request = VoteRequest(
@@ -272,7 +278,7 @@ class RaftState:
         )
         self._ballot = None
         self._letters.clear()
-        self.leader = self.me
+        self.leader, self._abdication = self.me, None
         self.timer.failures = 0
         assert self._noop is None and self._configured is None, "take() is called between two leaderships"
         if forced is None:

@@ -3,6 +3,10 @@
 All leaderships of a server are handed over concurrently, `AT_ONCE_MAX` at a time: the messages to one peer travel in one
 envelope, and the peer makes its votes durable in one commit. So a server with many tablets stops in time, and each tablet
 is without a leader only for one election.
+
+A server that stops takes no leadership over: it refuses the request of its peer, which then waits no
+longer for a successor. So a deployment that stops as a whole does not wait for leaders that no tablet
+can get any more.
 """
 
 from __future__ import annotations
@@ -14,10 +18,10 @@ from ebla.actors import errors
 from ebla.actors.tablet.engine.core import LEADER
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.tablet.engine.rounds import Rounds
-from ebla.actors.world import World
+from ebla.actors.world import STOP_S, World
 
 AT_ONCE_MAX = 64  # elections that one peer carries out in some tenths of a second
-ALL_S_MAX = 15.0  # half of the time for a graceful stop; the other tablets elect leaders as after a crash
+ALL_S_MAX = STOP_S / 2  # the rest is for flushes; the other tablets elect leaders as after a crash
 
 
 async def hand_over(
@@ -34,7 +38,8 @@ async def hand_over(
 
 
 async def hand_over_all(world: World, rounds: Rounds, replicas: Iterable[Replica], poll_s: float) -> None:
-    """Try once for each leading replica. Wait until other leaders are known, the tries have failed, or the time is up."""
+    """Try once for each leading replica. Wait until other leaders are known, the tries have failed, or the time is up.
+    A try has failed when the successor does not catch up, or cannot be asked, or no leader is known after an election timeout."""
     deadline = world.clock.monotonic() + ALL_S_MAX
     left = deque(replicas)
     under_way: list[Replica] = []
@@ -58,6 +63,4 @@ def _begin(world: World, rounds: Rounds, replica: Replica, successor: str | None
 
 
 def _is_under_way(replica: Replica) -> bool:
-    if replica.leads:
-        return replica.core.handing_over
-    return replica.state == RUNNING and replica.core.leader is None
+    return replica.state == RUNNING and (replica.core.handing_over or replica.core.awaits_successor)

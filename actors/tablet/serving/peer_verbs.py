@@ -13,6 +13,7 @@ from ebla.actors.messages.protocols import Answer, Request
 from ebla.actors.replication.health import (
     DAMAGED,
     HELD_BACK,
+    NOT_RUNNING,
     REPLICA_FAILED,
     TABLET_NOT_FOUND,
     VOTES_FORGOTTEN,
@@ -39,6 +40,7 @@ class PeerVerbs:
     rounds: Rounds
     consensus: RecordStore[ConsensusState]
     load: Load
+    stopping: bool
 
     def _require(self, uuid: str) -> None:
         raise AssertionError("the tablet server implements it")
@@ -57,6 +59,9 @@ class PeerVerbs:
                 continue
             if _brings_entries(replica, request) and self.load.holds_back(tablet):
                 outcomes.append(HELD_BACK)
+                continue
+            if self.stopping and replica.core.asks_to_lead(request):
+                outcomes.append(NOT_RUNNING)  # a new leadership would end at once
                 continue
             try:
                 sender = envelope.source.uuid
