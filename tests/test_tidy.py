@@ -190,7 +190,7 @@ def test_every_defect_of_the_track_record_names_its_test_and_its_fix() -> None:
 
 
 # The calls of a core that change nothing which its log, its clients or the next round must follow.
-CORE_VIEWS = ("answer", "offered", "read_index")
+CORE_VIEWS = ("answer", "asks_to_lead", "offered", "read_index")
 REPLICA_EVENTS = ("on_durable", "propose", "propose_write", "receive")
 
 

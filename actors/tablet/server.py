@@ -1,12 +1,7 @@
 """The tablet server: the role that keeps replicas of tablets, and serves those that it leads.
 
-Read this module first, then: engine/replica.py (one replica's events), engine/rounds.py (the loop
-that drives all replicas), engine/links.py (messages between servers), serving/admission.py (the
-checks of a request), engine/apply.py (the effect of a committed batch), lifecycle/bootstrap.py
-(start), lifecycle/lifecycle.py and lifecycle/deletion.py (how replicas are created and deleted),
-copy/copies.py and copy/sources.py (both ends of a copy), raft/members.py (changes of members),
-copy/recovery.py (a leader's help for its peers), upkeep/maintenance.py (flush and trim),
-upkeep/scrubber.py, serving/scans.py, serving/checksums.py, upkeep/reporter.py.
+The parts are in the rooms beside it: each room's first page says which. Read engine/replica.py and
+engine/rounds.py next.
 
 Promises, each checked by a test of that name:
 
@@ -105,15 +100,9 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         await self.space.start()
         await self.lifecycle.load()
         self.running = True
-        self.identity.start()
-        self.rounds.start()
-        self.maintenance.start()
-        self.scrubber.start()
-        self.deletion.start()
-        self.copy_sources.start()
-        self.recovery.start()
-        for reporter in self.reporters:
-            reporter.start()
+        loops: list[Any] = [self.identity, self.rounds, self.maintenance, self.scrubber, self.deletion]
+        for part in (*loops, self.copy_sources, self.recovery, *self.reporters):
+            part.start()
         self.world.spawn(self._tick(), "ticks")
 
     def _compose(self, superblocks: RecordStore[Superblock], quarantine: Quarantine) -> None:
@@ -134,22 +123,26 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         )
         self.retention = LogRetention(self.options)
         self.maintenance = Maintenance(
-            self.world, self.options, self.lifecycle, self.retention, self.scans, self.load, self._changed
+            self.world,
+            self.options,
+            self.lifecycle,
+            self.retention,
+            self.scans,
+            self.load,
+            self._replica_changed,
         )
-        self.scrubber = Scrubber(self.world, self.options, self.replicas, self._changed)
+        self.scrubber = Scrubber(self.world, self.options, self.replicas, self._replica_changed)
         self.copy_sources = CopySources(
             self.world,
             self.options,
             self.retention,
             self.maintenance.flush,
-            self._changed,
+            self._replica_changed,
             self.scrubber.doubt,
         )
         jobs: dict[str, Job] = {}
         self.deletion = Deletion(self.lifecycle, jobs, self._closing)
-        self.copies = Copies(
-            self.world, self.options, self.lifecycle, self.deletion, jobs, self._tablet_changed
-        )
+        self.copies = Copies(self.world, self.options, self.lifecycle, self.deletion, jobs, self._changed)
         self.recovery = Recovery(self.world, self.options, self.replicas)
         self.reporters = [
             Reporter(
@@ -311,8 +304,8 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         self._require(request.dest_uuid)
         if self.lifecycle.state_of(request.tablet) == m.DOES_NOT_EXIST:
             self.space.require_for_tablet()
-        replica = await self.lifecycle.create(request)
-        self._changed(replica)
+        await self.lifecycle.create(request)
+        self._changed(request.tablet)
         return m.Empty()
 
     @rpc
@@ -325,7 +318,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
     async def delete_tablet(self, request: m.DeleteTabletRequest) -> m.Empty:
         self._require(request.dest_uuid)
         await self.deletion.delete(request)
-        self._tablet_changed(request.tablet)
+        self._changed(request.tablet)
         return m.Empty()
 
     # -- operators
@@ -366,9 +359,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
     async def step_down(self, request: m.StepDownRequest) -> m.StepDownReply:
         replica = self._replica(request.tablet)
         replica.require_running()
-        await hand_over(
-            self.world, self.rounds, replica, request.successor, request.timeout_s, self.options.poll_s
-        )
+        await hand_over(self.world, self.rounds, replica, request, self.options.poll_s)
         late = f"no successor for tablet {request.tablet} caught up within {request.timeout_s:g} s"
         if replica.core.handing_over:
             raise errors.OutcomeUnknown(f"{late}, and one may yet; check again")
@@ -393,10 +384,10 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
 
     # -- helpers
 
-    def _changed(self, replica: Replica) -> None:
-        self._tablet_changed(replica.tablet)
+    def _replica_changed(self, replica: Replica) -> None:
+        self._changed(replica.tablet)
 
-    def _tablet_changed(self, tablet: str) -> None:
+    def _changed(self, tablet: str) -> None:
         """Note a change of this tablet, for the next report to the masters."""
         for reporter in self.reporters:
             reporter.changed(tablet)

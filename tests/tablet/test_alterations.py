@@ -182,12 +182,12 @@ async def test_reads_with_an_older_or_newer_version_are_refused(group: Group) ->
     await group.upsert(row(1))
     with pytest.raises(errors.SchemaMismatch) as newer:
         leader = await group.leader()
-        await group.ask(leader, "scan", m.ScanRequest(TABLET, 1, ("k",)), m.ScanBlock)
+        await group.first_block(leader, schema_version=1)
     assert (newer.value.wanted, newer.value.found) == (1, 0)
     await group.alter(Alteration(ADDED))
     leader = await group.leader()
     with pytest.raises(errors.SchemaMismatch, match="fetch the table again") as older:
-        await group.ask(leader, "scan", m.ScanRequest(TABLET, 0, ("k",)), m.ScanBlock)
+        await group.first_block(leader)
     assert (older.value.wanted, older.value.found) == (0, 1)
     with pytest.raises(errors.SchemaMismatch):
         await group.ask(leader, "local_snapshot", m.LocalSnapshotRequest(TABLET, 0), m.LocalSnapshot)
@@ -200,14 +200,12 @@ async def test_reads_with_an_older_or_newer_version_are_refused(group: Group) ->
 async def test_a_scan_keeps_the_schema_it_was_opened_with(group: Group) -> None:
     await group.upsert(*(row(k) for k in range(50)))
     leader = await group.leader()
-    request = m.ScanRequest(TABLET, 0, ("k", "v"), block_bytes=1)
-    block = await group.ask(leader, "scan", request, m.ScanBlock)
+    block = await group.first_block(leader, ("k", "v"))
     await group.alter(Alteration(REPLACED))
     await group.upsert(row(3, "not in the snapshot"))
     found = pa.ipc.open_stream(block.data).read_all().to_pylist()
     while block.scanner is not None:
-        more = m.ScanContinue(block.scanner, block.block + 1)
-        block = await group.ask(leader, "scan_more", more, m.ScanBlock)
+        block = await group.next_block(leader, block)
         found += pa.ipc.open_stream(block.data).read_all().to_pylist()
     assert found == [{"k": k, "v": "x"} for k in range(50)]
 
@@ -219,12 +217,9 @@ async def test_altered_replicas_have_equal_digests_flushed_or_not(group: Group) 
     await group.upsert(*(row(k, "y") for k in range(10, 30)))
     await group.flush(HOSTS[0])
     await group.write(m.UPDATE, [{"k": k, "n": 1} for k in range(5)], columns=("n",))
-    leader = await group.leader()
-    started = await group.ask(leader, "checksum_start", m.ChecksumStart(TABLET), m.ChecksumStarted)
-    query = m.ChecksumQuery(TABLET, started.index)
-    replies = [await group.ask(host, "checksum", query, m.ChecksumReply) for host in HOSTS]
-    assert {each.rows for each in replies} == {30}
-    assert len({each.digest for each in replies}) == 1
+    index = await group.checksum_index()
+    (found,) = {await group.digest(host, index) for host in HOSTS}
+    assert found[0] == 30
 
 
 @simulated()

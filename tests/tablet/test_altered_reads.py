@@ -18,7 +18,7 @@ async def waiting_read(group: Group, how: str, version: int) -> None:
     """Read, and raise the server's refusal."""
     host = await group.leader()
     if how == "scan":
-        await group.ask(host, "scan", m.ScanRequest(TABLET, version, ("k", "v", "n")), m.ScanBlock)
+        await group.first_block(host, ("k", "v", "n"), schema_version=version)
     elif how == "read_index":
         await group.ask(host, "read_index", m.TabletRequest(TABLET, version), m.ReadIndexReply)
     else:

@@ -24,7 +24,7 @@ from tests.tablet.copies import (
     until,
 )
 from tests.tablet.harness import OTHER, TABLET, Group, held, row, simulated
-from tests.tablet.test_tombstones import delete, exclude
+from tests.tablet.test_tombstones import exclude
 
 SLOW = 1500  # bytes per second: a chunk takes longer than a call's timeout
 
@@ -76,10 +76,7 @@ async def test_a_source_at_its_session_limit_refuses_others_until_one_ends(group
     """S15 of the reference: busy sources refuse, nothing is changed, and a later request succeeds."""
     await group.create(OTHER)
     leader, target, other = await group.roles()
-    uuid = group.uuid(leader)
-    if (led := await group.leader(OTHER)) != leader:
-        await group.ask(led, "step_down", m.StepDownRequest(OTHER, uuid), m.StepDownReply, 10.0)
-        await until(group, lambda: group.replica(leader, OTHER).leads, "one server leads both")
+    await group.lead(leader, OTHER)
     await fill(group, 400)
     await entomb(group, target)
     await entomb(group, other, OTHER)
@@ -98,7 +95,7 @@ async def test_a_source_at_its_session_limit_refuses_others_until_one_ends(group
 async def test_a_late_copy_request_makes_no_replica_on_a_nonmember(group: Group) -> None:
     leader, target, _ = await filled(group, 50)
     late = request(group, target, leader, state=m.DELETED)
-    await delete(group, target, await exclude(group, target))
+    await group.delete(target, await exclude(group, target))
     with pytest.raises(errors.IllegalState, match="no member"):
         await group.ask(target, "start_copy", late, m.Empty, 12.0)
     assert group.state_of(target) == m.DELETED

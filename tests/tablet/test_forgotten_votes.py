@@ -85,9 +85,7 @@ async def test_a_voter_without_its_vote_record_returns_as_a_new_member_after_its
     # The vote is the leader's: it may have voted in this term before, and must not vote for another candidate.
     assert kept is not None
     assert kept.hard_state == HardState(group.replica(leader).core.term, group.uuid(leader))
-    successor = group.uuid(target)
-    await group.ask(leader, "step_down", m.StepDownRequest(TABLET, successor), m.StepDownReply, 10.0)
-    assert await group.leader() == target
+    await group.lead(target)
     assert await group.get(9000) == [row(9000, "without it")]
 
 
@@ -97,8 +95,7 @@ async def forgotten_and_removed(group: Group) -> tuple[str, str, str]:
     gone = as_peer(group, target)
     await change(group, leader, m.MemberChange(REMOVE, gone))
     index = group.replica(leader).core.committed_configuration.index
-    delete = m.DeleteTabletRequest(gone.uuid, TABLET, "it left", True, index)
-    await group.ask(target, "delete_tablet", delete, m.Empty, 10.0)
+    await group.delete(target, index)
     return leader, target, other
 
 

@@ -6,11 +6,10 @@ import asyncio
 
 import pytest
 
-from ebla.actors import messages as m
 from ebla.actors.tablet.serving import handing_over
 from ebla.actors.world import STOP_S
 from tests.tablet.copies import until
-from tests.tablet.harness import OPTIONS, TABLET, Group, address, row, simulated
+from tests.tablet.harness import OPTIONS, Group, address, row, simulated
 
 MANY, AT_ONCE = 20, 16
 
@@ -91,8 +90,7 @@ async def test_a_stopping_server_refuses_to_take_over(group: Group) -> None:
     leader, stopping, _ = await group.roles()
     group.server(stopping).stopping = True
     core = group.replica(leader).core
-    request = m.StepDownRequest(TABLET, group.uuid(stopping))
-    asked = asyncio.ensure_future(group.ask(leader, "step_down", request, m.StepDownReply, 10.0))
+    asked = asyncio.ensure_future(group.step_down(leader, stopping))
     await until(group, lambda: "refuses to" in core.story(), "the refusal")
     assert not core.awaits_successor and core.leader is None
     assert "abdicated" not in group.replica(stopping).core.story()

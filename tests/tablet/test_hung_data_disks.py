@@ -81,9 +81,8 @@ async def test_a_flush_to_a_hanging_disk_is_refused_and_other_tablets_are_flushe
 async def test_a_hanging_data_disk_of_a_leader_delays_only_its_own_writers(group: Group) -> None:
     await group.create(OTHER)
     leader = await group.leader()
-    request = m.StepDownRequest(OTHER, group.uuid(leader))
     if (led := await group.leader(OTHER)) != leader:
-        await group.ask(led, "step_down", request, m.StepDownReply)
+        await group.step_down(led, leader, OTHER)
     await hang(group, leader)
     group.leader_hint = leader
     writes = asyncio.ensure_future(load(group, TABLET, turns=100))

@@ -198,7 +198,8 @@ class GroupCore(Protocol):
 
     def tick(self, now: float) -> None: ...
 
-    def next_wake(self, now: float) -> float: ...
+    def next_wake(self, now: float) -> float:
+        """The time when tick and take are needed next; `now` if they are needed already."""
 
     def propose(self, now: float, kind: int, payload_bytes: int) -> tuple[int, int]:
         """Add an entry and return its (index, term); the caller creates the entry. Raises NotLeader."""
@@ -207,8 +208,9 @@ class GroupCore(Protocol):
         """The index that a linearizable read must see applied. Raises NotLeader or Unavailable."""
 
     def step_down(self, now: float, successor: str | None) -> str:
-        """Start to hand over, and return the successor's uuid. Raises NotLeader, InvalidArgument,
-        Unavailable."""
+        """Start to hand over to `successor`, or the voter that holds most, and return its uuid.
+        Within an election timeout the successor is asked to take over, or leadership continues.
+        Raises NotLeader, InvalidArgument, Unavailable."""
 
     def offered(self, request: Request) -> Offer | None:
         """The entries of the request, if the core would accept its sender."""

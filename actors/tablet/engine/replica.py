@@ -30,7 +30,7 @@ from ebla.actors.tablet.engine.log import Slot, TabletLog
 from ebla.actors.tablet.engine.log_time import LogTime
 from ebla.actors.tablet.engine.records import ConsensusState, Superblock
 from ebla.actors.tablet.engine.tally import Tally
-from ebla.actors.tablet.engine.waits import Waits, release
+from ebla.actors.tablet.engine.waits import Waiter, Waits, release
 from ebla.storage.errors import Corruption, Damaged, EblaError, InvalidArgument
 from ebla.storage.logs.entries import (
     ALTER,
@@ -58,16 +58,6 @@ APPLY_ENTRIES_MAX = 256  # per turn, so that one tablet's replay does not delay 
 
 _decode_configuration = msgspec.msgpack.Decoder(Configuration).decode
 _decode_time = msgspec.msgpack.Decoder(int).decode
-
-
-@dataclass(eq=False)
-class Waiter:
-    """A client that waits for its write."""
-
-    term: int
-    bytes: int
-    future: asyncio.Future[Stored]
-    batch: RowBatch
 
 
 class Unwritten(msgspec.Struct):
@@ -234,16 +224,13 @@ class Replica:
         waiting = sum(each.bytes for each in self.waiters.values())
         assert self.unapplied_bytes == waiting, ("each waiting write is counted once", seen, waiting)
 
-    def story(self) -> str:
-        return self.core.story()
-
     def explain(self, error: Exception) -> None:
         """Add the last events to an internal error (a broken invariant, a bug, damage), once, and not to a refusal."""
         if isinstance(error, EblaError) and not isinstance(error, Corruption | Damaged):
             return
         note = f"last events of tablet {self.tablet} here:\n"
         if not any(each.startswith(note) for each in getattr(error, "__notes__", ())):
-            error.add_note(note + self.story())
+            error.add_note(note + self.core.story())
 
     def explained(self, act: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Carry out an act. An internal error of it carries the last events."""
@@ -268,13 +255,6 @@ class Replica:
 
     def applied(self, index: int) -> asyncio.Future[None] | None:
         return None if index <= self.store.applied.index else self._applied_waiters.until(index)
-
-    def begin_saving(self) -> list[asyncio.Future[None]]:
-        """Give the present work to the round, and return the clients that wait for it."""
-        assert not self.hard_in_flight, ("one hard state is on its way to the disk", self.tablet)
-        self.work = Work()
-        self.hard_in_flight = True
-        return self.take_hard_waiters()
 
     def take_hard_waiters(self) -> list[asyncio.Future[None]]:
         waiters, self._hard_waiters = self._hard_waiters, []

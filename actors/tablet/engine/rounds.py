@@ -9,6 +9,7 @@ acknowledgement waits for its own.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
@@ -16,7 +17,7 @@ from ebla.actors.replication.configuration import Peer
 from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.links import Link
 from ebla.actors.tablet.engine.records import ConsensusState
-from ebla.actors.tablet.engine.replica import DELETED, RUNNING, Replica, Unwritten
+from ebla.actors.tablet.engine.replica import DELETED, RUNNING, Replica, Unwritten, Work
 from ebla.actors.tablet.engine.tally import CONSENSUS, SHARED_LOG, Tally
 from ebla.actors.tablet.engine.waits import Bell, release
 from ebla.actors.world import World
@@ -118,7 +119,7 @@ class Rounds:
 
     async def _persist(self, replicas: list[Replica]) -> None:
         """Make hard states, and committed configurations, durable before anything that follows from them."""
-        waiting = [(replica, replica.explained(replica.begin_saving)) for replica in replicas]
+        waiting = [(replica, replica.explained(_begin_saving, replica)) for replica in replicas]
         await self.world.faults.here("tablet.hard_state.before_commit")
         await self._commit(replicas)
         await self.world.faults.here("tablet.hard_state.after_commit")
@@ -236,3 +237,11 @@ class Rounds:
             self.tally.syncs[SHARED_LOG].add(self.world.clock.monotonic() - began)
             await self.world.faults.here("tablet.log.after_commit")
             return
+
+
+def _begin_saving(replica: Replica) -> list[asyncio.Future[None]]:
+    """Take over the replica's work; return the futures of the clients that wait for it."""
+    assert not replica.hard_in_flight, ("one hard state is on its way to the disk", replica.tablet)
+    replica.work = Work()
+    replica.hard_in_flight = True
+    return replica.take_hard_waiters()

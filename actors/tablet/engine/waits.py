@@ -5,6 +5,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ebla.actors.messages import RowBatch
+from ebla.storage.tablets.results import Answer
+
+
+@dataclass(eq=False)
+class Waiter:
+    """A client that waits for its write."""
+
+    term: int
+    bytes: int
+    future: asyncio.Future[Answer]
+    batch: RowBatch
 
 
 class Waits:

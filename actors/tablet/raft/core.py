@@ -141,9 +141,6 @@ class RaftCore(RaftState):
         return self.commit_index
 
     def step_down(self, now: float, successor: str | None) -> str:
-        """Start to hand over to `successor`, or the voter that holds most, and return its uuid.
-        Within an election timeout the successor is asked to take over, or leadership continues.
-        Raises NotLeader, InvalidArgument, Unavailable."""
         self._pass_time(now)
         lead = self._lead
         if lead is None:

@@ -93,7 +93,6 @@ class RaftState:
 
     @property
     def progress(self) -> dict[str, Progress]:
-        """The leader's knowledge of each peer; empty on other replicas."""
         return dict(self._lead.peers) if self._lead else {}
 
     @property
@@ -116,7 +115,6 @@ class RaftState:
 
     @property
     def forced_epoch(self) -> int:
-        """The forced epoch of this replica: requests of a lower one are refused."""
         return max(self.configuration.unsafe, self.superseded_by)
 
     @property
@@ -131,7 +129,6 @@ class RaftState:
 
     @property
     def apart(self) -> str | None:
-        """Why the master ignores this replica's reports, if it does."""
         if self.given_up:
             return forced.GIVEN_UP
         pending = self.configuration.unsafe > self.committed_configuration.unsafe
@@ -144,7 +141,6 @@ class RaftState:
         return self._lead.health(now, failed_s) if self._lead else {}
 
     def next_wake(self, now: float) -> float:
-        """The time when tick and take are needed next; `now` if they are needed already."""
         if self._letters or self._unsaved:
             return now
         if self._lead:
@@ -161,7 +157,6 @@ class RaftState:
         return "\n".join(f"{at:.3f} term {term}: {what}" for at, term, what in self._story)
 
     def validate(self) -> None:
-        """Raise AssertionError if an invariant is broken."""
         log, known = self.log, (self.tablet, self.term, self.role, self.commit_index, self.durable_index)
         assert self.term == self.hard_state.term, ("the term is the one to persist", known, self.hard_state)
         assert self.term >= log.last_term, ("no entry is of a later term", known, log.last_term)

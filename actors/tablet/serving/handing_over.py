@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from ebla.actors import errors
+from ebla.actors.messages import StepDownRequest
 from ebla.actors.tablet.engine.core import LEADER
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.tablet.engine.rounds import Rounds
@@ -25,11 +26,11 @@ ALL_S_MAX = STOP_S / 2  # the rest is for flushes; the other tablets elect leade
 
 
 async def hand_over(
-    world: World, rounds: Rounds, replica: Replica, successor: str | None, timeout_s: float, poll_s: float
+    world: World, rounds: Rounds, replica: Replica, request: StepDownRequest, poll_s: float
 ) -> None:
     """Hand over and wait until another leader is known, or the time is up. Raises InvalidArgument."""
-    deadline = world.clock.monotonic() + timeout_s
-    if not _begin(world, rounds, replica, successor):
+    deadline = world.clock.monotonic() + request.timeout_s
+    if not _begin(world, rounds, replica, request.successor):
         return
     while replica.state == RUNNING and world.clock.monotonic() < deadline:
         if replica.core.role != LEADER and replica.core.leader is not None:
