@@ -16,7 +16,7 @@ from ebla.actors.tablet.engine.replica import Replica
 from ebla.storage.errors import DiskFull
 from tests.tablet.copies import copying, ended, entomb, fill, filled, start, until
 from tests.tablet.harness import HOSTS, OTHER, TABLET, Group, row, simulated
-from tests.tablet.test_begins import slow
+from tests.tablet.test_busy_sources import slow
 from tests.tablet.test_tombstones import exclude
 
 # Leaders request no copies by themselves.
