@@ -37,6 +37,7 @@ from ebla.actors.tablet.engine.records import ConsensusState, Superblock
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.engine.rounds import Rounds
 from ebla.actors.tablet.engine.space import Space
+from ebla.actors.tablet.engine.waits import within
 from ebla.actors.tablet.lifecycle import bootstrap
 from ebla.actors.tablet.lifecycle.deletion import Deletion
 from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
@@ -163,10 +164,6 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         others, seen = Incarnations(self.world, "tablet", known), SeenCatalog(self.world, environment)
         return Identity(self.world, shown, others, seen, self.options.seqno_s)
 
-    @property
-    def instance(self) -> m.ServerInstance:
-        return self.identity.instance
-
     async def stop(self) -> None:
         """Hand leadership over and flush, so that the next start is quick. Durability does not
         depend on it."""
@@ -283,15 +280,8 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         `index`."""
         replica = self._replica(request.tablet)
         replica.require_running()
-        waiting = replica.applied(request.index)
-        if waiting is not None:
-            try:
-                async with self.world.clock.timeout(request.timeout_s):
-                    await waiting
-            except TimeoutError:
-                raise errors.Unavailable(
-                    f"tablet {request.tablet} is behind index {request.index} here"
-                ) from None
+        late = errors.Unavailable(f"tablet {request.tablet} is behind index {request.index} here")
+        await within(self.world.clock, replica.applied(request.index), request.timeout_s, late)
         check_readable(replica.rows.schema, request.schema_version)
         flushed = await self.maintenance.flush(replica)
         directory = replica.store.environment.directory
@@ -396,36 +386,6 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         """End the scans and copy sessions of a tablet whose files are about to be closed."""
         self.scans.close_tablet(tablet)
         self.copy_sources.close_tablet(tablet)
-
-    def _replica(self, tablet: str) -> Replica:
-        self._require_running()
-        replica = self.replicas.get(tablet)
-        if replica is None and tablet in self.lifecycle.broken:
-            raise self.lifecycle.broken[tablet].refusal()
-        if replica is None and self.lifecycle.state_of(tablet) == m.COPYING:
-            raise errors.NotRunning(
-                f"tablet {tablet} is being copied to {self.world.address}", tablet=tablet, state=m.COPYING
-            )
-        if replica is None:
-            raise errors.TabletNotFound(f"tablet {tablet} is not on {self.world.address}", tablet=tablet)
-        return replica
-
-    def _require_running(self) -> None:
-        if not self.running:
-            raise errors.NotRunning(
-                f"{self.world.address} is starting or stopping; try again", state="starting"
-            )
-        self.identity.require_believed()
-
-    def _require(self, uuid: str) -> None:
-        """Refuse a call that was meant for another server, which had this address before."""
-        self._require_running()
-        if uuid != self.instance.uuid:
-            raise errors.WrongServer(
-                f"{self.world.address} is server {self.instance.uuid}, the call was for {uuid}",
-                wanted=uuid,
-                found=self.instance.uuid,
-            )
 
     def _reports(self) -> tuple[m.ReplicaReport, ...]:
         return tuple(held.report() for held in self.lifecycle.all().values())

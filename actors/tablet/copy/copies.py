@@ -44,6 +44,7 @@ from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.tablet.copy.job import COMMITTING, READY, STALLED_AFTER, CopyDamaged, CopyEnded, Job
 from ebla.actors.tablet.engine.records import ConsensusState, Superblock
+from ebla.actors.tablet.engine.waits import within
 from ebla.actors.tablet.lifecycle.deletion import Deletion
 from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
 from ebla.actors.tablet.lifecycle.tombstones import ENDED, MARKED, SET_ASIDE, UNDOING, Tombstone
@@ -343,14 +344,11 @@ class Copies:
                 f"no copy of tablet {tablet} is under way here; `ebla tablet copies` lists them", what=tablet
             )
         self._cancelled[tablet] = self.world.clock.monotonic() + CANCELLED_S
-        try:
-            async with self.world.clock.timeout(CANCEL_S):
-                await self.deletion.cancel_copy(tablet)
-        except TimeoutError:
-            raise errors.OutcomeUnknown(
-                f"the copy of tablet {tablet} to {self.world.address} is to end, and has waited for its disk for {CANCEL_S:g} s; "
-                "check that disk, or take the replica away with `ebla tablet remove-replica`"
-            ) from None
+        late = errors.OutcomeUnknown(
+            f"the copy of tablet {tablet} to {self.world.address} is to end, and has waited for its disk for {CANCEL_S:g} s; "
+            "check that disk, or take the replica away with `ebla tablet remove-replica`"
+        )
+        await within(self.world.clock, self.deletion.cancel_copy(tablet), CANCEL_S, late)
         if self.lifecycle.state_of(tablet) == m.RUNNING:
             self._cancelled.pop(tablet, None)
             raise errors.NotFound(

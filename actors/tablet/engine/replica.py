@@ -90,6 +90,12 @@ class Work:
         return self.hard_state is not None or self.configuration is not None
 
 
+def failure(tablet: str, reason: str | None) -> errors.ReplicaFailed:
+    """The refusal of a replica whose data is damaged."""
+    message = f"the replica of tablet {tablet} failed here: {reason}; another replica serves"
+    return errors.ReplicaFailed(message, tablet=tablet, reason=reason)
+
+
 class Replica:
     def __init__(
         self,
@@ -359,11 +365,7 @@ class Replica:
 
     def require_running(self) -> None:
         if self.state == FAILED:
-            raise errors.ReplicaFailed(
-                f"the replica of tablet {self.tablet} failed here: {self.error}; another replica serves",
-                tablet=self.tablet,
-                reason=self.error,
-            )
+            raise failure(self.tablet, self.error)
         if self.state != RUNNING:
             raise errors.TabletNotFound(f"tablet {self.tablet} is not on this server", tablet=self.tablet)
 

@@ -4,10 +4,12 @@ for work."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 
 from ebla.actors.messages import RowBatch
+from ebla.actors.world import Clock
+from ebla.storage.errors import EblaError
 from ebla.storage.tablets.results import Answer
 
 
@@ -45,6 +47,17 @@ class Waits:
         """Wake all: the replica has ended, and each waiter checks it again."""
         waiting, self._waiting = self._waiting, []
         release(future for _, future in waiting)
+
+
+async def within(clock: Clock, waiting: Awaitable[object] | None, timeout_s: float, error: EblaError) -> None:
+    """Wait, or raise the error after `timeout_s`. None: there is nothing to wait for."""
+    if waiting is None:
+        return
+    try:
+        async with clock.timeout(timeout_s):
+            await waiting
+    except TimeoutError:
+        raise error from None
 
 
 class Bell:

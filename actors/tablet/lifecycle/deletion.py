@@ -28,6 +28,7 @@ from ebla.actors import messages as m
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.records import ConsensusState
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
+from ebla.actors.tablet.engine.waits import within
 from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
 from ebla.actors.tablet.lifecycle.tombstones import ENDED, MARKED, Tombstone
 from ebla.storage.errors import DiskFailed, StorageError
@@ -134,13 +135,8 @@ class Deletion:
             await copy.done.wait()
 
     async def _in_time(self, act: Awaitable[object], what: str) -> None:
-        try:
-            async with self.world.clock.timeout(WAITS_S):
-                await act
-        except TimeoutError:
-            raise errors.Unavailable(
-                f"{what} on {self.world.address}, and waits for its disk; ask again"
-            ) from None
+        late = errors.Unavailable(f"{what} on {self.world.address}, and waits for its disk; ask again")
+        await within(self.world.clock, act, WAITS_S, late)
 
     def _require_excluded(self, request: m.DeleteTabletRequest) -> None:
         """Require the evidence: a configuration at least as new as ours, without us. A tombstone

@@ -25,6 +25,7 @@ from ebla.actors.replication.configuration import VOTER, Configuration, Peer
 from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.tablet.engine.rounds import Rounds
+from ebla.actors.tablet.engine.waits import within
 from ebla.actors.tablet.raft import election, membership
 from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.world import World
@@ -144,16 +145,11 @@ async def _applied(world: World, replica: Replica, index: int, timeout_s: float)
     """Wait until the entry is applied. Raises OutcomeUnknown at a timeout: the entry is in the log,
     and others may commit it."""
     what = f"the change of tablet {replica.tablet}'s members, at index {index},"
-    waiting = replica.applied(index)
-    if waiting is not None:
-        try:
-            async with world.clock.timeout(timeout_s):
-                await waiting
-        except TimeoutError:
-            raise errors.OutcomeUnknown(
-                f"{what} was not committed within {timeout_s:g} s and may be later; check again",
-                address=world.address,
-            ) from None
+    late = errors.OutcomeUnknown(
+        f"{what} was not committed within {timeout_s:g} s and may be later; check again",
+        address=world.address,
+    )
+    await within(world.clock, replica.applied(index), timeout_s, late)
     if replica.state != RUNNING:
         raise errors.OutcomeUnknown(
             f"the replica at {world.address} is {replica.state}; {what} may be committed by the others",

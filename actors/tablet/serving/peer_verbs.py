@@ -19,31 +19,23 @@ from ebla.actors.replication.health import (
     VOTES_FORGOTTEN,
 )
 from ebla.actors.tablet.engine.core import Pending
-from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.links import CALL_TIMEOUT_S
 from ebla.actors.tablet.engine.records import ConsensusState
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.tablet.engine.rounds import Rounds
-from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
 from ebla.actors.tablet.lifecycle.tombstones import Tombstone
 from ebla.actors.tablet.serving.admission import Load
-from ebla.actors.world import World, rpc
+from ebla.actors.tablet.serving.verbs import Verbs
+from ebla.actors.world import rpc
 from ebla.storage.directories.records import RecordStore
 from ebla.storage.errors import Corruption
 
 
-class PeerVerbs:
-    world: World
-    identity: Identity
-    replicas: dict[str, Replica]
-    lifecycle: Lifecycle
+class PeerVerbs(Verbs):
     rounds: Rounds
     consensus: RecordStore[ConsensusState]
     load: Load
     stopping: bool
-
-    def _require(self, uuid: str) -> None:
-        raise AssertionError("the tablet server implements it")
 
     @rpc
     async def replicate(self, envelope: peers.Envelope) -> peers.EnvelopeReply:
