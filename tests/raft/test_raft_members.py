@@ -33,6 +33,7 @@ from tests.raft.builders import (
     leader,
     next_plan,
     plans,
+    proposed,
     replicating,
 )
 
@@ -200,9 +201,7 @@ def test_leadership_goes_to_a_voter_that_is_not_marked_for_replacement() -> None
 
 
 def test_a_tombstone_is_no_successor_even_with_the_longest_log() -> None:
-    made = replicating(leader())
-    made.propose(10.0, WRITE, 1)
-    sends = plans(made.take())
+    made, sends = proposed()
     agree(made, 10.0, sends["b"])
     plan = next_plan(made, "b", 10.0 + BEAT)
     made.failed(10.0 + BEAT, "b", Sent(10.0, plan), True, TABLET_DELETED)
