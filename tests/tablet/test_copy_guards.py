@@ -81,7 +81,7 @@ async def test_a_target_refuses_a_leader_of_an_older_term_before_it_calls_it(
         assert consensus is not None
         term = consensus.hard_state.term
     assert group.state_of(target) == state
-    with pytest.raises(errors.OldTerm, match="who leads in term"):
+    with pytest.raises(errors.OldTerm, match="the leader of term"):
         await start(group, target, leader, term=term - 1)
     assert group.state_of(target) == state
 

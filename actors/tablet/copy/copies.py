@@ -193,7 +193,7 @@ class Copies:
     def _require_term(self, request: m.StartCopyRequest, term: int) -> None:
         if request.term < term:
             raise errors.OldTerm(
-                f"tablet {request.tablet} has an entry of term {term} here; who leads in term {request.term} may lack it",
+                f"tablet {request.tablet} has an entry of term {term} here; the leader of term {request.term} may lack it",
                 tablet=request.tablet,
                 term=term,
             )
@@ -295,7 +295,10 @@ class Copies:
             job.require_wanted()
             job.move(COMMITTING)
             assert job.parts is not None, ("a copy is complete before it counts", tablet)
-            assert lifecycle.tombstones[tablet] is tombstone, ("a copy becomes what votes now", tablet)
+            assert lifecycle.tombstones[tablet] is tombstone, (
+                "a copy replaces the tombstone that votes",
+                tablet,
+            )
             assert tombstone.voter.unsaved is None, (
                 "votes are durable before the replica takes over",
                 tablet,
@@ -333,7 +336,7 @@ class Copies:
             raise
         except StorageError as failure:
             tombstone.move(MARKED)  # lifecycle/deletion.py tries again
-            log.warning("what a copy of tablet %s left is not removed yet: %s", job.tablet, failure)
+            log.warning("the data of a failed copy of tablet %s is not removed yet: %s", job.tablet, failure)
 
     async def cancel_for_a_while(self, tablet: str) -> None:
         """Cancel the copy, and refuse another for CANCELLED_S. Raises NotFound if there is no copy,

@@ -344,7 +344,7 @@ class CopySources:
         if not source.ended:
             self.retention.grant_more(tablet, source.requestor)
         log.warning(
-            "a copy of tablet %s ends: more than %d times what its log retains was written meanwhile; raise copy_bytes_per_s "
+            "a copy of tablet %s ends: its log has grown beyond %d times its limits meanwhile; raise copy_bytes_per_s "
             "if it is limited, or log_retained_entries_max and log_retained_bytes_max",
             tablet,
             times,

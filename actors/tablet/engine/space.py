@@ -117,10 +117,10 @@ class Space:
 
 
 @contextlib.contextmanager
-def put_off() -> Iterator[None]:
+def postponed() -> Iterator[None]:
     """Log a full disk in the work within, which is postponed to the next start, or until a
     tombstone is finished (lifecycle/deletion.py). Reads do not wait for that work."""
     try:
         yield
     except DiskFull as error:
-        log.warning("put off: %s", error)
+        log.warning("postponed: %s", error)

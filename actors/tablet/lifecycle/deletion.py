@@ -227,7 +227,7 @@ class Deletion:
         """Stop the replica and close its files. With `keep`, flush and move its entries if
         possible: no promise depends on this."""
         assert replica.tablet not in self.lifecycle.replicas, (
-            "what is closed serves no more",
+            "a closed replica does not serve",
             replica.tablet,
         )
         replica.close()
@@ -240,7 +240,7 @@ class Deletion:
                 except DiskFailed:
                     raise
                 except StorageError as error:
-                    log.warning("the last of tablet %s is not kept: %s", replica.tablet, error)
+                    log.warning("the unflushed end of tablet %s is not kept: %s", replica.tablet, error)
             await replica.store.close()
             if replica.log.private is not None:
                 await replica.log.private.environment.close()

@@ -34,7 +34,7 @@ from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.engine.records import ConsensusState, Superblock
 from ebla.actors.tablet.engine.replica import FAILED, Replica
 from ebla.actors.tablet.engine.rounds import Rounds
-from ebla.actors.tablet.engine.space import put_off
+from ebla.actors.tablet.engine.space import postponed
 from ebla.actors.tablet.lifecycle import bootstrap
 from ebla.actors.tablet.lifecycle.failed import Broken
 from ebla.actors.tablet.lifecycle.tombstones import MARKED, RECEIVING, SET_ASIDE, Tombstone
@@ -134,7 +134,7 @@ class Lifecycle:
             if isinstance(superblock, Corruption):
                 self._break(name, superblock)
             elif superblock.state == "deleting":
-                with put_off():
+                with postponed():
                     await self.remove(name)
             elif superblock.state == "failed":
                 self._break(name, Damaged(superblock.reason))
@@ -142,7 +142,7 @@ class Lifecycle:
                 await self._load_tombstone(superblock)
             else:
                 ready.append(superblock)
-        with put_off():
+        with postponed():
             await self.quarantine.keep_only(
                 {tombstone.superblock.quarantine: None for tombstone in self.tombstones.values()}
             )
@@ -175,11 +175,11 @@ class Lifecycle:
         if superblock.state == m.COPYING:
             superblock = msgspec.structs.replace(superblock, state=m.DELETED)
             await self.world.faults.here("tablet.start.before_undo")
-            with put_off():
+            with postponed():
                 await self.superblocks.save(superblock.tablet, superblock)
         tombstone = self.tombstones[superblock.tablet] = self.tombstone(superblock, consensus, consensus)
         tombstone.move(MARKED)
-        with put_off():
+        with postponed():
             await self.finish(tombstone)
 
     def _break(self, tablet: str, error: EblaError) -> None:
@@ -223,7 +223,7 @@ class Lifecycle:
         if private is None or superblock.private_log:
             return superblock
         noted = msgspec.structs.replace(superblock, private_log=True)
-        with put_off():  # the creation of the private log was interrupted
+        with postponed():  # the creation of the private log was interrupted
             await self.superblocks.save(superblock.tablet, noted)
         return noted
 

@@ -53,7 +53,7 @@ class RaftCore(RaftState):
             self._note(f"{lead.transfer.successor} did not catch up; this replica still leads")
             lead.end_transfer(now)
         elif lead and lead.gives_way_at() <= now:
-            self._note("its disk holds up what the others have committed")
+            self._note("its disk delays entries that the others have committed")
             self._begin_transfer(lead, lead.choose_successor())
         elif not lead and self.timer.deadline <= now:
             if self._ballot:
@@ -260,7 +260,7 @@ class RaftCore(RaftState):
             self._note(f"follows {request.leader}")
         self.timer.note_leader(self._now)
         if crossing and forced.contradicts(self.log, self.commit_index, request):
-            self._note(f"holds as committed what {request.leader} has given up, or may have")
+            self._note(f"has committed entries that {request.leader} has given up, or may have")
             return self._append_reply(False, 0, 0, STRANDED)
         self._all_replicated = request.all_replicated
         outcome = compare(self.log, self.commit_index, request)
