@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
@@ -62,10 +61,8 @@ class EnvironmentFiles:
         self.disks = disks
         self.uuid = uuid
         self.free_bytes: dict[str, int] = {}  # of data directories, as last measured
-        self._unfinished: dict[str, None] = {}  # removed environments whose files are not all deleted
-        self._turns: dict[Path, threading.Lock] = defaultdict(
-            threading.Lock
-        )  # one removal at a time on each disk
+        self._unfinished: dict[str, Path] = {}  # removed environments that still have files, and their disks
+        self._turns: dict[Path, threading.Lock] = {}  # held while such files are deleted, by disk
 
     def open(
         self, path: str, databases: Sequence[str], *, create: bool, map_bytes: int
@@ -110,38 +107,39 @@ class EnvironmentFiles:
         self._finish_removal(path)
         place = self.root / path
         if os.path.lexists(place):
-            os.rename(place, beside(place, REMOVED))
+            away = beside(place, REMOVED)
+            os.rename(place, away)
             sync_path(place.parent)
-            self._unfinished[path] = None
-            self._finish_removal(path)
-        self._clear_quarantine(path)
+            try:
+                self._remove_tree(away)
+            except OSError:
+                self._unfinished[path] = self._home(away)
+                raise
+        if path.startswith(f"{QUARANTINE}/"):
+            for directory in (self.root, *self.disks.there()):
+                with suppress(DataDiskFailed), self.disks.touching(directory / QUARANTINE):
+                    clear_empty(directory / QUARANTINE)
 
     def retry_removals(self, directory: Path) -> None:
         """Try again to delete the files of one removed environment on this disk, which a full disk has prevented."""
-        for path in list(self._unfinished):
-            if self._home(beside(self.root / path, REMOVED)) == directory:
+        for path, home in list(self._unfinished.items()):
+            if home == directory:
                 self._finish_removal(path)
-                self._clear_quarantine(path)
                 return
 
     def _finish_removal(self, path: str) -> None:
-        if path not in self._unfinished:
+        home = self._unfinished.get(path)
+        if home is None:
             return
-        away = beside(self.root / path, REMOVED)
-        with self._turns[self._home(away)]:
-            if os.path.lexists(away):
+        with self._turns.setdefault(home, threading.Lock()):
+            away = beside(self.root / path, REMOVED)
+            if path in self._unfinished and os.path.lexists(away):
                 self._remove_tree(away)
             self._unfinished.pop(path, None)
 
     def _home(self, place: Path) -> Path:
         disk = self.disks.of(place)
         return self.root if disk is None else disk.path
-
-    def _clear_quarantine(self, path: str) -> None:
-        if path.startswith(f"{QUARANTINE}/"):
-            for directory in (self.root, *self.disks.there()):
-                with suppress(DataDiskFailed), self.disks.touching(directory / QUARANTINE):
-                    clear_empty(directory / QUARANTINE)
 
     def move(self, path: str, to: str) -> None:
         place, moved = self.root / path, self.root / to
