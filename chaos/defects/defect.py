@@ -40,6 +40,12 @@ ONE_NODE_PROMISES = (
     *(Fault(4.5, "full_disk", (f"journal-{n}",), 2.0) for n in (0, 1)),
 )
 
+# The active master is cut off from all others while it holds the lease, and the journal nodes start again.
+STARTED_UNDER_A_LEASE = (
+    Fault(4.0, "isolate", ("master",), 3.0),
+    *(Fault(4.1, "crash", (f"journal-{n}",), 0.02) for n in range(3)),
+)
+
 # Two hosts are away until they are given up. When they return, no master runs that could inform them, and the survivors
 # are isolated for a while.
 GIVEN_UP_AND_BACK = (

@@ -9,6 +9,7 @@ from ebla.actors.coordination.edits import NodesChanged, NodeSet
 from ebla.actors.journal.messages import Done
 from ebla.actors.journal.node import rules
 from ebla.actors.journal.node.journal import Journal, batch_of
+from ebla.actors.journal.node.lease import Lease
 from ebla.actors.journal.writer.holder import Holder
 from ebla.actors.journal.writer.reader import Page
 from ebla.actors.journal.writer.session import Session
@@ -16,11 +17,12 @@ from ebla.actors.master.catalog import edits as e
 from ebla.actors.master.catalog.lineage import Lineage
 from ebla.actors.master.catalog.quorum_edit_log import QuorumEditLog
 from ebla.actors.master.leadership.standby import Standby
-from ebla.chaos.defects.defect import LATE_PROMISES, ONE_NODE_PROMISES, defect
+from ebla.chaos.defects.defect import LATE_PROMISES, ONE_NODE_PROMISES, STARTED_UNDER_A_LEASE, defect
 
 # Production functions that defects wrap.
 original_apply = Standby._apply
 original_make = Journal._make
+original_lease = Lease.__init__
 
 
 @defect("masters", 200, rules, "fence", seed=134)
@@ -38,6 +40,12 @@ def equal_epoch_promised(state: Any, epoch: int) -> bool:
 def no_master_lease(self: Holder) -> bool:
     """A master answers until it learns that it is superseded."""
     return self.lost is None and self.epoch > 0
+
+
+@defect("masters", 20, Lease, "__init__", seed=1, faults=STARTED_UNDER_A_LEASE)
+def quiet_period_skipped(self: Lease, name: str, clock: Any, held_ms: int) -> None:
+    """A journal node that was started again promises an epoch while another master may hold the lease."""
+    original_lease(self, name, clock, 0)
 
 
 # The edits that the predecessor acknowledged last are in the journal only.

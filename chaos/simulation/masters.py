@@ -15,7 +15,7 @@ from ebla.actors.world import World
 from ebla.chaos.simulation.world import SimulatedCluster
 
 JOURNAL = JournalId("catalog", "simulated")
-LOOK_S = 0.01
+POLL_S = 0.01
 
 
 def alone(address: str, master: MasterOptions, segment_txns: int = 100_000, **more: Any) -> GroupOptions:
@@ -37,5 +37,5 @@ async def start_alone(
     assert isinstance(master, GroupMaster)
     await format_journal(cluster.client_world("operator"), options.journal)
     while master.reign is None or not master.reign.serves():
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(POLL_S)
     return master

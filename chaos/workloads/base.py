@@ -231,7 +231,7 @@ async def until_stopped(client: Client, step: Callable[[], Awaitable[None]]) -> 
         await client.pause()
 
 
-async def crowd(client: Client, calls: int, loop: Callable[[Client], Awaitable[None]]) -> None:
+async def side_by_side(client: Client, calls: int, loop: Callable[[Client], Awaitable[None]]) -> None:
     """Run `calls` loops side by side on the client's connection, so that as many calls are under way."""
     if calls == 1:
         await loop(client)

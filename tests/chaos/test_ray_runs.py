@@ -26,7 +26,7 @@ from ebla.chaos.ray.faults.nemesis import KINDS, misplaced
 from ebla.chaos.ray.orders import Judged
 from ebla.chaos.ray.pulse import check_pulse
 from ebla.chaos.ray.report import figures
-from ebla.chaos.ray.report.struck import (
+from ebla.chaos.ray.report.injection import (
     MISSED,
     OBSERVED,
     SKIPPED,

@@ -18,6 +18,7 @@ from ebla.chaos.plans import Fault, Plan
 from ebla.chaos.ray.orders import Judged
 from ebla.chaos.ray.report import page
 from ebla.chaos.ray.report.figures import Recovery, Second, Window
+from ebla.chaos.ray.report.injection import MISSED, OBSERVED, FaultReport
 from ebla.chaos.ray.report.report import (
     VALID,
     VIOLATION,
@@ -27,7 +28,6 @@ from ebla.chaos.ray.report.report import (
     slow,
     view,
 )
-from ebla.chaos.ray.report.struck import MISSED, OBSERVED, FaultReport
 from ebla.chaos.runs import Run, plan_of
 from ebla.chaos.scenarios.scenarios import scenario
 from ebla.chaos.story import AROUND_S, replicas, story

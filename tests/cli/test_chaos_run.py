@@ -22,7 +22,7 @@ from ebla.chaos.plans import Fault, Plan
 from ebla.chaos.ray.faults import probes
 from ebla.chaos.ray.orders import Judged
 from ebla.chaos.ray.report import figures, page, report
-from ebla.chaos.ray.report.struck import OBSERVED, FaultReport
+from ebla.chaos.ray.report.injection import OBSERVED, FaultReport
 from ebla.chaos.ray.run import Request
 from ebla.chaos.ray.scenarios import SCENARIOS
 from ebla.chaos.ray.stage import stage

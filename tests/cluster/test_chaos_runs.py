@@ -12,7 +12,7 @@ from ebla.chaos import plans
 from ebla.chaos.export import read_json_lines, to_edn
 from ebla.chaos.plans import Fault, Plan
 from ebla.chaos.ray.report import report
-from ebla.chaos.ray.report.struck import OBSERVED, SKIPPED
+from ebla.chaos.ray.report.injection import OBSERVED, SKIPPED
 from ebla.chaos.ray.run import Request, run
 from ebla.chaos.ray.scenarios import scenario
 from ebla.placement.local.cluster import LocalCluster

@@ -11,7 +11,7 @@ from rich.text import Text
 from ebla.chaos.plans import Plan
 from ebla.chaos.ray.orders import Judged
 from ebla.chaos.ray.report.figures import P99_MIN, Recovery, Second, Window
-from ebla.chaos.ray.report.struck import OBSERVED, FaultReport
+from ebla.chaos.ray.report.injection import OBSERVED, FaultReport
 
 VALID, VIOLATION, VOID = "valid", "violation", "void"
 PLAN, JSON = "plan.json", "report.json"  # beside the page, the picture and the histories
