@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 from ebla.chaos.plans import Fault, Plan
@@ -83,12 +84,21 @@ def defect(
     seed: int = 0,
     faults: tuple[Fault, ...] = (),
 ) -> Callable[[Callable[..., Any]], Defect]:
-    """Make the function a defect, with the function's name and docstring. The function replaces `attribute` of `where`;
-    without `where` it returns the swaps."""
+    """Make the function a defect, with the function's name and docstring. The function replaces `attribute` of `where`, which it
+    gets as its first argument if that is called `original`; without `where` it returns the swaps."""
 
     def make(function: Callable[..., Any]) -> Defect:
         name, what = function.__name__.replace("_", "-"), " ".join((function.__doc__ or "").split())
-        swaps = function if where is None else lambda: [(where, attribute, function)]
+        wraps = next(iter(signature(function).parameters), "") == "original"
+
+        def swap() -> list[Swap]:
+            return [(where, attribute, _around(vars(where)[attribute], function) if wraps else function)]
+
+        swaps = function if where is None else swap
         return Defect(name, what[0].lower() + what[1:].rstrip("."), scenario, seeds_max, swaps, seed, faults)
 
     return make
+
+
+def _around(original: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *arguments, **named: function(original, *arguments, **named)

@@ -130,17 +130,16 @@ def test_a_soak_report_names_failures_and_unreached_points(tmp_path: Path) -> No
     shown = soak.Soak()
     plan = plan_of(scenario("chains"), 1)
     shown.add(plan, soak.carry_out(soak.Task(plan)))
-    held = soak_page.figures(shown, 10.0, everything=False)
-    assert held.good and "all held" in soak_page.html(held)
-    short = soak_page.figures(shown, 10.0, everything=True)
-    assert short.verdict == soak_page.VOID and "so few runs" in short.voids[0]
-    shown.runs += soak_page.COVERAGE_RUNS
-    assert soak_page.figures(shown, 10.0, everything=True).verdict == soak_page.VIOLATION
+    assert shown.verdict == VALID and "all held" in soak_page.html(shown)
+    shown.everything = True
+    assert shown.verdict == VOID and "so few runs" in shown.voids()[0]
+    shown.runs += soak.COVERAGE_RUNS
+    assert shown.verdict == VIOLATION
+    shown.everything = False
     shown.failed.append((plan, "Violation: chains: a node is lost"))
-    failed = soak_page.figures(shown, 10.0, everything=True)
-    html = soak_page.write(failed, tmp_path).read_text()
+    html = soak_page.write(shown, tmp_path).read_text()
     assert "ebla chaos replay -s chains --seed 1" in html and "a node is lost" in html
-    assert "master.drop_table.before_edit" in failed.never and not failed.good
+    assert "master.drop_table.before_edit" in shown.never() and shown.verdict == VIOLATION
     assert (tmp_path / "chains-1.json").exists() and (tmp_path / "soak.json").exists()
 
 
@@ -157,20 +156,17 @@ def test_a_soak_that_proves_nothing_is_void_and_not_good(
     workers: int, runs: int, void: int, pairs: int, why: str
 ) -> None:
     shown = soak.Soak(workers=workers, runs=runs, void=void, pairs=pairs)
-    found = soak_page.figures(shown, 10.0, everything=False)
-    assert not found.good
-    assert [each.startswith(why) for each in found.voids] == [True]
-    html = soak_page.html(found)
+    assert [each.startswith(why) for each in shown.voids()] == [True]
+    html = soak_page.html(shown)
     assert "This is not a pass" in html and why in html and "all held" not in html
     assert 'class="verdict void"' in html
 
 
 def test_a_few_void_runs_and_a_single_worker_are_reported_and_good() -> None:
-    shown = soak.Soak(workers=2, runs=100, void=2, pairs=5)
-    several = soak_page.figures(shown, 10.0, everything=False)
-    assert (several.good, several.compared) == (True, "5 of 5")
-    alone = msgspec.structs.replace(several, workers=1, pairs=0)
-    assert (alone.good, alone.compared) == (True, "not compared: one worker")
+    several = soak.Soak(workers=2, runs=100, void=2, pairs=5)
+    assert (several.verdict, several.compared) == (VALID, "5 of 5")
+    alone = soak.Soak(workers=1, runs=100, void=2)
+    assert (alone.verdict, alone.compared) == (VALID, "not compared: one worker")
     assert "not compared: one worker" in soak_page.html(alone)
 
 

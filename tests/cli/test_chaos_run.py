@@ -18,6 +18,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from ebla.chaos.pages import STYLE
 from ebla.chaos.plans import Fault, Plan
 from ebla.chaos.ray.faults import probes
 from ebla.chaos.ray.orders import Judged
@@ -26,7 +27,6 @@ from ebla.chaos.ray.report.injection import OBSERVED, FaultReport
 from ebla.chaos.ray.run import Request
 from ebla.chaos.ray.scenarios import SCENARIOS
 from ebla.chaos.ray.stage import stage
-from ebla.chaos.style import STYLE
 from ebla.cli.app import app
 from ebla.cli.chaos import running as command
 from ebla.cli.chaos.running import Options, main
