@@ -400,7 +400,7 @@ _ALL = (
         pause_s=0.1,
         victims=(*_MASTERS.master_hosts(), *_MASTERS.journal_hosts()),
     ),
-    Scenario(  # the journal of an only master grows to three nodes
+    Scenario(  # the journal of a single master grows to three nodes
         "growing",
         GROWING,
         lambda: [Churn(TABLES), Alters()],

@@ -123,7 +123,7 @@ class Deployment:
         self.journals = own if shape.masters > 1 else (MASTER_ADDRESS, *own)
         self.servers = tuple(map(address_of, self.hosts))
         nodes = self.journals if shape.masters > 1 else ()
-        self.kept_up = (*self.masters, *self.servers, *nodes)  # whoever is started again
+        self.kept_up = (*self.masters, *self.servers, *nodes)  # addresses whose roles are started again
         self.random: Random = self.cluster.loop.derive("deployment")
         self.ballots = Ballots()
         self.promises = Promises()
@@ -163,7 +163,8 @@ class Deployment:
         return WatchedNode(world, NODE_OPTIONS, self.promises, self._is_copy)
 
     def journal_options(self) -> JournalOptions:
-        """Small, as the limits of the other roles are: segments end, edits are let go of, nobody waits long for the dead."""
+        """Small, as the limits of the other roles are: segments end and edits are purged soon, and no call waits long for a node that
+        is down."""
         begun = self.journals if self.shape.masters > 1 else (MASTER_ADDRESS,)
         return JournalOptions(
             journal=JOURNAL,
@@ -332,8 +333,8 @@ class Deployment:
         self._held_down[address_of(host)] -= 1
 
     def tolerates_loss_of(self, host: str) -> bool:
-        """Whether somebody else has what is on its disk: the directory of an only master is all that there is, and one that lost it
-        is no node before the journal has grown."""
+        """Whether other hosts have the data of its disk. The directory of a single master is the only copy, and a journal node that
+        lost its directory does not count before the journal has grown."""
         if self.shape.grows and (address_of(host) == MASTER_ADDRESS or host in self.shape.journal_hosts()):
             return self.has_grown()
         return host != MASTER
@@ -344,9 +345,6 @@ class Deployment:
         if self.cluster.alive(address):
             self.cluster.crash(address)
         self.cluster.put_disk(address, DurableState())
-
-    def is_held_down(self, address: str) -> bool:
-        return self._held_down[address] > 0
 
     def is_down(self, address: str) -> bool:
         """Whether the machine is down, as an operator sees it there."""

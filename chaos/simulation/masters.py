@@ -1,4 +1,4 @@
-"""A deployment's only master in simulation, with the only node of its journal in the same process."""
+"""A deployment's single master in simulation, with the only node of its journal in the same process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ POLL_S = 0.01
 
 
 def alone(address: str, master: MasterOptions, segment_txns: int = 100_000, **more: Any) -> GroupOptions:
-    """The options of an only master."""
+    """The options of a single master."""
     journal = JournalOptions(journal=JOURNAL, nodes=(address,), segment_txns=segment_txns)
     return GroupOptions(masters=(address,), journal=journal, master=master, **more)
 

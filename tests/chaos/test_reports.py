@@ -48,7 +48,7 @@ def report(verdict: str, *reasons: str) -> RunReport:
             FaultReport(
                 number=0, fault=FAULTS[0], outcome=OBSERVED, effects=("process 4 is gone",), at_s=5.0
             ),
-            FaultReport(number=1, fault=FAULTS[1], outcome=MISSED, reason="nobody <there>"),
+            FaultReport(number=1, fault=FAULTS[1], outcome=MISSED, reason="no host <there>"),
         ),
         skipped={"rot": "no such tool: it is a fault of simulated disks"},
         judged=(Judged("bank-1", "bank-1.jsonl", verdict != VIOLATION, "", (), 1234),),
@@ -81,7 +81,7 @@ def test_a_chaos_report_shows_faults_windows_and_the_verdict(tmp_path: Path) -> 
         "no such tool",
     ):
         assert said in html, said
-    assert "nobody &lt;there&gt;" in html and "<there>" not in html
+    assert "no host &lt;there&gt;" in html and "<there>" not in html
     assert "http" not in html and 'src="data:image/png;base64,' in html
 
 
@@ -170,7 +170,7 @@ def test_a_few_void_runs_and_a_single_worker_are_reported_and_good() -> None:
     assert "not compared: one worker" in soak_page.html(alone)
 
 
-def told_at(*seconds: float) -> Run:
+def requests_at(*seconds: float) -> Run:
     """A run in which a client of `tokens` sent requests at these times."""
     history = History()
     for at_s in seconds:
@@ -186,7 +186,7 @@ def times(run: Run, around_s: float | None = AROUND_S) -> Sequence[float]:
 
 def test_a_story_shows_the_time_around_the_violating_events_or_the_end() -> None:
     moments = (0.5, 1.5, 4.0, 6.5, 7.5, 11.0, 12.5, 18.0)
-    run = told_at(*moments)
+    run = requests_at(*moments)
     assert times(run) == [12.5, 18.0]
     run.violation = "Violation: tokens: 4 was applied twice"
     run.judged = Verdict(False, "4 was applied twice", events=(2,), judged=8)
@@ -197,7 +197,7 @@ def test_a_story_shows_the_time_around_the_violating_events_or_the_end() -> None
 
 
 def test_a_story_shows_operations_on_the_keys_of_the_named_events() -> None:
-    run = told_at(0.5, 18.0)
+    run = requests_at(0.5, 18.0)
     history, other = run.histories["tokens"], History()
     for at_s, key in ((4.0, "a"), (4.5, "b"), (5.0, "a"), (17.0, "a")):
         history.note(at_s, history.new_process(), INVOKE, "add", key)

@@ -58,6 +58,7 @@ def view(report: RunReport) -> Group:
         "never healthy again" if report.healed_s is None else f"healthy {report.healed_s:.1f} s after act one"
     )
     parts: list[RenderableType] = [
+        f"{report.scenario}, seed {report.seed}: {len(report.faults)} faults",
         *(table.shown() for table in (faults(report), judged(report), recoveries(report)) if table.rows),
         f"{report.acknowledged:,} operations acknowledged ({rate(report):,.0f}/s), "
         f"{report.failed:,} failed, {report.unknown:,} unknown; {healed}",

@@ -115,9 +115,8 @@ def simulate(
     done.seconds = time.monotonic() - began_s
     if keep is not None:
         _shrink_failed(ui, done, keep)
-    never = [("never came to", ", ".join(done.never()))] if done.never() else []
-    rows = [(label, value) for value, label in soak_page.figures(done)] + never
-    ui.show(soak_page.document(done), listing(("", ""), rows))
+    never = [f"never came to: {', '.join(done.never())}"] if done.never() else []
+    ui.show(soak_page.document(done), listing(("", ""), soak_page.figures(done)), *never)
     for why in done.voids():
         ui.warn(f"this is not a pass: {why}")
     if done.verdict != soak_page.VALID:
