@@ -36,7 +36,7 @@ def forced_without_mark(
     survivor: str,
     *,
     above: int = 0,
-) -> Configuration:
+) -> Any:
     """A forced configuration is not newer than those before it."""
     made = original(committed, active, keep, survivor, above=above)
     return replace(made, unsafe=max(committed.unsafe, active.unsafe))

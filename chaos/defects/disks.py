@@ -49,7 +49,7 @@ def one_flush_for_all_disks(original: Any, self: Maintenance) -> None:
 
 
 @defect("scans", 60, Scans, "more")
-async def next_block_instead(original: Any, self: Scans, request: ScanContinue) -> ScanBlock:
+async def next_block_instead(original: Any, self: Scans, request: ScanContinue) -> Any:
     """A repeated request for a block of a scan gets the next block."""
     scanner = self._open.get(request.scanner)
     if scanner is None or scanner.busy:

@@ -31,7 +31,7 @@ def counted_too_early() -> list[Swap]:
 
 
 @defect("growing", 60, JournalNode, "_journal")
-def old_set_served(original: Any, self: JournalNode, wanted: Any) -> Journal:
+def old_set_served(original: Any, self: JournalNode, wanted: Any) -> Any:
     """A node of a journal that has grown still serves writers of the old set of nodes."""
     return original(self, wanted.of_any_version())
 

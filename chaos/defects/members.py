@@ -24,7 +24,6 @@ from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
 from ebla.actors.tablet.lifecycle.tombstones import Tombstone
 from ebla.actors.tablet.raft import election, members, membership
 from ebla.actors.tablet.raft.core import RaftCore
-from ebla.actors.tablet.raft.election import Ballot
 from ebla.actors.tablet.raft.leadership import Leadership
 from ebla.actors.tablet.raft.parts import Raft
 from ebla.actors.tablet.raft.progress import Progress
@@ -69,7 +68,7 @@ async def tombstone_vote_not_durable(self: Tombstone, consensus: object) -> None
 @defect("mending", 40, deletion.Deletion, "entomb", seed=5)
 async def tombstone_without_votes(
     original: Any, self: Deletion, tablet: str, reason: str, unsafe: int = 0
-) -> Tombstone:
+) -> Any:
     """A deletion also deletes the consensus metadata."""
     tombstone = await original(self, tablet, reason, unsafe)
     await self.lifecycle.consensus.environment.commit([self.lifecycle.consensus.delete(tablet)])
@@ -79,7 +78,7 @@ async def tombstone_without_votes(
 @defect("mending", 40, Copies, "_reserve", seed=1)
 async def ready_before_durable(
     original: Any, self: Copies, request: m.StartCopyRequest, begun: m.CopyBegun
-) -> Tombstone:
+) -> Any:
     """The superblock says ready before the data is copied."""
     tombstone = await original(self, request, begun)
     ready = replace(tombstone.superblock, state="ready", last=None)
@@ -129,7 +128,7 @@ def non_voters_count(
 
 
 @defect("members", 60, RaftState, "_become_candidate", seed=1)
-def non_voters_elect(original: Any, self: RaftState, *, pre_vote: bool, ordered: bool) -> Ballot:
+def non_voters_elect(original: Any, self: RaftState, *, pre_vote: bool, ordered: bool) -> Any:
     """The votes of non-voters and pre-voters count in an election."""
     ballot = original(self, pre_vote=pre_vote, ordered=ordered)
     ballot.voters = tuple(peer.uuid for peer in self.configuration.peers)

@@ -84,14 +84,14 @@ def acknowledge_before_sync() -> list[Swap]:
 
 
 @defect("registers", 60, election, "judge", seed=6)
-def vote_for_older_log(original: Any, *arguments: Any, **more: Any) -> str:
+def vote_for_older_log(original: Any, *arguments: Any, **more: Any) -> Any:
     """A vote for a candidate that lacks entries."""
     reason = original(*arguments, **more)
     return election.GRANTED if reason == election.LOG_BEHIND else reason
 
 
 @defect("elections", 60, election, "judge", seed=8)
-def vote_twice(original: Any, request: Any, state: HardState, log: LogIndex, *, leader_alive: bool) -> str:
+def vote_twice(original: Any, request: Any, state: HardState, log: LogIndex, *, leader_alive: bool) -> Any:
     """Two votes in one term."""
     return original(request, HardState(state.term), log, leader_alive=leader_alive)
 

@@ -115,7 +115,7 @@ def row_behind_a_block(original: Any, self: Memtable, start: bytes, stop: bytes 
 
 
 @defect("scans", 40, TabletStore, "get_many")
-def oldest_frozen_first(original: Any, self: TabletStore, keys: Sequence[bytes]) -> list[bytes | None]:
+def oldest_frozen_first(original: Any, self: TabletStore, keys: Sequence[bytes]) -> Any:
     """A read finds the oldest of several frozen values of a key."""
     self.frozen.reverse()
     try:

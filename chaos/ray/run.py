@@ -28,6 +28,7 @@ from ebla.chaos import plans
 from ebla.chaos.checkers.refusals import tally
 from ebla.chaos.export import LINES, read_json_lines, to_json_lines, write
 from ebla.chaos.history import History
+from ebla.chaos.pages import VALID, VIOLATION, VOID
 from ebla.chaos.plans import Plan
 from ebla.chaos.ray import health, shared
 from ebla.chaos.ray.faults import probes
@@ -37,7 +38,7 @@ from ebla.chaos.ray.orders import Judged, Order, Reply
 from ebla.chaos.ray.pulse import Pulse
 from ebla.chaos.ray.report import figures
 from ebla.chaos.ray.report.injection import SKIPPED, UNOBSERVED, VIOLATED, FaultReport
-from ebla.chaos.ray.report.report import JSON, PLAN, VALID, VIOLATION, VOID, RunReport, observed
+from ebla.chaos.ray.report.report import JSON, PLAN, RunReport, observed
 from ebla.chaos.ray.scenarios import NO_POINTS, RayScenario, plan_of, scenario
 from ebla.chaos.ray.stage.stage import NAME, RayStage, address_of, host_names, staged
 from ebla.options import MASTER

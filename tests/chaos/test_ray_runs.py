@@ -61,17 +61,6 @@ def test_every_simulated_kind_of_fault_is_supported_or_skipped_with_a_reason(tmp
     }
 
 
-def test_a_fault_with_wrong_hosts_is_misplaced() -> None:
-    hosts = (*host_names(3), "master")
-    assert misplaced(Fault(0.0, "crash", ("host-9",)), hosts) == (
-        "there is no host host-9; the hosts are host-1, host-2, host-3, master"
-    )
-    assert misplaced(Fault(0.0, "crash"), hosts).startswith("crash needs 1 of the hosts")
-    assert misplaced(Fault(0.0, "cut", ("host-2",)), hosts).startswith("cut needs 2 of the hosts")
-    assert not misplaced(Fault(0.0, "blackout"), hosts)
-    assert not misplaced(Fault(0.0, "pause", ("master",)), hosts)
-
-
 def test_faults_are_skipped_on_a_machine_without_their_tools(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,15 +14,13 @@ from rich.console import Console
 from ebla.chaos import soak, soak_page
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import INVOKE, History
+from ebla.chaos.pages import VALID, VIOLATION, VOID
 from ebla.chaos.plans import Fault, Plan
 from ebla.chaos.ray.orders import Judged
 from ebla.chaos.ray.report import page
 from ebla.chaos.ray.report.figures import Recovery, Second, Window
 from ebla.chaos.ray.report.injection import MISSED, OBSERVED, FaultReport
 from ebla.chaos.ray.report.report import (
-    VALID,
-    VIOLATION,
-    VOID,
     RunReport,
     recovery_rows,
     slow,

@@ -21,7 +21,7 @@ class _Event(msgspec.Struct, frozen=True, array_like=True, tag=str.lower):
     """The base of all events."""
 
 
-class Write(_Event):
+class Write(_Event, frozen=True):
     """The bytes of a write call. None of them need be on the disk before a sync."""
 
     node: int
@@ -29,25 +29,25 @@ class Write(_Event):
     data: bytes
 
 
-class Truncate(_Event):
+class Truncate(_Event, frozen=True):
     node: int
     size: int
 
 
-class Sync(_Event):
+class Sync(_Event, frozen=True):
     """A sync of the node has returned. It promises the events before `covers`, its beginning."""
 
     node: int
     covers: int
 
 
-class WriteThrough(_Event, tag="through"):
+class WriteThrough(_Event, frozen=True, tag="through"):
     """The write with this number used an O_DSYNC descriptor and has returned: it alone is promised."""
 
     write: int
 
 
-class Made(_Event):
+class Made(_Event, frozen=True):
     """A file, directory or link was created. `target`: of a link."""
 
     directory: int
@@ -57,7 +57,7 @@ class Made(_Event):
     target: str = ""
 
 
-class Renamed(_Event):
+class Renamed(_Event, frozen=True):
     """An atomic rename, which replaces a node with the new name."""
 
     directory: int
@@ -66,12 +66,12 @@ class Renamed(_Event):
     to_name: str
 
 
-class Removed(_Event):
+class Removed(_Event, frozen=True):
     directory: int
     name: str
 
 
-class Asked(_Event):
+class Asked(_Event, frozen=True):
     """A request is about to reach a role. `message` is encoded as on the wire."""
 
     call: int
@@ -80,7 +80,7 @@ class Asked(_Event):
     message: bytes
 
 
-class Answered(_Event):
+class Answered(_Event, frozen=True):
     """The role's answer, encoded as on the wire; from here on it is a promise. `positions`: of its log entries, with their
     tablets."""
 
@@ -89,7 +89,7 @@ class Answered(_Event):
     positions: tuple[tuple[str, Position], ...] = ()
 
 
-class Started(_Event):
+class Started(_Event, frozen=True):
     """A role has started, as this incarnation of this instance."""
 
     address: str
@@ -97,7 +97,7 @@ class Started(_Event):
     seqno: int
 
 
-class Found(_Event):
+class Found(_Event, frozen=True):
     """The end of a follower's log after a power cut: it shows the outcome of a request under way."""
 
     tablet: str
@@ -105,7 +105,7 @@ class Found(_Event):
     chain: int
 
 
-class Point(_Event):
+class Point(_Event, frozen=True):
     """The role passed one of its named fault points."""
 
     name: str

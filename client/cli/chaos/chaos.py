@@ -95,6 +95,7 @@ def simulate(
     left a fault point out. 2: the runs prove nothing.
     """
     from ebla.chaos import soak, soak_page
+    from ebla.chaos.pages import VALID, VOID
     from ebla.chaos.scenarios.scenarios import SCENARIOS
 
     names = list(dict.fromkeys(scenario_named(name).name for name in scenario or SCENARIOS))
@@ -119,8 +120,8 @@ def simulate(
     ui.show(soak_page.document(done), listing(("", ""), soak_page.figures(done)), *never)
     for why in done.voids():
         ui.warn(f"this is not a pass: {why}")
-    if done.verdict != soak_page.VALID:
-        raise typer.Exit(PROVED_NOTHING if done.verdict == soak_page.VOID else VIOLATED)
+    if done.verdict != VALID:
+        raise typer.Exit(PROVED_NOTHING if done.verdict == VOID else VIOLATED)
 
 
 def _make_runs(ui: Ui, tasks: Iterator[Task], workers: int, done: Soak, total: int | None) -> None:
