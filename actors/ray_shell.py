@@ -22,6 +22,7 @@ import enum
 import importlib
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
@@ -98,6 +99,22 @@ def end_process(status: Exit) -> None:
     sys.stderr.flush()
     sys.stdout.flush()
     os._exit(status)
+
+
+class MachineClock:
+    """The clocks of this machine."""
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wall_us(self) -> int:
+        return time.time_ns() // 1000
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def timeout(self, seconds: float) -> asyncio.Timeout:
+        return asyncio.timeout(seconds)
 
 
 class Tasks:

@@ -24,10 +24,6 @@ from ebla.actors.world import World
 from ebla.chaos.defects.defect import Swap, defect
 from ebla.storage.tablets.tablet_store import TabletStore
 
-# Production functions that defects wrap.
-original_flush_largest = Maintenance._flush_largest
-original_more = Scans.more
-
 
 # No code catches the error.
 @defect("chains", 40)
@@ -46,18 +42,18 @@ def start_needs_space() -> list[Swap]:
 
 # A flush to any disk blocks all others, and all writers wait for the memory.
 @defect("hung-data", 40, Maintenance, "_flush_largest", seed=1)
-def one_flush_for_all_disks(self: Maintenance) -> None:
+def one_flush_for_all_disks(original: Any, self: Maintenance) -> None:
     """A flush to a disk that hangs keeps the replicas on all others from being flushed."""
     if not self._flushing:
-        original_flush_largest(self)
+        original(self)
 
 
 @defect("scans", 60, Scans, "more")
-async def next_block_instead(self: Scans, request: ScanContinue) -> ScanBlock:
+async def next_block_instead(original: Any, self: Scans, request: ScanContinue) -> Any:
     """A repeated request for a block of a scan gets the next block."""
     scanner = self._open.get(request.scanner)
     if scanner is None or scanner.busy:
-        return await original_more(self, request)
+        return await original(self, request)
     return await self._next(scanner)
 
 
