@@ -16,9 +16,9 @@ from ebla.chaos.simulation.loop import run
 from ebla.chaos.simulation.masters import alone, start_alone
 from ebla.chaos.simulation.world import SimulatedCluster
 from ebla.transport.client import DeploymentClient
-from tests import worlds
 from tests.client.tables import SCHEMA
 from tests.client.toy import HOSTS, MASTER, address, client_world
+from tests.staged import staged
 
 
 @dataclass
@@ -57,4 +57,4 @@ def simulate(scenario: Callable[[Stage], Coroutine[Any, Any, None]], seed: int =
     run(main(), seed)
 
 
-on_real_roles = worlds.inside(simulate)
+on_real_roles = staged(simulate)

@@ -28,7 +28,7 @@ from ebla.storage.predicates import expressions
 from ebla.storage.rows import checksum
 from ebla.storage.rows.rows import RowCodec
 from ebla.transport.client import DeploymentClient
-from tests import worlds
+from tests.staged import staged
 
 HOSTS = ("host-a", "host-b", "host-c")
 MASTER = "master/0"
@@ -426,7 +426,7 @@ def simulate(scenario: Callable[[Bench], Coroutine[Any, Any, None]], seed: int =
     run(main(), seed)
 
 
-on_toys = worlds.inside(simulate)
+on_toys = staged(simulate)
 
 
 def per_tablet(batches: list[tuple[str, RowBatch]]) -> Counter[str]:
