@@ -11,7 +11,7 @@ from ebla.aio import Table
 from ebla.errors import NotFound, TimedOut
 from ebla.options import PATIENCE_S, SMALL_CALLS_MAX, Written
 from tests.client.tables import arrow, make, on_table, row
-from tests.client.toy import HOSTS, Bench, address, on_toys, refuse, refuse_later, silence
+from tests.client.toy import HOSTS, Bench, address, on_toys, refuse, silence
 
 
 @on_table(1)
@@ -33,10 +33,7 @@ async def test_a_late_refusal_of_a_former_leader_does_not_change_the_route(
     bench: Bench, table: Table
 ) -> None:
     unknown = errors.NotLeader("not any more", tablet="t000")
-    bench.toy.before[address("host-a"), "write"] = [
-        refuse_later(0.2, unknown),
-        refuse_later(0.5, unknown),
-    ]
+    bench.toy.before[address("host-a"), "write"] = [refuse(unknown, 0.2), refuse(unknown, 0.5)]
     first = asyncio.ensure_future(table.upsert(row(1)))
     await bench.world.clock.sleep(2 * PATIENCE_S)
     second = asyncio.ensure_future(table.upsert(row(2)))
