@@ -71,6 +71,10 @@ class Outcome:
         """stdout as one line."""
         return " ".join(self.out.split())
 
+    def require(self, status: int, words: str) -> None:
+        """The command ended with this status, and said these words on stderr."""
+        assert (self.status, words in self.message) == (status, True), self.err or self.out
+
 
 @dataclass
 class Stage:

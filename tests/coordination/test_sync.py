@@ -17,7 +17,6 @@ from ebla.actors.coordination.namespace import Namespace
 from ebla.actors.coordination.service import Coordination
 from ebla.actors.coordination.verbs import CoordinationVerbs
 from ebla.actors.ray_shell import Tasks
-from ebla.actors.ray_world import RayClock
 from ebla.actors.world import Dispatcher, Role, World
 from ebla.errors import NotFound, SessionExpired, TimedOut, VersionMismatch
 from ebla.link import Link
@@ -25,7 +24,7 @@ from ebla.options import MASTER, ClientWorld
 from ebla.table import Database
 from ebla.transport.bridge import Bridge
 from ebla.transport.client import DeploymentClient
-from tests.client.loopback import LoopNetwork
+from tests.client.loopback import LoopNetwork, RealClock
 
 
 class Namespaces(CoordinationVerbs, Role):
@@ -54,7 +53,7 @@ def db() -> Iterator[Database]:
 
     async def start() -> aio.Database:
         tasks = Tasks(lambda name, error: session.failed(name, error))
-        chance, clock = random.Random(1), RayClock()
+        chance, clock = random.Random(1), RealClock()
         world = World(MASTER, clock, network, None, chance, tasks.spawn, print)  # type: ignore[arg-type]
         network.roles[MASTER] = Dispatcher(Namespaces(world), lambda method, error: print(method, error))
         session = DeploymentClient(

@@ -15,11 +15,10 @@ from ebla.actors.journal.writer.reader import JournalReader
 from ebla.actors.journal.writer.session import format_journal
 from ebla.actors.journal.writer.writer import JournalWriter
 from ebla.actors.ray_shell import Tasks
-from ebla.actors.ray_world import RayClock
 from ebla.actors.world import Dispatcher, World
 from ebla.storage.errors import Damaged, DirectoryLocked
 from ebla.storage.lmdb.disk import LmdbDisk
-from tests.client.loopback import LoopNetwork
+from tests.client.loopback import LoopNetwork, RealClock
 
 JOURNAL = m.JournalId("edits", "one")
 NODES = ("journal/a", "journal/b", "journal/c")
@@ -39,7 +38,7 @@ class Machine:
     def world(self, address: str) -> World:
         disk = LmdbDisk(self.root / address.replace("/", "-"))
         return World(
-            address, RayClock(), self.network, disk, random.Random(1), self.tasks.spawn, self.defects.append
+            address, RealClock(), self.network, disk, random.Random(1), self.tasks.spawn, self.defects.append
         )
 
     async def start(self, address: str) -> JournalNode:
