@@ -183,7 +183,7 @@ class Deployment:
             }
             return known == held
 
-        eventually(well, "all is healthy, and every replica belongs to a table")
+        eventually(well, "everything is healthy, and every replica belongs to a table")
 
 
 @pytest.fixture(scope="module")
@@ -215,10 +215,10 @@ def test_an_only_master_comes_back_and_its_journal_grows_while_it_serves(
         load.await_more()
     assert sorted(report.launched) == list(NODES[1:])
     assert deployment.active().journals == NODES
-    faults._network.forget()  # it knows the master of before
+    faults._network.forget()  # it caches the former master
     faults.kill_actor("master/0")
     assert deployment.active().journals == NODES, (
-        "as its own node tells, though it was launched with another set"
+        "its own node knows the set, although the master was launched with another one"
     )
     memory = state.load(deployment.data_dir)
     assert memory is not None and memory.journal is not None
@@ -340,7 +340,7 @@ def _runs(node: str, other_than: int) -> bool:
     found = asking.find_actor(NAMESPACE, node)
     if found is None:
         return False
-    status = asking.hear({node: found}, time.monotonic() + 2.0)[node]
+    status = asking.poll({node: found}, time.monotonic() + 2.0)[node]
     return not isinstance(status, str) and status.state == "running" and status.pid != other_than
 
 

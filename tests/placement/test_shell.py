@@ -17,7 +17,6 @@ from ebla.actors.errors import NotDelivered, NotRunning, from_frame
 from ebla.actors.figures import Figure
 from ebla.actors.messages import Empty
 from ebla.actors.ray_shell import START_TRIES_MAX, Assignment, Exit, Export, Pong, Shell, Tasks, dotted
-from ebla.actors.ray_world import RayClock
 from ebla.actors.world import World, decode_answer, encode
 from ebla.storage.environment import Disk
 from ebla.storage.errors import Damaged, DirectoryLocked, DiskFailed, InvalidArgument, OldCopy
@@ -27,15 +26,24 @@ from tests.staged import staged
 Reply = TypeVar("Reply")
 
 
-class FastClock(RayClock):
+class FastClock:
     """A clock whose sleeps only let other tasks run."""
 
     def __init__(self) -> None:
         self.slept = 0
 
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def wall_us(self) -> int:
+        return 0
+
     async def sleep(self, seconds: float) -> None:
         self.slept += 1
         await asyncio.sleep(0.001)
+
+    def timeout(self, seconds: float) -> asyncio.Timeout:
+        return asyncio.timeout(seconds)
 
 
 class EmptyNetwork:
