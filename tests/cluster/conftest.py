@@ -103,7 +103,7 @@ class Shared:
         if self._cluster is None or LocalCluster.find(self.directory) is None:
             importable = {"PYTHONPATH": str(REPOSITORY)}  # for the roles of tests
             self._cluster = LocalCluster.start(
-                len(HOSTS), directory=self.directory, auth="disabled", environment=importable
+                len(HOSTS), directory=self.directory, dashboard=False, auth="disabled", environment=importable
             )
         for number in self._cluster.state.nodes:
             if not self._cluster.alive(number):

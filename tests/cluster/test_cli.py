@@ -66,8 +66,8 @@ class Terminal:
     def ebla(self, command: str, *more: str) -> Outcome:
         return self.run(["ebla", *command.split(), *more])
 
-    def up(self, auth: str) -> Any:
-        outcome = self.ebla(f"up --local {NODES} --auth {auth} --json")
+    def up(self, options: str) -> Any:
+        outcome = self.ebla(f"up --local {NODES} {options} --json")
         assert outcome.status == 0, outcome
         document = outcome.json
         assert (document["ready"], document["warnings"]) == (True, [])
@@ -114,10 +114,10 @@ def test_without_a_cluster_commands_say_how_to_start_one(terminal: Terminal) -> 
 
 
 def test_up_starts_a_cluster_and_a_second_up_changes_nothing(terminal: Terminal) -> None:
-    first = terminal.up("token")
+    first = terminal.up("--auth token")
     assert first["changed"] is True
     assert len(first["launched"]) == 1 + NODES
-    again = terminal.up("token")
+    again = terminal.up("--auth token")
     assert (again["changed"], again["launched"], again["local"]["started"]) == (False, [], [])
     assert {role["pid"] for role in again["roles"]} == {role["pid"] for role in first["roles"]}
     assert "not of 2" in terminal.ebla("up --local 2").err
@@ -184,7 +184,7 @@ def test_after_the_death_of_every_process_up_brings_every_row_back_without_authe
         with suppress(psutil.NoSuchProcess):  # some end by themselves after the others
             process.kill()
     eventually(lambda: not running(processes), "every process has ended")
-    back = terminal.up("disabled")
+    back = terminal.up("--auth disabled --no-dashboard")
     assert (back["changed"], back["data_dir"]) == (True, before)
     require_every_row(terminal)
 
