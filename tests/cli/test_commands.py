@@ -103,21 +103,17 @@ def test_with_json_an_error_is_one_document_with_a_kind_and_a_message(
     assert outcome.err == ""
 
 
-def test_ctrl_c_ends_with_status_130(ebla: Cli) -> None:
+@pytest.mark.parametrize(("signal", "status"), [(KeyboardInterrupt(), 130), (SystemExit(143), 143)])
+def test_an_interrupted_command_says_so_and_ends_with_the_status_of_its_signal(
+    ebla: Cli, signal: BaseException, status: int
+) -> None:
     async def interrupted(stage: Stage) -> None:
-        raise KeyboardInterrupt
+        raise signal
 
     outcome = ebla("table list", prepare=interrupted)
-    assert (outcome.status, outcome.out) == (130, "")
-    assert ebla("table list --json", prepare=interrupted).json["error"]["kind"] == "Interrupted"
-
-
-def test_sigterm_ends_with_status_143_and_says_so(ebla: Cli) -> None:
-    async def terminated(stage: Stage) -> None:
-        raise SystemExit(143)
-
-    outcome = ebla("table list --json", prepare=terminated)
-    assert (outcome.status, outcome.json["error"]["kind"]) == (143, "Interrupted")
+    assert (outcome.status, outcome.out) == (status, "")
+    document = ebla("table list --json", prepare=interrupted)
+    assert (document.status, document.json["error"]["kind"]) == (status, "Interrupted")
 
 
 def test_sigterm_ends_the_tasks_of_a_waiting_command_without_a_traceback() -> None:

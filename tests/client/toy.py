@@ -7,7 +7,8 @@ stay silent or lose answers. `calls` has every request.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -376,6 +377,13 @@ class Bench:
 
     def crash(self, host: str) -> None:
         self.cluster.crash(address(host))
+
+    @contextmanager
+    def lasts(self, below_s: float, above_s: float = 0.0) -> Iterator[None]:
+        """Check the duration of the block in virtual time."""
+        began_s = self.world.clock.monotonic()
+        yield
+        assert above_s <= self.world.clock.monotonic() - began_s < below_s
 
     def client(self, name: str) -> aio.Database:
         """Another, independent client."""
