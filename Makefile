@@ -43,7 +43,7 @@ lint: venv
 	$(BIN)/ruff format --check .
 
 types: venv
-	$(BIN)/mypy -p ebla
+	$(BIN)/mypy -n 2 -p ebla
 
 demo: venv
 	@$(BIN)/ebla demo
