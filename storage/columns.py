@@ -140,7 +140,8 @@ class _Place(NamedTuple):
 
 
 def _column(name: str, kind: pa.DataType, nullable: bool, place: _Place) -> Column:
-    if kind in _NAMES:
+    _check_depth(place.depth, place.path, place.column)
+    if kind in _NAMES and (kind != _SIMPLE["json"] or not place.depth):
         return Column(name, _NAMES[kind], nullable)
     if pt.is_dictionary(kind) or pt.is_run_end_encoded(kind):
         return _column(name, kind.value_type, nullable, place)
@@ -175,7 +176,6 @@ def is_list(kind: pa.DataType) -> bool:
 
 def _fields(kind: pa.DataType, place: _Place) -> tuple[Column, ...]:
     """The fields of a nested type; none for other types."""
-    _check_depth(place.depth, place.path, place.column)
     if pt.is_map(kind):
         key = _column("key", kind.key_type, False, place.inside(".key"))
         value = kind.item_field

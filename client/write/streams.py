@@ -82,7 +82,9 @@ def is_stream(rows: Any) -> bool:
         return False
     if isinstance(rows, Sequence):
         return len(rows) > 0 and _is_batch(rows[0])
-    return hasattr(rows, "__arrow_c_stream__") or isinstance(rows, Iterable)
+    if hasattr(rows, "__arrow_c_stream__"):
+        return True
+    return isinstance(rows, Iterable) and not hasattr(rows, "__arrow_c_array__")
 
 
 def is_frame(rows: Any) -> bool:

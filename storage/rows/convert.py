@@ -169,7 +169,7 @@ def _check_names(rows: Any, given: Columns, known: set[str]) -> None:
 def to_array(column: Column, values: Any) -> pa.Array:
     """The values as one array of the column's type, without loss. Nulls are not checked here."""
     if column.nested:
-        return nested_values.to_array(column, values)
+        return nested_values.Builder(column, to_array).to_array(values)
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         return _cast(column, values)
     if isinstance(values, np.ndarray) and values.dtype == object:
@@ -253,10 +253,10 @@ _INTERVAL = np.dtype([("months", "<i4"), ("days", "<i4"), ("nanoseconds", "<i8")
 
 def _durations(column: Column, array: pa.Array) -> pa.Array:
     """DuckDB's intervals, which have months, days of 24 hours and nanoseconds, as durations."""
-    null = nulls(array)
-    parts = np.frombuffer(array.buffers()[1], _INTERVAL, len(array), array.offset * 16) if len(array) else ()
-    if not len(parts):
+    if not len(array):
         return pa.nulls(0, column.arrow_type())
+    null = nulls(array)
+    parts = np.frombuffer(array.buffers()[1], _INTERVAL, len(array), array.offset * 16)
     unit = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[str(column.unit)]
     per_day = 86_400 * 10**9 // unit
     days, (whole, rest) = parts["days"].astype(np.int64), np.divmod(parts["nanoseconds"], unit)

@@ -134,6 +134,14 @@ def schemas(draw: st.DrawFn, values_max: int = 5) -> TableSchema:
 
 
 @st.composite
+def array_values(draw: st.DrawFn, column: Column, nullable: bool) -> pa.Array:
+    """An array of the column's values, sometimes a slice from the middle of a larger one."""
+    values = st.one_of(st.none(), raw_values(column)) if nullable else raw_values(column)
+    made = pa.array(draw(st.lists(values, max_size=8)), column.arrow_type())
+    return made[draw(st.integers(0, 2)) :]
+
+
+@st.composite
 def batches(draw: st.DrawFn, schema: TableSchema, rows_max: int = 8, rows_min: int = 0) -> pa.RecordBatch:
     """Rows of the schema, sometimes a slice from the middle of a larger batch."""
     count = draw(st.integers(rows_min, rows_max))
