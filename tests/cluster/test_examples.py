@@ -20,7 +20,7 @@ EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
 
 
 @pytest.fixture(scope="module")
-def environment(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def environment(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of a user's shell on a node of a cluster with a deployment."""
     data_dir = tmp_path_factory.mktemp("examples") / "data"
     assert launch.up(configure({"data_dir": str(data_dir), "slots": THREE_HOSTS})).ready
