@@ -17,7 +17,14 @@ ROOT = Path(__file__).parent.parent
 FOLDERS = ("actors", "chaos", "client", "placement", "pipelines", "storage")
 LINES_MAX = 400
 FUNCTION_LINES_MAX = 60
-RAY_MODULES = ("actors/ray_", "placement/", "pipelines/", "client/deployment.py", "chaos/")
+RAY_MODULES = (
+    "actors/ray_",
+    "placement/",
+    "pipelines/",
+    "client/deployment.py",
+    "client/ray_data.py",
+    "chaos/",
+)
 ROLE_FOLDERS = ("actors/coordination", "actors/journal", "actors/master", "actors/tablet")
 
 
