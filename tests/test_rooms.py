@@ -36,10 +36,10 @@ ARROWS = {
         "client": "actors actors/coordination actors/journal actors/journal/node actors/journal/writer actors/master "
         "actors/messages actors/replication actors/tablet placement placement/deploy placement/journal "
         "placement/local storage storage/predicates storage/rows storage/tablets",
-        "client/cli": "pipelines",
+        "client/cli": "pipelines pipelines/arrow pipelines/sources",
         "client/cli/chaos": EVERYTHING,
         "pipelines": "client client/health actors actors/messages placement placement/deploy placement/local storage "
-        "storage/predicates",
+        "storage/predicates storage/rows",
         "pipelines/demo.py": "chaos",  # `ebla demo` kills a node
         "placement": "actors actors/journal actors/journal/writer actors/master actors/messages actors/tablet storage "
         "storage/directories",
@@ -104,6 +104,7 @@ ARROWS = {
         "tables": "frame",
         "tablets": "frame",
     },
+    "pipelines": {MODULES: "sources", "arrow": "sources"},
     "placement": {MODULES: "deploy journal local", "journal": "deploy", "local": "deploy"},
     "storage": {
         "directories": "",
