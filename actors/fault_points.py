@@ -77,7 +77,11 @@ GROWTH_POINTS = (  # of a journal that grows from one node to several, which hap
     "master.grow.after_edit",
     "master.grow.before_commit",
     "master.grow.after_commit",
-    *(f"journal.{commit}.{side}_commit" for commit in ("grow", "admitted") for side in ("before", "after")),
+    *(
+        f"journal.{commit}.{side}_commit"
+        for commit in ("grow", "asks", "admitted")
+        for side in ("before", "after")
+    ),
 )
 JOIN_POINTS = tuple(  # of the nodes that join it
     f"journal.{commit}.{side}_commit" for commit in ("join", "admit") for side in ("before", "after")

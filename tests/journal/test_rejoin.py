@@ -126,7 +126,7 @@ def test_a_node_that_rejoins_is_no_witness_for_another() -> None:
 def test_a_single_node_that_lost_its_directory_cannot_rejoin() -> None:
     async def scenario(stage: Stage) -> None:
         await lose(stage)
-        with pytest.raises(InvalidArgument, match="has one node: nobody else knows"):
+        with pytest.raises(InvalidArgument, match="has one node: no other has its edits"):
             await rejoin_journal(stage.outside, stage.options, A)
 
     play(scenario, count=1)

@@ -253,7 +253,7 @@ def test_a_journal_with_a_promise_is_formatted_again_only_by_force():
         await segments(stage, 1)
         with pytest.raises(AlreadyPresent, match="in use"):
             await format_journal(stage.outside, stage.options)
-        with pytest.raises(AlreadyPresent, match="force gives it up"):
+        with pytest.raises(AlreadyPresent, match="force deletes it"):
             await stage.ask(A, "format", m.FormatRequest(JOURNAL, stage.nodes), m.Done)
         await format_journal(stage.outside, stage.options, force=True)
         assert all(stage.view(node).last == 0 for node in stage.nodes)

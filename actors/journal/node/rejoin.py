@@ -43,7 +43,7 @@ async def learned(world: World, request: m.RejoinRequest, timeout_s: float) -> S
     needed = len(nodes) // 2 + 1
     if len(peers) < needed:
         raise InvalidArgument(
-            f"journal {journal.name} has one node: nobody else knows what it held; restore its directory"
+            f"journal {journal.name} has one node: no other has its edits; restore its directory"
         )
 
     async def ask(node: str) -> m.JournalStateReply:
@@ -81,6 +81,11 @@ async def rejoin_journal(world: World, options: JournalOptions, node: str) -> No
 
 
 def require_whole(name: str, address: str, state: State) -> None:
+    if state.joining:
+        raise Rejoining(
+            f"{address} joins journal {name}; it counts when the node that was the only one has admitted it",
+            journal=name,
+        )
     if state.token:
         raise Rejoining(
             f"{address} has lost its directory and rejoins journal {name}; it counts again when it has caught up",

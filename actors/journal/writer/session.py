@@ -160,7 +160,7 @@ async def format_journal(world: World, options: JournalOptions, *, force: bool =
     for node, state in states.items():
         if state.used:
             raise AlreadyPresent(
-                f"journal {options.journal.name} is in use on {node}; force gives it up, on all nodes",
+                f"journal {options.journal.name} is in use on {node}; force deletes it, on all nodes",
                 what=options.journal.name,
             )
     request = m.FormatRequest(options.journal, options.nodes, force)

@@ -43,11 +43,13 @@ class _Change:
         decide: Callable[[], Sequence[Edit]],
         conclude: Callable[[], Any],
         answer: asyncio.Future[Any],
+        apart: bool,
     ) -> None:
         self.name = name
         self.decide = decide
         self.conclude = conclude
         self.answer = answer
+        self.apart = apart
 
 
 class Scribe:
@@ -94,10 +96,12 @@ class Scribe:
         conclude: Callable[[], T],
         *,
         next_one: bool = False,
+        apart: bool = False,
     ) -> T:
         """Queue a change and return its answer. `name`: of the change, in fault points and messages.
 
-        `next_one`: carry it out before all changes that wait; their limit does not apply to it.
+        `next_one`: carry it out before all changes that wait; their limit does not apply to it. `apart`: each
+        of its edits is a transaction of its own, so that none is too large.
         """
         if self._failed:
             raise Unavailable(f"{self._world.address} has failed and is about to start again")
@@ -110,7 +114,7 @@ class Scribe:
                 retry_after_s=RETRY_AFTER_S,
             )
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        made = _Change(name, decide, conclude, answer)
+        made = _Change(name, decide, conclude, answer, apart)
         self._waiting.appendleft(made) if next_one else self._waiting.append(made)
         self._wake.set()
         return await answer
@@ -137,15 +141,15 @@ class Scribe:
         except EblaError as error:
             _refuse(change, error)
             return
-        if edits:
+        for together in [[edit] for edit in edits] if change.apart else [edits] if edits else []:
             await self._world.faults.here(f"master.{change.name}.before_edit")
             try:
-                await self._log.append(edits)
+                await self._log.append(together)
             except DiskFull as error:
                 _refuse(change, error)
                 return
             await self._world.faults.here(f"master.{change.name}.after_edit")
-            self._catalog.apply(edits)
+            self._catalog.apply(together)
         answer = change.conclude()
         if not change.answer.done():
             change.answer.set_result(answer)

@@ -21,6 +21,7 @@ from ebla.actors.errors import NotDelivered, Unavailable
 from ebla.actors.journal.errors import JournalBroken, NodesMoved, QuorumFailed, StaleEpoch
 from ebla.actors.journal.writer.holder import Holder
 from ebla.actors.journal.writer.recovery import End
+from ebla.actors.master.catalog.checkpoint import chunks_of
 from ebla.actors.master.catalog.directory import Directory
 from ebla.actors.master.catalog.edits import CatalogWritten, Edit
 from ebla.actors.master.catalog.quorum_edit_log import QuorumEditLog
@@ -144,9 +145,10 @@ class Reign:
         catalog = self.master.catalog
 
         def decide() -> Sequence[Edit]:
-            return [CatalogWritten(encode_image(catalog.image()))]
+            chunks = chunks_of(encode_image(catalog.image()))
+            return [CatalogWritten(chunk, number, len(chunks)) for number, chunk in enumerate(chunks)]
 
-        await self.master.scribe.change("grow", decide, lambda: None)
+        await self.master.scribe.change("grow", decide, lambda: None, apart=True)
         return await self._edits.writer.roll() - 1
 
     def give_up_growing(self) -> None:

@@ -85,14 +85,14 @@ class GroupMaster(Role):
         self._following: Task | None = None
 
     def make_node(self, world: World, options: JournalNodeOptions) -> JournalNode:
-        return JournalNode(world, options, in_master=True)
+        return JournalNode(world, options, in_master=self._is_single)
 
     # -- life ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Start as a standby. A master with the whole journal in its directory serves when this returns.
 
-        No other master can have held the lease since it stopped.
+        No other master can have held the lease since it stopped, because there is none.
         """
         self.directory = await open_directory(self.world, accepts=bool(self.options.master.accepts))
         if self.node is not None:
@@ -106,9 +106,13 @@ class GroupMaster(Role):
         self._running = True
         self.world.spawn(self._live(), "leading and following")
 
+    @property
+    def _is_single(self) -> bool:
+        return len(self.options.masters) == 1
+
     def _has_whole_journal(self) -> bool:
         journal = self.options.journal
-        if self.node is None or journal.nodes != (self.world.address,):
+        if self.node is None or journal.nodes != (self.world.address,) or not self._is_single:
             return False
         if (failed := self.node.failed.get(journal.journal.name)) is not None:
             raise failed

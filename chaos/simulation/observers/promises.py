@@ -150,4 +150,4 @@ class WatchedMaster(GroupMaster):
         super().__init__(world, options)
 
     def make_node(self, world: World, options: JournalNodeOptions) -> JournalNode:
-        return WatchedNode(world, options, self._promises, self._is_copy, in_master=True)
+        return WatchedNode(world, options, self._promises, self._is_copy, in_master=self._is_single)
