@@ -274,7 +274,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
     stamp: Stamp
 
 
-class Heard(msgspec.Struct, frozen=True):
+class HeartbeatAnswer(msgspec.Struct, frozen=True):
     """The answer to a heartbeat.
 
     `token`: of a node that has lost its directory, to be sent along with the next start of a segment; else

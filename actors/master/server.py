@@ -49,14 +49,14 @@ from ebla.actors.replication.configuration import Peer
 from ebla.actors.world import World, rpc
 from ebla.storage.errors import DiskFull, OldCopy
 
-__all__ = ["Master", "MasterOptions"]
+__all__ = ["ActiveMaster", "MasterOptions"]
 
 log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
 
-class Master(CoordinationVerbs, MembershipVerbs):
+class ActiveMaster(CoordinationVerbs, MembershipVerbs):
     """The work of one active term (leadership/active_term.py), from `begin` on.
 
     The standby has kept `catalog` up to date until then. For `grace_s`, servers without a heartbeat count
@@ -126,7 +126,7 @@ class Master(CoordinationVerbs, MembershipVerbs):
 
         No tablet is placed for `settle_s`. `serves`: whether requests may be answered at this instant.
         """
-        self.instance, self.incarnations = directory.instance, directory.heard
+        self.instance, self.incarnations = directory.instance, directory.incarnations
         self.log, self.scribe = log, scribe
         self.tables.scribe = self.members.scribe = scribe
         self._begun = self._now()

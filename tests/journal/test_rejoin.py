@@ -79,7 +79,7 @@ def test_only_a_node_without_the_journal_rejoins() -> None:
     async def scenario(stage: Stage) -> None:
         with pytest.raises(AlreadyPresent, match="only a node that has lost its directory"):
             await rejoin_journal(stage.outside, stage.options, A)
-        with pytest.raises(InvalidArgument, match="is none of the journal's nodes"):
+        with pytest.raises(InvalidArgument, match="is not one of the journal's nodes"):
             await rejoin_journal(stage.outside, stage.options, "journal/x")
         await replace(stage)
         token = stage.view(A).state.token

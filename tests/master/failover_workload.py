@@ -95,7 +95,7 @@ async def act_two(stage: GroupStage, expected: dict[str, str]) -> None:
         assert (await stage.running(name)).table == table
     await stage.until(lambda: stage.replicas() == len(expected) * 6, timeout_s=400.0)
     active = await stage.active()
-    catalog = stage.role(active).reign.master.catalog
+    catalog = stage.role(active).active_term.master.catalog
     assert {table.name: table.table for table in catalog.running_tables()} == expected
     catalog.check()
     for master in stage.masters:
@@ -109,4 +109,4 @@ async def act_two(stage: GroupStage, expected: dict[str, str]) -> None:
 
 def _follows(stage: GroupStage, active: str, master: str) -> bool:
     known = {t.name: t.table for t in stage.role(master).standby.catalog.running_tables()}
-    return known == {t.name: t.table for t in stage.role(active).reign.master.catalog.running_tables()}
+    return known == {t.name: t.table for t in stage.role(active).active_term.master.catalog.running_tables()}

@@ -15,7 +15,7 @@ from ebla.actors.journal.messages import JournalId
 from ebla.actors.journal.node.node import JournalNode
 from ebla.actors.journal.options import JournalNodeOptions, JournalOptions
 from ebla.actors.journal.writer.session import format_journal
-from ebla.actors.master.leadership.group import GroupMaster
+from ebla.actors.master.leadership.group import Master
 from ebla.actors.master.options import GroupOptions, MasterOptions
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.server import TabletServer
@@ -86,7 +86,7 @@ class GroupStage:
         await self.ready()
 
     def make_master(self, world: World) -> Role:
-        return GroupMaster(world, self.options)
+        return Master(world, self.options)
 
     def _make_server(self, host: str) -> Callable[[World], Role]:
         options = TabletServerOptions(masters=self.masters, host=host, heartbeat_s=0.2)
@@ -102,8 +102,8 @@ class GroupStage:
     def _serves(self, address: str) -> bool:
         if not self.cluster.alive(address) or self.cluster.paused(address):
             return False
-        reign = self.role(address).reign
-        return reign is not None and reign.serves()
+        active_term = self.role(address).active_term
+        return active_term is not None and active_term.serves()
 
     async def _watch(self) -> None:
         while True:
@@ -128,14 +128,14 @@ class GroupStage:
 
     async def ready(self) -> str:
         """The active master, when it knows every server that is up."""
-        await self.until(lambda: len(self.serving()) == 1 and self._all_heard(self.serving()[0]))
+        await self.until(lambda: len(self.serving()) == 1 and self._all_alive(self.serving()[0]))
         return self.serving()[0]
 
-    def _all_heard(self, master: str) -> bool:
-        servers = self.role(master).reign.master.servers
+    def _all_alive(self, master: str) -> bool:
+        servers = self.role(master).active_term.master.servers
         up = [f"tablet-server/{host}" for host in self.hosts if self.cluster.alive(f"tablet-server/{host}")]
-        heard = [server.address for server in servers.alive(servers_now(self.role(master)))]
-        return sorted(heard) == sorted(up)
+        alive = [server.address for server in servers.alive(servers_now(self.role(master)))]
+        return sorted(alive) == sorted(up)
 
     def other(self, master: str) -> str:
         return next(each for each in self.masters if each != master)
@@ -204,7 +204,7 @@ class GroupStage:
         return sum(len(self.role(server).replicas) for server in servers if self.cluster.alive(server))
 
 
-def servers_now(master: GroupMaster) -> float:
+def servers_now(master: Master) -> float:
     return master.world.clock.monotonic()
 
 

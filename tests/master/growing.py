@@ -67,7 +67,9 @@ async def grow_at_last(stage: Stage) -> None:
 
 
 async def create(stage: Stage, name: str) -> None:
-    await stage.until(lambda: stage.cluster.role(MASTER).reign is not None and all(map(stage.alive, "abc")))
+    await stage.until(
+        lambda: stage.cluster.role(MASTER).active_term is not None and all(map(stage.alive, "abc"))
+    )
     await stage.persist(lambda: stage.create(name, replicas=1))
     await stage.running(name)
 
@@ -76,7 +78,7 @@ async def serving(stage: Stage) -> float:
     """How long it takes."""
     began = stage.cluster.loop.time()
     role = stage.cluster.role(MASTER)
-    await stage.until(lambda: role.reign is not None and role.reign.serves())
+    await stage.until(lambda: role.active_term is not None and role.active_term.serves())
     return stage.cluster.loop.time() - began
 
 

@@ -14,7 +14,7 @@ from ebla.actors.master.catalog.catalog import Catalog
 from ebla.actors.master.catalog.lineage import LineageImage
 from ebla.actors.master.catalog.records import CatalogImage
 from ebla.actors.master.options import MasterOptions
-from ebla.actors.master.server import Master
+from ebla.actors.master.server import ActiveMaster
 from ebla.chaos.simulation import loop
 from ebla.chaos.simulation.masters import alone, maker_of, start_alone
 from ebla.chaos.simulation.medium import DurableState
@@ -86,18 +86,18 @@ class Stage:
         await self.cluster.start(f"tablet-server/{host}", lambda world: self.server_class(world, script))
 
     @property
-    def master(self) -> Master:
+    def master(self) -> ActiveMaster:
         """What serves, or did last."""
-        reign = self.cluster.role(MASTER).reign
-        if reign is not None:
-            self._served = reign.master
+        active_term = self.cluster.role(MASTER).active_term
+        if active_term is not None:
+            self._served = active_term.master
         return self._served
 
     def server(self, host: str) -> ToyTabletServer:
         return self.cluster.role(f"tablet-server/{host}")
 
     def alive(self, host: str) -> bool:
-        """Whether the master has heard of it, and lately."""
+        """Whether the master had a heartbeat of the server of late."""
         servers = self.master.servers.alive(self.master.world.clock.monotonic())
         return self.server(host).uuid in [server.uuid for server in servers]
 

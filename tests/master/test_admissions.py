@@ -73,7 +73,7 @@ async def test_an_admitted_node_helps_the_old_only_node_unless_a_later_writer_wa
     await opened(stage)
     request = jm.RejoinRequest(GROWN, NODES)
     ask = stage.client.network.call
-    await stage.until(lambda: stage.cluster.role(MASTER).reign is not None)
+    await stage.until(lambda: stage.cluster.role(MASTER).active_term is not None)
     while (joined := await ask(NEW[0], "join", request, jm.Joining, 1.0)).end < 1:
         await asyncio.sleep(0.1)
     if late:
@@ -134,7 +134,9 @@ async def test_a_new_node_that_loses_its_directory_after_it_was_asked_to_count_m
     with pytest.raises(OutOfSync, match="does not count yet"):
         await stage.client.network.call(asked, "start_segment", jm.StartSegment(late, 1, 0), jm.Done, 1.0)
     with pytest.raises(OutOfSync, match="does not count yet"):
-        await stage.client.network.call(asked, "journal_heartbeat", jm.Heartbeat(late), jm.Heard, 1.0)
+        await stage.client.network.call(
+            asked, "journal_heartbeat", jm.Heartbeat(late), jm.HeartbeatAnswer, 1.0
+        )
     await asyncio.sleep(3.0)
     assert node(stage, asked).view.state.joining
     assert any(f"ebla journal rejoin {asked}" in record.getMessage() for record in caplog.records)
@@ -175,7 +177,7 @@ async def test_a_pending_admission_is_shown_and_not_logged_again_and_again(
 @staged(run)
 async def test_a_node_does_not_join_a_journal_that_does_not_name_it(stage: Stage) -> None:
     await opened(stage)
-    with pytest.raises(InvalidArgument, match="journal/1 is none of the journal's nodes"):
+    with pytest.raises(InvalidArgument, match="journal/1 is not one of the journal's nodes"):
         await ask_to_join(stage, NEW[0], (MASTER, "journal/3", "journal/4"))
 
 
@@ -209,14 +211,16 @@ async def test_the_quiet_period_is_not_skipped_with_two_masters(stage: Stage) ->
     both = replace(stage.group, masters=(MASTER, "master/other"))
     roles = [await stage.cluster.start(each, maker_of(both)) for each in both.masters]
     await format_journal(stage.client, both.journal)
-    await stage.until(lambda: any(role.reign is not None and role.reign.serves() for role in roles))
-    if roles[0].reign is not None:
+    await stage.until(
+        lambda: any(role.active_term is not None and role.active_term.serves() for role in roles)
+    )
+    if roles[0].active_term is not None:
         await stage.until(lambda: roles[1].standby.caught_up)
         await stage.ask("hand_over", HandOverRequest(), HandOverReply, 20.0)
-    assert roles[1].reign.serves()
+    assert roles[1].active_term.serves()
     stage.cluster.crash(MASTER)
     await stage.cluster.restart(MASTER)
     for _ in range(400):
-        serving = [stage.cluster.role(each).reign for each in both.masters]
-        assert sum(reign is not None and reign.serves() for reign in serving) <= 1
+        serving = [stage.cluster.role(each).active_term for each in both.masters]
+        assert sum(active_term is not None and active_term.serves() for active_term in serving) <= 1
         await asyncio.sleep(0.005)

@@ -116,7 +116,7 @@ async def test_the_old_set_is_refused_after_the_commit_point_and_the_new_one_bef
 
     request = jm.RejoinRequest(GROWN, NODES)
     joined = await stage.client.network.call(NEW[0], "join", request, jm.Joining, 1.0)
-    with pytest.raises(Unavailable, match="no node of version 2"):
+    with pytest.raises(Unavailable, match="not yet a node of version 2"):
         await ask(MASTER, GROWN)
     with pytest.raises(Rejoining):
         await ask(NEW[0], GROWN)
@@ -167,19 +167,19 @@ async def test_a_full_disk_refuses_changes_of_a_segment_that_must_end_and_reads_
     await stage.open("a", "b", "c")
     await stage.create("flights")
     await stage.running("flights")
-    reign = stage.cluster.role(MASTER).reign
+    active_term = stage.cluster.role(MASTER).active_term
     stage.cluster.state(MASTER).fill()
     for _ in range(3):
         with pytest.raises(DiskFull):
             await stage.create("more")
         with pytest.raises(DiskFull):
-            await reign._edits.writer.roll()
+            await active_term._edits.writer.roll()
         assert (await stage.table("flights")).state == "running"
         await asyncio.sleep(1.0)
     stage.cluster.state(MASTER).free()
     for number in range(25):
         await create(stage, f"table {number}")
-    assert stage.cluster.role(MASTER).reign is reign
+    assert stage.cluster.role(MASTER).active_term is active_term
     await asyncio.sleep(1.0)
     before = content(stage.master.catalog)
     await stage.cluster.restart(MASTER)

@@ -16,7 +16,7 @@ from tests.staged import staged
 def catalog(stage: GroupStage) -> Catalog | None:
     """The active master's view, if there is one now."""
     serving = stage.serving()
-    return stage.role(serving[0]).reign.master.catalog if serving else None
+    return stage.role(serving[0]).active_term.master.catalog if serving else None
 
 
 def hosts_of(stage: GroupStage, tablet: str) -> list[str]:

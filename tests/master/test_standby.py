@@ -28,7 +28,9 @@ async def fill(stage: GroupStage, first: int, last: int) -> None:
 
 
 def same(stage: GroupStage, active: str, standby: str) -> bool:
-    return stage.role(standby).standby.catalog.image() == stage.role(active).reign.master.catalog.image()
+    return (
+        stage.role(standby).standby.catalog.image() == stage.role(active).active_term.master.catalog.image()
+    )
 
 
 def oldest(stage: GroupStage) -> int:
@@ -62,7 +64,7 @@ def test_edits_are_purged_when_two_masters_have_them_in_a_checkpoint():
         await fill(stage, 21, 40)
         await stage.until(lambda: oldest(stage) > 1)
         checkpoints = (
-            stage.role(active).reign.master.scribe.checkpointed,
+            stage.role(active).active_term.master.scribe.checkpointed,
             stage.role(standby).standby.checkpointed,
         )
         assert oldest(stage) <= min(checkpoints) + 1
@@ -222,7 +224,7 @@ def test_a_checkpoint_fits_the_continuation_of_its_journal(of_the_active: bool):
         assert saved.mark.journal == JOURNAL.id and saved.mark.history
         await stage.cluster.restart(master)
         await stage.create("kept")
-        await stage.until(lambda: stage.role(master).reign or stage.role(master).standby.caught_up)
+        await stage.until(lambda: stage.role(master).active_term or stage.role(master).standby.caught_up)
 
         checkpoints = stage.role(master).directory.checkpoints
         saved = checkpoints.load()

@@ -30,7 +30,7 @@ def test_creates_and_drops_survive_a_crash_at_every_durable_step(point: str):
         await stage.until(lambda: stage.replicas() == 0)
         assert not stage.cluster.alive(first), f"{point} was not reached"
         assert stage.served == [first, stage.other(first)]
-        catalog = stage.role(stage.other(first)).reign.master.catalog
+        catalog = stage.role(stage.other(first)).active_term.master.catalog
         await stage.until(lambda: len(catalog.tablets) == 0)
         catalog.check()
 
@@ -132,10 +132,12 @@ async def test_a_master_without_a_lease_sends_no_errands(stage: GroupStage) -> N
     for node in stage.journals:
         stage.cluster.network.cut(first, node)
     await stage.until(lambda: not stage.serving())
-    reign = stage.role(first).reign
+    active_term = stage.role(first).active_term
     before = stage.cluster.network._exchanges
     with pytest.raises(Exception, match="lease of the active master has run out"):
-        await reign.master.world.network.call("tablet-server/a", "status", m.Empty(), m.ServerState, 1.0)
+        await active_term.master.world.network.call(
+            "tablet-server/a", "status", m.Empty(), m.ServerState, 1.0
+        )
     assert stage.cluster.network._exchanges == before
 
 

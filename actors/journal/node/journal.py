@@ -120,10 +120,10 @@ class Journal:
         async with self._lock:
             return await self._make("finalize", rules.finalize(self.view, request))
 
-    async def heartbeat(self, request: m.Heartbeat) -> m.Heard:
+    async def heartbeat(self, request: m.Heartbeat) -> m.HeartbeatAnswer:
         async with self._lock:
             await self._make("heartbeat", rules.heartbeat(self.view, request))
-            return m.Heard(self.view.state.token, self.view.open)
+            return m.HeartbeatAnswer(self.view.state.token, self.view.open)
 
     async def purge(self, request: m.PurgeRequest) -> m.Done:
         async with self._lock:

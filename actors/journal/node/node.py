@@ -135,14 +135,14 @@ class JournalNode(Role):
         version = found.form.journal.version
         if ANY_VERSION < wanted.version < version:
             raise NodesMoved(
-                f"journal {wanted.name} has the nodes {', '.join(found.form.nodes)} by now; ask these",
+                f"journal {wanted.name} has the nodes {', '.join(found.form.nodes)} now; ask them",
                 journal=wanted.name,
                 version=version,
                 nodes=list(found.form.nodes),
             )
         if wanted.version > version:
             raise Unavailable(
-                f"{self.world.address} is no node of version {wanted.version} of journal {wanted.name} yet; ask again"
+                f"{self.world.address} is not yet a node of version {wanted.version} of journal {wanted.name}; ask again"
             )
         return found
 
@@ -165,7 +165,9 @@ class JournalNode(Role):
         valid_name(journal.name)
         valid_nodes(nodes)
         if self.world.address not in nodes:
-            raise InvalidArgument(f"{self.world.address} is none of the journal's nodes: {', '.join(nodes)}")
+            raise InvalidArgument(
+                f"{self.world.address} is not one of the journal's nodes: {', '.join(nodes)}"
+            )
         return Format(LAYOUT, journal, nodes)
 
     async def _format(self, form: Format, force: bool) -> m.Done:
@@ -359,7 +361,7 @@ class JournalNode(Role):
         return await self._journal(request.stamp.journal).finalize(request)
 
     @rpc
-    async def journal_heartbeat(self, request: m.Heartbeat) -> m.Heard:
+    async def journal_heartbeat(self, request: m.Heartbeat) -> m.HeartbeatAnswer:
         """Make the committed txid durable."""
         return await self._journal(request.stamp.journal).heartbeat(request)
 

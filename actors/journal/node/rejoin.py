@@ -75,7 +75,7 @@ async def rejoin_journal(world: World, options: JournalOptions, node: str) -> No
     """
     options.validate()
     if node not in options.nodes:
-        raise InvalidArgument(f"{node} is none of the journal's nodes: {', '.join(options.nodes)}")
+        raise InvalidArgument(f"{node} is not one of the journal's nodes: {', '.join(options.nodes)}")
     request = m.RejoinRequest(options.journal, options.nodes)
     await world.network.call(node, "rejoin", request, m.Done, options.format_timeout_s)
 

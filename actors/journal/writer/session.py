@@ -126,9 +126,9 @@ class Session:
         self.commits.txid = max(self.commits.txid, txid)
         self.commits.at = self.world.clock.monotonic()
 
-    def tell(self) -> None:
+    def send_heartbeats(self) -> None:
         for channel in self.channels:
-            channel.tell()
+            channel.send_heartbeat()
 
     def statuses(self) -> list[ChannelStatus]:
         return [channel.status() for channel in self.channels]

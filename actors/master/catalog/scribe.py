@@ -167,7 +167,7 @@ class Scribe:
         try:
             await self._save(self._tried)
         except DiskFull as error:
-            log.warning("%s made no checkpoint, and goes on: %s", self._world.address, error)
+            log.warning("%s made no checkpoint and continues without it: %s", self._world.address, error)
 
     async def _save(self, txid: int) -> None:
         await self._world.faults.here("master.checkpoint.before_save")

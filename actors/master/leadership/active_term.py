@@ -1,6 +1,6 @@
 """One active term, from the recovery of the journal until another master may begin.
 
-A Master (actors/master/server.py) over the journal serves. The term ends with the lease, with the writer,
+An ActiveMaster (actors/master/server.py) over the journal serves. The term ends with the lease, with the writer,
 or by a hand-over; the master's tasks then end, and its state is not used again. The master answers clients
 and calls tablet servers only while the lease holds: a master that was paused or cut off, and superseded
 meanwhile, sends nothing.
@@ -29,7 +29,7 @@ from ebla.actors.master.catalog.records import encode_image
 from ebla.actors.master.leadership.standby import Standby
 from ebla.actors.master.messages import JournalWriterStatus
 from ebla.actors.master.options import GroupOptions
-from ebla.actors.master.server import Master
+from ebla.actors.master.server import ActiveMaster
 from ebla.actors.world import Network, Task, World
 from ebla.storage.errors import DiskFull, EblaError
 
@@ -39,7 +39,7 @@ Reply = TypeVar("Reply")
 LOOK_S = 0.02  # between two checks whether the changes under way have ended
 
 
-class Reign:
+class ActiveTerm:
     def __init__(
         self, world: World, options: GroupOptions, holder: Holder, edits: QuorumEditLog, standby: Standby
     ) -> None:
@@ -56,7 +56,7 @@ class Reign:
         own = replace(
             world, network=_WhileHeld(world.network, holder), spawn=self._spawn, fail=self._failed_with
         )
-        self.master = Master(
+        self.master = ActiveMaster(
             own,
             options.master,
             standby.catalog,

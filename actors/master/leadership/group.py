@@ -35,7 +35,7 @@ from ebla.actors.journal.options import JournalNodeOptions
 from ebla.actors.journal.writer.holder import Holder, lease_states
 from ebla.actors.master.catalog.directory import Directory, open_directory
 from ebla.actors.master.catalog.quorum_edit_log import QuorumEditLog
-from ebla.actors.master.leadership.active_term import Reign
+from ebla.actors.master.leadership.active_term import ActiveTerm
 from ebla.actors.master.leadership.growth import grow
 from ebla.actors.master.leadership.standby import Standby
 from ebla.actors.master.measures import measure_active, measure_lease, measure_standby
@@ -49,7 +49,7 @@ from ebla.actors.master.messages import (
     JournalWriterStatus,
 )
 from ebla.actors.master.options import GroupOptions
-from ebla.actors.master.server import Master
+from ebla.actors.master.server import ActiveMaster
 from ebla.actors.world import Dispatcher, NearNetwork, Role, Task, World, methods, rpc
 from ebla.storage.errors import DiskFull, EblaError, InvalidArgument
 
@@ -60,10 +60,10 @@ Answer = TypeVar("Answer")
 STANDBY = "standby"
 
 
-class GroupMaster(Role):
-    """One of several masters. `node`: the journal node that this process hosts, if there is one."""
+class Master(Role):
+    """A master, active or standby. `node`: the journal node that this process hosts, if there is one."""
 
-    parts = (JournalNode, Master)
+    parts = (JournalNode, ActiveMaster)
     directory: Directory
     standby: Standby
 
@@ -71,14 +71,14 @@ class GroupMaster(Role):
         self.options = options
         options.validate()
         if world.address not in options.masters:
-            raise InvalidArgument(f"{world.address} is none of the masters {', '.join(options.masters)}")
+            raise InvalidArgument(f"{world.address} is not one of the masters {', '.join(options.masters)}")
         self.node: JournalNode | None = None
         if world.address in options.journal.nodes:
             self.node = self.make_node(world, options.node)
             near = Dispatcher(self.node, lambda method, error: world.fail(error))
             world = dataclasses.replace(world, network=NearNetwork(world, near))
         self.world = world
-        self.reign: Reign | None = None
+        self.active_term: ActiveTerm | None = None
         self.active: str | None = None
         self._running = False
         self._grows = False
@@ -97,7 +97,7 @@ class GroupMaster(Role):
         self.directory = await open_directory(self.world, accepts=bool(self.options.master.accepts))
         if self.node is not None:
             await self.node.begin(self.directory.instance)
-        self.directory.heard.start()
+        self.directory.incarnations.start()
         self._make_standby()
         if self._has_whole_journal():
             await self._take_over(at_start=True)
@@ -121,8 +121,8 @@ class GroupMaster(Role):
 
     async def stop(self) -> None:
         self._running = False
-        if self.reign is not None:
-            await self.reign.retire()
+        if self.active_term is not None:
+            await self.active_term.retire()
         if self.node is not None:
             await self.node.stop()
 
@@ -140,11 +140,13 @@ class GroupMaster(Role):
         if not self._running:
             raise NotRunning(f"{self.world.address} is starting or stopping", state="starting")
         of_node = () if self.node is None else self.node.measure()
-        reign, standby = self.reign, self.standby
-        if reign is None or not reign.serves():
+        active_term, standby = self.active_term, self.standby
+        if active_term is None or not active_term.serves():
             return chain(measure_standby(standby.catalog, standby.txid, standby.checkpointed), of_node)
-        held, nodes = reign.holder.holds(), reign.writer_status().nodes
-        return chain(measure_active(reign.master), measure_lease(reign.holder.epoch, held, nodes), of_node)
+        held, nodes = active_term.holder.holds(), active_term.writer_status().nodes
+        return chain(
+            measure_active(active_term.master), measure_lease(active_term.holder.epoch, held, nodes), of_node
+        )
 
     def _make_standby(self) -> None:
         self.standby = Standby(self.world, self.options, self.directory.checkpoints)
@@ -158,13 +160,13 @@ class GroupMaster(Role):
 
     async def _live(self) -> None:
         while True:
-            if self.reign is None:
+            if self.active_term is None:
                 await self._turn()
                 await self._take_over()
                 continue
-            why = await self.reign.over()
-            log.warning("%s is the active master no more: %s", self.world.address, why)
-            self.reign = None
+            why = await self.active_term.over()
+            log.warning("%s is no longer the active master: %s", self.world.address, why)
+            self.active_term = None
             self._follow()
 
     # -- taking over -----------------------------------------------------------------------------------------
@@ -211,7 +213,7 @@ class GroupMaster(Role):
             self._following.cancel()
         holder = Holder(self.world, self.options.journal, self.options.lease)
         edits = QuorumEditLog(self.world, self.options.journal, holder)
-        self.world.spawn(self._bound(holder, edits), "bounds of a reign")
+        self.world.spawn(self._bound(holder, edits), "bounds of an active term")
         await self.world.faults.here("master.take_over.before_epoch")
         try:
             found = await edits.recover(self.standby.position)
@@ -227,9 +229,9 @@ class GroupMaster(Role):
         self.standby.catalog.apply(found)
         self.standby.catalog.check()
         log.warning("%s is the active master from epoch %d on", self.world.address, holder.epoch)
-        reign = Reign(self.world, self.options, holder, edits, self.standby)
-        await reign.begin(self.directory)
-        self.reign = reign
+        active_term = ActiveTerm(self.world, self.options, holder, edits, self.standby)
+        await active_term.begin(self.directory)
+        self.active_term = active_term
         self.active = self.world.address
 
     async def _bound(self, holder: Holder, edits: QuorumEditLog) -> None:
@@ -241,28 +243,28 @@ class GroupMaster(Role):
 
     # -- answering -------------------------------------------------------------------------------------------
 
-    async def _serve(self, act: Callable[[Master], Awaitable[Answer]]) -> Answer:
+    async def _serve(self, act: Callable[[ActiveMaster], Awaitable[Answer]]) -> Answer:
         """Answer a request. An answer, also a refusal, counts only if no other master can have begun."""
-        reign = self._serving()
+        active_term = self._serving()
         try:
-            answer = await act(reign.master)
+            answer = await act(active_term.master)
         except EblaError:
-            self._require(reign)
+            self._require(active_term)
             raise
-        self._require(reign)
+        self._require(active_term)
         return answer
 
-    def _serving(self) -> Reign:
+    def _serving(self) -> ActiveTerm:
         if not self._running:
             raise NotRunning(f"{self.world.address} is starting or stopping", state="starting")
-        if self.reign is None:
+        if self.active_term is None:
             raise self._not_active("is a standby")
-        self._require(self.reign)
-        return self.reign
+        self._require(self.active_term)
+        return self.active_term
 
-    def _require(self, reign: Reign) -> None:
-        if not reign.serves():
-            raise self._not_active("is not sure to be the active master any more")
+    def _require(self, active_term: ActiveTerm) -> None:
+        if not active_term.serves():
+            raise self._not_active("no longer knows that it is the active master")
 
     def _not_active(self, what: str) -> NotActive:
         active = self.active if self.active != self.world.address else None
@@ -270,21 +272,21 @@ class GroupMaster(Role):
 
     @rpc
     async def heartbeat(self, request: m.HeartbeatRequest) -> m.HeartbeatReply:
-        if self._running and self.reign is None:
-            self.directory.heard.meet(request.instance)
+        if self._running and self.active_term is None:
+            self.directory.incarnations.meet(request.instance)
         return await self._serve(lambda master: master.heartbeat(request))
 
     @rpc
     async def status(self, request: m.Empty) -> m.MasterStatus:
         """Return the status of this master, active or standby."""
-        reign = self.reign
-        if reign is not None and reign.serves():
-            told = await self._serve(lambda master: master.status(request))
+        active_term = self.active_term
+        if active_term is not None and active_term.serves():
+            status = await self._serve(lambda master: master.status(request))
             return replace(
-                told,
+                status,
                 active=self.world.address,
-                epoch=reign.holder.epoch,
-                checkpointed=reign.master.scribe.checkpointed,
+                epoch=active_term.holder.epoch,
+                checkpointed=active_term.master.scribe.checkpointed,
                 masters=self.options.masters,
                 journals=self.options.journal.nodes,
             )
@@ -312,8 +314,8 @@ class GroupMaster(Role):
     @rpc
     async def journal_writer(self, request: m.Empty) -> JournalWriterStatus:
         """Return the state of the active master's writer, with its lag at each journal node."""
-        reign = self._serving()
-        return reign.writer_status()
+        active_term = self._serving()
+        return active_term.writer_status()
 
     # -- between masters -------------------------------------------------------------------------------------
 
@@ -323,14 +325,16 @@ class GroupMaster(Role):
 
         If this raises before the successor was called, nothing has changed.
         """
-        reign = self._serving()
-        successor = await self._successor(request.to, reign.writer_status().committed)
-        self._require(reign)
+        active_term = self._serving()
+        successor = await self._successor(request.to, active_term.writer_status().committed)
+        self._require(active_term)
         log.warning("%s hands over to %s", self.world.address, successor)
         self.active = successor
-        await reign.retire(successor)
+        await active_term.retire(successor)
         timeout_s = self.options.hand_over_s + self.options.rpc_timeout_s  # the successor's error comes first
-        return await self.world.network.call(successor, "await_reign", m.Empty(), HandOverReply, timeout_s)
+        return await self.world.network.call(
+            successor, "await_active_term", m.Empty(), HandOverReply, timeout_s
+        )
 
     async def _successor(self, wanted: str | None, edits: int) -> str:
         """Choose the standby with the most edits among those that have caught up to `edits`.
@@ -339,7 +343,9 @@ class GroupMaster(Role):
         """
         others = [master for master in self.options.masters if master != self.world.address]
         if wanted is not None and wanted not in others:
-            raise InvalidArgument(f"{wanted} is none of the standbys {', '.join(others)}; name one of them")
+            raise InvalidArgument(
+                f"{wanted} is not one of the standbys {', '.join(others)}; name one of them"
+            )
         clock = self.world.clock
         until = clock.monotonic() + self.options.rpc_timeout_s
         while True:
@@ -350,13 +356,13 @@ class GroupMaster(Role):
             if not known:
                 raise Unavailable(f"{wanted or 'no standby'} answers; start it, then hand over")
             if clock.monotonic() >= until:
-                told = [
+                progress = [
                     f"{each.address} has read {each.edits} of {edits} edits"
                     + (f" ({each.read_error})" if each.read_error else "")
                     for each in known
                 ]
                 raise Unavailable(
-                    f"{f'{wanted} could not' if wanted else 'no standby could'} take over now: {'; '.join(told)}; see that "
+                    f"{f'{wanted} could not' if wanted else 'no standby could'} take over now: {'; '.join(progress)}; check that "
                     "it reaches the journal nodes, then hand over"
                 )
             await clock.sleep(self.options.look_s)
@@ -381,33 +387,33 @@ class GroupMaster(Role):
 
         Answers when this master serves with these nodes; repeat the request until then.
         """
-        reign = self._serving()
+        active_term = self._serving()
         if self.options.journal.nodes != request.nodes:
             if self._grows:
-                raise Unavailable(f"{self.world.address} grows its journal already; ask again")
+                raise Unavailable(f"{self.world.address} already grows its journal; ask again")
             self._grows = True
             try:
-                await grow(self.world, self.options, reign, request.nodes)
+                await grow(self.world, self.options, active_term, request.nodes)
             finally:
                 self._grows = False
-        await self.await_reign(m.Empty())
+        await self.await_active_term(m.Empty())
         if self.options.journal.nodes != request.nodes:
             raise Unavailable(
-                f"the journal has the nodes {', '.join(self.options.journal.nodes)} still; ask again"
+                f"the journal still has the nodes {', '.join(self.options.journal.nodes)}; ask again"
             )
         return GrowJournalReply(self.options.journal.nodes)
 
     @rpc
-    async def await_reign(self, request: m.Empty) -> HandOverReply:
+    async def await_active_term(self, request: m.Empty) -> HandOverReply:
         """Wait until this master serves."""
         if not self._running:
             raise NotRunning(f"{self.world.address} is starting or stopping", state="starting")
         clock = self.world.clock
         until = clock.monotonic() + self.options.hand_over_s
-        while self.reign is None or not self.reign.serves():
+        while self.active_term is None or not self.active_term.serves():
             if clock.monotonic() >= until:
                 raise OutcomeUnknown(
-                    f"{self.world.address} has not taken over within {self.options.hand_over_s:g} s, and may yet; see the log of it",
+                    f"{self.world.address} has not taken over within {self.options.hand_over_s:g} s and may do so later; see its log",
                     address=self.world.address,
                 )
             await clock.sleep(self.options.look_s / 4)
@@ -421,6 +427,6 @@ class GroupMaster(Role):
         return self.directory.checkpoints.chunk(request.chunk)
 
 
-_OWN = {name for name in methods(GroupMaster) if name in vars(GroupMaster) or name in vars(Role)}
+_OWN = {name for name in methods(Master) if name in vars(Master) or name in vars(Role)}
 _OF_NODE = set(methods(JournalNode))
-assert not (_OF_NODE & set(methods(Master))) - _OWN, "two parts answer to one name"
+assert not (_OF_NODE & set(methods(ActiveMaster))) - _OWN, "two parts answer to one name"

@@ -119,7 +119,9 @@ class Standby:
         try:
             await self._checkpoints.save(txid, self.catalog.image(), mark)
         except DiskFull as error:
-            log.warning("%s made no checkpoint, and follows on: %s", self._world.address, error)
+            log.warning(
+                "%s made no checkpoint and continues to follow the journal: %s", self._world.address, error
+            )
             return
         await self._world.faults.here("master.standby.after_save")
         self.checkpointed = txid
