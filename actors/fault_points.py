@@ -113,10 +113,11 @@ REPAIR_POINTS = (  # where replicas are deleted to tombstones, and copied
     "tablet.start.before_undo",
 )
 MEMBER_POINTS = (  # where members of tablets change
-    "master.drain.before_edit",
-    "master.drain.after_edit",
-    "master.maintain.before_edit",
-    "master.maintain.after_edit",
+    *(
+        f"master.{change}.{side}_edit"
+        for change in ("drain", "maintain", "forget_server")
+        for side in ("before", "after")
+    ),
     "master.repair_tablet.before_rpc",
     "master.tombstone_tablet.before_rpc",
 )

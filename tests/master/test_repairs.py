@@ -98,9 +98,7 @@ async def test_a_tablet_without_a_majority_is_repaired_when_one_server_returns(s
     assert second not in hosts_of(stage, tablet) and first in hosts_of(stage, tablet)
 
 
-@pytest.mark.parametrize(
-    "point", [point for point in MEMBER_POINTS if "drain" not in point and "maintain" not in point]
-)
+@pytest.mark.parametrize("point", [point for point in MEMBER_POINTS if point.endswith("_rpc")])
 @staged(play, 0, OPTIONS)
 async def test_a_restarted_master_continues_its_repairs(stage: Stage, point: str) -> None:
     tablets = await opened(stage, buckets=4)

@@ -73,8 +73,7 @@ class Scribe:
         self._waiting: deque[_Change] = deque()
         self._wake = asyncio.Event()
         self._current: _Change | None = None
-        self._failed = False
-        self._retired = False
+        self._refuses: Callable[[str], EblaError] | None = None  # the error of new changes, by their name
         self._tried = 0  # the transaction of the last checkpoint that was tried
         self.checkpointed = checkpointed
 
@@ -103,10 +102,8 @@ class Scribe:
         `next_one`: carry it out before all changes that wait; their limit does not apply to it. `apart`: each
         of its edits is a transaction of its own, so that none is too large.
         """
-        if self._failed:
-            raise Unavailable(f"{self._world.address} has failed and is about to start again")
-        if self._retired:
-            raise self._handed_over(name)
+        if self._refuses is not None:
+            raise self._refuses(name)
         if len(self._waiting) >= self._waiting_max and not next_one:
             raise Throttled(
                 f"{len(self._waiting)} changes of the catalog are waiting",
@@ -185,28 +182,28 @@ class Scribe:
 
     def retire(self) -> None:
         """Begin no more changes: callers that wait get an error and ask the next master."""
-        self._retired = True
-        while self._waiting:
-            waiting = self._waiting.popleft()
-            _refuse(waiting, self._handed_over(waiting.name))
-
-    def _handed_over(self, name: str) -> Throttled:
-        return Throttled(
-            f"{self._world.address} hands over and did not begin {name}",
-            limit="handing_over",
-            retry_after_s=RETRY_AFTER_S,
+        self._refuse_all(
+            lambda name: Throttled(
+                f"{self._world.address} hands over and did not begin {name}",
+                limit="handing_over",
+                retry_after_s=RETRY_AFTER_S,
+            )
         )
 
     def close(self) -> None:
         """Carry out no more changes. The one under way may be, or become, durable: its outcome is unknown."""
-        self._failed = True
         address = self._world.address
         if self._current is not None:
             unknown = f"{address} failed while it made {self._current.name} durable"
             _refuse(self._current, OutcomeUnknown(unknown, address=address))
+        self._refuse_all(lambda name: Unavailable(f"{address} failed before it began {name}; ask again"))
+
+    def _refuse_all(self, refuses: Callable[[str], EblaError]) -> None:
+        """Refuse the changes that wait, and all later ones."""
+        self._refuses = refuses
         while self._waiting:
             waiting = self._waiting.popleft()
-            _refuse(waiting, Unavailable(f"{address} failed before it began {waiting.name}"))
+            _refuse(waiting, refuses(waiting.name))
 
 
 def _refuse(change: _Change, error: EblaError) -> None:

@@ -371,7 +371,7 @@ class Members:
             self._wake()
 
         if decide():
-            await self.scribe.change("drain", decide, conclude)
+            await self.scribe.change("forget_server", decide, conclude)
         return ForgetReply(address, tuple(uuids))
 
     def _forgettable(self, name: str) -> tuple[str, list[str]]:
