@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -54,8 +54,6 @@ from ebla.actors.world import Dispatcher, NearNetwork, Role, Task, World, method
 from ebla.storage.errors import DiskFull, EblaError, InvalidArgument
 
 log = logging.getLogger(__name__)
-
-Answer = TypeVar("Answer")
 
 STANDBY = "standby"
 
@@ -131,7 +129,7 @@ class Master(Role):
         if method in _OWN:
             return await getattr(self, method)(request)
         if method not in _OF_NODE:
-            return await self._serve(lambda master: getattr(master, method)(request))
+            return await self._serve(method, request)
         if self.node is None:
             raise InvalidArgument(f"{self.world.address} hosts no journal node")
         return await getattr(self.node, method)(request)
@@ -243,11 +241,11 @@ class Master(Role):
 
     # -- answering -------------------------------------------------------------------------------------------
 
-    async def _serve(self, act: Callable[[ActiveMaster], Awaitable[Answer]]) -> Answer:
+    async def _serve(self, method: str, request: Any) -> Any:
         """Answer a request. An answer, also a refusal, counts only if no other master can have begun."""
         active_term = self._serving()
         try:
-            answer = await act(active_term.master)
+            answer = await active_term.master.perform(method, request)
         except EblaError:
             self._require(active_term)
             raise
@@ -274,14 +272,15 @@ class Master(Role):
     async def heartbeat(self, request: m.HeartbeatRequest) -> m.HeartbeatReply:
         if self._running and self.active_term is None:
             self.directory.incarnations.meet(request.instance)
-        return await self._serve(lambda master: master.heartbeat(request))
+        reply: m.HeartbeatReply = await self._serve("heartbeat", request)
+        return reply
 
     @rpc
     async def status(self, request: m.Empty) -> m.MasterStatus:
         """Return the status of this master, active or standby."""
         active_term = self.active_term
         if active_term is not None and active_term.serves():
-            status = await self._serve(lambda master: master.status(request))
+            status: m.MasterStatus = await self._serve("status", request)
             return replace(
                 status,
                 active=self.world.address,
