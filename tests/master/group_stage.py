@@ -10,7 +10,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from ebla.actors import messages as m
-from ebla.actors.errors import NetworkError, NotActive, NotFound, NotRunning, Unavailable
 from ebla.actors.journal.messages import JournalId
 from ebla.actors.journal.node.node import JournalNode
 from ebla.actors.journal.options import JournalNodeOptions, JournalOptions
@@ -24,9 +23,8 @@ from ebla.chaos.simulation import loop
 from ebla.chaos.simulation.points import Points
 from ebla.chaos.simulation.world import SimulatedCluster
 from ebla.options import ClientWorld
-from ebla.storage.rows.altered import Change
 from ebla.transport.client import DeploymentClient
-from tests.master.builders import create_request
+from tests.master.stage import Requests
 
 T = TypeVar("T")
 
@@ -43,7 +41,7 @@ MASTER = MasterOptions(
 )
 
 
-class GroupStage:
+class GroupStage(Requests):
     """Masters `master/0`, ..., journal nodes `journal/0`, ..., tablet servers `tablet-server/a`, ..."""
 
     def __init__(
@@ -115,12 +113,6 @@ class GroupStage:
                 self.served += serving
             await asyncio.sleep(LOOK_S)
 
-    async def until(self, holds: Callable[[], bool], timeout_s: float = 120.0) -> None:
-        deadline = self.cluster.loop.time() + timeout_s
-        while not holds():
-            assert self.cluster.loop.time() < deadline, "the condition did not hold in time"
-            await asyncio.sleep(0.02)
-
     async def active(self) -> str:
         """The active master, as soon as there is one."""
         await self.until(lambda: len(self.serving()) == 1)
@@ -150,54 +142,12 @@ class GroupStage:
         """As clients do: send to the active master until there is an answer."""
         return await self.session.ask_master(method, request, reply, deadline_s=deadline_s)
 
-    async def create(self, name: str = "flights", **changes: Any) -> m.TableInfo:
-        request = create_request(name, **changes)
-        return await self.persist(lambda: self.ask("create_table", request, m.TableInfo))
-
-    async def drop(
-        self, name: str = "flights", request_id: str | None = None, reserve_s: float | None = None
-    ) -> None:
-        request = m.DropTableRequest(request_id or f"drop {name}", name, reserve_s)
-        await self.persist(lambda: self.ask("drop_table", request, m.Empty))
-
-    async def alter(self, *changes: Change, name: str = "flights", request_id: str = "") -> m.TableInfo:
-        request = m.AlterTableRequest(request_id or f"alter {name}", name, "", changes)
-        return await self.persist(lambda: self.ask("alter_table", request, m.TableInfo))
-
-    async def recall(self, table: str, name: str = "", request_id: str = "") -> m.TableInfo:
-        request = m.RecallTableRequest(request_id or f"recall {table} {name}", table, name)
-        return await self.persist(lambda: self.ask("recall_table", request, m.TableInfo))
-
-    async def persist(self, act: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Repeat the request until there is a final answer."""
-        for _ in range(200):
-            try:
-                return await act()
-            except (NetworkError, NotRunning, NotActive, Unavailable):
-                await asyncio.sleep(0.1)
-        raise AssertionError("no answer")
-
-    async def table(self, name: str = "flights") -> m.TableInfo:
-        return await self.ask("get_table", m.TableName(name), m.TableInfo)
+    async def send(self, method: str, request: Any, reply: type[T]) -> T:
+        return await self.persist(lambda: self.ask(method, request, reply))
 
     async def names(self) -> list[str]:
         reported = await self.ask("list_tables", m.ListTablesRequest(), m.ListTablesReply)
         return [table.name for table in reported.tables]
-
-    async def exists(self, name: str = "flights") -> bool:
-        try:
-            await self.table(name)
-        except NotFound:
-            return False
-        return True
-
-    async def running(self, name: str = "flights") -> m.TableInfo:
-        for _ in range(2000):
-            info = await self.table(name)
-            if info.state == "running":
-                return info
-            await asyncio.sleep(0.1)
-        raise AssertionError(f"{name} did not come up: {info}")
 
     def replicas(self) -> int:
         servers = [f"tablet-server/{host}" for host in self.hosts]

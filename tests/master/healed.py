@@ -24,8 +24,7 @@ OPTIONS = MasterOptions(
 async def opened(stage: Stage, hosts: str = "abcd", buckets: int = 1, **changes: int) -> list[str]:
     """Create a table on these hosts; returns its tablets."""
     await stage.open(*hosts)
-    await stage.create("flights", buckets=buckets, **changes)
-    info = await stage.running("flights")
+    info = await stage.made("flights", buckets=buckets, **changes)
     await stage.until(lambda: not stage.master.catalog.unseen)
     return [tablet.tablet for tablet in info.tablets]
 

@@ -101,8 +101,7 @@ async def test_the_successor_gives_the_lost_answer_of_a_create(stage: GroupStage
 @staged(play)
 async def test_the_successor_gives_the_lost_answer_of_a_drop(stage: GroupStage) -> None:
     first = await stage.ready()
-    await stage.create("flights")
-    await stage.running("flights")
+    await stage.made("flights")
     stage.points.arm(first, "master.drop_table.after_edit", lambda: stage.cluster.crash(first))
     await stage.drop("flights", "once")
     assert stage.served[-1] == stage.other(first)

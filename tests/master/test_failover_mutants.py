@@ -128,10 +128,10 @@ def no_grace(patch: pytest.MonkeyPatch) -> None:
 def a_standby_ignores_incarnations(patch: pytest.MonkeyPatch) -> None:
     honest = Incarnations.meet
 
-    def only_in_a_reign(self: Incarnations, shown: Any) -> bool:
+    def only_in_an_active_term(self: Incarnations, shown: Any) -> bool:
         return shown.uuid != "server" and honest(self, shown)
 
-    patch.setattr(Incarnations, "meet", only_in_a_reign)
+    patch.setattr(Incarnations, "meet", only_in_an_active_term)
 
 
 def standbys_get_full_reports(patch: pytest.MonkeyPatch) -> None:

@@ -165,8 +165,7 @@ async def test_a_master_with_the_whole_journal_serves_at_once_and_one_of_several
 @staged(run)
 async def test_a_full_disk_refuses_changes_of_a_segment_that_must_end_and_reads_go_on(stage: Stage) -> None:
     await stage.open("a", "b", "c")
-    await stage.create("flights")
-    await stage.running("flights")
+    await stage.made("flights")
     active_term = stage.cluster.role(MASTER).active_term
     stage.cluster.state(MASTER).fill()
     for _ in range(3):

@@ -160,8 +160,7 @@ async def test_a_stopped_master_releases_its_lease(stage: GroupStage) -> None:
 @staged(play)
 async def test_a_rejoined_journal_node_counts_across_idle_active_terms(stage: GroupStage) -> None:
     node = stage.journals[1]
-    await stage.create("flights")
-    await stage.running("flights")
+    await stage.made("flights")
     await asyncio.sleep(200.0)
     stage.cluster.crash(node)
     stage.cluster.lose_disk(node)

@@ -259,8 +259,7 @@ async def test_a_draining_server_loses_its_replicas_and_gets_none(stage: Stage, 
     await stage.until(lambda: all(stage.alive(h) for h in "abcde"))
     listed = (await stage.ask("list_servers", m.Empty(), m.ListServersReply)).servers
     assert [server.host for server in listed if server.draining] == ["b"]
-    await stage.create("more", buckets=4)
-    await stage.running("more")
+    await stage.made("more", buckets=4)
     assert all("b" not in hosts_of(stage, tablet) for tablet in stage.master.catalog.tablets)
     with pytest.raises(InvalidArgument, match="drains and gets nothing new"):
         add = MoveReplicaRequest(tablets[0], follower(stage, tablets[0]), "b")

@@ -30,8 +30,7 @@ def hosts_of(stage: GroupStage, tablet: str) -> list[str]:
 
 async def opened(stage: GroupStage, buckets: int = 1) -> list[str]:
     await stage.ready()
-    await stage.create("flights", buckets=buckets)
-    tablets = [tablet.tablet for tablet in (await stage.running("flights")).tablets]
+    tablets = await stage.tablets("flights", buckets=buckets)
     await stage.until(lambda: stage.replicas() == 3 * buckets)
     return tablets
 
