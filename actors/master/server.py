@@ -248,19 +248,14 @@ class ActiveMaster:
 
     @rpc
     async def status(self, request: m.Empty) -> m.MasterStatus:
-        catalog = self.catalog
-        return m.MasterStatus(
+        return status_of(
+            self.catalog,
             instance=self.instance,
             address=self.world.address,
-            tables=len(catalog.names),
-            tablets=len(catalog.tablets) - len(catalog.ended),
-            tablets_not_running=len(catalog.preparing) + len(catalog.creating),
             edits=self.log.last_txid,
-            tablets_ending=len(catalog.ended),
-            tables_kept=len(catalog.kept),
             tablets_unknown=len(self.views.unknown),
             leader_conflicts=self.views.leader_conflicts,
-            sessions=len(catalog.namespace.sessions),
+            sessions=len(self.catalog.namespace.sessions),
             sessions_overdue=self.coordination.overdue(),
         )
 
@@ -333,6 +328,18 @@ class ActiveMaster:
 
     def _now(self) -> float:
         return self.world.clock.monotonic()
+
+
+def status_of(catalog: Catalog, **more: Any) -> m.MasterStatus:
+    """Make a master's status from its catalog and the remaining fields."""
+    return m.MasterStatus(
+        tables=len(catalog.names),
+        tablets=len(catalog.tablets) - len(catalog.ended),
+        tablets_not_running=len(catalog.preparing) + len(catalog.creating),
+        tablets_ending=len(catalog.ended),
+        tables_kept=len(catalog.kept),
+        **more,
+    )
 
 
 _PARTS = {"coordination": Coordination, "tables": Tables, "members": Members}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
 from ebla.actors.journal import messages as m
 from ebla.actors.journal.node import growth
@@ -15,10 +16,10 @@ from ebla.storage.errors import DiskFailed, EblaError
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class Admissions:
-    def __init__(self, world: World, options: JournalNodeOptions) -> None:
-        self._world = world
-        self._options = options
+    _world: World
+    _options: JournalNodeOptions
 
     def begin(self, journal: Journal) -> None:
         for each in journal.view.state.admits:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any, TypeVar
 
@@ -56,42 +57,21 @@ class ChannelStatus(msgspec.Struct, frozen=True):
         return f"{self.node}: written {self.acked}, {self.lag_txns} txns / {self.lag_ms:.0f} ms behind{note}"
 
 
+@dataclass(eq=False, slots=True)
 class _Call:
     """A request in the queue. `epoch`: of the writer when it was queued, also if the epoch changes."""
 
-    __slots__ = (
-        "answer",
-        "build",
-        "bytes",
-        "epoch",
-        "kind",
-        "last",
-        "method",
-        "reply",
-        "since",
-        "timeout_s",
-        "txns",
-    )
-
-    def __init__(
-        self,
-        kind: str,
-        method: str,
-        build: Build,
-        reply: type[Any],
-        timeout_s: float,
-        since: float,
-        epoch: int,
-    ) -> None:
-        self.epoch = epoch
-        self.kind = kind
-        self.method = method
-        self.build = build
-        self.reply = reply
-        self.timeout_s = timeout_s
-        self.since = since
-        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.bytes = self.txns = self.last = 0
+    kind: str
+    method: str
+    build: Build
+    reply: type[Any]
+    timeout_s: float
+    since: float
+    epoch: int
+    answer: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    bytes: int = 0
+    txns: int = 0
+    last: int = 0
 
 
 class Commits:

@@ -18,6 +18,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ebla.actors.errors import OutcomeUnknown, Throttled, Unavailable
@@ -36,20 +37,13 @@ T = TypeVar("T")
 RETRY_AFTER_S = 0.1
 
 
+@dataclass(eq=False)
 class _Change:
-    def __init__(
-        self,
-        name: str,
-        decide: Callable[[], Sequence[Edit]],
-        conclude: Callable[[], Any],
-        answer: asyncio.Future[Any],
-        apart: bool,
-    ) -> None:
-        self.name = name
-        self.decide = decide
-        self.conclude = conclude
-        self.answer = answer
-        self.apart = apart
+    name: str
+    decide: Callable[[], Sequence[Edit]]
+    conclude: Callable[[], Any]
+    answer: asyncio.Future[Any]
+    apart: bool
 
 
 class Scribe:

@@ -231,18 +231,20 @@ class ActiveTerm:
             await self._world.faults.here("master.checkpoint.after_purge")
 
     async def _checkpointed_elsewhere(self) -> int:
-        best = 0
-        for master in self._options.masters:
-            if master == self._world.address:
-                continue
-            try:
-                status = await self._world.network.call(
-                    master, "status", m.Empty(), m.MasterStatus, self._options.rpc_timeout_s
-                )
-            except EblaError:
-                continue
-            best = max(best, status.checkpointed)
-        return best
+        others = [each for each in self._options.masters if each != self._world.address]
+        known = await statuses_of(self._world, others, self._options.rpc_timeout_s)
+        return max((status.checkpointed for status in known), default=0)
+
+
+async def statuses_of(world: World, masters: Sequence[str], timeout_s: float) -> list[m.MasterStatus]:
+    """Return the statuses of the masters that answer."""
+    found: list[m.MasterStatus] = []
+    for master in masters:
+        try:
+            found.append(await world.network.call(master, "status", m.Empty(), m.MasterStatus, timeout_s))
+        except EblaError as error:
+            log.info("%s does not report its status: %s", master, error)
+    return found
 
 
 class _Guarded(Coroutine[Any, Any, None]):

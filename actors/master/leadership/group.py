@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
@@ -35,7 +35,7 @@ from ebla.actors.journal.options import JournalNodeOptions
 from ebla.actors.journal.writer.holder import Holder, lease_states
 from ebla.actors.master.catalog.directory import Directory, open_directory
 from ebla.actors.master.catalog.quorum_edit_log import QuorumEditLog
-from ebla.actors.master.leadership.active_term import ActiveTerm
+from ebla.actors.master.leadership.active_term import ActiveTerm, statuses_of
 from ebla.actors.master.leadership.growth import grow
 from ebla.actors.master.leadership.standby import Standby
 from ebla.actors.master.measures import measure_active, measure_lease, measure_standby
@@ -49,7 +49,7 @@ from ebla.actors.master.messages import (
     JournalWriterStatus,
 )
 from ebla.actors.master.options import GroupOptions
-from ebla.actors.master.server import ActiveMaster
+from ebla.actors.master.server import ActiveMaster, status_of
 from ebla.actors.world import Dispatcher, NearNetwork, Role, Task, World, methods, rpc
 from ebla.storage.errors import DiskFull, EblaError, InvalidArgument
 
@@ -291,21 +291,16 @@ class Master(Role):
             )
         if not self._running:
             raise NotRunning(f"{self.world.address} is starting or stopping", state="starting")
-        catalog = self.standby.catalog
-        return m.MasterStatus(
+        return status_of(
+            self.standby.catalog,
             instance=self.directory.instance,
             address=self.world.address,
-            tables=len(catalog.names),
-            tablets=len(catalog.tablets) - len(catalog.ended),
-            tablets_not_running=len(catalog.preparing) + len(catalog.creating),
             edits=self.standby.txid,
-            tablets_ending=len(catalog.ended),
             role=STANDBY,
             active=self.active,
             checkpointed=self.standby.checkpointed,
             masters=self.options.masters,
             journals=self.options.journal.nodes,
-            tables_kept=len(catalog.kept),
             caught_up=self.standby.caught_up and not self.standby.read_error,
             read_error=self.standby.read_error,
         )
@@ -348,7 +343,7 @@ class Master(Role):
         clock = self.world.clock
         until = clock.monotonic() + self.options.rpc_timeout_s
         while True:
-            known = await self._standbys(others if wanted is None else [wanted])
+            known = await statuses_of(self.world, [wanted] if wanted else others, self.options.rpc_timeout_s)
             able = [each for each in known if each.caught_up and each.edits >= edits]
             if able:
                 return max(able, key=lambda each: each.edits).address
@@ -365,20 +360,6 @@ class Master(Role):
                     "it reaches the journal nodes, then hand over"
                 )
             await clock.sleep(self.options.look_s)
-
-    async def _standbys(self, masters: Sequence[str]) -> list[m.MasterStatus]:
-        """Return the statuses of the masters that answer."""
-        found: list[m.MasterStatus] = []
-        for master in masters:
-            try:
-                status = await self.world.network.call(
-                    master, "status", m.Empty(), m.MasterStatus, self.options.rpc_timeout_s
-                )
-            except EblaError as error:
-                log.info("%s is no successor: %s", master, error)
-            else:
-                found.append(status)
-        return found
 
     @rpc
     async def grow_journal(self, request: GrowJournalRequest) -> GrowJournalReply:

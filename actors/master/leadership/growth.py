@@ -24,6 +24,7 @@ force; the next try continues with the segments that the new nodes already have.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -72,11 +73,11 @@ async def grow(world: World, options: GroupOptions, active_term: ActiveTerm, nod
         world.spawn(active_term.holder.release(), "release the lease")
 
 
+@dataclass(eq=False)
 class _Joins:
-    def __init__(self, world: World, options: GroupOptions, request: m.RejoinRequest) -> None:
-        self._world = world
-        self._options = options
-        self._request = request
+    _world: World
+    _options: GroupOptions
+    _request: m.RejoinRequest
 
     async def reach(self, end: End, limit_s: float) -> tuple[str, ...]:
         """Wait until each of the new nodes has all edits up to `end`; return their tokens.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, field
 
 from ebla.actors import messages as m
 from ebla.actors.errors import ConfigurationMoved, NotFound, NotLeader, Unavailable
@@ -54,28 +55,18 @@ HEARTBEATS_MISSING = (
 FEWER_REPLICAS = "to have fewer replicas, drain its host first, and then remove the replica at once"
 
 
+@dataclass(eq=False)
 class Members:
     """`wake` starts the background work now."""
 
-    scribe: Scribe
-
-    def __init__(
-        self,
-        world: World,
-        options: MasterOptions,
-        catalog: Catalog,
-        views: Views,
-        servers: Servers,
-        repairs: Repairs,
-        wake: Callable[[], None],
-    ) -> None:
-        self._world = world
-        self._options = options
-        self._catalog = catalog
-        self._views = views
-        self._servers = servers
-        self._repairs = repairs
-        self._wake = wake
+    _world: World
+    _options: MasterOptions
+    _catalog: Catalog
+    _views: Views
+    _servers: Servers
+    _repairs: Repairs
+    _wake: Callable[[], None]
+    scribe: Scribe = field(init=False)
 
     # -- replicas --------------------------------------------------------------------------------------------
 

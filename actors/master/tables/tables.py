@@ -14,6 +14,7 @@ had not written, does not count.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from ebla.actors import messages as m
 from ebla.actors.errors import AlreadyPresent, NotFound, TableDropped
@@ -43,31 +44,21 @@ COUNT_US = 60_000_000
 LEAP_US_MAX = 2 * COUNT_US  # counted at once; a longer time is a leap of the clock, or a pause of the process
 
 
+@dataclass(eq=False)
 class Tables:
     """`wake` starts the background work now. Before `settled_from` some live servers may not have sent a
     heartbeat yet."""
 
-    scribe: Scribe
-    settled_from: float
-
-    def __init__(
-        self,
-        world: World,
-        options: MasterOptions,
-        catalog: Catalog,
-        views: Views,
-        servers: Servers,
-        answers: Answers,
-        wake: Callable[[], None],
-    ) -> None:
-        self._world = world
-        self._options = options
-        self._catalog = catalog
-        self._views = views
-        self._servers = servers
-        self._answers = answers
-        self._wake = wake
-        self._counted_to: float | None = None  # the catalog has counted the time of reserves up to here
+    _world: World
+    _options: MasterOptions
+    _catalog: Catalog
+    _views: Views
+    _servers: Servers
+    _answers: Answers
+    _wake: Callable[[], None]
+    scribe: Scribe = field(init=False)
+    settled_from: float = field(init=False)
+    _counted_to: float | None = None  # the catalog has counted the time of reserves up to here
 
     # -- changes ---------------------------------------------------------------------------------------------
 
