@@ -82,7 +82,7 @@ async def test_edits_in_progress_are_read_up_to_what_is_committed_and_only_on_re
         await writer.append(b"%d" % number)
     assert await everything(stage) == []
     assert await everything(stage, in_progress=True) == [b"0", b"1", b"2", b"3"]
-    await asyncio.sleep(2.0)  # a heartbeat tells the nodes of the last one
+    await asyncio.sleep(2.0)  # the nodes learn of the last one by a heartbeat
     assert await everything(stage, in_progress=True) == [b"0", b"1", b"2", b"3", b"4"]
     await writer.roll()
     assert await everything(stage) == [b"0", b"1", b"2", b"3", b"4"]

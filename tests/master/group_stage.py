@@ -9,13 +9,15 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from ebla.actors import messages as m
 from ebla.actors.journal.messages import JournalId
 from ebla.actors.journal.node.node import JournalNode
 from ebla.actors.journal.options import JournalNodeOptions, JournalOptions
 from ebla.actors.journal.writer.session import format_journal
 from ebla.actors.master.leadership.group import Master
-from ebla.actors.master.options import GroupOptions, MasterOptions
+from ebla.actors.master.options import GroupOptions
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.server import TabletServer
 from ebla.actors.world import Role, World
@@ -24,21 +26,14 @@ from ebla.chaos.simulation.points import Points
 from ebla.chaos.simulation.world import SimulatedCluster
 from ebla.options import ClientWorld
 from ebla.transport.client import DeploymentClient
+from tests.master.healed import OPTIONS
 from tests.master.stage import Requests
 
 T = TypeVar("T")
 
 LOOK_S = 0.005  # between two checks of the serving masters
 JOURNAL = JournalId("catalog", "one")
-MASTER = MasterOptions(
-    bg_s=0.1,
-    unresponsive_s=2.0,
-    assignment_timeout_s=10.0,
-    settle_s=0.5,
-    forget_min_s=5.0,
-    rpc_backoff_max_s=1.0,
-    checkpoint_edits=8,
-)
+MASTER = replace(OPTIONS, checkpoint_edits=8)
 
 
 class GroupStage(Requests):

@@ -22,7 +22,7 @@ from ebla.chaos.simulation.medium import DurableState
 from ebla.chaos.simulation.world import SimulatedCluster
 from ebla.storage.rows.altered import Change
 from tests.master.builders import create_request
-from tests.master.toy_tablet_server import Fairy, Script, ToyTabletServer
+from tests.master.toy_tablet_server import Script, ToyRaft, ToyTabletServer
 
 MASTER = "master/m"
 SEGMENT_TXNS = 10
@@ -140,7 +140,7 @@ class Stage(Requests):
         self.options = options or MasterOptions(bg_s=0.1, unresponsive_s=2.0, assignment_timeout_s=5.0)
         self.group = alone(MASTER, self.options, SEGMENT_TXNS, purge_s=1.0)
         self.make_master = maker_of(self.group)
-        self.fairy = Fairy()
+        self.raft = ToyRaft()
         self.scripts: dict[str, Script] = {}
 
     # -- the cast --------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ class Stage(Requests):
             await self.cluster.start(MASTER, maker_of(group))
 
     async def serve(self, host: str) -> None:
-        script = self.scripts[host] = Script(host, self.fairy)
+        script = self.scripts[host] = Script(host, self.raft)
         await self.cluster.start(f"tablet-server/{host}", lambda world: self.server_class(world, script))
 
     @property

@@ -143,7 +143,7 @@ async def test_an_alteration_is_atomic_at_every_durable_step(stage: Stage, point
     assert info.schema.version == 1
     while (await stage.persist(stage.table)).applied_version < 1:
         await asyncio.sleep(0.1)
-    leaders = stage.fairy.leaders
+    leaders = stage.raft.leaders
     for host in stage.scripts:
         for tablet, replica in stage.server(host).replicas.items():
             assert replica.version == (leaders[tablet] == stage.server(host).uuid)

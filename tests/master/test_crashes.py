@@ -145,7 +145,7 @@ async def test_the_third_replica_is_made_although_the_tablet_ran_with_two_when_t
 
 
 @staged(play, hosts="abc")
-async def test_a_replica_that_was_reported_once_is_never_created_anew(stage: Stage) -> None:
+async def test_a_replica_that_was_reported_once_is_never_created_again(stage: Stage) -> None:
     await stage.made("flights")
     await stage.until(lambda: not stage.master.catalog.unseen)
     lost = stage.server("a")

@@ -53,7 +53,7 @@ async def test_the_journal_grows_and_every_node_has_the_catalog(stage: Stage) ->
     before = content(stage.master.catalog)
     stage.cluster.crash(MASTER)
     await stage.cluster.restart(NEW[0])
-    await stage.cluster.restart(MASTER)  # which was told of one node when it was launched
+    await stage.cluster.restart(MASTER)  # launched with one node in its options
     await serving(stage)
     assert content(stage.master.catalog) == before
     assert stage.cluster.role(MASTER).options.journal.nodes == NODES

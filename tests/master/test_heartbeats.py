@@ -72,7 +72,7 @@ async def test_a_leader_change_is_reported_without_an_edit(stage: Stage) -> None
     (tablet,) = (await stage.table("flights")).tablets
     edits = (await stage.status()).edits
     other = next(r for r in tablet.replicas if r.address != tablet.leader)
-    stage.fairy.elect(tablet.tablet, other.uuid)
+    stage.raft.elect(tablet.tablet, other.uuid)
     await asyncio.sleep(2.0)
     (after,) = (await stage.table("flights")).tablets
     assert (after.leader, after.term) == (other.address, 2)
@@ -90,7 +90,7 @@ async def test_a_configuration_change_is_adopted_and_survives_a_restart(stage: S
     changed = Configuration((*peers, Peer(stage.server(spare).uuid, f"tablet-server/{spare}")), index=7)
     copied = next(iter(stage.server(stage.holders(tablet.tablet)[0]).replicas.values()))
     await stage.server(spare).put(copied)
-    stage.fairy.configurations[tablet.tablet] = changed
+    stage.raft.configurations[tablet.tablet] = changed
     await stage.until(lambda: stage.master.catalog.tablets[tablet.tablet].configuration == changed)
     await stage.cluster.restart(MASTER)
     record = stage.master.catalog.tablets[tablet.tablet]

@@ -208,14 +208,14 @@ async def test_a_move_waits_for_the_server_in_maintenance(stage: Stage) -> None:
     await asked(stage, "move_replica", MoveReplicaRequest(tablet, second, target))
     await asyncio.sleep(20.0)
     assert hosts_of(stage, tablet) == ["a", "b", "c", "d"]
-    del stage.fairy.words[stage.server(first).uuid]
+    del stage.raft.unhealthy[stage.server(first).uuid]
     stage.scripts[first].silent = False
     await stage.until(lambda: well(stage))
     assert hosts_of(stage, tablet) == sorted({"a", "b", "c", "d"} - {second})
 
 
 def _leader(stage: Stage, tablet: str) -> str:
-    return next(host for host in stage.scripts if stage.server(host).uuid == stage.fairy.leaders[tablet])
+    return next(host for host in stage.scripts if stage.server(host).uuid == stage.raft.leaders[tablet])
 
 
 @staged(play, options=OPTIONS, hosts="abcd")

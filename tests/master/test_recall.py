@@ -160,7 +160,7 @@ async def test_every_tablet_learns_of_a_drop_despite_lost_messages(stage: Stage)
     assert set(versions(stage)) == {0} and any(script.alters for script in stage.scripts.values())
     for script in stage.scripts.values():
         script.deaf = False
-    leaders = {tablet: stage.fairy.leaders[tablet] for tablet in stage.fairy.leaders}
+    leaders = {tablet: stage.raft.leaders[tablet] for tablet in stage.raft.leaders}
     await stage.until(
         lambda: all(
             stage.server(host).replicas[tablet].version == 1
@@ -240,12 +240,12 @@ def test_drop_recall_and_deletion_are_atomic_at_every_durable_step(point: str):
 async def test_a_table_whose_tablets_are_still_being_created_can_be_dropped_and_recalled(
     stage: Stage,
 ) -> None:
-    stage.fairy.elects = False
+    stage.raft.elects = False
     await stage.create("flights", buckets=3)
     await stage.until(lambda: stage.replicas() == 9)
     await stage.drop("flights", reserve_s=3600.0)
     await asyncio.sleep(12.0)  # meanwhile its tablets are replaced
-    stage.fairy.elects = True
+    stage.raft.elects = True
     await stage.recall("flights")
     info = await stage.running("flights")
     await stage.until(lambda: not stage.master.views.behind)

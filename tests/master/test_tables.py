@@ -240,12 +240,12 @@ async def test_ten_tables_in_a_burst_are_spread_evenly(stage: Stage) -> None:
 
 @staged(play, hosts="abc")
 async def test_a_tablet_without_a_leader_does_not_run(stage: Stage) -> None:
-    stage.fairy.elects = False
+    stage.raft.elects = False
     await stage.create("flights")
     await stage.until(lambda: stage.replicas() == 3)
     await asyncio.sleep(2.0)
     assert (await stage.table("flights")).tablets[0].state == "creating"
-    stage.fairy.elects = True
+    stage.raft.elects = True
     await stage.running("flights")
 
 
