@@ -130,6 +130,9 @@ async def test_a_new_node_that_loses_its_directory_after_it_was_asked_to_count_m
     await empty(stage, asked)
     await asyncio.sleep(3.0)
     assert not stage.cluster.role(asked).journals, "it may have counted, so it must not join again"
+    missing = (await judged(stage))[asked]
+    assert missing.status == "MISSING" and "before it was admitted to the journal" in missing.error
+    assert missing.error.endswith(f"`ebla journal rejoin {asked}`")
     assert (await ask_to_join(stage, asked)).token, "a request to join that comes late"
     with pytest.raises(OutOfSync, match="does not count yet"):
         await stage.client.network.call(asked, "start_segment", jm.StartSegment(late, 1, 0), jm.Done, 1.0)
