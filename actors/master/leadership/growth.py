@@ -10,8 +10,8 @@ The master serves meanwhile.
                  the new nodes fetch that segment
     4  commit    the old node makes the new set of nodes durable: the commit point. From now on it refuses
                  requests of the old set
-    5  admit     the old node requests each new node to count (actors/journal/node/node.py), and repeats
-                 the request, also after a restart
+    5  admit     the old node requests each new node to count (actors/journal/node/admissions.py), and
+                 repeats the request, also after a restart
     6  take over the master learns the new set and takes over, as after any active term
 
 Why this is enough: Every majority of the old set is the old node. It refuses the old set after step 4, so
