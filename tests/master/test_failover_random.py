@@ -1,8 +1,7 @@
 """Clients create, drop and list tables while masters and journal nodes are killed, paused and cut off; the result is judged.
 
 Each client has its own names, so its answers determine what it may read: a table is listed from the answer of its create
-to the request of its drop, and not after the answer of its drop. `make soak` has many more faults in its scenarios of
-several masters.
+to the request of its drop, and not after the answer of its drop. `make sweep` has more of them.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import pytest
 
 from ebla.actors.errors import NotFound
 from tests.master.group_stage import GroupStage, play
+from tests.sweeps import seeds
 
 STEPS = 12
 
@@ -119,9 +119,9 @@ def _follows(stage: GroupStage, active: str, master: str) -> bool:
 @pytest.mark.parametrize(
     ("seed", "options"),
     [
-        *((seed, {"masters": 2 + seed % 2}) for seed in range(5)),
-        *((seed, {"recalls": True}) for seed in range(200, 203)),
-        *((seed, {"journals": 5}) for seed in range(100, 102)),
+        *((seed, {"masters": 2 + seed % 2}) for seed in seeds(5)),
+        *((seed, {"recalls": True}) for seed in seeds(3, 200)),
+        *((seed, {"journals": 5}) for seed in seeds(2, 100)),
     ],
 )
 def test_acknowledged_changes_stay_and_no_answer_is_stale(seed: int, options: dict[str, Any]):
