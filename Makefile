@@ -29,9 +29,9 @@ venv: .venv/linked
 		--config-settings editable_mode=strict -e .
 	@touch $@
 
-# One process has the Ray clusters, and mostly waits; the other computes, its simulated runs on every core that is left.
+# For two cores: one process has the Ray clusters, and mostly waits; two compute, with a lower priority.
 test: lint types
-	$(BIN)/python -m pytest -q -n 2 --dist loadscope
+	$(BIN)/python -m pytest -q -n 3 --dist loadscope
 
 # Without random troubles and known mistakes.
 QUICK := tests/test_tidy.py tests/raft tests/tablet tests/master tests/journal tests/coordination
@@ -44,7 +44,7 @@ lint: venv
 	$(BIN)/ruff format --check .
 
 types: venv
-	$(BIN)/mypy -p ebla
+	$(BIN)/mypy -n 2 -p ebla
 
 demo: venv
 	@$(BIN)/ebla demo

@@ -32,7 +32,7 @@ import msgspec
 
 from ebla.actors.errors import ErrorFrame, NotRunning, OutcomeUnknown, to_frame
 from ebla.actors.figures import Figure, Sheet, gauge
-from ebla.actors.world import Clock, Dispatcher, Role, World, encode_error, encode_ok
+from ebla.actors.world import STOP_S, Clock, Dispatcher, Role, World, encode_error, encode_ok
 from ebla.storage.environment import Disk
 from ebla.storage.errors import DirectoryLocked, DiskFailed, DiskFull, EblaError, InvalidArgument, OldCopy
 from ebla.storage.space import BALLAST_BYTES
@@ -40,7 +40,6 @@ from ebla.storage.space import BALLAST_BYTES
 START_RETRY_S = 0.25
 START_TRIES_MAX = 60  # 15 s: an old incarnation outlives its raylet by 1 to 2 s
 EXPORT_S = 5.0
-STOP_S = 30.0  # for the role's own graceful stop; durability never depends on it
 DISK = "ebla.storage.lmdb.disk:LmdbDisk"
 
 

@@ -32,12 +32,12 @@ def ends_on_a_full_disk() -> list[Swap]:
     return [(rounds, "DiskFull", ZeroDivisionError)]
 
 
-# The writes of a start are not put off.
+# The writes of a start are not postponed.
 @defect("full-disks", 40, seed=12)
 def start_needs_space() -> list[Swap]:
     """A tablet server that starts on a full disk ends if a deletion or a copy is left to be finished
     there."""
-    return [(lifecycle, "put_off", contextlib.nullcontext)]
+    return [(lifecycle, "postponed", contextlib.nullcontext)]
 
 
 # A flush to any disk blocks all others, and all writers wait for the memory.
