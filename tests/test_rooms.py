@@ -77,7 +77,7 @@ ARROWS = {
         "invariants": "checkers simulation simulation/observers workloads",
         "defects": "scenarios simulation",
         "powercut": "simulation",
-        "ray": "checkers scenarios simulation workloads",
+        "ray": "checkers scenarios workloads",
     },
     "chaos/powercut": {
         MODULES: "cuts damage life recording",
