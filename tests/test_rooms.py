@@ -24,7 +24,6 @@ PROSE = {  # rooms whose opening has no table of their modules
     "chaos/powercut",
     "client",
     "client/cli",
-    "pipelines",
 }
 
 # For each room, its inner rooms and the rooms that each of them may import: neighbours, and rooms inside neighbours. An entry for

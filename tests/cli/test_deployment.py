@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ebla.cli.app import app
-from ebla.cli.data.feeding import reader_options
+from ebla.cli.data.sources import reader_options
 from ebla.cli.frame import places
 from ebla.cli.frame.problems import Usage
 from ebla.cli.frame.ui import Common, Ui

@@ -26,7 +26,8 @@ from ebla.actors.messages import (
 from ebla.actors.world import Random, new_id
 from ebla.storage.errors import DiskFull, InvalidArgument
 from ebla.storage.rows.altered import plain
-from ebla.storage.schema import TableSchema, require_within
+from ebla.storage.columns import require_within
+from ebla.storage.schema import TableSchema
 
 NAME_MAX = 256
 REPLICAS_MAX = 7  # Kudu's limit: every write waits for a majority
