@@ -109,7 +109,7 @@ class Fitter:
         rows = batch.filter(pa.array(keyed))
 
         def check(start: int, stop: int) -> None:
-            codec.check_sizes(rows.slice(start, stop - start), keys[start:stop])
+            codec.sizes(rows.slice(start, stop - start), keys[start:stop])
 
         _, bad = halved(len(places), check, (InvalidArgument,))
         for at in places[bad].tolist():
