@@ -35,7 +35,7 @@ test: lint types
 
 # Without random troubles and known mistakes.
 QUICK := tests/test_tidy.py tests/raft tests/tablet tests/master tests/journal tests/coordination
-LATER := --ignore-glob '*random*' --ignore-glob '*sweeps*' --ignore-glob '*mutants*'
+LATER := $(foreach kind,random sweeps mutants churn convergence,--ignore-glob '*$(kind)*')
 quick: lint types
 	$(BIN)/python -m pytest -q -n 2 --dist loadscope $(LATER) $(QUICK)
 
