@@ -44,7 +44,7 @@ lint: venv
 	$(BIN)/ruff format --check .
 
 types: venv
-	$(BIN)/mypy -n 2 -p ebla
+	$(BIN)/mypy -p ebla
 
 demo: venv
 	@$(BIN)/ebla demo
