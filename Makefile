@@ -35,7 +35,7 @@ test: lint types
 
 # Without random troubles and known mistakes.
 QUICK := tests/test_tidy.py tests/raft tests/tablet tests/master tests/journal tests/coordination
-LATER := --ignore-glob '*random*' --ignore-glob '*sweeps*' --ignore-glob '*mutants*'
+LATER := $(foreach kind,random sweeps mutants churn convergence,--ignore-glob '*$(kind)*')
 quick: lint types
 	$(BIN)/python -m pytest -q -n 2 --dist loadscope $(LATER) $(QUICK)
 
@@ -44,7 +44,7 @@ lint: venv
 	$(BIN)/ruff format --check .
 
 types: venv
-	$(BIN)/mypy -n 2 -p ebla
+	$(BIN)/mypy -p ebla
 
 demo: venv
 	@$(BIN)/ebla demo

@@ -37,9 +37,10 @@ ARROWS = {
         "actors/messages actors/replication actors/tablet placement placement/deploy placement/journal "
         "placement/local storage storage/predicates storage/rows storage/tablets",
         "client/cli": "pipelines",
+        "client/cli/data": "pipelines/arrow pipelines/sources",
         "client/cli/chaos": EVERYTHING,
         "pipelines": "client client/health actors actors/messages placement placement/deploy placement/local storage "
-        "storage/predicates",
+        "storage/predicates storage/rows",
         "pipelines/demo.py": "chaos",  # `ebla demo` kills a node
         "placement": "actors actors/journal actors/journal/writer actors/master actors/messages actors/tablet storage "
         "storage/directories",
@@ -66,7 +67,7 @@ ARROWS = {
         MODULES: "copy engine lifecycle raft serving upkeep",
         "raft": "engine",
         "lifecycle": "engine",
-        "copy": "engine lifecycle",
+        "copy": "engine lifecycle serving",
         "serving": "engine lifecycle",
         "upkeep": "copy engine lifecycle serving",
     },
@@ -104,6 +105,7 @@ ARROWS = {
         "tables": "frame",
         "tablets": "frame",
     },
+    "pipelines": {MODULES: "sources", "arrow": "sources"},
     "placement": {MODULES: "deploy journal local", "journal": "deploy", "local": "deploy"},
     "storage": {
         "directories": "",
