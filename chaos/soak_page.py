@@ -10,7 +10,7 @@ from ebla.actors.fault_points import MARKS
 from ebla.chaos import plans
 from ebla.chaos.plans import Plan
 from ebla.chaos.soak import Soak
-from ebla.chaos.style import PAGES, STYLE
+from ebla.chaos.style import render
 
 COVERAGE_RUNS = 1000  # of all scenarios; in so many runs a fault point that none of them passed is a failure
 PAGE, FIGURES = "soak.html", "soak.json"
@@ -90,8 +90,7 @@ def figures(soak: Soak, seconds: float, everything: bool) -> Figures:
     )
 
 
-_TEMPLATE = PAGES.from_string(
-    """<!doctype html>
+_TEMPLATE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>Soak: {{ word }}</title>
 {{ style }}</head><body>
@@ -120,7 +119,6 @@ _TEMPLATE = PAGES.from_string(
 {% for name in marks %}<tr><td>{{ name }}</td><td class="n">{{ "{:,}".format(f.marks.get(name, 0)) }}</td></tr>{% endfor %}
 </table></body></html>
 """
-)
 
 
 def html(found: Figures) -> str:
@@ -136,7 +134,7 @@ def html(found: Figures) -> str:
         (f"{len(found.failed):,}", "failed"),
     ]
     word = WORDS[found.verdict]
-    return _TEMPLATE.render(style=STYLE, f=found, word=word, numbers=numbers, marks=MARKS)
+    return render(_TEMPLATE, f=found, word=word, numbers=numbers, marks=MARKS)
 
 
 def write(found: Figures, directory: Path) -> Path:

@@ -1,15 +1,12 @@
-"""The style of the pages, and the environment that renders them."""
+"""The style of the pages, and how they are rendered."""
 
 from __future__ import annotations
 
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
+from typing import Any
 
-# Strict: a template whose figures or style are missing is an error.
-PAGES = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+from ebla.extras import needs
 
-STYLE = Markup(
-    """<style>
+STYLE = """<style>
  body { font: 15px/1.5 system-ui, sans-serif; color: #24292f; max-width: 1120px; margin: 2rem auto; padding: 0 1rem }
  h1 { font-size: 1.5rem; margin: 0 } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem }
  .verdict { display: inline-block; padding: .1rem .7rem; border-radius: 1rem; color: #fff }
@@ -21,4 +18,12 @@ STYLE = Markup(
  .unobserved, .violated, .false { color: #b3261e } .skipped, .missed, .none { color: #57606a } td.observed, td.true { color: #1a7f37 }
  tr > :last-child { padding-right: 0 } .n { white-space: nowrap } .quiet { color: #57606a }
 </style>"""
-)
+
+
+def render(template: str, **values: Any) -> str:
+    """The page, with STYLE as its `style`. A value that the template names and that is missing is an error."""
+    with needs("demo", "jinja2"):
+        from jinja2 import Environment, StrictUndefined
+        from markupsafe import Markup
+    pages = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+    return pages.from_string(template).render(style=Markup(STYLE), **values)

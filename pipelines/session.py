@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import ray
-from pyspark.sql import SparkSession
 from ray.util.placement_group import (
     PlacementGroup,
     placement_group,
@@ -26,9 +25,9 @@ from ray.util.placement_group import (
     remove_placement_group,
 )
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-from raydp.utils import parse_memory_size
 
 from ebla.actors.errors import Unavailable
+from ebla.extras import needs
 from ebla.pipelines import raydp_app
 from ebla.pipelines.executors import executors_alive
 from ebla.placement import java
@@ -36,6 +35,10 @@ from ebla.placement.deploy.slots import NODE_ID_LABEL, SLOT_LABEL, Survey, surve
 from ebla.placement.interrupts import uninterrupted
 from ebla.steps import Show
 from ebla.storage.errors import InvalidArgument
+
+with needs("spark"):
+    from pyspark.sql import SparkSession
+    from raydp.utils import parse_memory_size
 
 PLACES_S_MAX = 30.0
 EXECUTORS_S_MAX = 90.0

@@ -22,11 +22,14 @@ import pyarrow as pa
 import ray
 import ray.exceptions
 import xxhash
-from pyspark import TaskContext
 
 from ebla.actors.errors import ErrorFrame, RequestReused, StaleRequest, to_frame
+from ebla.extras import needs
 from ebla.storage.errors import EblaError, InvalidArgument
 from ebla.table import Table
+
+with needs("spark"):
+    from pyspark import TaskContext
 
 NAMESPACE = "ebla-feeds"
 CALL_BYTES = 16_000_000

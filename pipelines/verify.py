@@ -19,12 +19,9 @@ from operator import and_
 from typing import Any
 
 import msgspec
-from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from ebla.actors.messages import ChecksumReply, TabletLocation
+from ebla.extras import needs
 from ebla.health import survey
 from ebla.health.verdicts import Digests
 from ebla.pipelines import datasets
@@ -33,6 +30,12 @@ from ebla.pipelines.read import read_table, spark_schema
 from ebla.steps import Show
 from ebla.storage.errors import InvalidArgument
 from ebla.table import Table
+
+with needs("spark"):
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
 
 SAMPLES = 10
 _UNFIT = "~unfit"

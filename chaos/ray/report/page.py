@@ -22,7 +22,7 @@ from ebla.chaos.ray.report.report import (
     slow,
     when,
 )
-from ebla.chaos.style import PAGES, STYLE
+from ebla.chaos.style import render
 
 PAGE, PICTURE = "report.html", "availability.png"
 WINDOWS_MAX = 8  # listed for one table
@@ -32,8 +32,7 @@ MEANS = {
     "void": "Too little happened to judge. This is not a pass.",
 }
 
-_TEMPLATE = PAGES.from_string(
-    """<!doctype html>
+_TEMPLATE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{{ r.scenario }}, seed {{ r.seed }}: {{ r.verdict }}</title>
 {{ style }}</head><body>
@@ -76,12 +75,11 @@ All times are seconds since the beginning of act one. The same faults again:
 <code>ebla chaos run --plan {{ r.results }}/{{ plan_file }} --duration {{ "%g" | format(r.duration_s) }} --hosts {{ r.hosts }}</code></p>
 </body></html>
 """
-)
 
 
 def html(report: RunReport, picture: bytes) -> str:
-    return _TEMPLATE.render(
-        style=STYLE,
+    return render(
+        _TEMPLATE,
         r=report,
         means=MEANS[report.verdict],
         figures=_figures(report),

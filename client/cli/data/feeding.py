@@ -17,6 +17,7 @@ from ebla.cli.frame.connection import name_of, reach
 from ebla.cli.frame.problems import FAILED, Usage
 from ebla.cli.frame.ui import Ui
 from ebla.cli.tables import schemas
+from ebla.extras import needs
 from ebla.storage.errors import did_you_mean
 
 if TYPE_CHECKING:
@@ -246,7 +247,8 @@ def demo(ui: Ui) -> None:
     Uses its own local Ray cluster and directory. Exit status 0: no row was lost or written twice.
     """
     quiet.before_ray(ui.verbose)
-    from ebla.pipelines import demo as demonstration
+    with needs("demo"):
+        from ebla.pipelines import demo as demonstration
     from ebla.pipelines.report import demo_view
     from ebla.steps import Steps
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ebla.cli.frame.problems import Usage
 from ebla.cli.frame.ui import Ui
+from ebla.extras import missing
 from ebla.operate.naming import Refused
 from ebla.wording import count
 
@@ -107,6 +108,8 @@ def _java(ui: Ui) -> dict[str, str]:
     """The environment in which Ray's nodes can run Spark. Without Java all commands but feed and verify work."""
     from ebla.placement import java
 
+    if missing("spark"):
+        return {}  # Java is for Spark only
     try:
         return java.environment()
     except java.NoJava as error:
