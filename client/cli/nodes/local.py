@@ -117,6 +117,22 @@ def _java(ui: Ui) -> dict[str, str]:
         return {}
 
 
+def exposure(cluster: LocalCluster | None, address: str) -> list[str]:
+    """A warning if programs on other machines can use the Ray cluster at `address` without a token."""
+    from ebla.placement.connection import exposed_at
+
+    addresses = exposed_at(address)
+    if not addresses:
+        return []
+    remedy = "start Ray with RAY_AUTH_MODE=token"
+    if cluster is not None:
+        remedy = f"`ebla down`, then `ebla up --local {len(cluster.slots)} --auth token`"
+    return [
+        f"Ray asks for no token: every program that reaches its ports here ({', '.join(addresses)}) can run code on this "
+        f"machine, and read and write all tables. Close the ports with a firewall, or use a token: {remedy}"
+    ]
+
+
 def document(cluster: LocalCluster | None, started: list[str]) -> dict[str, Any] | None:
     if cluster is None:
         return None
