@@ -12,10 +12,11 @@ import psutil
 import ray
 
 from ebla.actors.errors import Unavailable
+from ebla.placement import ray_private
 from ebla.placement.local import failure
 from ebla.placement.local.cluster import LocalCluster
 from ebla.placement.local.node import DEFAULTS
-from ebla.placement.ray_private import quiet_driver, refuses, reread_environment, serves_anybody
+from ebla.placement.ray_private import quiet_driver, refuses, reread_environment
 
 REMEDY = "start a cluster on this machine with `ebla up --local 4`, or name one with --address or RAY_ADDRESS"
 # In a driver too, a call in flight to an actor that dies fails in 0.1 s instead of 2 s.
@@ -66,7 +67,7 @@ def exposed_at(address: str) -> list[str]:
     ]
     parsed = [ipaddress.ip_address(each.partition("%")[0]) for each in own]
     reachable = [str(each) for each in parsed if not each.is_loopback and not each.is_link_local]
-    return reachable if reachable and serves_anybody(address, PROBE_S) else []
+    return reachable if reachable and ray_private.serves_anybody(address, PROBE_S) else []
 
 
 def choose(address: str | None, directory: Path) -> tuple[dict[str, str], str]:
