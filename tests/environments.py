@@ -90,7 +90,9 @@ def create(root: Path, python: Path | str = sys.executable) -> Environment:
 
 
 def install(environment: Environment, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [*PIP, "--python", str(environment.root / "bin" / "python"), "install", "--quiet", *words]
+    """Give up soon where there is no package index."""
+    python, patience = str(environment.root / "bin" / "python"), ("--timeout", "15", "--retries", "1")
+    command = [*PIP, "--python", python, "install", "--quiet", *patience, *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=900)
 
 

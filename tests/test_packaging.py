@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import email
 import json
+import shutil
 import sys
 import tomllib
 import zipfile
@@ -261,6 +262,7 @@ def other(
     kept = ROOT / ".venv" / "pythons" / request.param
     stamp = kept / "requirements.txt"
     if not stamp.exists() or stamp.read_text().split() != wanted:
+        shutil.rmtree(kept, ignore_errors=True)
         create(kept, python)
         done = install(Environment(kept), "--no-deps", "--no-compile", *wanted)
         if done.returncode != 0:
@@ -273,6 +275,7 @@ def other(
     return Environment(kept, {"PYTHONPATH": str(unpacked)})
 
 
+@pytest.mark.timeout(900)  # the first time, packages are installed
 def test_cores_and_row_formats_pass_their_tests_on_other_pythons(other: Environment) -> None:
     done = other.run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", *CORES, cwd=ROOT)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
