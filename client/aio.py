@@ -211,7 +211,8 @@ class Table:
     async def upsert(
         self, rows: Any, *, deadline_s: float | None = None, write_id: WriteIdLike | None = None
     ) -> Written:
-        """Insert rows or replace them. `rows`: one dict, a list of dicts, a pa.Table, a RecordBatch or a DataFrame.
+        """Insert rows or replace them. `rows`: one dict, a list of dicts, a table, record batch or frame
+        (pyarrow, pandas, Polars, NumPy records), or a stream of record batches (docs/data.md).
 
         If a key occurs twice in one call, the later row wins. `write_id` makes the call repeatable (see WriteId).
         """
