@@ -2,12 +2,13 @@
 # make test    everything that CI runs       make bench   the figures, into benchmarks/RESULTS.md
 # make quick   the part of it to run again and again while you work: lint, types, cores and roles, in 90 s
 # make soak    MINUTES=60 of simulated deployments under faults; the report is soak/soak.html
+# make sweep   FACTOR=10 times as many random histories of the protocols as `make test` makes
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 SOURCES := $(shell find client actors placement storage pipelines chaos -name '*.py' 2>/dev/null | LC_ALL=C sort)
 
-.PHONY: venv test quick lint types demo bench soak clean
+.PHONY: venv test quick lint types demo bench soak sweep clean
 
 venv: .venv/linked
 
@@ -28,9 +29,9 @@ venv: .venv/linked
 		--config-settings editable_mode=strict -e .
 	@touch $@
 
-# One process has the Ray clusters, and mostly waits; the other computes, its simulated runs on every core that is left.
+# For two cores: one process has the Ray clusters, and mostly waits; two compute, with a lower priority.
 test: lint types
-	$(BIN)/python -m pytest -q -n 2 --dist loadscope
+	$(BIN)/python -m pytest -q -n 3 --dist loadscope
 
 # Without random troubles and known mistakes.
 QUICK := tests/test_tidy.py tests/raft tests/tablet tests/master tests/journal tests/coordination
@@ -43,7 +44,7 @@ lint: venv
 	$(BIN)/ruff format --check .
 
 types: venv
-	$(BIN)/mypy -p ebla
+	$(BIN)/mypy -n 2 -p ebla
 
 demo: venv
 	@$(BIN)/ebla demo
@@ -54,6 +55,12 @@ bench: venv
 MINUTES ?= 60
 soak: venv
 	$(BIN)/ebla chaos simulate --minutes $(MINUTES) --keep soak
+
+# Tests that count their random histories by tests/sweeps.py.
+FACTOR ?= 10
+SWEEPS := $(shell grep -lr --include='test_*.py' 'from tests.sweeps import' tests | LC_ALL=C sort)
+sweep: venv
+	EBLA_SWEEP=$(FACTOR) $(BIN)/python -m pytest -q -n 2 --dist loadscope --timeout 7200 $(SWEEPS)
 
 clean:
 	rm -rf .venv build soak *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
