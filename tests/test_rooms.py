@@ -39,7 +39,7 @@ ARROWS = {
         "client/cli": "pipelines",
         "client/cli/chaos": EVERYTHING,
         "pipelines": "client client/health actors actors/messages placement placement/deploy placement/local storage "
-        "storage/predicates",
+        "storage/predicates storage/rows",
         "pipelines/demo.py": "chaos",  # `ebla demo` kills a node
         "placement": "actors actors/journal actors/journal/writer actors/master actors/messages actors/tablet storage "
         "storage/directories",
