@@ -76,7 +76,8 @@ class Writer:
         if kind == DELETE:
             rows = inputs.select(rows, codec.schema.key)
         call = BulkWrite(self.client, self.table, kind, row_codec, columns, write_id, deadline_s)
-        return await call.run(rows)
+        with self.client.watch(f"{VERBS[kind]} {self.table.name}", lambda: call.answered_rows, count):
+            return await call.run(rows)
 
 
 def _choose(codec: TableCodec, kind: int, names: tuple[str, ...] | None) -> tuple[tuple[str, ...], RowCodec]:

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from ebla import progress
 from ebla.actors import messages as m
 from ebla.actors.master.messages import AddReplicaRequest, DrainReply, DrainRequest
 from ebla.actors.replication.configuration import (
@@ -13,7 +14,6 @@ from ebla.actors.replication.configuration import (
     Peer,
 )
 from ebla.actors.replication.health import UNHEALTHY
-from ebla.cli.frame import ui
 from ebla.operate import naming
 from ebla.operate.cluster import Cluster
 from ebla.operate.naming import Refused
@@ -168,7 +168,7 @@ def test_a_refusal_that_is_repeated_is_shown_in_full_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """While the command waits, it shows a short reason and the waiting time."""
-    monkeypatch.setattr(ui, "LINE_EVERY_S", 0.0)
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
     three, tablet = on_toys(monkeypatch, "abc"), first_tablet("abc")
     refused = three(f"tablet remove-replica {tablet} a")
     assert refused.status == 1
