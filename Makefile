@@ -1,13 +1,14 @@
 # make venv    .venv, ready to use           make demo    the main job, end to end, in under 4 minutes
 # make test    everything that CI runs       make bench   the figures, into benchmarks/RESULTS.md
 # make quick   the part of it to run again and again while you work: lint, types, cores and roles, in 90 s
+# make docs    the site with the API reference, in build/site
 # make soak    MINUTES=60 of simulated deployments under faults; the report is soak/soak.html
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 SOURCES := $(shell find client actors placement storage pipelines chaos -name '*.py' 2>/dev/null | LC_ALL=C sort)
 
-.PHONY: venv test quick lint types demo bench soak clean
+.PHONY: venv test quick lint types docs demo bench soak clean
 
 venv: .venv/linked
 
@@ -44,6 +45,12 @@ lint: venv
 
 types: venv
 	$(BIN)/mypy -p ebla
+
+# A broken link, or a name of the reference that does not exist, ends the build.
+docs: venv
+	@rm -rf build/docs build/site; mkdir -p build/docs/docs build/docs/benchmarks
+	@cp README.md CONTRIBUTING.md build/docs; cp docs/*.md build/docs/docs; cp benchmarks/RESULTS.md build/docs/benchmarks
+	$(BIN)/zensical build --strict
 
 demo: venv
 	@$(BIN)/ebla demo

@@ -49,6 +49,8 @@ SLICE_ROWS_MAX = 16_384
 SLICE_BYTES = 4_000_000
 KEYS_MAX = 2_000  # of one tablet in one get_many unit
 
+REJECTED_SHOWN_MAX = 10  # positions in a repr
+
 SCAN_TABLETS_MAX = 4  # read at the same time
 SCAN_BLOCKS_AHEAD = 4
 SCAN_TRIES_MAX = 3  # for one block, at the server that holds the snapshot
@@ -69,6 +71,14 @@ class Written(NamedTuple):
 
     rows: int
     rejected: tuple[int, ...] = ()
+
+    def __repr__(self) -> str:
+        if not self.rejected:
+            return f"Written(rows={self.rows})"
+        shown = [str(at) for at in self.rejected[:REJECTED_SHOWN_MAX]]
+        left_out = len(self.rejected) - len(shown)
+        more = [f"... {left_out} more"] if left_out else []
+        return f"Written(rows={self.rows}, rejected=({', '.join(shown + more)}))"
 
 
 class WriteId(NamedTuple):

@@ -48,8 +48,12 @@ class Coordination(Nodes):
 
 
 class Session(ChangingSession):
-    """An async context manager: at its end the session is closed, and its ephemeral nodes are deleted."""
+    """A session, from `Database.session`. A context manager: at its end the session is closed, and its ephemeral nodes are
+    deleted.
+
+    Each change is made once, also if its answer is lost. When the session has ended, every method raises SessionExpired.
+    """
 
     def lock(self, path: str) -> Lock:
-        """The lock of this path, shared by all processes that name the path. See locks.py."""
+        """The lock of this path, shared by all processes that name the path. A context manager that acquires it."""
         return Lock(self, check_text("path", path))
