@@ -33,13 +33,13 @@ from ebla.arguments import (
 from ebla.coordination.awaited import Coordination
 from ebla.coordination.awaited import Session as CoordinationSession
 from ebla.coordination.changes import SESSION_S
-from ebla.opening import Opening
 from ebla.options import WAIT_S
 from ebla.partitions import PartitionBy, resolve
 from ebla.read.scan import Scan as Scan
-from ebla.showing import Listing
+from ebla.show.handles import Listing
 from ebla.storage.schema import TableSchema
 from ebla.transport.client import DeploymentClient
+from ebla.transport.opening import Opening
 from ebla.write.alter import Alteration as Alteration
 
 Reply = TypeVar("Reply")

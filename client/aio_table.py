@@ -16,7 +16,7 @@ from ebla.errors import EblaError, InvalidArgument, ScanInterrupted
 from ebla.options import Written
 from ebla.read.reader import Reader
 from ebla.read.scan import Scan
-from ebla.showing import describe, table_html
+from ebla.show.handles import describe, table_html
 from ebla.storage.rows import python_values
 from ebla.transport.client import DeploymentClient
 from ebla.transport.routes import TableRoutes
@@ -24,7 +24,7 @@ from ebla.write.alter import Alteration
 from ebla.write.writer import Writer, check_rows
 
 if TYPE_CHECKING:
-    from ebla.hints import IfRefused, Row, Rows, WriteIdLike
+    from ebla.options import IfRefused, Row, Rows, WriteIdLike
     from ebla.storage.predicates.expressions import Expression
 
 FRUITLESS_SCANS_MAX = 3  # of a delete: interrupted scans in succession that led to no deletion
@@ -363,7 +363,7 @@ class Table:
         return {tablet: index for _, reply in replies for tablet, index in reply.flushed.items()}
 
     def __repr__(self) -> str:
-        return f"<ebla.aio.Table {describe(self._routes)}>"
+        return f"<ebla.aio.Table {describe(self._routes.info)}>"
 
     def _repr_html_(self) -> str:
-        return table_html(self._routes)
+        return table_html(self._routes.info)

@@ -25,7 +25,7 @@ from ebla.actors.errors import Unavailable
 from ebla.actors.ray_shell import Tasks
 from ebla.actors.ray_world import RayClock, RayNetwork
 from ebla.options import MASTER, ClientWorld
-from ebla.progress import watcher
+from ebla.show.progress import watcher
 from ebla.storage.errors import InvalidArgument
 from ebla.transport.client import DeploymentClient
 

@@ -1,4 +1,4 @@
-"""The client's world, its limits, and the small values that its calls return.
+"""The client's world, its limits, and the types of arguments and results.
 
 The sizes follow from the cost of a call: it is constant up to about 100 KiB, then rises, and pays off again from about 1 MB
 on. So a call stays below CALL_SMALL_BYTES, or has at least CALL_LARGE_MIN_BYTES if that much is to be sent.
@@ -6,8 +6,9 @@ on. So a call stays below CALL_SMALL_BYTES, or has at least CALL_LARGE_MIN_BYTES
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 from ebla.actors.world import Clock, Network, Random, Spawn
 
@@ -91,3 +92,25 @@ class WriteId(NamedTuple):
 
     client: bytes
     sequence: int
+
+
+# -- types of arguments, for type checkers and editors; ebla.storage.rows.convert checks the values ------------
+
+Row = dict[str, Any]
+
+
+class ArrowStream(Protocol):
+    """Rows that any library of the Arrow family offers: a Table, a reader, a DataFrame of pandas or Polars."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+class ArrowBatch(Protocol):
+    """A RecordBatch of any library of the Arrow family."""
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> object: ...
+
+
+Rows = Mapping[str, Any] | Iterable[Mapping[str, Any]] | ArrowStream | ArrowBatch
+WriteIdLike = tuple[bytes, int]
+IfRefused = Literal["error", "ignore"]

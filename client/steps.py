@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-from ebla.progress import shown
+from ebla.show.progress import shown
 
 Show = Callable[[str], None]
 

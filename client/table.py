@@ -24,7 +24,7 @@ from ebla.coordination.blocking import Coordination, Session
 from ebla.coordination.changes import SESSION_S
 from ebla.link import Link
 from ebla.options import WAIT_S, Written
-from ebla.showing import describe, table_html
+from ebla.show.handles import describe, table_html
 from ebla.storage.rows import python_values
 from ebla.transport.batches import Ids
 from ebla.transport.bridge import blocking, like
@@ -35,7 +35,7 @@ from ebla.write.alter import Changes
 from ebla.write.writer import send_again
 
 if TYPE_CHECKING:
-    from ebla.hints import Row, Rows, WriteIdLike
+    from ebla.options import Row, Rows, WriteIdLike
     from ebla.storage.predicates.expressions import Expression
 
 T = TypeVar("T")
@@ -256,11 +256,11 @@ class Table:
         return (
             f"<ebla.Table {self._name!r}>"
             if self._made is None
-            else f"<ebla.Table {describe(self._made._routes)}>"
+            else f"<ebla.Table {describe(self._made._routes.info)}>"
         )
 
     def _repr_html_(self) -> str:
-        return table_html(self._awaited._routes)
+        return table_html(self._awaited._routes.info)
 
 
 class Alteration(Changes):

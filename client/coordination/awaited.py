@@ -19,7 +19,7 @@ from ebla.arguments import check_deadline, check_int, check_text
 from ebla.coordination.changes import SESSION_S, ChangingSession
 from ebla.coordination.locks import Lock
 from ebla.coordination.nodes import Node, Nodes, Watch
-from ebla.opening import Opening
+from ebla.transport.opening import Opening
 
 __all__ = ["Check", "Coordination", "Create", "Delete", "Node", "Result", "Session", "Set", "Watch"]
 

@@ -9,7 +9,7 @@ from ebla.actors.messages import Empty
 from ebla.arguments import check_deadline, check_text
 from ebla.errors import NotFound, TimedOut
 from ebla.options import MASTER_ATTEMPT_S
-from ebla.showing import Listing
+from ebla.show.handles import Listing
 from ebla.transport.client import DeploymentClient
 
 POLL_S = 5.0

@@ -26,7 +26,7 @@ from ebla.actors.messages import TableInfo, TableName
 from ebla.actors.world import encode, new_id
 from ebla.errors import ConnectionClosed
 from ebla.options import MASTER, MASTER_ATTEMPT_OF_SEVERAL_S, MASTER_ATTEMPT_S, ClientWorld
-from ebla.progress import Watch, unwatched
+from ebla.show.progress import Watch, unwatched
 from ebla.storage.errors import EblaError, InvalidArgument
 from ebla.transport.certainty import Tries
 from ebla.transport.router import Router

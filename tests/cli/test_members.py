@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from ebla import progress
 from ebla.actors import messages as m
 from ebla.actors.master.messages import AddReplicaRequest, DrainReply, DrainRequest
 from ebla.actors.replication.configuration import (
@@ -18,6 +17,7 @@ from ebla.operate import naming
 from ebla.operate.cluster import Cluster
 from ebla.operate.naming import Refused
 from ebla.placement import launch
+from ebla.show import progress
 from tests.cli.repair_stage import RepairStage, first_tablet, on_toys
 from tests.cli.stage import Cli
 from tests.master.healed import asked, configuration, hosts_of, silence, spare, well

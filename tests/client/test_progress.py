@@ -19,8 +19,8 @@ import pytest
 from rich.console import Console
 
 import ebla
-from ebla import progress
-from ebla.progress import Bars, NotebookLines, shown, watcher, watching
+from ebla.show import progress
+from ebla.show.progress import Bars, NotebookLines, shown, watcher, watching
 from tests.client.loopback import Loopback
 from tests.client.tables import SCHEMA, arrow
 
@@ -109,13 +109,13 @@ def test_a_call_shows_nothing_without_a_terminal_and_without_a_notebook(
 
 PROGRAM = """
 import asyncio, sys
-from ebla import progress
+from ebla.show import progress
 progress.SHOW_AFTER_S = progress.REFRESH_S = 0.01
 async def main():
     watch = progress.watcher()
     rows = 0
-    with watch("upsert flights", lambda: rows, 300):
-        for rows in range(300):
+    with watch("upsert flights", lambda: rows, 100):
+        for rows in range(100):
             await asyncio.sleep(0.005)
 asyncio.run(main())
 print("the result")
@@ -146,9 +146,9 @@ def test_on_a_terminal_a_bar_is_shown_on_standard_error_and_deleted_at_the_end()
     text = b"".join(chunks).decode()
     assert out == b"the result\n" and process.returncode == 0
     plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
-    assert re.search(r"upsert flights .*\d+ of 300 rows", plain), plain
+    assert re.search(r"upsert flights .*\d+ of 100 rows", plain), plain
     assert max(len(line) for line in re.split(r"[\r\n]", plain)) <= 80
-    assert text.rstrip().endswith("\x1b[2K"), "the bar is deleted"
+    assert text.rstrip().endswith("\x1b[2K\x1b[?25h"), "the bar is deleted, and the cursor is back"
 
 
 def test_several_works_share_one_display_and_late_updates_have_no_effect() -> None:

@@ -8,13 +8,14 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from ebla import progress, steps
+from ebla import steps
 from ebla.actors.messages import ChecksumReply, ReplicaLocation, TabletLocation
 from ebla.health.verdicts import Digests, Unanswered
 from ebla.pipelines import demo, report
 from ebla.pipelines.feed import FeedReport
 from ebla.pipelines.probe import longest_pause
 from ebla.pipelines.verify import ReplicaDigest, Sample, TabletDigests, VerifyReport, _judged
+from ebla.show import progress
 
 FED = FeedReport("flights", "flights", "job1", "upsert", 336_776, 0, 16, 16, 2, 9.5, 35_450.1)
 REPLICAS = tuple(ReplicaDigest(f"tablet-server/host-{n}", 42_097, "ab" * 16) for n in (1, 2, 3))

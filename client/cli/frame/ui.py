@@ -112,7 +112,7 @@ class Ui:
     def working(self, title: str) -> Iterator[Progress]:
         """Show progress on stderr: a bar on a terminal, lines elsewhere."""
         from ebla.operate.waiting import Progress
-        from ebla.progress import shown
+        from ebla.show.progress import shown
 
         if self.json and not self.verbose:
             yield Progress()

@@ -12,7 +12,7 @@ import msgspec
 from ebla.wording import count, size
 
 if TYPE_CHECKING:
-    from ebla.transport.routes import TableRoutes
+    from ebla.actors.messages import TableInfo
 
 Record = TypeVar("Record", bound=msgspec.Struct)
 
@@ -56,18 +56,17 @@ def html_table(headers: Sequence[str], rows: Iterable[Sequence[str]], caption: s
     return f"{above}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def describe(routes: TableRoutes) -> str:
+def describe(info: TableInfo) -> str:
     """A table in one line."""
-    info = routes.info
     return (
-        f"{info.name!r}: {count(len(routes.schema.columns), 'column')}, key ({', '.join(routes.schema.key)}), "
-        f"{count(len(routes.routes), 'tablet')}, {info.replicas} x {info.replication}"
+        f"{info.name!r}: {count(len(info.schema.columns), 'column')}, key ({', '.join(info.schema.key)}), "
+        f"{count(len(info.tablets), 'tablet')}, {info.replicas} x {info.replication}"
     )
 
 
-def table_html(routes: TableRoutes) -> str:
+def table_html(info: TableInfo) -> str:
     """A table's columns, for a notebook."""
-    key = routes.schema.key
+    key = info.schema.key
     rows = (
         (
             column.name,
@@ -75,6 +74,6 @@ def table_html(routes: TableRoutes) -> str:
             "yes" if column.nullable else "no",
             str(key.index(column.name) + 1) if column.name in key else "",
         )
-        for column in routes.schema.columns
+        for column in info.schema.columns
     )
-    return html_table(("column", "type", "null", "key"), rows, f"table {describe(routes)}")
+    return html_table(("column", "type", "null", "key"), rows, f"table {describe(info)}")
