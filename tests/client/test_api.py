@@ -162,6 +162,21 @@ def test_a_notebook_shows_a_table_with_its_columns_and_escapes_names(loopback: L
     assert "<td>&lt;b&gt;</td><td>string</td><td>yes</td><td></td>" in html
 
 
+def test_a_null_in_a_key_names_its_row(loopback: Loopback) -> None:
+    table = table_of(loopback)
+    for write, row in (
+        (lambda: table.upsert({"id": None, "v": "x"}), 0),
+        (lambda: table.upsert({"v": "x"}), 0),
+        (lambda: table.delete({"id": None}), 0),
+        (lambda: table.upsert([{"id": 1}, {"v": "x"}]), 1),
+        (lambda: table.upsert(pa.table({"id": [*range(20_000), None]})), 20_000),
+        (lambda: table.delete([{"id": 1}, {"id": None}]), 1),
+    ):
+        with pytest.raises(ebla.InvalidArgument, match=rf"'id' .*\brow {row}\b") as caught:
+            write()
+        assert (caught.value.column, caught.value.row) == ("id", row)
+
+
 # -- get -----------------------------------------------------------------------------------------------------
 
 
