@@ -104,8 +104,8 @@ def check_key(key: Any, names: tuple[str, ...]) -> None:
     if isinstance(key, Mapping) and len(key) > len(names):
         extra = next(name for name in key if name not in names)
         raise InvalidArgument(
-            f"column {shown(extra)} is not part of the key ({', '.join(names)}): leave it out, or use "
-            "scan(where=...) for conditions on other columns",
+            f"column {shown(extra)} is not part of the key ({', '.join(names)}): leave it out, or name "
+            "rows by a condition (where)",
             column=str(extra),
         )
 

@@ -1,4 +1,4 @@
-"""`ebla table scan`: rows on the terminal, or into a csv, json or parquet file.
+"""`ebla table scan`: rows on the terminal. `ebla table export`: rows into a csv, json or parquet file.
 
 A file has a temporary name until it is complete, so that an interrupted scan leaves no file.
 """
@@ -17,7 +17,7 @@ import msgspec
 import typer
 
 from ebla.cli.frame.connection import within
-from ebla.cli.frame.options import TableName
+from ebla.cli.frame.options import TableName, Where
 from ebla.cli.frame.problems import Usage
 from ebla.cli.frame.ui import Ui, write_json
 from ebla.operate.naming import Refused
@@ -46,15 +46,6 @@ class Format(StrEnum):
 ScanColumns = Annotated[
     str | None, typer.Option("--columns", "-c", metavar="A,B", help="The columns to read, in this order.")
 ]
-ScanWhere = Annotated[
-    str | None,
-    typer.Option(
-        "--where",
-        "-w",
-        metavar="CONDITION",
-        help="A condition, such as \"origin == 'JFK' and distance > 500\".",
-    ),
-]
 ScanLimit = Annotated[
     int | None,
     typer.Option(
@@ -66,45 +57,43 @@ ScanLimit = Annotated[
     ),
 ]
 ScanFormat = Annotated[
+    Format | None, typer.Option("--format", "-f", help="json: one row per line (default: table)")
+]
+ExportFile = Annotated[Path, typer.Argument(metavar="FILE", help="The file.", show_default=False)]
+ExportLimit = Annotated[
+    int | None, typer.Option("--limit", "-l", metavar="N", min=0, help="Most rows to write (default: all)")
+]
+ExportFormat = Annotated[
     Format | None,
-    typer.Option("--format", "-f", help="json: one row per line (default: by the file's name, else table)"),
+    typer.Option("--format", "-f", help="json: one row per line (default: by the file's name)"),
 ]
-ScanOutput = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to a file instead.")
-]
-ScanCountOnly = Annotated[bool, typer.Option("--count", help="Print the number of rows only.")]
 
 
 def scan(
     ui: Ui,
     name: TableName,
     columns: ScanColumns = None,
-    where: ScanWhere = None,
+    where: Where = None,
     limit: ScanLimit = None,
     format: ScanFormat = None,
-    output: ScanOutput = None,
-    count_only: ScanCountOnly = False,
 ) -> None:
-    """Read the rows that meet a condition.
+    """Show the rows that meet a condition. `ebla table export` writes them to a file.
 
     Conditions compare columns with values: == != < <= > >=, in (..), is null, joined with and, or, not. Write
     dates, timestamps and decimals in quotes: time_hour >= '2013-07-04T12:00'. The rows of one tablet are of one moment;
     tablets are read one after the other.
     """
-    chosen = _format(format, output, ui.json)
-    rows_max = limit
-    if limit is None and chosen is Format.table and not count_only and output is None:
-        rows_max = TABLE_ROWS
+    if format is Format.parquet:
+        raise Usage("parquet goes into a file: `ebla table export` writes it", option="--format")
+    if ui.json and format not in (None, Format.json):
+        raise Usage("--json prints rows as one JSON document; leave out --format", option="--format")
+    chosen = Format.table if ui.json else format or Format.table
+    rows_max = TABLE_ROWS if limit is None and chosen is Format.table else limit
 
     async def work(cluster: Cluster) -> None:
         table = await cluster.table(name)
         scanned = _plan(table, (await table.info()).schema, columns, where, rows_max)
-        if count_only:
-            found = await scanned.count()
-            ui.show({"table": name, "count": found}, f"{found:,}")
-        elif output is not None:
-            await _to_file(ui, scanned, name, chosen, output)
-        elif chosen is Format.table:
+        if chosen is Format.table:
             await _as_table(ui, scanned, name, limited=limit is None)
         else:
             with ui.working(f"scan {name}") as progress:
@@ -114,21 +103,38 @@ def scan(
     within(ui, work)
 
 
-def _format(given: Format | None, output: Path | None, as_json: bool) -> Format:
+def export(
+    ui: Ui,
+    name: TableName,
+    file: ExportFile,
+    columns: ScanColumns = None,
+    where: Where = None,
+    limit: ExportLimit = None,
+    format: ExportFormat = None,
+) -> None:
+    """Write the rows that meet a condition to a csv, json or parquet file.
+
+    The file appears when it is complete. Conditions are those of `ebla table scan`.
+
+    ebla table export flights jfk.parquet --where "origin == 'JFK'"
+    """
+    chosen = _format_of(file, format)
+
+    async def work(cluster: Cluster) -> None:
+        table = await cluster.table(name)
+        scanned = _plan(table, (await table.info()).schema, columns, where, limit)
+        await _to_file(ui, scanned, name, chosen, file)
+
+    within(ui, work)
+
+
+def _format_of(file: Path, given: Format | None) -> Format:
     by_name = {".csv": Format.csv, ".json": Format.json, ".jsonl": Format.json, ".ndjson": Format.json}
     by_name |= {".parquet": Format.parquet, ".pq": Format.parquet}
-    if output is None:
-        if given is Format.parquet:
-            raise Usage("parquet goes into a file: add -o rows.parquet", option="--output")
-        if as_json and given not in (None, Format.json):
-            raise Usage(
-                "--json prints rows as one JSON document; leave out --format, or add -o", option="--format"
-            )
-        return Format.table if as_json else given or Format.table
-    chosen = given or by_name.get(output.suffix.lower())
+    chosen = given or by_name.get(file.suffix.lower())
     if chosen is None or chosen is Format.table:
         raise Usage(
-            f"the name {output} does not show its format; add --format csv, json or parquet",
+            f"the name {file} does not show its format; add --format csv, json or parquet",
             option="--format",
         )
     return chosen
@@ -163,7 +169,7 @@ async def _as_table(ui: Ui, scanned: Scan, name: str, limited: bool) -> None:
     ui.print(rendered)
     cut = limited and len(found) == TABLE_ROWS
     notes = [
-        f"{TABLE_ROWS} rows, perhaps not all; --limit N shows more, --count counts"
+        f"{TABLE_ROWS} rows, perhaps not all; --limit N shows more, `ebla table count` counts"
         if cut
         else count(len(found), "row")
     ]
