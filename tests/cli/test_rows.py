@@ -117,7 +117,7 @@ def test_rows_are_counted_with_and_without_a_condition(ebla: Cli) -> None:
         ("delete flights", "name either the key of one row, or --where CONDITION"),
         ("delete flights carrier=AA flight=1 --where flight==1", "name either the key"),
         ("count flights --where flght==1", "flght"),
-        ("scan flights -f parquet", "`ebla table export` writes it"),
+        ("export flights rows.csv -f table", "'table' is not one of 'csv', 'json', 'parquet'"),
     ],
 )
 def test_a_wrong_command_line_changes_nothing_and_names_the_mistake(

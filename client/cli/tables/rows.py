@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 Values = Annotated[
     list[str],
-    typer.Argument(metavar="COLUMN=VALUE...", help="Such as carrier=UA flight=1545.", show_default=False),
+    typer.Argument(metavar="COLUMN=VALUE", help="Such as carrier=UA flight=1545.", show_default=False),
 ]
 Key = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[COLUMN=VALUE...]", help="The whole key of one row.", show_default=False),
+    typer.Argument(metavar="COLUMN=VALUE", help="The whole key of one row.", show_default=False),
 ]
 Nulls = Annotated[
     list[str] | None, typer.Option("--null", metavar="COLUMN", help="Set a column to null; repeatable.")

@@ -40,6 +40,11 @@ class Format(StrEnum):
     table = "table"
     csv = "csv"
     json = "json"
+
+
+class FileFormat(StrEnum):
+    csv = "csv"
+    json = "json"
     parquet = "parquet"
 
 
@@ -64,7 +69,7 @@ ExportLimit = Annotated[
     int | None, typer.Option("--limit", "-l", metavar="N", min=0, help="Most rows to write (default: all)")
 ]
 ExportFormat = Annotated[
-    Format | None,
+    FileFormat | None,
     typer.Option("--format", "-f", help="json: one row per line (default: by the file's name)"),
 ]
 
@@ -83,8 +88,6 @@ def scan(
     dates, timestamps and decimals in quotes: time_hour >= '2013-07-04T12:00'. The rows of one tablet are of one moment;
     tablets are read one after the other.
     """
-    if format is Format.parquet:
-        raise Usage("parquet goes into a file: `ebla table export` writes it", option="--format")
     if ui.json and format not in (None, Format.json):
         raise Usage("--json prints rows as one JSON document; leave out --format", option="--format")
     chosen = Format.table if ui.json else format or Format.table
@@ -128,16 +131,24 @@ def export(
     within(ui, work)
 
 
-def _format_of(file: Path, given: Format | None) -> Format:
-    by_name = {".csv": Format.csv, ".json": Format.json, ".jsonl": Format.json, ".ndjson": Format.json}
-    by_name |= {".parquet": Format.parquet, ".pq": Format.parquet}
-    chosen = given or by_name.get(file.suffix.lower())
-    if chosen is None or chosen is Format.table:
+_ENDINGS = {
+    "csv": "csv",
+    "json": "json",
+    "jsonl": "json",
+    "ndjson": "json",
+    "parquet": "parquet",
+    "pq": "parquet",
+}
+
+
+def _format_of(file: Path, given: FileFormat | None) -> str:
+    chosen = given or _ENDINGS.get(file.suffix.lower().removeprefix("."))
+    if chosen is None:
         raise Usage(
             f"the name {file} does not show its format; add --format csv, json or parquet",
             option="--format",
         )
-    return chosen
+    return str(chosen)
 
 
 def _plan(
@@ -213,7 +224,7 @@ def _text(value: Any) -> str:
 # -- into files ----------------------------------------------------------------------------------------------
 
 
-async def _to_file(ui: Ui, scanned: Scan, name: str, chosen: Format, output: Path) -> None:
+async def _to_file(ui: Ui, scanned: Scan, name: str, chosen: str, output: Path) -> None:
     if output.is_dir() or not output.absolute().parent.is_dir():
         raise Refused(f"{output} cannot be written: it is a directory, or its directory is missing")
     partial = output.with_name(f".{output.name}.{os.getpid()}.partial")
@@ -224,11 +235,11 @@ async def _to_file(ui: Ui, scanned: Scan, name: str, chosen: Format, output: Pat
     finally:
         partial.unlink(missing_ok=True)
     written = output.stat().st_size
-    document = {"table": name, "file": str(output), "format": chosen.value, "count": rows, "bytes": written}
+    document = {"table": name, "file": str(output), "format": chosen, "count": rows, "bytes": written}
     ui.show(document, f"wrote {count(rows, 'row')} to {output} ({size(written)})")
 
 
-async def _write(scanned: Scan, chosen: Format, file: BinaryIO, progress: Progress) -> int:
+async def _write(scanned: Scan, chosen: str, file: BinaryIO, progress: Progress) -> int:
     """Write the rows as they arrive; returns their number."""
     rows = 0
     write, finish = _WRITERS[chosen](scanned.schema, file)
@@ -285,8 +296,8 @@ def _parquet(schema: pa.Schema, file: BinaryIO) -> Writer:
     return writer.write_batch, writer.close
 
 
-_WRITERS: dict[Format, Callable[[Any, BinaryIO], Writer]] = {
-    Format.csv: _csv,
-    Format.json: _json,
-    Format.parquet: _parquet,
+_WRITERS: dict[str, Callable[[Any, BinaryIO], Writer]] = {
+    "csv": _csv,
+    "json": _json,
+    "parquet": _parquet,
 }
