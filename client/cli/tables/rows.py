@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ebla.arguments import check_key
 from ebla.cli.frame.connection import within
 from ebla.cli.frame.options import TableName, Where, Yes
 from ebla.cli.frame.problems import Usage
@@ -106,6 +105,8 @@ def delete(
         raise Usage("name either the key of one row, or --where CONDITION", option="--where")
 
     async def work(cluster: Cluster) -> int:
+        from ebla.arguments import check_key
+
         table = await cluster.table(name)
         schema = await _schema(table)
         if where is not None:
