@@ -3,12 +3,13 @@
 # make quick   the part of it to run again and again while you work: lint, types, cores and roles, in 90 s
 # make docs    the site with the API reference, in build/site
 # make soak    MINUTES=60 of simulated deployments under faults; the report is soak/soak.html
+# make sweep   FACTOR=10 times as many random histories of the protocols as `make test` makes
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 SOURCES := $(shell find client actors placement storage pipelines chaos -name '*.py' 2>/dev/null | LC_ALL=C sort)
 
-.PHONY: venv test quick lint types docs demo bench soak clean
+.PHONY: venv test quick lint types docs demo bench soak sweep clean
 
 venv: .venv/linked
 
@@ -29,9 +30,9 @@ venv: .venv/linked
 		--config-settings editable_mode=strict -e .
 	@touch $@
 
-# One process has the Ray clusters, and mostly waits; the other computes, its simulated runs on every core that is left.
+# For two cores: one process has the Ray clusters, and mostly waits; two compute, with a lower priority.
 test: lint types
-	$(BIN)/python -m pytest -q -n 2 --dist loadscope
+	$(BIN)/python -m pytest -q -n 3 --dist loadscope
 
 # Without random troubles and known mistakes.
 QUICK := tests/test_tidy.py tests/raft tests/tablet tests/master tests/journal tests/coordination
@@ -44,7 +45,7 @@ lint: venv
 	$(BIN)/ruff format --check .
 
 types: venv
-	$(BIN)/mypy -p ebla
+	$(BIN)/mypy -n 2 -p ebla
 
 # A broken link, or a name of the reference that does not exist, ends the build.
 docs: venv
@@ -61,6 +62,12 @@ bench: venv
 MINUTES ?= 60
 soak: venv
 	$(BIN)/ebla chaos simulate --minutes $(MINUTES) --keep soak
+
+# Tests that count their random histories by tests/sweeps.py.
+FACTOR ?= 10
+SWEEPS := $(shell grep -lr --include='test_*.py' 'from tests.sweeps import' tests | LC_ALL=C sort)
+sweep: venv
+	EBLA_SWEEP=$(FACTOR) $(BIN)/python -m pytest -q -n 2 --dist loadscope --timeout 7200 $(SWEEPS)
 
 clean:
 	rm -rf .venv build soak *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -22,6 +22,7 @@ import enum
 import importlib
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
@@ -31,7 +32,7 @@ import msgspec
 
 from ebla.actors.errors import ErrorFrame, NotRunning, OutcomeUnknown, to_frame
 from ebla.actors.figures import Figure, Sheet, gauge
-from ebla.actors.world import Clock, Dispatcher, Role, World, encode_error, encode_ok
+from ebla.actors.world import STOP_S, Clock, Dispatcher, Role, World, encode_error, encode_ok
 from ebla.storage.environment import Disk
 from ebla.storage.errors import DirectoryLocked, DiskFailed, DiskFull, EblaError, InvalidArgument, OldCopy
 from ebla.storage.space import BALLAST_BYTES
@@ -39,7 +40,6 @@ from ebla.storage.space import BALLAST_BYTES
 START_RETRY_S = 0.25
 START_TRIES_MAX = 60  # 15 s: an old incarnation outlives its raylet by 1 to 2 s
 EXPORT_S = 5.0
-STOP_S = 30.0  # for the role's own graceful stop; durability never depends on it
 DISK = "ebla.storage.lmdb.disk:LmdbDisk"
 
 
@@ -99,6 +99,22 @@ def end_process(status: Exit) -> None:
     sys.stderr.flush()
     sys.stdout.flush()
     os._exit(status)
+
+
+class MachineClock:
+    """The clocks of this machine."""
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wall_us(self) -> int:
+        return time.time_ns() // 1000
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def timeout(self, seconds: float) -> asyncio.Timeout:
+        return asyncio.timeout(seconds)
 
 
 class Tasks:

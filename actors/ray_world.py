@@ -29,7 +29,7 @@ import ray.exceptions
 
 from ebla.actors.errors import NotDelivered, OutcomeUnknown
 from ebla.actors.ray_metrics import Exporter
-from ebla.actors.ray_shell import Assignment, Shell, Tasks, end_process
+from ebla.actors.ray_shell import Assignment, MachineClock, Shell, Tasks, end_process
 from ebla.actors.world import Role, World, decode_answer, encode, methods
 from ebla.storage.environment import Disk
 from ebla.storage.errors import InvalidArgument
@@ -63,20 +63,6 @@ ACTOR: dict[str, Any] = {
 }
 COLLECT_AT = (20_000, 20, 20)  # new objects, and younger generations' runs, before the collector runs
 LOOKUPS_MAX = 4  # threads for lookups in the GCS; a GCS that hangs blocks only these
-
-
-class RayClock:
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def wall_us(self) -> int:
-        return time.time_ns() // 1000
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-    def timeout(self, seconds: float) -> asyncio.Timeout:
-        return asyncio.timeout(seconds)
 
 
 class RayNetwork:
@@ -183,7 +169,7 @@ def ray_world(
     """The world of one role. `tasks` has the role's background tasks; `fail` ends the process."""
     return World(
         address=address,
-        clock=RayClock(),
+        clock=MachineClock(),
         network=RayNetwork(namespace),
         disk=disk,
         random=random.Random(os.urandom(32)),
@@ -206,7 +192,7 @@ class RoleActor:
             return ray_world(own.address, own.namespace, disk, tasks, fail)
 
         exporter = Exporter(own.namespace.removeprefix("ebla-"), own.address, own.slot)
-        self._shell = Shell(own, make_world, RayClock(), end_process, exporter.export)
+        self._shell = Shell(own, make_world, MachineClock(), end_process, exporter.export)
 
     def __repr__(self) -> str:
         return self._address

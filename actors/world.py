@@ -108,6 +108,8 @@ def new_id(random: Random) -> str:
     return f"{random.getrandbits(128):032x}"
 
 
+STOP_S = 30.0  # for a role's graceful stop; durability never depends on it
+
 Handler = Callable[..., Awaitable[Any]]
 H = TypeVar("H", bound=Handler)
 
@@ -129,7 +131,7 @@ class Role:
         """Open the disk and begin to serve. RPCs that arrive before it returns answer NotRunning."""
 
     async def stop(self) -> None:
-        """Graceful stop. Durability never depends on it."""
+        """Graceful stop, within STOP_S. Durability never depends on it."""
 
     async def perform(self, method: str, request: Any) -> Any:
         """Carry out one of the role's RPCs."""

@@ -23,8 +23,8 @@ from ebla.actors.journal.messages import JournalId, JournalNodeStatus
 from ebla.actors.journal.options import JournalOptions
 from ebla.actors.journal.writer.session import format_journal
 from ebla.actors.journal.writer.writer import JournalWriter
-from ebla.actors.ray_shell import Tasks
-from ebla.actors.ray_world import RayClock, RayNetwork
+from ebla.actors.ray_shell import MachineClock, Tasks
+from ebla.actors.ray_world import RayNetwork
 from ebla.actors.world import World
 from ebla.chaos.faults import RealFaults
 from ebla.deployment import make_client, masters_of, namespace_of
@@ -115,7 +115,7 @@ async def _in_world(work: Callable[[World], Coroutine[Any, Any, T]]) -> T:
     tasks = Tasks(lambda name, error: failed.append(error))
     network, disk = RayNetwork(namespace_of("ebla")), cast(Disk, None)  # a writer needs none
     world = World(
-        "bench", RayClock(), network, disk, random.Random(os.urandom(32)), tasks.spawn, failed.append
+        "bench", MachineClock(), network, disk, random.Random(os.urandom(32)), tasks.spawn, failed.append
     )
     try:
         return await work(world)

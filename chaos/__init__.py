@@ -17,5 +17,5 @@ ray/             the same plans on a real Ray cluster
 faults.py        faults on real processes and nodes of this machine
 export.py        histories for other checkers
 soak_page.py     the page of a soak
-style.py         colours and fonts of pages
+pages.py         the template and the tables of all pages
 """

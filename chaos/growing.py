@@ -1,7 +1,7 @@
-"""An operator lets the journal of a deployment's only master grow from one node to several, while everything runs.
+"""An operator lets the journal of a deployment with a single master grow from one node to several, while everything runs.
 
 `ebla up --journals 3` is bound to Ray, so the order of its steps is copied here (placement/launch.py): the new nodes come up, and
-the active master is asked until it serves with them. An operator who loses patience asks again.
+the active master is asked until it serves with them. After a timeout the operator asks again.
 """
 
 from __future__ import annotations

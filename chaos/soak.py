@@ -37,6 +37,7 @@ from ebla.chaos import plans
 from ebla.chaos.checkers.refusals import Tally
 from ebla.chaos.defects.defect import Defect
 from ebla.chaos.defects.planted import defect, planted
+from ebla.chaos.pages import VALID, VIOLATION, VOID
 from ebla.chaos.plans import Plan
 from ebla.chaos.ray.scenarios import scenario_of
 from ebla.chaos.runs import Report, Run, plan_of
@@ -46,6 +47,7 @@ T = TypeVar("T")
 
 PAIRS_EVERY = 18  # one run in this number is made twice
 VOID_SHARE_MAX = 0.02  # of the runs
+COVERAGE_RUNS = 1000  # of all scenarios; in so many runs a fault point that none of them passed is a failure
 AHEAD_MAX = 4  # runs queued for a worker
 SHRINK_RUNS_MAX = 60
 KIND_WORDS = 6  # of a violation, beside numbers and names
@@ -65,8 +67,10 @@ NEAR_CALLS = ("grow",)
 
 @dataclass
 class Soak:
-    """The sums over all runs so far, made by `workers` processes."""
+    """The sums over all runs so far, made by `workers` processes in `seconds`. `everything`: all scenarios were requested."""
 
+    everything: bool = False
+    seconds: float = 0.0
     workers: int = 0
     runs: int = 0
     void: int = 0
@@ -91,14 +95,29 @@ class Soak:
         self.answered += report.answered
         self.unknown += report.unknown
         self.virtual_s += report.virtual_s
-        self.fired.update(report.fired)
-        self.crashed.update(report.crashed)
-        self.reached.update(report.reached)
-        self.effects.update(report.effects)
-        self.verbs.update(report.verbs)
+        for counts in ("fired", "crashed", "reached", "effects", "verbs"):
+            getattr(self, counts).update(getattr(report, counts))
         self.operations.add(report.asked, report.carried_out)
         if report.violation:
             self.failed.append((plan, report.violation))
+
+    @property
+    def thorough(self) -> bool:
+        """Whether it is a failure if no run reached a fault point, mark or call."""
+        return self.everything and self.runs >= COVERAGE_RUNS
+
+    @property
+    def verdict(self) -> str:
+        if self.failed or self.different or (self.thorough and self.never()):
+            return VIOLATION
+        return VOID if self.voids() else VALID
+
+    @property
+    def compared(self) -> str:
+        """How many of the runs that were made twice had equal digests."""
+        if self.workers < 2:
+            return "not compared: one worker"
+        return f"{self.pairs - len(self.different)} of {self.pairs}"
 
     def never(self) -> list[str]:
         """Fault points, marks and kinds of faults that the runs could have reached and never did; after runs of all
@@ -137,6 +156,11 @@ class Soak:
                 "no run was made twice, so it is unknown whether each seed has one history; make more runs"
             )
         found += [f"{each}; see why with `ebla chaos replay --story`" for each in self.operations.never()]
+        never = self.never() if self.everything and not self.thorough else ()
+        if never:
+            found.append(
+                f"{len(never)} fault points or marks were never reached in so few runs; make {COVERAGE_RUNS:,} or more"
+            )
         return found
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ebla import aio as aio
     from ebla import errors as errors
+    from ebla import ray_data as ray_data
     from ebla.connection import connect as connect
     from ebla.connection import local as local
     from ebla.coordination.awaited import Check as Check
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ebla.errors import Internal as Internal
     from ebla.errors import InvalidArgument as InvalidArgument
     from ebla.errors import LimitReached as LimitReached
+    from ebla.errors import MissingPackage as MissingPackage
     from ebla.errors import NotEmpty as NotEmpty
     from ebla.errors import NotFound as NotFound
     from ebla.errors import OutcomeUnknown as OutcomeUnknown
@@ -63,6 +65,7 @@ PUBLIC_ERRORS = (
     "Internal",
     "InvalidArgument",
     "LimitReached",
+    "MissingPackage",
     "NotEmpty",
     "NotFound",
     "OutcomeUnknown",
@@ -87,7 +90,7 @@ _HOMES = {
     "table": ("Database", "Scan", "Table"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
-_MODULES = ("aio", "errors")
+_MODULES = ("aio", "errors", "ray_data")
 
 __all__ = sorted((*_MODULES, *_HOME))
 

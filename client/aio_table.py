@@ -99,8 +99,9 @@ class Table:
         other columns, use `update`. A missing column that takes no null is refused.
 
         Args:
-            rows: One row as a dict, or many: a list of dicts, a DataFrame, a pyarrow Table or RecordBatch. Columns are
-                matched by name, in any order. If a key occurs twice, the later row wins.
+            rows: One row as a dict; or many: a list of dicts, a table, record batch or frame (pyarrow, pandas, Polars, NumPy
+                records), or a stream of record batches (docs/data.md). Columns are matched by name, in any order. If a key
+                occurs twice, the later row wins.
             deadline_s: Longest wait in seconds, for each batch of rows.
             write_id: Makes the call repeatable: a repetition with the same rows changes nothing, and gets the first answer.
 

@@ -22,8 +22,8 @@ from typing import Any
 import ray
 
 from ebla.actors.errors import Unavailable
-from ebla.actors.ray_shell import Tasks
-from ebla.actors.ray_world import RayClock, RayNetwork
+from ebla.actors.ray_shell import MachineClock, Tasks
+from ebla.actors.ray_world import RayNetwork
 from ebla.options import MASTER, ClientWorld
 from ebla.show.progress import watcher
 from ebla.storage.errors import InvalidArgument
@@ -135,7 +135,7 @@ def make_client(name: str, progress: bool = False) -> DeploymentClient:
 
     tasks = Tasks(failed)
     world = ClientWorld(
-        RayClock(), RayNetwork(namespace_of(name)), random.Random(os.urandom(32)), tasks.spawn
+        MachineClock(), RayNetwork(namespace_of(name)), random.Random(os.urandom(32)), tasks.spawn
     )
     client = DeploymentClient(world, name, masters_of(name) or (MASTER,), on_close=tasks.cancel)
     if progress:

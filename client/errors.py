@@ -19,6 +19,7 @@
     RequestReused      a write id was used with other rows            use another write id
     StaleRequest       the answer to a write id is no longer kept     read, then decide
     Corruption         bytes fail their check, on every replica       see `ebla check`
+    MissingPackage     a package that the call needs is missing       install it
     Internal           a defect of ebla                               report it; see the role's log
     ConnectionClosed   the connection was closed, or forked           ebla.connect()
 
@@ -78,6 +79,12 @@ class ConnectionClosed(EblaError):
     """The connection was closed, or this process was forked from its process. A write under way may have been applied."""
 
     possibly_applied = True
+
+
+class MissingPackage(EblaError, ImportError):
+    """`module` is not installed; the message has the command that installs it."""
+
+    module: str | None
 
 
 class ScanInterrupted(EblaError):

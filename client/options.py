@@ -111,6 +111,6 @@ class ArrowBatch(Protocol):
     def __arrow_c_array__(self, requested_schema: object | None = None) -> object: ...
 
 
-Rows = Mapping[str, Any] | Iterable[Mapping[str, Any]] | ArrowStream | ArrowBatch
+Rows = Mapping[str, Any] | Iterable[Mapping[str, Any] | ArrowBatch] | ArrowStream | ArrowBatch
 WriteIdLike = tuple[bytes, int]
 IfRefused = Literal["error", "ignore"]

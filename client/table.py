@@ -24,6 +24,7 @@ from ebla.coordination.blocking import Coordination, Session
 from ebla.coordination.changes import SESSION_S
 from ebla.link import Link
 from ebla.options import WAIT_S, Written
+from ebla.read import frames
 from ebla.show.handles import describe, table_html
 from ebla.storage.rows import python_values
 from ebla.transport.batches import Ids
@@ -297,11 +298,24 @@ class Scan:
 
     to_arrow = blocking(aio.Scan.to_arrow)
     to_pandas = blocking(aio.Scan.to_pandas)
+    to_polars = blocking(aio.Scan.to_polars)
     count = blocking(aio.Scan.count)
+
+    @like(aio.Scan.to_duckdb)
+    def to_duckdb(self, connection: Any = None) -> Any:
+        frames.duckdb()
+        return frames.relation(self.to_arrow(), connection)
 
     @like(aio.Scan.batches)
     def batches(self) -> Iterator[pa.RecordBatch]:
         return self._pull(self._awaited.batches())
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The rows as a stream of Arrow's C interface, read in batches while they are used: `pa.table(scan)`,
+        `polars.DataFrame(scan)`, `duckdb.sql("select ... from scan")`. Each use runs the scan again; as `batches`, it may end
+        early if a tablet's snapshot is lost."""
+        reader = pa.RecordBatchReader.from_batches(self.schema, self.batches())
+        return reader.__arrow_c_stream__(requested_schema)
 
     def __iter__(self) -> Iterator[Row]:
         for batch in self.batches():

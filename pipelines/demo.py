@@ -29,7 +29,8 @@ from ebla.chaos.faults import RealFaults
 from ebla.health import survey, tablets
 from ebla.options import MASTER
 from ebla.pipelines import datasets, report
-from ebla.pipelines.feed import FeedProgress, FeedReport, feed, table_for
+from ebla.pipelines.feed import feed, table_for
+from ebla.pipelines.outcomes import FeedProgress, FeedReport
 from ebla.pipelines.probe import Probe
 from ebla.pipelines.session import spark
 from ebla.pipelines.verify import verify

@@ -34,58 +34,20 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, StructType
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from ebla.actors.errors import ErrorFrame, NotFound, from_frame
+from ebla.actors.errors import ErrorFrame, from_frame
 from ebla.partitions import PartitionBy
-from ebla.pipelines import datasets, tasks
+from ebla.pipelines import datasets, target, tasks
 from ebla.pipelines.executors import executors_alive
+from ebla.pipelines.frames import frame as as_frame
+from ebla.pipelines.outcomes import FeedFailed, FeedProgress, FeedReport
+from ebla.pipelines.target import CALL_ROWS, check_arguments, check_columns
 from ebla.storage.errors import EblaError, InvalidArgument
 from ebla.table import Database, Table
 
-MODES = ("upsert", "insert")
-CALL_ROWS = 32_768
 POLL_S = 0.1
 LOST_S_MAX = 60.0  # without an executor
 CANCEL_S_MAX = 20.0
 _PYTHON_ERROR = re.compile(r"(?!java|org\.|scala|py4j)([a-z_]\w*\.)*[A-Z]\w+: \S")
-
-
-class FeedProgress(msgspec.Struct, frozen=True):
-    """`rows`: answered by the table. `total_rows`: None for an unknown source."""
-
-    rows: int
-    total_rows: int | None
-    tasks_done: int
-    tasks: int
-    seconds: float
-
-    @property
-    def rows_per_s(self) -> float:
-        return self.rows / self.seconds if self.seconds > 0 else 0.0
-
-
-class FeedReport(msgspec.Struct, frozen=True):
-    """`rows`: written; `rejected`: present before (insert only). `retries`: attempts beyond the first."""
-
-    table: str
-    source: str
-    job: str
-    mode: str
-    rows: int
-    rejected: int
-    partitions: int
-    calls: int
-    retries: int
-    seconds: float
-    rows_per_s: float
-
-
-class FeedFailed(EblaError):
-    """Spark gave the feed up. Rows may have been written; feed again, and the table equals the source."""
-
-    fields = ("job", "rows")
-    job: str | None
-    rows: int | None
-    possibly_applied = True
 
 
 def feed(
@@ -106,12 +68,9 @@ def feed(
     Raises InvalidArgument with the column for rows that do not fit the table; FeedFailed if Spark gives up or is lost. Other
     rows may have been written by then. Ctrl-C ends the Spark job.
     """
-    if mode not in MODES:
-        raise InvalidArgument(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
-    if call_rows < 1 or (partitions is not None and partitions < 1):
-        raise InvalidArgument("call_rows and partitions must be 1 or more")
+    check_arguments(mode, call_rows, partitions)
     known = datasets.DATASETS.get(source) if isinstance(source, str) else None
-    frame = datasets.source(spark, source) if isinstance(source, str) else source
+    frame = as_frame(spark, source, wanted=table.schema) if isinstance(source, str) else source
     check_columns(arrow_schema(frame.schema), table.name, table.schema)
     key = list(table.primary_key)
     if partitions is not None:
@@ -137,50 +96,18 @@ def table_for(
     *,
     primary_key: Sequence[str] = (),
     partition_by: PartitionBy | None = None,
-    replicas: int = 3,
+    replicas: int | None = None,
 ) -> Table:
-    """The table `name`, created with the columns of `source` if it does not exist. A named data set has a default key."""
-    try:
-        return db.table(name)
-    except NotFound:
-        pass
-    known = datasets.DATASETS.get(source) if isinstance(source, str) else None
-    if known is not None:
-        schema, primary_key = known.schema, tuple(primary_key) or known.primary_key
-    elif isinstance(source, pa.Schema):
-        schema = source
-    elif isinstance(source, DataFrame):
-        schema = arrow_schema(source.schema)
-    else:
-        raise InvalidArgument(f"{source!r} is no data set; read it first, and give the DataFrame")
-    if not primary_key:
-        raise InvalidArgument(f"table {name!r} does not exist; name its primary key to have it made")
-    return db.create_table(
-        name, schema=schema, primary_key=primary_key, partition_by=partition_by, replicas=replicas
+    """As `target.table_for`, also with the columns of a DataFrame."""
+    columns = arrow_schema(source.schema) if isinstance(source, DataFrame) else source
+    return target.table_for(
+        db, name, columns, primary_key=primary_key, partition_by=partition_by, replicas=replicas
     )
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
     """A DataFrame's columns with a table's types. Raises InvalidArgument for types that no table has."""
     return pa.schema([pa.field(f.name, _arrow_type(f.name, f.dataType), f.nullable) for f in schema.fields])
-
-
-def check_columns(given: pa.Schema, table: str, wanted: pa.Schema) -> None:
-    """Check the names of columns before anything is written. Values are checked row by row, when they are written."""
-    for name in given.names:
-        if name not in wanted.names:
-            raise InvalidArgument(
-                f"table {table!r} has no column {name!r}; drop it from the source, the columns are "
-                f"{', '.join(wanted.names)}",
-                column=name,
-            )
-    for field in wanted:
-        if not field.nullable and field.name not in given.names:
-            raise InvalidArgument(
-                f"the source has no column {field.name!r}, which table {table!r} needs; its columns are "
-                f"{', '.join(given.names)}",
-                column=field.name,
-            )
 
 
 def _arrow_type(name: str, kind: DataType) -> pa.DataType:

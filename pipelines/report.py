@@ -10,8 +10,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from ebla.pipelines.feed import FeedReport
-from ebla.pipelines.verify import Sample, TabletDigests, VerifyReport
+from ebla.pipelines.outcomes import FeedReport, Sample, TabletDigests, VerifyReport
+from ebla.pipelines.sources.check import Checked
+from ebla.pipelines.sources.source import Facts
+from ebla.wording import count, size
 
 GOOD, BAD, DIM = "green", "bold red", "dim"
 
@@ -61,6 +63,79 @@ class DemoReport(msgspec.Struct, frozen=True):
         return not self.failures
 
 
+# -- sources ---------------------------------------------------------------------------------------------------
+
+COLUMNS_MAX = 40
+CELL_MAX = 32
+SEPARATORS = {"\t": "tab"}
+
+
+def facts_line(name: str, facts: Facts) -> str:
+    """`people.csv: csv, utf-8, separator ";", decimal comma, 12 KiB`."""
+    parts = [facts.format]
+    if facts.encoding:
+        parts.append(facts.encoding)
+    if facts.separator:
+        parts.append(f"separator {SEPARATORS.get(facts.separator, facts.separator)}")
+    if facts.decimal == ",":
+        parts.append("decimal comma")
+    if facts.compression not in (None, "none"):
+        parts.append(str(facts.compression))
+    if facts.files > 1:
+        parts.append(count(facts.files, "file"))
+    if facts.bytes is not None:
+        parts.append(size(facts.bytes))
+    if facts.left_out:
+        parts.append(count(len(facts.left_out), "column") + " without a name left out")
+    return f"{name}: {', '.join(parts)}"
+
+
+def columns_view(checked: Checked, key: Iterable[str]) -> RenderableType:
+    """The columns with their types and the first values."""
+    keys = set(key)
+    shown = list(checked.columns.items())[:COLUMNS_MAX]
+    table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, pad_edge=False)
+    for heading in ("column", "type", ""):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("first values", style=DIM)  # the only one that may become narrower
+    for name, kind in shown:
+        values = ", ".join(_cell(row[name]) for row in checked.sample[:3])
+        first = Text(values, no_wrap=True, overflow="ellipsis")
+        table.add_row(Text(_cell(name)), Text(_cell(kind)), Text("key" if name in keys else ""), first)
+    more = len(checked.columns) - COLUMNS_MAX
+    return Group(table, Text(f"and {count(more, 'more column')}", DIM)) if more > 0 else table
+
+
+def rows_view(checked: Checked) -> RenderableType:
+    """The numbers of rows, and the first rows that do not fit or repeat a key."""
+    lines = [("rows", _figures(f"{checked.rows:,}", f"of which {checked.fitting:,} fit"))]
+    if checked.unfit:
+        lines.append(("unfit", _figures(f"{checked.unfit:,}", "do not fit", BAD)))
+    if checked.repeated:
+        lines.append(("repeated", _figures(f"{checked.repeated:,}", "have the key of an earlier row", BAD)))
+    if checked.repeated is None:
+        lines.append(("note", Text("too many rows to look for repeated keys")))
+    troubles = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, pad_edge=False)
+    for heading in ("file", "row", "column", "problem"):
+        troubles.add_column(heading, overflow="fold")
+    for row in checked.unfit_rows:
+        troubles.add_row(row.file, str(row.row), Text(row.column or ""), Text(row.problem))
+    for again in checked.repeated_rows:
+        problem = f"same key as row {again.earlier_row}"
+        if again.file != again.earlier_file:
+            problem += f" of {again.earlier_file}"
+        troubles.add_row(
+            again.file, str(again.row), Text(", ".join(again.key)), Text(f"{problem}: {_pairs(again.key)}")
+        )
+    parts: list[RenderableType] = [_grid(lines)]
+    return Group(*parts, Text(), troubles) if troubles.row_count else Group(*parts)
+
+
+def _cell(value: str | None) -> str:
+    text = "null" if value is None else value.replace("\n", "\\n").replace("\r", "\\r")
+    return text if len(text) <= CELL_MAX else text[: CELL_MAX - 3] + "..."
+
+
 # -- feed and verify -----------------------------------------------------------------------------------------
 
 
@@ -70,8 +145,17 @@ def feed_view(report: FeedReport) -> RenderableType:
     ]
     if report.rejected:
         lines.append(("present", _figures(f"{report.rejected:,}", "left as they were", GOOD)))
-    tries = "no retries" if report.retries == 0 else f"{report.retries} retried"
-    lines.append(("tasks", _figures(f"{report.partitions}", f"{tries}; job {report.job}")))
+    if report.skipped:
+        lines.append(("skipped", _figures(f"{report.skipped:,}", "rows that do not fit", BAD)))
+    if report.repeated:
+        kept = "first" if report.mode == "insert" else "last"
+        text = f"rows with the key of an earlier row; the {kept} row of each key stays"
+        lines.append(("repeated", _figures(f"{report.repeated:,}", text, BAD)))
+    if report.engine == "spark":
+        tries = "no retries" if report.retries == 0 else f"{report.retries} retried"
+        lines.append(("tasks", _figures(f"{report.partitions}", f"{tries}; job {report.job}")))
+    else:
+        lines.append(("job", Text(report.job)))
     return _panel(f"{report.source} → {report.table}", _grid(lines), True)
 
 
@@ -187,8 +271,8 @@ def demo_view(report: DemoReport) -> RenderableType:
 def _counts(counts: Iterable[tuple[str, int]]) -> Text:
     """Numbers of differences: 0 is good."""
     text = Text()
-    for name, count in counts:
-        text.append(f"{count:,} {name}   ", GOOD if count == 0 else BAD)
+    for name, number in counts:
+        text.append(f"{number:,} {name}   ", GOOD if number == 0 else BAD)
     return text
 
 

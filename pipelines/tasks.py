@@ -1,12 +1,7 @@
 """The tasks in Spark's Python workers: they write a partition into a table, and count its rows.
 
-A worker is a process of its own, reused for many tasks; it connects to Ray and to the deployment once. The requests for a
-partition depend only on its rows and its number, so that a repeated or speculative attempt sends the same requests with the
-same ids, and the table is the same as after one attempt:
-
-    client      16 bytes digested from the feed's job, and the partition's number
-    calls       whole Arrow batches as Spark cuts them, up to a fixed number of rows
-    sequence    the position of a call's first row in its partition
+A worker is a process of its own, reused for many tasks; it connects to Ray and to the deployment once. A repeated or
+speculative attempt at a partition sends the same requests (target.py).
 """
 
 from __future__ import annotations
@@ -21,15 +16,14 @@ import msgspec
 import pyarrow as pa
 import ray
 import ray.exceptions
-import xxhash
 from pyspark import TaskContext
 
-from ebla.actors.errors import ErrorFrame, RequestReused, StaleRequest, to_frame
-from ebla.storage.errors import EblaError, InvalidArgument
+from ebla.actors.errors import ErrorFrame, to_frame
+from ebla.pipelines.target import Call, calls, write
+from ebla.storage.errors import EblaError
 from ebla.table import Table
 
 NAMESPACE = "ebla-feeds"
-CALL_BYTES = 16_000_000
 RESULT = "partition int, attempt int, rows long, rejected long, calls int, error binary"
 _RESULT = pa.schema(
     [
@@ -41,35 +35,6 @@ _RESULT = pa.schema(
         ("error", pa.binary()),
     ]
 )
-
-
-class Call(msgspec.Struct, frozen=True):
-    """Rows to write together; the first is at `position` in its partition."""
-
-    position: int
-    rows: Any  # pa.Table
-
-
-def client_id(job: str, partition: int) -> bytes:
-    """The client id of the partition, the same in every process."""
-    return xxhash.xxh3_128_digest(f"{job}/{partition}".encode())
-
-
-def calls(batches: Iterable[pa.RecordBatch], rows_max: int, bytes_max: int = CALL_BYTES) -> Iterator[Call]:
-    """Joins whole batches, up to `rows_max` rows or `bytes_max`; the cuts depend on the batches alone."""
-    held: list[pa.RecordBatch] = []
-    position = rows = size = 0
-    for batch in batches:
-        if held and (rows + batch.num_rows > rows_max or size + batch.nbytes > bytes_max):
-            yield Call(position, pa.Table.from_batches(held))
-            position, rows, size = position + rows, 0, 0
-            held = []
-        if batch.num_rows:
-            held.append(batch)
-            rows += batch.num_rows
-            size += batch.nbytes
-    if held:
-        yield Call(position, pa.Table.from_batches(held))
 
 
 @dataclass(frozen=True)
@@ -109,23 +74,14 @@ class WriteTask:
         yield pa.RecordBatch.from_arrays(arrays, schema=_RESULT)
 
     def _write(self, table: Table, partition: int, call: Call) -> tuple[int, int]:
-        write_id = client_id(self.job, partition), call.position
-        try:
-            if self.mode == "insert":
-                written = table.insert(
-                    call.rows, if_present="ignore", deadline_s=self.deadline_s, write_id=write_id
-                )
-            else:
-                written = table.upsert(call.rows, deadline_s=self.deadline_s, write_id=write_id)
-        except InvalidArgument as error:
-            where = f"{error.message} (partition {partition}, rows from {call.position} on)"
-            raise InvalidArgument(where, column=error.column, row=error.row) from error
-        except (RequestReused, StaleRequest) as error:
-            raise InvalidArgument(
-                f"job {self.job!r} has written partition {partition} before, with other rows or long ago: if the order of the "
-                "rows changes at each reading, use sort=True; for a changed source use another job"
-            ) from error
-        return written.rows, len(written.rejected)
+        return write(
+            table,
+            call,
+            mode=self.mode,
+            job=self.job,
+            partition=partition,
+            deadline_s=self.deadline_s,
+        )
 
 
 # -- counting ------------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ are then read in full. Replicas are compared by digests as of one log index per 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from functools import reduce
 from operator import and_
 from typing import Any
@@ -24,12 +23,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ebla.actors.messages import ChecksumReply, TabletLocation
-from ebla.health import survey
-from ebla.health.verdicts import Digests
-from ebla.pipelines import datasets
-from ebla.pipelines.feed import arrow_schema, check_columns
+from ebla.pipelines.feed import arrow_schema
+from ebla.pipelines.frames import frame as as_frame
+from ebla.pipelines.outcomes import Sample, TabletDigests, VerifyReport
 from ebla.pipelines.read import read_table, spark_schema
+from ebla.pipelines.replicas import compare_replicas
+from ebla.pipelines.target import check_columns
 from ebla.steps import Show
 from ebla.storage.errors import InvalidArgument
 from ebla.table import Table
@@ -37,52 +36,6 @@ from ebla.table import Table
 SAMPLES = 10
 _UNFIT = "~unfit"
 _HASHES = ("~first", "~second")
-
-
-class Sample(msgspec.Struct, frozen=True):
-    """A missing, extra or different row. `columns`: those that differ; values as text."""
-
-    kind: str
-    key: dict[str, str | None]
-    columns: tuple[str, ...] = ()
-    source: dict[str, str | None] = {}
-    table: dict[str, str | None] = {}
-
-
-class ReplicaDigest(msgspec.Struct, frozen=True):
-    address: str
-    rows: int | None
-    digest: str | None
-    error: str | None = None
-
-
-class TabletDigests(msgspec.Struct, frozen=True):
-    """The replicas of one tablet as of `index`. `equal`: all answered, with the same digest."""
-
-    tablet: str
-    bucket: int
-    index: int
-    equal: bool
-    replicas: tuple[ReplicaDigest, ...]
-    error: str | None = None
-
-
-class VerifyReport(msgspec.Struct, frozen=True):
-    """`replicas_equal` is None if replicas were not compared. `ok`: nothing is missing, extra, different or unequal."""
-
-    table: str
-    source: str
-    source_rows: int
-    table_rows: int
-    missing: int
-    extra: int
-    different: int
-    duplicates: int
-    samples: tuple[Sample, ...]
-    tablets: tuple[TabletDigests, ...]
-    replicas_equal: bool | None
-    ok: bool
-    seconds: float
 
 
 def verify(
@@ -100,7 +53,7 @@ def verify(
     Raises InvalidArgument if the columns of source and table cannot be compared at all.
     """
     began = time.monotonic()
-    frame = datasets.source(spark, source) if isinstance(source, str) else source
+    frame = as_frame(spark, source, wanted=table.schema) if isinstance(source, str) else source
     check_columns(arrow_schema(frame.schema), table.name, table.schema)
     progress("comparing source and table")
     comparison = _Comparison(frame, read_table(spark, table, local=local), table)
@@ -290,34 +243,3 @@ def _texts(row: Any) -> dict[str, str | None]:
     if row is None:
         return {}
     return {name: None if value is None else str(value) for name, value in row.asDict().items()}
-
-
-# -- replicas ------------------------------------------------------------------------------------------------
-
-
-def compare_replicas(table: Table, progress: Show) -> tuple[TabletDigests, ...]:
-    """Every replica's digest of every tablet, as of one index per tablet."""
-    info = table.info()
-    network = table._awaited._client.world.network
-
-    def compared(done: int, total: int) -> None:
-        progress(f"{done} of {total} tablets compared")
-
-    digests = table._run(survey.digests(network, [info], compared))
-    ordered: Sequence[TabletLocation] = sorted(info.tablets, key=lambda tablet: tablet.bucket)
-    return tuple(_judged(location, digests[location.tablet]) for location in ordered)
-
-
-def _judged(location: TabletLocation, found: Digests) -> TabletDigests:
-    if found.error is not None:
-        return TabletDigests(location.tablet, location.bucket, 0, False, (), found.error.message)
-    replicas = []
-    for replica in location.replicas:
-        answer = found.replicas[replica.uuid]
-        if isinstance(answer, ChecksumReply):
-            replicas.append(ReplicaDigest(replica.address, answer.rows, answer.digest))
-        else:
-            replicas.append(ReplicaDigest(replica.address, None, None, answer.message))
-    alike = {(replica.rows, replica.digest) for replica in replicas}
-    equal = len(alike) == 1 and all(replica.digest is not None for replica in replicas)
-    return TabletDigests(location.tablet, location.bucket, found.index, equal, tuple(replicas))

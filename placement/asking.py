@@ -34,7 +34,7 @@ class RoleStatus(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-Told = Pong | str  # an actor's answer, or why there is none
+Answer = Pong | str  # an actor's answer, or why there is none
 
 
 def settled(pong: Pong) -> bool:
@@ -42,12 +42,12 @@ def settled(pong: Pong) -> bool:
     return pong.state in (RUNNING, FAILED)
 
 
-def hear(
+def poll(
     handles: Mapping[str, Any], deadline_s: float, enough: Callable[[str, Pong], bool] | None = None
-) -> dict[str, Told]:
-    """Get each actor's answer about itself. With `enough`, actors whose answer is not enough, or
-    missing, are asked again until the deadline."""
-    told: dict[str, Told] = dict.fromkeys(handles, "it does not answer")
+) -> dict[str, Answer]:
+    """Get each actor's state. With `enough`, actors whose answer is not enough, or missing, are
+    asked again until the deadline."""
+    answers: dict[str, Answer] = dict.fromkeys(handles, "it does not answer")
     asked = {handle.ping.remote(): address for address, handle in handles.items()}
     while asked and (left_s := deadline_s - time.monotonic()) > 0:
         ready, _ = ray.wait(list(asked), num_returns=1, timeout=min(left_s, 1.0))
@@ -57,25 +57,32 @@ def hear(
             try:
                 pong = decode_answer(ray.get(reference), Pong)
             except ray.exceptions.RayError as error:
-                told[address] = first_line(error)
+                answers[address] = first_line(error)
                 again.append(address)
             else:
-                told[address] = pong
+                answers[address] = pong
                 if enough is not None and not enough(address, pong):
                     again.append(address)
         if again and enough is not None:
             time.sleep(POLL_S)
             asked.update({handles[address].ping.remote(): address for address in again})
-    return told
+    return answers
 
 
-def status(address: str, slot: str, told: Told) -> RoleStatus:
-    if isinstance(told, str):
-        return RoleStatus(address, slot, UNREACHABLE, error=told)
-    error = from_frame(told.error) if told.error is not None else None
+def status(address: str, slot: str, answer: Answer) -> RoleStatus:
+    if isinstance(answer, str):
+        return RoleStatus(address, slot, UNREACHABLE, error=answer)
+    error = from_frame(answer.error) if answer.error is not None else None
     why = f"{type(error).__name__}: {error}" if error is not None else None
     return RoleStatus(
-        address, told.slot, told.state, told.pid, told.node_id, told.restarted, told.started_us, why
+        address,
+        answer.slot,
+        answer.state,
+        answer.pid,
+        answer.node_id,
+        answer.restarted,
+        answer.started_us,
+        why,
     )
 
 

@@ -19,7 +19,7 @@ import ray.exceptions
 from ebla.actors.errors import Unavailable
 from ebla.actors.ray_shell import RUNNING
 from ebla.placement import asking
-from ebla.placement.asking import AWAY, MISSING, RoleStatus, find_actor, hear, named_actors
+from ebla.placement.asking import AWAY, MISSING, RoleStatus, find_actor, named_actors, poll
 from ebla.placement.config import DeploymentConfig
 from ebla.placement.deploy import groups, memory, slots
 from ebla.placement.deploy.fleet import DOWN_S, Fleet, Progress, await_gone
@@ -88,25 +88,27 @@ def up(
 ) -> UpReport:
     """Bring the deployment up. `config` is the result of placement.config.configure. Roles that
     cannot run now are reported; they raise no error."""
-    tell = progress or (lambda message: None)
+    show = progress or (lambda message: None)
     deadline_s = time.monotonic() + timeout_s
     _require_connected()
     available = _survey()
     chosen = slots.choose(available, config.slots)
-    tell(f"{len(chosen.hosts)} hosts: {', '.join(chosen.slots)}")
+    show(f"{len(chosen.hosts)} hosts: {', '.join(chosen.slots)}")
     before, state = _remember(config, available, chosen)
     config = state.config
-    placed = _place(state, available, tell, deadline_s)
+    placed = _place(state, available, show, deadline_s)
 
-    fleet = Fleet(config, placed, state, available, tell)
+    fleet = Fleet(config, placed, state, available, show)
     state = catalog.kept_safely(fleet, plan, state, available, deadline_s)
     assert state.journal is not None
     seats = catalog.seats(state)
     specs = expected(plan(config, seats, state.journal.id), available, named_actors(config.namespace))
-    told = fleet.bring(specs, deadline_s)
+    answers = fleet.bring(specs, deadline_s)
     roles = tuple(
-        asking.status(spec.address, spec.slot, told[spec.address]) if spec.address in told else _away(spec)
-        for spec in specs
+        asking.status(each.address, each.slot, answers[each.address])
+        if each.address in answers
+        else _away(each)
+        for each in specs
     )
     unwell = [f"{role.address} is {role.state}: {role.error}" for role in roles if role.error]
     masters = [role.address for role in roles if role.address.startswith(MASTER) and role.state == RUNNING]
@@ -129,6 +131,12 @@ def _require_connected() -> None:
     check_version()
     if not ray.is_initialized():
         raise Unavailable("this process is not connected to a Ray cluster; use connect_ray(), or start one")
+
+
+def _connected_namespace(name: str) -> str:
+    """The namespace of the deployment's actors, if this process is connected to a Ray cluster."""
+    _require_connected()
+    return DeploymentConfig(name=name).namespace
 
 
 def _survey() -> Survey:
@@ -162,13 +170,13 @@ def _remember(config: DeploymentConfig, available: Survey, chosen: Survey) -> tu
     return before, state
 
 
-def _place(state: Deployment, available: Survey, tell: Progress, deadline_s: float) -> dict[str, Group]:
+def _place(state: Deployment, available: Survey, show: Progress, deadline_s: float) -> dict[str, Group]:
     """The placement groups by name; missing ones are created."""
     name = state.config.name
     there = {group.name: group for group in groups.present(name)}
     for missing in [group for group in state.groups if group not in there]:
         hosts = [host for slot in state.groups[missing] if (host := available.host(slot)) is not None]
-        tell(f"placing {len(hosts)} hosts in {missing}")
+        show(f"placing {len(hosts)} hosts in {missing}")
         groups.create(missing, hosts)
         while there.get(missing) is None or there[missing].state != "CREATED":
             if time.monotonic() > deadline_s:
@@ -219,9 +227,8 @@ def down(name: str, *, progress: Progress | None = None, timeout_s: float = DOWN
     """Stop every role gracefully, end those that do not stop, and remove the groups. Only data is
     left, for the next `up`. The journal nodes stop last, because the active master releases its
     lease at them."""
-    tell = progress or (lambda message: None)
-    _require_connected()
-    namespace = DeploymentConfig(name=name).namespace
+    show = progress or (lambda message: None)
+    namespace = _connected_namespace(name)
     deadline_s = time.monotonic() + timeout_s
     addresses = named_actors(namespace)
     keepers = [address for address in addresses if address.startswith(JOURNAL)]
@@ -229,7 +236,7 @@ def down(name: str, *, progress: Progress | None = None, timeout_s: float = DOWN
         goodbyes = _ask_to_stop(namespace, leaving)
         while goodbyes and (left_s := deadline_s - time.monotonic()) > 0:
             _, goodbyes = ray.wait(goodbyes, num_returns=len(goodbyes), timeout=min(left_s, 1.0))
-            tell(f"{len(goodbyes)} of {len(addresses)} roles are stopping")
+            show(f"{len(goodbyes)} of {len(addresses)} roles are stopping")
     killed = _end_remaining(namespace, min(deadline_s, time.monotonic() + GOODBYE_S))
     await_gone(namespace, addresses, time.monotonic() + DOWN_S)
     there = groups.present(name)
@@ -242,8 +249,7 @@ def down(name: str, *, progress: Progress | None = None, timeout_s: float = DOWN
 def stop(name: str, addresses: Sequence[str], *, timeout_s: float = DOWN_S) -> tuple[str, ...]:
     """Stop these roles gracefully, and return those that were not gone already. The next `up`
     launches them again."""
-    _require_connected()
-    namespace = DeploymentConfig(name=name).namespace
+    namespace = _connected_namespace(name)
     there = [address for address in addresses if find_actor(namespace, address) is not None]
     goodbyes = _ask_to_stop(namespace, there)
     if goodbyes:
@@ -255,8 +261,7 @@ def stop(name: str, addresses: Sequence[str], *, timeout_s: float = DOWN_S) -> t
 def forget(name: str, address: str) -> bool:
     """End the actor of a role whose host is gone for good: Ray would start it again with its host.
     Returns whether there was one."""
-    _require_connected()
-    namespace = DeploymentConfig(name=name).namespace
+    namespace = _connected_namespace(name)
     handle = find_actor(namespace, address)
     if handle is None:
         return False
@@ -293,13 +298,12 @@ def status(
 ) -> StatusReport:
     """The state of all roles, within `timeout_s`. `expected` (address to slot): the roles that
     should exist."""
-    _require_connected()
-    namespace = DeploymentConfig(name=name).namespace
+    namespace = _connected_namespace(name)
     found = {address: find_actor(namespace, address) for address in named_actors(namespace)}
     handles = {address: handle for address, handle in found.items() if handle is not None}
-    told = hear(handles, time.monotonic() + timeout_s)
+    answers = poll(handles, time.monotonic() + timeout_s)
     slots_of = dict(expected or {})
-    roles = [asking.status(address, slots_of.get(address, ""), told[address]) for address in handles]
+    roles = [asking.status(address, slots_of.get(address, ""), answers[address]) for address in handles]
     roles += [
         RoleStatus(address, slot, MISSING, error="it was never launched, or taken down; run `ebla up`")
         for address, slot in slots_of.items()

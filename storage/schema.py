@@ -1,108 +1,24 @@
 """Table schemas as ebla stores them: typed columns, a primary key, and the division of rows into tablets.
 
-Made from Arrow (`TableSchema.from_arrow`), carried in messages, converted to Arrow for results. Twelve types:
-int8..int64, float32, float64, bool, string, binary, date32, timestamp(unit, zone), decimal128(p, s). Key columns are
-never null.
+Made from Arrow (`TableSchema.from_arrow`), carried in messages, converted to Arrow for results. storage/columns.py has
+the types. Key columns are never null.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Any
-from zoneinfo import ZoneInfo
 
 import msgspec
 import pyarrow as pa
 
-from ebla.storage.errors import InvalidArgument, OverLimit
+from ebla.storage.columns import NAME_MAX, UNORDERED, check_name, check_type, require, require_within
+from ebla.storage.columns import Column as Column
+from ebla.storage.errors import InvalidArgument
 
 COLUMNS_MAX = 300  # Kudu's limit; wider tables belong in nested values
-NAME_MAX = 256
 KEY_BYTES_MAX = 480  # LMDB's default key limit is 511 bytes; ebla uses the rest
 ROW_BYTES_MAX = 1 << 20
 BUCKETS_MAX = 4096
-
-_SIMPLE: dict[str, pa.DataType] = {
-    "int8": pa.int8(),
-    "int16": pa.int16(),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "bool": pa.bool_(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-}
-_NAMES = {kind: name for name, kind in _SIMPLE.items()}
-TIMESTAMP_UNITS = ("s", "ms", "us", "ns")
-_OFFSET = re.compile(r"[+-]([01][0-9]|2[0-3]):[0-5][0-9]")
-# Files beside the zones that differ between hosts.
-_NO_ZONES = ("localtime", "posixrules", "Factory", "posix/", "right/")
-
-
-class FormerName(msgspec.Struct, frozen=True, array_like=True):
-    """The name of a column in the versions before `until`."""
-
-    until: int
-    name: str
-
-
-class Column(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One column. `type` is a name of _SIMPLE, `timestamp` (with `unit` and `zone`) or `decimal` (with
-    `precision` 1..38 and `scale`).
-
-    In an altered table (storage/rows/altered.py): `id` identifies the column across renames; rows written in versions
-    since <= v < until have the column (`until` 0: no end); `default`: the value in other rows, as packed by
-    storage/rows/convert.py.
-    """
-
-    name: str
-    type: str
-    nullable: bool = True
-    unit: str | None = None
-    zone: str | None = None
-    precision: int | None = None
-    scale: int | None = None
-    id: int = 0
-    since: int = 0
-    until: int = 0
-    default: bytes | None = None
-    names: tuple[FormerName, ...] = ()
-
-    def name_at(self, version: int) -> str:
-        return next((former.name for former in self.names if version < former.until), self.name)
-
-    def arrow_type(self) -> pa.DataType:
-        if self.type == "timestamp":
-            return pa.timestamp(self.unit, self.zone)
-        if self.type == "decimal":
-            return pa.decimal128(self.precision, self.scale)
-        return _SIMPLE[self.type]
-
-    @property
-    def variable(self) -> bool:
-        return self.type in ("string", "binary")
-
-    @staticmethod
-    def from_arrow(field: pa.Field) -> Column:
-        kind = field.type
-        if kind in _NAMES:
-            return Column(field.name, _NAMES[kind], field.nullable)
-        if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-            return Column(field.name, "string", field.nullable)
-        if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
-            return Column(field.name, "binary", field.nullable)
-        if pa.types.is_timestamp(kind):
-            return Column(field.name, "timestamp", field.nullable, unit=kind.unit, zone=kind.tz)
-        if pa.types.is_decimal128(kind):
-            return Column(field.name, "decimal", field.nullable, precision=kind.precision, scale=kind.scale)
-        raise InvalidArgument(
-            f"column {field.name!r} has type {kind}, which ebla does not store; use one of "
-            f"{', '.join(_SIMPLE)}, timestamp or decimal128",
-            column=field.name,
-        )
 
 
 class Hash(msgspec.Struct, frozen=True, tag="hash"):
@@ -210,11 +126,11 @@ class TableSchema(msgspec.Struct, frozen=True):
         schema: pa.Schema, primary_key: Sequence[str], partitioning: Partitioning | None = None
     ) -> TableSchema:
         """Make and validate a schema. Raises InvalidArgument with the column and the remedy."""
-        _require(
+        require(
             isinstance(schema, pa.Schema),
             f'schema is a pyarrow.Schema, such as pa.schema([("id", pa.int64())]), not {type(schema).__name__}',
         )
-        _require(
+        require(
             isinstance(primary_key, (list, tuple)) and all(isinstance(name, str) for name in primary_key),
             f'primary_key is a list of column names, such as ["id"], not {primary_key!r:.100}',
         )
@@ -229,7 +145,7 @@ class TableSchema(msgspec.Struct, frozen=True):
     def validate(self) -> None:
         """Raise InvalidArgument unless the schema is valid. The master validates schemas from clients again."""
         names = [column.name for column in self.columns]
-        _require(len(names) > 0, f"a table has 1 to {COLUMNS_MAX} columns, this one none")
+        require(len(names) > 0, f"a table has 1 to {COLUMNS_MAX} columns, this one none")
         require_within(
             "COLUMNS_MAX",
             len(names),
@@ -237,94 +153,41 @@ class TableSchema(msgspec.Struct, frozen=True):
             f"a table has 1 to {COLUMNS_MAX} columns, this one {len(names)}",
         )
         for name in names:
-            _require(len(name) > 0, f"a column name has 1 to {NAME_MAX} characters: {name!r}", name)
-            shown = f"a column name has 1 to {NAME_MAX} characters, not {len(name)}: {name[:40]!r}..."
-            require_within("NAME_MAX", len(name), NAME_MAX, shown, name)
-            _require(_unicode(name), f"column name {name!r} is not valid Unicode; rename the column", name)
-            _require(names.count(name) == 1, f"column {name!r} appears twice; rename one", name)
-        _require(len(self.key) > 0, "a table needs a primary key: name at least one column in primary_key")
+            check_name(name, "a column", name)
+            require(names.count(name) == 1, f"column {name!r} appears twice; rename one", name)
+        require(len(self.key) > 0, "a table needs a primary key: name at least one column in primary_key")
         for name in self.key:
             column = self.column(name)
-            _require(self.key.count(name) == 1, f"column {name!r} appears twice in primary_key", name)
-            _require(not column.nullable, f"key column {name!r} may not be nullable", name)
+            require(self.key.count(name) == 1, f"column {name!r} appears twice in primary_key", name)
+            require(not column.nullable, f"key column {name!r} may not be nullable", name)
+            require(
+                column.type not in UNORDERED,
+                f"key column {name!r} is a {column.type}, which has no order; use columns of plain types as the key, "
+                "such as string or int64",
+                name,
+            )
         for column in self.columns:
-            _check_type(column)
+            check_type(column)
         self._validate_partitioning()
 
     def _validate_partitioning(self) -> None:
         hashed, ranged = self.partitioning.hash, self.partitioning.range
         if hashed:
-            _require(
+            require(
                 2 <= hashed.buckets <= BUCKETS_MAX,
                 f"buckets must be 2 to {BUCKETS_MAX}, not {hashed.buckets}",
             )
             for name in hashed.columns:
-                _require(name in self.key, f"hash column {name!r} is not in the primary key", name)
-            _require(
+                require(name in self.key, f"hash column {name!r} is not in the primary key", name)
+            require(
                 len(set(hashed.columns)) == len(hashed.columns) > 0,
                 "hash columns must be distinct, one at least",
             )
         if ranged:
-            _require(
+            require(
                 ranged.columns == self.key[: len(ranged.columns)],
                 f"range columns must be a prefix of the primary key {self.key}, not {ranged.columns}",
             )
-            _require(
+            require(
                 list(ranged.splits) == sorted(set(ranged.splits)), "range splits must ascend, without repeats"
             )
-
-
-def _check_type(column: Column) -> None:
-    if column.type == "timestamp":
-        _require(
-            column.unit in TIMESTAMP_UNITS,
-            f"column {column.name!r}: unit must be one of {TIMESTAMP_UNITS}",
-            column.name,
-        )
-        _require(
-            column.zone is None or known_zone(column.zone),
-            f"column {column.name!r}: time zone {column.zone!r:.100} is not known here; give 'UTC', an IANA name such "
-            "as 'Europe/Zurich', or an offset such as '+05:30' (a zone with a name needs the package tzdata)",
-            column.name,
-        )
-    elif column.type == "decimal":
-        precision, scale = column.precision or 0, column.scale or 0
-        _require(
-            1 <= precision <= 38 and 0 <= scale <= precision,
-            f"column {column.name!r}: decimal needs precision 1 to 38 and scale 0 to precision",
-            column.name,
-        )
-    else:
-        _require(column.type in _SIMPLE, f"column {column.name!r}: unknown type {column.type!r}", column.name)
-
-
-def known_zone(zone: str) -> bool:
-    """Whether Python here knows the zone: UTC, an offset of hours and minutes, or a zone of the IANA database."""
-    if zone == "UTC" or _OFFSET.fullmatch(zone):
-        return True
-    if zone.startswith(_NO_ZONES):
-        return False
-    try:
-        ZoneInfo(zone)
-        pa.lib.string_to_tzinfo(zone)
-    except (LookupError, ValueError, OSError):  # unknown; not a name; a folder
-        return False
-    return True
-
-
-def _unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def require_within(limit: str, found: int, most: int, message: str, column: str | None = None) -> None:
-    if found > most:
-        raise OverLimit(message, column=column, limit=limit, most=most)
-
-
-def _require(holds: Any, message: str, column: str | None = None) -> None:
-    if not holds:
-        raise InvalidArgument(message, column=column)

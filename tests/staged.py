@@ -1,4 +1,4 @@
-"""Tests that are coroutines, run in virtual time."""
+"""Tests that are coroutines, run on a stage or in the simulated loop."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ Test = Callable[..., Coroutine[Any, Any, None]]
 
 
 def staged(
-    play: Callable[..., Any], *arguments: Any, **options: Any
+    play: Callable[..., Any], *arguments: Any, parts: int = 1, **options: Any
 ) -> Callable[[Test], Callable[..., None]]:
-    """Run the test by `play(scenario, *arguments, **options)`. Its first parameter is the stage, others are pytest's; a
-    `seed` is play's too."""
+    """Run the test by `play(scenario, *arguments, **options)`. Its first `parts` parameters are the stage, others are pytest's;
+    a `seed` is play's too."""
 
     def decorate(test: Test) -> Callable[..., None]:
         whole = inspect.signature(test)
-        _, *others = whole.parameters.values()
+        others = [*whole.parameters.values()][parts:]
         signature = whole.replace(parameters=others, return_annotation=None)
 
         @functools.wraps(test)
         def play_test(*given: Any, **named: Any) -> None:
             parameters = signature.bind(*given, **named).arguments
             seed = {"seed": parameters["seed"]} if "seed" in parameters else {}
-            play(lambda stage: test(stage, **parameters), *arguments, **options, **seed)
+            play(lambda *stage: test(*stage, **parameters), *arguments, **options, **seed)
 
         play_test.__signature__ = signature  # type: ignore[attr-defined]
         return play_test

@@ -1,4 +1,4 @@
-"""The folders of the code: at every level of the tree, imports between neighbours run one way."""
+"""The rooms of the code: a room imports only the rooms that ARROWS allows, and imports between neighbours form no circle."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,95 @@ PROSE = {  # rooms whose opening has no table of their modules
     "chaos/powercut",
     "client",
     "client/cli",
-    "pipelines",
+}
+
+# For each room, its inner rooms and the rooms that each of them may import: neighbours, and rooms inside neighbours. An entry for
+# a room holds for all modules below it. `*.py` are the room's own modules, which every module below it may import.
+# docs/architecture.md explains the directions.
+MODULES = "*.py"
+EVERYTHING = "**"
+ARROWS = {
+    "": {
+        "client": "actors actors/coordination actors/journal actors/journal/node actors/journal/writer actors/master "
+        "actors/messages actors/replication actors/tablet placement placement/deploy placement/journal "
+        "placement/local storage storage/predicates storage/rows storage/tablets",
+        "client/cli": "pipelines",
+        "client/cli/chaos": EVERYTHING,
+        "pipelines": "client client/health actors actors/messages placement placement/deploy placement/local storage "
+        "storage/predicates",
+        "pipelines/demo.py": "chaos",  # `ebla demo` kills a node
+        "placement": "actors actors/journal actors/journal/writer actors/master actors/messages actors/tablet storage "
+        "storage/directories",
+        "actors": "storage storage/directories storage/logs storage/predicates storage/rows storage/tablets",
+        "chaos": EVERYTHING,
+    },
+    "actors": {
+        MODULES: "messages",
+        "messages": "replication",
+        "coordination": "messages",
+        "journal": "messages",
+        "master": "coordination journal journal/node journal/writer messages replication",
+        "tablet": "messages replication",
+    },
+    "actors/master": {
+        MODULES: "catalog cluster errands repair rules tables",
+        "cluster": "catalog rules",
+        "repair": "catalog cluster rules",
+        "errands": "catalog cluster repair rules",
+        "tables": "catalog cluster repair",
+        "leadership": "catalog",
+    },
+    "actors/tablet": {
+        MODULES: "copy engine lifecycle raft serving upkeep",
+        "raft": "engine",
+        "lifecycle": "engine",
+        "copy": "engine lifecycle",
+        "serving": "engine lifecycle",
+        "upkeep": "copy engine lifecycle serving",
+    },
+    "chaos": {
+        MODULES: "checkers defects invariants ray ray/stage scenarios simulation workloads",
+        "workloads": "checkers",
+        "scenarios": "checkers simulation workloads",
+        "invariants": "checkers simulation simulation/observers workloads",
+        "defects": "scenarios simulation",
+        "powercut": "simulation",
+        "ray": "checkers scenarios simulation workloads",
+    },
+    "chaos/powercut": {
+        MODULES: "cuts damage life recording",
+        "life": "recording",
+        "cuts": "life recording",
+        "damage": "cuts life recording",
+    },
+    "chaos/ray": {MODULES: "faults report stage", "stage": "report", "faults": "report stage"},
+    "chaos/simulation": {MODULES: "observers"},
+    "client": {
+        MODULES: "coordination read transport write",
+        "coordination": "transport",
+        "write": "transport",
+        "read": "transport write",
+        "operate": "health transport",
+        "cli": "coordination health operate write",
+    },
+    "client/cli": {
+        MODULES: "chaos data frame masters nodes tables tablets",
+        "chaos": "frame",
+        "data": "frame tables",
+        "masters": "frame",
+        "nodes": "frame",
+        "tables": "frame",
+        "tablets": "frame",
+    },
+    "placement": {MODULES: "deploy journal local", "journal": "deploy", "local": "deploy"},
+    "storage": {
+        "directories": "",
+        "rows": "",
+        "logs": "",
+        "predicates": "rows",
+        "lmdb": "directories rows",
+        "tablets": "directories lmdb logs rows",
+    },
 }
 
 
@@ -39,8 +128,13 @@ def modules() -> dict[str, Path]:
     return found
 
 
-def imports(name: str) -> Iterator[str]:
+@cache
+def imports(name: str) -> tuple[str, ...]:
     """List the imported modules of the package: at the top, in functions, and for the type checker."""
+    return tuple(_imports(name))
+
+
+def _imports(name: str) -> Iterator[str]:
     known = modules()
     for node in ast.walk(ast.parse(known[name].read_text())):
         if isinstance(node, ast.Import):
@@ -66,6 +160,56 @@ def arrows() -> dict[tuple[str, ...], dict[str, dict[str, list[str]]]]:
                 room = found.setdefault(tuple(ours[:depth]), {})
                 room.setdefault(ours[depth], {}).setdefault(theirs[depth], []).append(f"{name} -> {target}")
     return found
+
+
+@cache
+def arrows_between_rooms() -> dict[tuple[str, str, str], list[str]]:
+    """Collect the imports by enclosing room, importing module and imported room, the last two relative to the first."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for name, path in modules().items():
+        for target in imports(name):
+            ours = path.relative_to(ROOT).parts
+            theirs = modules()[target].parent.relative_to(ROOT).parts
+            same = takewhile(lambda pair: pair[0] == pair[1], zip(ours, theirs, strict=False))
+            depth = sum(1 for _ in same)
+            if len(theirs) > depth:  # not an enclosing room
+                arrow = "/".join(ours[:depth]), "/".join(ours[depth:]), "/".join(theirs[depth:])
+                found.setdefault(arrow, []).append(f"{name} -> {target}")
+    return found
+
+
+def allowance(enclosing: str, module: str, target: str) -> tuple[str, str, str] | None:
+    """Find the entry of ARROWS that allows the module to import the target."""
+    for source, targets in ARROWS.get(enclosing, {}).items():
+        if f"{module}/".startswith(f"{source}/") or (source == MODULES and "/" not in module):
+            for each in targets.split():
+                if each in (target, EVERYTHING):
+                    return enclosing, source, each
+    return None
+
+
+def test_a_room_imports_only_the_rooms_that_the_table_allows() -> None:
+    wrong = [
+        f"in {enclosing or 'the top room'}, {module} may not import {target}:\n    " + "\n    ".join(lines)
+        for (enclosing, module, target), lines in sorted(arrows_between_rooms().items())
+        if allowance(enclosing, module, target) is None
+    ]
+    remedy = (
+        "Move the code to a room that may import it, or pass it in from a caller. If the architecture itself changes, "
+        "write the arrow into ARROWS of tests/test_rooms.py and check the directions in docs/architecture.md."
+    )
+    assert not wrong, "\n".join([*wrong, remedy])
+
+
+def test_every_arrow_of_the_table_is_used() -> None:
+    listed = {
+        (enclosing, source, target)
+        for enclosing, sources in ARROWS.items()
+        for source, targets in sources.items()
+        for target in targets.split()
+    }
+    used = {allowance(*arrow) for arrow in arrows_between_rooms()}
+    assert listed - used == set(), "remove these arrows from ARROWS: no import needs them"
 
 
 def circles(graph: dict[str, dict[str, list[str]]]) -> list[tuple[str, ...]]:
@@ -112,3 +256,18 @@ def test_a_room_opens_with_all_of_its_modules(room: Path) -> None:
     opening = ast.get_docstring(ast.parse((room / "__init__.py").read_text())) or ""
     named = set(re.findall(r"^(?: {4})?(\w+)(?:\.py|/) {2,}", opening, re.MULTILINE))
     assert named == (set() if str(room.relative_to(ROOT)) in PROSE else rooms()[room])
+
+
+def test_the_page_about_the_architecture_names_rooms_and_modules_that_exist() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    tree = page.partition("```\n")[2].partition("```")[0]
+    named, path = [], [ROOT]
+    for indent, name in re.findall(r"^( *)(\w+)/ ", tree, re.MULTILINE):
+        del path[len(indent) // 2 + 1 :]
+        path.append(path[-1] / name)
+        named.append(path[-1])
+    missing = [str(room.relative_to(ROOT)) for room in named if not (room / "__init__.py").is_file()]
+    for words in re.findall(r"`(\w+(?:/\w+)+(?:\.py)?)`", page):
+        if not any((folder / words).exists() for folder in (ROOT, ROOT / "actors")):
+            missing.append(words)
+    assert len(named) > 30 and not missing, f"docs/architecture.md names {', '.join(missing)}"

@@ -10,5 +10,5 @@ from ebla.actors.messages import raft
 
 Request = raft.Request
 Answer = raft.Answer
-Record = raft.HardState  # the record that a replica must never lose
+HardState = raft.HardState  # the part of a core's state that a replica must never lose
 View = raft.RaftView  # a replica's report of its group

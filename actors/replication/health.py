@@ -9,7 +9,7 @@ RUNNING, FAILED, COPYING, DELETED = "running", "failed", "copying", "deleted"
 DOES_NOT_EXIST = "does_not_exist"
 
 # A peer as its leader sees it.
-HEALTHY, UNKNOWN, SILENT, UNHEALTHY, LOST = "healthy", "unknown", "silent", "failed", "lost"
+HEALTHY, UNKNOWN, SILENT, UNHEALTHY, LOST = "healthy", "unknown", "silent", "unhealthy", "lost"
 
 
 # Why a server cannot answer for a replica: the values of EnvelopeReply.refusals, and WRONG_SERVER.

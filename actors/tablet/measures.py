@@ -39,69 +39,84 @@ class MeasuredServer(Protocol):
     copy_sources: CopySources
 
 
-class State(NamedTuple):
-    """The server at this instant, with sums and maxima over all running replicas."""
+class Now(NamedTuple):
+    """The server at this instant, and its running replicas."""
 
-    memtable_bytes: int
-    unapplied_bytes: int
-    shared_log_bytes: int
-    log_bytes: int
-    disk_bytes: int
-    free_bytes: int
-    disk_full: bool
-    scans_open: int
-    scrubs: int
-    scrubs_due: int
-    behind_max: int
-    term_max: int
+    server: MeasuredServer
+    running: list[Replica]
 
 
-class CopyCounts(NamedTuple):
-    """Copies of tablets: those that run now, and counts since the start."""
-
-    running: int
-    sessions: int
-    done: int
-    failed: int
-    received_bytes: int
-    sent_bytes: int
-
-
-STATE: Sheet[State] = Sheet(
+STATE: Sheet[Now] = Sheet(
     (),
     gauge(
         "tablet_memtable_bytes",
         "bytes",
         "rows that are not flushed; at the limit, writers wait",
-        lambda s: s.memtable_bytes,
+        lambda now: now.server.load.memtable_bytes,
     ),
     gauge(
         "tablet_unapplied_bytes",
         "bytes",
         "writes that are not applied; at the limit, writers wait",
-        lambda s: s.unapplied_bytes,
-    ),
-    gauge("tablet_shared_log_bytes", "bytes", "entries in the shared log", lambda s: s.shared_log_bytes),
-    gauge(
-        "tablet_log_bytes", "bytes", "log entries retained for flushes and for peers", lambda s: s.log_bytes
+        lambda now: now.server.load.unapplied_bytes,
     ),
     gauge(
-        "tablet_disk_bytes", "bytes", "size of the directory, measured periodically", lambda s: s.disk_bytes
+        "tablet_shared_log_bytes", "bytes", "entries in the shared log", lambda now: now.server.shared.bytes
     ),
     gauge(
-        "tablet_disk_free_bytes", "bytes", "free space on the fullest of the disks", lambda s: s.free_bytes
+        "tablet_log_bytes",
+        "bytes",
+        "log entries retained for flushes and for peers",
+        lambda now: sum(r.log.size_bytes for r in now.running),
     ),
-    gauge("tablet_disk_full", "0/1", "writes are refused until there is space", lambda s: s.disk_full),
-    gauge("tablet_scans_open", "scans", "snapshot scans that clients have open", lambda s: s.scans_open),
-    counter("tablet_scrubs", "replicas", "scrubs: walks over all rows of a replica", lambda s: s.scrubs),
-    gauge("tablet_scrubs_due", "replicas", "replicas that wait for a scrub", lambda s: s.scrubs_due),
+    gauge(
+        "tablet_disk_bytes",
+        "bytes",
+        "size of the directory, measured periodically",
+        lambda now: now.server.space.used_bytes,
+    ),
+    gauge(
+        "tablet_disk_free_bytes",
+        "bytes",
+        "free space on the fullest of the disks",
+        lambda now: min((disk.free_bytes for disk in now.server.space.disks), default=0),
+    ),
+    gauge(
+        "tablet_disk_full",
+        "0/1",
+        "writes are refused until there is space",
+        lambda now: now.server.rounds.disk_full or now.server.space.full,
+    ),
+    gauge(
+        "tablet_scans_open",
+        "scans",
+        "snapshot scans that clients have open",
+        lambda now: now.server.scans.open_count,
+    ),
+    counter(
+        "tablet_scrubs",
+        "replicas",
+        "scrubs: walks over all rows of a replica",
+        lambda now: now.server.scrubber.walks,
+    ),
+    gauge(
+        "tablet_scrubs_due",
+        "replicas",
+        "replicas that wait for a scrub",
+        lambda now: now.server.scrubber.due_count(),
+    ),
     gauge(
         "tablet_unapplied_entries_max",
         "entries",
         "committed entries that are not applied, of the replica with most",
-        lambda s: s.behind_max,
+        lambda now: max((r.core.commit_index - r.store.applied.index for r in now.running), default=0),
     ),
-    gauge("tablet_term_max", "", "the highest term of any replica", lambda s: s.term_max),
+    gauge(
+        "tablet_term_max",
+        "",
+        "the highest term of any replica",
+        lambda now: max((r.core.term for r in now.running), default=0),
+    ),
 )
 
 TALLY: Sheet[Tally] = Sheet(
@@ -132,22 +147,37 @@ REFUSED: Sheet[int] = Sheet(
     counter("tablet_writes_refused", "writes", "batches refused at a limit; clients send them again", int),
 )
 
-COPIES: Sheet[CopyCounts] = Sheet(
+COPIES: Sheet[MeasuredServer] = Sheet(
     (),
-    gauge("tablet_copies_running", "copies", "copies to this server that run now", lambda c: c.running),
-    gauge("tablet_copy_sessions", "sessions", "copies from this server that run now", lambda c: c.sessions),
-    counter("tablet_copies_done", "copies", "copies to this server that became replicas", lambda c: c.done),
+    gauge(
+        "tablet_copies_running", "copies", "copies to this server that run now", lambda s: len(s.copies.jobs)
+    ),
+    gauge(
+        "tablet_copy_sessions",
+        "sessions",
+        "copies from this server that run now",
+        lambda s: len(s.copy_sources),
+    ),
+    counter(
+        "tablet_copies_done", "copies", "copies to this server that became replicas", lambda s: s.copies.done
+    ),
     counter(
         "tablet_copies_failed",
         "copies",
         "copies to this server that failed or were cancelled",
-        lambda c: c.failed,
+        lambda s: s.copies.failed,
     ),
     counter(
-        "tablet_copied_bytes", "bytes", "bytes received by copies that have ended", lambda c: c.received_bytes
+        "tablet_copied_bytes",
+        "bytes",
+        "bytes received by copies that have ended",
+        lambda s: s.copies.copied_bytes,
     ),
     counter(
-        "tablet_copy_sent_bytes", "bytes", "bytes sent to copies from this server", lambda c: c.sent_bytes
+        "tablet_copy_sent_bytes",
+        "bytes",
+        "bytes sent to copies from this server",
+        lambda s: s.copy_sources.sent_bytes,
     ),
 )
 
@@ -172,7 +202,7 @@ def measure(server: MeasuredServer) -> Iterator[Figure]:
     for replica in running:
         counts[replica.core.shown_role] += 1
     tally = server.rounds.tally
-    yield from STATE.read(_state(server, running))
+    yield from STATE.read(Now(server, running))
     for role, count in counts.items():
         yield from BY_ROLE.read(count, role)
     yield from TALLY.read(tally)
@@ -180,31 +210,4 @@ def measure(server: MeasuredServer) -> Iterator[Figure]:
         yield from REFUSED.read(tally.refused[limit], limit)
     for environment, latencies in tally.syncs.items():
         yield from SYNCS.read(latencies.percentiles(), environment)
-    copies = server.copies
-    yield from COPIES.read(
-        CopyCounts(
-            running=len(copies.jobs),
-            sessions=len(server.copy_sources),
-            done=copies.done,
-            failed=copies.failed,
-            received_bytes=copies.copied_bytes,
-            sent_bytes=server.copy_sources.sent_bytes,
-        )
-    )
-
-
-def _state(server: MeasuredServer, running: list[Replica]) -> State:
-    return State(
-        memtable_bytes=server.load.memtable_bytes,
-        unapplied_bytes=server.load.unapplied_bytes,
-        shared_log_bytes=server.shared.bytes,
-        log_bytes=sum(r.log.size_bytes for r in running),
-        disk_bytes=server.space.used_bytes,
-        free_bytes=min((disk.free_bytes for disk in server.space.disks), default=0),
-        disk_full=server.rounds.disk_full or server.space.full,
-        scans_open=server.scans.open_count,
-        scrubs=server.scrubber.walks,
-        scrubs_due=server.scrubber.due_count(),
-        behind_max=max((r.core.commit_index - r.store.applied.index for r in running), default=0),
-        term_max=max((r.core.term for r in running), default=0),
-    )
+    yield from COPIES.read(server)

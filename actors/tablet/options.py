@@ -7,6 +7,12 @@ import msgspec
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.space import LOW_BYTES
 
+ZERO_MEANS = {
+    "quarantine_bytes_max": "keep nothing",
+    "disk_reserve_bytes": "keep nothing",
+    "copy_bytes_per_s": "no limit",
+}
+
 
 class TabletServerOptions(msgspec.Struct, frozen=True):
     """The settings of one tablet server. `masters`: addresses; `host`: the slot to which the server is pinned."""
@@ -15,10 +21,10 @@ class TabletServerOptions(msgspec.Struct, frozen=True):
     host: str
     version: str = ""
 
-    # Raft. Followers notice a leader's death after 1 to 2 election timeouts. Four heartbeats fit
+    # Groups of replicas. Followers notice a leader's death after 1 to 2 election timeouts. Four heartbeats fit
     # into one timeout, so that a busy machine does not seem dead; more would cost an idle machine a
     # tenth of a core. The lease is shorter than the timeout by the tolerated clock drift.
-    raft_heartbeat_s: float = 0.25
+    leader_heartbeat_s: float = 0.25
     election_s_min: float = 1.0
     lease_s: float = 0.8
 
@@ -85,38 +91,20 @@ class TabletServerOptions(msgspec.Struct, frozen=True):
     copy_idle_s: float = 60.0
     copy_bytes_per_s: int = 0
 
+    @property
+    def poll_s(self) -> float:
+        """The time between two checks for the successor of a leadership."""
+        return self.leader_heartbeat_s / 10
+
     def validate(self) -> None:
         if not 0 < self.lease_s < self.election_s_min:
             raise InvalidArgument(f"lease_s must lie between 0 and election_s_min ({self.election_s_min})")
-        if not 0 < self.raft_heartbeat_s <= self.election_s_min / 3:
-            raise InvalidArgument("raft_heartbeat_s must be above 0 and at most a third of election_s_min")
-        for name in (
-            "follower_failed_s",
-            "heartbeat_s",
-            "seqno_s",
-            "results_retention_s",
-            "memtable_bytes",
-            "unapplied_bytes_max",
-            "disk_hung_s",
-            "shared_log_bytes",
-            "log_retained_bytes_max",
-            "log_retained_entries_max",
-            "scrub_s",
-            "scanner_ttl_s",
-            "scan_read_rows",
-            "scan_block_bytes_max",
-            "append_bytes_max",
-            "copies_max",
-            "copy_sessions_max",
-            "copy_idle_s",
-        ):
-            if getattr(self, name) <= 0:
+        if not 0 < self.leader_heartbeat_s <= self.election_s_min / 3:
+            raise InvalidArgument("leader_heartbeat_s must be above 0 and at most a third of election_s_min")
+        for name, value in msgspec.structs.asdict(self).items():
+            if name in ZERO_MEANS and value < 0:
+                raise InvalidArgument(f"{name} must be 0 ({ZERO_MEANS[name]}) or above")
+            if name not in ZERO_MEANS and isinstance(value, int | float) and value <= 0:
                 raise InvalidArgument(f"{name} must be above 0")
-        if self.quarantine_bytes_max < 0:
-            raise InvalidArgument("quarantine_bytes_max must be 0 (keep nothing) or above")
-        if self.disk_reserve_bytes < 0:
-            raise InvalidArgument("disk_reserve_bytes must be 0 (keep nothing) or above")
-        if self.copy_bytes_per_s < 0:
-            raise InvalidArgument("copy_bytes_per_s must be 0 (no limit) or above")
         if not self.masters:
             raise InvalidArgument("masters must name one master's address at least")

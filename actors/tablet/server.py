@@ -1,12 +1,7 @@
 """The tablet server: the role that keeps replicas of tablets, and serves those that it leads.
 
-Read this module first, then: engine/replica.py (one replica's events), engine/rounds.py (the loop
-that drives all replicas), engine/links.py (messages between servers), serving/admission.py (the
-checks of a request), engine/apply.py (the effect of a committed batch), lifecycle/bootstrap.py
-(start), lifecycle/lifecycle.py and lifecycle/deletion.py (how replicas are created and deleted),
-copy/copies.py and copy/sources.py (both ends of a copy), raft/members.py (changes of members),
-copy/recovery.py (a leader's help for its peers), upkeep/maintenance.py (flush and trim),
-upkeep/scrubber.py, serving/scans.py, serving/checksums.py, upkeep/reporter.py.
+The parts are in the rooms beside it: each room's first page says which. Read engine/replica.py and
+engine/rounds.py next.
 
 Promises, each checked by a test of that name:
 
@@ -23,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable
+from typing import Any
 
 from ebla.actors import catalog_versions, errors, incarnations
 from ebla.actors import messages as m
@@ -41,6 +37,7 @@ from ebla.actors.tablet.engine.records import ConsensusState, Superblock
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.engine.rounds import Rounds
 from ebla.actors.tablet.engine.space import Space
+from ebla.actors.tablet.engine.waits import within
 from ebla.actors.tablet.lifecycle import bootstrap
 from ebla.actors.tablet.lifecycle.deletion import Deletion
 from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
@@ -69,6 +66,7 @@ from ebla.storage.tablets.results import Answer as Stored
 
 RECORDS = "records"
 WRITE_TIMEOUT_S_MAX = 30.0
+STORIES_MAX = 4
 
 
 class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
@@ -79,7 +77,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         self.replicas: dict[str, Replica] = {}
         self.load = Load(options.memtable_bytes)
         self.running = False
-        self._look_s = options.raft_heartbeat_s / 10  # between two checks for a handed-over leadership
+        self.stopping = False
         self.space = Space(world, options.disk_reserve_bytes)
 
     # -- life
@@ -103,15 +101,9 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         await self.space.start()
         await self.lifecycle.load()
         self.running = True
-        self.identity.start()
-        self.rounds.start()
-        self.maintenance.start()
-        self.scrubber.start()
-        self.deletion.start()
-        self.copy_sources.start()
-        self.recovery.start()
-        for reporter in self.reporters:
-            reporter.start()
+        loops: list[Any] = [self.identity, self.rounds, self.maintenance, self.scrubber, self.deletion]
+        for part in (*loops, self.copy_sources, self.recovery, *self.reporters):
+            part.start()
         self.world.spawn(self._tick(), "ticks")
 
     def _compose(self, superblocks: RecordStore[Superblock], quarantine: Quarantine) -> None:
@@ -132,20 +124,26 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         )
         self.retention = LogRetention(self.options)
         self.maintenance = Maintenance(
-            self.world, self.options, self.lifecycle, self.retention, self.scans, self.load, self._changed
+            self.world,
+            self.options,
+            self.lifecycle,
+            self.retention,
+            self.scans,
+            self.load,
+            self._replica_changed,
         )
-        self.scrubber = Scrubber(self.world, self.options, self.replicas, self._changed)
+        self.scrubber = Scrubber(self.world, self.options, self.replicas, self._replica_changed)
         self.copy_sources = CopySources(
             self.world,
             self.options,
             self.retention,
             self.maintenance.flush,
-            self._changed,
+            self._replica_changed,
             self.scrubber.doubt,
         )
         jobs: dict[str, Job] = {}
         self.deletion = Deletion(self.lifecycle, jobs, self._closing)
-        self.copies = Copies(self.world, self.options, self.lifecycle, self.deletion, jobs, self._told)
+        self.copies = Copies(self.world, self.options, self.lifecycle, self.deletion, jobs, self._changed)
         self.recovery = Recovery(self.world, self.options, self.replicas)
         self.reporters = [
             Reporter(
@@ -161,21 +159,18 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         ]
 
     def _identify(self, instance: Instance, environment: Environment) -> Identity:
-        heard = RecordStore(environment, incarnations.DATABASE, m.ServerInstance)
+        known = RecordStore(environment, incarnations.DATABASE, m.ServerInstance)
         shown = m.ServerInstance(instance.uuid, instance.seqno, new_id(self.world.random))
-        others, seen = Incarnations(self.world, "tablet", heard), SeenCatalog(self.world, environment)
+        others, seen = Incarnations(self.world, "tablet", known), SeenCatalog(self.world, environment)
         return Identity(self.world, shown, others, seen, self.options.seqno_s)
-
-    @property
-    def instance(self) -> m.ServerInstance:
-        return self.identity.instance
 
     async def stop(self) -> None:
         """Hand leadership over and flush, so that the next start is quick. Durability does not
         depend on it."""
         if not self.running:
             return
-        await hand_over_all(self.world, self.rounds, list(self.replicas.values()), self._look_s)
+        self.stopping = True
+        await hand_over_all(self.world, self.rounds, list(self.replicas.values()), self.options.poll_s)
         self.running = False
         await self.copies.close()
         for replica in list(self.replicas.values()):
@@ -189,7 +184,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         return measure(self)
 
     async def _tick(self) -> None:
-        period = self.options.raft_heartbeat_s / 3
+        period = self.options.leader_heartbeat_s / 3
         while True:
             await self.world.clock.sleep(period)
             now = self.world.clock.monotonic()
@@ -198,6 +193,16 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
                     self.rounds.step(replica, replica.core.tick, now)
             for reporter in self.reporters:
                 reporter.find_changes()
+
+    async def perform(self, method: str, request: Any) -> Any:
+        """Carry out a verb. An internal error of it carries the last events of the request's tablets."""
+        try:
+            return await getattr(self, method)(request)
+        except Exception as error:
+            for tablet in _tablets(request)[:STORIES_MAX]:
+                if tablet in self.replicas:
+                    self.replicas[tablet].explain(error)
+            raise
 
     # -- clients
 
@@ -275,15 +280,8 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         `index`."""
         replica = self._replica(request.tablet)
         replica.require_running()
-        waiting = replica.applied(request.index)
-        if waiting is not None:
-            try:
-                async with self.world.clock.timeout(request.timeout_s):
-                    await waiting
-            except TimeoutError:
-                raise errors.Unavailable(
-                    f"tablet {request.tablet} is behind index {request.index} here"
-                ) from None
+        late = errors.Unavailable(f"tablet {request.tablet} is behind index {request.index} here")
+        await within(self.world.clock, replica.applied(request.index), request.timeout_s, late)
         check_readable(replica.rows.schema, request.schema_version)
         flushed = await self.maintenance.flush(replica)
         directory = replica.store.environment.directory
@@ -296,8 +294,8 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         self._require(request.dest_uuid)
         if self.lifecycle.state_of(request.tablet) == m.DOES_NOT_EXIST:
             self.space.require_for_tablet()
-        replica = await self.lifecycle.create(request)
-        self._changed(replica)
+        await self.lifecycle.create(request)
+        self._changed(request.tablet)
         return m.Empty()
 
     @rpc
@@ -310,7 +308,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
     async def delete_tablet(self, request: m.DeleteTabletRequest) -> m.Empty:
         self._require(request.dest_uuid)
         await self.deletion.delete(request)
-        self._told(request.tablet)
+        self._changed(request.tablet)
         return m.Empty()
 
     # -- operators
@@ -351,10 +349,10 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
     async def step_down(self, request: m.StepDownRequest) -> m.StepDownReply:
         replica = self._replica(request.tablet)
         replica.require_running()
-        await hand_over(self.world, self.rounds, replica, request.successor, request.timeout_s, self._look_s)
+        await hand_over(self.world, self.rounds, replica, request, self.options.poll_s)
         late = f"no successor for tablet {request.tablet} caught up within {request.timeout_s:g} s"
         if replica.core.handing_over:
-            raise errors.OutcomeUnknown(f"{late}, and one may yet; look again")
+            raise errors.OutcomeUnknown(f"{late}, and one may yet; check again")
         if replica.core.role == "leader":
             raise errors.Unavailable(f"{late}; it still leads here")
         return m.StepDownReply(replica.leader_address(), replica.core.term)
@@ -376,10 +374,10 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
 
     # -- helpers
 
-    def _changed(self, replica: Replica) -> None:
-        self._told(replica.tablet)
+    def _replica_changed(self, replica: Replica) -> None:
+        self._changed(replica.tablet)
 
-    def _told(self, tablet: str) -> None:
+    def _changed(self, tablet: str) -> None:
         """Note a change of this tablet, for the next report to the masters."""
         for reporter in self.reporters:
             reporter.changed(tablet)
@@ -389,38 +387,15 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         self.scans.close_tablet(tablet)
         self.copy_sources.close_tablet(tablet)
 
-    def _replica(self, tablet: str) -> Replica:
-        self._require_running()
-        replica = self.replicas.get(tablet)
-        if replica is None and tablet in self.lifecycle.broken:
-            raise self.lifecycle.broken[tablet].refusal()
-        if replica is None and self.lifecycle.state_of(tablet) == m.COPYING:
-            raise errors.NotRunning(
-                f"tablet {tablet} is being copied to {self.world.address}", tablet=tablet, state=m.COPYING
-            )
-        if replica is None:
-            raise errors.TabletNotFound(f"tablet {tablet} is not on {self.world.address}", tablet=tablet)
-        return replica
-
-    def _require_running(self) -> None:
-        if not self.running:
-            raise errors.NotRunning(
-                f"{self.world.address} is starting or stopping; try again", state="starting"
-            )
-        self.identity.require_believed()
-
-    def _require(self, uuid: str) -> None:
-        """Refuse a call that was meant for another server, which had this address before."""
-        self._require_running()
-        if uuid != self.instance.uuid:
-            raise errors.WrongServer(
-                f"{self.world.address} is server {self.instance.uuid}, the call was for {uuid}",
-                wanted=uuid,
-                found=self.instance.uuid,
-            )
-
     def _reports(self) -> tuple[m.ReplicaReport, ...]:
         return tuple(held.report() for held in self.lifecycle.all().values())
+
+
+def _tablets(request: Any) -> list[str]:
+    """The tablets that a request names: one; those of its writes or reads; those of an envelope."""
+    parts = getattr(request, "writes", ()) or getattr(request, "reads", ())
+    named = [part.tablet for part in parts] or [tablet for tablet, _ in getattr(request, "requests", ())]
+    return named or [request.tablet] if hasattr(request, "tablet") else named
 
 
 def _settle(outcome: asyncio.Future[Stored] | Stored | EblaError) -> Stored | EblaError:

@@ -40,6 +40,11 @@ def nothing(reason: str) -> Verdict:
     return Verdict(None, f"nothing was judged: {reason}")
 
 
+def passed(judged: int, otherwise: str) -> Verdict:
+    """The history keeps its promise, or nothing was judged because of `otherwise`."""
+    return Verdict(True, judged=judged) if judged else nothing(otherwise)
+
+
 def together(parts: Sequence[Verdict], what: str = "parts") -> Verdict:
     """One verdict over parts that are judged separately (keys, groups, workloads): as bad as the worst of them.
 

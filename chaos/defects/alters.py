@@ -15,9 +15,6 @@ from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import Column
 from ebla.storage.tablets.tablet_store import TabletStore
 
-# Production functions that defects wrap.
-original_alter = Replica._alter
-
 
 # The codec is not cached: a cached one would outlive the defect.
 @defect("alters", 100, RowCodec, "_of", seed=7)
@@ -37,10 +34,10 @@ def old_cells_return(self: RowCodec, layout: int, path: str | None) -> RowCodec:
 
 
 @defect("alters", 20, Replica, "_alter")
-def altered_where_it_leads(self: Replica, entry: Entry) -> None:
+def altered_where_it_leads(original: Any, self: Replica, entry: Entry) -> None:
     """An alteration is carried out by the leader alone, and a new leader has the older schema."""
     if self.leads:
-        original_alter(self, entry)
+        original(self, entry)
 
 
 @defect("alters", 20, TabletStore, "alter")

@@ -14,14 +14,10 @@ from ebla.chaos.defects.defect import LATE_DUPLICATES, Swap, defect
 from ebla.chaos.simulation.world import WALL_START_US
 from ebla.storage.errors import EblaError
 from ebla.storage.logs.entries import Entry, Position, chained
-from ebla.storage.tablets.results import Answer, Results
+from ebla.storage.tablets.results import Results
 from ebla.transport.batches import APPLIED, REJECTED, OpsUnit
 from ebla.transport.router import Router
 from ebla.transport.routes import Route
-
-# Production functions that defects wrap.
-original_record = Results.record
-original_succeed = OpsUnit.succeed
 
 
 @defect("tokens", 20, Rows, "known_answer", seed=9)
@@ -43,19 +39,19 @@ def answers_not_stored(self: Results, pending: object) -> list[Any]:
 
 @defect("crowds", 60, Results, "record", seed=11)
 def open_request_forgotten(
-    self: Results, client: bytes, sequence: int, first_incomplete: int, time_us: int, answer: Answer
+    original: Any, self: Results, client: bytes, sequence: int, first_incomplete: int, *rest: Any
 ) -> None:
     """The lowest of a client's open requests counts as answered: its retry is refused."""
-    original_record(self, client, sequence, first_incomplete + 1, time_us, answer)
+    original(self, client, sequence, first_incomplete + 1, *rest)
 
 
 @defect("crowds", 60, OpsUnit, "succeed", seed=0)
-def first_answer_for_all(self: OpsUnit, result: WriteResult) -> None:
+def first_answer_for_all(original: Any, self: OpsUnit, result: WriteResult) -> None:
     """All callers whose rows travelled together get the answer of the first one."""
     for op in self.ops:
         if not op.future.done():
             op.future.set_result(REJECTED if 0 in result.rejected else APPLIED)
-    original_succeed(self, result)
+    original(self, result)
 
 
 @defect("clocks", 60, LogTime, "next_us", seed=8)
@@ -88,12 +84,11 @@ def log_time_of_each_term() -> list[Swap]:
 
 
 @defect("refusals", 40, Results, "record", seed=1)
-def refusals_forgotten(
-    self: Results, client: bytes, sequence: int, first_incomplete: int, time_us: int, answer: Answer
-) -> None:
+def refusals_forgotten(original: Any, self: Results, *request: Any) -> None:
     """A refusal is not stored as an answer, so that a late copy of the request is applied."""
+    *_, answer = request
     if answer.refusal is None:
-        original_record(self, client, sequence, first_incomplete, time_us, answer)
+        original(self, *request)
 
 
 @defect("refusals", 400, Router, "_fail", seed=294)

@@ -14,53 +14,45 @@ from ebla.actors.coordination.timers import Timers
 from ebla.chaos.defects.defect import Swap, defect
 from ebla.coordination import locks
 
-# Production functions that defects wrap.
-original_create = requests._Draft._create
-original_decide = requests.decide
-original_set = Namespace._set
-original_changed_since = Namespace.changed_since
-original_begin = Timers.begin
-original_nodes_changed = Namespace._nodes_changed
-
 
 @defect("locks", 60, requests._Draft, "_create")
-def sequences_in_memory(self: requests._Draft, operation: Create) -> Any:
+def sequences_in_memory(original: Any, self: requests._Draft, operation: Create) -> Any:
     """Only the memory of the active master counts the numbers of sequential nodes."""
     if not operation.sequential:
-        return original_create(self, operation)
+        return original(self, operation)
     memory = vars(self._base)
     number = memory.get("counted", 0) + 1
     while self._node(paths.numbered(operation.path, number)) is not None:
         number += 1
     memory["counted"] = number
     path = paths.numbered(operation.path, number)
-    return original_create(self, replace(operation, path=path, sequential=False))
+    return original(self, replace(operation, path=path, sequential=False))
 
 
 @defect("locks", 20, requests, "decide")
-def change_carries_out_the_first(namespace: Namespace, request: Any, limits: Any) -> Any:
+def change_carries_out_the_first(original: Any, namespace: Namespace, request: Any, limits: Any) -> Any:
     """Only the first operation of a change of several nodes is carried out."""
-    return original_decide(namespace, replace(request, operations=request.operations[:1]), limits)
+    return original(namespace, replace(request, operations=request.operations[:1]), limits)
 
 
 @defect("locks", 20, Namespace, "_set")
-def watchers_not_notified(self: Namespace, change: NodeSet) -> None:
+def watchers_not_notified(original: Any, self: Namespace, change: NodeSet) -> None:
     """Watchers do not learn that their node was set."""
     notify, self.notify = self.notify, lambda path: None
-    original_set(self, change)
+    original(self, change)
     self.notify = notify
 
 
 @defect("locks", 20, Namespace, "changed_since")
-def deletions_not_notified(self: Namespace, path: str, seen: int, children: bool) -> bool:
+def deletions_not_notified(original: Any, self: Namespace, path: str, seen: int, children: bool) -> bool:
     """Watchers do not learn that their node was deleted."""
-    return path in self.nodes and original_changed_since(self, path, seen, children)
+    return path in self.nodes and original(self, path, seen, children)
 
 
 @defect("locks", 100, Timers, "begin", seed=54)
-def no_fresh_timeout(self: Timers, sessions: Any) -> None:
+def no_fresh_timeout(original: Any, self: Timers, sessions: Any) -> None:
     """A new master expires sessions before they could send a heartbeat to it."""
-    original_begin(self, known := list(sessions))
+    original(self, known := list(sessions))
     self._renewed_at.update(dict.fromkeys(known, float("-inf")))
 
 
@@ -90,9 +82,9 @@ def turn_without_checking() -> list[Swap]:
 
 
 @defect("crowds", 60, Namespace, "_nodes_changed", seed=0)
-def open_change_forgotten(self: Namespace, edit: NodesChanged) -> None:
+def open_change_forgotten(original: Any, self: Namespace, edit: NodesChanged) -> None:
     """The answer to the lowest of a session's open changes is dropped: its retry is carried out again."""
-    original_nodes_changed(self, edit)
+    original(self, edit)
     dropped = {edit.unanswered} - {edit.number}
     session = self.sessions[edit.session]
     kept = tuple(answer for answer in session.answers if answer.number not in dropped)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 from ebla.chaos.plans import Fault, Plan
@@ -38,6 +39,12 @@ LATE_PROMISES = (
 ONE_NODE_PROMISES = (
     Fault(4.0, "pause", ("master",), 2.5),
     *(Fault(4.5, "full_disk", (f"journal-{n}",), 2.0) for n in (0, 1)),
+)
+
+# The active master is cut off from all others while it holds the lease, and the journal nodes start again.
+STARTED_UNDER_A_LEASE = (
+    Fault(4.0, "isolate", ("master",), 3.0),
+    *(Fault(4.1, "crash", (f"journal-{n}",), 0.02) for n in range(3)),
 )
 
 # Two hosts are away until they are given up. When they return, no master runs that could inform them, and the survivors
@@ -77,12 +84,21 @@ def defect(
     seed: int = 0,
     faults: tuple[Fault, ...] = (),
 ) -> Callable[[Callable[..., Any]], Defect]:
-    """Make the function a defect, with the function's name and docstring. The function replaces `attribute` of `where`;
-    without `where` it returns the swaps."""
+    """Make the function a defect, with the function's name and docstring. The function replaces `attribute` of `where`, which it
+    gets as its first argument if that is called `original`; without `where` it returns the swaps."""
 
     def make(function: Callable[..., Any]) -> Defect:
         name, what = function.__name__.replace("_", "-"), " ".join((function.__doc__ or "").split())
-        swaps = function if where is None else lambda: [(where, attribute, function)]
+        wraps = next(iter(signature(function).parameters), "") == "original"
+
+        def swap() -> list[Swap]:
+            return [(where, attribute, _around(vars(where)[attribute], function) if wraps else function)]
+
+        swaps = function if where is None else swap
         return Defect(name, what[0].lower() + what[1:].rstrip("."), scenario, seeds_max, swaps, seed, faults)
 
     return make
+
+
+def _around(original: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *arguments, **named: function(original, *arguments, **named)

@@ -15,10 +15,6 @@ from ebla.actors.tablet.raft import membership
 from ebla.actors.tablet.raft.core import RaftCore
 from ebla.chaos.defects.defect import GIVEN_UP_AND_BACK, defect
 
-# Production functions that defects wrap.
-original_forced = membership.forced
-original_force_configuration = RaftCore.force_configuration
-
 
 @defect("disasters", 20, RaftCore, "receive", seed=1, faults=GIVEN_UP_AND_BACK)
 def mark_ignored(self: RaftCore, now: float, sender: str, request: Request) -> Any:
@@ -33,27 +29,28 @@ def mark_ignored(self: RaftCore, now: float, sender: str, request: Request) -> A
 
 @defect("disasters", 40, membership, "forced", seed=12)
 def forced_without_mark(
+    original: Any,
     committed: Configuration,
     active: Configuration,
     keep: Sequence[str],
     survivor: str,
     *,
     above: int = 0,
-) -> Configuration:
+) -> Any:
     """A forced configuration is not newer than those before it."""
-    made = original_forced(committed, active, keep, survivor, above=above)
+    made = original(committed, active, keep, survivor, above=above)
     return replace(made, unsafe=max(committed.unsafe, active.unsafe))
 
 
 @defect("disasters", 20, RaftCore, "force_configuration", seed=1)
 def forced_without_its_tail(
-    self: RaftCore, now: float, keep: Sequence[str], reason: str, *, above_term: int = 0
+    original: Any, self: RaftCore, now: float, keep: Sequence[str], reason: str, *, above_term: int = 0
 ) -> None:
     """A forced leader drops the entries that it does not know to be committed."""
     if self.commit_index < self.log.last_index:
         self._truncate(self.commit_index + 1)
         self._adopt_configuration()
-    original_force_configuration(self, now, keep, reason, above_term=above_term)
+    original(self, now, keep, reason, above_term=above_term)
 
 
 @defect("disasters", 40, marks, "forced_term", seed=21, faults=GIVEN_UP_AND_BACK)

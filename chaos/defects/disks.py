@@ -24,10 +24,6 @@ from ebla.actors.world import World
 from ebla.chaos.defects.defect import Swap, defect
 from ebla.storage.tablets.tablet_store import TabletStore
 
-# Production functions that defects wrap.
-original_flush_largest = Maintenance._flush_largest
-original_more = Scans.more
-
 
 # No code catches the error.
 @defect("chains", 40)
@@ -36,28 +32,28 @@ def ends_on_a_full_disk() -> list[Swap]:
     return [(rounds, "DiskFull", ZeroDivisionError)]
 
 
-# The writes of a start are not put off.
+# The writes of a start are not postponed.
 @defect("full-disks", 40, seed=12)
 def start_needs_space() -> list[Swap]:
     """A tablet server that starts on a full disk ends if a deletion or a copy is left to be finished
     there."""
-    return [(lifecycle, "put_off", contextlib.nullcontext)]
+    return [(lifecycle, "postponed", contextlib.nullcontext)]
 
 
 # A flush to any disk blocks all others, and all writers wait for the memory.
 @defect("hung-data", 40, Maintenance, "_flush_largest", seed=1)
-def one_flush_for_all_disks(self: Maintenance) -> None:
+def one_flush_for_all_disks(original: Any, self: Maintenance) -> None:
     """A flush to a disk that hangs keeps the replicas on all others from being flushed."""
     if not self._flushing:
-        original_flush_largest(self)
+        original(self)
 
 
 @defect("scans", 60, Scans, "more")
-async def next_block_instead(self: Scans, request: ScanContinue) -> ScanBlock:
+async def next_block_instead(original: Any, self: Scans, request: ScanContinue) -> Any:
     """A repeated request for a block of a scan gets the next block."""
     scanner = self._open.get(request.scanner)
     if scanner is None or scanner.busy:
-        return await original_more(self, request)
+        return await original(self, request)
     return await self._next(scanner)
 
 

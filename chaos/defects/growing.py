@@ -14,7 +14,6 @@ from ebla.chaos.defects.defect import Swap, defect
 
 # Production functions that defects wrap.
 original_admit = growth.admit_joining
-original_journal = JournalNode._journal
 
 
 @defect("growing", 60, seed=1)
@@ -32,9 +31,9 @@ def counted_too_early() -> list[Swap]:
 
 
 @defect("growing", 60, JournalNode, "_journal")
-def old_set_served(self: JournalNode, wanted: Any) -> Journal:
+def old_set_served(original: Any, self: JournalNode, wanted: Any) -> Any:
     """A node of a journal that has grown still serves writers of the old set of nodes."""
-    return original_journal(self, wanted.of_any_version())
+    return original(self, wanted.of_any_version())
 
 
 @defect("growing", 60, Journal, "require_whole")

@@ -9,6 +9,7 @@ from ebla.actors.coordination.edits import NodesChanged, NodeSet
 from ebla.actors.journal.messages import Done
 from ebla.actors.journal.node import rules
 from ebla.actors.journal.node.journal import Journal, batch_of
+from ebla.actors.journal.node.lease import Lease
 from ebla.actors.journal.writer.holder import Holder
 from ebla.actors.journal.writer.reader import Page
 from ebla.actors.journal.writer.session import Session
@@ -16,11 +17,7 @@ from ebla.actors.master.catalog import edits as e
 from ebla.actors.master.catalog.lineage import Lineage
 from ebla.actors.master.catalog.quorum_edit_log import QuorumEditLog
 from ebla.actors.master.leadership.standby import Standby
-from ebla.chaos.defects.defect import LATE_PROMISES, ONE_NODE_PROMISES, defect
-
-# Production functions that defects wrap.
-original_apply = Standby._apply
-original_make = Journal._make
+from ebla.chaos.defects.defect import LATE_PROMISES, ONE_NODE_PROMISES, STARTED_UNDER_A_LEASE, defect
 
 
 @defect("masters", 200, rules, "fence", seed=134)
@@ -40,6 +37,12 @@ def no_master_lease(self: Holder) -> bool:
     return self.lost is None and self.epoch > 0
 
 
+@defect("masters", 20, Lease, "__init__", seed=1, faults=STARTED_UNDER_A_LEASE)
+def quiet_period_skipped(original: Any, self: Lease, name: str, clock: Any, held_ms: int) -> None:
+    """A journal node that was started again promises an epoch while another master may hold the lease."""
+    original(self, name, clock, 0)
+
+
 # The edits that the predecessor acknowledged last are in the journal only.
 @defect("masters", 60, QuorumEditLog, "_catch_up")
 async def take_over_behind(self: QuorumEditLog, after: int, last: int, digest: int) -> list[Any]:
@@ -48,10 +51,10 @@ async def take_over_behind(self: QuorumEditLog, after: int, last: int, digest: i
 
 
 @defect("churn", 200, Journal, "_make", seed=52)
-async def edit_not_durable(self: Journal, what: str, change: Any) -> Any:
+async def edit_not_durable(original: Any, self: Journal, what: str, change: Any) -> Any:
     """The master answers before its edit is on disk."""
     if what != "edits":
-        return await original_make(self, what, change)
+        return await original(self, what, change)
     self._committing = asyncio.ensure_future(self._environment.commit(batch_of(change)))  # type: ignore[attr-defined]
     self.view.state, self.view.open = change.state, change.open
     for segment in change.put:
@@ -60,10 +63,10 @@ async def edit_not_durable(self: Journal, what: str, change: Any) -> Any:
 
 
 @defect("locks", 20, Standby, "_apply")
-def follows_without_sets(self: Standby, page: Page) -> None:
+def follows_without_sets(original: Any, self: Standby, page: Page) -> None:
     """A standby skips edits that only set nodes."""
     left = [(txid, [each for each in e.decode(payload) if not _sets(each)]) for txid, payload in page.edits]
-    original_apply(self, Page([(txid, e.encode(edits)) for txid, edits in left], page.position))
+    original(self, Page([(txid, e.encode(edits)) for txid, edits in left], page.position))
 
 
 @defect("masters", 20, Session, "move_on", seed=4, faults=ONE_NODE_PROMISES)

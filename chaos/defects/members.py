@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -23,7 +24,6 @@ from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
 from ebla.actors.tablet.lifecycle.tombstones import Tombstone
 from ebla.actors.tablet.raft import election, members, membership
 from ebla.actors.tablet.raft.core import RaftCore
-from ebla.actors.tablet.raft.election import Ballot
 from ebla.actors.tablet.raft.leadership import Leadership
 from ebla.actors.tablet.raft.parts import Raft
 from ebla.actors.tablet.raft.progress import Progress
@@ -35,14 +35,6 @@ from ebla.storage.logs.entries import START
 from ebla.storage.logs.shared_log import Found
 from ebla.storage.tablets.results import RESULTS
 from ebla.storage.tablets.tablet_store import path_of
-
-# Production functions that defects wrap.
-original_entomb = Deletion.entomb
-original_reserve = Copies._reserve
-original_finish_data = Job._finish_data
-original_reconfigure = Leadership.reconfigure
-original_become_candidate = RaftState._become_candidate
-original_load_tombstone = Lifecycle._load_tombstone
 
 
 @defect("mending", 40, Raft, "copied", seed=1)
@@ -74,17 +66,21 @@ async def tombstone_vote_not_durable(self: Tombstone, consensus: object) -> None
 
 
 @defect("mending", 40, deletion.Deletion, "entomb", seed=5)
-async def tombstone_without_votes(self: Deletion, tablet: str, reason: str, unsafe: int = 0) -> Tombstone:
+async def tombstone_without_votes(
+    original: Any, self: Deletion, tablet: str, reason: str, unsafe: int = 0
+) -> Any:
     """A deletion also deletes the consensus metadata."""
-    tombstone = await original_entomb(self, tablet, reason, unsafe)
+    tombstone = await original(self, tablet, reason, unsafe)
     await self.lifecycle.consensus.environment.commit([self.lifecycle.consensus.delete(tablet)])
     return tombstone
 
 
 @defect("mending", 40, Copies, "_reserve", seed=1)
-async def ready_before_durable(self: Copies, request: m.StartCopyRequest, begun: m.CopyBegun) -> Tombstone:
+async def ready_before_durable(
+    original: Any, self: Copies, request: m.StartCopyRequest, begun: m.CopyBegun
+) -> Any:
     """The superblock says ready before the data is copied."""
-    tombstone = await original_reserve(self, request, begun)
+    tombstone = await original(self, request, begun)
     ready = replace(tombstone.superblock, state="ready", last=None)
     await self.lifecycle.superblocks.save(request.tablet, ready)
     return tombstone
@@ -114,25 +110,27 @@ def copy_without_its_log() -> list[Swap]:
 
 
 @defect("mending", 30, Job, "_finish_data", seed=1)
-async def copy_without_answers(self: Job) -> None:
+async def copy_without_answers(original: Any, self: Job) -> None:
     """A copy brings the rows without the answers that belong to them."""
-    await original_finish_data(self)
+    await original(self)
     data = await self.world.disk.open_environment(path_of(self.tablet), [RESULTS], create=False)
     await data.commit([DeleteRange(RESULTS, b"", None)])
     await data.close()
 
 
 @defect("members", 40, Leadership, "reconfigure")
-def non_voters_count(self: Leadership, configuration: Configuration, now: float, next_index: int) -> None:
+def non_voters_count(
+    original: Any, self: Leadership, configuration: Configuration, now: float, next_index: int
+) -> None:
     """The entries of non-voters and pre-voters count for the commit index."""
-    original_reconfigure(self, configuration, now, next_index)
+    original(self, configuration, now, next_index)
     self._voters = tuple(peer.uuid for peer in configuration.peers)
 
 
 @defect("members", 60, RaftState, "_become_candidate", seed=1)
-def non_voters_elect(self: RaftState, *, pre_vote: bool, ordered: bool) -> Ballot:
+def non_voters_elect(original: Any, self: RaftState, *, pre_vote: bool, ordered: bool) -> Any:
     """The votes of non-voters and pre-voters count in an election."""
-    ballot = original_become_candidate(self, pre_vote=pre_vote, ordered=ordered)
+    ballot = original(self, pre_vote=pre_vote, ordered=ordered)
     ballot.voters = tuple(peer.uuid for peer in self.configuration.peers)
     return ballot
 
@@ -193,6 +191,6 @@ def copy_from_anybody() -> list[Swap]:
 
 
 @defect("mending", 40, Lifecycle, "_load_tombstone", seed=1)
-async def start_forgets_its_end(self: Lifecycle, superblock: Superblock) -> None:
+async def start_forgets_its_end(original: Any, self: Lifecycle, superblock: Superblock) -> None:
     """A start forgets the end of a tombstone's log."""
-    await original_load_tombstone(self, replace(superblock, last=START))
+    await original(self, replace(superblock, last=START))

@@ -24,13 +24,6 @@ from ebla.actors.tablet.server import TabletServer
 from ebla.actors.world import rpc
 from ebla.chaos.defects.defect import SLOW_AND_CUT_OFF, Swap, defect
 
-# Production functions that defects wrap.
-original_receive_append = RaftCore._receive_append
-original_init = RaftState.__init__
-original_judge = election.judge
-original_timer_init = vars(ElectionTimer)["__init__"]
-original_answered = Progress.answered
-
 
 @defect("chains", 60, Leadership, "replicated_index")
 def acknowledge_before_commit(self: Leadership, own_durable: int) -> int:
@@ -54,9 +47,9 @@ def older_term_by_counting(self: RaftCore) -> None:
 
 
 @defect("registers", 60, RaftCore, "_receive_append", seed=1)
-def commit_uncompared(self: RaftCore, request: AppendRequest) -> Any:
+def commit_uncompared(original: Any, self: RaftCore, request: AppendRequest) -> Any:
     """A follower commits entries without comparing them with the leader's."""
-    outcome = original_receive_append(self, request)
+    outcome = original(self, request)
     if not isinstance(outcome, AppendReply):
         self._commit_to(max(self.commit_index, min(request.commit_index, self.log.last_index)))
     return outcome
@@ -64,10 +57,10 @@ def commit_uncompared(self: RaftCore, request: AppendRequest) -> Any:
 
 @defect("votes", 200, RaftState, "__init__", seed=0)
 def forget_the_vote(
-    self: RaftState, tablet: str, me: str, hard_state: HardState, *rest: Any, **more: Any
+    original: Any, self: RaftState, tablet: str, me: str, hard_state: HardState, *rest: Any, **more: Any
 ) -> None:
     """A restart forgets the vote."""
-    original_init(self, tablet, me, HardState(hard_state.term), *rest, **more)
+    original(self, tablet, me, HardState(hard_state.term), *rest, **more)
 
 
 @defect("votes", 400, Replica, "hard_state_durable", seed=4)
@@ -91,16 +84,16 @@ def acknowledge_before_sync() -> list[Swap]:
 
 
 @defect("registers", 60, election, "judge", seed=6)
-def vote_for_older_log(*arguments: Any, **more: Any) -> str:
+def vote_for_older_log(original: Any, *arguments: Any, **more: Any) -> Any:
     """A vote for a candidate that lacks entries."""
-    reason = original_judge(*arguments, **more)
+    reason = original(*arguments, **more)
     return election.GRANTED if reason == election.LOG_BEHIND else reason
 
 
 @defect("elections", 60, election, "judge", seed=8)
-def vote_twice(request: Any, state: HardState, log: LogIndex, *, leader_alive: bool) -> str:
+def vote_twice(original: Any, request: Any, state: HardState, log: LogIndex, *, leader_alive: bool) -> Any:
     """Two votes in one term."""
-    return original_judge(request, HardState(state.term), log, leader_alive=leader_alive)
+    return original(request, HardState(state.term), log, leader_alive=leader_alive)
 
 
 @defect("registers", 60, raft_core, "compare", seed=3)
@@ -127,10 +120,10 @@ def stale_durability(self: RaftCore, index: int, term: int, log_epoch: int | Non
 
 @defect("restarts", 100, ElectionTimer, "__init__", seed=91)
 def vote_right_after_a_restart(
-    self: ElectionTimer, limits: Any, random: Any, now: float, **which: bool
+    original: Any, self: ElectionTimer, limits: Any, random: Any, now: float, **which: bool
 ) -> None:
     """A restarted replica votes against the leader that it followed before."""
-    original_timer_init(self, limits, random, now, **which)
+    original(self, limits, random, now, **which)
     self.withheld_until = now
 
 
@@ -167,9 +160,11 @@ def local_read_unasked() -> list[Swap]:
 
 
 @defect("leases", 400, Progress, "answered", seed=4)
-def lease_from_answer(self: Progress, now: float, sent_at: float, plan: Any, answer: AppendReply) -> None:
+def lease_from_answer(
+    original: Any, self: Progress, now: float, sent_at: float, plan: Any, answer: AppendReply
+) -> None:
     """The lease counts from the answer, not from the question."""
-    original_answered(self, now, now, plan, answer)
+    original(self, now, now, plan, answer)
 
 
 @defect("drift", 200, Leadership, "lease_until", seed=123)

@@ -15,11 +15,6 @@ from ebla.storage.tablets import tablet_store
 from ebla.storage.tablets.memtable import Memtable
 from ebla.storage.tablets.tablet_store import TabletSnapshot, TabletStore
 
-# Production functions that defects wrap.
-original_flush = TabletStore.flush
-original_range = Memtable.range
-original_get_many = TabletStore.get_many
-
 
 @defect("bank", 60, seed=15)
 def unpinned_scan() -> list[Swap]:
@@ -55,11 +50,11 @@ def log_trimmed_early() -> list[Swap]:
 
 
 @defect("chains", 60, TabletStore, "flush", seed=6)
-async def flush_claims_too_much(self: TabletStore) -> Any:
+async def flush_claims_too_much(original: Any, self: TabletStore) -> Any:
     """A flush stores its end position with the rows of its beginning."""
     before = self.applied
     await self.environment.run(lambda: None)
-    await original_flush(self)
+    await original(self)
     if self.applied != before:
         await self.environment.commit([tablet_store._put_position(self.applied)])
         self.flushed = self.applied
@@ -103,27 +98,27 @@ def old_copy_accepted() -> list[Swap]:
 
 
 @defect("crowds", 60, TabletStore, "flush", seed=20)
-async def frozen_beside_a_flush(self: TabletStore) -> Any:
+async def frozen_beside_a_flush(original: Any, self: TabletStore) -> Any:
     """A flush drops the rows that a scan froze during the flush."""
-    flushed = await original_flush(self)
+    flushed = await original(self)
     self.frozen = []
     return flushed
 
 
 @defect("crowds", 60, Memtable, "range", seed=1)
-def row_behind_a_block(self: Memtable, start: bytes, stop: bytes | None, limit: int) -> Any:
+def row_behind_a_block(original: Any, self: Memtable, start: bytes, stop: bytes | None, limit: int) -> Any:
     """A scan misses a row that is the only one after a block."""
-    items, following = original_range(self, start, stop, limit)
-    if following is not None and original_range(self, following, stop, 1)[1] is None:
+    items, following = original(self, start, stop, limit)
+    if following is not None and original(self, following, stop, 1)[1] is None:
         following = None
     return items, following
 
 
 @defect("scans", 40, TabletStore, "get_many")
-def oldest_frozen_first(self: TabletStore, keys: Sequence[bytes]) -> list[bytes | None]:
+def oldest_frozen_first(original: Any, self: TabletStore, keys: Sequence[bytes]) -> Any:
     """A read finds the oldest of several frozen values of a key."""
     self.frozen.reverse()
     try:
-        return original_get_many(self, keys)
+        return original(self, keys)
     finally:
         self.frozen.reverse()

@@ -185,7 +185,7 @@ class Watch:
     def _master(self) -> Master | None:
         """The single master, or the one of several that serves: it has the latest catalog."""
         only = self.deployment.masters if len(self.deployment.masters) == 1 else self.deployment.serving()
-        role = self.deployment.reigning(only[0]) if only else None
+        role = self.deployment.active_master(only[0]) if only else None
         return role if role is not None and role._running else None
 
 

@@ -231,9 +231,9 @@ def _may_have_voted(server: TabletServer, replica: Replica) -> bool:
         state = server.consensus.get(replica.tablet)
     except StorageError:
         return True
-    if state is None or state.record.term > core.term:
+    if state is None or state.hard_state.term > core.term:
         return True
-    return (state.record.term, state.record.vote) == (core.term, core.me)
+    return (state.hard_state.term, state.hard_state.vote) == (core.term, core.me)
 
 
 def promoted_have_caught_up(replica: Replica, uuid: str, term: LeaderTerm, who: str) -> None:

@@ -69,7 +69,7 @@ class Remembered:
         if state is None:
             assert (server.instance.uuid, tablet) not in self.hard_states, f"{who} has forgotten its votes"
             return
-        key, (now, vote) = (server.instance.uuid, tablet), (state.record.term, state.record.vote)
+        key, (now, vote) = (server.instance.uuid, tablet), (state.hard_state.term, state.hard_state.vote)
         term, voted = self.hard_states.get(key, (0, None))
         assert now >= term, f"{who}: the term on disk fell from {term} to {now}"
         if now == term and voted is not None:

@@ -177,7 +177,8 @@ def _repeat(
 
 def _show(figures: Figures) -> None:
     for table in figures.tables():
-        console.print(table)
+        if table.rows:
+            console.print(table.shown())
     for check, count in figures.audits.most_common():
         console.print(f"{count} damages with wrong answers would be found by: {check}")
     for outcome, signs in figures.notices.items():

@@ -23,7 +23,7 @@ from ebla.chaos.powercut.cuts.platter import LOCK_FILE, Image, Platter
 from ebla.chaos.powercut.cuts.verify import Unborn, Verify, both
 from ebla.chaos.powercut.life.life import Life
 from ebla.chaos.powercut.life.machine import Machine
-from ebla.chaos.powercut.recording.events import Plan, Point, Recording, Said, load, save
+from ebla.chaos.powercut.recording.events import Plan, Point, Recording, RoleEvent, load, save
 from ebla.chaos.powercut.recording.facts import Facts
 from ebla.chaos.powercut.recording.slots import CannotRecord
 from ebla.chaos.powercut.recording.watch import Watch
@@ -57,7 +57,7 @@ def record_recovery(base: Path, earlier: Recording, seed: int) -> Recording:
     watch.begin()
     for event in earlier.events[:at]:
         facts.take(event)
-        if isinstance(event, Said) and not isinstance(event, Point):
+        if isinstance(event, RoleEvent) and not isinstance(event, Point):
             watch.say(event)
     first = len(watch.events)
     asyncio.run(Verify(base, facts, earlier.plan, seed, watch.say).everything())

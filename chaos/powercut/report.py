@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from rich.table import Table
 
+from ebla.chaos.pages import Table
 from ebla.chaos.powercut.cuts.cuts import DIED, KEPT, LOST, UNBORN, Cut
 from ebla.chaos.powercut.damage.damage import BIT
 from ebla.chaos.powercut.damage.flips import FAILURES, OUTCOMES, Flip
@@ -76,24 +76,7 @@ class Figures:
     # -- as text
 
     def tables(self) -> list[Table]:
-        return [
-            *([self._cuts()] if self.cuts else []),
-            *(
-                [
-                    _table("damage", self.flips),
-                    _table("bits, by area", self.areas),
-                    _table("bits, by part of a page", self.parts),
-                ]
-                if self.flips
-                else []
-            ),
-        ]
-
-    def _cuts(self) -> Table:
-        table = Table(title="power cuts", title_justify="left")
-        table.add_column("result")
-        table.add_column("count", justify="right")
-        for name, count in (
+        cuts = (
             ("replayed", self.cuts.total()),
             ("with lost sectors or names", self.cuts_that_took),
             ("every promise kept", self.cuts[KEPT]),
@@ -103,9 +86,14 @@ class Figures:
             ("answers that were checked", self.answers),
             ("fault points passed last", sum(map(bool, self.points))),
             ("with unfinished creations, cleared", self.leftovers),
-        ):
-            table.add_row(name, f"{count:,}")
-        return table
+        )
+        rows = [(name, f"{count:,}") for name, count in cuts] if self.cuts else []
+        return [
+            Table("power cuts", ("result", "count"), rows, (1,)),
+            _outcomes("damage", self.flips),
+            _outcomes("bits, by area", self.areas),
+            _outcomes("bits, by part of a page", self.parts),
+        ]
 
     # -- as data
 
@@ -127,11 +115,9 @@ class Figures:
         }
 
 
-def _table(title: str, rows: dict[str, Counter[str]]) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column("")
-    for outcome in ("all", *OUTCOMES):
-        table.add_column(outcome, justify="right")
-    for name, outcomes in sorted(rows.items()):
-        table.add_row(name, str(outcomes.total()), *(str(outcomes[outcome] or "") for outcome in OUTCOMES))
-    return table
+def _outcomes(title: str, counts: dict[str, Counter[str]]) -> Table:
+    rows = [
+        (name, f"{found.total()}", *(str(found[outcome] or "") for outcome in OUTCOMES))
+        for name, found in sorted(counts.items())
+    ]
+    return Table(title, ("", "all", *OUTCOMES), rows, range(1, len(OUTCOMES) + 2))

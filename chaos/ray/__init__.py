@@ -4,7 +4,7 @@ run.py          one run: two acts and a verdict
 scenarios.py    the scenarios: workloads and likely faults
 stage/          a local Ray cluster with a deployment on it
 clients.py      one process of clients
-crowd.py        all processes of clients, driven together
+groups.py       all processes of clients, driven together
 orders.py       messages between a run and its processes of clients
 shared.py       registers that all processes share
 pulse.py        one writer per tablet, which measures unavailability

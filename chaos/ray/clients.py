@@ -1,5 +1,5 @@
 """One process of clients: it connects to the deployment as any application does, runs workloads, and notes and judges their
-histories. chaos/ray/crowd.py starts several of them.
+histories. chaos/ray/groups.py starts several of them.
 
     python -m ebla.chaos.ray.clients        not for people: it is driven by lines on its standard input
 

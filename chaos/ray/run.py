@@ -28,16 +28,17 @@ from ebla.chaos import plans
 from ebla.chaos.checkers.refusals import tally
 from ebla.chaos.export import LINES, read_json_lines, to_json_lines, write
 from ebla.chaos.history import History
+from ebla.chaos.pages import VALID, VIOLATION, VOID
 from ebla.chaos.plans import Plan
 from ebla.chaos.ray import health, shared
-from ebla.chaos.ray.crowd import ClientsFailed, Crowd
 from ebla.chaos.ray.faults import probes
 from ebla.chaos.ray.faults.nemesis import Nemesis
+from ebla.chaos.ray.groups import ClientGroups, ClientsFailed
 from ebla.chaos.ray.orders import Judged, Order, Reply
 from ebla.chaos.ray.pulse import Pulse
 from ebla.chaos.ray.report import figures
-from ebla.chaos.ray.report.report import JSON, PLAN, VALID, VIOLATION, VOID, RunReport, observed
-from ebla.chaos.ray.report.struck import SKIPPED, UNOBSERVED, VIOLATED, FaultReport
+from ebla.chaos.ray.report.injection import SKIPPED, UNOBSERVED, VIOLATED, FaultReport
+from ebla.chaos.ray.report.report import JSON, PLAN, RunReport, observed
 from ebla.chaos.ray.scenarios import NO_POINTS, RayScenario, plan_of, scenario
 from ebla.chaos.ray.stage.stage import NAME, RayStage, address_of, host_names, staged
 from ebla.options import MASTER
@@ -128,21 +129,21 @@ class _Run:
 
     async def acts(self) -> Seen:
         stage, steps = self.stage, self.steps
-        async with Crowd(stage.needs.environment) as crowd:
-            stage.crowd = crowd
+        async with ClientGroups(stage.needs.environment) as groups:
+            stage.clients = groups
             with steps.step(f"{self.request.groups} processes of clients make their tables"):
                 for group in range(1, self.request.groups + 1):
-                    await crowd.start(self._order(group))
-                prepared = await crowd.await_prepared(PREPARE_S_MAX)
+                    await groups.start(self._order(group))
+                prepared = await groups.await_prepared(PREPARE_S_MAX)
             nemesis = Nemesis(stage, self.plan, self.reasons, await self._tablets(), self.show)
             nemesis.measured([call for reply in prepared for call in reply.calls])
             try:
-                await self._act_one(crowd, nemesis)
-                await self._act_two(crowd)
+                await self._act_one(groups, nemesis)
+                await self._act_two(groups)
             except ClientsFailed as error:
                 self.seen.problems.append(str(error))
             self.seen.faults = nemesis.reports()
-            self.seen.killed_s = crowd.killed_s
+            self.seen.killed_s = groups.killed_s
         return self.seen
 
     def _order(self, group: int) -> Order:
@@ -168,10 +169,10 @@ class _Run:
         info = await self.stage.network.call(MASTER, "get_table", table, m.TableInfo, SLACK_S)
         return {tablet.tablet: tablet.bucket for tablet in info.tablets}
 
-    async def _act_one(self, crowd: Crowd, nemesis: Nemesis) -> None:
+    async def _act_one(self, groups: ClientGroups, nemesis: Nemesis) -> None:
         stage = self.stage
         with self.steps.step(f"act one: {len(self.plan.faults)} faults in {self.request.duration_s:g} s"):
-            await crowd.run()
+            await groups.run()
             began_s = stage.now_s()
             duration_s = self.request.duration_s
             await asyncio.gather(nemesis.run(duration_s), asyncio.sleep(duration_s))
@@ -179,10 +180,10 @@ class _Run:
             await asyncio.sleep(CALM_S)
             self.seen.act_s = began_s, stage.now_s()
 
-    async def _act_two(self, crowd: Crowd) -> None:
+    async def _act_two(self, groups: ClientGroups) -> None:
         stage, seen = self.stage, self.seen
         with self.steps.step("act two: every request is answered"):
-            stopped = await crowd.stop(ANSWER_S_MAX + SLACK_S)
+            stopped = await groups.stop(ANSWER_S_MAX + SLACK_S)
             seen.problems += _problems(stopped)
         with self.steps.step("all replicas hold equal rows") as line:
             problem = await health.until_whole(stage, line)
@@ -191,7 +192,7 @@ class _Run:
             else:
                 seen.healed_s = stage.now_s() - seen.act_s[1]
         with self.steps.step("the last reads, and the verdicts"):
-            concluded = await crowd.conclude(CONCLUDE_S_MAX)
+            concluded = await groups.conclude(CONCLUDE_S_MAX)
             seen.problems += _problems(concluded)
             seen.judged = [verdict for reply in concluded for verdict in reply.verdicts]
             seen.judged.append(await asyncio.to_thread(_judge_shared, self.request.results))
@@ -225,10 +226,10 @@ def _report(
         files += write(history, name, request.results)
     pulse = figures.acknowledged_by_key(histories.get(Pulse.name, History()))
     times = {name: figures.acknowledged(history) for name, history in histories.items()}
-    struck = sorted(
+    injection = sorted(
         seen.faults, key=lambda each: seen.act_s[0] + each.fault.at_s if each.at_s is None else each.at_s
     )
-    faults = figures.with_figures(struck, pulse, times)
+    faults = figures.with_figures(injection, pulse, times)
     seconds = figures.per_second(histories.values(), seen.act_s[1])
     in_act_one = seconds[math.floor(seen.act_s[0]) :]
     acknowledged, failed, unknown = (

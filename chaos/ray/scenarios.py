@@ -15,7 +15,7 @@ import msgspec
 from ebla.chaos.plans import EVERY_HOST, MASTER, NODES, RAY, SIMULATION, Fault, Plan, generate
 from ebla.chaos.ray.faults.probes import IN_SIMULATION, NETWORK
 from ebla.chaos.scenarios import scenarios as simulated
-from ebla.chaos.simulation.deployment import Shape
+from ebla.chaos.scenarios.scenario import small
 from ebla.chaos.workloads.bank import Bank
 from ebla.chaos.workloads.base import Workload
 from ebla.chaos.workloads.chains import Chains
@@ -127,7 +127,7 @@ def simulated_twin(plan: Plan) -> simulated.Scenario:
     wanted = scenario(plan.scenario)
     last_s = max((fault.at_s + fault.for_s for fault in plan.faults), default=0.0)
     hosts = max([wanted.hosts, *(_number(host) for fault in plan.faults for host in fault.where)])
-    shape = Shape(hosts=hosts, server=simulated.SMALL, master=simulated.SMALL_MASTER)
+    shape = small(hosts=hosts)
     return simulated.Scenario(
         plan.scenario, wanted.mix, wanted.workloads, shape, last_s + TAIL_S, pause_s=TWIN_PAUSE_S
     )

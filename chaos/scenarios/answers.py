@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ebla.chaos.scenarios.scenario import SMALL, SMALL_MASTER, Scenario
-from ebla.chaos.simulation.deployment import Shape
+from ebla.chaos.scenarios.scenario import Scenario, small
 from ebla.chaos.workloads.refused import Refused
 from ebla.chaos.workloads.tokens import Tokens
 
@@ -12,7 +11,7 @@ ANSWERS = (
         "retries",
         {"blackout": 8.0, "crash": 2.0, "lose": 4.0, "repeat": 4.0, "delay": 4.0, "full_disk": 2.0},
         lambda: [Tokens()],
-        Shape(clients=5, server={**SMALL, "memtable_bytes": 300}, master=SMALL_MASTER),
+        small(clients=5, server={"memtable_bytes": 300}),
         holds_s={"blackout": (0.05, 0.5), "repeat": (3.0, 8.0), "delay": (3.0, 8.0)},  # the last two overlap
         pause_s=0.15,
     ),
@@ -30,12 +29,7 @@ ANSWERS = (
             "delay": 4.0,
         },
         lambda: [Tokens(calls=2)],
-        Shape(
-            clients=4,
-            server=SMALL,
-            master=SMALL_MASTER,
-            uneven={"results_retention_s": (4.0, 5.0, 6.0)},
-        ),
+        small(clients=4, uneven={"results_retention_s": (4.0, 5.0, 6.0)}),
         duration_s=10.0,
         holds_s={"blackout": (0.05, 0.5), "repeat": (3.0, 8.0), "delay": (3.0, 8.0)},
         pause_s=0.04,
@@ -53,14 +47,9 @@ ANSWERS = (
             "cut_master": 1.0,
         },
         lambda: [Refused()],
-        Shape(
+        small(
             clients=3,
-            server={
-                **SMALL,
-                "memtable_bytes": 4 << 20,
-                "shared_log_bytes": 16 << 20,
-            },  # for rows that are large
-            master=SMALL_MASTER,
+            server={"memtable_bytes": 4 << 20, "shared_log_bytes": 16 << 20},  # for rows that are large
         ),
         duration_s=10.0,
         holds_s={"repeat": (3.0, 8.0), "delay": (3.0, 8.0)},

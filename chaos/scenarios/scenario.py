@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
 
 from ebla.actors.fault_points import POINTS
 from ebla.chaos.checkers.refusals import EXPLAINED
@@ -23,6 +25,16 @@ SMALL = {
 SMALL_MASTER = {"checkpoint_edits": 12, "forget_min_s": 2.0}
 
 
+def small(
+    *,
+    server: Mapping[str, Any] = MappingProxyType({}),
+    master: Mapping[str, Any] = MappingProxyType({}),
+    **shape: Any,
+) -> Shape:
+    """A deployment with the small limits and these changes of them."""
+    return Shape(server={**SMALL, **server}, master={**SMALL_MASTER, **master}, **shape)
+
+
 @dataclass(frozen=True)
 class Scenario:
     """`mix`: expected faults per ten seconds, by kind (chaos/plans.py). `duration_s`: of act one. `operations_min`: with fewer
@@ -32,7 +44,7 @@ class Scenario:
     name: str
     mix: Mapping[str, float]
     workloads: Callable[[], list[Workload]]
-    shape: Shape = field(default_factory=lambda: Shape(server=SMALL, master=SMALL_MASTER))
+    shape: Shape = field(default_factory=small)
     duration_s: float = 8.0
     replicas: int = 3
     hold_s: tuple[float, float] = HOLD_S  # how long a fault lasts
@@ -94,17 +106,16 @@ LEASES = {"pause": 10.0, "delay": 8.0, "cut_one_way": 6.0, "clock_rate": 2.0}
 LATE = {"delay": 10.0, "lose": 1.0, "crash": 0.5, "isolate": 0.5, "cut_clients": 1.0}
 
 # Tables heal while their members change: more hosts than replicas, and short logs.
-MOVES = Shape(
+MOVES = small(
     hosts=5,
     clients=2,
     server={
-        **SMALL,
         "follower_failed_s": 1.5,
         "log_retained_entries_max": 25,
         "copy_idle_s": 2.0,
         "copy_bytes_per_s": 20_000,  # slow, so that elections happen during copies
     },
-    master={**SMALL_MASTER, "rpc_backoff_max_s": 1.0},
+    master={"rpc_backoff_max_s": 1.0},
 )
 GROWING = {
     "crash": 3.0,

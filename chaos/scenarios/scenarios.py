@@ -30,11 +30,9 @@ from ebla.chaos.scenarios.scenario import (
     MOVES,
     NETWORK,
     PROCESSES,
-    SMALL,
-    SMALL_MASTER,
     Scenario,
+    small,
 )
-from ebla.chaos.simulation.deployment import Shape
 from ebla.chaos.workloads.alters import Alters
 from ebla.chaos.workloads.bank import Bank
 from ebla.chaos.workloads.base import Workload
@@ -50,24 +48,24 @@ from ebla.chaos.workloads.stamps import Stamps
 from ebla.chaos.workloads.tokens import Tokens
 from ebla.storage.errors import InvalidArgument
 
-__all__ = ["SCENARIOS", "SMALL", "SMALL_MASTER", "Scenario", "scenario"]
+__all__ = ["SCENARIOS", "Scenario", "scenario"]
 
 
 def _everything() -> list[Workload]:
     return [Registers(), Tokens(local=True), Bank(), Chains(), Stamps(), Churn()]
 
 
-_MASTERS = Shape(masters=2, journals=3, server=SMALL, master=SMALL_MASTER)
+_MASTERS = small(masters=2, journals=3)
 _GROWN = replace(_MASTERS, masters=1, grows=True, clients=4)
-_MANY = Shape(clients=6, server=SMALL, master=SMALL_MASTER)
-_LOCKS = Shape(hosts=1, clients=4, masters=2, journals=3, server=SMALL, master=SMALL_MASTER)
+_MANY = small(clients=6)
+_LOCKS = small(hosts=1, clients=4, masters=2, journals=3)
 
 # Two of five hosts are lost for good, so that tables of three replicas can heal.
-_LOSSES = Shape(
+_LOSSES = small(
     hosts=5,
     forced=(Salvage.name,),
-    server={**SMALL, "follower_failed_s": 1.5, "copy_idle_s": 2.0},
-    master={**SMALL_MASTER, "rpc_backoff_max_s": 1.0, "unresponsive_s": 2.0},
+    server={"follower_failed_s": 1.5, "copy_idle_s": 2.0},
+    master={"rpc_backoff_max_s": 1.0, "unresponsive_s": 2.0},
 )
 
 _ALL = (
@@ -78,10 +76,7 @@ _ALL = (
         "bank",
         {**PROCESSES, **NETWORK},
         lambda: [Bank(), Stamps()],
-        Shape(
-            server={**SMALL, "scan_read_rows": 5, "scan_block_bytes_max": 64, "memtable_bytes": 1500},
-            master=SMALL_MASTER,
-        ),
+        small(server={"scan_read_rows": 5, "scan_block_bytes_max": 64, "memtable_bytes": 1500}),
         pause_s=0.15,
     ),
     Scenario("chains", {**PROCESSES, "slow_disk": 1.0, "full_disk": 1.0}, lambda: [Chains()]),
@@ -96,10 +91,7 @@ _ALL = (
         "churn",
         {**PROCESSES, **NETWORK, "slow_disk": 4.0},
         lambda: [Churn(), Registers()],
-        Shape(
-            server={**SMALL, "scan_read_rows": 5, "scan_block_bytes_max": 300},
-            master=SMALL_MASTER,
-        ),
+        small(server={"scan_read_rows": 5, "scan_block_bytes_max": 300}),
         check_s=0.05,
     ),
     Scenario(
@@ -114,7 +106,7 @@ _ALL = (
         "leases",
         LEASES,
         lambda: [Registers(keys=2, tablets=8)],
-        Shape(clients=4, server=SMALL, master=SMALL_MASTER),
+        small(clients=4),
         duration_s=6.0,
         holds_s={"pause": (1.3, 2.8)},
         check_s=0.02,
@@ -123,7 +115,7 @@ _ALL = (
         "drift",
         {"clock_rate": 16.0, "split": 8.0, "isolate": 4.0},
         lambda: [Registers(keys=2, tablets=8)],
-        Shape(clients=4, server=SMALL, master=SMALL_MASTER),
+        small(clients=4),
         duration_s=6.0,
         holds_s={"clock_rate": (3.0, 6.0), "split": (1.2, 3.0), "isolate": (1.2, 3.0)},
         check_s=0.02,
@@ -132,7 +124,7 @@ _ALL = (
         "restarts",
         {"cut": 4.0, "crash": 24.0},
         lambda: [Registers(keys=2, tablets=12)],
-        Shape(restart_s=(0.0, 0.03), server=SMALL, master=SMALL_MASTER),
+        small(restart_s=(0.0, 0.03)),
         duration_s=6.0,
         holds_s={"cut": (2.0, 6.0), "crash": (0.02, 0.4)},
         pause_s=0.1,
@@ -142,7 +134,7 @@ _ALL = (
         "truncations",
         {"split": 12.0, "slow_disk": 16.0},
         lambda: [Chains(tablets=3, reads=0.0), Registers(keys=3, tablets=3)],
-        Shape(clients=6, server=SMALL, master=SMALL_MASTER),
+        small(clients=6),
         holds_s={"split": (1.2, 2.6), "slow_disk": (3.0, 8.0)},
         check_s=0.05,
     ),
@@ -156,7 +148,7 @@ _ALL = (
         "votes",
         {"crash_point": 12.0, "crash": 3.0, "isolate": 6.0, "split": 6.0, "slow_disk": 4.0},
         lambda: [Registers(keys=2, tablets=12)],
-        Shape(restart_s=(0.0, 0.03), server=SMALL, master=SMALL_MASTER),
+        small(restart_s=(0.0, 0.03)),
         holds_s={"crash_point": (0.02, 0.4)},  # back while the other candidate still requests votes
         points=("tablet.hard_state.before_commit", "tablet.hard_state.after_commit"),
     ),
@@ -164,7 +156,7 @@ _ALL = (
         "five",
         ELECTIONS,
         lambda: [Chains(tablets=4), Registers(keys=2)],
-        Shape(hosts=5, server={**SMALL, "append_bytes_max": 1}, master=SMALL_MASTER),
+        small(hosts=5, server={"append_bytes_max": 1}),
         replicas=5,
         duration_s=6.0,
         pause_s=0.1,
@@ -184,15 +176,13 @@ _ALL = (
             "full_disk": 1.0,
         },
         lambda: [Bank(clients=10, slow=0.6), Registers(keys=6, tablets=3, many=0.6, scanned=0.3), Stamps()],
-        Shape(
+        small(
             server={
-                **SMALL,
                 "scan_read_rows": 2,
                 "scan_block_bytes_max": 24,
                 "scanner_ttl_s": 0.5,
                 "memtable_bytes": 1500,
-            },
-            master=SMALL_MASTER,
+            }
         ),
         pause_s=0.15,
     ),
@@ -219,7 +209,7 @@ _ALL = (
         "copies",
         {"old_copy": 5.0, "crash": 4.0, "isolate": 3.0, "split": 2.0},
         lambda: [Chains(tablets=3), Registers(keys=2, tablets=6)],
-        Shape(server={**SMALL, "seqno_s": 0.5}, master=SMALL_MASTER),
+        small(server={"seqno_s": 0.5}),
         hold_s=(0.5, 4.0),
         pause_s=0.15,
     ),
@@ -313,14 +303,12 @@ _ALL = (
         "mending",
         {"isolate": 8.0, "crash": 8.0, "split": 6.0, "pause": 2.0, "slow_disk": 1.0, "crash_point": 2.0},
         lambda: [Moves(COPIES), Chains(tablets=4), Registers(keys=3, tablets=3), Tokens()],
-        Shape(
+        small(
             server={
-                **SMALL,
                 "memtable_bytes": 2_000,
                 "copy_bytes_per_s": 5_000,
                 "copies_max": 8,
-            },
-            master=SMALL_MASTER,
+            }
         ),
         holds_s={"isolate": (0.5, 3.0), "crash": (0.2, 4.0)},
         pause_s=0.1,
@@ -330,7 +318,7 @@ _ALL = (
         "alters",
         {**PROCESSES, **NETWORK, "crash": 3.0, "crash_point": 10.0, "slow_disk": 4.0, "full_disk": 0.5},
         lambda: [Alters(), Churn(TABLES)],
-        Shape(clients=3, server=SMALL, master=SMALL_MASTER),
+        small(clients=3),
         duration_s=10.0,
         pause_s=0.1,
         points=(*ALTER_POINTS, *ALTER_POINTS, *POINTS),
@@ -340,7 +328,7 @@ _ALL = (
         "restores",
         {"old_catalog": 8.0, "crash": 2.0, "isolate": 1.0, "pause": 1.0, "slow_disk": 2.0},
         lambda: [Churn(TABLES), Alters(), Chains(tablets=2)],
-        Shape(clients=3, server=SMALL, master={**SMALL_MASTER, "assignment_timeout_s": 1.0}),
+        small(clients=3, master={"assignment_timeout_s": 1.0}),
         duration_s=14.0,
         holds_s={"old_catalog": (0.3, 3.0)},
         pause_s=0.2,
@@ -349,7 +337,7 @@ _ALL = (
         "crowds",
         {"lose": 4.0, "repeat": 3.0, "slow_disks": 10.0, "crash": 2.0, "crash_point": 8.0, "isolate": 1.0},
         lambda: [Registers(keys=3, calls=5), Tokens(calls=2), Stamps(rows=6, calls=3), Locks(several=30)],
-        Shape(server={**SMALL, "scan_read_rows": 5, "memtable_bytes": 3000}, master=SMALL_MASTER),
+        small(server={"scan_read_rows": 5, "memtable_bytes": 3000}),
         duration_s=5.0,
         holds_s={
             "lose": (0.5, 3.0),
@@ -400,7 +388,7 @@ _ALL = (
         pause_s=0.1,
         victims=(*_MASTERS.master_hosts(), *_MASTERS.journal_hosts()),
     ),
-    Scenario(  # the journal of an only master grows to three nodes
+    Scenario(  # the journal of a single master grows to three nodes
         "growing",
         GROWING,
         lambda: [Churn(TABLES), Alters()],

@@ -43,7 +43,7 @@ from ebla.storage.errors import EblaError
 from ebla.transport.client import DeploymentClient
 
 RESTART_S = (0.02, 1.5)  # Ray's is about a second; others may be faster
-LOOK_S = 0.1
+POLL_S = 0.1
 BOOT_S_MAX = 60.0
 REJOIN_TRIES, REJOIN_PAUSE_S = 200, 0.5
 NODE_OPTIONS = JournalNodeOptions(sync_s=2.0, rpc_timeout_s=3.0)
@@ -117,13 +117,13 @@ class Deployment:
         self.shape = shape
         self.cluster = SimulatedCluster(faults, tolerates)
         self.hosts = shape.host_names()
-        self.everybody = (*self.hosts, *(shape.master_hosts() or (MASTER,)), *shape.journal_hosts())
+        self.all_hosts = (*self.hosts, *(shape.master_hosts() or (MASTER,)), *shape.journal_hosts())
         self.masters = tuple(map(address_of, shape.master_hosts())) or (MASTER_ADDRESS,)
         own = tuple(map(address_of, shape.journal_hosts()))
         self.journals = own if shape.masters > 1 else (MASTER_ADDRESS, *own)
         self.servers = tuple(map(address_of, self.hosts))
         nodes = self.journals if shape.masters > 1 else ()
-        self.kept_up = (*self.masters, *self.servers, *nodes)  # whoever is started again
+        self.kept_up = (*self.masters, *self.servers, *nodes)  # addresses whose roles are started again
         self.random: Random = self.cluster.loop.derive("deployment")
         self.ballots = Ballots()
         self.promises = Promises()
@@ -145,11 +145,11 @@ class Deployment:
         for host in self.hosts:
             await self.cluster.start(address_of(host), self.maker(host))
         self._supervisor = asyncio.ensure_future(self._supervise())
-        for _ in range(int(BOOT_S_MAX / LOOK_S)):
-            reigning = self.reigning(self.master_address())
-            if reigning is not None and self._knows_all(reigning):
+        for _ in range(int(BOOT_S_MAX / POLL_S)):
+            master = self.active_master(self.master_address())
+            if master is not None and self._knows_all(master):
                 return
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
         raise AssertionError(f"the deployment did not come up within {BOOT_S_MAX:g} s")
 
     async def _boot_masters(self) -> None:
@@ -163,7 +163,8 @@ class Deployment:
         return WatchedNode(world, NODE_OPTIONS, self.promises, self._is_copy)
 
     def journal_options(self) -> JournalOptions:
-        """Small, as the limits of the other roles are: segments end, edits are let go of, nobody waits long for the dead."""
+        """Small, as the limits of the other roles are: segments end and edits are purged soon, and no call waits long for a node that
+        is down."""
         begun = self.journals if self.shape.masters > 1 else (MASTER_ADDRESS,)
         return JournalOptions(
             journal=JOURNAL,
@@ -216,7 +217,7 @@ class Deployment:
 
     # -- masters
 
-    def reigning(self, address: str) -> Master | None:
+    def active_master(self, address: str) -> Master | None:
         """The master that serves at this address, or served until its lease expired."""
         role = self.cluster.role(address) if self.cluster.alive(address) else None
         return role.reign.master if isinstance(role, GroupMaster) and role.reign is not None else None
@@ -283,14 +284,14 @@ class Deployment:
 
     def on_the_way(self, tablet: str) -> bool:
         """Whether a member of the tablet is not a voter yet."""
-        master = self.reigning(self.master_address())
+        master = self.active_master(self.master_address())
         record = None if master is None else master.catalog.tablets.get(tablet)
         members = () if record is None or record.configuration is None else record.configuration.peers
         return any(peer.kind == PRE_VOTER for peer in members)
 
     def apart(self) -> list[str]:
         """Masters whose catalog differs from that of the serving one."""
-        serving = self.reigning(self.master_address())
+        serving = self.active_master(self.master_address())
         if serving is None or len(self.masters) == 1:
             return []
         wanted, found = serving.catalog.image(), []
@@ -314,7 +315,7 @@ class Deployment:
     # -- roles that end and return
 
     def hold_down(self, host: str) -> None:
-        """Crash the host's role, and keep it down until `let_up` was called as often."""
+        """Crash the host's role, and keep it down until `release` was called as often."""
         address = address_of(host)
         self._held_down[address] += 1
         if self.cluster.alive(address):
@@ -328,12 +329,12 @@ class Deployment:
             with contextlib.suppress(NodeCrashed):  # another fault ended it first
                 await self.cluster.stop(address)
 
-    def let_up(self, host: str) -> None:
+    def release(self, host: str) -> None:
         self._held_down[address_of(host)] -= 1
 
-    def bears_loss_of(self, host: str) -> bool:
-        """Whether somebody else has what is on its disk: the directory of an only master is all that there is, and one that lost it
-        is no node before the journal has grown."""
+    def tolerates_loss_of(self, host: str) -> bool:
+        """Whether other hosts have the data of its disk. The directory of a single master is the only copy, and a journal node that
+        lost its directory does not count before the journal has grown."""
         if self.shape.grows and (address_of(host) == MASTER_ADDRESS or host in self.shape.journal_hosts()):
             return self.has_grown()
         return host != MASTER
@@ -345,21 +346,18 @@ class Deployment:
             self.cluster.crash(address)
         self.cluster.put_disk(address, DurableState())
 
-    def is_held_down(self, address: str) -> bool:
-        return self._held_down[address] > 0
-
     def is_down(self, address: str) -> bool:
         """Whether the machine is down, as an operator sees it there."""
         return not self.cluster.alive(address)
 
-    def let_up_all(self) -> None:
+    def release_all(self) -> None:
         self._held_down.clear()
 
     async def _supervise(self) -> None:
         due: dict[str, float] = {}
-        look_s = min(LOOK_S, self.shape.restart_s[1])
+        poll_s = min(POLL_S, self.shape.restart_s[1])
         while True:
-            await asyncio.sleep(look_s)
+            await asyncio.sleep(poll_s)
             now = self.cluster.loop.time()
             for address in self.kept_up:
                 if self.cluster.alive(address) or self._held_down[address] > 0 or address in self.gone:

@@ -78,7 +78,7 @@ class HostLosses(NetworkFaults):
             self.deployment.hold_down(host)
         await asyncio.sleep(fault.for_s)
         for host in fault.where:
-            self.deployment.let_up(host)
+            self.deployment.release(host)
 
     async def _lose_hosts(self, fault: Fault) -> None:
         for host in self._tolerable_pair(fault.where[0]):

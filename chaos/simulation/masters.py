@@ -1,4 +1,4 @@
-"""A deployment's only master in simulation, with the only node of its journal in the same process."""
+"""A deployment's single master in simulation, with the only node of its journal in the same process."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ebla.actors.world import World
 from ebla.chaos.simulation.world import SimulatedCluster
 
 JOURNAL = JournalId("catalog", "simulated")
-LOOK_S = 0.01
+POLL_S = 0.01
 
 
 def alone(address: str, master: MasterOptions, segment_txns: int = 100_000, **more: Any) -> GroupOptions:
-    """The options of an only master."""
+    """The options of a single master."""
     journal = JournalOptions(journal=JOURNAL, nodes=(address,), segment_txns=segment_txns)
     return GroupOptions(masters=(address,), journal=journal, master=master, **more)
 
@@ -37,5 +37,5 @@ async def start_alone(
     assert isinstance(master, GroupMaster)
     await format_journal(cluster.client_world("operator"), options.journal)
     while master.reign is None or not master.reign.serves():
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(POLL_S)
     return master

@@ -35,7 +35,7 @@ ZOMBIE_S = 1.0  # that a superseded node runs beside its successor
 ARMED_S_MAX = 8.0  # that a crash waits for its node at a fault point; it also stops waiting when act one ends
 RECOGNISED_S = 5.0  # within which a server on an old copy ends, unless another fault isolates it
 MIDWAY_S_MAX = 0.5  # that a crash waits for the remaining steps of its node
-LOOK_S = 0.1
+POLL_S = 0.1
 HANGING = 0.4  # of a server's data disks
 GROW_EVERY_S = 0.03  # between two times that a map grows
 
@@ -101,7 +101,7 @@ class Nemesis(Restores):
     async def heal(self) -> None:
         """Undo all faults before act two. A server with a useless directory gets an empty one, as an operator would do."""
         self.network.heal()
-        self.deployment.let_up_all()
+        self.deployment.release_all()
         for address, old in self._old_copies.items():
             await self._recognised(address, old)
             assert old.given_up or not self._serves_from(address, old), f"{address} serves from an old copy"
@@ -135,7 +135,7 @@ class Nemesis(Restores):
         host, _, _ = self._hit(fault)
         self.deployment.hold_down(host)
         await asyncio.sleep(fault.for_s)
-        self.deployment.let_up(host)
+        self.deployment.release(host)
 
     async def _crash_midway(self, fault: Fault) -> None:
         """A node that does not take the step for a while crashes between two steps."""
@@ -153,7 +153,7 @@ class Nemesis(Restores):
         await asyncio.wait([died], timeout=MIDWAY_S_MAX)
         crash()
         await asyncio.sleep(fault.for_s)
-        self.deployment.let_up(host)
+        self.deployment.release(host)
 
     async def _crash_point(self, fault: Fault) -> None:
         host = fault.where[0]
@@ -170,7 +170,7 @@ class Nemesis(Restores):
         self.points.disarm(address, fault.point)
         if passed.done():
             await asyncio.sleep(min(fault.for_s, self._left_s() + OVERTIME_S))
-            self.deployment.let_up(host)
+            self.deployment.release(host)
 
     def _left_s(self) -> float:
         """The rest of act one."""
@@ -190,11 +190,11 @@ class Nemesis(Restores):
 
     async def _blackout(self, fault: Fault) -> None:
         self.effects[fault.kind] += 1
-        for host in self.deployment.everybody:
+        for host in self.deployment.all_hosts:
             self.deployment.hold_down(host)
         await asyncio.sleep(fault.for_s)
-        for host in self.deployment.everybody:
-            self.deployment.let_up(host)
+        for host in self.deployment.all_hosts:
+            self.deployment.release(host)
 
     async def _stop(self, fault: Fault) -> None:
         host = fault.where[0]
@@ -202,7 +202,7 @@ class Nemesis(Restores):
         self.effects[fault.kind] += self.cluster.alive(address) and not self.cluster.paused(address)
         await self.deployment.stop_and_hold_down(host)
         await asyncio.sleep(fault.for_s)
-        self.deployment.let_up(host)
+        self.deployment.release(host)
 
     async def _pause(self, fault: Fault) -> None:
         _, address, hit = self._hit(fault)
@@ -298,7 +298,7 @@ class Nemesis(Restores):
     async def _fail_sync(self, fault: Fault) -> None:
         host = fault.where[0]
         address = address_of(host)
-        if not self.cluster.alive(address) or not self.deployment.bears_loss_of(host):
+        if not self.cluster.alive(address) or not self.deployment.tolerates_loss_of(host):
             return
         self._damages(address)
         state = self.cluster.state(address)
@@ -308,13 +308,13 @@ class Nemesis(Restores):
         await self._replace(host)
 
     async def _lose_disk(self, fault: Fault) -> None:
-        if not self.deployment.bears_loss_of(fault.where[0]):
+        if not self.deployment.tolerates_loss_of(fault.where[0]):
             return
         host, address, _ = self._hit(fault)
         self._damages(address)
         self.deployment.hold_down(host)
         await asyncio.sleep(fault.for_s)
-        self.deployment.let_up(host)
+        self.deployment.release(host)
         await self._replace(host)
 
     async def _old_copy(self, fault: Fault) -> None:
@@ -331,7 +331,7 @@ class Nemesis(Restores):
         self._old_copies[address] = old
         self.deployment.hold_down(host)
         self.cluster.put_disk(address, old)
-        self.deployment.let_up(host)
+        self.deployment.release(host)
         await self._recognised(address, old)
         if self.cluster.state(address) is old and old.given_up:
             await self._replace(host)
@@ -347,7 +347,7 @@ class Nemesis(Restores):
     async def _recognised(self, address: str, old: DurableState) -> None:
         until = self.cluster.loop.time() + RECOGNISED_S
         while self.cluster.state(address) is old and not old.given_up and self.cluster.loop.time() < until:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
 
     async def _replace(self, host: str) -> None:
         """Set the directory aside; the role starts as a new one. A journal node must rejoin its journal."""
@@ -355,7 +355,7 @@ class Nemesis(Restores):
         self.deployment.hold_down(host)
         self.cluster.put_disk(address_of(host), DurableState())
         del self._damaged[address_of(host)]
-        self.deployment.let_up(host)
+        self.deployment.release(host)
         if address_of(host) in self.deployment.journals:
             await self.deployment.rejoin(address_of(host))
 

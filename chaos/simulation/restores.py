@@ -59,13 +59,13 @@ class Restores(HostLosses):
         """The single master, if it has begun."""
         if self.deployment.masters != (MASTER_ADDRESS,):
             return None
-        master = self.deployment.reigning(MASTER_ADDRESS)
+        master = self.deployment.active_master(MASTER_ADDRESS)
         return master if master is not None and master.catalog.lineage.begun else None
 
     def _put(self, directory: DurableState) -> None:
         self.deployment.hold_down(MASTER)
         self.deployment.cluster.put_disk(MASTER_ADDRESS, directory)
-        self.deployment.let_up(MASTER)
+        self.deployment.release(MASTER)
 
     def _have_all_seen_more(self, version: CatalogVersion) -> bool:
         states = map(self.deployment.cluster.state, self.deployment.servers)

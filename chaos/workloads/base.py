@@ -176,11 +176,12 @@ class Stage:
 
 class Workload(Protocol):
     """`explained`: errors that the workload itself causes, by operation, besides those that faults explain. `disturbs`: whether
-    it acts on all workloads as a fault does."""
+    it acts on all workloads as a fault does. `problems`: broken promises that the workload itself noticed."""
 
     name: str
     explained: Explained = NOTHING
     disturbs: bool = False
+    problems: Sequence[str] = ()
 
     async def prepare(self, client: Client) -> None:
         return None
@@ -193,18 +194,17 @@ class Workload(Protocol):
     def judge(self, history: History) -> Verdict: ...
 
 
-def wrong(problems: Sequence[str]) -> Verdict:
-    """The verdict over a history with problems that the workload itself noticed."""
-    return Verdict(False, "; ".join(problems[:3]), (), len(problems))
-
-
 def judged(
     workload: Workload, history: History, *known: Any, excused: Collection[str] = EXPLAINED
 ) -> Verdict:
     """The workload's verdict on its history, together with that on errors that nothing explains. `known`: further arguments of
     `judge`. `excused`: errors that faults explain; none if there was no fault."""
-    refusals = check_refusals(history, workload.explained, excused)
-    return together([workload.judge(history, *known), refusals])
+    refusals, problems = check_refusals(history, workload.explained, excused), workload.problems
+    if problems:
+        verdict = Verdict(False, "; ".join(problems[:3]), (), len(problems))
+    else:
+        verdict = workload.judge(history, *known)
+    return together([verdict, refusals])
 
 
 async def make_table(
@@ -231,7 +231,7 @@ async def until_stopped(client: Client, step: Callable[[], Awaitable[None]]) -> 
         await client.pause()
 
 
-async def crowd(client: Client, calls: int, loop: Callable[[Client], Awaitable[None]]) -> None:
+async def side_by_side(client: Client, calls: int, loop: Callable[[Client], Awaitable[None]]) -> None:
     """Run `calls` loops side by side on the client's connection, so that as many calls are under way."""
     if calls == 1:
         await loop(client)

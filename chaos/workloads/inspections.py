@@ -18,9 +18,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ebla.actors.journal.messages import JournalNodeStatus, JournalStatus
-from ebla.chaos.checkers.verdict import Verdict, nothing
+from ebla.chaos.checkers.verdict import Verdict, passed
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import Client, Workload, until_stopped, wrong
+from ebla.chaos.workloads.base import Client, Workload, until_stopped
 from ebla.health.verdicts import FAILED, HEALTHY, Survey, Unanswered
 from ebla.operate import journals
 from ebla.operate.checking import check
@@ -86,6 +86,7 @@ class Inspections(Workload):
 
     def __init__(self) -> None:
         self.seen = Seen()
+        self.problems = self.seen.problems
         self.inspected = 0
         self._operated = False
 
@@ -119,10 +120,7 @@ class Inspections(Workload):
             )
 
     def judge(self, history: History) -> Verdict:
-        if self.seen.problems:
-            return wrong(self.seen.problems)
-        judged = self.inspected
-        return Verdict(True, judged=judged) if judged else nothing("the journal was never inspected")
+        return passed(self.inspected, "the journal was never inspected")
 
     @staticmethod
     def _cluster(client: Client) -> Cluster:

@@ -12,7 +12,7 @@ import msgspec
 from ebla.actors import messages as m
 from ebla.actors.master import messages as mm
 from ebla.actors.replication.configuration import Peer
-from ebla.chaos.checkers.verdict import Verdict, nothing
+from ebla.chaos.checkers.verdict import Verdict, passed
 from ebla.chaos.history import History, is_order
 from ebla.chaos.workloads.base import Client, NoAnswer, Workload, until_stopped
 from ebla.chaos.workloads.operators import Operators
@@ -52,9 +52,7 @@ class Moves(Operators, Workload):
     def judge(self, history: History) -> Verdict:
         """Valid if a request was carried out: the other workloads judge the effects."""
         judged = sum(each.known and is_order(each.name) for each in history.operations())
-        return (
-            Verdict(True, judged=judged) if judged else nothing("no request of an operator was carried out")
-        )
+        return passed(judged, "no request of an operator was carried out")
 
     # -- members
 

@@ -27,7 +27,7 @@ from ebla.chaos.checkers.refusals import Explained
 from ebla.chaos.checkers.sides import Seen, check_sides
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import Client, NoAnswer, Workload, make_table, persist, until_stopped, wrong
+from ebla.chaos.workloads.base import Client, NoAnswer, Workload, make_table, persist, until_stopped
 from ebla.chaos.workloads.operators import Operators
 from ebla.health.survey import survey
 from ebla.health.tablets import judge
@@ -99,8 +99,6 @@ class Salvage(Operators, Workload):
             await persist(client, lambda key=key: self._read(client, table, key))  # type: ignore[misc]
 
     def judge(self, history: History, seen: Seen = Seen()) -> Verdict:  # noqa: B008
-        if self.problems:
-            return wrong(self.problems)
         return check_sides(history, seen)
 
     # -- users

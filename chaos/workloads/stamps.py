@@ -15,7 +15,15 @@ from ebla import aio
 from ebla.chaos.checkers.stamps import check_stamp
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import Client, Workload, crowd, make_table, persist, until_known, until_stopped
+from ebla.chaos.workloads.base import (
+    Client,
+    Workload,
+    make_table,
+    persist,
+    side_by_side,
+    until_known,
+    until_stopped,
+)
 
 SCHEMA = pa.schema([("place", pa.int64()), ("stamp", pa.int64()), ("group", pa.int32())])
 
@@ -37,7 +45,7 @@ class Stamps(Workload):
             await client.ask("stamp", group, 0, table.upsert(self._rows(group, 0)))
 
     async def run(self, client: Client) -> None:
-        await crowd(client, self.calls, self._ask)
+        await side_by_side(client, self.calls, self._ask)
 
     async def _ask(self, client: Client) -> None:
         table = await client.db.table(self.name)

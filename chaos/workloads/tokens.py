@@ -15,7 +15,7 @@ from ebla import aio
 from ebla.chaos.checkers.sets import check_set
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import Client, Workload, crowd, make_table, persist, until_stopped
+from ebla.chaos.workloads.base import Client, Workload, make_table, persist, side_by_side, until_stopped
 
 SCHEMA = pa.schema([("token", pa.int64()), ("v", pa.string())])
 BULK_MAX = 40
@@ -35,7 +35,7 @@ class Tokens(Workload):
         await make_table(client, self.name, SCHEMA, "token")
 
     async def run(self, client: Client) -> None:
-        await crowd(client, self.calls, self._ask)
+        await side_by_side(client, self.calls, self._ask)
 
     async def _ask(self, client: Client) -> None:
         table = await client.db.table(self.name)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ebla.cli.chaos import chaos, replaying
-from ebla.cli.data import feeding
+from ebla.cli.data import feeding, verifying
 from ebla.cli.frame.commands import Address, Json, Name, RootGroup, Verbose, alone, command, group
 from ebla.cli.frame.ui import Common
 from ebla.cli.masters import coord, journals, masters
@@ -67,8 +67,8 @@ _add(
     check=check.check,
     metrics=metrics.metrics,
     feed=feeding.feed,
-    verify=feeding.verify,
-    demo=feeding.demo,
+    verify=verifying.verify,
+    demo=verifying.demo,
 )
 hosts = group("Nodes: the tablet servers and their hosts; maintenance, draining and forgetting.", alone=True)
 app.add_typer(hosts, name="nodes")

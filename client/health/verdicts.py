@@ -51,7 +51,7 @@ TOMBSTONE = (
 DISK_LOST = "DISK_LOST"  # a data directory of the server failed; its replicas there are created again
 STOPPED = "STOPPED"  # a drained server that does not answer
 SILENT = "SILENT"  # a server that answers, but whose heartbeats do not reach the master
-OUT_OF_ORDER = ("silent", "failed", "lost")  # a replica, as its leader reports
+OUT_OF_ORDER = ("silent", "unhealthy", "lost")  # a replica, as its leader reports
 
 
 # -- surveys -------------------------------------------------------------------------------------------------

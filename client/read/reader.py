@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import aclosing
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from ebla.storage.rows.ragged import Array
 from ebla.transport.batches import GetUnit
 from ebla.transport.client import DeploymentClient
 from ebla.transport.routes import READ, Route, TableRoutes
-from ebla.write import inputs
+from ebla.write import inputs, streams
 
 Row = dict[str, Any]
 
@@ -44,8 +45,7 @@ class Reader:
         """The rows that exist, and for each key the position of its row among them, -1 if absent."""
         self.client.check_open()
         codec = self.table.codec
-        keys = inputs.select(inputs.listed(keys), codec.schema.key)
-        batch = codec.keys.arrow(keys)
+        batch = codec.keys.arrow(await self._whole(keys))
         encoded = codec.keys.encode_keys(batch)
         buckets = codec.partitioner.assign(batch, encoded)
         order = np.argsort(buckets, kind="stable")
@@ -67,6 +67,16 @@ class Reader:
             for _, _, _, future in asked:
                 future.cancel()  # after a failure the others are not needed
         return self._collect(len(encoded), asked)
+
+    async def _whole(self, keys: Any) -> Any:
+        """The key columns of all keys; those of a stream in one table."""
+        codec, keys = self.table.codec, inputs.listed(keys)
+        if not streams.is_stream(keys):
+            return inputs.select(keys, codec.schema.key)
+        stream = await streams.opened(keys)
+        async with aclosing(stream.batches()) as batches:
+            parts = [codec.keys.arrow(inputs.select(part, codec.schema.key)) async for part in batches]
+        return pa.Table.from_batches(parts, schema=codec.keys.arrow_schema)
 
     def _enqueue(
         self, route: Route, keys: list[bytes], deadline_s: float

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from ebla.arguments import check_int, check_names
+from ebla.read import frames
 from ebla.read.scan_run import Block, Outdated, ScanPlan, ScanRun
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.predicates import expressions
@@ -102,6 +103,17 @@ class Scan:
     async def to_pandas(self) -> Any:
         """Read all rows into a pandas DataFrame, in the order of `to_arrow`."""
         return (await self.to_arrow()).to_pandas()
+
+    async def to_polars(self) -> Any:
+        """All rows as a Polars DataFrame. Raises MissingPackage without the package polars."""
+        polars = frames.polars()
+        return polars.DataFrame(await self.to_arrow())
+
+    async def to_duckdb(self, connection: Any = None) -> Any:
+        """All rows as a relation of this DuckDB connection (None: DuckDB's own). Raises MissingPackage without the package
+        duckdb."""
+        frames.duckdb()
+        return frames.relation(await self.to_arrow(), connection)
 
     async def batches(self) -> AsyncGenerator[pa.RecordBatch, None]:
         """Read batches as they arrive, a bounded number ahead, for results that do not fit into memory.

@@ -7,6 +7,8 @@
     4. gather     a server's batches into calls of about CALL_LARGE_BYTES; a smaller rest goes in calls below
                   CALL_SMALL_BYTES
 
+The rows of a stream are written in windows (streams.py), each of them in these steps, one after the other.
+
 Batches of one tablet are in flight together, unless a key occurs twice in the call: then each batch waits for the one before,
 so that the later row wins.
 """
@@ -16,7 +18,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -26,6 +29,7 @@ import pyarrow as pa
 from ebla.actors.messages import DELETE, WriteResult
 from ebla.options import (
     CALL_LARGE_MIN_BYTES,
+    INT_MAX,
     SLICE_BYTES,
     SLICE_ROWS_MAX,
     UNANSWERED_BYTES_MAX,
@@ -34,6 +38,7 @@ from ebla.options import (
     Written,
 )
 from ebla.storage.errors import EblaError, InvalidArgument
+from ebla.storage.rows import ragged
 from ebla.storage.rows.ragged import Array
 from ebla.storage.rows.rows import RowCodec
 from ebla.transport.batches import (
@@ -46,17 +51,10 @@ from ebla.transport.batches import (
 from ebla.transport.certainty import Tries
 from ebla.transport.client import DeploymentClient
 from ebla.transport.routes import BULK, WRITE, Route, TableRoutes, same
+from ebla.write import inputs
+from ebla.write.streams import Slice, Stream, windows
 
 T = TypeVar("T")
-
-
-@dataclass
-class Slice:
-    """Rows of the call from position `start` on, checked, with their encoded keys."""
-
-    start: int
-    batch: pa.RecordBatch
-    keys: pa.BinaryArray
 
 
 @dataclass
@@ -100,7 +98,7 @@ class BulkWrite:
         self.rejected: list[int] = []
         self.error: EblaError | None = None
         self._tries = Tries()
-        self._ordered = False
+        self._ordered = False  # a key occurs twice in the rows that are being sent
         self._cuttings: dict[int, Cutting] = {}
         self._held: dict[str, list[BatchUnit]] = {}  # by target server, until there is enough for a call
         self._groups: dict[Route, str] = {}  # ordered: one group for a tablet, even if its leader changes
@@ -111,18 +109,19 @@ class BulkWrite:
 
     async def run(self, rows: Any) -> Written:
         """Raises the first error after every batch that was sent has been answered."""
-        slices = await self._check(rows)
-        self._ordered = _has_duplicates([part.keys for part in slices])
         try:
-            while slices and self.error is None:
-                await self._room()
-                self._cut(slices.pop(0))
-                await self.client.world.clock.sleep(0)
-            for cutting in list(self._cuttings.values()):
-                self._close(cutting)
-            self._release_rest()
-            while self._sent:
-                await self._wait()
+            async with aclosing(self._windows(rows)) as checked:
+                async for slices in checked:
+                    await self._send(slices)
+                    if self.error is not None:
+                        break
+        except EblaError as error:
+            if not self.applied:
+                raise
+            self.error = error  # in the rows of a later window
+        except Exception as error:  # of the source of a stream
+            error.add_note(f"{self.applied} rows of the call were applied")
+            raise
         finally:
             self._abandon()
         if self.error is not None:
@@ -130,22 +129,63 @@ class BulkWrite:
             raise self._tries.outcome(self.error)
         return Written(self.applied, tuple(sorted(self.rejected)))
 
+    async def _send(self, slices: list[Slice]) -> None:
+        """Send these rows, and wait for the answers."""
+        self._ordered = _has_duplicates([part.keys for part in slices])
+        while slices and self.error is None:
+            await self._room()
+            self._cut(slices.pop(0))
+            await self.client.world.clock.sleep(0)
+        for cutting in list(self._cuttings.values()):
+            self._close(cutting)
+        self._release_rest()
+        while self._sent:
+            await self._wait()
+
     # -- 1. check
 
-    async def _check(self, rows: Any) -> list[Slice]:
-        slices: list[Slice] = []
+    async def _windows(self, rows: Any) -> AsyncGenerator[list[Slice], None]:
+        """The rows that are checked before the first of them is sent: all of a table, a window of a stream."""
+        if not isinstance(rows, Stream):
+            slices, start = [], 0
+            for part in _parts(rows):
+                slices += [piece async for piece in self._checked(part, start)]
+                start += len(part)
+            yield slices
+            return
+        async with aclosing(windows(self._streamed(rows))) as found:
+            async for window in found:
+                yield window
+
+    async def _streamed(self, stream: Stream) -> AsyncGenerator[Slice, None]:
         start = 0
-        for part in _parts(rows):
-            batch = _located(start, self.codec.arrow, part)
-            for at, stop in _spans(batch):
-                piece = batch.slice(at, stop - at)
-                keys = _located(start + at, self.codec.encode_keys, piece)
-                if self.kind != DELETE:
-                    _located(start + at, self.codec.check_sizes, piece, keys)
-                slices.append(Slice(start + at, piece, keys))
-                await self.client.world.clock.sleep(0)
-            start += batch.num_rows
-        return slices
+        async with aclosing(stream.batches()) as batches:
+            async for batch in batches:
+                for at, stop in _spans(batch) if isinstance(batch, pa.RecordBatch) else [(0, len(batch))]:
+                    async for piece in self._checked(batch[at:stop], start + at):
+                        yield piece
+                start += len(batch)
+
+    async def _checked(self, part: Any, start: int) -> AsyncGenerator[Slice, None]:
+        """The rows of `part`, which begin at position `start`, in slices."""
+        if self.kind == DELETE:
+            part = inputs.select(part, self.codec.schema.key)
+        batch = _located(start, self.codec.arrow, part)
+        stop = start + batch.num_rows
+        if self.write_id is not None and self.write_id.sequence + stop > INT_MAX:
+            raise InvalidArgument(
+                f"the rows of this call are numbered from {self.write_id.sequence} on, and {stop} of them go beyond {INT_MAX}; "
+                "begin again with another client"
+            )
+        for at, stop in _spans(batch):
+            piece = batch.slice(at, stop - at)
+            keys = _located(start + at, self.codec.encode_keys, piece)
+            if self.kind == DELETE:
+                sizes = ragged.lengths(keys)
+            else:
+                sizes = _located(start + at, self.codec.sizes, piece, keys)
+            yield Slice(start + at, piece, keys, sizes)
+            await self.client.world.clock.sleep(0)
 
     # -- 2. encode
 

@@ -1,20 +1,28 @@
-"""Checks of a caller's rows and keys that do not convert them."""
+"""The forms of a caller's rows and keys, and checks that do not convert them."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from ebla.storage.errors import InvalidArgument
+from ebla.write.streams import batch_of, is_frame, is_stream
 
 
 def listed(rows: Any) -> Any:
-    """A list for one row, or for rows in a sequence of any kind; other inputs unchanged."""
+    """A list for one row, or for rows in a sequence of any kind; a frame for NumPy's records; a record batch for Arrow's array
+    interface; other inputs unchanged."""
     if isinstance(rows, Mapping):
         return [rows]
+    if is_stream(rows):
+        return rows
+    if isinstance(rows, (np.ndarray, np.void)) and rows.dtype.names:
+        return _records(np.atleast_1d(rows))
+    if hasattr(rows, "__arrow_c_array__") and not isinstance(rows, pa.RecordBatch):
+        return batch_of(rows)
     if isinstance(rows, Sequence) and not isinstance(rows, (list, tuple, str, bytes, bytearray, memoryview)):
         return list(rows)
     return rows
@@ -22,7 +30,7 @@ def listed(rows: Any) -> Any:
 
 def count(rows: Any) -> int | None:
     """The number of rows; None if the input is not rows."""
-    taken = isinstance(rows, (pa.RecordBatch, pa.Table, list, tuple)) or _is_frame(rows)
+    taken = isinstance(rows, (pa.RecordBatch, pa.Table, list, tuple)) or is_frame(rows)
     return len(rows) if taken else None
 
 
@@ -32,7 +40,7 @@ def names(rows: Any) -> tuple[str, ...] | None:
         return tuple(rows.schema.names)
     if isinstance(rows, (list, tuple)):
         return tuple(rows[0]) if rows and isinstance(rows[0], Mapping) else ()
-    return tuple(rows.columns) if _is_frame(rows) else None
+    return tuple(rows.columns) if is_frame(rows) else None
 
 
 def check_uniform(rows: Any, wanted: tuple[str, ...]) -> None:
@@ -52,9 +60,16 @@ def select(rows: Any, key: tuple[str, ...]) -> Any:
         return rows.select([at for at, name in enumerate(rows.schema.names) if name in key])
     if isinstance(rows, (list, tuple)):
         return [{n: row[n] for n in key if n in row} if isinstance(row, Mapping) else row for row in rows]
-    return rows.loc[:, [name in key for name in rows.columns]] if _is_frame(rows) else rows
+    return rows.loc[:, [name in key for name in rows.columns]] if is_frame(rows) else rows
 
 
-def _is_frame(rows: Any) -> bool:
-    pandas = sys.modules.get("pandas")
-    return pandas is not None and isinstance(rows, pandas.DataFrame)
+def _records(rows: Any) -> Any:
+    """A structured array as a frame, in this machine's byte order; a field with several values is a list."""
+    import pandas
+
+    if rows.ndim != 1:
+        raise InvalidArgument(
+            f"rows are an array of records with {rows.ndim} dimensions; give one dimension, such as rows.ravel()"
+        )
+    columns = {name: rows[name].astype(rows.dtype[name].base.newbyteorder("=")) for name in rows.dtype.names}
+    return pandas.DataFrame({name: list(c) if c.ndim > 1 else c for name, c in columns.items()})

@@ -17,7 +17,7 @@ import numpy as np
 
 from ebla.actors.errors import AlreadyPresent, NotFound
 from ebla.actors.messages import DELETE, INSERT, UPDATE, UPSERT
-from ebla.options import INT_MAX, WriteId, Written
+from ebla.options import WriteId, Written
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.rows.rows import RowCodec
 from ebla.table_codec import TableCodec
@@ -25,7 +25,7 @@ from ebla.transport.batches import VERBS, Alone, BatchUnit
 from ebla.transport.certainty import Tries
 from ebla.transport.client import DeploymentClient
 from ebla.transport.routes import WRITE, Route, TableRoutes, WriteOp
-from ebla.write import inputs
+from ebla.write import inputs, streams
 from ebla.write.bulk import BulkWrite
 
 Row = Mapping[str, Any]
@@ -57,27 +57,23 @@ class Writer:
     # -- many rows
 
     async def many(self, kind: int, rows: Any, write_id: WriteId | None, deadline_s: float) -> Written:
-        """Write all rows. Every row is sent before an error about rows is raised."""
+        """Write all rows; see inputs.py for their forms. Every row is sent before an error about present or absent rows is
+        raised."""
         self.client.check_open()
         rows = inputs.listed(rows)
-        count = inputs.count(rows)
-        if count == 0:
+        stream = await streams.opened(rows) if streams.is_stream(rows) else None
+        if inputs.count(rows) == 0 or (stream is not None and stream.names is None):
             return Written(0)
-        if write_id is not None and write_id.sequence + (count or 0) > INT_MAX:
-            raise InvalidArgument(
-                f"the rows of this call are numbered from {write_id.sequence} on, and {count} of them go beyond {INT_MAX}; "
-                "begin again with another client"
-            )
-        names = inputs.names(rows)
+        names = inputs.names(rows) if stream is None else stream.names
         codec = self.table.codec
         columns, row_codec = _choose(codec, kind, names)
-        if kind == UPDATE and names is not None:
+        if kind == UPDATE and names is not None and stream is None:
             inputs.check_uniform(rows, names)
-        if kind == DELETE:
-            rows = inputs.select(rows, codec.schema.key)
         call = BulkWrite(self.client, self.table, kind, row_codec, columns, write_id, deadline_s)
-        with self.client.watch(f"{VERBS[kind]} {self.table.name}", lambda: call.answered_rows, count):
-            return await call.run(rows)
+        with self.client.watch(
+            f"{VERBS[kind]} {self.table.name}", lambda: call.answered_rows, inputs.count(rows)
+        ):
+            return await call.run(rows if stream is None else stream)
 
 
 def _choose(codec: TableCodec, kind: int, names: tuple[str, ...] | None) -> tuple[tuple[str, ...], RowCodec]:

@@ -13,7 +13,7 @@ from ebla.actors.errors import Unavailable
 from ebla.actors.ray_shell import STOPPING, Pong, load
 from ebla.actors.ray_world import remote_class
 from ebla.placement import asking
-from ebla.placement.asking import Told, find_actor, hear, named_actors
+from ebla.placement.asking import Answer, find_actor, named_actors, poll
 from ebla.placement.config import DeploymentConfig
 from ebla.placement.deploy import groups
 from ebla.placement.deploy.groups import Group
@@ -37,7 +37,7 @@ class Fleet:
         placed: dict[str, Group],
         state: Deployment,
         available: Survey,
-        tell: Progress,
+        progress: Progress,
     ) -> None:
         self.launched: list[str] = []
         self.adopted: list[str] = []
@@ -45,10 +45,10 @@ class Fleet:
         self._placed = placed
         self._bundles = groups.bundles(state.groups)
         self._available = available
-        self._tell = tell
+        self._progress = progress
         self._handles: dict[str, Any] = {}
 
-    def bring(self, specs: Sequence[RoleSpec], deadline_s: float) -> dict[str, Told]:
+    def bring(self, specs: Sequence[RoleSpec], deadline_s: float) -> dict[str, Answer]:
         """Adopt or launch these roles, and return their answers. A role whose host is away has no answer."""
         for spec in specs:
             if spec.address not in self._handles and self._available.host(spec.slot):
@@ -56,7 +56,7 @@ class Fleet:
         wanted = {
             spec.address: self._handles[spec.address] for spec in specs if spec.address in self._handles
         }
-        return hear(wanted, deadline_s, self._settled)
+        return poll(wanted, deadline_s, self._settled)
 
     def _adopt_or_launch(self, spec: RoleSpec) -> Any:
         handle = find_actor(self._config.namespace, spec.address)
@@ -68,7 +68,7 @@ class Fleet:
             self.adopted.append(spec.address)
             return handle
         self.launched.append(spec.address)
-        self._tell(f"launching {spec.address} on {spec.slot}")
+        self._progress(f"launching {spec.address} on {spec.slot}")
         bundle = self._bundles[spec.slot]
         options = remote_class(load(spec.role)).options(
             name=spec.address,
@@ -81,14 +81,14 @@ class Fleet:
     def _settled(self, address: str, pong: Pong) -> bool:
         done = asking.settled(pong)
         if done:
-            self._tell(f"{address} is {pong.state}")
+            self._progress(f"{address} is {pong.state}")
         return done
 
 
 def _stopped_half_way(handle: Any) -> bool:
     """Whether an earlier `down` was interrupted: the role has stopped, and its actor still exists."""
-    told = hear({"": handle}, time.monotonic() + ASK_S)[""]
-    return isinstance(told, Pong) and told.state == STOPPING
+    answer = poll({"": handle}, time.monotonic() + ASK_S)[""]
+    return isinstance(answer, Pong) and answer.state == STOPPING
 
 
 def await_gone(namespace: str, addresses: Sequence[str], deadline_s: float) -> None:

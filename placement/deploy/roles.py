@@ -73,19 +73,12 @@ def plan_roles(config: DeploymentConfig, seats: Seats, journal: str) -> list[Rol
     ]
     release = installed_version()
     for slot in seats.tablet_servers:
-        told = config.tablet_server_options(masters, slot, release)
+        server = config.tablet_server_options(masters, slot, release)
         address = f"tablet-server/{slot}"
-        specs.append(
-            RoleSpec(
-                address,
-                slot,
-                TABLET_SERVER_ROLE,
-                told,
-                "tablet-server",
-                on_data_dirs=True,
-                sets_aside=True,
-            )
+        spec = RoleSpec(
+            address, slot, TABLET_SERVER_ROLE, server, "tablet-server", on_data_dirs=True, sets_aside=True
         )
+        specs.append(spec)
     return specs
 
 

@@ -16,8 +16,8 @@ from typing import Any, TypeVar, cast
 
 from ebla.actors.journal.options import JournalOptions
 from ebla.actors.messages import Empty, MasterStatus
-from ebla.actors.ray_shell import Tasks
-from ebla.actors.ray_world import RayClock, RayNetwork
+from ebla.actors.ray_shell import MachineClock, Tasks
+from ebla.actors.ray_world import RayNetwork
 from ebla.actors.world import World
 from ebla.placement.journal.format import ASK_S, asked, made, verify
 from ebla.storage.environment import Disk
@@ -68,7 +68,7 @@ def _operate(namespace: str, work: Callable[[World], Coroutine[Any, Any, T]]) ->
         tasks = Tasks(lambda name, error: failed.append(error))
         world = World(
             address="operator",
-            clock=RayClock(),
+            clock=MachineClock(),
             network=RayNetwork(namespace),
             disk=cast(Disk, None),
             random=random.Random(os.urandom(32)),

@@ -216,12 +216,20 @@ class LmdbDisk:
         def measure(place: Path) -> DiskSpace:
             if place == self.root:
                 self._ballast.trim()
+            self._retry_removals(place)
             return space_of(place)
 
         found = await self._measure("space", measure)
         for each in found:
             self._files.free_bytes[each.path] = each.free_bytes
         return found
+
+    def _retry_removals(self, place: Path) -> None:
+        try:
+            self._files.retry_removals(place)
+        except OSError as error:
+            if not for_want_of_space(error.errno, place):
+                self.poison(DiskFailed(f"cannot use {place}: {error}", path=str(place)))
 
     async def used_bytes(self) -> int:
         return sum(await self._measure("used", directory_bytes))

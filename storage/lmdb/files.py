@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ from ebla.storage.directories.instance import (
     BESIDE,
     FORMAT,
     REMOVED,
+    beside,
     clear_empty,
     make_directory,
     remove_tree,
@@ -59,6 +61,8 @@ class EnvironmentFiles:
         self.disks = disks
         self.uuid = uuid
         self.free_bytes: dict[str, int] = {}  # of data directories, as last measured
+        self._unfinished: dict[str, Path] = {}  # removed environments that still have files, and their disks
+        self._turns: dict[Path, threading.Lock] = {}  # held while such files are deleted, by disk
 
     def open(
         self, path: str, databases: Sequence[str], *, create: bool, map_bytes: int
@@ -100,16 +104,42 @@ class EnvironmentFiles:
         return sorted(name for name in os.listdir(directory) if _is_environment(directory / name))
 
     def remove(self, path: str) -> None:
+        self._finish_removal(path)
         place = self.root / path
         if os.path.lexists(place):
-            away = place.with_name(place.name + REMOVED)
+            away = beside(place, REMOVED)
             os.rename(place, away)
             sync_path(place.parent)
-            self._remove_tree(away)
+            try:
+                self._remove_tree(away)
+            except OSError:
+                self._unfinished[path] = self._home(away)
+                raise
         if path.startswith(f"{QUARANTINE}/"):
             for directory in (self.root, *self.disks.there()):
                 with suppress(DataDiskFailed), self.disks.touching(directory / QUARANTINE):
                     clear_empty(directory / QUARANTINE)
+
+    def retry_removals(self, directory: Path) -> None:
+        """Try again to delete the files of one removed environment on this disk, which a full disk has prevented."""
+        for path, home in list(self._unfinished.items()):
+            if home == directory:
+                self._finish_removal(path)
+                return
+
+    def _finish_removal(self, path: str) -> None:
+        home = self._unfinished.get(path)
+        if home is None:
+            return
+        with self._turns.setdefault(home, threading.Lock()):
+            away = beside(self.root / path, REMOVED)
+            if path in self._unfinished and os.path.lexists(away):
+                self._remove_tree(away)
+            self._unfinished.pop(path, None)
+
+    def _home(self, place: Path) -> Path:
+        disk = self.disks.of(place)
+        return self.root if disk is None else disk.path
 
     def move(self, path: str, to: str) -> None:
         place, moved = self.root / path, self.root / to
@@ -155,6 +185,7 @@ class EnvironmentFiles:
 
     def begin(self, path: str) -> Path:
         """Make the empty directory in which a new environment is built."""
+        self._finish_removal(path)  # the new environment may get the same place on a data disk
         place = self.root / path
         target = self.target_place(path) / path
         make_directory(place.parent)
@@ -162,50 +193,50 @@ class EnvironmentFiles:
             make_directory(target.parent)
             if target != place and target.exists():
                 remove_tree(target)  # no link leads there: half made, or removed while the disk was lost
-            beside = target.with_name(target.name + BESIDE)
-            if os.path.lexists(beside):
-                remove_tree(beside)
-            beside.mkdir()
-        return beside
+            made = beside(target, BESIDE)
+            if os.path.lexists(made):
+                remove_tree(made)
+            made.mkdir()
+        return made
 
-    def finish(self, path: str, beside: Path) -> None:
+    def finish(self, path: str, made: Path) -> None:
         """Seal a committed environment and give it its name."""
-        place, target = self.root / path, beside.with_name(beside.name.removesuffix(BESIDE))
+        place, target = self.root / path, made.with_name(made.name.removesuffix(BESIDE))
         with self.disks.touching(target):
-            with closing(Roots(beside / DATA_FILE, path)) as roots:
+            with closing(Roots(made / DATA_FILE, path)) as roots:
                 roots.seal_new()
-            sync_path(beside / DATA_FILE)
-            sync_path(beside)
-            os.rename(beside, target)
+            sync_path(made / DATA_FILE)
+            sync_path(made)
+            os.rename(made, target)
             sync_path(target.parent)
         if target != place:
             _link(place, target)
 
     def _create(self, path: str, databases: Sequence[str], map_bytes: int) -> None:
-        beside = self.begin(path)
-        with self.disks.touching(beside):
-            made = map_environment(beside, map_bytes, synced=False)  # `finish` syncs it before the rename
+        made = self.begin(path)
+        with self.disks.touching(made):
+            opened = map_environment(made, map_bytes, synced=False)  # `finish` syncs it before the rename
             try:
-                with made.begin(write=True) as transaction:
-                    identity = made.open_db(IDENTITY_DATABASE, txn=transaction)
+                with opened.begin(write=True) as transaction:
+                    identity = opened.open_db(IDENTITY_DATABASE, txn=transaction)
                     for name in databases:
-                        made.open_db(name.encode(), txn=transaction)
+                        opened.open_db(name.encode(), txn=transaction)
                     record = Identity(FORMAT, self.uuid, path, tuple(databases))
                     transaction.put(IDENTITY_KEY, msgspec.json.encode(record), db=identity)
             finally:
-                made.close()
-        self.finish(path, beside)
+                opened.close()
+        self.finish(path, made)
 
-    def adopt(self, path: str, beside: Path, databases: Sequence[str]) -> None:
+    def adopt(self, path: str, made: Path, databases: Sequence[str]) -> None:
         """Make a received environment one of this instance, synced. Raises Damaged unless it is complete and had this path."""
-        with self.disks.touching(beside):
+        with self.disks.touching(made):
             try:
-                self._adopt_identity(path, beside, databases)
+                self._adopt_identity(path, made, databases)
             except (*DAMAGE, msgspec.MsgspecError) as error:
                 raise Damaged(f"environment {path} arrived unreadable: {error}", path=path) from error
 
-    def _adopt_identity(self, path: str, beside: Path, databases: Sequence[str]) -> None:
-        opened = map_environment(beside, (beside / DATA_FILE).stat().st_size + ROOM_BYTES)
+    def _adopt_identity(self, path: str, made: Path, databases: Sequence[str]) -> None:
+        opened = map_environment(made, (made / DATA_FILE).stat().st_size + ROOM_BYTES)
         try:
             identity = opened.open_db(IDENTITY_DATABASE, create=False)
             with opened.begin(write=True) as transaction:
@@ -261,8 +292,7 @@ class EnvironmentFiles:
 
     def place(self, path: str) -> Path:
         """The data directory of an environment, or the role's directory."""
-        disk = self.disks.of(self.root / path)
-        return self.root if disk is None else disk.path
+        return self._home(self.root / path)
 
     def target_place(self, path: str) -> Path:
         """As `place`, also for an environment that does not exist yet."""
@@ -375,11 +405,11 @@ def _rename(place: Path, moved: Path) -> None:
 
 
 def _link(place: Path, target: Path) -> None:
-    beside = place.with_name(place.name + BESIDE)
-    if os.path.lexists(beside):
-        beside.unlink()
-    beside.symlink_to(target)
-    os.rename(beside, place)
+    made = beside(place, BESIDE)
+    if os.path.lexists(made):
+        made.unlink()
+    made.symlink_to(target)
+    os.rename(made, place)
     sync_path(place.parent)
 
 

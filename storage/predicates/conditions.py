@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import typing
 from collections.abc import Iterable
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import islice
 from typing import Any, NoReturn
@@ -19,7 +19,7 @@ import numpy as np
 
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.rows.keys import successor
-from ebla.storage.rows.python_values import shown
+from ebla.storage.rows.python_values import nanoseconds, shown
 
 ISIN_MAX = 10_000
 BITS_MAX = 1024  # of an int: more than a column can have
@@ -42,6 +42,9 @@ _KINDS: dict[str, type] = {
     "instant_ns": int,
     "local_ns": int,
     "timestamp": int,
+    "time": str,
+    "duration": str,
+    "units": int,
 }
 
 Relation = typing.Literal["==", "!=", "<", "<=", ">", ">="]
@@ -49,8 +52,9 @@ Relation = typing.Literal["==", "!=", "<", "<=", ">", ">="]
 
 class Value(msgspec.Struct, frozen=True, array_like=True):
     """A typed value. `kind`: bool, int, bigint (as text), float, str, bytes, decimal (as text), date (days since
-    1970), datetime (ISO 8601), instant_ns and local_ns (nanoseconds since 1970, with and without a zone), or
-    timestamp (bound: the column's own units since 1970)."""
+    1970), datetime (ISO 8601), instant_ns and local_ns (nanoseconds since 1970, with and without a zone),
+    timestamp (bound: the column's own units since 1970), time (ISO 8601), duration (nanoseconds, as text), or units (bound:
+    a time or duration in the column's own units)."""
 
     kind: str
     data: Any
@@ -234,6 +238,10 @@ def _value(given: Any, column: str) -> Value:
         return _time(given)
     if isinstance(given, date) and not isinstance(given, datetime):
         return Value("date", (given - _EPOCH).days)
+    if isinstance(given, time):
+        return Value("time", given.isoformat())
+    if isinstance(given, timedelta) and type(given).__name__ != "NaTType":
+        return Value("duration", str(nanoseconds(given)))
     if given is None:
         raise InvalidArgument(
             f"nothing equals null: ask col({column!r}).is_null() or .is_not_null()", column=column
@@ -245,7 +253,7 @@ def _value(given: Any, column: str) -> Value:
         )
     raise InvalidArgument(
         f"column {column!r} cannot be compared with {shown(given)} ({type(given).__name__}); give a bool, int, float, "
-        "str, bytes, date, datetime or Decimal",
+        "str, bytes, date, datetime, time, timedelta or Decimal",
         column=column,
     )
 
@@ -257,7 +265,7 @@ def _time(given: Any) -> Value:
 
 
 def python_value(value: Value) -> Any:
-    """The user's value; of a bound timestamp its int."""
+    """The user's value; of a bound timestamp, time or duration its int."""
     data: Any = value.data
     match value.kind:
         case "bigint":
@@ -268,6 +276,15 @@ def python_value(value: Value) -> Any:
             return _EPOCH + timedelta(days=data)
         case "datetime":
             return datetime.fromisoformat(data)
+        case "time":
+            return time.fromisoformat(data)
+        case "duration":
+            micros, nanos = divmod(int(data), 1000)
+            if not nanos:
+                return timedelta(microseconds=micros)
+            import pandas
+
+            return pandas.Timedelta(int(data), unit="ns")
         case "instant_ns" | "local_ns":
             import pandas  # slow to import, and only nanoseconds need it
 

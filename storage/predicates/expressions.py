@@ -21,6 +21,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebla.storage.columns import TIMED, UNORDERED
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.predicates.conditions import (
     ISIN_MAX,
@@ -72,6 +73,7 @@ _RELATIONS = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
+_BOUND = {kind: "timestamp" if kind == "timestamp" else "units" for kind in TIMED}
 _KINDS = {"float": "float", "double": "float", "bool": "bool", "string": "str", "binary": "bytes"}
 
 
@@ -141,7 +143,14 @@ def _bind(node: Node, schema: TableSchema) -> Node:
 
 
 def _bound(column: Column, values: Sequence[Value]) -> tuple[Value, ...]:
-    if column.type == "timestamp" and all(value.kind == "timestamp" for value in values):
+    if column.type in UNORDERED:
+        raise InvalidArgument(
+            f"column {column.name!r} is a {column.type}, which cannot be compared, only asked for null with is_null() or "
+            "is_not_null(); put the value to compare into a column of its own, or filter the rows after the scan",
+            column=column.name,
+        )
+    own = _BOUND.get(column.type)
+    if own and all(value.kind == own for value in values):
         return tuple(values)
     given: list[Any] = []
     last = len(values) - 1
@@ -156,8 +165,8 @@ def _bound(column: Column, values: Sequence[Value]) -> tuple[Value, ...]:
             f"{python_values.expected(column)}; {python_values.remedy(column)}",
             column=column.name,
         ) from error
-    if column.type == "timestamp":
-        return tuple(Value("timestamp", raw) for raw in python_values.raws(column, array))
+    if own:
+        return tuple(Value(own, raw) for raw in python_values.raws(column, array))
     kind = _KINDS.get(column.type, column.type if column.type in ("date", "decimal") else "int")
     return tuple(Value(kind, _data(column, raw)) for raw in python_values.raws(column, array))
 
@@ -166,7 +175,7 @@ _MALFORMED = (ValueError, TypeError, ArithmeticError)
 
 
 def _unbound(value: Value) -> Any:
-    if value.kind == "timestamp":
+    if value.kind in _BOUND.values():
         raise ValueError("bound to a column of another type")
     return python_value(value)
 

@@ -12,6 +12,8 @@ scalars.py          one value at a time
 convert.py          rows in the user's form to one Arrow batch
 python_values.py    the Python values that a column takes
 altered.py          the schema after an alteration
+nested.py           lists, structs and maps as bytes
+nested_values.py    lists, structs and maps in the user's form to arrays
 alteration.py       the last alteration, as every replica keeps it
 partition.py        the tablet of a row, and the tablets that a predicate needs
 """

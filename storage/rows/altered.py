@@ -12,9 +12,10 @@ from typing import Any
 
 import msgspec
 
+from ebla.storage.columns import Column, FormerName, require_within
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.rows import convert
-from ebla.storage.schema import Column, FormerName, Hash, Partitioning, Range, TableSchema, require_within
+from ebla.storage.schema import Hash, Partitioning, Range, TableSchema
 
 VERSIONS_MAX = 60_000  # a row has two bytes for the number of its layout
 COLUMNS_EVER_MAX = 600  # including dropped ones, because rows with them must be read
@@ -69,9 +70,7 @@ def altered(schema: TableSchema, changes: Sequence[Change]) -> TableSchema:
 
 def plain(schema: TableSchema) -> TableSchema:
     """The schema without traces of alterations, as of a new table."""
-    columns = tuple(
-        Column(c.name, c.type, c.nullable, c.unit, c.zone, c.precision, c.scale) for c in schema.columns
-    )
+    columns = tuple(replace(c, id=0, since=0, until=0, default=None, names=()) for c in schema.columns)
     return TableSchema(columns, schema.key, schema.partitioning)
 
 

@@ -1,6 +1,7 @@
 """Rows in the user's form to one Arrow batch with exactly a table's columns.
 
-Accepted: a pa.Table or RecordBatch, a pandas DataFrame, a dict of columns, a list of dicts. Conversions lose nothing:
+Accepted: a pa.Table or RecordBatch, a pandas DataFrame, a dict of columns, a list of dicts (client/write/inputs.py makes
+these of other inputs). Conversions lose nothing:
 refused are an int that does not fit, a float with a fraction for an integer column, a time finer than the column's
 unit, a datetime without a zone for a column with one (and the reverse). Only a double for a float column is rounded. A
 missing nullable column is null. Every refusal is an InvalidArgument with column, row and remedy.
@@ -18,10 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from ebla.storage.columns import Column
 from ebla.storage.errors import InvalidArgument
-from ebla.storage.rows import python_values
+from ebla.storage.rows import nested, nested_values, python_values
 from ebla.storage.rows.fixed import Fixed, nulls
-from ebla.storage.schema import Column
 
 _REFUSALS = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
@@ -73,12 +74,13 @@ def to_batch(rows: Any, columns: Sequence[Column], schema: pa.Schema) -> pa.Reco
 
 
 def pack_default(column: Column, value: Any) -> bytes | None:
-    """The value as a schema keeps it: text as bytes, other types as the slot of a row (storage/rows/fixed.py)."""
+    """The value as a schema keeps it: text and nested values as bytes, other types as the slot of a row
+    (storage/rows/fixed.py)."""
     if value is None:
         return None
     array = to_array(column, [value])
     if column.variable:
-        packed: bytes = array.cast(pa.binary())[0].as_py()
+        packed: bytes = nested.to_binary(column, array)[0].as_py()
         return packed
     return Fixed(column).values(array).tobytes()
 
@@ -90,7 +92,10 @@ def defaults(column: Column, rows: int) -> pa.Array:
         return pa.nulls(rows, kind)
     try:
         if column.variable:
-            return pa.repeat(pa.scalar(packed, pa.binary()), rows).cast(kind)
+            texts = pa.repeat(pa.scalar(packed, pa.binary()), rows)
+            made = nested.from_binary(column, texts, None)
+            made.validate(full=True)
+            return made
         fixed = Fixed(column)
         return fixed.array(np.frombuffer(packed * rows, fixed.slot), None)
     except (ValueError, pa.ArrowException) as error:
@@ -137,8 +142,8 @@ def columns_of(rows: Any) -> Columns:
         names = dict.fromkeys(chain.from_iterable(rows))
         return Columns(list(names), len(rows), lambda name: [row.get(name) for row in rows], add, rows)
     raise InvalidArgument(
-        f"rows are {type(rows).__name__}; give a pyarrow Table or RecordBatch, a pandas DataFrame, a dict of lists "
-        "or a list of dicts"
+        f"rows are {type(rows).__name__}; give a pyarrow Table or RecordBatch, a frame of Polars or pandas, an iterable of "
+        "record batches, or a list of dicts"
     )
 
 
@@ -163,6 +168,8 @@ def _check_names(rows: Any, given: Columns, known: set[str]) -> None:
 
 def to_array(column: Column, values: Any) -> pa.Array:
     """The values as one array of the column's type, without loss. Nulls are not checked here."""
+    if column.nested:
+        return nested_values.Builder(column, to_array).to_array(values)
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         return _cast(column, values)
     if isinstance(values, np.ndarray) and values.dtype == object:
@@ -193,12 +200,13 @@ def _from_python(column: Column, values: list[Any]) -> pa.Array:
     wrong = {kind for kind in set(map(type, values)) if kind is not type(None) and not fits(kind)}
     if wrong:
         _refuse(column, values, next(place for place, value in enumerate(values) if type(value) in wrong))
-    if column.type == "timestamp":
+    if column.type in ("timestamp", "time"):
         misplaced = python_values.first_unfit_time(column, values)
         if misplaced is not None:
             _refuse(column, values, misplaced)
-    elif column.type == "decimal":
-        exact, misplaced = python_values.exact_decimals(column, values)
+    elif column.type in ("decimal", "duration"):
+        exactly = python_values.exact_decimals if column.type == "decimal" else python_values.exact_durations
+        exact, misplaced = exactly(column, values)
         if misplaced is not None:
             _refuse(column, values, misplaced)
         values = exact
@@ -213,16 +221,10 @@ def _from_python(column: Column, values: list[Any]) -> pa.Array:
 
 def _cast(column: Column, array: Any, given: list[Any] | None = None) -> pa.Array:
     """`given`: the Python values of the array, for messages."""
-    kind = column.arrow_type()
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-        if isinstance(array, pa.ChunkedArray):
-            raise InvalidArgument(
-                f"column {column.name!r} holds over 2 GiB in one call; send it in smaller batches",
-                column=column.name,
-            )
-    if pt.is_dictionary(array.type):
-        array = array.dictionary_decode()
+    kind = pa.string() if column.type == "json" else column.arrow_type()
+    array = nested_values.decoded(column, array)
+    if column.type == "duration" and pt.is_interval(array.type):
+        array = _durations(column, array)
     if array.type != kind:
         if not _related(column, array.type):
             raise InvalidArgument(
@@ -234,17 +236,37 @@ def _cast(column: Column, array: Any, given: list[Any] | None = None) -> pa.Arra
         except _REFUSALS as error:
             bad = _first_bad(len(array), lambda start, stop: _exact_cast(array[start:stop], kind))
             _refuse(column, array if given is None else given, bad, error)
-    if column.variable:
+    if column.variable or column.type == "time":
         try:
             array.validate(full=True)
         except pa.ArrowInvalid as error:
             bad = _first_bad(len(array), lambda start, stop: array[start:stop].validate(full=True))
+            rule = "strings must be UTF-8" if column.variable else "a time is within one day"
             raise InvalidArgument(
-                f"column {column.name!r}, row {bad}: {error}; strings must be UTF-8",
-                column=column.name,
-                row=bad,
+                f"column {column.name!r}, row {bad}: {error}; {rule}", column=column.name, row=bad
             ) from error
-    return array
+    return pa.ExtensionArray.from_storage(column.arrow_type(), array) if column.type == "json" else array
+
+
+_INTERVAL = np.dtype([("months", "<i4"), ("days", "<i4"), ("nanoseconds", "<i8")])
+
+
+def _durations(column: Column, array: pa.Array) -> pa.Array:
+    """DuckDB's intervals, which have months, days of 24 hours and nanoseconds, as durations."""
+    if not len(array):
+        return pa.nulls(0, column.arrow_type())
+    null = nulls(array)
+    parts = np.frombuffer(array.buffers()[1], _INTERVAL, len(array), array.offset * 16)
+    unit = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[str(column.unit)]
+    per_day = 86_400 * 10**9 // unit
+    days, (whole, rest) = parts["days"].astype(np.int64), np.divmod(parts["nanoseconds"], unit)
+    limit = (1 << 62) // per_day
+    bad = ~null & ((parts["months"] != 0) | (rest != 0) | (np.abs(days) > limit) | (np.abs(whole) > 1 << 62))
+    if bad.any():
+        _refuse(column, array, int(np.argmax(bad)))
+    return pa.array(np.where(null, 0, days * per_day + whole), pa.int64(), mask=null).cast(
+        column.arrow_type()
+    )
 
 
 def _exact_cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -269,10 +291,13 @@ def _related(column: Column, given: pa.DataType) -> bool:
 
 _NUMBERS = (pt.is_integer, pt.is_floating)
 _RELATED: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
-    **dict.fromkeys(("int8", "int16", "int32", "int64", "float", "double"), _NUMBERS),
-    "string": (pt.is_large_string, pt.is_string_view),
+    **dict.fromkeys((f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), _NUMBERS),
+    **dict.fromkeys(("float", "double"), _NUMBERS),
+    **dict.fromkeys(("string", "json"), (pt.is_large_string, pt.is_string_view)),
     "binary": (pt.is_large_binary, pt.is_binary_view, pt.is_fixed_size_binary),
     "date": (pt.is_date,),
+    "time": (pt.is_time,),
+    "duration": (pt.is_duration,),
     "decimal": (pt.is_decimal, pt.is_integer),
 }
 

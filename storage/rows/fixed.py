@@ -3,7 +3,8 @@
 A slot is little endian and as wide as the type (bool one byte, decimal sixteen). A key part is big endian and mapped
 so that byte order is value order:
 
-    integers, dates, timestamps   the sign bit is flipped
+    integers, dates, times        the sign bit is flipped
+    unsigned integers             unchanged
     decimals                      the unscaled value, 16 bytes, the sign bit flipped
     bool                          0 or 1
     float, double                 IEEE total order, with one zero (-0.0 is stored as 0.0) and one NaN, which sorts last
@@ -26,13 +27,25 @@ _FORMATS = {
     "int16": "i2",
     "int32": "i4",
     "int64": "i8",
+    "uint8": "u1",
+    "uint16": "u2",
+    "uint32": "u4",
+    "uint64": "u8",
     "float": "f4",
     "double": "f8",
     "bool": "u1",
     "date": "i4",
     "timestamp": "i8",
+    "duration": "i8",
     "decimal": "V16",
 }
+
+
+def width_of(column: Column) -> str:
+    """The NumPy format of a slot, without the byte order."""
+    if column.type == "time":
+        return "i4" if column.unit in ("s", "ms") else "i8"
+    return _FORMATS[column.type]
 
 
 class Fixed:
@@ -41,7 +54,8 @@ class Fixed:
     def __init__(self, column: Column) -> None:
         self.type = column.arrow_type()
         self.kind = column.type
-        self.slot = np.dtype("<" + _FORMATS[column.type])
+        self.unsigned = column.unsigned
+        self.slot = np.dtype("<" + width_of(column))
         self.width = self.slot.itemsize
         self.part = np.dtype("V16") if self.kind == "decimal" else np.dtype(f">u{self.width}")
 
@@ -70,7 +84,7 @@ class Fixed:
         return pa.Array.from_buffers(self.type, len(values), [validity, pa.py_buffer(data.view(np.uint8))])
 
     def to_key(self, values: Array) -> Array:
-        if self.kind == "bool":
+        if self.kind == "bool" or self.unsigned:
             return values
         if self.kind == "decimal":
             octets = _octets(values)[:, ::-1].copy()
@@ -87,8 +101,8 @@ class Fixed:
         return np.where(raw & sign, ~raw, raw | sign)
 
     def from_key(self, parts: Array) -> Array:
-        if self.kind == "bool":
-            return parts
+        if self.kind == "bool" or self.unsigned:
+            return parts.astype(self.slot, copy=False)
         if self.kind == "decimal":
             octets = _octets(parts)[:, ::-1].copy()
             octets[:, 15] ^= 0x80

@@ -205,6 +205,8 @@ def part(column: Column, closed: bool) -> Part:
     if kind in ("float", "double"):
         return _float_part(width)
     pack = struct.Struct({1: ">B", 2: ">H", 4: ">I", 8: ">Q"}[width]).pack
+    if column.unsigned:
+        return pack
     bias = 1 << (8 * width - 1)
     return lambda raw: pack(raw + bias)
 
@@ -234,6 +236,8 @@ def _reader(column: Column) -> Callable[[bytes], Any]:
     bias = 1 << (8 * width - 1)
     if kind == "bool":
         return lambda data: data[0]
+    if column.unsigned:
+        return lambda data: int.from_bytes(data, "big")
     if kind not in ("float", "double"):
         return lambda data: int.from_bytes(data, "big") - bias
     unpack = struct.Struct(">f" if width == 4 else ">d").unpack

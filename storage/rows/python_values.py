@@ -3,23 +3,25 @@
 Arrow truncates floats to integers, cuts off microseconds for coarser columns, reads a datetime without a zone as UTC,
 takes a str for binary; decimals with many digits after the point become zero, or end the process. ebla refuses all of
 that: `fits` checks the type, `first_unfit_time` and `exact_decimals` the value, and `exact_type` is an Arrow type that
-loses nothing. `rows` converts back.
+loses nothing. `rows` converts back. storage/rows/nested_values.py does the same for lists, structs and maps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import date, datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date, datetime, time, timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
+from ebla.storage.columns import Column
 from ebla.storage.errors import InvalidArgument
+from ebla.storage.rows import nested
 from ebla.storage.rows.fixed import Fixed
-from ebla.storage.rows.ragged import binary, objects
-from ebla.storage.schema import Column
+from ebla.storage.rows.ragged import objects
 
 
 class _Taken(NamedTuple):
@@ -30,15 +32,16 @@ class _Taken(NamedTuple):
     remedy: str = ""
 
 
-def _integers(bits: int) -> _Taken:
-    limit = 1 << (bits - 1)
-    remedy = f"give an int from {-limit} to {limit - 1}, such as 42"
-    return _Taken((int, np.integer), f"an int of {bits} bits", remedy)
+def _integers(bits: int, least: int) -> _Taken:
+    remedy = f"give an int from {least} to {least + (1 << bits) - 1}, such as 42"
+    sign = "" if least else ", 0 or more"
+    return _Taken((int, np.integer), f"an int of {bits} bits{sign}", remedy)
 
 
 _FLOATS = (float, int, np.floating, np.integer)
 _TAKEN: dict[str, _Taken] = {
-    **{f"int{bits}": _integers(bits) for bits in (8, 16, 32, 64)},
+    **{f"int{bits}": _integers(bits, -1 << (bits - 1)) for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": _integers(bits, 0) for bits in (8, 16, 32, 64)},
     "float": _Taken(_FLOATS, "a float", "give a float up to 3.4e38, such as 1.5"),
     "double": _Taken(_FLOATS, "a float", "give a float, such as 1.5"),
     "bool": _Taken((bool, np.bool_), "a bool", "give True or False"),
@@ -48,7 +51,13 @@ _TAKEN: dict[str, _Taken] = {
         (date,), "a date (not a datetime)", "give a datetime.date, such as datetime.date(2024, 5, 17)"
     ),
     "timestamp": _Taken((datetime,)),
+    "time": _Taken((time,)),
+    "duration": _Taken((timedelta,)),
     "decimal": _Taken((Decimal, int)),
+    "json": _Taken((str,), "JSON text", "give a str, such as json.dumps(value)"),
+    "list": _Taken((list, tuple, np.ndarray), "a list", "give a list of values, such as [1, 2]"),
+    "struct": _Taken((Mapping,), "a dict", "give a dict of field to value"),
+    "map": _Taken((Mapping, list, tuple), "a dict", "give a dict, or a list of pairs of key and value"),
 }
 _TIME_EXAMPLES = {
     "s": "datetime.datetime(2024, 5, 17, 12, 30, 15{0})",
@@ -56,6 +65,10 @@ _TIME_EXAMPLES = {
     "us": "datetime.datetime(2024, 5, 17, 12, 30{0})",
     "ns": "datetime.datetime(2024, 5, 17, 12, 30{0}) or a pandas.Timestamp, years 1678 to 2261",
 }
+_CLOCK_EXAMPLES = {"s": "12, 30, 15", "ms": "12, 30, 15, 250000", "us": "12, 30", "ns": "12, 30"}
+_SPAN_EXAMPLES = {"s": "hours=1", "ms": "milliseconds=250", "us": "hours=1", "ns": "hours=1"}
+_NANOSECONDS = pa.time64("ns")
+_MICROSECOND = timedelta(microseconds=1)
 SHOWN_MAX = 100
 _SCALARS = (str, bytes, bytearray, memoryview)
 UNREADABLE = (ArithmeticError, ValueError, LookupError)  # raised by Arrow if Python has no such value
@@ -80,6 +93,8 @@ def expected(column: Column) -> str:
     if column.type == "timestamp":
         zone = "a datetime with a zone" if column.zone else "a datetime without a zone"
         return f"{zone}, in whole {column.unit}"
+    if column.type in ("time", "duration"):
+        return f"a {'time without a zone' if column.type == 'time' else 'timedelta (without months)'}, in whole {column.unit}"
     if column.type == "decimal":
         return f"a Decimal of {column.precision} digits, {column.scale} of them after the point"
     return _TAKEN[column.type].named
@@ -93,6 +108,11 @@ def remedy(column: Column) -> str:
             example = f"datetime.datetime.now(datetime.UTC) or {example}"
         zone = "with a time zone" if column.zone else "without a time zone"
         return f"give datetime.datetime values {zone}, such as {example}"
+    if column.type == "time":
+        return f"give datetime.time values without a zone, such as datetime.time({_CLOCK_EXAMPLES[str(column.unit)]})"
+    if column.type == "duration":
+        example = _SPAN_EXAMPLES[str(column.unit)]
+        return f"give datetime.timedelta values, such as datetime.timedelta({example})"
     if column.type == "decimal":
         precision, scale = column.precision or 0, column.scale or 0
         places = min(scale, 8)
@@ -116,14 +136,16 @@ def exact_type(column: Column) -> pa.DataType:
     """The Arrow type to read Python values into before the checked cast to the column's own."""
     if column.type == "float":
         return pa.float64()
-    if column.type == "timestamp" and column.unit != "ns":
-        return pa.timestamp("us", column.zone)
+    if column.type in ("timestamp", "time") and column.unit != "ns":
+        return msgspec.structs.replace(column, unit="us").arrow_type()
     return column.arrow_type()
 
 
 def first_unfit_time(column: Column, values: Sequence[Any]) -> int | None:
     """The first time that has a zone and should not (or the reverse), or nanoseconds that would be lost."""
     zoned, coarse = column.zone is not None, column.unit != "ns"
+    if column.type == "time":
+        return next((place for place, value in enumerate(values) if getattr(value, "tzinfo", None)), None)
     sound = None  # the zone that was checked last: mostly all values have the same
     for place, value in enumerate(values):
         if value is None:
@@ -135,6 +157,26 @@ def first_unfit_time(column: Column, values: Sequence[Any]) -> int | None:
         if (zone is not None) != zoned or (coarse and getattr(value, "nanosecond", False)):
             return place  # a pandas Timestamp has nanoseconds
     return None
+
+
+def exact_durations(column: Column, values: Sequence[Any]) -> tuple[list[int | None], int | None]:
+    """The values in the column's unit, of which Arrow has more than microseconds, and the place of the first misfit."""
+    unit = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[str(column.unit)]
+    made: list[int | None] = []
+    for place, value in enumerate(values):
+        if value is None:
+            made.append(None)
+            continue
+        whole, rest = divmod(nanoseconds(value), unit)
+        if rest or not -(1 << 63) <= whole < 1 << 63:
+            return made, place
+        made.append(whole)
+    return made, None
+
+
+def nanoseconds(duration: timedelta) -> int:
+    """The length of a timedelta, or of a pandas Timedelta."""
+    return duration // _MICROSECOND * 1000 + getattr(duration, "nanoseconds", 0)
 
 
 def exact_decimals(column: Column, values: Sequence[Any]) -> tuple[list[Any], int | None]:
@@ -161,14 +203,14 @@ def wild_objects(values: Any) -> list[Any] | None:
     objects = np.asarray(values, dtype=object).tolist()
     if not any(map(_wild, set(map(type, objects)))):
         return None
-    return [None if _missing(value) else value for value in objects]
+    return [None if missing(value) else value for value in objects]
 
 
 def _wild(kind: type) -> bool:
     return issubclass(kind, Decimal) or (hasattr(kind, "__iter__") and not issubclass(kind, _SCALARS))
 
 
-def _missing(value: Any) -> bool:
+def missing(value: Any) -> bool:
     if isinstance(value, (float, np.floating)):
         return bool(value != value)
     return type(value).__name__ in ("NaTType", "NAType")
@@ -177,26 +219,55 @@ def _missing(value: Any) -> bool:
 def rows(batch: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
     """The rows as Python values. A value that Python cannot express is refused with its column."""
     try:
+        for array in batch.columns:
+            _refuse_nanoseconds(array)
         found: list[dict[str, Any]] = batch.to_pylist()
         return found
-    except UNREADABLE as error:
+    except UNREADABLE:
         for name, array in zip(batch.schema.names, batch.columns, strict=True):
-            try:
-                array.to_pylist()
-            except UNREADABLE as cause:
-                raise InvalidArgument(
-                    f"column {name!r} ({array.type}) holds a value that Python cannot express: {cause}; read it as "
-                    "Arrow, with get_many(..., as_arrow=True) or scan(...).to_arrow()",
-                    column=name,
-                ) from error
+            plain_values(name, array)
         raise
+
+
+def plain_values(name: str, array: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """The Python values of a column. A value that Python cannot express is refused with the column's name."""
+    try:
+        _refuse_nanoseconds(array)
+        found: list[Any] = array.to_pylist()
+        return found
+    except UNREADABLE as error:
+        raise InvalidArgument(
+            f"column {name!r} ({array.type}) holds a value that Python cannot express: {error}; read it as "
+            "Arrow, with get_many(..., as_arrow=True) or scan(...).to_arrow()",
+            column=name,
+        ) from error
+
+
+def _refuse_nanoseconds(array: pa.Array | pa.ChunkedArray) -> None:
+    """Raise ValueError for times of day with nanoseconds: Arrow cuts them off in Python's values."""
+    for chunk in array.chunks if isinstance(array, pa.ChunkedArray) else [array]:
+        for part in _inner(chunk):
+            if part.type == _NANOSECONDS:
+                part.cast(pa.time64("us"))
+
+
+def _inner(array: pa.Array) -> Iterator[pa.Array]:
+    """The arrays of plain types inside an array."""
+    if pa.types.is_struct(array.type):
+        for part in array.flatten():
+            yield from _inner(part)
+    elif pa.types.is_list(array.type) or pa.types.is_map(array.type):
+        for part in nested.items(array)[1]:
+            yield from _inner(part)
+    else:
+        yield array
 
 
 def raws(column: Column, array: pa.Array) -> list[Any]:
     """The values of an array without nulls in raw form: int, float or bytes."""
     assert array.null_count == 0
     if column.variable:
-        return objects(binary(array))
+        return objects(nested.to_binary(column, array))
     values: list[Any] = Fixed(column).values(array).tolist()
     if column.type == "decimal":
         return [int.from_bytes(value, "little", signed=True) for value in values]

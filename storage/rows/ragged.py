@@ -22,7 +22,9 @@ Array = npt.NDArray[Any]
 
 
 def binary(array: pa.Array) -> pa.BinaryArray:
-    """A string or binary array as binary, with nulls as empty values."""
+    """A string, binary or json array as binary, with nulls as empty values."""
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
     if array.type != pa.binary():
         array = array.view(pa.binary())
     return pc.fill_null(array, b"") if array.null_count else array

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from ebla.storage.errors import Corruption, InvalidArgument
-from ebla.storage.rows import checksum, convert, ragged
+from ebla.storage.rows import checksum, convert, nested, ragged
 from ebla.storage.rows.fixed import nulls
 from ebla.storage.rows.header import Header
 from ebla.storage.rows.keys import KeyCodec, check_keys
@@ -109,15 +109,20 @@ class RowCodec:
             header[self.header.slot(name)] = fixed.values(rows.column(name))
         for place, sizes in enumerate(self.keys.closed_lengths(rows)):
             header["closed"][:, place] = sizes
-        texts = [ragged.binary(rows.column(name)) for name in self.header.variable]
+        texts = self._texts(rows)
         return self._assemble(keys, texts, header, seeds)
 
-    def check_sizes(self, rows: pa.RecordBatch, keys: pa.BinaryArray) -> None:
-        """Raise the error of `encode` for a row that is too large, without encoding."""
+    def sizes(self, rows: pa.RecordBatch, keys: pa.BinaryArray) -> Array:
+        """The encoded size of each row, key included. Raises the error of `encode` for a row that is too large."""
         sizes = ragged.lengths(keys).astype(np.int64) + self.header.tail_bytes
-        for name in self.header.variable:
-            sizes += ragged.lengths(ragged.binary(rows.column(name)))
+        for text in self._texts(rows):
+            sizes += ragged.lengths(text)
         _check_rows(sizes)
+        return sizes
+
+    def _texts(self, rows: pa.RecordBatch) -> list[pa.BinaryArray]:
+        columns = [column for column in self.header.columns if column.variable]
+        return [nested.to_binary(column, rows.column(column.name)) for column in columns]
 
     def _assemble(
         self, keys: pa.BinaryArray, texts: list[pa.BinaryArray], header: Array, seeds: int | Array
@@ -186,7 +191,7 @@ class RowCodec:
                 arrays.append(keys[name])
             else:
                 null = null_bits[:, self._bit(name)]
-                arrays.append(self._column(block, name, null if null.any() else None))
+                arrays.append(self._column(block, name, null if null.any() else None, path))
         if not wanted:
             return _without_columns(len(joined))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema.arrow(wanted))
@@ -339,15 +344,17 @@ class RowCodec:
             )
         return self.header.bit[name]
 
-    def _column(self, block: Block, name: str, null: Array | None) -> pa.Array:
+    def _column(self, block: Block, name: str, null: Array | None, path: str | None) -> pa.Array:
         fixed = self.header.fixed.get(name)
         if fixed:
             return fixed.array(block.header[self.header.slot(name)], null)
-        text = self._text(block, name)
-        validity = None if null is None else pa.py_buffer(np.packbits(~null, bitorder="little"))
-        return pa.Array.from_buffers(
-            self.schema.column(name).arrow_type(), len(text), [validity, *text.buffers()[1:]]
-        )
+        try:
+            return nested.from_binary(self.schema.column(name), self._text(block, name), null)
+        except ValueError as error:
+            raise Corruption(
+                f"column {name!r} of rows{f' of {path}' if path else ''} is not of this schema: {error}",
+                path=path,
+            ) from error
 
     def _text(self, block: Block, name: str) -> pa.BinaryArray:
         place = self.header.variable.index(name)

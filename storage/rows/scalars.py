@@ -1,7 +1,8 @@
 """Conversions of single values in plain Python, for single-row reads and writes without Arrow.
 
 A value has three forms. The *Python* value is the user's (equal to Arrow's to_pylist). The *raw* value is an int (also
-for bool, dates, timestamps in the column's unit, unscaled decimals), a float, or bytes. The *slot* is packed by struct
+for bool, dates, times and durations in the column's unit, unscaled decimals), a float, or bytes (of a nested value as
+storage/rows/nested.py writes it). The *slot* is packed by struct
 into a record's header. Values of exactly the expected type take a short path; other values go through
 storage/rows/convert.py, so that both paths accept and refuse the same values.
 """
@@ -10,30 +11,35 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Context, Decimal, Inexact, InvalidOperation, Overflow
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from ebla.storage.columns import Column, known_zone
 from ebla.storage.errors import InvalidArgument
-from ebla.storage.rows import convert
-from ebla.storage.schema import Column, known_zone
+from ebla.storage.rows import convert, nested, python_values
+from ebla.storage.rows.fixed import width_of
 
 Convert = Callable[[Any], Any]
 
+# struct's formats of NumPy's.
 _SLOTS = {
-    "int8": "b",
-    "int16": "h",
-    "int32": "i",
-    "int64": "q",
-    "float": "f",
-    "double": "d",
-    "bool": "B",
-    "date": "i",
-    "timestamp": "q",
-    "decimal": "16s",
+    "i1": "b",
+    "i2": "h",
+    "i4": "i",
+    "i8": "q",
+    "u1": "B",
+    "u2": "H",
+    "u4": "I",
+    "u8": "Q",
+    "f4": "f",
+    "f8": "d",
+    "V16": "16s",
 }
+_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # of a column's unit
+_DAY_S = 86_400
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - columns without a zone have times without one
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
@@ -55,8 +61,10 @@ def scalar(column: Column) -> Scalar:
         return convert.raw(column, value)
 
     kind = column.type
-    form = _SLOTS.get(kind, "")
-    if kind == "string":
+    form = "" if column.variable else _SLOTS[width_of(column)]
+    if column.nested:
+        return Scalar(slow, _from_nested(column), form)
+    if kind in ("string", "json"):
         return Scalar(_text(slow), bytes.decode, form)
     if kind == "binary":
         return Scalar(_exactly(bytes, slow), _same, form)
@@ -65,7 +73,11 @@ def scalar(column: Column) -> Scalar:
     if kind == "date":
         return Scalar(_day(slow), _from_day(column), form)
     if kind == "timestamp":
+        return Scalar(_instant(column, slow), _from_instant(column), form)
+    if kind == "time":
         return Scalar(_time(column, slow), _from_time(column), form)
+    if kind == "duration":
+        return Scalar(_duration(column, slow), _from_duration(column), form)
     if kind == "decimal":
         scale = -(column.scale or 0)
         return Scalar(
@@ -117,13 +129,16 @@ def _day(slow: Convert) -> Convert:
     return lambda value: value.toordinal() - _EPOCH_DAY if type(value) is date else slow(value)
 
 
-def _time(column: Column, slow: Convert) -> Convert:
+def _steps(column: Column) -> tuple[int, int, int]:
+    """Column units in a second, microseconds in a column unit (1 for ns), column units in a microsecond (1 if coarser)."""
+    second = _SECOND[str(column.unit)]
+    return second, max(1, 10**6 // second), max(1, second // 10**6)
+
+
+def _instant(column: Column, slow: Convert) -> Convert:
     zoned = column.zone is not None
     epoch = _EPOCH_UTC if zoned else _EPOCH
-    # whole column units in a second, microseconds in a column unit (ns: the reverse)
-    second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[str(column.unit)]
-    step = max(1, 10**6 // second)
-    multiple = max(1, second // 10**6)
+    second, step, multiple = _steps(column)
 
     def to_raw(value: Any) -> Any:
         if type(value) is not datetime or (value.tzinfo is not None) != zoned:
@@ -135,7 +150,31 @@ def _time(column: Column, slow: Convert) -> Convert:
         micros = since.microseconds
         if micros % step:
             return slow(value)
-        return (since.days * 86400 + since.seconds) * second + micros // step * multiple
+        return (since.days * _DAY_S + since.seconds) * second + micros // step * multiple
+
+    return to_raw
+
+
+def _time(column: Column, slow: Convert) -> Convert:
+    second, step, multiple = _steps(column)
+
+    def to_raw(value: Any) -> Any:
+        if type(value) is not time or value.tzinfo is not None or value.microsecond % step:
+            return slow(value)
+        seconds = (value.hour * 60 + value.minute) * 60 + value.second
+        return seconds * second + value.microsecond // step * multiple
+
+    return to_raw
+
+
+def _duration(column: Column, slow: Convert) -> Convert:
+    second, step, multiple = _steps(column)
+
+    def to_raw(value: Any) -> Any:
+        if type(value) is not timedelta or value.microseconds % step:
+            return slow(value)
+        raw = (value.days * _DAY_S + value.seconds) * second + value.microseconds // step * multiple
+        return raw if -(1 << 63) <= raw < 1 << 63 else slow(value)
 
     return to_raw
 
@@ -172,7 +211,43 @@ def _from_day(column: Column) -> Convert:
     return from_raw
 
 
+def _from_nested(column: Column) -> Convert:
+    def from_raw(raw: bytes) -> Any:
+        array = nested.from_binary(column, pa.array([raw], pa.binary()), None)
+        return python_values.plain_values(column.name, array)[0]
+
+    return from_raw
+
+
 def _from_time(column: Column) -> Convert:
+    second, _, multiple = _steps(column)
+
+    def from_raw(raw: int) -> time:
+        seconds, part = divmod(raw, second)
+        if part % multiple or not 0 <= seconds < _DAY_S:
+            raise _beyond(column, raw)
+        minutes, seconds = divmod(seconds, 60)
+        return time(minutes // 60, minutes % 60, seconds, part * 10**6 // second)
+
+    return from_raw
+
+
+def _from_duration(column: Column) -> Convert:
+    second, step, _ = _steps(column)
+    if column.unit == "ns":
+        return _from_nanoseconds(column)
+
+    def from_raw(raw: int) -> timedelta:
+        try:
+            whole, part = divmod(raw, second)
+            return timedelta(0, whole, part * step)
+        except OverflowError as error:
+            raise _beyond(column, raw) from error
+
+    return from_raw
+
+
+def _from_instant(column: Column) -> Convert:
     if column.zone and not known_zone(column.zone):
         return _from_unknown_zone(column)
     if column.unit == "ns":
@@ -214,6 +289,8 @@ def _from_nanoseconds(column: Column) -> Convert:
         import pandas  # only nanoseconds need it, and it is slow to import
 
         try:
+            if column.type == "duration":
+                return pandas.Timedelta(raw, unit="ns")
             return pandas.Timestamp(raw, unit="ns", tz=zone)
         except (OverflowError, ValueError) as error:
             raise _beyond(column, raw) from error

@@ -77,7 +77,11 @@ WRONG = [
     (Fault(1.0, "pauze", ("host-1",)), "kind", "; did you mean 'pause'?"),
     (Fault(-1.0, "crash", ("host-1",)), "at_s", "at_s must be between 0 and 86400, not -1"),
     (Fault(1.0, "crash", ("host-1",), -2.0), "for_s", "for_s must be between 0 and 3600, not -2"),
-    (Fault(1.0, "crash", ("host-9",)), "where", "there is no host host-9; the hosts are host-1, host-2"),
+    (
+        Fault(1.0, "crash", ("host-9",)),
+        "where",
+        "there is no host host-9; the hosts are host-1, host-2, host-3, master",
+    ),
     (Fault(1.0, "crash"), "where", "crash needs 1 of the hosts host-1, host-2, host-3, master, not 0"),
     (Fault(1.0, "crash", ("host-1", "host-2")), "where", "crash needs 1 of the hosts"),
     (
@@ -117,6 +121,10 @@ def test_an_impossible_fault_is_refused_with_its_number_and_the_remedy(
         plans.check(Plan("calm", 0, (CRASH, fault)), HOSTS)
     assert why in str(refused.value)
     assert str(refused.value).endswith(f"at `$.faults[1].{field}`")
+
+
+def test_a_fault_of_all_hosts_and_a_paused_master_are_accepted() -> None:
+    plans.check(Plan("calm", 0, (Fault(0.0, "blackout"), Fault(0.0, "pause", ("master",)))), HOSTS)
 
 
 def test_a_plan_may_destroy_data_of_one_host_only() -> None:

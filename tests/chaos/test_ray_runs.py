@@ -26,7 +26,7 @@ from ebla.chaos.ray.faults.nemesis import KINDS, misplaced
 from ebla.chaos.ray.orders import Judged
 from ebla.chaos.ray.pulse import check_pulse
 from ebla.chaos.ray.report import figures
-from ebla.chaos.ray.report.struck import (
+from ebla.chaos.ray.report.injection import (
     MISSED,
     OBSERVED,
     SKIPPED,
@@ -59,17 +59,6 @@ def test_every_simulated_kind_of_fault_is_supported_or_skipped_with_a_reason(tmp
         **dict.fromkeys(probes.IN_SIMULATION, "no such tool"),
         "earthquake": "no such fault",
     }
-
-
-def test_a_fault_with_wrong_hosts_is_misplaced() -> None:
-    hosts = (*host_names(3), "master")
-    assert misplaced(Fault(0.0, "crash", ("host-9",)), hosts) == (
-        "there is no host host-9; the hosts are host-1, host-2, host-3, master"
-    )
-    assert misplaced(Fault(0.0, "crash"), hosts).startswith("crash needs 1 of the hosts")
-    assert misplaced(Fault(0.0, "cut", ("host-2",)), hosts).startswith("cut needs 2 of the hosts")
-    assert not misplaced(Fault(0.0, "blackout"), hosts)
-    assert not misplaced(Fault(0.0, "pause", ("master",)), hosts)
 
 
 def test_faults_are_skipped_on_a_machine_without_their_tools(

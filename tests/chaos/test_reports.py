@@ -14,20 +14,18 @@ from rich.console import Console
 from ebla.chaos import soak, soak_page
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import INVOKE, History
+from ebla.chaos.pages import VALID, VIOLATION, VOID
 from ebla.chaos.plans import Fault, Plan
 from ebla.chaos.ray.orders import Judged
 from ebla.chaos.ray.report import page
 from ebla.chaos.ray.report.figures import Recovery, Second, Window
+from ebla.chaos.ray.report.injection import MISSED, OBSERVED, FaultReport
 from ebla.chaos.ray.report.report import (
-    VALID,
-    VIOLATION,
-    VOID,
     RunReport,
     recovery_rows,
     slow,
     view,
 )
-from ebla.chaos.ray.report.struck import MISSED, OBSERVED, FaultReport
 from ebla.chaos.runs import Run, plan_of
 from ebla.chaos.scenarios.scenarios import scenario
 from ebla.chaos.story import AROUND_S, replicas, story
@@ -48,7 +46,7 @@ def report(verdict: str, *reasons: str) -> RunReport:
             FaultReport(
                 number=0, fault=FAULTS[0], outcome=OBSERVED, effects=("process 4 is gone",), at_s=5.0
             ),
-            FaultReport(number=1, fault=FAULTS[1], outcome=MISSED, reason="nobody <there>"),
+            FaultReport(number=1, fault=FAULTS[1], outcome=MISSED, reason="no host <there>"),
         ),
         skipped={"rot": "no such tool: it is a fault of simulated disks"},
         judged=(Judged("bank-1", "bank-1.jsonl", verdict != VIOLATION, "", (), 1234),),
@@ -81,7 +79,7 @@ def test_a_chaos_report_shows_faults_windows_and_the_verdict(tmp_path: Path) -> 
         "no such tool",
     ):
         assert said in html, said
-    assert "nobody &lt;there&gt;" in html and "<there>" not in html
+    assert "no host &lt;there&gt;" in html and "<there>" not in html
     assert "http" not in html and 'src="data:image/png;base64,' in html
 
 
@@ -130,17 +128,16 @@ def test_a_soak_report_names_failures_and_unreached_points(tmp_path: Path) -> No
     shown = soak.Soak()
     plan = plan_of(scenario("chains"), 1)
     shown.add(plan, soak.carry_out(soak.Task(plan)))
-    held = soak_page.figures(shown, 10.0, everything=False)
-    assert held.good and "all held" in soak_page.html(held)
-    short = soak_page.figures(shown, 10.0, everything=True)
-    assert short.verdict == soak_page.VOID and "so few runs" in short.voids[0]
-    shown.runs += soak_page.COVERAGE_RUNS
-    assert soak_page.figures(shown, 10.0, everything=True).verdict == soak_page.VIOLATION
+    assert shown.verdict == VALID and "all held" in soak_page.html(shown)
+    shown.everything = True
+    assert shown.verdict == VOID and "so few runs" in shown.voids()[0]
+    shown.runs += soak.COVERAGE_RUNS
+    assert shown.verdict == VIOLATION
+    shown.everything = False
     shown.failed.append((plan, "Violation: chains: a node is lost"))
-    failed = soak_page.figures(shown, 10.0, everything=True)
-    html = soak_page.write(failed, tmp_path).read_text()
+    html = soak_page.write(shown, tmp_path).read_text()
     assert "ebla chaos replay -s chains --seed 1" in html and "a node is lost" in html
-    assert "master.drop_table.before_edit" in failed.never and not failed.good
+    assert "master.drop_table.before_edit" in shown.never() and shown.verdict == VIOLATION
     assert (tmp_path / "chains-1.json").exists() and (tmp_path / "soak.json").exists()
 
 
@@ -157,24 +154,21 @@ def test_a_soak_that_proves_nothing_is_void_and_not_good(
     workers: int, runs: int, void: int, pairs: int, why: str
 ) -> None:
     shown = soak.Soak(workers=workers, runs=runs, void=void, pairs=pairs)
-    found = soak_page.figures(shown, 10.0, everything=False)
-    assert not found.good
-    assert [each.startswith(why) for each in found.voids] == [True]
-    html = soak_page.html(found)
+    assert [each.startswith(why) for each in shown.voids()] == [True]
+    html = soak_page.html(shown)
     assert "This is not a pass" in html and why in html and "all held" not in html
     assert 'class="verdict void"' in html
 
 
 def test_a_few_void_runs_and_a_single_worker_are_reported_and_good() -> None:
-    shown = soak.Soak(workers=2, runs=100, void=2, pairs=5)
-    several = soak_page.figures(shown, 10.0, everything=False)
-    assert (several.good, several.compared) == (True, "5 of 5")
-    alone = msgspec.structs.replace(several, workers=1, pairs=0)
-    assert (alone.good, alone.compared) == (True, "not compared: one worker")
+    several = soak.Soak(workers=2, runs=100, void=2, pairs=5)
+    assert (several.verdict, several.compared) == (VALID, "5 of 5")
+    alone = soak.Soak(workers=1, runs=100, void=2)
+    assert (alone.verdict, alone.compared) == (VALID, "not compared: one worker")
     assert "not compared: one worker" in soak_page.html(alone)
 
 
-def told_at(*seconds: float) -> Run:
+def requests_at(*seconds: float) -> Run:
     """A run in which a client of `tokens` sent requests at these times."""
     history = History()
     for at_s in seconds:
@@ -190,7 +184,7 @@ def times(run: Run, around_s: float | None = AROUND_S) -> Sequence[float]:
 
 def test_a_story_shows_the_time_around_the_violating_events_or_the_end() -> None:
     moments = (0.5, 1.5, 4.0, 6.5, 7.5, 11.0, 12.5, 18.0)
-    run = told_at(*moments)
+    run = requests_at(*moments)
     assert times(run) == [12.5, 18.0]
     run.violation = "Violation: tokens: 4 was applied twice"
     run.judged = Verdict(False, "4 was applied twice", events=(2,), judged=8)
@@ -201,7 +195,7 @@ def test_a_story_shows_the_time_around_the_violating_events_or_the_end() -> None
 
 
 def test_a_story_shows_operations_on_the_keys_of_the_named_events() -> None:
-    run = told_at(0.5, 18.0)
+    run = requests_at(0.5, 18.0)
     history, other = run.histories["tokens"], History()
     for at_s, key in ((4.0, "a"), (4.5, "b"), (5.0, "a"), (17.0, "a")):
         history.note(at_s, history.new_process(), INVOKE, "add", key)

@@ -12,24 +12,20 @@ from ebla.chaos.simulation.loop import Deadlock, Livelock, NotSimulated, run
 from tests.staged import simulated
 
 
-def test_time_jumps_to_the_next_timer():
-    async def main():
-        loop = asyncio.get_running_loop()
-        await asyncio.sleep(86_400 * 365)
-        return loop.time()
-
-    assert run(main()) == pytest.approx(86_400 * 365)
+@simulated
+async def test_time_jumps_to_the_next_timer() -> None:
+    loop = asyncio.get_running_loop()
+    await asyncio.sleep(86_400 * 365)
+    assert loop.time() == pytest.approx(86_400 * 365)
 
 
-def test_timers_of_one_moment_fire_in_the_order_in_which_they_were_set():
-    async def main():
-        loop, order = asyncio.get_running_loop(), []
-        for name in range(50):
-            loop.call_at(1.0, order.append, name)
-        await asyncio.sleep(2)
-        return order
-
-    assert run(main()) == list(range(50))
+@simulated
+async def test_timers_of_one_moment_fire_in_the_order_in_which_they_were_set() -> None:
+    loop, order = asyncio.get_running_loop(), []
+    for name in range(50):
+        loop.call_at(1.0, order.append, name)
+    await asyncio.sleep(2)
+    assert order == list(range(50))
 
 
 def test_an_endless_wait_is_a_deadlock_and_names_the_seed():
@@ -61,15 +57,13 @@ async def test_threads_are_refused() -> None:
         await asyncio.to_thread(print)
 
 
-def test_asyncio_as_usual_works_in_virtual_time():
-    async def main():
-        async with asyncio.timeout(10):
-            assert await asyncio.gather(asyncio.sleep(3, "a"), asyncio.sleep(1, "b")) == ["a", "b"]
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(asyncio.sleep(5), 1)
-        return asyncio.get_running_loop().time()
-
-    assert run(main()) == pytest.approx(4)
+@simulated
+async def test_asyncio_as_usual_works_in_virtual_time() -> None:
+    async with asyncio.timeout(10):
+        assert await asyncio.gather(asyncio.sleep(3, "a"), asyncio.sleep(1, "b")) == ["a", "b"]
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asyncio.sleep(5), 1)
+    assert asyncio.get_running_loop().time() == pytest.approx(4)
 
 
 def test_an_abort_ends_the_run_at_once_even_if_main_waits():
@@ -121,22 +115,20 @@ def test_a_dead_domain_takes_no_step_and_runs_no_cleanup():
     assert run(main()) == [f"{name} begins" for name in ("own", "cancelled", "child", "second")]
 
 
-def test_a_task_that_ends_its_own_domain_stops_at_its_next_wait():
-    async def main():
-        loop, did = asyncio.get_running_loop(), []
-        domain = loop.domain("node")
+@simulated
+async def test_a_task_that_ends_its_own_domain_stops_at_its_next_wait() -> None:
+    loop, did = asyncio.get_running_loop(), []
+    domain = loop.domain("node")
 
-        async def suicide():
-            domain.alive = False
-            did.append("still in this step")
-            await asyncio.sleep(0)
-            did.append("never")
+    async def suicide():
+        domain.alive = False
+        did.append("still in this step")
+        await asyncio.sleep(0)
+        did.append("never")
 
-        loop.create_task(suicide(), context=domain.context.copy())
-        await asyncio.sleep(1)
-        return did
-
-    assert run(main()) == ["still in this step"]
+    loop.create_task(suicide(), context=domain.context.copy())
+    await asyncio.sleep(1)
+    assert did == ["still in this step"]
 
 
 def test_tasks_outside_all_domains_are_cancelled_at_the_end_as_in_asyncio():
@@ -167,78 +159,72 @@ def test_derived_random_sources_are_independent_and_repeatable():
     assert len(set(first)) == 4 and not set(first) & set(other)
 
 
-def test_a_paused_domain_does_its_overdue_work_when_it_resumes():
-    async def main():
-        loop, did = asyncio.get_running_loop(), []
-        domain = loop.domain("node")
+@simulated
+async def test_a_paused_domain_does_its_overdue_work_when_it_resumes() -> None:
+    loop, did = asyncio.get_running_loop(), []
+    domain = loop.domain("node")
 
-        async def ticks():
-            for tick in range(4):
-                await asyncio.sleep(1)
-                did.append((tick, loop.time()))
+    async def ticks():
+        for tick in range(4):
+            await asyncio.sleep(1)
+            did.append((tick, loop.time()))
 
-        async def limited():
-            try:
-                async with asyncio.timeout(2):
-                    await asyncio.sleep(1.5)
-                    did.append(("slept", loop.time()))
-            except TimeoutError:
-                did.append(("timed out", loop.time()))
+    async def limited():
+        try:
+            async with asyncio.timeout(2):
+                await asyncio.sleep(1.5)
+                did.append(("slept", loop.time()))
+        except TimeoutError:
+            did.append(("timed out", loop.time()))
 
-        tasks = [loop.create_task(each, context=domain.context.copy()) for each in (ticks(), limited())]
-        await asyncio.sleep(1.2)
-        domain.pause()
-        await asyncio.sleep(8.8)
-        assert did == [(0, 1.0)]
-        domain.resume()
-        await asyncio.gather(*tasks)
-        return did
-
-    assert run(main()) == [(0, 1.0), ("timed out", 10.0), (1, 10.0), (2, 11.0), (3, 12.0)]
+    tasks = [loop.create_task(each, context=domain.context.copy()) for each in (ticks(), limited())]
+    await asyncio.sleep(1.2)
+    domain.pause()
+    await asyncio.sleep(8.8)
+    assert did == [(0, 1.0)]
+    domain.resume()
+    await asyncio.gather(*tasks)
+    assert did == [(0, 1.0), ("timed out", 10.0), (1, 10.0), (2, 11.0), (3, 12.0)]
 
 
-def test_a_domain_may_die_between_two_steps_of_one_moment():
-    async def main():
-        loop, did = asyncio.get_running_loop(), []
-        domain = loop.domain("node")
+@simulated
+async def test_a_domain_may_die_between_two_steps_of_one_moment() -> None:
+    loop, did = asyncio.get_running_loop(), []
+    domain = loop.domain("node")
 
-        async def walks(name):
-            for step in range(3):
-                did.append((name, step, loop.time()))
-                await asyncio.sleep(0)
+    async def walks(name):
+        for step in range(3):
+            did.append((name, step, loop.time()))
+            await asyncio.sleep(0)
 
-        def kill():
-            domain.alive = False
-
-        domain.call_after(2, kill)
-        for name in ("first", "second"):
-            loop.create_task(walks(name), context=domain.context.copy())
-        await asyncio.sleep(1)
-        return did
-
-    assert run(main()) == [("first", 0, 0.0), ("second", 0, 0.0)]
-
-
-def test_a_domain_may_die_while_it_is_paused():
-    async def main():
-        loop, did = asyncio.get_running_loop(), []
-        domain = loop.domain("node")
-
-        async def victim():
-            try:
-                await asyncio.sleep(1)
-            finally:
-                did.append("cleaned up")
-
-        loop.create_task(victim(), context=domain.context.copy())
-        domain.pause()
-        await asyncio.sleep(2)
+    def kill():
         domain.alive = False
-        domain.resume()
-        await asyncio.sleep(2)
-        return list(did)
 
-    assert run(main()) == []
+    domain.call_after(2, kill)
+    for name in ("first", "second"):
+        loop.create_task(walks(name), context=domain.context.copy())
+    await asyncio.sleep(1)
+    assert did == [("first", 0, 0.0), ("second", 0, 0.0)]
+
+
+@simulated
+async def test_a_domain_may_die_while_it_is_paused() -> None:
+    loop, did = asyncio.get_running_loop(), []
+    domain = loop.domain("node")
+
+    async def victim():
+        try:
+            await asyncio.sleep(1)
+        finally:
+            did.append("cleaned up")
+
+    loop.create_task(victim(), context=domain.context.copy())
+    domain.pause()
+    await asyncio.sleep(2)
+    domain.alive = False
+    domain.resume()
+    await asyncio.sleep(2)
+    assert list(did) == []
 
 
 def test_a_task_started_during_the_end_of_its_domain_takes_no_step():

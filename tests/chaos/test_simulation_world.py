@@ -342,37 +342,33 @@ async def test_a_clock_converts_its_readings_to_virtual_time_at_any_rate() -> No
         assert clock.virtual_s(reading_s) == pytest.approx(at_s, abs=1e-6)
 
 
-def test_a_sleep_on_a_nodes_clock_is_cancelled_at_once_and_once():
-    async def main():
-        cluster, seen = SimulatedCluster(), []
-        world = cluster.client_world("client")
+@simulated
+async def test_a_sleep_on_a_nodes_clock_is_cancelled_at_once_and_once() -> None:
+    cluster, seen = SimulatedCluster(), []
+    world = cluster.client_world("client")
 
-        async def sleeper() -> None:
-            try:
-                await world.clock.sleep(100.0)
-            except asyncio.CancelledError:
-                seen.append(cluster.loop.time())
-            await world.clock.sleep(1.0)
-            seen.append("rested")
+    async def sleeper() -> None:
+        try:
+            await world.clock.sleep(100.0)
+        except asyncio.CancelledError:
+            seen.append(cluster.loop.time())
+        await world.clock.sleep(1.0)
+        seen.append("rested")
 
-        task = world.spawn(sleeper(), "sleeper")
-        await asyncio.sleep(1.0)
-        task.cancel()
-        task.cancel()  # before it could wake: the same cancellation, as asyncio has it
-        await asyncio.sleep(10.0)
-        return seen, task.done()
-
-    assert run(main()) == ([1.0, "rested"], True)
+    task = world.spawn(sleeper(), "sleeper")
+    await asyncio.sleep(1.0)
+    task.cancel()
+    task.cancel()  # before it could wake: the same cancellation, as asyncio has it
+    await asyncio.sleep(10.0)
+    assert (seen, task.done()) == ([1.0, "rested"], True)
 
 
-def test_a_timeout_ends_a_sleep_on_a_nodes_clock():
-    async def main():
-        cluster = SimulatedCluster()
-        clock = cluster.client_world("client").clock
-        began = cluster.loop.time()
-        with pytest.raises(TimeoutError):
-            async with clock.timeout(2.0):
-                await clock.sleep(5.0)
-        return cluster.loop.time() - began
-
-    assert run(main()) == 2.0
+@simulated
+async def test_a_timeout_ends_a_sleep_on_a_nodes_clock() -> None:
+    cluster = SimulatedCluster()
+    clock = cluster.client_world("client").clock
+    began = cluster.loop.time()
+    with pytest.raises(TimeoutError):
+        async with clock.timeout(2.0):
+            await clock.sleep(5.0)
+    assert cluster.loop.time() - began == 2.0

@@ -101,7 +101,7 @@ def test_one_worker_compares_nothing_and_a_soak_without_runs_is_void() -> None:
 
 
 FAULTS = tuple(Fault(float(at), "crash", ("host-1",), 1.0) for at in range(8))
-LOST = "Violation: registers: key 3: write 3 17 by process {} (events {} and 9) was acknowledged, but nobody has it"
+LOST = "Violation: registers: key 3: write 3 17 by process {} (events {} and 9) was acknowledged, and no replica has it"
 TWICE = "Violation: tokens: 4 was applied twice"
 
 

@@ -49,11 +49,14 @@ class ReportingServer(ToyTabletServer):
         now = self.own.copies.pop(0) if len(self.own.copies) > 1 else self.own.copies[0]
         return m.CopyJobs(now, 0, tuple(self.own.ended))
 
-    @rpc
-    async def cancel_copy(self, request: m.CancelCopyRequest) -> m.Empty:
+    async def _accept(self, request: m.CancelCopyRequest | m.QuarantineRequest) -> m.Empty:
         self._check(request.dest_uuid)
         self.own.requests.append(request)
         return m.Empty()
+
+    @rpc
+    async def cancel_copy(self, request: m.CancelCopyRequest) -> m.Empty:
+        return await self._accept(request)
 
     @rpc
     async def quarantine_list(self, request: m.Empty) -> m.QuarantineEntries:
@@ -61,15 +64,11 @@ class ReportingServer(ToyTabletServer):
 
     @rpc
     async def quarantine_restore(self, request: m.QuarantineRequest) -> m.Empty:
-        self._check(request.dest_uuid)
-        self.own.requests.append(request)
-        return m.Empty()
+        return await self._accept(request)
 
     @rpc
     async def quarantine_purge(self, request: m.QuarantineRequest) -> m.Empty:
-        self._check(request.dest_uuid)
-        self.own.requests.append(request)
-        return m.Empty()
+        return await self._accept(request)
 
     @rpc
     async def unsafe_change(self, request: m.UnsafeChangeRequest) -> m.MembersReply:

@@ -15,23 +15,16 @@ from typer.testing import CliRunner
 
 import ebla
 from ebla import aio
-from ebla.actors.master.options import MasterOptions
-from ebla.actors.tablet.options import TabletServerOptions
-from ebla.actors.tablet.server import TabletServer
-from ebla.actors.world import Role, World
 from ebla.chaos.simulation.loop import run
-from ebla.chaos.simulation.masters import alone, start_alone
-from ebla.chaos.simulation.world import SimulatedCluster
 from ebla.cli.app import app
 from ebla.cli.frame import connection as seam
 from ebla.cli.frame.ui import Ui
 from ebla.operate.cluster import Cluster
-from ebla.options import MASTER, ClientWorld
-from ebla.transport.client import DeploymentClient
+from tests.client import real_roles
+from tests.client.toy import HOSTS, address
 from tests.master.group_stage import GroupStage
 
-HOSTS = ("host-a", "host-b", "host-c")
-SERVERS = tuple(f"tablet-server/{host}" for host in HOSTS)
+SERVERS = tuple(address(host) for host in HOSTS)
 SCHEMA = pa.schema(
     [
         pa.field("carrier", pa.string(), False),
@@ -71,12 +64,12 @@ class Outcome:
         """stdout as one line."""
         return " ".join(self.out.split())
 
+    def require(self, status: int, words: str) -> None:
+        """The command ended with this status, and said these words on stderr."""
+        assert (self.status, words in self.message) == (status, True), self.err or self.out
 
-@dataclass
-class Stage:
-    cluster: SimulatedCluster
-    db: aio.Database
 
+class Stage(real_roles.Stage):
     async def table(self, name: str = "flights", buckets: int = 2) -> aio.Table:
         table = await self.db.create_table(
             name,
@@ -133,23 +126,10 @@ class Cli:
         return Outcome(result.exit_code, result.stdout, result.stderr)
 
 
-def _server(host: str) -> Callable[[World], Role]:
-    options = TabletServerOptions(masters=(MASTER,), host=host, version="0.1.0")
-    return lambda world: TabletServer(world, options)
-
-
 async def start() -> tuple[Stage, Cluster]:
     """A real master and three real tablet servers."""
-    cluster = SimulatedCluster()
-    await start_alone(cluster, alone(MASTER, MasterOptions(bg_s=0.1)))
-    for host, address in zip(HOSTS, SERVERS, strict=True):
-        await cluster.start(address, _server(host))
-    world = cluster.client_world("client")
-    session = DeploymentClient(ClientWorld(world.clock, world.network, world.random, world.spawn))
-    stage = Stage(cluster, aio.Database(session))
-    while sum(status.alive for status in await stage.db.servers()) < len(HOSTS):
-        await world.clock.sleep(0.1)
-    return stage, Cluster(session, SERVERS)
+    stage = await real_roles.start(Stage)
+    return stage, Cluster(stage.session, SERVERS)
 
 
 async def start_group() -> tuple[GroupStage, Cluster]:

@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import msgspec
@@ -120,10 +121,13 @@ def test_faults_after_a_violation_are_not_reported_as_without_effect() -> None:
 
 
 class Failing:
-    """A soak with `count` failures, whose shrinking is interrupted at failure number `last`."""
+    """A soak without processes and with `count` failures, whose shrinking is interrupted at failure number `last`."""
 
     def __init__(self, count: int, last: int) -> None:
         self.count, self.last, self.shrunk = count, last, 0
+
+    def workers(self, count: int) -> AbstractContextManager[list[object]]:
+        return nullcontext([])
 
     def runs(self, tasks: Iterator[soak.Task], pools: object, report: soak.Soak) -> Iterator[object]:
         for task, _ in zip(tasks, range(self.count), strict=False):
@@ -144,8 +148,8 @@ def test_failures_are_reported_before_the_first_of_them_are_shrunk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: int, status: int, shrunk: int
 ) -> None:
     failing = Failing(12, last)
-    monkeypatch.setattr(soak, "runs", failing.runs)
-    monkeypatch.setattr(soak, "shrink", failing.shrink)
+    for replaced in ("workers", "runs", "shrink"):
+        monkeypatch.setattr(soak, replaced, getattr(failing, replaced))
     done = run("simulate -s chains -n 20 --workers 1 --keep", str(tmp_path))
     assert done.exit_code == status, done.output
     assert "Traceback" not in done.output and str(tmp_path / "soak.html") in done.stderr.replace("\n", "")
@@ -165,11 +169,11 @@ def test_a_defect_alone_selects_the_run_that_finds_it(name: str) -> None:
 
 
 def test_a_planted_defect_is_searched_for() -> None:
-    done = run("planted -d vote-for-older-log --json")
+    done = run("planted -d commit-uncompared --workers 1 --json")
     assert done.exit_code == 0
     (hunt,) = json.loads(done.stdout)["defects"]
     assert hunt["seed"] is not None and hunt["violation"]
-    missed = run("planted -d lease-from-answer -n 1 --json")
+    missed = run("planted -d lease-from-answer -n 1 --workers 1 --json")
     assert missed.exit_code == 1
 
 

@@ -18,15 +18,15 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from ebla.chaos.pages import STYLE, VALID, VIOLATION, VOID
 from ebla.chaos.plans import Fault, Plan
 from ebla.chaos.ray.faults import probes
 from ebla.chaos.ray.orders import Judged
 from ebla.chaos.ray.report import figures, page, report
-from ebla.chaos.ray.report.struck import OBSERVED, FaultReport
+from ebla.chaos.ray.report.injection import OBSERVED, FaultReport
 from ebla.chaos.ray.run import Request
 from ebla.chaos.ray.scenarios import SCENARIOS
 from ebla.chaos.ray.stage import stage
-from ebla.chaos.style import STYLE
 from ebla.cli.app import app
 from ebla.cli.chaos import running as command
 from ebla.cli.chaos.running import Options, main
@@ -42,7 +42,7 @@ REPORT = report.RunReport(
     hosts=3,
     duration_s=10.0,
     plan=Plan("crashes", 7, (HIT,)),
-    verdict=report.VALID,
+    verdict=VALID,
     reasons=(),
     faults=(
         FaultReport(number=0, fault=HIT, outcome=OBSERVED, effects=("gone",), reason="late", at_s=3.0),
@@ -108,7 +108,7 @@ def test_one_ctrl_c_interrupts_a_run_and_everything_is_removed(
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
-@pytest.mark.parametrize("verdict", [report.VALID, report.VIOLATION, report.VOID])
+@pytest.mark.parametrize("verdict", [VALID, VIOLATION, VOID])
 def test_a_verdict_is_an_exit_status_and_its_report_is_kept(
     verdict: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -123,7 +123,7 @@ def test_a_verdict_is_an_exit_status_and_its_report_is_kept(
     shown = Path(document["page"])
     try:
         assert (document["verdict"], shown.name, shown.is_file()) == (verdict, "report.html", True)
-        assert (shown.parents[1] / "data").exists() == (verdict != report.VALID)
+        assert (shown.parents[1] / "data").exists() == (verdict != VALID)
     finally:
         shutil.rmtree(shown.parents[1])
 
@@ -162,7 +162,7 @@ def test_the_help_names_every_scenario_of_its_own() -> None:
 def test_an_unknown_scenario_is_refused_before_the_run(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(Options(scenario="earthquakes")) == report.STATUS[report.VOID]
+    assert main(Options(scenario="earthquakes")) == report.STATUS[VOID]
     assert "there is no scenario 'earthquakes'; there are calm, crashes" in capfd.readouterr().err
 
 

@@ -7,6 +7,7 @@ import itertools
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,71 +18,52 @@ from ebla.chaos.simulation.loop import run
 from ebla.health import survey
 from ebla.health.verdicts import Digests, Unanswered
 from ebla.storage.schema import TableSchema
-from tests.cli.stage import SERVERS, Cli, Outcome, Stage
+from tests.cli.stage import SERVERS, Cli, Stage
 
 
-class Timed:
-    """Measures the duration of a command on the stage's clock."""
-
-    def __init__(self, ebla: Cli) -> None:
-        self.ebla = ebla
-        self.seconds = 0.0
-
-    def __call__(self, command: str, prepare: Any) -> Outcome:
-        loops: list[Any] = []
-        began: list[float] = []
-
-        async def prepared(stage: Stage) -> None:
-            await prepare(stage)
-            loops.append(asyncio.get_running_loop())
-            began.append(loops[0].time())
-
-        outcome = self.ebla(command, prepare=prepared)
-        self.seconds = loops[0].time() - began[0]
-        return outcome
-
-
-@pytest.fixture
-def timed(ebla: Cli) -> Timed:
-    return Timed(ebla)
-
-
-async def without_majority(stage: Stage) -> None:
-    await stage.table()
+def majority_lost(stage: Stage) -> None:
     for server in SERVERS[1:]:
         stage.cluster.crash(server)
 
 
-async def just_apart(stage: Stage) -> None:
-    """Cut the servers from each other immediately before the command."""
-    await stage.table()
+def servers_cut(stage: Stage) -> None:
     for one, other in itertools.combinations(SERVERS, 2):
         stage.cluster.network.cut(one, other)
 
 
-def test_a_check_names_tablets_without_a_majority_at_once(timed: Timed) -> None:
-    outcome = timed("check --checksum", prepare=without_majority)
-    assert (outcome.status, timed.seconds < 10.0) == (1, True)
-    assert outcome.err.startswith("not compared, for they are UNAVAILABLE: flights ")
-    assert "; not compared: 2 tablets" in outcome.out
-    assert "no checksum" not in outcome.out
+def server_paused(stage: Stage) -> None:
+    stage.cluster.pause(SERVERS[0])
 
 
-def test_a_majority_lost_during_a_check_delays_it_for_seconds(timed: Timed) -> None:
-    outcome = timed("check --checksum", prepare=just_apart)
-    assert (outcome.status, timed.seconds < 40.0) == (1, True)
-    assert "was applied nowhere within 10 s" in outcome.out
-    assert "2 UNAVAILABLE" in outcome.out
+@pytest.mark.parametrize(
+    ("fault", "seconds_max", "err", "out"),
+    [
+        (
+            majority_lost,
+            10.0,
+            "not compared, for they are UNAVAILABLE: flights ",
+            ["; not compared: 2 tablets"],
+        ),
+        (servers_cut, 40.0, "", ["was applied nowhere within 10 s", "2 UNAVAILABLE"]),
+        (server_paused, 60.0, "", ["UNREACHABLE"]),
+    ],
+)
+def test_a_check_of_tablets_that_cannot_be_compared_names_them_and_ends_in_time(
+    ebla: Cli, fault: Callable[[Stage], None], seconds_max: float, err: str, out: list[str]
+) -> None:
+    began: list[tuple[asyncio.AbstractEventLoop, float]] = []
 
-
-def test_a_paused_server_delays_a_check_for_seconds(timed: Timed) -> None:
-    async def still(stage: Stage) -> None:
+    async def prepare(stage: Stage) -> None:
         await stage.table()
-        stage.cluster.pause(SERVERS[0])
+        fault(stage)  # immediately before the command
+        loop = asyncio.get_running_loop()
+        began.append((loop, loop.time()))
 
-    outcome = timed("check --checksum", prepare=still)
-    assert (outcome.status, timed.seconds < 60.0) == (1, True)
-    assert "UNREACHABLE" in outcome.out
+    outcome = ebla("check --checksum", prepare=prepare)
+    ((loop, began_s),) = began
+    assert (outcome.status, loop.time() - began_s < seconds_max) == (1, True)
+    assert outcome.err.startswith(err) and all(words in outcome.out for words in out), outcome
+    assert fault is not majority_lost or "no checksum" not in outcome.out
 
 
 class Reading:

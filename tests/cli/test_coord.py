@@ -55,15 +55,14 @@ def test_set_compares_versions_and_creates_nodes_on_request(ebla: Cli):
     assert (made["created"], made["version"]) == (True, 3)
     done = ebla("coord set /config new --version 1", prepare=some_nodes)
     assert (done.status, done.lines) == (0, ["set /config: version 6"])
-    refused = ebla("coord set /config new --version 2", prepare=some_nodes)
-    assert refused.status == 1 and "has version 1, not 2" in refused.err
+    ebla("coord set /config new --version 2", prepare=some_nodes).require(1, "has version 1, not 2")
     again = ebla("coord set /config new --create --json", prepare=some_nodes).json
     assert again == {"path": "/config", "created": False, "version": 6}
 
 
 def test_rm_deletes_a_node_and_with_recursive_its_descendants(ebla: Cli):
     refused = ebla("coord rm /config", prepare=some_nodes)
-    assert refused.status == 1 and "has 1 children; delete them first" in refused.err
+    refused.require(1, "has 1 children; delete them first")
     assert "next: `--recursive` deletes the nodes below, too" in refused.err
     assert ebla("coord rm /config -r -y --json", prepare=some_nodes).json["deleted"] == 3
     assert ebla("coord rm /config -r", prepare=some_nodes).status == 1, "the command needs a confirmation"
@@ -77,14 +76,13 @@ def test_rm_of_another_version_or_of_the_root_deletes_nothing(ebla: Cli):
         await some_nodes(stage)
         held.append(stage.cluster.role(MASTER).reign.master.coordination.namespace)
 
-    mismatch = ebla("coord rm /config -r -y --version 77", prepare=noted)
-    assert mismatch.status == 1 and "/config has version 1, not 77" in mismatch.err
+    ebla("coord rm /config -r -y --version 77", prepare=noted).require(1, "/config has version 1, not 77")
     assert "/config/deep/er" in held[-1].nodes
     for words in (("/",), ("/", "-r", "-y"), ("/", "-r", "-y", "--version", "1")):
         held.clear()
         root = ebla("coord rm", *words, prepare=noted)
         assert not held or "/config/deep/er" in held[-1].nodes
-        assert root.status == 2 and "the root cannot be deleted; name a node below it" in root.err
+        root.require(2, "the root cannot be deleted; name a node below it")
     right = ebla("coord rm /config -r -y --version 1 --json", prepare=some_nodes)
     assert right.json["deleted"] == 3
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ebla.cli.app import app
-from ebla.cli.data.feeding import reader_options
+from ebla.cli.data.sources import reader_options
 from ebla.cli.frame import places
 from ebla.cli.frame.problems import Usage
 from ebla.cli.frame.ui import Common, Ui
@@ -103,8 +103,7 @@ def test_a_setting_that_cannot_be_read_is_refused(text: str, words: str) -> None
 def test_an_unknown_setting_gets_a_suggestion(ebla: Cli) -> None:
     with pytest.raises(InvalidArgument, match=r"did you mean tablet_server\.memtable_bytes"):
         configured(assigned=["tablet_server.memtable_byte=1"])
-    outcome = ebla("up --set mastres=1")
-    assert (outcome.status, "did you mean masters" in outcome.err) == (2, True)
+    ebla("up --set mastres=1").require(2, "did you mean masters")
 
 
 def test_after_a_failed_up_local_every_command_names_the_failure_until_down(
@@ -195,5 +194,4 @@ def test_reader_options_are_pairs() -> None:
 )
 def test_a_missing_source_is_refused_before_spark_starts(ebla: Cli, source: str, words: str) -> None:
     for verb in ("feed", "verify"):
-        outcome = ebla(f"{verb} {source} t")
-        assert (outcome.status, words in outcome.err) == (2, True)
+        ebla(f"{verb} {source} t").require(2, words)

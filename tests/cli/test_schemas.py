@@ -13,7 +13,7 @@ import pytest
 
 import ebla
 from ebla.cli.frame.problems import Usage
-from ebla.cli.frame.values import type_name
+from ebla.cli.frame.types import type_name
 from ebla.cli.tables.schemas import TableSpec, gather, parse_column
 from ebla.storage.schema import Column, TableSchema
 
@@ -21,6 +21,15 @@ from ebla.storage.schema import Column, TableSchema
 def spec(columns: list[str] | None = None, **given: Any) -> TableSpec:
     names = ("key", "hashed", "ranged", "replicas", "schema_file", "data_file")
     return gather(columns or [], **{name: given.get(name) for name in names})
+
+
+NESTED = [
+    "time[ns]",
+    "duration[s]",
+    "list<list<double not null>>",
+    "map<date, struct<a: int8, b: list<uint64>> not null>",
+    "struct<at: timestamp[us,Europe/Berlin] not null, m: map<string, decimal(38,0)>>",
+]
 
 
 @pytest.mark.parametrize(
@@ -40,6 +49,36 @@ def spec(columns: list[str] | None = None, **given: Any) -> TableSpec:
         ("n:int", Column("n", "int64", False)),
         ("x:float64:nullable", Column("x", "double", True)),
         ("ok:BOOLEAN", Column("ok", "bool", False)),
+        ("n:uint64", Column("n", "uint64", False)),
+        ("note:json:null", Column("note", "json", True)),
+        ("at:time[ms]", Column("at", "time", False, unit="ms")),
+        ("took:duration(us):null", Column("took", "duration", True, unit="us")),
+        ("tags:list<string>:null", Column("tags", "list", True, fields=(Column("item", "string"),))),
+        (
+            "tags:List<item: int not null>",
+            Column("tags", "list", False, fields=(Column("item", "int64", False),)),
+        ),
+        (
+            "m:map<string, timestamp[s,+05:30]>",
+            Column(
+                "m",
+                "map",
+                False,
+                fields=(
+                    Column("key", "string", False),
+                    Column("value", "timestamp", unit="s", zone="+05:30"),
+                ),
+            ),
+        ),
+        (
+            "p:struct<x: double not null, y: decimal(10,2)>",
+            Column(
+                "p",
+                "struct",
+                False,
+                fields=(Column("x", "double", False), Column("y", "decimal", precision=10, scale=2)),
+            ),
+        ),
     ],
 )
 def test_a_column_is_declared_by_name_and_type(text: str, column: Column) -> None:
@@ -57,6 +96,14 @@ def test_a_column_is_declared_by_name_and_type(text: str, column: Column) -> Non
         ("t:timestamp", r"write timestamp\[us\]"),
         ("t:timestamp[hours]", "s, ms, us or ns"),
         ("d:decimal", r"decimal\(10,2\)"),
+        ("t:time", r"write time\[us\]"),
+        ("t:time[us,UTC]", r"a time has no zone; write time\[us\]"),
+        ("t:duration[days]", "s, ms, us or ns"),
+        ("l:list", "write list<type>"),
+        ("l:list<>", "write list<type>"),
+        ("l:list<int31>", "did you mean 'int32'"),
+        ("m:map<string>", "write map<key type, value type>"),
+        ("s:struct<double>", "write struct<name: type"),
     ],
 )
 def test_a_wrong_column_declaration_gets_the_right_form(text: str, words: str) -> None:
@@ -65,7 +112,7 @@ def test_a_wrong_column_declaration_gets_the_right_form(text: str, words: str) -
 
 
 def test_type_names_are_read_back() -> None:
-    for text in ("timestamp[us,UTC]", "timestamp[ns]", "decimal(10,2)", "string", "int8"):
+    for text in ("timestamp[us,UTC]", "timestamp[ns]", "decimal(10,2)", "string", "int8", *NESTED):
         assert type_name(parse_column(f"c:{text}")) == text
 
 

@@ -6,10 +6,18 @@ from collections.abc import Iterator
 
 import pytest
 
+import ebla
 from tests.client.loopback import Loopback
+from tests.client.tables import SCHEMA
 
 
 @pytest.fixture
 def loopback() -> Iterator[Loopback]:
     with Loopback() as running:
         yield running
+
+
+@pytest.fixture
+def table(loopback: Loopback) -> ebla.Table:
+    by = ebla.hash("id", buckets=4)
+    return loopback.db.create_table("t", schema=SCHEMA, primary_key=["id"], partition_by=by)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from typing import Any, Self
 
 import msgspec
 
 from ebla import aio
 from ebla.actors.errors import NotDelivered, OutcomeUnknown
-from ebla.actors.ray_shell import Tasks
+from ebla.actors.ray_shell import MachineClock, Tasks
 from ebla.actors.world import Dispatcher, World, decode_answer, encode
 from ebla.link import Link
 from ebla.options import ClientWorld
@@ -19,20 +18,6 @@ from ebla.table import Database
 from ebla.transport.bridge import Bridge
 from ebla.transport.client import DeploymentClient
 from tests.client.toy import HOSTS, MASTER, Toy, ToyMaster, ToyServer, address
-
-
-class RealClock:
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def wall_us(self) -> int:
-        return time.time_ns() // 1000
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-    def timeout(self, seconds: float) -> asyncio.Timeout:
-        return asyncio.timeout(seconds)
 
 
 class LoopNetwork:
@@ -83,7 +68,7 @@ class Loopback:
 
         def world(where: str) -> World:
             generator = random.Random(where)
-            return World(where, RealClock(), network, None, generator, tasks.spawn, defects.append)  # type: ignore[arg-type]
+            return World(where, MachineClock(), network, None, generator, tasks.spawn, defects.append)  # type: ignore[arg-type]
 
         def serve(role: Any) -> None:
             network.roles[role.world.address] = Dispatcher(role, lambda method, error: defects.append(error))
@@ -91,7 +76,7 @@ class Loopback:
         serve(ToyMaster(world(MASTER), self.toy))
         for host in HOSTS:
             serve(ToyServer(world(address(host)), self.toy))
-        client = ClientWorld(RealClock(), network, random.Random(1), tasks.spawn)
+        client = ClientWorld(MachineClock(), network, random.Random(1), tasks.spawn)
         self.session = DeploymentClient(client, "toy", on_close=tasks.cancel)
 
     def operations(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import ebla
 from ebla import aio
@@ -16,9 +16,9 @@ from ebla.chaos.simulation.loop import run
 from ebla.chaos.simulation.masters import alone, start_alone
 from ebla.chaos.simulation.world import SimulatedCluster
 from ebla.transport.client import DeploymentClient
-from tests import worlds
 from tests.client.tables import SCHEMA
 from tests.client.toy import HOSTS, MASTER, address, client_world
+from tests.staged import staged
 
 
 @dataclass
@@ -36,25 +36,34 @@ class Stage:
         return [tablet.leader or "" for tablet in (await table.info()).tablets]
 
 
+AnyStage = TypeVar("AnyStage", bound=Stage)
+
+
 def server(host: str) -> Callable[[World], Role]:
-    options = TabletServerOptions(masters=(MASTER,), host=host)
+    options = TabletServerOptions(masters=(MASTER,), host=host, version="0.1.0")
     return lambda world: TabletServer(world, options)
+
+
+async def start(kind: type[AnyStage]) -> AnyStage:
+    """A master and three tablet servers that it knows."""
+    cluster = SimulatedCluster()
+    await start_alone(cluster, alone(MASTER, MasterOptions(bg_s=0.1)))
+    for host in HOSTS:
+        await cluster.start(address(host), server(host))
+    session = DeploymentClient(client_world(cluster, "client"))
+    db = aio.Database(session)
+    while sum(status.alive for status in await db.servers()) < len(HOSTS):
+        await session.world.clock.sleep(0.1)
+    return kind(cluster, session, db)
 
 
 def simulate(scenario: Callable[[Stage], Coroutine[Any, Any, None]], seed: int = 0) -> None:
     async def main() -> None:
-        cluster = SimulatedCluster()
-        await start_alone(cluster, alone(MASTER, MasterOptions(bg_s=0.1)))
-        for host in HOSTS:
-            await cluster.start(address(host), server(host))
-        session = DeploymentClient(client_world(cluster, "client"))
-        db = aio.Database(session)
-        while sum(status.alive for status in await db.servers()) < len(HOSTS):
-            await session.world.clock.sleep(0.1)
-        await scenario(Stage(cluster, session, db))
-        session.close()
+        stage = await start(Stage)
+        await scenario(stage)
+        stage.session.close()
 
     run(main(), seed)
 
 
-on_real_roles = worlds.inside(simulate)
+on_real_roles = staged(simulate)

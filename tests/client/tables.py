@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 
 import ebla
 from ebla import aio
-from tests import worlds
 from tests.client.toy import Bench, simulate
+from tests.staged import Test, staged
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("n", pa.int32())])
 
@@ -39,10 +39,10 @@ async def make(bench: Bench, buckets: int = 8, name: str = "t") -> aio.Table:
     return await bench.db.create_table(name, schema=SCHEMA, primary_key=["id"], partition_by=partition_by)
 
 
-def on_table(buckets: int = 8, loaded: int = 0) -> Callable[[worlds.Test], worlds.Test]:
+def on_table(buckets: int = 8, loaded: int = 0) -> Callable[[Test], Callable[..., None]]:
     """Run a test on the toy deployment and a table, with `loaded` rows, before which no call is recorded."""
 
-    def play(scenario: Callable[..., Coroutine[Any, Any, None]], seed: int = 0) -> None:
+    def play(scenario: Test, seed: int = 0) -> None:
         async def on_bench(bench: Bench) -> None:
             table = await make(bench, buckets)
             if loaded:
@@ -52,4 +52,4 @@ def on_table(buckets: int = 8, loaded: int = 0) -> Callable[[worlds.Test], world
 
         simulate(on_bench, seed)
 
-    return worlds.inside(play, parts=2)
+    return staged(play, parts=2)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import ebla
 from ebla import aio
 from ebla.actors import errors
 from ebla.aio import Table
@@ -19,7 +20,6 @@ from tests.client.real_roles import Stage, on_real_roles
 from tests.client.tables import arrow, make, on_table, row, rows
 from tests.client.test_alter import other_client
 from tests.client.test_quick import Fast
-from tests.client.test_sync import table_of
 from tests.client.toy import HOSTS, Bench, address, on_toys, refuse
 
 LOST = errors.OutcomeUnknown("the answer was lost")
@@ -121,9 +121,9 @@ async def test_one_lost_batch_of_a_call_makes_the_refusal_of_another_uncertain(
 
 
 def test_an_upsert_refused_after_a_lost_try_of_the_fast_path_may_have_been_applied(
-    loopback: Loopback,
+    loopback: Loopback, table: ebla.Table
 ) -> None:
-    fast = Fast(loopback, table_of(loopback))
+    fast = Fast(loopback, table)
     for tablet in loopback.toy.tables["t"].tablets:
         loopback.toy.refusals[tablet.id] = [GONE] * 100
     for failure, possibly_applied in ((errors.NotDelivered("no such server"), False), (LOST, True)):

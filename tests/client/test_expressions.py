@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ebla.storage.columns import UNORDERED
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.predicates import conditions, expressions
 from ebla.storage.predicates.conditions import (
@@ -103,7 +104,12 @@ def predicates(draw: st.DrawFn, schema: TableSchema, rows: list[dict[str, Any]],
     values = raw_values(column).map(lambda raw: pa.scalar(raw, column.arrow_type()).as_py())
     values = st.one_of(st.sampled_from(own), st.sampled_from(own), values) if own else values
     subject = col(column.name)
-    kind = draw(st.sampled_from(["==", "==", *RELATIONS, "isin", "null", "not null"]))
+    kinds = (
+        ["null", "not null"]
+        if column.type in UNORDERED
+        else ["==", "==", *RELATIONS, "isin", "null", "not null"]
+    )
+    kind = draw(st.sampled_from(kinds))
     if kind == "isin":
         return subject.is_in(draw(st.lists(values, max_size=3)))
     if kind == "null":

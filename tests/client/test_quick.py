@@ -18,7 +18,6 @@ from ebla.transport.fast_path import MISS, FastGets, FastUpserts
 from ebla.write.writer import send_again
 from tests.client.loopback import Loopback
 from tests.client.tables import row
-from tests.client.test_sync import table_of
 
 
 class BlockingNetwork:
@@ -60,8 +59,8 @@ class Fast:
 
 
 @pytest.fixture
-def fast(loopback: Loopback) -> Fast:
-    return Fast(loopback, table_of(loopback))
+def fast(loopback: Loopback, table: Table) -> Fast:
+    return Fast(loopback, table)
 
 
 each_refusal = pytest.mark.parametrize("error", [NotDelivered("gone"), NotLeader("not I")])

@@ -12,10 +12,10 @@ from ebla.actors import messages as m
 from ebla.actors.errors import TimedOut
 from ebla.health import survey, tablets
 from ebla.health.verdicts import HEALTHY, UNAVAILABLE
-from tests import worlds
 from tests.master.group_stage import GroupStage, play
+from tests.staged import staged
 
-on_group = worlds.inside(play)
+on_group = staged(play)
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
 
 

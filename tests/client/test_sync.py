@@ -19,19 +19,12 @@ from ebla.link import Link
 from ebla.options import Written
 from ebla.transport.bridge import Bridge
 from tests.client.loopback import Loopback
-from tests.client.tables import SCHEMA, arrow, row, rows
+from tests.client.tables import arrow, row, rows
 from tests.client.toy import address, silence
 
 
-def table_of(loopback: Loopback) -> ebla.Table:
-    return loopback.db.create_table(
-        "t", schema=SCHEMA, primary_key=["id"], partition_by=ebla.hash("id", buckets=4)
-    )
-
-
-def test_every_call_of_the_api_works_without_awaiting(loopback: Loopback) -> None:
+def test_every_call_of_the_api_works_without_awaiting(loopback: Loopback, table: ebla.Table) -> None:
     db = loopback.db
-    table = table_of(loopback)
     assert table.upsert(arrow(100)) == Written(100)
     assert table.insert(row(1000)) == table.update({"id": 1000, "n": 7}) == Written(1)
     assert table.get({"id": 1000}) == row(1000, n=7)
@@ -50,8 +43,7 @@ def test_every_call_of_the_api_works_without_awaiting(loopback: Loopback) -> Non
         db.table("t")
 
 
-def test_single_rows_of_many_threads_share_calls(loopback: Loopback) -> None:
-    table = table_of(loopback)
+def test_single_rows_of_many_threads_share_calls(loopback: Loopback, table: ebla.Table) -> None:
     started = threading.Barrier(32)
 
     def work(thread: int) -> None:
@@ -66,8 +58,7 @@ def test_single_rows_of_many_threads_share_calls(loopback: Loopback) -> None:
     assert loopback.toy.count("write") < 32 * 20
 
 
-def test_a_scan_that_is_left_early_closes_its_scanners(loopback: Loopback) -> None:
-    table = table_of(loopback)
+def test_a_scan_that_is_left_early_closes_its_scanners(loopback: Loopback, table: ebla.Table) -> None:
     table.upsert(arrow(1000))
     loopback.toy.block_rows = 10
     for _ in table.scan():
@@ -76,8 +67,9 @@ def test_a_scan_that_is_left_early_closes_its_scanners(loopback: Loopback) -> No
     assert loopback.toy.scanners == {}
 
 
-def test_closing_a_connection_ends_waiting_calls_and_refuses_later_ones(loopback: Loopback) -> None:
-    table = table_of(loopback)
+def test_closing_a_connection_ends_waiting_calls_and_refuses_later_ones(
+    loopback: Loopback, table: ebla.Table
+) -> None:
     waiting = threading.Event()
     loopback.toy.before[address("host-a"), "write"] = [silence()] * 9
     loopback.toy.on_call = lambda method: method == "write" and waiting.set()
@@ -95,8 +87,7 @@ def test_closing_a_connection_ends_waiting_calls_and_refuses_later_ones(loopback
     assert repr(loopback.db) == "<ebla.Database 'toy', closed>"
 
 
-def test_ctrl_c_ends_a_waiting_call_and_cancels_its_operation(loopback: Loopback) -> None:
-    table = table_of(loopback)
+def test_ctrl_c_ends_a_waiting_call_and_cancels_its_operation(loopback: Loopback, table: ebla.Table) -> None:
     loopback.toy.before[address("host-a"), "read"] = [silence()]
     loopback.toy.before[address("host-b"), "read"] = [silence()]
     main = threading.main_thread().ident
@@ -109,8 +100,7 @@ def test_ctrl_c_ends_a_waiting_call_and_cancels_its_operation(loopback: Loopback
     assert table.upsert(row(1)) == Written(1)
 
 
-def test_a_forked_child_is_asked_to_connect_by_itself(loopback: Loopback) -> None:
-    table = table_of(loopback)
+def test_a_forked_child_is_asked_to_connect_by_itself(loopback: Loopback, table: ebla.Table) -> None:
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe()
 
@@ -131,11 +121,10 @@ def test_a_forked_child_is_asked_to_connect_by_itself(loopback: Loopback) -> Non
 
 
 def test_a_pickled_table_connects_on_the_other_side_at_its_first_use(
-    loopback: Loopback, monkeypatch: pytest.MonkeyPatch
+    loopback: Loopback, table: ebla.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ebla import link
 
-    table = table_of(loopback)
     table.upsert(row(1))
     asked: list[tuple[str, str | None]] = []
 
@@ -171,8 +160,9 @@ def test_an_exception_of_the_operation_is_raised_in_its_caller_only() -> None:
         bridge.run(succeed())
 
 
-def test_a_large_load_and_single_rows_from_threads_are_all_written(loopback: Loopback) -> None:
-    table = table_of(loopback)
+def test_a_large_load_and_single_rows_from_threads_are_all_written(
+    loopback: Loopback, table: ebla.Table
+) -> None:
     with ThreadPoolExecutor(8) as threads:
         load = threads.submit(table.upsert, arrow(30_000, width=60))
         singles = [threads.submit(table.upsert, row(100_000 + n)) for n in range(200)]

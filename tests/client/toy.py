@@ -7,8 +7,8 @@ stay silent or lose answers. `calls` has every request.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 from ebla import aio
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.messages import DELETE, INSERT, UPDATE, RowBatch
+from ebla.actors.messages import DELETE, INSERT, UPDATE, UPSERT, RowBatch
 from ebla.actors.world import Role, World, rpc
 from ebla.chaos.simulation.loop import run
 from ebla.chaos.simulation.world import SimulatedCluster
@@ -28,7 +28,7 @@ from ebla.storage.predicates import expressions
 from ebla.storage.rows import checksum
 from ebla.storage.rows.rows import RowCodec
 from ebla.transport.client import DeploymentClient
-from tests import worlds
+from tests.staged import staged
 
 HOSTS = ("host-a", "host-b", "host-c")
 MASTER = "master/0"
@@ -66,16 +66,10 @@ class Table:
 Fault = Callable[[], Coroutine[Any, Any, None]]
 
 
-def refuse(error: EblaError) -> Fault:
+def refuse(error: EblaError, after_s: float = 0.0) -> Fault:
     async def act() -> None:
-        raise error
-
-    return act
-
-
-def refuse_later(seconds: float, error: EblaError) -> Fault:
-    async def act() -> None:
-        await asyncio.sleep(seconds)
+        if after_s:
+            await asyncio.sleep(after_s)
         raise error
 
     return act
@@ -129,7 +123,7 @@ class Toy:
             await waiting.pop(0)()
 
 
-class ToyMaster(Role):
+class ToyRole(Role):
     def __init__(self, world: World, toy: Toy) -> None:
         self.world = world
         self.toy = toy
@@ -138,6 +132,8 @@ class ToyMaster(Role):
         self.toy.calls.append((self.world.address, method, request))
         await self.toy.meet(self.toy.before, self.world.address, method)
 
+
+class ToyMaster(ToyRole):
     @rpc
     async def create_table(self, request: m.CreateTableRequest) -> m.TableInfo:
         await self._called("create_table", request)
@@ -203,29 +199,18 @@ class ToyMaster(Role):
     def _info(self, table: Table) -> m.TableInfo:
         preparing = self.toy.ready_after > 0
         self.toy.ready_after = max(0, self.toy.ready_after - 1)
-        tablets = []
-        for tablet in table.tablets:
-            replicas = tuple(m.ReplicaLocation(h, address(h), "follower", True) for h in self.toy.hosts)
-            tablets.append(
-                m.TabletLocation(tablet.id, tablet.bucket, "creating", None, 0, ())
-                if preparing
-                else m.TabletLocation(
-                    tablet.id, tablet.bucket, "running", tablet.leader, tablet.term, replicas
-                )
-            )
+        replicas = tuple(m.ReplicaLocation(h, address(h), "follower", True) for h in self.toy.hosts)
+        tablets = tuple(
+            m.TabletLocation(each.id, each.bucket, "creating", None, 0, ())
+            if preparing
+            else m.TabletLocation(each.id, each.bucket, "running", each.leader, each.term, replicas)
+            for each in table.tablets
+        )
         state = "preparing" if preparing else "running"
-        return msgspec.structs.replace(table.info, tablets=tuple(tablets), state=state)
+        return msgspec.structs.replace(table.info, tablets=tablets, state=state)
 
 
-class ToyServer(Role):
-    def __init__(self, world: World, toy: Toy) -> None:
-        self.world = world
-        self.toy = toy
-
-    async def _called(self, method: str, request: Any) -> None:
-        self.toy.calls.append((self.world.address, method, request))
-        await self.toy.meet(self.toy.before, self.world.address, method)
-
+class ToyServer(ToyRole):
     def _led(self, tablet_id: str) -> Tablet:
         refusals = self.toy.refusals.get(tablet_id)
         if refusals:
@@ -242,20 +227,27 @@ class ToyServer(Role):
     @rpc
     async def write(self, request: m.WriteRequest) -> m.WriteReply:
         await self._called("write", request)
-        results: list[m.WriteResult | None] = []
-        failures: list[Any] = []
-        for write in request.writes:
-            try:
-                results.append(self._apply(self._led(write.tablet), write.batch))
-                failures.append(None)
-            except EblaError as error:
-                results.append(None)
-                failures.append((type(error).__name__, error.message, error.values()))
+        results, failures = self._each(request.writes, self._apply)
         await self.toy.meet(self.toy.after, self.world.address, "write")
-        return m.WriteReply(tuple(results), tuple(failures))
+        return m.WriteReply(results, failures)
 
-    def _apply(self, tablet: Tablet, payload: bytes) -> m.WriteResult:
-        batch = msgspec.msgpack.decode(payload, type=RowBatch)
+    def _each(
+        self, parts: Iterable[Any], work: Callable[[Tablet, Any], Any]
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Do the work for each part, on its tablet: the results and the failures, None for a part without."""
+        results, failures = [], []
+        for part in parts:
+            result, failure = None, None
+            try:
+                result = work(self._led(part.tablet), part)
+            except EblaError as error:
+                failure = type(error).__name__, error.message, error.values()
+            results.append(result)
+            failures.append(failure)
+        return tuple(results), tuple(failures)
+
+    def _apply(self, tablet: Tablet, write: Any) -> m.WriteResult:
+        batch = msgspec.msgpack.decode(write.batch, type=RowBatch)
         request = (batch.client, batch.sequence)
         known = tablet.answers.get(request)
         if known is not None:
@@ -281,11 +273,8 @@ class ToyServer(Role):
         patch_codec = RowCodec(tablet.codec.schema, batch.columns) if batch.kind == UPDATE else None
         for at, key in enumerate(batch.keys):
             old = tablet.rows.get(key)
-            if (
-                (old is not None)
-                if batch.kind == INSERT
-                else (old is None and batch.kind in (UPDATE, DELETE))
-            ):
+            refused = old is not None if batch.kind == INSERT else old is None and batch.kind != UPSERT
+            if refused:
                 rejected.append(at)
             elif batch.kind == DELETE:
                 del tablet.rows[key]
@@ -301,30 +290,20 @@ class ToyServer(Role):
     @rpc
     async def read(self, request: m.ReadRequest) -> m.ReadReply:
         await self._called("read", request)
-        values: list[Any] = []
-        failures: list[Any] = []
-        for wanted in request.reads:
-            try:
-                tablet = self._led(wanted.tablet)
-                if request.schema_version != tablet.codec.schema.version:
-                    raise errors.SchemaMismatch("another version")
-                rows = tablet.rows
-                values.append([rows.get(key) for key in wanted.keys])
-                failures.append(None)
-            except EblaError as error:
-                values.append(None)
-                failures.append((type(error).__name__, error.message, error.values()))
-        return m.ReadReply(tuple(values), tuple(failures))
+
+        def values(tablet: Tablet, wanted: Any) -> list[bytes | None]:
+            if request.schema_version != tablet.codec.schema.version:
+                raise errors.SchemaMismatch("another version")
+            return [tablet.rows.get(key) for key in wanted.keys]
+
+        return m.ReadReply(*self._each(request.reads, values))
 
     @rpc
     async def scan(self, request: m.ScanRequest) -> m.ScanBlock:
         await self._called("scan", request)
         tablet = self._led(request.tablet)
-        keys = [
-            k
-            for k in sorted(tablet.rows)
-            if request.start <= k and (request.stop is None or k < request.stop)
-        ]
+        stop = request.stop
+        keys = [k for k in sorted(tablet.rows) if request.start <= k and (stop is None or k < stop)]
         predicate = None
         read = list(request.columns)
         if request.predicate is not None:
@@ -399,6 +378,13 @@ class Bench:
     def crash(self, host: str) -> None:
         self.cluster.crash(address(host))
 
+    @contextmanager
+    def lasts(self, below_s: float, above_s: float = 0.0) -> Iterator[None]:
+        """Check the duration of the block in virtual time."""
+        began_s = self.world.clock.monotonic()
+        yield
+        assert above_s <= self.world.clock.monotonic() - began_s < below_s
+
     def client(self, name: str) -> aio.Database:
         """Another, independent client."""
         return aio.Database(DeploymentClient(client_world(self.cluster, name)))
@@ -426,8 +412,4 @@ def simulate(scenario: Callable[[Bench], Coroutine[Any, Any, None]], seed: int =
     run(main(), seed)
 
 
-on_toys = worlds.inside(simulate)
-
-
-def per_tablet(batches: list[tuple[str, RowBatch]]) -> Counter[str]:
-    return Counter(tablet for tablet, _ in batches)
+on_toys = staged(simulate)

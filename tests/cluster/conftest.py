@@ -8,22 +8,26 @@ fixed time.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
 import ray
+from typer.testing import CliRunner
 
 from ebla.actors.errors import NetworkError, NotRunning
 from ebla.actors.ray_world import RayNetwork
+from ebla.chaos.faults import RealFaults
+from ebla.cli.app import app
 from ebla.placement import launch
 from ebla.placement.config import DeploymentConfig, configure
-from ebla.placement.connection import connect_ray
+from ebla.placement.connection import connect_ray, disconnect_ray
 from ebla.placement.local.cluster import LocalCluster
 
 HERE = Path(__file__).parent
@@ -71,19 +75,11 @@ class Caller:
         return eventually(attempt, f"{address} answers {method}")
 
 
-def start_cluster(directory: Path, nodes: int = 3, **options: object) -> LocalCluster:
-    """Start a cluster whose nodes can import the roles of tests."""
-    environment = {"PYTHONPATH": str(REPOSITORY), **dict(options.pop("environment", {}))}  # type: ignore[call-overload]
-    settings: dict[str, object] = {"auth": "disabled", **options}
-    return LocalCluster.start(nodes, directory=directory, environment=environment, **settings)  # type: ignore[arg-type]
-
-
-def connect(cluster: LocalCluster) -> None:
-    connect_ray(cluster.address, directory=cluster.directory)
-
-
-def disconnect() -> None:
-    ray.shutdown()
+def run_ebla(deployment: str, *words: str, status: int = 0) -> Any:
+    """Run a command in this process, and return its JSON document, or its output if the words have no `--json`."""
+    done = CliRunner().invoke(app, [*words, "--name", deployment])
+    assert done.exit_code == status, done.output
+    return json.loads(done.stdout) if "--json" in words else done.stdout
 
 
 @contextmanager
@@ -105,7 +101,10 @@ class Shared:
 
     def whole(self) -> LocalCluster:
         if self._cluster is None or LocalCluster.find(self.directory) is None:
-            self._cluster = start_cluster(self.directory, len(HOSTS))
+            importable = {"PYTHONPATH": str(REPOSITORY)}  # for the roles of tests
+            self._cluster = LocalCluster.start(
+                len(HOSTS), directory=self.directory, dashboard=False, auth="disabled", environment=importable
+            )
         for number in self._cluster.state.nodes:
             if not self._cluster.alive(number):
                 self._cluster.start_node(number)
@@ -135,7 +134,7 @@ def cluster(shared: Shared) -> Iterator[LocalCluster]:
     """Four nodes, host-1 to host-4, and this process connected to them."""
     with restored_environment():
         found = shared.whole()
-        connect(found)
+        connect_ray(found.address, directory=found.directory)
         try:
             yield found
             if ray.is_initialized():
@@ -144,7 +143,14 @@ def cluster(shared: Shared) -> Iterator[LocalCluster]:
             shared.end()
             raise
         finally:
-            disconnect()
+            disconnect_ray()
+
+
+@pytest.fixture
+def faults(cluster: LocalCluster, request: pytest.FixtureRequest) -> Iterator[RealFaults]:
+    """Faults on the deployment `NAME` of the module."""
+    with RealFaults(request.module.NAME, cluster) as found:
+        yield found
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

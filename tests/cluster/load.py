@@ -8,12 +8,32 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pyarrow as pa
+
 from ebla.table import Table
 from tests.cluster.conftest import eventually
 
 WRITERS = 2
 # The pauses between two rows of a writer, and between two further calls: the roles share the cores with all tests.
 WRITE_PAUSE_S, CALL_PAUSE_S = 0.02, 0.2
+
+
+SCHEMA = pa.schema([("writer", pa.int32()), ("number", pa.int64())])
+Rows = set[tuple[int, int]]  # by writer and number
+
+
+def row(writer: int, number: int) -> dict[str, Any]:
+    return {"writer": writer, "number": number}
+
+
+def require_rows(table: Table, wanted: Rows) -> None:
+    """The table has each of these rows once, and no other row."""
+    found = table.scan(columns=["writer", "number"]).to_arrow().to_pydict()
+    assert sorted(zip(found["writer"], found["number"], strict=True)) == sorted(wanted)
+
+
+def delete_rows(table: Table, rows: Rows) -> None:
+    table.delete([row(*each) for each in sorted(rows)])
 
 
 class Load:
@@ -62,8 +82,8 @@ class Load:
 
         eventually(reached, f"{self._more} more rows and calls of each thread")
 
-    def written(self) -> set[tuple[int, int]]:
-        """List every acknowledged row by writer and number."""
+    def written(self) -> Rows:
+        """List every acknowledged row."""
         return {(writer, number) for writer, rows in enumerate(self._rows) for number in range(rows)}
 
     def _run(self, work: Callable[[int], None], number: int, pause_s: float) -> None:

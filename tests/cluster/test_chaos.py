@@ -27,14 +27,13 @@ from ebla.placement.local.cluster import LocalCluster
 from ebla.storage.errors import InvalidArgument
 from ebla.table import Database, Table
 from tests.cluster.conftest import THREE_HOSTS, eventually
-from tests.cluster.load import Load
+from tests.cluster.load import SCHEMA, Load, Rows, require_rows, row
 
 pytestmark = pytest.mark.cluster
 
 NAME = "chaos"
 MASTERS = ("master/0", "master/1")
 JOURNALS = ("journal/0", "journal/1", "journal/2")
-SCHEMA = pa.schema([("writer", pa.int32()), ("number", pa.int64())])
 MORE = 10  # rows of each writer that a test waits for
 
 
@@ -54,16 +53,6 @@ def table(db: Database, request: pytest.FixtureRequest) -> Table:
     made = db.create_table(name, schema=SCHEMA, primary_key=["writer", "number"], partition_by=by)
     eventually(lambda: all(leaders(made)), "every tablet has a leader")
     return made
-
-
-@pytest.fixture
-def faults(cluster: LocalCluster) -> Iterator[RealFaults]:
-    with RealFaults(NAME, cluster) as found:
-        yield found
-
-
-def row(writer: int, number: int) -> dict[str, int]:
-    return {"writer": writer, "number": number}
 
 
 def leaders(table: Table) -> list[str | None]:
@@ -163,10 +152,9 @@ def test_every_figure_is_scraped_from_ray_with_its_tags(db: Database, table: Tab
 # -- faults --------------------------------------------------------------------------------------------------
 
 
-def require_rows(db: Database, table: Table, written: set[tuple[int, int]]) -> None:
+def require_whole(db: Database, table: Table, written: Rows) -> None:
     """Every acknowledged row is there once, the deployment is healthy, and the replicas of every tablet are equal."""
-    found = table.scan().to_arrow().to_pydict()
-    assert sorted(zip(found["writer"], found["number"], strict=True)) == sorted(written)
+    require_rows(table, written)
     network: Any = db._awaited._client.world.network
     eventually(
         lambda: tablets.judge(db._run(survey.survey(network, MASTERS))).healthy, "the deployment is healthy"
@@ -184,7 +172,7 @@ def test_killed_leaders_lose_no_row_and_repeat_none(db: Database, table: Table, 
         for _ in range(2):
             faults.kill_actor(eventually(lambda: next(filter(None, leaders(table)), None), "a tablet is led"))
             load.await_more()
-    require_rows(db, table, load.written())
+    require_whole(db, table, load.written())
 
 
 def test_a_leader_that_was_paused_past_its_lease_answers_nothing_old(
@@ -202,7 +190,7 @@ def test_a_leader_that_was_paused_past_its_lease_answers_nothing_old(
         stale.upsert({"k": 1, "v": 2})  # waits for the next leader
         faults.resume_actor(leader)
         assert late.get({"k": 1}) == {"k": 1, "v": 2}
-    require_rows(db, table, {(0, 0)})
+    require_whole(db, table, {(0, 0)})
 
 
 def test_writes_continue_while_a_node_is_lost_and_its_server_catches_up(
@@ -214,7 +202,7 @@ def test_writes_continue_while_a_node_is_lost_and_its_server_catches_up(
         load.await_more()
         faults.return_node(3)
         load.await_more()
-    require_rows(db, table, load.written())
+    require_whole(db, table, load.written())
 
 
 def test_a_fault_that_cannot_be_undone_or_injected_is_refused(faults: RealFaults) -> None:

@@ -10,9 +10,10 @@ from rich.console import Console
 
 from ebla.chaos import plans
 from ebla.chaos.export import read_json_lines, to_edn
+from ebla.chaos.pages import VALID
 from ebla.chaos.plans import Fault, Plan
 from ebla.chaos.ray.report import report
-from ebla.chaos.ray.report.struck import OBSERVED, SKIPPED
+from ebla.chaos.ray.report.injection import OBSERVED, SKIPPED
 from ebla.chaos.ray.run import Request, run
 from ebla.chaos.ray.scenarios import scenario
 from ebla.placement.local.cluster import LocalCluster
@@ -36,7 +37,7 @@ def test_a_real_cluster_passes_a_run_with_a_plan_of_faults(tmp_path: Path) -> No
     request = Request("crashes", tmp_path, tmp_path / "results", DURATION_S, plan=plan, groups=1)
     with restored_environment():
         found = run(request, Steps(Console(stderr=True), quiet=True))
-    assert (found.verdict, found.reasons) == (report.VALID, ())
+    assert (found.verdict, found.reasons) == (VALID, ())
     assert [(each.fault.kind, each.outcome) for each in found.faults] == [
         (fault.kind, SKIPPED if fault.kind == "clock_jump" else OBSERVED) for fault in FAULTS
     ]

@@ -7,7 +7,6 @@ The tests run in this order on one deployment, which begins with a single master
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -16,20 +15,18 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from typer.testing import CliRunner
 
 import ebla
 from ebla.actors import messages as m
 from ebla.chaos.faults import RealFaults
-from ebla.cli.app import app
 from ebla.health import survey, tablets
 from ebla.placement import asking, launch, state
 from ebla.placement.config import DeploymentConfig, configure
 from ebla.placement.local.cluster import LocalCluster
 from ebla.storage.errors import InvalidArgument
 from ebla.table import Database
-from tests.cluster.conftest import THREE_HOSTS, Caller, eventually
-from tests.cluster.load import Load
+from tests.cluster.conftest import THREE_HOSTS, Caller, eventually, run_ebla
+from tests.cluster.load import SCHEMA, Load, Rows, delete_rows, require_rows, row
 
 pytestmark = pytest.mark.cluster
 
@@ -37,15 +34,10 @@ NAME = "masters"
 NAMESPACE = f"ebla-{NAME}"
 MASTERS = ("master/0", "master/1")
 NODES = ("master/0", "journal/1", "journal/2")  # as the journal has grown
-SCHEMA = pa.schema([("writer", pa.int32()), ("number", pa.int64())])
 MORE = 3  # rows and calls of a load that a test waits for
 RETURN_S = 3.0  # the least age of a segment before a returned node makes the writer begin the next one
 NEXT_SEGMENT_S = 180.0  # a node that was left out takes edits from the next segment on
 BEFORE = ["first", "rows"]  # created by the single master
-
-
-def row(writer: int, number: int) -> dict[str, int]:
-    return {"writer": writer, "number": number}
 
 
 class Tables:
@@ -121,7 +113,7 @@ class Deployment:
         self.data_dir = str(data_dir)
         self.tables: dict[str, str] = {}
         self.loads = 0
-        self.rows: set[tuple[int, int]] = set()
+        self.rows: Rows = set()
         self.ask = Caller(NAMESPACE)
 
     def configured(self, **settings: int) -> DeploymentConfig:
@@ -164,17 +156,14 @@ class Deployment:
             self.tables |= tables.ids
             self.rows |= load.written()
             self.require_everything(db)
-            db.table("rows").delete([{"writer": w, "number": n} for w, n in sorted(self.rows)])
+            delete_rows(db.table("rows"), self.rows)
             self.rows.clear()
 
     def require_everything(self, db: Database) -> None:
         found = db.tables()
         assert {table.name: table.table for table in found if table.name not in BEFORE} == self.tables
         assert [table.name for table in found if table.name in BEFORE] == BEFORE
-        rows = db.table("rows").scan().to_arrow().to_pydict()
-        pairs = list(zip(rows["writer"], rows["number"], strict=True))
-        assert len(pairs) == len(set(pairs))
-        assert set(pairs) == self.rows
+        require_rows(db.table("rows"), self.rows)
 
     def require_well(self) -> None:
         """Every master, journal node and replica is healthy, and every replica belongs to a known tablet."""
@@ -194,7 +183,7 @@ class Deployment:
             }
             return known == held
 
-        eventually(well, "all is healthy, and every replica belongs to a table")
+        eventually(well, "everything is healthy, and every replica belongs to a table")
 
 
 @pytest.fixture(scope="module")
@@ -202,16 +191,8 @@ def deployment(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) 
     return Deployment(tmp_path_factory.mktemp("data"))
 
 
-@pytest.fixture
-def faults(cluster: LocalCluster) -> Iterator[RealFaults]:
-    with RealFaults(NAME, cluster) as found:
-        yield found
-
-
 def command(*words: str) -> Any:
-    done = CliRunner().invoke(app, [*words, "--name", NAME, "--json"])
-    assert done.exit_code == 0, done.output
-    return json.loads(done.stdout)
+    return run_ebla(NAME, *words, "--json")
 
 
 def test_an_only_master_comes_back_and_its_journal_grows_while_it_serves(
@@ -221,23 +202,23 @@ def test_an_only_master_comes_back_and_its_journal_grows_while_it_serves(
     with ebla.connect(NAME) as db:
         for name in BEFORE:
             table = db.create_table(name, schema=SCHEMA, primary_key=["writer", "number"], replicas=3)
-        table.insert({"writer": 0, "number": -1})
+        table.insert(row(0, -1))
         faults.kill_actor("master/0")
         assert [table.name for table in db.tables()] == BEFORE
     deployment.down()
     deployment.up(1, 1)
     with ebla.connect(NAME) as db:
         assert [table.name for table in db.tables()] == BEFORE
-        db.table("rows").delete([{"writer": 0, "number": -1}])
+        db.table("rows").delete(row(0, -1))
     with deployment.loaded() as load:
         report = deployment.up(1, 3)
         load.await_more()
     assert sorted(report.launched) == list(NODES[1:])
     assert deployment.active().journals == NODES
-    faults._network.forget()  # it knows the master of before
+    faults._network.forget()  # it caches the former master
     faults.kill_actor("master/0")
     assert deployment.active().journals == NODES, (
-        "as its own node tells, though it was launched with another set"
+        "its own node knows the set, although the master was launched with another one"
     )
     memory = state.load(deployment.data_dir)
     assert memory is not None and memory.journal is not None
@@ -359,7 +340,7 @@ def _runs(node: str, other_than: int) -> bool:
     found = asking.find_actor(NAMESPACE, node)
     if found is None:
         return False
-    status = asking.hear({node: found}, time.monotonic() + 2.0)[node]
+    status = asking.poll({node: found}, time.monotonic() + 2.0)[node]
     return not isinstance(status, str) and status.state == "running" and status.pid != other_than
 
 

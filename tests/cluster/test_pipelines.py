@@ -23,9 +23,14 @@ from pyspark.sql import functions as F
 
 import ebla
 from ebla import local_scan
-from ebla.pipelines import datasets, raydp_app, tasks
+from ebla.pipelines import raydp_app, tasks
+from ebla.pipelines.arrow.feed import feed as arrow_feed
+from ebla.pipelines.arrow.verify import verify as arrow_verify
+from ebla.pipelines.datasets import SourceUnreadable
 from ebla.pipelines.executors import executors_alive, hosts_of_executors
-from ebla.pipelines.feed import FeedProgress, feed, table_for
+from ebla.pipelines.feed import feed, table_for
+from ebla.pipelines.frames import frame
+from ebla.pipelines.outcomes import FeedProgress
 from ebla.pipelines.read import preferred_hosts, read_table
 from ebla.pipelines.session import spark
 from ebla.pipelines.verify import verify
@@ -106,7 +111,7 @@ def stage(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> It
                 configs={"spark.sql.execution.arrow.maxRecordsPerBatch": "500"},
             )
         )
-        source = datasets.source(session, str(root / "source.parquet"))
+        source = frame(session, str(root / "source.parquet"))
         yield Stage(cluster, db, session, root / "data", source, application.close)
 
 
@@ -170,8 +175,8 @@ def test_a_process_has_one_spark(stage: Stage) -> None:
 def test_a_source_that_cannot_be_read_is_named(stage: Stage, tmp_path: Path) -> None:
     (tmp_path / "broken.parquet").write_bytes(b"this is not parquet")
     for path in (tmp_path / "nothing.csv", tmp_path / "broken.parquet"):
-        with pytest.raises(datasets.SourceUnreadable, match=path.name) as caught:
-            datasets.source(stage.session, str(path))
+        with pytest.raises(SourceUnreadable, match=path.name) as caught:
+            frame(stage.session, str(path))
         assert caught.value.source == str(path)
 
 
@@ -186,6 +191,18 @@ def test_a_feed_writes_every_row_and_the_table_is_verified_equal(stage: Stage, t
     assert (checked.source_rows, checked.table_rows, checked.duplicates) == (ROWS, ROWS, 0)
     assert len(checked.tablets) == TABLETS
     assert all(len(tablet.replicas) == 3 for tablet in checked.tablets)
+
+
+def test_pyarrow_feeds_the_same_rows_and_both_verify_them(stage: Stage, tmp_path: Path) -> None:
+    rows = everything().drop_columns("raw")
+    rows.to_pandas().to_csv(tmp_path / "rows.csv", index=False)
+    target = table_for(stage.db, "from-csv", rows.schema, primary_key=["id", "name"])
+    report = arrow_feed(str(tmp_path / "rows.csv"), target, mode="insert")
+    assert (report.rows, report.rejected, report.repeated) == (ROWS, 0, 0)
+    checked = arrow_verify(str(tmp_path / "rows.csv"), target)
+    assert (checked.ok, checked.replicas_equal, checked.table_rows) == (True, True, ROWS)
+    spread = verify(stage.session, str(tmp_path / "rows.csv"), target, replicas=False)
+    assert (spread.ok, spread.source_rows) == (True, ROWS)
 
 
 def test_spark_reads_the_rows_that_it_wrote(stage: Stage, table: Table) -> None:

@@ -25,13 +25,14 @@ from ebla.actors.world import decode_answer
 from ebla.placement import launch
 from ebla.placement.asking import RoleStatus, find_actor, named_actors
 from ebla.placement.config import DeploymentConfig
+from ebla.placement.connection import disconnect_ray
 from ebla.placement.deploy import groups
 from ebla.placement.deploy.roles import TABLET_SERVER_ROLE, RoleSpec, plan_roles
 from ebla.placement.deploy.slots import Seats
 from ebla.placement.local import processes
 from ebla.placement.local.cluster import STATE, LocalCluster, LocalClusterError, LocalState
 from ebla.storage.errors import InvalidArgument
-from tests.cluster.conftest import THREE_HOSTS, Caller, disconnect, eventually
+from tests.cluster.conftest import THREE_HOSTS, Caller, eventually
 from tests.cluster.toy import Number, Relay, State, Toy, ToyOptions
 
 pytestmark = pytest.mark.cluster
@@ -230,7 +231,7 @@ def test_down_leaves_only_the_data_and_up_uses_it(
 def test_a_cluster_that_is_killed_leaves_nothing_behind(cluster: LocalCluster) -> None:
     """The last test on the shared cluster. test_cli.py starts a new cluster on old data."""
     marks = [processes.mark_of(cluster.state.cluster, number) for number in cluster.state.nodes]
-    disconnect()
+    disconnect_ray()
     cluster.kill_everything()
     assert processes.belonging(marks) == []
     assert not Path(cluster.state.temporary).exists()

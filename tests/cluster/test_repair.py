@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,14 +15,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from typer.testing import CliRunner
 
 import ebla
 from ebla.actors import messages as m
 from ebla.actors.errors import NetworkError, NotRunning
 from ebla.actors.master.messages import MoveReplicaRequest
 from ebla.chaos.faults import RealFaults
-from ebla.cli.app import app
 from ebla.health import survey
 from ebla.health.verdicts import Unanswered
 from ebla.placement import launch
@@ -31,17 +28,18 @@ from ebla.placement.asking import named_actors
 from ebla.placement.config import configure
 from ebla.placement.local.cluster import LocalCluster
 from ebla.table import Database
-from tests.cluster.conftest import HOSTS, Caller, eventually
-from tests.cluster.load import WRITERS, Load
+from tests.cluster import load
+from tests.cluster.conftest import HOSTS, Caller, eventually, run_ebla
 
 pytestmark = pytest.mark.cluster
 
 NAME = "repair"
 NAMESPACE = f"ebla-{NAME}"
 MASTER = "master/0"
-SCHEMA = pa.schema([("writer", pa.int32()), ("number", pa.int64()), ("filling", pa.string())])
+SCHEMA = load.SCHEMA.append(pa.field("filling", pa.string()))
 ROWS = 30  # rows of each writer that a test waits for
 FILLING = "x" * 2000
+FILLED = {(100, number) for number in range(4000)}  # rows that no load writes
 REPAIR_S = 150.0  # for the detection of a lost node and the copies of its replicas
 
 
@@ -50,7 +48,7 @@ def address(host: str) -> str:
 
 
 def row(writer: int, number: int) -> dict[str, Any]:
-    return {"writer": writer, "number": number, "filling": FILLING}
+    return {**load.row(writer, number), "filling": FILLING}
 
 
 class Deployment:
@@ -76,16 +74,13 @@ class Deployment:
     def loaded(self) -> Iterator[Database]:
         """Write rows during the block. Afterwards all of them are there once, on three equal replicas."""
         with ebla.connect(NAME) as db:
-            load = Load(db.table("rows"), row, ROWS)
-            with load.running():
+            table = db.table("rows")
+            writers = load.Load(table, row, ROWS)
+            with writers.running():
                 yield db
             self.require_whole()
-            written = load.written()
-            rows = db.table("rows").scan(columns=["writer", "number"]).to_arrow().to_pydict()
-            pairs = list(zip(rows["writer"], rows["number"], strict=True))
-            assert len(pairs) == len(set(pairs))
-            assert {pair for pair in pairs if pair[0] < WRITERS} == written
-            db.table("rows").delete([{"writer": w, "number": n} for w, n in sorted(written)])
+            load.require_rows(table, writers.written() | FILLED)
+            load.delete_rows(table, writers.written())
 
     def tablets(self) -> tuple[m.TabletLocation, ...]:
         return self.ask(MASTER, "get_table", m.TableName("rows"), m.TableInfo).tablets
@@ -158,15 +153,8 @@ def deployment(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) 
             primary_key=["writer", "number"],
             partition_by=ebla.hash("number", buckets=2),
         )
-        filling = [FILLING] * 4000
-        table.upsert(pa.table([[100] * 4000, list(range(4000)), filling], schema=SCHEMA))
+        table.upsert([row(*each) for each in FILLED])
     return made
-
-
-@pytest.fixture
-def faults(deployment: Deployment) -> Iterator[RealFaults]:
-    with RealFaults(NAME, deployment.cluster) as found:
-        yield found
 
 
 def test_every_replica_of_a_table_moves_while_rows_are_written(deployment: Deployment) -> None:
@@ -218,13 +206,8 @@ def test_a_server_with_a_wiped_disk_returns_as_a_new_one_and_gets_replicas(
 def test_a_drained_and_forgotten_host_returns_as_a_new_one(deployment: Deployment) -> None:
     host = "host-3"
 
-    def run_ebla(*words: str) -> str:
-        done = CliRunner().invoke(app, [*words, "--name", NAME])
-        assert done.exit_code == 0, done.output
-        return done.stdout
-
     def statuses() -> dict[str, str]:
-        servers = json.loads(run_ebla("check", "--wait", "60", "--json"))["servers"]
+        servers = run_ebla(NAME, "check", "--wait", "60", "--json")["servers"]
         return {each["address"]: each["status"] for each in servers}
 
     def identity() -> str:
@@ -232,12 +215,12 @@ def test_a_drained_and_forgotten_host_returns_as_a_new_one(deployment: Deploymen
 
     before = identity()
     with deployment.loaded():
-        run_ebla("nodes", "drain", host, "--wait", "--stop")
+        run_ebla(NAME, "nodes", "drain", host, "--wait", "--stop")
         assert all(host not in deployment.hosts_of(tablet) for tablet in deployment.tablets())
         assert address(host) not in named_actors(NAMESPACE)
         assert statuses()[address(host)] == "STOPPED"
-        run_ebla("nodes", "forget", host)
-        assert address(host) not in statuses() and host not in run_ebla("nodes")
+        run_ebla(NAME, "nodes", "forget", host)
+        assert address(host) not in statuses() and host not in run_ebla(NAME, "nodes")
     assert address(host) not in named_actors(NAMESPACE), "no role has started it again"
     deployment.up()
     eventually(lambda: identity() != before, "the server has a new identity")
@@ -251,12 +234,9 @@ def test_a_lost_node_is_replaced_and_forgotten(deployment: Deployment) -> None:
     with deployment.loaded():
         deployment.cluster.kill_node(4)
     deployment.require_whole(without="host-4")
-    before = CliRunner().invoke(app, ["check", "--name", NAME])
-    assert before.exit_code == 1 and "UNREACHABLE" in before.stdout
-    for words in (["nodes", "forget", "host-4"], ["check"]):
-        done = CliRunner().invoke(app, [*words, "--name", NAME])
-        assert done.exit_code == 0, done.output
+    assert "UNREACHABLE" in run_ebla(NAME, "check", status=1)
+    run_ebla(NAME, "nodes", "forget", "host-4")
+    run_ebla(NAME, "check")
     deployment.up()
     with ebla.connect(NAME) as db:
-        kept = db.table("rows").scan(columns=["writer"]).to_arrow()
-        assert kept.num_rows == 4000
+        load.require_rows(db.table("rows"), FILLED)

@@ -15,6 +15,7 @@ from ebla.errors import InvalidArgument, NotFound, TimedOut
 from tests.coordination.crowd import Process, session
 from tests.master.group_stage import GroupStage, play
 from tests.staged import staged
+from tests.sweeps import seeds
 
 PATH = "/locks/report"
 
@@ -246,7 +247,7 @@ async def nemesis(stage: GroupStage, clients: list[Process], over: asyncio.Event
             await cluster.restart(victim)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 @staged(play)
 async def test_only_one_process_is_sure_of_a_lock_under_any_faults(stage: GroupStage, seed: int) -> None:
     protected, over, got = Protected(), asyncio.Event(), []

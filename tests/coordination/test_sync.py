@@ -16,7 +16,7 @@ from ebla.actors.coordination.limits import Limits
 from ebla.actors.coordination.namespace import Namespace
 from ebla.actors.coordination.service import Coordination
 from ebla.actors.coordination.verbs import CoordinationVerbs
-from ebla.actors.ray_shell import Tasks
+from ebla.actors.ray_shell import MachineClock, Tasks
 from ebla.actors.world import Dispatcher, Role, World
 from ebla.errors import NotFound, SessionExpired, TimedOut, VersionMismatch
 from ebla.link import Link
@@ -24,7 +24,7 @@ from ebla.options import MASTER, ClientWorld
 from ebla.table import Database
 from ebla.transport.bridge import Bridge
 from ebla.transport.client import DeploymentClient
-from tests.client.loopback import LoopNetwork, RealClock
+from tests.client.loopback import LoopNetwork
 
 
 class Namespaces(CoordinationVerbs, Role):
@@ -53,7 +53,7 @@ def db() -> Iterator[Database]:
 
     async def start() -> aio.Database:
         tasks = Tasks(lambda name, error: session.failed(name, error))
-        chance, clock = random.Random(1), RealClock()
+        chance, clock = random.Random(1), MachineClock()
         world = World(MASTER, clock, network, None, chance, tasks.spawn, print)  # type: ignore[arg-type]
         network.roles[MASTER] = Dispatcher(Namespaces(world), lambda method, error: print(method, error))
         session = DeploymentClient(

@@ -14,11 +14,11 @@ from ebla.actors.journal.options import JournalNodeOptions, JournalOptions
 from ebla.actors.journal.writer.reader import JournalReader
 from ebla.actors.journal.writer.session import format_journal
 from ebla.actors.journal.writer.writer import JournalWriter
-from ebla.actors.ray_shell import Tasks
+from ebla.actors.ray_shell import MachineClock, Tasks
 from ebla.actors.world import Dispatcher, World
 from ebla.storage.errors import Damaged, DirectoryLocked
 from ebla.storage.lmdb.disk import LmdbDisk
-from tests.client.loopback import LoopNetwork, RealClock
+from tests.client.loopback import LoopNetwork
 
 JOURNAL = m.JournalId("edits", "one")
 NODES = ("journal/a", "journal/b", "journal/c")
@@ -38,7 +38,13 @@ class Machine:
     def world(self, address: str) -> World:
         disk = LmdbDisk(self.root / address.replace("/", "-"))
         return World(
-            address, RealClock(), self.network, disk, random.Random(1), self.tasks.spawn, self.defects.append
+            address,
+            MachineClock(),
+            self.network,
+            disk,
+            random.Random(1),
+            self.tasks.spawn,
+            self.defects.append,
         )
 
     async def start(self, address: str) -> JournalNode:

@@ -14,6 +14,7 @@ from ebla.storage.errors import InvalidArgument
 from tests.journal import mutants
 from tests.journal.line import Line
 from tests.journal.stage import Hand, Stage, play
+from tests.sweeps import seeds
 
 WRITERS = 250
 FLIP = 0.1  # before each request a node's link fails or returns
@@ -99,8 +100,9 @@ async def one_after_the_other(stage: Stage, writers: int, seed: int) -> int:
     return able
 
 
-def test_hundreds_of_writers_on_failing_networks_lose_nothing():
-    able = play(lambda stage: one_after_the_other(stage, WRITERS, 0), sync_s=0.5)
+@pytest.mark.parametrize("seed", seeds(1))
+def test_hundreds_of_writers_on_failing_networks_lose_nothing(seed: int):
+    able = play(lambda stage: one_after_the_other(stage, WRITERS, seed), seed, sync_s=0.5)
     assert 20 < able < WRITERS
 
 
@@ -146,8 +148,9 @@ async def write_on(hand: Hand, chance: random.Random) -> None:
         await hand.finalize()
 
 
-def test_overlapping_writers_never_both_succeed():
-    able, written = play(lambda stage: all_at_once(stage, WRITERS, 3), sync_s=0.5)
+@pytest.mark.parametrize("seed", seeds(1))
+def test_overlapping_writers_never_both_succeed(seed: int):
+    able, written = play(lambda stage: all_at_once(stage, WRITERS, 3), seed, sync_s=0.5)
     assert able > 50
     assert written > 300
 

@@ -47,7 +47,7 @@ class Scene:
         return repair.action.peer.uuid
 
 
-FAILED = {"b": "healthy", "c": "failed"}
+FAILED = {"b": "healthy", "c": "unhealthy"}
 
 
 def test_a_server_that_never_had_the_tablet_is_preferred():

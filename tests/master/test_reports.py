@@ -222,7 +222,7 @@ def test_a_former_members_tombstone_is_remembered():
     assert [peer.uuid for peer in story.catalog.tablets[tablet].tombstones] == ["c"]
 
 
-HEALTH = {"b": "healthy", "c": "failed"}
+HEALTH = {"b": "healthy", "c": "unhealthy"}
 
 
 def lead(tablet: str, members: Configuration, leader: str, **changes: object) -> TabletReport:

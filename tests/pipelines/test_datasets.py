@@ -1,11 +1,12 @@
-"""The flights dataset, and the format of a source."""
+"""The flights dataset, and the format of a file."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 import pytest
 
-from ebla.pipelines import datasets
+from ebla.pipelines import datasets, frames
+from ebla.pipelines.sources import files
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.schema import TableSchema
 
@@ -43,7 +44,7 @@ def test_the_flights_fit_a_table() -> None:
 
 @pytest.mark.parametrize("partitions", [1, 3, 16])
 def test_partitions_have_the_rows_in_order_for_any_number_of_partitions(partitions: int) -> None:
-    part = datasets._Part("flights", partitions)
+    part = frames.DatasetPart("flights", partitions)
     read = [
         batch
         for number in range(partitions)
@@ -52,22 +53,29 @@ def test_partitions_have_the_rows_in_order_for_any_number_of_partitions(partitio
     assert pa.Table.from_batches(read).equals(FLIGHTS.load())
 
 
+CSV = b"id,name"
+
+
 @pytest.mark.parametrize(
-    ("path", "format"),
+    ("path", "head", "format"),
     [
-        ("a.csv", "csv"),
-        ("a.CSV.gz", "csv"),
-        ("s3://bucket/day=1/a.parquet", "parquet"),
-        ("dir.parquet/", "parquet"),
-        ("a.jsonl", "json"),
-        ("a.orc", "orc"),
+        ("a.csv", CSV, "csv"),
+        ("a.CSV.gz", CSV, "csv"),
+        ("table.txt", CSV, "csv"),
+        ("nameless", CSV, "csv"),
+        ("nameless", b'\n {"id": 1}', "json"),
+        ("a.csv", b"{5},1", "csv"),
+        ("a.jsonl", b"anything", "json"),
+        ("nameless", b"PAR1", "parquet"),
+        ("a.csv", b"ARROW1", "arrow"),
+        ("nameless", b"\xff\xff\xff\xff", "arrow"),
+        ("nameless", b"ORC", "orc"),
     ],
 )
-def test_a_format_is_guessed_from_the_ending_of_the_path(path: str, format: str) -> None:
-    assert datasets.guess_format(path) == format
+def test_a_format_is_recognised_by_content_and_ending(path: str, head: bytes, format: str) -> None:
+    assert files.format_of(path, head) == format
 
 
-@pytest.mark.parametrize("path", ["flight", "a.txt", "data/", ".gz"])
-def test_an_unknown_format_is_refused_with_the_known_ones(path: str) -> None:
-    with pytest.raises(InvalidArgument, match=r"flights.*parquet, csv, json, orc"):
-        datasets.guess_format(path)
+def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(InvalidArgument, match=r"'avro'.*csv, json, parquet, arrow, orc"):
+        files.Place("/tmp").find("avro")

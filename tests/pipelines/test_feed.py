@@ -6,7 +6,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as t
 
-from ebla.pipelines.feed import FeedProgress, _spark_cause, arrow_schema, check_columns
+from ebla.pipelines.feed import _spark_cause, arrow_schema
+from ebla.pipelines.outcomes import FeedProgress
+from ebla.pipelines.target import check_columns
 from ebla.storage.errors import InvalidArgument
 
 WANTED = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string()), ("w", pa.float64())])

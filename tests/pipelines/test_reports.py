@@ -12,9 +12,9 @@ from ebla import steps
 from ebla.actors.messages import ChecksumReply, ReplicaLocation, TabletLocation
 from ebla.health.verdicts import Digests, Unanswered
 from ebla.pipelines import demo, report
-from ebla.pipelines.feed import FeedReport
+from ebla.pipelines.outcomes import FeedReport, ReplicaDigest, Sample, TabletDigests, VerifyReport
 from ebla.pipelines.probe import longest_pause
-from ebla.pipelines.verify import ReplicaDigest, Sample, TabletDigests, VerifyReport, _judged
+from ebla.pipelines.replicas import _judged
 from ebla.show import progress
 
 FED = FeedReport("flights", "flights", "job1", "upsert", 336_776, 0, 16, 16, 2, 9.5, 35_450.1)

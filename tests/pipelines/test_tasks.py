@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebla.pipelines import tasks
+from ebla.pipelines import target, tasks
 
 SIZES = st.lists(st.integers(0, 40), max_size=20)
 
@@ -25,7 +25,7 @@ def batches(sizes: list[int]) -> Iterator[pa.RecordBatch]:
 @given(SIZES, st.integers(1, 64), st.integers(1, 600))
 def test_every_row_is_in_one_call_at_its_position(sizes: list[int], rows: int, size: int) -> None:
     seen = 0
-    for call in tasks.calls(batches(sizes), rows, size):
+    for call in target.calls(batches(sizes), rows, size):
         assert call.position == seen
         assert call.rows.num_rows > 0
         assert call.rows["n"].to_pylist() == list(range(seen, seen + call.rows.num_rows))
@@ -37,7 +37,7 @@ def test_every_row_is_in_one_call_at_its_position(sizes: list[int], rows: int, s
 def test_a_call_is_larger_than_the_limits_only_if_it_is_one_batch(
     sizes: list[int], rows: int, size: int
 ) -> None:
-    for call in tasks.calls(batches(sizes), rows, size):
+    for call in target.calls(batches(sizes), rows, size):
         if call.rows.column(0).num_chunks > 1:
             assert call.rows.num_rows <= rows
             assert call.rows.nbytes <= size
@@ -47,17 +47,17 @@ def test_a_call_is_larger_than_the_limits_only_if_it_is_one_batch(
 def test_a_repeated_attempt_makes_the_same_calls(
     sizes: list[int], rows: int, size: int, survived: int
 ) -> None:
-    whole = [(c.position, c.rows) for c in tasks.calls(batches(sizes), rows, size)]
-    cut_short = [c for c, _ in zip(tasks.calls(batches(sizes), rows, size), range(survived), strict=False)]
+    whole = [(c.position, c.rows) for c in target.calls(batches(sizes), rows, size)]
+    cut_short = [c for c, _ in zip(target.calls(batches(sizes), rows, size), range(survived), strict=False)]
     again = [(c.position, c.rows) for c in cut_short]
     assert again == whole[: len(again)]
 
 
 def test_job_and_partition_alone_determine_the_client_id() -> None:
-    names = {tasks.client_id(job, part) for job in ("a", "b", "a/1") for part in range(30)}
+    names = {target.client_id(job, part) for job in ("a", "b", "a/1") for part in range(30)}
     assert len(names) == 90
     assert {len(name) for name in names} == {16}
-    assert tasks.client_id("a", 7) == tasks.client_id("a", 7)
+    assert target.client_id("a", 7) == target.client_id("a", 7)
 
 
 def test_write_tasks_can_be_pickled() -> None:

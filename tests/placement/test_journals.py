@@ -1,4 +1,4 @@
-"""When the masters' journal is made, and when what is found in its place is refused; and what a deployment may become."""
+"""When the masters' journal is formatted or refused, and which changes of a deployment are allowed."""
 
 from __future__ import annotations
 
@@ -25,56 +25,56 @@ OTHER = FormatState("other", NODES, used=True)
 SILENT = Unavailable("it is cut off")
 
 
-def said(*states: Said) -> dict[str, Said]:
+def replies(*states: Said) -> dict[str, Said]:
     return dict(zip(NODES, states, strict=True))
 
 
-def test_a_journal_that_nobody_has_is_made() -> None:
-    assert to_make(JOURNAL, said(EMPTY, EMPTY, EMPTY)) == ("ours", True)
+def test_a_journal_that_no_node_has_is_made() -> None:
+    assert to_make(JOURNAL, replies(EMPTY, EMPTY, EMPTY)) == ("ours", True)
 
 
-def test_one_that_was_half_made_is_made_to_the_end() -> None:
-    assert to_make(JOURNAL, said(OURS, EMPTY, EMPTY)) == ("ours", True)
-    assert to_make(JOURNAL, said(EMPTY, OURS, OURS)) == ("ours", True)
+def test_a_half_made_journal_is_completed() -> None:
+    assert to_make(JOURNAL, replies(OURS, EMPTY, EMPTY)) == ("ours", True)
+    assert to_make(JOURNAL, replies(EMPTY, OURS, OURS)) == ("ours", True)
 
 
-def test_one_that_was_made_before_a_crash_is_not_made_again() -> None:
-    assert to_make(JOURNAL, said(OURS, OURS, OURS)) == ("ours", False)
-    assert to_make(JOURNAL, said(USED, EMPTY, USED)) == ("ours", False)
+def test_a_journal_that_was_made_before_a_crash_is_not_made_again() -> None:
+    assert to_make(JOURNAL, replies(OURS, OURS, OURS)) == ("ours", False)
+    assert to_make(JOURNAL, replies(USED, EMPTY, USED)) == ("ours", False)
 
 
 def test_an_empty_majority_beside_a_node_that_was_used_is_refused() -> None:
     with pytest.raises(NotFormatted, match=r"journal/1 is empty.*mount it, or"):
-        to_make(JOURNAL, said(USED, EMPTY, EMPTY))
+        to_make(JOURNAL, replies(USED, EMPTY, EMPTY))
 
 
-def test_a_foreign_journal_is_refused_and_told_what_to_do() -> None:
+def test_a_foreign_journal_is_refused_with_the_remedy() -> None:
     with pytest.raises(ForeignJournal, match=r"journal/2 .* another deployment .*data_dir of its own"):
-        to_make(JOURNAL, said(EMPTY, EMPTY, OTHER))
+        to_make(JOURNAL, replies(EMPTY, EMPTY, OTHER))
 
 
-def test_a_journal_that_all_nodes_have_is_taken_up_when_its_id_was_forgotten() -> None:
-    assert to_make(JOURNAL, said(OTHER, OTHER, OTHER)) == ("other", False)
+def test_a_journal_that_all_nodes_have_is_adopted_if_its_id_was_lost() -> None:
+    assert to_make(JOURNAL, replies(OTHER, OTHER, OTHER)) == ("other", False)
     fewer = FormatState("other", (*NODES, "journal/3", "journal/4"), used=True)
     with pytest.raises(InvalidArgument, match="set journals to 5"):
-        to_make(JOURNAL, said(fewer, fewer, fewer))
+        to_make(JOURNAL, replies(fewer, fewer, fewer))
 
 
-def test_every_node_must_be_there_to_make_it() -> None:
+def test_a_journal_is_made_only_if_every_node_answers() -> None:
     with pytest.raises(Unavailable, match=r"journal/1 gives no answer .*start its host"):
-        to_make(JOURNAL, said(EMPTY, SILENT, EMPTY))
+        to_make(JOURNAL, replies(EMPTY, SILENT, EMPTY))
 
 
-def test_a_minority_without_the_journal_is_told_and_a_majority_refused() -> None:
-    assert verify(JOURNAL, said(USED, USED, SILENT)) == []
-    (warning,) = verify(JOURNAL, said(USED, EMPTY, USED))
+def test_a_minority_without_the_journal_is_a_warning_and_a_majority_an_error() -> None:
+    assert verify(JOURNAL, replies(USED, USED, SILENT)) == []
+    (warning,) = verify(JOURNAL, replies(USED, EMPTY, USED))
     assert "journal/1 is empty" in warning and "go on without it" in warning
-    assert "another deployment" in verify(JOURNAL, said(OTHER, USED, USED))[0]
+    assert "another deployment" in verify(JOURNAL, replies(OTHER, USED, USED))[0]
     with pytest.raises(NotFormatted, match="journal/1 is empty"):
-        verify(JOURNAL, said(USED, EMPTY, EMPTY))
+        verify(JOURNAL, replies(USED, EMPTY, EMPTY))
 
 
-# -- what a deployment may become ----------------------------------------------------------------------------
+# -- allowed changes of a deployment -------------------------------------------------------------------------
 
 
 def deployment(
@@ -100,14 +100,14 @@ def deployment(
         (deployment(1, 1, joining=("b", "c")), {"journals": 1}, "journals is 1, .* set journals to 3"),
     ],
 )
-def test_what_it_cannot_become_is_refused_with_the_setting_that_it_has(
+def test_an_impossible_change_is_refused_with_the_present_setting(
     before: Deployment, settings: dict[str, int], words: str
 ) -> None:
     with pytest.raises(InvalidArgument, match=words):
         catalog.require_possible(before, configure({"name": "t", "masters": 1, **settings}), [])
 
 
-def test_masters_are_added_while_nothing_runs() -> None:
+def test_masters_are_added_only_while_no_role_runs() -> None:
     wanted = configure({"name": "t", "masters": 3, "journals": 3})
     for before in (deployment(1, 1), deployment(2, 3)):
         catalog.require_possible(before, wanted, [])
@@ -128,7 +128,7 @@ def test_a_journal_of_one_node_grows_while_the_deployment_runs() -> None:
     assert catalog.planned(interrupted.journal, growing.wanted) == interrupted.journal
 
 
-def test_a_journal_that_was_never_made_may_still_be_another() -> None:
+def test_a_journal_that_was_never_made_can_be_planned_again() -> None:
     before = deployment(2, 3, formatted=False)
     wanted = configure({"name": "t", "masters": 1, "journals": 1})
     catalog.require_possible(before, wanted, [])
@@ -141,7 +141,7 @@ def test_the_only_node_of_a_new_journal_is_with_the_master() -> None:
     assert not catalog.planned(None, ("a", "b", "c")).in_master
 
 
-# -- how many, where nobody says it --------------------------------------------------------------------------
+# -- the default numbers -------------------------------------------------------------------------------------
 
 
 def hosts(*addresses: str) -> list[Host]:
@@ -152,7 +152,7 @@ def settled(before: Deployment, where: list[Host], **given: int) -> tuple[int, i
     return catalog.counts(catalog.settled(configure({"name": "t", **given}), before, where))
 
 
-def test_a_new_deployment_has_a_standby_and_a_journal_where_there_are_three_machines() -> None:
+def test_a_new_deployment_on_three_machines_has_a_standby_and_three_journal_nodes() -> None:
     new = Deployment(uuid="u", revision=0, config=configure({"name": "t"}))
     three, one = hosts("10.0.0.1", "10.0.0.2", "10.0.0.3"), hosts("10.0.0.1", "10.0.0.1", "10.0.0.1")
     assert settled(new, three) == (2, 3)
@@ -162,14 +162,14 @@ def test_a_new_deployment_has_a_standby_and_a_journal_where_there_are_three_mach
     assert settled(new, one, masters=1, journals=3) == (1, 3)
 
 
-def test_a_deployment_stays_what_it_is_unless_somebody_says_otherwise() -> None:
+def test_a_deployment_keeps_its_numbers_unless_others_are_given() -> None:
     three = hosts("10.0.0.1", "10.0.0.2", "10.0.0.3")
     assert settled(deployment(1, 1), three) == (1, 1)
     assert settled(deployment(2, 3), three[:1]) == (2, 3)
     assert settled(deployment(2, 3), three, masters=3, journals=3) == (3, 3)
 
 
-def test_more_masters_are_judged_by_the_journal_that_there_is_and_not_by_what_was_said() -> None:
+def test_more_masters_are_judged_by_the_existing_journal_and_not_by_the_given_settings() -> None:
     three = hosts("10.0.0.1", "10.0.0.2", "10.0.0.3")
     assert settled(deployment(2, 3), three, masters=3) == (3, 3)
     new = Deployment(uuid="u", revision=0, config=configure({"name": "t"}))
@@ -178,7 +178,7 @@ def test_more_masters_are_judged_by_the_journal_that_there_is_and_not_by_what_wa
             settled(without, three, masters=3)
 
 
-def test_what_hosts_cannot_carry_is_refused_before_anything_is_started() -> None:
+def test_more_roles_than_hosts_are_refused_before_any_start() -> None:
     local = hosts("127.0.0.1", "127.0.0.1", "127.0.0.1")
     for settings, words in (
         ({"masters": 2, "journals": 5}, "journals is 5, but only 3 hosts"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import tempfile
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,8 +20,8 @@ from ebla.actors.ray_shell import START_TRIES_MAX, Assignment, Exit, Export, Pon
 from ebla.actors.world import World, decode_answer, encode
 from ebla.storage.environment import Disk
 from ebla.storage.errors import Damaged, DirectoryLocked, DiskFailed, InvalidArgument, OldCopy
-from tests import worlds
 from tests.cluster.toy import Number, State, Toy, ToyOptions
+from tests.staged import staged
 
 Reply = TypeVar("Reply")
 
@@ -100,20 +101,21 @@ class Stage:
         return shell
 
 
-def play(scenario: Callable[[Stage], Awaitable[None]], tmp_path: Path) -> None:
-    """Run the scenario, and stop all shells."""
+def play(scenario: Callable[[Stage], Awaitable[None]]) -> None:
+    """Run the scenario in a new directory, and stop all shells."""
 
     async def run() -> None:
         async with asyncio.timeout(20):
-            stage = Stage(tmp_path)
             await scenario(stage)
             for shell in stage.shells:
                 await shell.stop()
 
-    asyncio.run(run())
+    with tempfile.TemporaryDirectory() as root:
+        stage = Stage(Path(root))
+        asyncio.run(run())
 
 
-on_stage = worlds.inside(play)
+on_stage = staged(play)
 
 
 async def settle(shell: Shell) -> Pong:
@@ -225,16 +227,15 @@ async def test_an_unknown_role_class_is_reported_without_a_crash(stage: Stage) -
         ("give_up", Exit.FAILED, "the toy gives up"),
     ],
 )
-def test_a_role_that_fails_ends_its_process_with_a_message(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], method: str, status: Exit, words: str
+@on_stage
+async def test_a_role_that_fails_ends_its_process_with_a_message(
+    stage: Stage, capsys: pytest.CaptureFixture[str], method: str, status: Exit, words: str
 ) -> None:
-    async def scenario(stage: Stage) -> None:
-        shell = await stage.running()
-        await ask(shell, method, Empty())
-        await until(lambda: stage.ended)
-        assert stage.ended == [status]
-
-    play(scenario, tmp_path)
+    shell = await stage.running()
+    await ask(shell, method, Empty())
+    await until(lambda: stage.ended)
+    assert stage.ended == [status]
+    await shell.stop()
     printed = capsys.readouterr().err
     assert words in printed and "Traceback" in printed and "toy/a" in printed
 
@@ -249,17 +250,15 @@ async def test_an_old_copy_does_not_start_again_and_answers_with_the_reason(stag
         await ask(again, "show", Empty(), State)
 
 
-def test_a_defect_in_a_handler_ends_the_call_and_not_the_role(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@on_stage
+async def test_a_defect_in_a_handler_ends_the_call_and_not_the_role(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def scenario(stage: Stage) -> None:
-        shell = await stage.running()
-        with pytest.raises(errors.Internal, match="a defect of the toy"):
-            await ask(shell, "stumble", Empty())
-        assert await ask(shell, "echo", Number(3), Number) == Number(3)
-        assert stage.ended == []
-
-    play(scenario, tmp_path)
+    shell = await stage.running()
+    with pytest.raises(errors.Internal, match="a defect of the toy"):
+        await ask(shell, "stumble", Empty())
+    assert await ask(shell, "echo", Number(3), Number) == Number(3)
+    assert stage.ended == []
     assert "Traceback" in capsys.readouterr().err
 
 
@@ -320,22 +319,21 @@ async def test_a_role_that_cannot_start_is_exported_as_not_running(stage: Stage)
     assert [(figure.name, figure.value) for figure in exported[-1]] == [("role_running", 0)]
 
 
-def test_a_failing_export_is_reported_once_and_ends_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@on_stage
+async def test_a_failing_export_is_reported_once_and_ends_nothing(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def scenario(stage: Stage) -> None:
-        tried: list[int] = []
+    tried: list[int] = []
 
-        def export(figures: Iterable[Figure]) -> None:
-            tried.append(len(list(figures)))
-            raise RuntimeError("figures are refused")
+    def export(figures: Iterable[Figure]) -> None:
+        tried.append(len(list(figures)))
+        raise RuntimeError("figures are refused")
 
-        shell = await stage.running(export=export)
-        await until(lambda: len(tried) > 3)
-        assert await ask(shell, "echo", Number(3), Number) == Number(3)
-        assert stage.ended == []
-
-    play(scenario, tmp_path)
+    shell = await stage.running(export=export)
+    await until(lambda: len(tried) > 3)
+    assert await ask(shell, "echo", Number(3), Number) == Number(3)
+    assert stage.ended == []
+    await shell.stop()
     assert capsys.readouterr().err.count("RuntimeError: figures are refused") == 1
 
 

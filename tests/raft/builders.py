@@ -147,3 +147,10 @@ def replicating(made: RaftCore, now: float = 10.0) -> RaftCore:
 def next_plan(made: RaftCore, peer: str, now: float) -> AppendPlan:
     made.tick(now)
     return plans(made.take())[peer]
+
+
+def proposed(made: RaftCore | None = None) -> tuple[RaftCore, dict[str, AppendPlan]]:
+    """A leader that has just proposed an entry, and the messages with it."""
+    made = replicating(made or leader())
+    made.propose(10.0, WRITE, 1)
+    return made, plans(made.take())

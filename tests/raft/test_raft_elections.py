@@ -39,6 +39,13 @@ def asked(made: RaftCore) -> dict[str, VoteRequest]:
     return {send.peer: send.request for send in made.take().sends if isinstance(send.request, VoteRequest)}
 
 
+def campaigning(*who: str, others: str = "") -> tuple[RaftCore, VoteRequest]:
+    """A replica with one entry, and the request for a pre-vote that it sends."""
+    made = core(*who, others=others, terms="1")
+    made.tick(MIN)
+    return made, asked(made)["b"]
+
+
 def test_a_follower_without_heartbeats_asks_for_pre_votes_in_its_own_term() -> None:  # 5.2, 9.6
     made = core(terms="112")
     made.tick(MIN)
@@ -51,9 +58,7 @@ def test_a_follower_without_heartbeats_asks_for_pre_votes_in_its_own_term() -> N
 
 
 def test_a_majority_of_pre_votes_begins_the_election_with_a_vote_for_itself() -> None:  # 5.2
-    made = core(terms="1")
-    made.tick(MIN)
-    request = asked(made)["b"]
+    made, request = campaigning()
     vote(made, MIN, "b", request)
     effects = made.take()
     assert effects.hard_state == HardState(2, "a")
@@ -188,27 +193,21 @@ def test_a_candidate_outside_the_configuration_can_get_a_vote() -> None:  # 4.1
 
 
 def test_votes_of_non_voters_and_nonmembers_do_not_count() -> None:
-    made = core("a", "abc", others="d", terms="1")
-    made.tick(MIN)
-    request = asked(made)["b"]
+    made, request = campaigning("a", "abc", others="d")
     for peer in "ddzza":
         vote(made, MIN, peer, request)
     assert made.role == "pre_candidate"
 
 
 def test_a_voter_counts_once() -> None:
-    made = core("a", "abcde", terms="1")
-    made.tick(MIN)
-    request = asked(made)["b"]
+    made, request = campaigning("a", "abcde")
     vote(made, MIN, "b", request)
     vote(made, MIN, "b", request)
     assert made.role == "pre_candidate"
 
 
 def test_answers_to_an_earlier_round_do_not_count() -> None:
-    made = core(terms="1")
-    made.tick(MIN)
-    first = asked(made)["b"]
+    made, first = campaigning()
     made.tick(3 * MIN)
     second = asked(made)["b"]
     assert first == second and first is not second
@@ -219,9 +218,7 @@ def test_answers_to_an_earlier_round_do_not_count() -> None:
 
 
 def test_pre_votes_do_not_count_as_votes() -> None:
-    made = core("a", "abcde", terms="1")
-    made.tick(MIN)
-    pre = asked(made)["b"]
+    made, pre = campaigning("a", "abcde")
     vote(made, MIN, "b", pre)
     vote(made, MIN, "c", pre)
     assert made.role == "candidate"
@@ -231,9 +228,7 @@ def test_pre_votes_do_not_count_as_votes() -> None:
 
 
 def test_the_higher_term_of_a_refusal_is_adopted_but_not_of_a_granted_vote() -> None:
-    made = core(terms="1")
-    made.tick(MIN)
-    request = asked(made)["b"]
+    made, request = campaigning()
     vote(made, MIN, "b", request, term=2)  # b is in term 2, has not voted there, and would vote for a
     assert (made.role, made.term) == ("candidate", 2)
     vote(made, MIN, "c", asked(made)["c"], granted=False, term=8)
@@ -241,9 +236,7 @@ def test_the_higher_term_of_a_refusal_is_adopted_but_not_of_a_granted_vote() -> 
 
 
 def test_a_majority_of_refusals_ends_the_round() -> None:
-    made = core(terms="1")
-    made.tick(MIN)
-    request = asked(made)["b"]
+    made, request = campaigning()
     vote(made, MIN, "b", request, granted=False)
     assert made.role == "pre_candidate"
     vote(made, MIN, "c", request, granted=False)
@@ -252,9 +245,7 @@ def test_a_majority_of_refusals_ends_the_round() -> None:
 
 
 def test_an_unreachable_voter_is_asked_again_after_a_heartbeat_interval() -> None:
-    made = core(terms="1")
-    made.tick(MIN)
-    request = asked(made)["b"]
+    made, request = campaigning()
     made.failed(MIN, "b", Sent(MIN, request), False)
     made.tick(MIN)
     assert asked(made) == {}

@@ -72,7 +72,7 @@ def test_a_server_that_cannot_follow_is_failed_although_it_answers(why: str) -> 
     made = replicating(leader(now=10.0))
     refusals(made, {20.0: why, 50.0: why, 79.0: why, 81.0: why})
     assert health(made, 20.0 + FAILED_S)["b"] == "unknown"
-    assert health(made, 20.1 + FAILED_S)["b"] == "failed"
+    assert health(made, 20.1 + FAILED_S)["b"] == "unhealthy"
     agree(made, 82.0, next_plan(made, "b", 82.0))
     assert health(made, 82.0)["b"] == "healthy"
 
@@ -82,7 +82,7 @@ def test_repeated_failed_copies_do_not_reset_the_time_of_failure() -> None:
     refusals(made, {20.0: REPLICA_FAILED, 30.0: TABLET_COPYING, 31.0: TABLET_DELETED, 79.0: TABLET_COPYING})
     refusals(made, {81.0: TABLET_NOT_FOUND})
     assert health(made, 20.0 + FAILED_S)["b"] == "unknown"
-    assert health(made, 20.1 + FAILED_S)["b"] == "failed", "counted from the time it last followed"
+    assert health(made, 20.1 + FAILED_S)["b"] == "unhealthy", "counted from the time it last followed"
     agree(made, 82.0, next_plan(made, "b", 82.0))
     refusals(made, {83.0: TABLET_DELETED})
     assert health(made, 83.0 + FAILED_S)["b"] == "unknown", "it has followed since"
@@ -93,7 +93,7 @@ def test_a_running_copy_or_start_is_not_a_failure() -> None:
         made = replicating(leader(now=10.0))
         refusals(made, {20.0: TABLET_DELETED, 60.0: why, 100.0: why})
         assert health(made, 100.0 + FAILED_S)["b"] == "unknown"
-        assert health(made, 100.1 + FAILED_S)["b"] == "failed", "no answer since then"
+        assert health(made, 100.1 + FAILED_S)["b"] == "unhealthy", "no answer since then"
 
 
 def test_a_start_that_never_ends_counts_as_silence() -> None:
@@ -113,7 +113,7 @@ def test_a_start_during_a_repair_gets_the_full_time() -> None:
     made = replicating(leader(now=10.0))
     refusals(made, {20.0: TABLET_DELETED})
     refusals(made, {begun + part * FAILED_S / 2: NOT_RUNNING for part in range(2 * STARTS_FOR + 1)})
-    assert [health(made, begun + long + late)["b"] for late in (0.0, 0.1)] == ["unknown", "failed"]
+    assert [health(made, begun + long + late)["b"] for late in (0.0, 0.1)] == ["unknown", "unhealthy"]
 
 
 def test_a_server_that_copies_other_tablets_first_is_not_failed() -> None:
@@ -122,7 +122,7 @@ def test_a_server_that_copies_other_tablets_first_is_not_failed() -> None:
     made.progress["b"].waits(81.0)
     made.progress["c"].waits(81.0)
     assert health(made, 81.0 + FAILED_S)["b"] == "unknown"
-    assert health(made, 81.1 + FAILED_S)["b"] == "failed"
+    assert health(made, 81.1 + FAILED_S)["b"] == "unhealthy"
     assert made.progress["c"].unwell_since is None, "it follows"
 
 
@@ -176,9 +176,9 @@ def test_a_lagging_peer_is_not_healthy_until_it_is_copied() -> None:
     made.replied(10.2, "c", Sent(10.1, plan), AppendReply(1, False, 0, 1, 1, 1))
     assert made.needs_copy("c") and health(made, 10.2)["c"] == "unknown"
     made.progress["c"].contact_at = 10.3 + FAILED_S
-    assert [health(made, at + FAILED_S)["c"] for at in (10.2, 10.3)] == ["unknown", "failed"]
+    assert [health(made, at + FAILED_S)["c"] for at in (10.2, 10.3)] == ["unknown", "unhealthy"]
     made.progress["c"].contact_at, made.progress["c"].unwell_since = 10.2, None
-    assert health(made, 10.3 + FAILED_S)["c"] == "failed", "silent, and the log cannot help it"
+    assert health(made, 10.3 + FAILED_S)["c"] == "unhealthy", "silent, and the log cannot help it"
     assert made.progress["c"].last == (1, 1)
     agree(made, 10.5, next_plan(made, "c", 10.5))
     assert not made.needs_copy("c") and health(made, 10.5)["c"] == "healthy"

@@ -25,6 +25,7 @@ from tests.raft.builders import (
     core,
     leader,
     plans,
+    proposed,
     refuse,
     replicating,
 )
@@ -43,9 +44,7 @@ def test_an_entry_is_committed_when_a_majority_has_it_on_disk() -> None:  # 5.3
 
 
 def test_a_majority_of_followers_commits_without_the_leaders_disk() -> None:  # 10.2.1
-    made = replicating(leader())
-    made.propose(10.0, WRITE, 1)
-    sends = plans(made.take())
+    made, sends = proposed()
     agree(made, 10.0, sends["b"])
     agree(made, 10.0, sends["c"])
     assert (made.commit_index, made.durable_index) == (2, 1)

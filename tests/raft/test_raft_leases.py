@@ -11,7 +11,7 @@ from ebla.actors.messages.raft import (
 )
 from ebla.actors.tablet.engine.core import Sent
 from ebla.storage.logs.entries import WRITE
-from tests.raft.builders import BEAT, MIN, agree, core, leader, plans, refuse, replicating
+from tests.raft.builders import BEAT, MIN, agree, core, leader, plans, proposed, refuse, replicating
 
 LEASE = 0.8
 
@@ -125,9 +125,7 @@ def test_a_leader_keeps_leading_if_the_successor_does_not_catch_up_in_time() -> 
 
 
 def test_without_a_name_the_voter_with_the_longest_log_is_chosen() -> None:
-    made = replicating(leader("a", "abc", others="d"))
-    made.propose(10.0, WRITE, 1)
-    sends = plans(made.take())
+    made, sends = proposed(leader("a", "abc", others="d"))
     agree(made, 10.0, sends["d"])
     agree(made, 10.0, sends["c"])
     assert made.step_down(10.0, None) == "c"

@@ -160,7 +160,7 @@ def test_an_uncommitted_forced_epoch_refuses_but_gives_up_no_leader(term: int) -
     refuse_as_forced(made, 0, term=term)
     assert not made.given_up and (made.role, made.term) == ("leader", 1)
     assert made.progress["b"].refusal == FORCED and made.progress["b"].acked_at <= 10.0
-    assert made.health(200.0, 60.0)["b"] == "failed"
+    assert made.health(200.0, 60.0)["b"] == "unhealthy"
 
 
 @pytest.mark.parametrize("pre_vote", [True, False])

@@ -33,6 +33,7 @@ from tests.raft.builders import (
     leader,
     next_plan,
     plans,
+    proposed,
     replicating,
 )
 
@@ -200,9 +201,7 @@ def test_leadership_goes_to_a_voter_that_is_not_marked_for_replacement() -> None
 
 
 def test_a_tombstone_is_no_successor_even_with_the_longest_log() -> None:
-    made = replicating(leader())
-    made.propose(10.0, WRITE, 1)
-    sends = plans(made.take())
+    made, sends = proposed()
     agree(made, 10.0, sends["b"])
     plan = next_plan(made, "b", 10.0 + BEAT)
     made.failed(10.0 + BEAT, "b", Sent(10.0, plan), True, TABLET_DELETED)
@@ -265,13 +264,13 @@ def test_a_forced_configuration_keeps_members_only_and_its_survivor(
 
 
 def test_forcing_is_refused_while_a_leader_may_be_alive() -> None:
-    with pytest.raises(Unavailable, match="heard of a leader"):
+    with pytest.raises(Unavailable, match="contact with a leader"):
         core("a", terms="1", now=0.0).force_configuration(MIN / 2, ["a"], "haste")
     with pytest.raises(Unavailable, match="leads"):
         replicating(leader()).force_configuration(10.0, ["a"], "haste")
     made = core("a", terms="1", now=0.0)
     made.receive(5.0, "b", append("1@1", "", term=1))
-    with pytest.raises(Unavailable, match="heard of a leader"):
+    with pytest.raises(Unavailable, match="contact with a leader"):
         made.force_configuration(5.0 + MIN / 2, ["a"], "haste")
     assert made.hard_state == HardState(1) and made.last_index == 1
 

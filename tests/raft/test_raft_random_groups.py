@@ -22,6 +22,7 @@ from ebla.actors.tablet.raft.events import RaftLimits
 from ebla.storage.logs.entries import CONFIG
 from tests.raft.group import Group, configuration
 from tests.raft.node import Node
+from tests.sweeps import seeds
 
 ACTS = 36
 SEEDS_PER_TEST = 20
@@ -287,7 +288,7 @@ def survive(seed: int, voters: str, others: str = "", spares: str = "", *, delet
     return faults.group
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", seeds(4))
 def test_three_replicas_keep_every_promise_under_random_faults(block: int) -> None:
     groups = [survive(block * SEEDS_PER_TEST + i, "abc") for i in range(SEEDS_PER_TEST)]
     assert sum(len(group.oracle.committed) for group in groups) > 20 * len(groups)
@@ -296,22 +297,22 @@ def test_three_replicas_keep_every_promise_under_random_faults(block: int) -> No
     )
 
 
-@pytest.mark.parametrize(("voters", "others", "seeds"), [("abcde", "", range(20)), ("abc", "de", range(10))])
-def test_five_replicas_keep_every_promise_under_random_faults(voters: str, others: str, seeds: range) -> None:
-    for seed in seeds:
+@pytest.mark.parametrize(("voters", "others", "count"), [("abcde", "", 20), ("abc", "de", 10)])
+def test_five_replicas_keep_every_promise_under_random_faults(voters: str, others: str, count: int) -> None:
+    for seed in seeds(count):
         survive(seed, voters, others)
 
 
 def test_a_group_keeps_every_promise_while_its_members_change() -> None:
     changes = promotions = 0
-    for seed in range(20):
+    for seed in seeds(20):
         group = survive(seed, "abc", spares="de")
         changes += sum(entry.kind == CONFIG for entry in group.oracle.committed)
         promotions += sum(" configures " in event for _, event in group.transcript)
     assert changes > 20 and promotions > 6
 
 
-@pytest.mark.parametrize("block", range(2))
+@pytest.mark.parametrize("block", seeds(2))
 def test_deleted_and_copied_replicas_lose_no_entry_and_no_vote(block: int) -> None:
     groups = [survive(block * 10 + i, "abc", spares="de", deletes=True) for i in range(10)]
     groups += [survive(block * 10 + i, "abcde", deletes=True) for i in range(5)]

@@ -43,9 +43,11 @@ int fdatasync(int fd) {
 class Child:
     """One child process, with the lines of its output."""
 
+    program: tuple[str, ...] = (str(CHILD),)
+
     def __init__(self, *words: object, prefix: tuple[str, ...] = (), **environment: str) -> None:
         self.process = subprocess.Popen(
-            [*prefix, sys.executable, str(CHILD), *map(str, words)],
+            [*prefix, sys.executable, *self.program, *map(str, words)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | environment,

@@ -6,7 +6,6 @@ import asyncio
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -213,18 +212,16 @@ async def test_an_unfinished_removal_on_a_lost_disk_is_forgotten(places: tuple[P
     assert (root.with_name("unplugged") / "data/a/data.mdb").exists()
 
 
-def test_a_failure_that_cannot_be_recorded_ends_the_server(
+@in_loop
+async def test_a_failure_that_cannot_be_recorded_ends_the_server(
     places: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def main() -> list[Any]:
-        failures: list[Any] = []
-        disk = LmdbDisk(places[0], places[1:], on_failed=failures.append)
-        await disk.open_instance("one")
+    def refuse(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    failures: list[DiskFailed] = []
+    async with opened(*places, on_failed=failures.append) as disk:
         lost = await disk.open_environment("data/a", ["t"], create=True)
-
-        def refuse(*_: object) -> None:
-            raise OSError(5, "Input/output error")
-
         with monkeypatch.context() as patched:
             patched.setattr("ebla.storage.directories.instance.write_durably", refuse)
             lose(disk, "data/a")
@@ -233,7 +230,4 @@ def test_a_failure_that_cannot_be_recorded_ends_the_server(
             lost.get("t", b"k")
         with pytest.raises(EblaError):
             await disk.open_environment("wals/shared", ["t"], create=True)
-        await disk.close()
-        return failures
-
-    assert [type(error) for error in asyncio.run(main())] == [DiskFailed]
+    assert [type(error) for error in failures] == [DiskFailed]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,40 +11,25 @@ import pytest
 from ebla.storage.environment import JOINED_STEP
 from ebla.storage.errors import Corruption, Damaged
 from ebla.storage.tablets import local_reader
+from tests.storage.children import Child
 from tests.storage.local_owner import ALTERED, CODEC, SCHEMA, TABLET
 
 
-class Owner:
+class Owner(Child):
     """The other process."""
 
-    def __init__(self) -> None:
-        words = [sys.executable, "-m", "tests.storage.local_owner"]
-        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    program = ("-m", "tests.storage.local_owner")
+    __call__ = Child.ask
 
     def open(self, root: Path) -> None:
         self.directory = Path(self(f"open {root}").removeprefix("open "))
-
-    def __call__(self, line: str) -> str:
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-        found = self.process.stdout.readline().strip()
-        assert found, "the owner ended"
-        return found
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            assert pipe is not None
-            pipe.close()
 
 
 @pytest.fixture(scope="module")
 def process() -> Iterator[Owner]:
     found = Owner()
     yield found
-    found.end()
+    found.kill()
 
 
 @pytest.fixture

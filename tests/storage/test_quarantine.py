@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -61,9 +62,15 @@ async def add(quarantine: Quarantine, name: str, tablet: str = TABLET, at_us: in
 
 
 async def set_aside(
-    disk: LmdbDisk, quarantine: Quarantine, name: str, tablet: str, at_us: int, rows: int = 1
+    disk: LmdbDisk,
+    quarantine: Quarantine,
+    name: str = "q",
+    tablet: str = TABLET,
+    at_us: int = 1_000_000,
+    rows: int = 1,
+    **more: Any,
 ) -> None:
-    await fill(disk, tablet, rows)
+    await fill(disk, tablet, rows, **more)
     await add(quarantine, name, tablet, at_us)
     await quarantine.finish(name, tablet)
 
@@ -92,9 +99,7 @@ def names(quarantine: Quarantine) -> list[str]:
 @in_loop
 async def test_a_restore_writes_rows_log_and_metadata(tmp_path: Path) -> None:
     async with opened_quarantine(tmp_path / "role") as (disk, quarantine):
-        await fill(disk, TABLET, 20_000, entries=600)
-        await add(quarantine, "q")
-        await quarantine.finish("q", TABLET)
+        await set_aside(disk, quarantine, rows=20_000, entries=600)
         await quarantine.finish("q", TABLET)
         assert disk.list("data") == disk.list("wals") == []
     async with opened_quarantine(tmp_path / "role") as (disk, quarantine):
@@ -118,49 +123,46 @@ async def test_a_restore_writes_rows_log_and_metadata(tmp_path: Path) -> None:
     assert about["superblock"]["table_name"] == "cities" and about["consensus"] == {"term": 4}
 
 
-@in_loop
-async def test_restored_rows_have_the_schema_of_the_data(tmp_path: Path) -> None:
-    async with opened_quarantine(tmp_path / "role") as (disk, quarantine):
-        await fill(disk, TABLET, 3, altered=True)
-        await add(quarantine, "q")
-        await quarantine.finish("q", TABLET)
-        about = await quarantine.restore("q", str(tmp_path / "out"))
-        assert (about.rows, about.schema_version) == (4, ALTERED.version)
+@in_quarantine
+async def test_restored_rows_have_the_schema_of_the_data(
+    disk: LmdbDisk, quarantine: Quarantine, tmp_path: Path
+) -> None:
+    await set_aside(disk, quarantine, rows=3, altered=True)
+    about = await quarantine.restore("q", str(tmp_path / "out"))
+    assert (about.rows, about.schema_version) == (4, ALTERED.version)
     rows = parquet.read_table(tmp_path / "out/rows.parquet")
     assert rows.column("n").to_pylist() == ["new", "new", "new", None]
 
 
-@in_loop
-async def test_damaged_rows_and_entries_are_skipped_and_counted(tmp_path: Path) -> None:
-    async with opened_quarantine(tmp_path / "role") as (disk, quarantine):
-        await fill(disk, TABLET, 100, entries=10)
-        await add(quarantine, "q")
-        await quarantine.finish("q", TABLET)
-        for path, database, key in (
-            (data_of("q"), ROWS, CODEC.encode_key({"k": 42})),
-            (wals_of("q"), ENTRIES, (3).to_bytes(8, "big")),
-        ):
-            environment = await disk.open_environment(path, [database], create=False)
-            value = environment.get(database, key)
-            assert value is not None
-            rotten = value[:-6] + bytes([value[-6] ^ 1]) + value[-5:]
-            await environment.commit([Put(database, [(key, rotten)])])
-            await environment.close()
-        about = await quarantine.restore("q", str(tmp_path / "out"))
-        assert (about.rows, about.rows_damaged, about.entries, about.entries_damaged) == (99, 1, 9, 1)
+@in_quarantine
+async def test_damaged_rows_and_entries_are_skipped_and_counted(
+    disk: LmdbDisk, quarantine: Quarantine, tmp_path: Path
+) -> None:
+    await set_aside(disk, quarantine, rows=100, entries=10)
+    for path, database, key in (
+        (data_of("q"), ROWS, CODEC.encode_key({"k": 42})),
+        (wals_of("q"), ENTRIES, (3).to_bytes(8, "big")),
+    ):
+        environment = await disk.open_environment(path, [database], create=False)
+        value = environment.get(database, key)
+        assert value is not None
+        rotten = value[:-6] + bytes([value[-6] ^ 1]) + value[-5:]
+        await environment.commit([Put(database, [(key, rotten)])])
+        await environment.close()
+    about = await quarantine.restore("q", str(tmp_path / "out"))
+    assert (about.rows, about.rows_damaged, about.entries, about.entries_damaged) == (99, 1, 9, 1)
     found = parquet.read_table(tmp_path / "out/rows.parquet").column("k").to_pylist()
     assert found == [k for k in range(100) if k != 42]
 
 
-@in_loop
-async def test_an_unreadable_environment_is_reported_and_the_rest_is_restored(tmp_path: Path) -> None:
-    async with opened_quarantine(tmp_path / "role") as (disk, quarantine):
-        await fill(disk, TABLET, 100, entries=10)
-        await add(quarantine, "q")
-        await quarantine.finish("q", TABLET)
-        (disk.root / data_of("q") / "data.mdb").write_bytes(b"")
-        about = await quarantine.restore("q", str(tmp_path / "out"))
-        assert about.entries == 10 and ["lost its data.mdb" in each for each in about.problems] == [True]
+@in_quarantine
+async def test_an_unreadable_environment_is_reported_and_the_rest_is_restored(
+    disk: LmdbDisk, quarantine: Quarantine, tmp_path: Path
+) -> None:
+    await set_aside(disk, quarantine, rows=100, entries=10)
+    (disk.root / data_of("q") / "data.mdb").write_bytes(b"")
+    about = await quarantine.restore("q", str(tmp_path / "out"))
+    assert about.entries == 10 and ["lost its data.mdb" in each for each in about.problems] == [True]
     assert sorted(os.listdir(tmp_path / "out")) == ["about.json", "log.jsonl"]
 
 
@@ -171,7 +173,7 @@ async def test_a_restore_needs_an_empty_directory_with_an_absolute_path(tmp_path
     (tmp_path / "file").write_text("keep")
 
     async with opened_quarantine(tmp_path / "role") as (disk, quarantine):
-        await set_aside(disk, quarantine, "q", TABLET, 1)
+        await set_aside(disk, quarantine)
         for directory, problem in (
             (str(tmp_path / "full"), r"has contents \(mine\)"),
             ("relative", "no absolute path"),
@@ -193,7 +195,7 @@ async def test_a_restore_without_space_leaves_no_files(
     def no_space(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    await set_aside(disk, quarantine, "q", TABLET, 1)
+    await set_aside(disk, quarantine)
     with monkeypatch.context() as patched:
         patched.setattr(HostFiles, "create", no_space)
         with pytest.raises(StorageError, match="free space"):
@@ -205,7 +207,7 @@ async def test_a_restore_without_space_leaves_no_files(
 @in_loop
 async def test_the_oldest_entries_are_removed_above_the_limit(tmp_path: Path) -> None:
     async with opened_quarantine(tmp_path / "measured") as (disk, quarantine):
-        await set_aside(disk, quarantine, "q", TABLET, 1, 2000)
+        await set_aside(disk, quarantine, rows=2000)
         one = quarantine.list()[0].bytes
     async with opened_quarantine(tmp_path / "role", bytes_max=3 * one) as (disk, quarantine):
         for number, at_us in enumerate((20, 10, 30, 40)):
@@ -284,7 +286,7 @@ async def test_a_quarantine_that_lost_its_records_still_lists_its_data(
     tmp_path: Path,
 ) -> None:
     async with opened_quarantine(tmp_path / "role") as (disk, quarantine):
-        await set_aside(disk, quarantine, "q", TABLET, 1, 100)
+        await set_aside(disk, quarantine, rows=100)
         await set_aside(disk, quarantine, "p", OTHER, 1)
     (tmp_path / "role" / module.PATH / "data.mdb").write_bytes(b"")
     async with opened_quarantine(tmp_path / "role") as (disk, quarantine):
@@ -300,7 +302,7 @@ async def test_a_quarantine_that_lost_its_records_still_lists_its_data(
 
 @in_quarantine
 async def test_data_with_a_damaged_record_is_listed(disk: LmdbDisk, quarantine: Quarantine) -> None:
-    await set_aside(disk, quarantine, "q", TABLET, 1)
+    await set_aside(disk, quarantine)
     await quarantine._records.environment.commit([Put(module.RECORDS, [(b"q", b"rotten")])])
     (held,) = quarantine.list()
     assert (held.record.name, held.record.reason) == ("q", "its record is damaged") and held.bytes > 0

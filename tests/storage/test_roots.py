@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Awaitable, Callable
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from itertools import product
 from pathlib import Path
 
@@ -16,7 +16,6 @@ import pytest
 from ebla.storage.directories.instance import FAILED
 from ebla.storage.environment import Delete, Put
 from ebla.storage.errors import Corruption, Damaged, DiskFailed
-from ebla.storage.lmdb.disk import LmdbDisk
 from ebla.storage.lmdb.environment import RENEW_ITEMS, LmdbEnvironment
 from ebla.storage.lmdb.roots import (
     HEADER_BYTES,
@@ -32,6 +31,7 @@ from ebla.storage.lmdb.roots import (
     number_of,
     unsealed,
 )
+from tests.storage.disks import in_loop, opened
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 MEANT = [*range(ROOT_BYTES), *range(SEAL_AT, SEALED_BYTES)]
@@ -47,43 +47,32 @@ def pages_of(data: Path) -> Pages:
     return content[:SEALED_BYTES], content[PAGE_BYTES:][:SEALED_BYTES]
 
 
-def run(
-    root: Path,
-    scenario: Callable[[LmdbEnvironment], Awaitable[None]],
-    *,
-    create: bool = False,
-    map_bytes: int = 1 << 20,
-) -> Path:
-    """Run the scenario on an environment in a new incarnation; return its file."""
-
-    async def main() -> None:
-        disk = LmdbDisk(root)
-        await disk.open_instance("one")
-        try:
-            await scenario(await disk.open_environment("meta", ["t"], create=create, map_bytes=map_bytes))
-        finally:
-            await disk.close()
-
-    asyncio.run(main())
-    return root / "meta/data.mdb"
+@asynccontextmanager
+async def meta(root: Path, *, create: bool = False) -> AsyncIterator[LmdbEnvironment]:
+    """An environment in a new incarnation."""
+    async with opened(root) as disk:
+        yield await disk.open_environment("meta", ["t"], create=create, map_bytes=1 << 20)
 
 
-async def nothing(_: LmdbEnvironment) -> None:
-    return None
+async def start(root: Path, *, create: bool = False) -> Path:
+    """Open and close the environment; return its file."""
+    async with meta(root, create=create) as environment:
+        return Path(environment.directory) / "data.mdb"
 
 
 @pytest.fixture(scope="module")
 def states(tmp_path_factory: pytest.TempPathFactory) -> list[Pages]:
     """The two pages after each of several commits."""
-    found: list[Pages] = []
 
-    async def scenario(environment: LmdbEnvironment) -> None:
-        for number in range(COMMITS):
-            await environment.commit(put(b"%d" % number))
-            found.append(pages_of(Path(environment.directory) / "data.mdb"))
+    async def commits() -> list[Pages]:
+        found: list[Pages] = []
+        async with meta(tmp_path_factory.mktemp("states"), create=True) as environment:
+            for number in range(COMMITS):
+                await environment.commit(put(b"%d" % number))
+                found.append(pages_of(Path(environment.directory) / "data.mdb"))
+        return found
 
-    run(tmp_path_factory.mktemp("states"), scenario, create=True)
-    return found
+    return asyncio.run(commits())
 
 
 def turned(pages: Pages, place: int, byte: int, bit: int) -> Pages:
@@ -150,8 +139,9 @@ def test_swapped_roots_are_refused(states: list[Pages]) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 100, PAGE_BYTES, PAGE_BYTES + SEALED_BYTES - 1])
-def test_a_file_that_ends_within_its_roots_is_damaged(tmp_path: Path, length: int) -> None:
-    data = run(tmp_path, nothing, create=True)
+@in_loop
+async def test_a_file_that_ends_within_its_roots_is_damaged(tmp_path: Path, length: int) -> None:
+    data = await start(tmp_path, create=True)
     os.truncate(data, length)
     with (
         closing(Roots(data, "meta")) as roots,
@@ -160,7 +150,8 @@ def test_a_file_that_ends_within_its_roots_is_damaged(tmp_path: Path, length: in
         roots.check()
 
 
-def test_the_roots_of_a_new_environment_are_sealed_before_it_has_its_name(
+@in_loop
+async def test_the_roots_of_a_new_environment_are_sealed_before_it_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named: list[int | None] = []
@@ -172,7 +163,7 @@ def test_the_roots_of_a_new_environment_are_sealed_before_it_has_its_name(
         rename(source, target)
 
     monkeypatch.setattr(os, "rename", check)
-    run(tmp_path, nothing, create=True)
+    await start(tmp_path, create=True)
     assert named == [None]
 
 
@@ -185,60 +176,56 @@ def commit_unsealed(data: Path, count: int) -> None:
                 transaction.put(b"unsealed %d" % number, b"v", db=table)
 
 
-def test_a_newest_root_without_its_seal_is_accepted_once_and_sealed(tmp_path: Path) -> None:
-    data = run(tmp_path, lambda environment: environment.commit(put(b"k")), create=True)
+@in_loop
+async def test_a_newest_root_without_its_seal_is_accepted_once_and_sealed(tmp_path: Path) -> None:
+    async with meta(tmp_path, create=True) as environment:
+        await environment.commit(put(b"k"))
+    data = tmp_path / "meta/data.mdb"
     commit_unsealed(data, 1)
     number = newest(pages_of(data))
     assert unsealed(pages_of(data), "meta") == number
-
-    async def scenario(environment: LmdbEnvironment) -> None:
+    async with meta(tmp_path) as environment:
         assert unsealed(pages_of(data), "meta") is None
         assert environment.get("t", b"unsealed 0") == b"v"
         assert environment.info()["last_txnid"] == number
 
-    run(tmp_path, scenario)
 
-
-def test_an_older_root_without_its_seal_is_refused(tmp_path: Path) -> None:
-    data = run(tmp_path, nothing, create=True)
-    commit_unsealed(data, 2)
+@in_loop
+async def test_an_older_root_without_its_seal_is_refused(tmp_path: Path) -> None:
+    commit_unsealed(await start(tmp_path, create=True), 2)
     with pytest.raises(Damaged, match=r"root .* does not match its seal; rebuild it from a peer"):
-        run(tmp_path, nothing)
+        await start(tmp_path)
 
 
-def test_a_file_without_seals_is_refused(tmp_path: Path) -> None:
-    data = run(tmp_path, nothing, create=True)
+@in_loop
+async def test_a_file_without_seals_is_refused(tmp_path: Path) -> None:
+    data = await start(tmp_path, create=True)
     with open(data, "r+b") as file:
         for page in (0, 1):
             os.pwrite(file.fileno(), bytes(SEAL_BYTES), page * PAGE_BYTES + SEAL_AT)
     with pytest.raises(Damaged, match="does not match its seal"):
-        run(tmp_path, nothing)
+        await start(tmp_path)
 
 
-def test_databases_added_later_leave_the_roots_sealed(tmp_path: Path) -> None:
-    data = run(tmp_path, nothing, create=True)
+@in_loop
+async def test_databases_added_later_leave_the_roots_sealed(tmp_path: Path) -> None:
+    data = await start(tmp_path, create=True)
     commit_unsealed(data, 1)
-
-    async def main() -> None:
-        disk = LmdbDisk(tmp_path)
-        await disk.open_instance("one")
+    async with opened(tmp_path) as disk:
         await disk.open_environment("meta", ["t", "added"], create=False)
         assert unsealed(pages_of(data), "meta") is None
-        await disk.close()
-
-    asyncio.run(main())
 
 
-def test_an_empty_commit_changes_neither_root_nor_seal(tmp_path: Path) -> None:
-    async def scenario(environment: LmdbEnvironment) -> None:
+@in_loop
+async def test_an_empty_commit_changes_neither_root_nor_seal(tmp_path: Path) -> None:
+    async with meta(tmp_path, create=True) as environment:
         await environment.commit(put(b"k"))
         before = pages_of(Path(environment.directory) / "data.mdb")
         await environment.commit([])
         await environment.commit([Delete("t", [b"absent"])])
         assert pages_of(Path(environment.directory) / "data.mdb") == before
         await environment.commit(put(b"another"))
-
-    assert unsealed(pages_of(run(tmp_path, scenario, create=True)), "meta") is None
+    assert unsealed(pages_of(tmp_path / "meta/data.mdb"), "meta") is None
 
 
 def descriptors(data: Path) -> int:
@@ -252,11 +239,10 @@ def descriptors(data: Path) -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="no /proc here")
-def test_growth_and_opening_again_keep_the_seals_and_leak_no_descriptor(
-    tmp_path: Path,
-) -> None:
-    async def scenario(environment: LmdbEnvironment) -> None:
-        data = Path(environment.directory) / "data.mdb"
+@in_loop
+async def test_growth_and_opening_again_keep_the_seals_and_leak_no_descriptor(tmp_path: Path) -> None:
+    data = tmp_path / "meta/data.mdb"
+    async with meta(tmp_path, create=True) as environment:
         open_before = descriptors(data)
         for number in range(4):
             before = environment.lmdb
@@ -267,19 +253,18 @@ def test_growth_and_opening_again_keep_the_seals_and_leak_no_descriptor(
             assert environment.lmdb is not before, "it was opened again"
         assert environment.info()["map_size"] > 1 << 20, "it has grown"
         assert descriptors(data) == open_before
-
-    data = run(tmp_path, scenario, create=True)
     assert descriptors(data) == 0
     with open(data, "r+b") as file:
         file.write(b"\xff")
     with pytest.raises(Damaged):
-        run(tmp_path, nothing)
+        await start(tmp_path)
     assert descriptors(data) == 0
 
 
 @pytest.mark.parametrize("place", [0, 1])
-def test_a_root_damaged_while_open_ends_in_a_refused_commit(tmp_path: Path, place: int) -> None:
-    async def scenario(environment: LmdbEnvironment) -> None:
+@in_loop
+async def test_a_root_damaged_while_open_ends_in_a_refused_commit(tmp_path: Path, place: int) -> None:
+    async with meta(tmp_path, create=True) as environment:
         await environment.commit(put(b"k"))
         with open(Path(environment.directory) / "data.mdb", "r+b") as file:
             at = place * PAGE_BYTES + HEADER_BYTES + 8  # an address that LMDB does not use
@@ -290,44 +275,34 @@ def test_a_root_damaged_while_open_ends_in_a_refused_commit(tmp_path: Path, plac
             os.pwrite(file.fileno(), b"\x00", at)
         await environment.commit(put(b"later"))
 
-    run(tmp_path, scenario, create=True)
-
 
 def cannot_write(*_: object) -> int:
     raise OSError(errno.EIO, "the device fails")
 
 
-def test_a_seal_that_cannot_be_written_fails_the_disk(
+@in_loop
+async def test_a_seal_that_cannot_be_written_fails_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario(environment: LmdbEnvironment) -> None:
+    async with meta(tmp_path, create=True) as environment:
         with monkeypatch.context() as failing:
             failing.setattr(os, "pwrite", cannot_write)
             with pytest.raises(DiskFailed, match="cannot seal root"):
                 await environment.commit(put(b"k"))
         with pytest.raises(DiskFailed):
             await environment.commit(put(b"later"))
-
-    run(tmp_path, scenario, create=True)
     assert (tmp_path / FAILED).exists()
 
 
-def test_a_seal_that_cannot_be_written_at_a_start_fails_the_disk(
+@in_loop
+async def test_a_seal_that_cannot_be_written_at_a_start_fails_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = run(tmp_path, nothing, create=True)
-    commit_unsealed(data, 1)
-
-    async def main() -> None:
-        disk = LmdbDisk(tmp_path)
-        await disk.open_instance("one")
-        monkeypatch.setattr(os, "pwrite", cannot_write)
-        with pytest.raises(DiskFailed, match="cannot seal root"):
+    commit_unsealed(await start(tmp_path, create=True), 1)
+    async with opened(tmp_path) as disk:
+        with monkeypatch.context() as failing, pytest.raises(DiskFailed, match="cannot seal root"):
+            failing.setattr(os, "pwrite", cannot_write)
             await disk.open_environment("meta", ["t"], create=False)
-        monkeypatch.undo()
-        await disk.close()
-
-    asyncio.run(main())
 
 
 def test_the_seal_of_a_root_lies_beside_the_other_one(states: list[Pages]) -> None:

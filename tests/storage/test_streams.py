@@ -91,8 +91,9 @@ between_disks = given_by(copying, "two")
 
 
 @pytest.fixture
-def two(tmp_path: Path) -> Two:
-    return Two(tmp_path)
+def two(tmp_path: Path, request: pytest.FixtureRequest) -> Two:
+    """A parameter says whether the target disk has a data directory."""
+    return Two(tmp_path, *[tmp_path / "d0"] * getattr(request, "param", False))
 
 
 async def ended(stream: Any) -> None:
@@ -323,33 +324,30 @@ async def test_a_short_write_on_a_full_disk_is_not_a_disk_failure(two: Two) -> N
     await two.arrive(data)
 
 
-@pytest.mark.parametrize("data_dir", [False, True])
-def test_a_failed_sync_ends_the_use_of_the_target_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data_dir: bool
+@pytest.mark.parametrize("two", [False, True], indirect=True)
+@between_disks
+async def test_a_failed_sync_ends_the_use_of_the_target_disk(
+    two: Two, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario(two: Two) -> None:
-        data = await two.bytes_of(await two.environment())
-        with monkeypatch.context() as patched:
-            failing_copier(patched, two, errno.EIO)
-            with pytest.raises(DataDiskFailed if data_dir else DiskFailed):
-                await two.arrive(data)
-        if data_dir:
-            assert list(two.target.lost_data_dirs()) == [str(tmp_path / "d0")]
-            assert not two.target.exists(PATH)
-            await two.target.open_environment("wals/shared", ["t"], create=True)
-        else:
-            with pytest.raises(DiskFailed):
-                two.target.exists(PATH)
-
-    copying(scenario, Two(tmp_path, *[tmp_path / "d0"] * data_dir))
+    data = await two.bytes_of(await two.environment())
+    with monkeypatch.context() as patched:
+        failing_copier(patched, two, errno.EIO)
+        with pytest.raises(DataDiskFailed if two.data_dirs else DiskFailed):
+            await two.arrive(data)
+    if two.data_dirs:
+        assert list(two.target.lost_data_dirs()) == [str(tmp_path / "d0")]
+        assert not two.target.exists(PATH)
+        await two.target.open_environment("wals/shared", ["t"], create=True)
+    else:
+        with pytest.raises(DiskFailed):
+            two.target.exists(PATH)
 
 
-def test_a_copied_environment_goes_to_a_data_directory(tmp_path: Path) -> None:
-    async def scenario(two: Two) -> None:
-        await two.arrive(await two.bytes_of(await two.environment()))
-        assert (tmp_path / "target" / PATH).is_symlink()
-        assert os.listdir(tmp_path / "d0" / "data") == [TABLET]
-        copy = await two.target.open_environment(PATH, ["t"], create=False)
-        assert copy.items("t") == LARGE
-
-    copying(scenario, Two(tmp_path, tmp_path / "d0"))
+@pytest.mark.parametrize("two", [True], indirect=True)
+@between_disks
+async def test_a_copied_environment_goes_to_a_data_directory(two: Two, tmp_path: Path) -> None:
+    await two.arrive(await two.bytes_of(await two.environment()))
+    assert (tmp_path / "target" / PATH).is_symlink()
+    assert os.listdir(tmp_path / "d0" / "data") == [TABLET]
+    copy = await two.target.open_environment(PATH, ["t"], create=False)
+    assert copy.items("t") == LARGE

@@ -6,7 +6,6 @@ import asyncio
 import functools
 import inspect
 import io
-from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,10 +21,12 @@ from ebla.actors.replication.configuration import (
     Peer,
 )
 from ebla.actors.tablet.engine.replica import Replica
+from ebla.actors.tablet.lifecycle.tombstones import Tombstone
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.server import TabletServer
 from ebla.chaos.simulation import loop
 from ebla.chaos.simulation.medium import DurableState
+from ebla.chaos.simulation.points import Points
 from ebla.chaos.simulation.world import SimulatedCluster
 from ebla.storage.errors import EblaError
 from ebla.storage.rows import checksum
@@ -39,9 +40,9 @@ CODEC = RowCodec(SCHEMA)
 HOSTS = ("host-a", "host-b", "host-c")
 FIVE = (*HOSTS, "host-d", "host-e")
 CLIENT = b"client-number-01"
-OPTIONS: dict[str, Any] = {"raft_heartbeat_s": 0.1, "election_s_min": 0.6, "lease_s": 0.4}
+OPTIONS: dict[str, Any] = {"leader_heartbeat_s": 0.1, "election_s_min": 0.6, "lease_s": 0.4}
 # For tests that wait for long in virtual time: heartbeats are most of their cost.
-SLOW_HEARTBEATS: dict[str, Any] = {"raft_heartbeat_s": 0.5, "election_s_min": 3.0, "lease_s": 2.0}
+SLOW_HEARTBEATS: dict[str, Any] = {"leader_heartbeat_s": 0.5, "election_s_min": 3.0, "lease_s": 2.0}
 
 
 def address(host: str) -> str:
@@ -52,37 +53,12 @@ def row(k: int, v: str | None = "x", n: int | None = 0) -> dict[str, Any]:
     return {"k": k, "v": v, "n": n}
 
 
-class FaultPlan:
-    """Crashes a server, or fills its disk, the next time it comes to a fault point; counts all points and marks."""
-
-    def __init__(self) -> None:
-        self.armed: dict[tuple[str, str], Callable[[], Any]] = {}
-        self.hits: Counter[str] = Counter()
-
-    def of(self, node: str) -> NodeFaults:
-        return NodeFaults(self, node)
-
-
-@dataclass
-class NodeFaults:
-    plan: FaultPlan
-    node: str
-
-    async def here(self, point: str) -> None:
-        self.plan.hits[point] += 1
-        if act := self.plan.armed.pop((self.node, point), None):
-            await act()
-
-    def reached(self, mark: str) -> None:
-        self.plan.hits[mark] += 1
-
-
 @dataclass
 class Group:
     """The cluster of one test. Hosts have short names, such as host-a."""
 
     cluster: SimulatedCluster
-    plan: FaultPlan
+    points: Points
     options: dict[str, Any]
     hosts: tuple[str, ...] = HOSTS
     tablets: list[str] = field(default_factory=list)
@@ -134,6 +110,18 @@ class Group:
         request = m.DeleteTabletRequest(self.uuid(host), tablet, "dropped")
         await self.ask(host, "delete_tablet", request, m.Empty)
 
+    async def delete(self, host: str, index: int | None = None, *, unsafe: int = 0) -> None:
+        """Make the host's replica a tombstone. `index`, `unsafe`: the configuration without it."""
+        request = m.DeleteTabletRequest(self.uuid(host), TABLET, "it left", True, index, unsafe)
+        await self.ask(host, "delete_tablet", request, m.Empty, 10.0)
+
+    def tombstone(self, host: str) -> Tombstone:
+        return self.server(host).lifecycle.tombstones[TABLET]
+
+    async def cancel_copy(self, host: str) -> None:
+        request = m.CancelCopyRequest(self.uuid(host), TABLET)
+        await self.ask(host, "cancel_copy", request, m.Empty, 30.0)
+
     async def alter(self, alteration: Alteration) -> None:
         async def attempt(host: str) -> None:
             request = m.AlterTabletRequest(self.uuid(host), TABLET, alteration)
@@ -164,17 +152,10 @@ class Group:
         self.crash(*filter(self.alive, self.hosts))
 
     def crash_at(self, host: str, point: str) -> None:
-        async def crash() -> None:
-            self.cluster.loop.call_soon(self.crash, host)
-            await self.cluster.loop.create_future()
-
-        self.plan.armed[address(host), point] = crash
+        self.points.arm(address(host), point, lambda: self.crash(host))
 
     def fill_at(self, host: str, point: str) -> None:
-        async def fill() -> None:
-            self.disk(host).fill()
-
-        self.plan.armed[address(host), point] = fill
+        self.points.arm(address(host), point, self.disk(host).fill)
 
     async def restart(self, *hosts: str) -> None:
         for host in hosts or self.hosts:
@@ -306,11 +287,30 @@ class Group:
         async def attempt(asked: str) -> pa.Table:
             blocks = [await self.ask(asked, "scan", request, m.ScanBlock)]
             while blocks[-1].scanner:
-                more = m.ScanContinue(blocks[-1].scanner, blocks[-1].block + 1)
-                blocks.append(await self.ask(asked, "scan_more", more, m.ScanBlock))
+                blocks.append(await self.next_block(asked, blocks[-1]))
             return pa.concat_tables([pa.ipc.open_stream(io.BytesIO(b.data)).read_all() for b in blocks])
 
         return await attempt(host) if host else await self.until_led(attempt)
+
+    async def first_block(self, host: str, columns: tuple[str, ...] = ("k",), **options: Any) -> m.ScanBlock:
+        """Open a scan with small blocks."""
+        request = m.ScanRequest(TABLET, columns=columns, **{"schema_version": 0, "block_bytes": 1, **options})
+        return await self.ask(host, "scan", request, m.ScanBlock)
+
+    async def next_block(self, host: str, block: m.ScanBlock, timeout_s: float = 5.0) -> m.ScanBlock:
+        """Return the block after this one of its scan."""
+        more = m.ScanContinue(block.scanner, block.block + 1)
+        return await self.ask(host, "scan_more", more, m.ScanBlock, timeout_s)
+
+    async def checksum_index(self) -> int:
+        """Let the leader append a checkpoint entry; return its index."""
+        started = m.ChecksumStart(TABLET), m.ChecksumStarted
+        return (await self.ask(await self.leader(), "checksum_start", *started)).index
+
+    async def digest(self, host: str, index: int) -> tuple[int, int]:
+        """Return rows and digest of the host's replica as of the index."""
+        reply = await self.ask(host, "checksum", m.ChecksumQuery(TABLET, index), m.ChecksumReply)
+        return reply.rows, reply.digest
 
     async def until_led(
         self, attempt: Callable[[str], Coroutine[Any, Any, Any]], deadline_s: float = 30.0
@@ -356,9 +356,14 @@ class Group:
         self.leader_hint = None
         leader = await self.leader(tablet)
         if leader != host:
-            request = m.StepDownRequest(tablet, self.uuid(host))
-            await self.ask(leader, "step_down", request, m.StepDownReply, 10.0)
+            await self.step_down(leader, host, tablet)
         assert await self.leader(tablet) == host
+
+    async def step_down(
+        self, leader: str, successor: str | None = None, tablet: str = TABLET
+    ) -> m.StepDownReply:
+        request = m.StepDownRequest(tablet, self.uuid(successor) if successor else None)
+        return await self.ask(leader, "step_down", request, m.StepDownReply, 10.0)
 
     async def settle(self, tablet: str = TABLET) -> None:
         """Wait until every replica has applied all entries."""
@@ -403,8 +408,8 @@ def simulated(
         @functools.wraps(scenario)
         def test(**given: Any) -> None:
             async def main() -> None:
-                plan = FaultPlan()
-                group = Group(SimulatedCluster(plan.of), plan, options, hosts)
+                points = Points()
+                group = Group(SimulatedCluster(points.of), points, options, hosts)
                 await group.boot()
                 await scenario(group, **given)
 

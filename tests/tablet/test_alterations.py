@@ -15,7 +15,7 @@ from ebla.storage.rows.alteration import Alteration, Dropped
 from ebla.storage.rows.altered import AddColumn, DropColumn, RenameColumn, altered
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import Column, TableSchema
-from tests.tablet.harness import CLIENT, HOSTS, SCHEMA, TABLET, Group, row, simulated
+from tests.tablet.harness import CLIENT, CODEC, HOSTS, SCHEMA, TABLET, Group, row, simulated
 
 KEPT = Dropped("id of t", "t", 1_000_000_000)
 
@@ -182,12 +182,12 @@ async def test_reads_with_an_older_or_newer_version_are_refused(group: Group) ->
     await group.upsert(row(1))
     with pytest.raises(errors.SchemaMismatch) as newer:
         leader = await group.leader()
-        await group.ask(leader, "scan", m.ScanRequest(TABLET, 1, ("k",)), m.ScanBlock)
+        await group.first_block(leader, schema_version=1)
     assert (newer.value.wanted, newer.value.found) == (1, 0)
     await group.alter(Alteration(ADDED))
     leader = await group.leader()
     with pytest.raises(errors.SchemaMismatch, match="fetch the table again") as older:
-        await group.ask(leader, "scan", m.ScanRequest(TABLET, 0, ("k",)), m.ScanBlock)
+        await group.first_block(leader)
     assert (older.value.wanted, older.value.found) == (0, 1)
     with pytest.raises(errors.SchemaMismatch):
         await group.ask(leader, "local_snapshot", m.LocalSnapshotRequest(TABLET, 0), m.LocalSnapshot)
@@ -200,14 +200,12 @@ async def test_reads_with_an_older_or_newer_version_are_refused(group: Group) ->
 async def test_a_scan_keeps_the_schema_it_was_opened_with(group: Group) -> None:
     await group.upsert(*(row(k) for k in range(50)))
     leader = await group.leader()
-    request = m.ScanRequest(TABLET, 0, ("k", "v"), block_bytes=1)
-    block = await group.ask(leader, "scan", request, m.ScanBlock)
+    block = await group.first_block(leader, ("k", "v"))
     await group.alter(Alteration(REPLACED))
     await group.upsert(row(3, "not in the snapshot"))
     found = pa.ipc.open_stream(block.data).read_all().to_pylist()
     while block.scanner is not None:
-        more = m.ScanContinue(block.scanner, block.block + 1)
-        block = await group.ask(leader, "scan_more", more, m.ScanBlock)
+        block = await group.next_block(leader, block)
         found += pa.ipc.open_stream(block.data).read_all().to_pylist()
     assert found == [{"k": k, "v": "x"} for k in range(50)]
 
@@ -219,12 +217,9 @@ async def test_altered_replicas_have_equal_digests_flushed_or_not(group: Group) 
     await group.upsert(*(row(k, "y") for k in range(10, 30)))
     await group.flush(HOSTS[0])
     await group.write(m.UPDATE, [{"k": k, "n": 1} for k in range(5)], columns=("n",))
-    leader = await group.leader()
-    started = await group.ask(leader, "checksum_start", m.ChecksumStart(TABLET), m.ChecksumStarted)
-    query = m.ChecksumQuery(TABLET, started.index)
-    replies = [await group.ask(host, "checksum", query, m.ChecksumReply) for host in HOSTS]
-    assert {each.rows for each in replies} == {30}
-    assert len({each.digest for each in replies}) == 1
+    index = await group.checksum_index()
+    (found,) = {await group.digest(host, index) for host in HOSTS}
+    assert found[0] == 30
 
 
 @simulated()
@@ -237,3 +232,57 @@ async def test_rows_with_another_layout_than_their_batch_are_refused_before_the_
         await group.write_bytes(msgspec.msgpack.encode(batch))
     await group.write_bytes(msgspec.msgpack.encode(msgspec.structs.replace(batch, schema_version=1)))
     assert await rows_of(group, ADDED) == [{"k": 1, "v": None, "n": None, "x": 7}]
+
+
+# -- reads during an alteration: the leader's disk is slower than its followers', so the committed alteration is applied while the read waits
+
+
+async def waiting_read(group: Group, how: str, version: int) -> None:
+    """Read, and raise the server's refusal."""
+    host = await group.leader()
+    if how == "scan":
+        await group.first_block(host, ("k", "v", "n"), schema_version=version)
+    elif how == "read_index":
+        await group.ask(host, "read_index", m.TabletRequest(TABLET, version), m.ReadIndexReply)
+    else:
+        request = m.ReadRequest(version, (m.TabletKeys(TABLET, [CODEC.encode_key({"k": 1})]),))
+        reply = await group.ask(host, "read", request, m.ReadReply)
+        if reply.errors[0] is not None:
+            raise errors.from_triple(reply.errors[0])
+
+
+async def read_during(group: Group, wanted: Alteration, how: str, version: int) -> None:
+    """Begin a read when the alteration is committed and not yet applied."""
+    await group.upsert(row(1))
+    host = await group.leader()
+    replica = group.replica(host)
+    group.disk(host).commit_s = (0.3, 0.3)
+    request = m.AlterTabletRequest(group.uuid(host), TABLET, wanted)
+    altering = asyncio.ensure_future(group.ask(host, "alter_tablet", request, m.Empty))
+    while replica.core.commit_index < replica.core.last_index or not replica.alteration_asked[0]:
+        await group.sleep(0.01)
+    assert replica.rows.schema.version < wanted.schema.version
+    try:
+        await waiting_read(group, how, version)
+    finally:
+        await altering
+
+
+@pytest.mark.parametrize("how", ["read", "scan"])
+@simulated()
+async def test_a_reader_without_the_new_schema_must_fetch_the_table_again(group: Group, how: str) -> None:
+    with pytest.raises(errors.SchemaMismatch, match="fetch the table again"):
+        await read_during(group, Alteration(REPLACED), how, 0)
+
+
+@pytest.mark.parametrize("how", ["read", "scan", "read_index"])
+@simulated()
+async def test_a_reader_with_the_new_schema_waits_and_is_served(group: Group, how: str) -> None:
+    await read_during(group, Alteration(ADDED), how, ADDED.version)
+
+
+@pytest.mark.parametrize("how", ["read", "scan", "read_index"])
+@simulated()
+async def test_a_read_that_began_after_a_committed_drop_is_refused(group: Group, how: str) -> None:
+    with pytest.raises(errors.TableDropped):
+        await read_during(group, alteration(1, KEPT), how, 0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,8 @@ from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.messages.raft import AppendRequest, VoteReply, VoteRequest
 from ebla.actors.tablet.engine.records import Superblock
+from ebla.actors.tablet.engine.replica import Replica
+from ebla.storage.errors import EblaError
 from tests.tablet.copies import (
     copied,
     copying,
@@ -24,7 +28,7 @@ from tests.tablet.copies import (
     until,
 )
 from tests.tablet.harness import OTHER, TABLET, Group, held, row, simulated
-from tests.tablet.test_tombstones import delete, exclude
+from tests.tablet.test_tombstones import exclude
 
 SLOW = 1500  # bytes per second: a chunk takes longer than a call's timeout
 
@@ -76,10 +80,7 @@ async def test_a_source_at_its_session_limit_refuses_others_until_one_ends(group
     """S15 of the reference: busy sources refuse, nothing is changed, and a later request succeeds."""
     await group.create(OTHER)
     leader, target, other = await group.roles()
-    uuid = group.uuid(leader)
-    if (led := await group.leader(OTHER)) != leader:
-        await group.ask(led, "step_down", m.StepDownRequest(OTHER, uuid), m.StepDownReply, 10.0)
-        await until(group, lambda: group.replica(leader, OTHER).leads, "one server leads both")
+    await group.lead(leader, OTHER)
     await fill(group, 400)
     await entomb(group, target)
     await entomb(group, other, OTHER)
@@ -98,7 +99,7 @@ async def test_a_source_at_its_session_limit_refuses_others_until_one_ends(group
 async def test_a_late_copy_request_makes_no_replica_on_a_nonmember(group: Group) -> None:
     leader, target, _ = await filled(group, 50)
     late = request(group, target, leader, state=m.DELETED)
-    await delete(group, target, await exclude(group, target))
+    await group.delete(target, await exclude(group, target))
     with pytest.raises(errors.IllegalState, match="no member"):
         await group.ask(target, "start_copy", late, m.Empty, 12.0)
     assert group.state_of(target) == m.DELETED
@@ -146,3 +147,86 @@ async def test_heartbeats_do_not_wait_until_a_copy_becomes_a_replica(group: Grou
     assert server.lifecycle.state_of(TABLET) == m.RUNNING
     assert await group.upsert(row(1))
     assert group.alive(target)
+
+
+# -- sessions that begin slowly, and many requests for one at once
+
+
+SLOW_S = 1.0
+
+
+def slow(group: Group, host: str) -> None:
+    """Delay the flush with which a session begins on the host by a second."""
+    sessions = group.server(host).copy_sources
+    flush = sessions.flush
+
+    async def slowly(replica: Replica) -> Any:
+        await group.sleep(SLOW_S)
+        return await flush(replica)
+
+    sessions.flush = slowly
+
+
+async def begin(group: Group, source: str, target: str, tablet: str = TABLET) -> tuple[str, float]:
+    """Ask for a session; return the outcome and its time."""
+    replica, asking = group.replica(source, tablet), group.uuid(target)
+    request = m.BeginCopyRequest(group.uuid(source), tablet, asking, replica.core.term)
+    began = group.client.clock.monotonic()
+    try:
+        await group.ask(source, "begin_copy_session", request, m.CopyBegun, 10.0)
+        outcome = "begun"
+    except EblaError as error:
+        outcome = type(error).__name__ if error.retriable else str(error)
+    return outcome, group.client.clock.monotonic() - began
+
+
+@simulated(copy_sessions_max=20)
+async def test_of_many_requests_for_one_session_one_succeeds_and_others_fail_at_once(group: Group) -> None:
+    """S6 of the reference: ten tablets, five requests for each; sessions of different tablets begin side by side."""
+    tablets = [f"{number:032x}" for number in range(1, 11)]
+    for tablet in tablets:
+        await group.create(tablet)
+    source = await group.leader(tablets[0])
+    target = next(host for host in group.hosts if host != source)
+    for tablet in tablets:
+        await group.lead(source, tablet)
+    slow(group, source)
+    asked = [begin(group, source, target, tablet) for tablet in tablets for _ in range(5)]
+    began = group.client.clock.monotonic()
+    answers = await asyncio.gather(*asked)
+    assert group.client.clock.monotonic() - began < 2 * SLOW_S
+    assert Counter(outcome for outcome, _ in answers) == {"begun": 10, "Throttled": 40}
+    assert all(took < SLOW_S / 2 for outcome, took in answers if outcome == "Throttled")
+    open_now = group.server(source).copy_sources.all()
+    assert sorted(session.replica.tablet for session in open_now) == tablets
+
+
+@simulated(copy_sessions_max=1)
+async def test_beginning_sessions_count_for_the_limit(group: Group) -> None:
+    source = await group.leader()
+    followers = await group.followers()
+    await fill(group, 50)
+    slow(group, source)
+    answers = await asyncio.gather(*(begin(group, source, target) for target in followers))
+    assert sorted(outcome for outcome, _ in answers) == ["Throttled", "begun"]
+    sessions = group.server(source).copy_sources
+    assert len(sessions) == 1
+    sessions.close_tablet(TABLET)
+    assert (await begin(group, source, followers[1]))[0] == "begun", "the session's place is free again"
+
+
+@simulated(copy_sessions_max=1)
+async def test_a_session_that_failed_to_begin_takes_no_place(group: Group) -> None:
+    source = await group.leader()
+    target, _ = await group.followers()
+    await fill(group, 50)
+    sessions = group.server(source).copy_sources
+    flush = sessions.flush
+
+    async def fails(replica: Replica) -> Any:
+        raise errors.Unavailable("for a test")
+
+    sessions.flush = fails
+    assert (await begin(group, source, target))[0] == "Unavailable"
+    sessions.flush = flush
+    assert (await begin(group, source, target))[0] == "begun"

@@ -175,7 +175,7 @@ class Churn:
         found = self.leader()
         if found is not None:
             with contextlib.suppress(EblaError):
-                await self.group.ask(found[0], "step_down", m.StepDownRequest(TABLET), m.StepDownReply, 8.0)
+                await self.group.step_down(found[0])
 
     async def trim(self) -> None:
         """Flush all replicas, so that logs are trimmed and servers that were down must be copied to."""

@@ -126,7 +126,7 @@ async def test_a_repeated_copy_request_is_in_progress_and_other_copies_are_throt
 async def test_a_vote_survives_a_copy_unless_its_term_is_over(group: Group, ahead: int) -> None:
     """S10 of the reference: the merge takes the higher term, and keeps the target's vote only with the target's term."""
     leader, target, _ = await deleted(group, 10)
-    tombstone = group.server(target).lifecycle.tombstones[TABLET]
+    tombstone = group.tombstone(target)
     term = group.replica(leader).core.term - ahead
     tombstone.voter._durable, tombstone.voter.hard_state = HardState(), HardState(term, "a-candidate")
     async with tombstone.turn:
@@ -135,13 +135,13 @@ async def test_a_vote_survives_a_copy_unless_its_term_is_over(group: Group, ahea
     kept = group.server(target).consensus.get(TABLET)
     assert kept is not None
     expected = HardState(term + 1) if ahead else HardState(term, "a-candidate")
-    assert kept.record == expected
+    assert kept.hard_state == expected
 
 
 @simulated()
 async def test_a_copy_from_a_leader_older_than_the_targets_last_entry_is_refused(group: Group) -> None:
     leader, target, _ = await deleted(group, 10)
-    last = group.server(target).lifecycle.tombstones[TABLET].superblock.last
+    last = group.tombstone(target).superblock.last
     assert last is not None and last.term > 0
     with pytest.raises(errors.OldTerm):
         await start(group, target, leader, term=last.term - 1)
@@ -155,7 +155,7 @@ async def test_a_copy_from_a_leader_older_than_the_targets_last_entry_is_refused
 async def test_a_higher_term_without_entries_allows_a_copy_and_stays(group: Group) -> None:
     """S3: the term of the last entry decides; the stored term stays."""
     leader, target, _ = await deleted(group, 10)
-    tombstone = group.server(target).lifecycle.tombstones[TABLET]
+    tombstone = group.tombstone(target)
     term = group.replica(leader).core.term
     tombstone.voter.hard_state = HardState(term + 5)
     async with tombstone.turn:
@@ -192,7 +192,7 @@ async def test_damage_at_the_source_is_not_copied_and_is_found_there(group: Grou
     leader, target, _ = await filled(group, 100)
     await group.flush(leader)
     await entomb(group, target)
-    last = group.server(target).lifecycle.tombstones[TABLET].superblock.last
+    last = group.tombstone(target).superblock.last
     await group.sleep(3.0)  # the first scrub finds no damage
     state = group.disk(leader)
     state.rot(f"data/{TABLET}", database, list(state.environments[f"data/{TABLET}"][database])[-1])
@@ -200,7 +200,7 @@ async def test_damage_at_the_source_is_not_copied_and_is_found_there(group: Grou
     with contextlib.suppress(errors.EblaError):
         await start(group, target, leader)
     await ended(group, target)
-    assert group.server(target).lifecycle.tombstones[TABLET].superblock.last == last
+    assert group.tombstone(target).superblock.last == last
     assert not group.server(target).world.disk.exists(f"data/{TABLET}")
     await until(group, lambda: replica.state == "failed", "the source checks its own data")
 
@@ -208,13 +208,12 @@ async def test_damage_at_the_source_is_not_copied_and_is_found_there(group: Grou
 @simulated(copy_bytes_per_s=20_000)
 async def test_a_cancelled_copy_leaves_the_tombstone_as_it_was(group: Group) -> None:
     leader, target, _ = await deleted(group, 600)
-    before = group.server(target).lifecycle.tombstones[TABLET].superblock.last
+    before = group.tombstone(target).superblock.last
     await start(group, target, leader)
-    uuid = group.uuid(target)
-    await group.ask(target, "cancel_copy", m.CancelCopyRequest(uuid, TABLET), m.Empty, 20.0)
+    await group.cancel_copy(target)
     server = group.server(target)
     assert server.lifecycle.state_of(TABLET) == m.DELETED
-    assert server.lifecycle.tombstones[TABLET].superblock.last == before
+    assert group.tombstone(target).superblock.last == before
     assert not server.world.disk.exists(f"data/{TABLET}")
     assert not server.world.disk.exists(f"wals/{TABLET}")
     await until(group, lambda: not len(group.server(leader).copy_sources), "the source ends its session")

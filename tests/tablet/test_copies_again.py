@@ -12,17 +12,12 @@ from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.tablet.copy import recovery
 from ebla.actors.tablet.copy.copies import CANCELLED_S, Copies
-from ebla.actors.tablet.copy.job import STANDS_FOR, CopyEnded, Job
+from ebla.actors.tablet.copy.job import STALLED_AFTER, CopyEnded, Job
 from ebla.storage.errors import DiskFull
 from tests.tablet.copies import copying, ended, entomb, fill, filled, same_rows, until
 from tests.tablet.harness import TABLET, Group, simulated
 
 IDLE_S = 2.0
-
-
-def cancel(group: Group, host: str) -> Any:
-    request = m.CancelCopyRequest(group.uuid(host), TABLET)
-    return group.ask(host, "cancel_copy", request, m.Empty, 20.0)
 
 
 @simulated()
@@ -57,11 +52,10 @@ async def test_the_pause_after_a_failed_copy_begins_at_its_end(
 async def test_a_cancelled_copy_begins_again_after_a_pause(group: Group, led_by_another: bool) -> None:
     leader, target, other = await copying(group, 400)
     copies, clock = group.server(target).copies, group.client.clock
-    await cancel(group, target)
+    await group.cancel_copy(target)
     cancelled_at = clock.monotonic()
     if led_by_another:
-        request = m.StepDownRequest(TABLET, group.uuid(other))
-        await group.ask(leader, "step_down", request, m.StepDownReply, 10.0)
+        await group.step_down(leader, other)
     await until(group, lambda: bool(copies.jobs), "the tablet is copied again")
     assert CANCELLED_S - 1.0 <= clock.monotonic() - cancelled_at <= 2 * CANCELLED_S
     await until(group, lambda: copies.done == 1, "the copy succeeds")
@@ -127,15 +121,15 @@ async def test_a_stalled_copy_is_reported_and_a_waiting_one_is_not(
     await entomb(group, target)
     await until(group, lambda: bool(group.server(target).copies.jobs), "the tablet is copied")
     for _ in range(30):
-        await group.sleep(STANDS_FOR * IDLE_S / 10)
+        await group.sleep(STALLED_AFTER * IDLE_S / 10)
         seen[core.progress[uuid].refusal or ""] = None
     assert list(seen)[-1] == ("copy_stalled" if hangs else "tablet_copying")
     assert hangs or "copy_stalled" not in seen
     (job,) = (await group.ask(target, "list_copies", m.Empty(), m.CopyJobs)).jobs
     assert (job.phase == "stalled") == hangs
     if hangs:
-        with pytest.raises(errors.OutcomeUnknown, match="look at that disk"):
-            await cancel(group, target)
+        with pytest.raises(errors.OutcomeUnknown, match="check that disk"):
+            await group.cancel_copy(target)
     over.set()
     await until(group, lambda: group.server(target).copies.done == 1, "the copy continues and succeeds")
     await same_rows(group, target, other)
@@ -155,11 +149,9 @@ async def test_a_failed_copys_data_that_a_full_disk_kept_is_removed_later(group:
         await original(path)
 
     server.world.disk.remove = remove  # type: ignore[method-assign]
-    await cancel(group, target)
+    await group.cancel_copy(target)
     assert group.alive(target) and refused == 1
-    assert not server.lifecycle.tombstones[TABLET].finished
-    await until(
-        group, lambda: server.lifecycle.tombstones[TABLET].finished, "there is another attempt", CANCELLED_S
-    )
+    assert not group.tombstone(target).finished
+    await until(group, lambda: group.tombstone(target).finished, "there is another attempt", CANCELLED_S)
     await until(group, lambda: server.copies.done == 1, "the next copy succeeds")
     await same_rows(group, target, other)

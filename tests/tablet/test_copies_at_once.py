@@ -157,8 +157,7 @@ async def test_cancelling_one_of_two_copies_to_a_server_leaves_the_other(group: 
     await start(group, target, second_leader, tablet=OTHER, state=m.DELETED)
     await sending(group, target)
     await sending(group, target, OTHER)
-    cancel = m.CancelCopyRequest(group.uuid(target), TABLET)
-    await group.ask(target, "cancel_copy", cancel, m.Empty, 20.0)
+    await group.cancel_copy(target)
     assert group.state_of(target) == m.DELETED
     assert list(group.server(target).copies.jobs) == [OTHER]
     await ended(group, target)

@@ -16,7 +16,7 @@ from ebla.actors.replication.configuration import (
 from ebla.actors.tablet.copy.job import Job
 from ebla.storage.errors import DiskFull, EblaError
 from tests.tablet.copies import copied, copying, deleted, ended, entomb, fill, filled, same_rows, start, until
-from tests.tablet.harness import CODEC, FIVE, HOSTS, SCHEMA, TABLET, Group, address, held, row, simulated
+from tests.tablet.harness import CODEC, FIVE, HOSTS, TABLET, Group, address, held, row, simulated
 
 OTHERS = [f"{number:032x}" for number in range(1, 9)]
 
@@ -25,12 +25,12 @@ OTHERS = [f"{number:032x}" for number in range(1, 9)]
 async def test_a_copy_to_a_full_disk_ends_cleanly_and_the_next_one_succeeds(group: Group) -> None:
     """S1 of the reference."""
     leader, target, other = await deleted(group, 400)
-    before = group.server(target).lifecycle.tombstones[TABLET].superblock.last
+    before = group.tombstone(target).superblock.last
     await start(group, target, leader)
     group.disk(target).fill()
     await ended(group, target)
     assert group.state_of(target) == m.DELETED
-    assert group.server(target).lifecycle.tombstones[TABLET].superblock.last == before
+    assert group.tombstone(target).superblock.last == before
     group.disk(target).free()
     await copied(group, target, leader)
     await same_rows(group, target, other)
@@ -111,12 +111,11 @@ async def test_an_open_scan_of_a_deleted_replica_ends_in_a_clear_error(group: Gr
     await fill(group, 400)
     await group.settle()
     target, _ = await group.followers()
-    request = m.ScanRequest(TABLET, SCHEMA.version, ("k",), at_leader=False, block_bytes=500)
-    first = await group.ask(target, "scan", request, m.ScanBlock)
+    first = await group.first_block(target, at_leader=False, block_bytes=500)
     assert first.scanner is not None
     await entomb(group, target)
     with pytest.raises(EblaError) as refused:
-        await group.ask(target, "scan_more", m.ScanContinue(first.scanner, 1), m.ScanBlock)
+        await group.next_block(target, first)
     assert not isinstance(refused.value, errors.Internal)
 
 
@@ -167,8 +166,7 @@ async def test_a_server_removed_and_added_during_a_write_applies_it_once(group: 
     peer = replica.core.configuration.peer(uuid)
     assert peer is not None
     left = await change(REMOVE, peer)
-    delete = m.DeleteTabletRequest(uuid, TABLET, "it left", True, left)
-    await group.ask(target, "delete_tablet", delete, m.Empty)
+    await group.delete(target, left)
     back = await change(ADD, Peer(uuid, address(target), NON_VOTER))
     lifecycle = group.server(target).lifecycle
     await until(group, lambda: lifecycle.state_of(TABLET) == m.RUNNING, "the tablet is copied")
@@ -204,12 +202,11 @@ async def test_repeated_deletions_of_a_copy_on_a_hanging_disk_leave_no_call_wait
     server.deletion.delete = counted  # type: ignore[method-assign]
     await until(group, hangs.is_set, "the disk hangs")
     for number in range(10):
-        request = m.DeleteTabletRequest(group.uuid(target), TABLET, "it left", True, 9000 + number)
         with pytest.raises(errors.Unavailable, match="waits for its disk"):
-            await group.ask(target, "delete_tablet", request, m.Empty, 10.0)
+            await group.delete(target, 9000 + number)
     assert not waiting
     answers.set()
-    await group.ask(target, "delete_tablet", request, m.Empty, 10.0)
+    await group.delete(target, 9009)
     assert server.lifecycle.state_of(TABLET) == m.DELETED
 
 
@@ -227,10 +224,9 @@ async def test_repeated_deletions_of_a_replica_on_a_hanging_disk_leave_no_call_w
         await asyncio.Event().wait()
 
     replica.store.flush = flush  # type: ignore[method-assign, assignment]
-    request = m.DeleteTabletRequest(group.uuid(target), TABLET, "it left", True, 9000)
     with pytest.raises(errors.OutcomeUnknown):
-        await group.ask(target, "delete_tablet", request, m.Empty, 10.0)
+        await group.delete(target, 9000)
     for _ in range(5):
         with pytest.raises(errors.Unavailable, match="waits for its disk"):
-            await group.ask(target, "delete_tablet", request, m.Empty, 10.0)
+            await group.delete(target, 9000)
     assert waiting == 1 and server.lifecycle.state_of(TABLET) == m.DELETED

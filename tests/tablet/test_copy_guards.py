@@ -16,8 +16,8 @@ from ebla.actors.tablet.engine.replica import Replica
 from ebla.storage.errors import DiskFull
 from tests.tablet.copies import copying, ended, entomb, fill, filled, start, until
 from tests.tablet.harness import HOSTS, OTHER, TABLET, Group, row, simulated
-from tests.tablet.test_begins import slow
-from tests.tablet.test_tombstones import delete, exclude
+from tests.tablet.test_busy_sources import slow
+from tests.tablet.test_tombstones import exclude
 
 # Leaders request no copies by themselves.
 pytestmark = pytest.mark.usefixtures("unmended")
@@ -58,7 +58,7 @@ async def test_a_copy_shorter_than_announced_or_than_the_targets_log_is_not_put_
     await ended(group, target)
     server = group.server(target)
     assert (server.copies.done, server.copies.failed) == (0, 1)
-    tombstone = server.lifecycle.tombstones[TABLET]
+    tombstone = group.tombstone(target)
     assert ("before our own" if announced else "its source at") in (tombstone.error or "")
 
 
@@ -79,9 +79,9 @@ async def test_a_target_refuses_a_leader_of_an_older_term_before_it_calls_it(
         await group.restart(target)
         consensus = group.server(target).lifecycle.consensus_of(TABLET)
         assert consensus is not None
-        term = consensus.record.term
+        term = consensus.hard_state.term
     assert group.state_of(target) == state
-    with pytest.raises(errors.OldTerm, match="who leads in term"):
+    with pytest.raises(errors.OldTerm, match="the leader of term"):
         await start(group, target, leader, term=term - 1)
     assert group.state_of(target) == state
 
@@ -191,7 +191,7 @@ async def test_a_quarantine_record_of_an_unfinished_deletion_is_dropped_at_the_s
 
     server.lifecycle.superblocks.save = full  # type: ignore[method-assign]
     with pytest.raises(DiskFull):
-        await delete(group, target, index)
+        await group.delete(target, index)
     assert len(server.lifecycle.quarantine.list()) == 1
     group.crash(target)
     await group.restart(target)

@@ -26,7 +26,6 @@ from ebla.storage.logs.entries import (
 from tests.tablet.copies import entomb, until
 from tests.tablet.harness import FIVE, TABLET, Group, address, row, simulated
 from tests.tablet.test_members import adds, change, force, members, promoted, uuids
-from tests.tablet.test_tombstones import delete
 
 NEW = tuple(range(100, 110))
 
@@ -78,7 +77,7 @@ async def test_two_kept_of_five_keep_leader_and_term_when_the_three_others_campa
     await group.upsert(row(200, "by the survivors"))
     order = members(group, one).order
     for host in lost:  # as the master requests when it serves
-        await delete(group, host, order[1], unsafe=order[0])
+        await group.delete(host, order[1], unsafe=order[0])
     await group.sleep(5.0)
     assert group.replica(one).core.term == term
     assert [found["v"] for found in await group.get(*NEW, 200)] == ["by the survivors"] * 11
@@ -103,9 +102,7 @@ async def test_a_single_kept_member_ignores_the_two_others_which_report_that_the
     assert isinstance(refused, errors.NotLeader)
     assert group.replica(survivor).core.hard_state == before and group.replica(survivor).leads
     await entomb(group, given_up_hosts[0])
-    assert group.server(given_up_hosts[0]).lifecycle.tombstones[TABLET].voter.forced_epoch == 1, (
-        "the tombstone keeps the forced epoch"
-    )
+    assert group.tombstone(given_up_hosts[0]).voter.forced_epoch == 1, "the tombstone keeps the forced epoch"
     assert [found["v"] for found in await group.get(*NEW)] == ["by the survivors"] * 10
 
 
@@ -181,7 +178,7 @@ async def test_a_server_with_the_forced_epoch_copies_nothing_from_the_side_given
     await forced(group, survivor)
     order = members(group, survivor).order
     await group.restart(other)
-    await delete(group, other, order[1], unsafe=order[0])
+    await group.delete(other, order[1], unsafe=order[0])
     if restarted:
         await group.restart(other)
     cut(group, survivor, [leader, other])
@@ -199,16 +196,16 @@ async def test_a_tombstone_keeps_a_forced_epoch_that_it_learns_later_even_after_
     group: Group,
 ) -> None:
     leader, survivor, other = await group.roles()
-    await delete(group, other, 9999)
+    await group.delete(other, 9999)
     await group.upsert(row(1))
     group.crash(leader, other)
     await group.sleep(5.0)
     await force(group, survivor, uuids(group, survivor))
     order = members(group, survivor).order
     await group.restart(other)
-    await delete(group, other, order[1], unsafe=order[0])
+    await group.delete(other, order[1], unsafe=order[0])
     await group.restart(other)
-    assert group.server(other).lifecycle.tombstones[TABLET].voter.forced_epoch == order[0]
+    assert group.tombstone(other).voter.forced_epoch == order[0]
     server = group.server(other)
     server.consensus.save = lambda *given: asyncio.Event().wait()  # type: ignore[method-assign]
     await change(group, survivor, adds(Peer(server.instance.uuid, address(other), NON_VOTER)))
@@ -220,7 +217,7 @@ async def test_a_tombstone_keeps_a_forced_epoch_that_it_learns_later_even_after_
     await until(group, marked, "a copy has just begun")
     group.crash(survivor)
     await group.restart(other)
-    assert group.server(other).lifecycle.tombstones[TABLET].voter.forced_epoch == order[0]
+    assert group.tombstone(other).voter.forced_epoch == order[0]
 
 
 @simulated()

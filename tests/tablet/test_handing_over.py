@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
-from ebla.actors.ray_shell import STOP_S
 from ebla.actors.tablet.serving import handing_over
-from tests.tablet.harness import Group, address, row, simulated
+from ebla.actors.world import STOP_S
+from tests.tablet.copies import until
+from tests.tablet.harness import OPTIONS, Group, address, row, simulated
 
 MANY, AT_ONCE = 20, 16
 
@@ -60,3 +61,46 @@ async def test_tablets_without_a_successor_do_not_delay_the_stop(group: Group) -
     began = group.client.clock.monotonic()
     await group.cluster.stop(address(host))
     assert group.client.clock.monotonic() - began < STOP_S
+
+
+@pytest.mark.parametrize("apart_s", [0.0, 0.002, 0.01, 0.1])
+@simulated()
+async def test_servers_that_stop_together_do_not_wait_for_successors(group: Group, apart_s: float) -> None:
+    """No tablet can have a leader when all servers have stopped."""
+    for number in range(MANY - 1):
+        await group.create(f"{number:032x}")
+    await group.upsert(row(1))
+    for number, tablet in enumerate(group.tablets):
+        await group.lead(group.hosts[number % 3], tablet)
+
+    async def stop_after(seconds: float, host: str) -> None:
+        await group.sleep(seconds)
+        await group.cluster.stop(address(host))
+
+    began = group.client.clock.monotonic()
+    await asyncio.gather(*(stop_after(each * apart_s, host) for each, host in enumerate(group.hosts)))
+    assert group.client.clock.monotonic() - began < 4 * OPTIONS["election_s_min"]
+    await group.restart()
+    assert await group.get(1) == [row(1)]
+
+
+@simulated()
+async def test_a_stopping_server_refuses_to_take_over(group: Group) -> None:
+    """Its peer gets the refusal at once, and does not wait for it to lead."""
+    leader, stopping, _ = await group.roles()
+    group.server(stopping).stopping = True
+    core = group.replica(leader).core
+    asked = asyncio.ensure_future(group.step_down(leader, stopping))
+    await until(group, lambda: "refuses to" in core.story(), "the refusal")
+    assert not core.awaits_successor and core.leader is None
+    assert "abdicated" not in group.replica(stopping).core.story()
+    await asked
+
+
+@simulated()
+async def test_the_last_server_that_stops_waits_for_no_answer(group: Group) -> None:
+    leader, *others = await group.roles()
+    group.crash(*others)
+    began = group.client.clock.monotonic()
+    await group.cluster.stop(address(leader))
+    assert group.client.clock.monotonic() - began < 3 * OPTIONS["election_s_min"]

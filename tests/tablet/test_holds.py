@@ -15,8 +15,8 @@ from ebla.actors.tablet.copy.job import CopyEnded
 from ebla.actors.tablet.copy.log_retention import CATCHING_UP, SENDING
 from tests.tablet.copies import copying, entomb, filled, same_rows, until
 from tests.tablet.harness import TABLET, Group, address, row, simulated
-from tests.tablet.test_forgotten_votes import as_peer
 from tests.tablet.test_members import change
+from tests.tablet.test_votes import as_peer
 
 RETAINED = 40
 SHORT: dict[str, Any] = {"log_retained_entries_max": RETAINED, "copy_idle_s": 5.0}

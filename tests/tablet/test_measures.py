@@ -6,11 +6,11 @@ from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.figures import Figures, FiguresRequest
 from ebla.actors.tablet import measures
-from ebla.actors.tablet.engine.space import LOOK_S, USED_EVERY
+from ebla.actors.tablet.engine.space import MEASURE_S, USED_EVERY
 from ebla.storage.errors import Corruption, DiskFull
 from tests.figures import kinds, listed, told
 from tests.tablet.copies import copied, entomb
-from tests.tablet.harness import HOSTS, SCHEMA, SLOW_HEARTBEATS, TABLET, Group, row, simulated
+from tests.tablet.harness import HOSTS, SLOW_HEARTBEATS, Group, row, simulated
 
 
 @simulated()
@@ -81,8 +81,7 @@ async def test_refused_writes_are_counted_under_the_name_of_the_limit(group: Gro
 async def test_open_scans_and_failed_replicas_are_reported(group: Group) -> None:
     await group.upsert(*(row(k, "x" * 100) for k in range(200)))
     leader = await group.leader()
-    request = m.ScanRequest(TABLET, SCHEMA.version, ("k", "v"), block_bytes=1000)
-    block = await group.ask(leader, "scan", request, m.ScanBlock)
+    block = await group.first_block(leader, ("k", "v"), block_bytes=1000)
     assert told(group.server(leader))["tablet_scans_open"] == 1
     await group.ask(leader, "scan_close", m.ScanClose(block.scanner), m.Empty)
     assert told(group.server(leader))["tablet_scans_open"] == 0
@@ -105,7 +104,7 @@ async def test_entries_in_private_logs_are_counted_there_and_not_in_the_shared_l
     await group.restart(away)
     await group.settle()
     await group.flush(leader)
-    await group.sleep(LOOK_S * USED_EVERY + 1.0)
+    await group.sleep(MEASURE_S * USED_EVERY + 1.0)
     after = told(group.server(leader))
     assert after["tablet_log_bytes"] < held["tablet_log_bytes"]
     assert after["tablet_disk_bytes"] > 0

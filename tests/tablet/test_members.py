@@ -281,7 +281,7 @@ async def test_forcing_is_refused_if_a_kept_member_gets_heartbeats_of_a_leader(g
     leader, one, other = await group.roles()
     group.cut(one, leader)
     await group.sleep(3.0)
-    with pytest.raises(errors.Unavailable, match="heard of a leader of tablet"):
+    with pytest.raises(errors.Unavailable, match="contact with a leader of tablet"):
         await force(group, one, uuids(group, one, other))
     assert members(group, one).unsafe == 0 and await group.leader() == leader
 
@@ -306,7 +306,7 @@ async def test_forcing_checks_the_configuration_again_after_all_kept_members_ans
     group.cut(one, other)
     await group.sleep(3.0)
     group.heal()
-    with pytest.raises(errors.ConfigurationMoved, match="look again"):
+    with pytest.raises(errors.ConfigurationMoved, match="check again"):
         await force(group, one, uuids(group, one, other))
 
 
@@ -325,7 +325,7 @@ async def test_invalid_requests_to_force_are_refused(group: Group) -> None:
     await group.sleep(3.0)
     gone = group.cluster.role(address(one)).replicas[TABLET].core.configuration
     cases: list[tuple[type[Exception], str, list[str], dict[str, Any]]] = [
-        (errors.ConfigurationMoved, "look again", uuids(group, one), {"configuration_index": 5}),
+        (errors.ConfigurationMoved, "check again", uuids(group, one), {"configuration_index": 5}),
         (errors.ConfigurationMoved, "forced, 1 so", uuids(group, one), {"configuration_unsafe": 1}),
         (errors.InvalidArgument, "reason", uuids(group, one), {"reason": ""}),
         (errors.InvalidArgument, "no members", [*uuids(group, one), "f" * 32], {}),

@@ -80,8 +80,7 @@ async def test_a_copy_on_a_hanging_disk_is_cancelled_when_the_disk_answers(
     hangs, answers = held(Job, "_finish_data", monkeypatch.setattr)
     _, target, _ = await copying(group, 50)
     await until(group, hangs.is_set, "the disk hangs")
-    cancel = m.CancelCopyRequest(group.uuid(target), TABLET)
-    await is_open(group.ask(target, "cancel_copy", cancel, m.Empty, 30.0), "is to end")
+    await is_open(group.cancel_copy(target), "is to end")
     answers.set()
     lifecycle = group.server(target).lifecycle
     await until(group, lambda: lifecycle.state_of(TABLET) != m.COPYING, "the copy has ended")

@@ -18,7 +18,7 @@ from ebla.storage.environment import Disk
 from ebla.storage.lmdb.disk import LmdbDisk
 from ebla.storage.logs.entries import WRITE, Entry, Position, make_entry
 from ebla.storage.logs.shared_log import SharedLog
-from tests.storage.disks import in_simulation
+from tests.storage.disks import in_loop, in_simulation
 from tests.tablet.harness import TABLET
 
 
@@ -93,29 +93,26 @@ class Bench:
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 4])
-def test_a_tail_replaced_after_its_move_does_not_come_back(tmp_path: Path, steps: int) -> None:
+@in_loop
+async def test_a_tail_replaced_after_its_move_does_not_come_back(tmp_path: Path, steps: int) -> None:
     """On LMDB, with the process ending after each step of the last trim."""
-
-    async def main() -> None:
-        disk = LmdbDisk(tmp_path)
-        bench = await Bench.new(disk)
-        await bench.append(1, 20)
-        await bench.trim(bench.shared.next_seq)  # all of it moves
-        bench.log.truncate(15)
-        await bench.append(2, 2)
-        bench.flush(16)
-        bench.commits_left = steps
-        try:
-            await bench.trim(bench.shared.next_seq)
-        except Crash:
-            assert steps < 4
-        await disk.close()
-        disk = LmdbDisk(tmp_path)
-        again = await Bench.again(disk, bench.flushed)
-        assert again.log.last == bench.flushed
-        await disk.close()
-
-    asyncio.run(main())
+    disk = LmdbDisk(tmp_path)
+    bench = await Bench.new(disk)
+    await bench.append(1, 20)
+    await bench.trim(bench.shared.next_seq)  # all of it moves
+    bench.log.truncate(15)
+    await bench.append(2, 2)
+    bench.flush(16)
+    bench.commits_left = steps
+    try:
+        await bench.trim(bench.shared.next_seq)
+    except Crash:
+        assert steps < 4
+    await disk.close()
+    disk = LmdbDisk(tmp_path)
+    again = await Bench.again(disk, bench.flushed)
+    assert again.log.last == bench.flushed
+    await disk.close()
 
 
 @in_simulation

@@ -45,15 +45,13 @@ async def test_a_scan_shows_one_moment_while_rows_change(group: Group) -> None:
     leader = await group.leader()
     await group.flush(leader)
     await group.upsert(*[row(k, "memory" * 20, 2) for k in range(0, 3000, 3)])
-    request = m.ScanRequest(TABLET, SCHEMA.version, ("k", "n"), block_bytes=1)
-    first = await group.ask(leader, "scan", request, m.ScanBlock)
+    first = await group.first_block(leader, ("k", "n"))
     await group.upsert(*[row(k, "after", 3) for k in range(4000)])
     await group.write(m.DELETE, [{"k": k} for k in range(100)])
     rows = first.rows
     block = first
     while block.scanner:
-        more = m.ScanContinue(block.scanner, block.block + 1)
-        block = await group.ask(leader, "scan_more", more, m.ScanBlock)
+        block = await group.next_block(leader, block)
         rows += block.rows
     assert rows == 3000 and block.index == first.index
     after = await group.scan(columns=("k", "n"))
@@ -69,9 +67,7 @@ async def test_a_scan_respects_columns_predicate_bounds_and_limit(group: Group) 
     assert (await group.scan(limit=7))["k"].to_pylist() == list(range(7))
     bounds = {"start": CODEC.encode_key({"k": 100}), "stop": CODEC.encode_key({"k": 110})}
     assert (await group.scan(**bounds))["k"].to_pylist() == list(range(100, 110))
-    counted = await group.ask(
-        await group.leader(), "scan", m.ScanRequest(TABLET, SCHEMA.version, ()), m.ScanBlock
-    )
+    counted = await group.first_block(await group.leader(), ())
     assert counted.rows == 500 and counted.scanner is None
 
 
@@ -81,41 +77,33 @@ async def test_a_repeated_request_for_a_block_gets_it_again_and_a_closed_scan_is
 ) -> None:
     await group.upsert(*[row(k, "x" * 50) for k in range(500)])
     leader = await group.leader()
-    first = await group.ask(
-        leader, "scan", m.ScanRequest(TABLET, SCHEMA.version, ("k",), block_bytes=1), m.ScanBlock
-    )
-    second = await group.ask(leader, "scan_more", m.ScanContinue(first.scanner, 1), m.ScanBlock)
-    again = await group.ask(leader, "scan_more", m.ScanContinue(first.scanner, 1), m.ScanBlock)
-    assert again == second
+    first = await group.first_block(leader)
+    second = await group.next_block(leader, first)
+    assert await group.next_block(leader, first) == second
     await group.ask(leader, "scan_close", m.ScanClose(first.scanner), m.Empty)
     with pytest.raises(SnapshotExpired):
-        await group.ask(leader, "scan_more", m.ScanContinue(first.scanner, 2), m.ScanBlock)
+        await group.next_block(leader, second)
 
 
 @simulated(scanner_ttl_s=2.0, scan_read_rows=100)
 async def test_idle_scans_expire(group: Group) -> None:
     await group.upsert(*[row(k) for k in range(500)])
     leader = await group.leader()
-    first = await group.ask(
-        leader, "scan", m.ScanRequest(TABLET, SCHEMA.version, ("k",), block_bytes=1), m.ScanBlock
-    )
+    first = await group.first_block(leader)
     await group.sleep(5.0)
     with pytest.raises(SnapshotExpired):
-        await group.ask(leader, "scan_more", m.ScanContinue(first.scanner, 1), m.ScanBlock)
+        await group.next_block(leader, first)
 
 
 @simulated()
 async def test_replicas_give_equal_digests_of_one_index_while_writes_go_on(group: Group) -> None:
     await group.upsert(*[row(k, "x" * 30) for k in range(2000)])
-    leader = await group.leader()
-    started = await group.ask(leader, "checksum_start", m.ChecksumStart(TABLET), m.ChecksumStarted)
+    index = await group.checksum_index()
     await group.upsert(*[row(k, "y") for k in range(1000)])
-    query = m.ChecksumQuery(TABLET, started.index)
-    replies = [await group.ask(host, "checksum", query, m.ChecksumReply) for host in HOSTS]
-    assert {(r.rows, r.digest) for r in replies} == {(2000, replies[0].digest)}
-    later = await group.ask(leader, "checksum_start", m.ChecksumStart(TABLET), m.ChecksumStarted)
-    other = await group.ask(leader, "checksum", m.ChecksumQuery(TABLET, later.index), m.ChecksumReply)
-    assert other.digest != replies[0].digest
+    (found,) = {await group.digest(host, index) for host in HOSTS}
+    assert found[0] == 2000
+    _, later = await group.digest(await group.leader(), await group.checksum_index())
+    assert later != found[1]
 
 
 @simulated()

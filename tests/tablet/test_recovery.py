@@ -201,7 +201,7 @@ async def test_a_throttled_copy_waits_for_the_time_in_the_refusal(
     ("error", "expected"),
     [
         (errors.Throttled("others first", limit="copies_max", retry_after_s=1.0), {"unknown"}),
-        (DiskFull("no space left"), {"unknown", "failed"}),
+        (DiskFull("no space left"), {"unknown", "unhealthy"}),
     ],
 )
 @simulated(**PATIENCE)
@@ -256,7 +256,7 @@ async def test_requests_of_many_tablets_are_limited_at_a_time(
     assert max(at_once) == recovery.PEER_CALLS_MAX
 
 
-@simulated(hosts=FIVE, copies_max=1, raft_heartbeat_s=0.4, election_s_min=2.4, lease_s=1.6)
+@simulated(hosts=FIVE, copies_max=1, leader_heartbeat_s=0.4, election_s_min=2.4, lease_s=1.6)
 async def test_a_paused_server_does_not_delay_copies_to_another(group: Group) -> None:
     """It reported more tombstones than the limit of requests, and is paused afterwards."""
     tablets = [f"{n:032x}" for n in range(1, 17)]
@@ -336,7 +336,7 @@ async def test_a_long_copy_is_no_failure(group: Group, monkeypatch: pytest.Monke
     while group.state_of(target) != m.RUNNING:
         seen.append(health(group, leader).get(target, "unknown"))
         await group.sleep(0.2)
-    assert len(seen) > 80 and not {"silent", "failed"} & set(seen)
+    assert len(seen) > 80 and not {"silent", "unhealthy"} & set(seen)
     assert len(asked) == 1
 
 
@@ -348,7 +348,7 @@ async def test_a_replica_that_cannot_be_copied_fails_after_a_time(
     leader, target, _ = await group.roles()
     group.replica(target).fail(Corruption("for a test"))
     await until(group, lambda: health(group, leader).get(target) == "unknown", "the replica is out of order")
-    await until(group, lambda: health(group, leader).get(target) == "failed", "the replica stays failed")
+    await until(group, lambda: health(group, leader).get(target) == "unhealthy", "the replica stays failed")
 
 
 @simulated(**PATIENCE)
@@ -364,3 +364,29 @@ async def test_a_wiped_server_is_lost_and_its_successor_gets_no_copy(
     await until(group, lambda: health(group, leader).get(target) == "lost", "another server is there")
     await group.sleep(12.0)
     assert seen == [] and health(group, leader).get(target) == "lost"
+
+
+# -- turns
+
+
+@simulated()
+async def test_replicas_without_a_request_yet_go_before_those_that_wait(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, int] = {}
+
+    async def call(self: recovery.Recovery, peer: Peer, request: m.StartCopyRequest) -> float:
+        asked[request.tablet] = asked.get(request.tablet, 0) + 1
+        await self.world.clock.sleep(1.0)
+        return recovery.RETRY_S_MIN
+
+    monkeypatch.setattr(recovery.Recovery, "_call", call)
+    leader, target, _ = await group.roles()
+    tablets = [TABLET, *(f"{n:032x}" for n in range(1, 5 * recovery.PEER_CALLS_MAX))]
+    for tablet in tablets[1:]:
+        await group.create(tablet)
+        await group.lead(leader, tablet)
+    for tablet in tablets:
+        await entomb(group, target, tablet)
+    await until(group, lambda: len(asked) == len(tablets), "each copy was requested", 20.0)
+    assert max(asked.values()) <= 3, "in turn"

@@ -11,7 +11,7 @@ from ebla.actors.tablet.engine import apply
 from ebla.errors import InvalidArgument, TableDropped
 from ebla.storage.errors import EblaError
 from ebla.storage.rows.alteration import Dropped
-from tests.tablet.harness import HOSTS, TABLET, Group, row, simulated
+from tests.tablet.harness import HOSTS, Group, row, simulated
 from tests.tablet.test_alterations import alter
 
 LATE = b"client-that-late"
@@ -28,8 +28,7 @@ async def nothing(group: Group) -> None: ...
 
 
 async def another_leads(group: Group) -> None:
-    request = m.StepDownRequest(TABLET)
-    await group.ask(await group.leader(), "step_down", request, m.StepDownReply, 10.0)
+    await group.step_down(await group.leader())
     await group.sleep(2.0)
 
 

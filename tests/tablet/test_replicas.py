@@ -67,8 +67,7 @@ async def test_leadership_is_handed_over_to_the_named_successor(group: Group) ->
     await group.upsert(row(1))
     leader = await group.leader()
     successor = (await group.followers())[1]
-    request = m.StepDownRequest(TABLET, group.uuid(successor))
-    reply = await group.ask(leader, "step_down", request, m.StepDownReply)
+    reply = await group.step_down(leader, successor)
     assert reply.leader == address(successor)
     assert await group.leader() == successor
     assert await group.get(1) == [row(1)]
@@ -227,7 +226,7 @@ async def test_a_creation_that_crashed_at_any_step_is_finished_by_a_repeated_req
                 await group.ask(host, "create_tablet", group.creation(host), m.Empty)
             except errors.OutcomeUnknown:
                 assert host == victim
-    assert group.plan.hits[point] >= 1 and not group.plan.armed
+    assert group.points.crashed[point] == 1
     await group.upsert(row(1), tablet=OTHER)
     assert await group.get(1, tablet=OTHER) == [row(1)]
     await group.settle(OTHER)
@@ -242,26 +241,24 @@ async def test_a_deletion_that_crashed_at_any_step_is_finished_or_undone_at_the_
     await group.settle()
     victim = (await group.followers())[0]
     group.crash_at(victim, point)
-    request = m.DeleteTabletRequest(group.uuid(victim), TABLET, "dropped")
     with pytest.raises(errors.OutcomeUnknown):
-        await group.ask(victim, "delete_tablet", request, m.Empty)
+        await group.drop(victim)
     await group.restart(victim)
     server = group.server(victim)
     if point.endswith("before_mark"):
         assert server.replicas[TABLET].state == "running"
-        await group.ask(victim, "delete_tablet", request, m.Empty)
+        await group.drop(victim)
     assert TABLET not in server.replicas and not server.lifecycle.broken
     environments = group.disk(victim).environments
     assert f"data/{TABLET}" not in environments and f"wals/{TABLET}" not in environments
-    await group.ask(victim, "delete_tablet", request, m.Empty)
+    await group.drop(victim)
 
 
 @simulated()
 async def test_a_deleted_replica_does_not_stop_the_others(group: Group) -> None:
     await group.create(OTHER)
     victim = (await group.followers())[0]
-    request = m.DeleteTabletRequest(group.uuid(victim), TABLET, "dropped")
-    await group.ask(victim, "delete_tablet", request, m.Empty)
+    await group.drop(victim)
     await group.upsert(row(1))
     await group.upsert(row(2), tablet=OTHER)
     await group.settle(OTHER)

@@ -18,22 +18,14 @@ from tests.tablet.harness import HOSTS, TABLET, Group, row, simulated
 from tests.tablet.test_members import adds, change, spare
 
 
-async def delete(
-    group: Group, host: str, index: int | None = None, *, unsafe: int = 0, tombstone: bool = True
-) -> None:
-    uuid = group.uuid(host)
-    request = m.DeleteTabletRequest(uuid, TABLET, "for a test", tombstone, index, unsafe)
-    await group.ask(host, "delete_tablet", request, m.Empty)
-
-
 @simulated()
 async def test_a_forced_configuration_is_newer_than_every_configuration_of_lost_members(group: Group) -> None:
     target, other = await group.followers()
     await exclude(group, other)
     await until(group, lambda: committed(group, target) > 0, "the follower has the entry, too")
     with pytest.raises(errors.ConfigurationMoved):
-        await delete(group, target, committed(group, target) - 1)
-    await delete(group, target, committed(group, target) - 1, unsafe=1)
+        await group.delete(target, committed(group, target) - 1)
+    await group.delete(target, committed(group, target) - 1, unsafe=1)
     assert group.state_of(target) == m.DELETED
 
 
@@ -59,7 +51,7 @@ async def test_a_tombstones_vote_elects_a_candidate_with_all_entries(group: Grou
     await until(group, lambda: group.replica(other).leads, "the other is elected with the tombstone's vote")
     voted = group.server(target).consensus.get(TABLET)
     assert voted is not None
-    assert voted.record.vote == group.uuid(other)
+    assert voted.hard_state.vote == group.uuid(other)
 
 
 @simulated()
@@ -85,13 +77,13 @@ async def test_a_tombstone_with_more_entries_than_the_candidate_prevents_its_ele
 @simulated()
 async def test_a_tombstones_vote_survives_a_restart(group: Group) -> None:
     leader, target, _ = await deleted(group, 10)
-    tombstone = group.server(target).lifecycle.tombstones[TABLET]
+    tombstone = group.tombstone(target)
     last = tombstone.superblock.last
     tombstone.voter.hard_state = HardState(40, "a-candidate")
     async with tombstone.turn:
         await tombstone.save(group.server(target).consensus)
     await group.restart(target)
-    tombstone = group.server(target).lifecycle.tombstones[TABLET]
+    tombstone = group.tombstone(target)
     assert tombstone.hard_state == HardState(40, "a-candidate")
     assert tombstone.superblock.last == last
     assert leader in HOSTS
@@ -104,11 +96,11 @@ async def test_only_a_newer_configuration_without_it_makes_a_replica_a_tombstone
     target, _ = await group.followers()
     for index in (None, -2, -1):
         with pytest.raises(errors.ConfigurationMoved):
-            await delete(group, target, index)
+            await group.delete(target, index)
     assert group.replica(target).state == m.RUNNING
     index = await exclude(group, target)
     for _ in range(2):
-        await delete(group, target, index)
+        await group.delete(target, index)
     assert group.state_of(target) == m.DELETED
     assert await group.reported(target) == {TABLET: m.DELETED}
 
@@ -122,11 +114,11 @@ async def test_repeated_deletions_leave_a_tombstone_as_it_is_and_a_start_writes_
     await fill(group, 10)
     target, _ = await group.followers()
     index = await exclude(group, target)
-    await delete(group, target, index)
-    before = group.server(target).lifecycle.tombstones[TABLET].superblock
+    await group.delete(target, index)
+    before = group.tombstone(target).superblock
     for older in (None, -2, -1, index - 1):
-        await delete(group, target, older)
-    assert group.server(target).lifecycle.tombstones[TABLET].superblock == before
+        await group.delete(target, older)
+    assert group.tombstone(target).superblock == before
     saved: list[str] = []
     save = RecordStore.save
 
@@ -136,7 +128,7 @@ async def test_repeated_deletions_leave_a_tombstone_as_it_is_and_a_start_writes_
 
     monkeypatch.setattr(RecordStore, "save", counted)
     await group.restart(target)
-    assert group.server(target).lifecycle.tombstones[TABLET].superblock == before
+    assert group.tombstone(target).superblock == before
     await group.sleep(1.0)
     assert TABLET not in saved
 
@@ -146,7 +138,7 @@ async def test_repeated_deletions_leave_a_tombstone_as_it_is_and_a_start_writes_
 async def test_a_deletion_with_an_old_configuration_leaves_a_copy_alone(group: Group) -> None:
     _, target, _ = await copying(group, 400)
     with pytest.raises(errors.ConfigurationMoved):
-        await delete(group, target, -2)
+        await group.delete(target, -2)
     copies = group.server(target).copies
     assert list(copies.jobs) == [TABLET]
     await until(group, lambda: copies.done == 1, "the copy ends")
@@ -156,7 +148,7 @@ async def test_a_deletion_with_an_old_configuration_leaves_a_copy_alone(group: G
 async def test_a_tombstone_is_removed_with_its_table_and_does_not_come_back(group: Group) -> None:
     """S13: a leader that does not know of a final deletion does not create the tablet again."""
     leader, target, _ = await deleted(group, 10)
-    await delete(group, target, tombstone=False)
+    await group.drop(target)
     server = group.server(target)
     assert server.lifecycle.state_of(TABLET) == m.DOES_NOT_EXIST
     assert server.consensus.get(TABLET) is None
@@ -169,7 +161,7 @@ async def test_a_tombstone_is_removed_with_its_table_and_does_not_come_back(grou
 @simulated(copy_bytes_per_s=20_000)
 async def test_a_deletion_ends_a_copy_and_removes_its_data(group: Group) -> None:
     _, target, _ = await copying(group, 600)
-    await delete(group, target, tombstone=False)
+    await group.drop(target)
     disk = group.server(target).world.disk
     assert not disk.exists(f"data/{TABLET}") and not disk.exists(f"wals/{TABLET}")
     assert not group.server(target).copies.jobs
@@ -186,9 +178,9 @@ async def test_a_deletion_that_crashed_is_carried_out_when_it_is_repeated(group:
     index = await exclude(group, target)
     group.crash_at(target, point)
     with pytest.raises(errors.NetworkError):
-        await delete(group, target, index)
+        await group.delete(target, index)
     await group.restart(target)
-    await delete(group, target, index)
+    await group.delete(target, index)
     server = group.server(target)
     assert server.lifecycle.state_of(TABLET) == m.DELETED
     assert not server.world.disk.exists(f"data/{TABLET}")
@@ -204,9 +196,9 @@ async def test_a_final_deletion_on_a_full_disk_succeeds_when_it_is_repeated(grou
     index = await exclude(group, target)
     group.disk(target).fill()
     with pytest.raises(DiskFull):
-        await delete(group, target, index)
+        await group.delete(target, index)
     group.disk(target).free()
-    await delete(group, target, index)
+    await group.delete(target, index)
     assert group.state_of(target) == m.DELETED
     await group.restart(target)
     assert group.state_of(target) == m.DELETED
@@ -224,7 +216,7 @@ async def test_data_that_a_full_disk_kept_from_quarantine_goes_there_when_there_
     state, server = group.disk(target), group.server(target)
     group.fill_at(target, point)
     with pytest.raises(DiskFull):
-        await delete(group, target, index)
+        await group.delete(target, index)
     await group.sleep(20.0)
     assert server.world.disk.exists(f"data/{TABLET}")
     state.free()
@@ -259,14 +251,14 @@ async def test_data_that_cannot_be_moved_to_quarantine_is_logged_once_for_each_r
 
     monkeypatch.setattr(server.lifecycle, "finish", finish)
     with pytest.raises(StorageError, match="both there"):
-        await delete(group, target, index)
+        await group.delete(target, index)
     await until(group, lambda: tries[0] >= 5, "there is another attempt")
     assert logged() == ["data/a and quarantine/a are both there"]
     reasons.append("the data directory is read-only")
     await until(group, lambda: tries[0] >= 8, "there is another attempt")
     assert logged()[1:] == ["the data directory is read-only"]
     reasons.clear()
-    await until(group, lambda: server.lifecycle.tombstones[TABLET].finished, "the data is in quarantine")
+    await until(group, lambda: group.tombstone(target).finished, "the data is in quarantine")
     assert len(logged()) == 2
 
 
@@ -286,12 +278,12 @@ async def test_data_that_could_not_be_moved_to_quarantine_can_be_purged_after_it
 
     server.world.disk.move = move  # type: ignore[method-assign]
     with pytest.raises(StorageError, match="both there"):
-        await delete(group, target, index)
+        await group.delete(target, index)
     server.world.disk.move = original  # type: ignore[method-assign]
     (held,) = quarantine.list()
     with pytest.raises(StorageError, match="being moved"):
         await quarantine.purge([held.record.name])
-    await delete(group, target, tombstone=False)
+    await group.drop(target)
     await quarantine.purge([held.record.name])
     assert quarantine.list() == []
 
@@ -315,7 +307,7 @@ async def test_a_tombstone_removed_while_another_is_being_finished_is_left_alone
 
     lifecycle.finish = finish  # type: ignore[method-assign]
     await until(group, lambda: asked == [second], "the first tombstone is being finished")
-    await delete(group, target, tombstone=False)
+    await group.drop(target)
     over.set()
     await until(group, lambda: lifecycle.tombstones[second].finished, "the second tombstone is finished")
     await group.sleep(1.0)
@@ -338,7 +330,7 @@ async def test_a_deletion_judges_a_copy_completed_meanwhile_by_its_committed_con
 
     server.deletion.cancel_copy = too_late
     with pytest.raises(errors.ConfigurationMoved):
-        await delete(group, target, ahead)
+        await group.delete(target, ahead)
     assert server.lifecycle.state_of(TABLET) == m.RUNNING
 
 

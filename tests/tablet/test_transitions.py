@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from ebla.actors import messages as m
 from ebla.actors.tablet.copy import job
 from ebla.actors.tablet.copy.job import Job
 from ebla.actors.tablet.copy.sources import DATA, LOG
@@ -64,12 +63,6 @@ def test_only_the_transitions_of_the_table_are_allowed(
                     made.move(after)
 
 
-async def delete_for_good(group: Group, host: str) -> None:
-    server = group.server(host)
-    request = m.DeleteTabletRequest(server.instance.uuid, TABLET, "for a test")
-    await group.ask(host, "delete_tablet", request, m.Empty, 12.0)
-
-
 async def cancelled(group: Group, host: str) -> None:
     await group.server(host).deletion.cancel_copy(TABLET)
     await ended(group, host)
@@ -80,7 +73,7 @@ def test_every_transition_is_made(seen: dict[type[Any], set[Step]], monkeypatch:
         leader, target, _ = await copying(group, 50)
         await copied(group, target, leader)
         await entomb(group, target)
-        await delete_for_good(group, target)
+        await group.drop(target)
         await group.restart(target)
         await until(group, lambda: TABLET in group.server(target).replicas, "the leader has it copied")
 
@@ -91,8 +84,8 @@ def test_every_transition_is_made(seen: dict[type[Any], set[Step]], monkeypatch:
             patch.setattr(Lifecycle, "finish", fails)
             await start(group, target, leader)
             await cancelled(group, target)
-            assert group.server(target).lifecycle.tombstones[TABLET].phase == tombstones.MARKED
-            await delete_for_good(group, target)
+            assert group.tombstone(target).phase == tombstones.MARKED
+            await group.drop(target)
 
     async def delete_what_is_not_on_disk_yet(group: Group) -> None:
         target, _ = await group.followers()
@@ -101,8 +94,8 @@ def test_every_transition_is_made(seen: dict[type[Any], set[Step]], monkeypatch:
             patch.setattr(superblocks, "save", full)
             with pytest.raises(DiskFull):
                 await entomb(group, target)
-        assert group.server(target).lifecycle.tombstones[TABLET].phase == tombstones.STOPPED
-        await delete_for_good(group, target)
+        assert group.tombstone(target).phase == tombstones.STOPPED
+        await group.drop(target)
 
     async def stop_in_every_state(group: Group) -> None:
         leader = await group.leader()

@@ -123,7 +123,7 @@ async def test_damage_found_by_a_flush_fails_that_replica_and_the_server_keeps_r
     assert group.replica(host, OTHER).state == "running"
     reply = await group.ask(host, "flush", m.FlushRequest(), m.FlushReply)
     assert list(reply.flushed) == [OTHER]
-    assert group.plan.hits["tablet.flush.replica_gone"] > 0
+    assert group.points.reached["tablet.flush.replica_gone"] > 0
 
 
 @pytest.mark.parametrize("method", ["flush", "local_snapshot"])
@@ -257,7 +257,7 @@ async def test_a_crash_while_a_failed_replica_is_abandoned_leaves_its_entries_or
     for k in range(60):
         await group.upsert(row(k, "x" * 3000), tablet=OTHER)
     await group.sleep(2)
-    assert not group.plan.armed and not group.alive(host)
+    assert not group.alive(host)
     await group.restart(host)
     if point.endswith("before_mark"):
         assert group.replica(host).state == "running", "the failure was not stored, and no entry was dropped"
@@ -281,7 +281,7 @@ async def test_a_crash_before_entries_are_moved_to_the_private_log_loses_none(gr
                 await group.restart(host)
             await group.sleep(0.02)
         await write
-    assert not group.plan.armed
+    assert group.points.crashed[point] == 1
     await group.restart(away)
     await group.settle()
     assert len(await group.scan(away)) == 60

@@ -6,11 +6,26 @@ import asyncio
 
 import pytest
 
+from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.messages.raft import HardState, VoteReply, VoteRequest
+from ebla.actors.messages.repair import (
+    ADD,
+    MODIFY,
+    REMOVE,
+)
+from ebla.actors.replication.configuration import (
+    NON_VOTER,
+    VOTER,
+    Configuration,
+    Peer,
+)
+from ebla.actors.replication.health import LOST
+from ebla.actors.tablet.server import RECORDS
 from ebla.storage.errors import Damaged, DiskFull
-from tests.tablet.copies import ended, entomb, filled, start, until
-from tests.tablet.harness import TABLET, Group, held, simulated
+from tests.tablet.copies import ended, entomb, filled, one_down, same_rows, start, until
+from tests.tablet.harness import TABLET, Group, address, held, row, simulated
+from tests.tablet.test_members import change
 
 
 class Election:
@@ -31,7 +46,7 @@ class Election:
     def on_disk(self) -> HardState:
         found = self.group.server(self.asked).consensus.get(TABLET)
         assert found is not None
-        return found.record
+        return found.hard_state
 
     def held_commits(self) -> tuple[asyncio.Event, asyncio.Event]:
         return held(self.group.server(self.asked).rounds, "_commit")
@@ -165,3 +180,158 @@ async def test_a_second_vote_request_waits_until_the_first_vote_is_on_disk(
     assert [answer is not None and answer.granted for answer in answers] == [True, repeated]
     await election.granted(one)
     await election.refused_after_a_restart(two)
+
+
+# -- a damaged vote record: the replica does not count until the group has removed it
+
+
+CONSENSUS = "consensus-meta"
+
+
+async def forgotten(group: Group) -> tuple[str, str, str]:
+    """Return the leader, a follower that started without its vote record, and the other follower."""
+    leader, target, other = await one_down(group)
+    group.disk(target).rot(CONSENSUS, RECORDS, TABLET.encode())
+    await group.restart(target)
+    assert group.state_of(target) == m.FAILED
+    return leader, target, other
+
+
+def as_peer(group: Group, host: str, **changes: object) -> Peer:
+    return Peer(group.uuid(host), address(host), **changes)  # type: ignore[arg-type]
+
+
+def health(group: Group, leader: str) -> dict[str, str]:
+    return dict(group.replica(leader).report().health)
+
+
+@simulated()
+async def test_a_voter_without_its_vote_record_is_reported_lost_and_gets_no_copy(group: Group) -> None:
+    leader, target, other = await forgotten(group)
+    uuid = group.uuid(target)
+    await until(group, lambda: health(group, leader)[uuid] == LOST, "the leader learns the loss")
+    with pytest.raises(errors.IllegalState, match="has forgotten its votes and is a voter"):
+        await start(group, target, leader)
+    assert group.state_of(target) == m.FAILED
+    await until(group, lambda: not len(group.server(leader).copy_sources), "the source ends its session")
+    core = group.replica(other).core
+    request = VoteRequest(core.term + 5, core.me, core.last_index, core.log.last_term)
+    reply = await group.replicate(target, other, request)
+    assert (reply.answers, reply.refusals) == ((None,), ("votes_forgotten",))
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@simulated()
+async def test_a_voter_without_its_vote_record_returns_as_a_new_member_after_its_removal(
+    group: Group, restarted: bool
+) -> None:
+    leader, target, other = await forgotten(group)
+    await change(group, leader, m.MemberChange(REMOVE, as_peer(group, target)))
+    await group.upsert(row(9000, "without it"))
+    if restarted:
+        await group.restart(target)
+    await change(group, leader, m.MemberChange(ADD, as_peer(group, target, member=NON_VOTER, promote=True)))
+
+    def votes() -> bool:
+        peer = group.replica(leader).core.committed_configuration.peer(as_peer(group, target).uuid)
+        return peer is not None and peer.member == "voter"
+
+    await until(group, votes, "the new member has caught up")
+    await same_rows(group, target, other, leader)
+    kept = group.server(target).consensus.get(TABLET)
+    # The vote is the leader's: it may have voted in this term before, and must not vote for another candidate.
+    assert kept is not None
+    assert kept.hard_state == HardState(group.replica(leader).core.term, group.uuid(leader))
+    await group.lead(target)
+    assert await group.get(9000) == [row(9000, "without it")]
+
+
+async def forgotten_and_removed(group: Group) -> tuple[str, str, str]:
+    """As `forgotten`, after the master removed the replica and made it a tombstone."""
+    leader, target, other = await forgotten(group)
+    gone = as_peer(group, target)
+    await change(group, leader, m.MemberChange(REMOVE, gone))
+    index = group.replica(leader).core.committed_configuration.index
+    await group.delete(target, index)
+    return leader, target, other
+
+
+async def vote_refused(group: Group, by: str, whom: str, term: int, **more: bool) -> None:
+    """Ask for a vote, which is refused."""
+    core = group.replica(by).core
+    request = VoteRequest(term, core.me, core.last_index, core.log.last_term, **more)
+    reply = await group.replicate(whom, by, request)
+    assert reply.answers[0] is not None and not reply.answers[0].granted  # type: ignore[union-attr]
+
+
+@simulated()
+async def test_a_tombstone_without_its_vote_record_returns_as_a_new_member(group: Group) -> None:
+    """The master has deleted the replica meanwhile, and a candidate has asked it for a vote since."""
+    leader, target, other = await forgotten_and_removed(group)
+    await vote_refused(group, other, target, group.replica(other).core.term)
+    await change(group, leader, m.MemberChange(ADD, as_peer(group, target, member=NON_VOTER, promote=True)))
+    await until(group, lambda: group.state_of(target) == m.RUNNING, "the copy takes its place")
+    kept = group.server(target).consensus.get(TABLET)
+    assert kept is not None and kept.hard_state.vote == group.uuid(leader)
+    await same_rows(group, target, other, leader)
+
+
+@simulated()
+async def test_a_tombstone_without_its_vote_record_refuses_votes_and_writes_none(group: Group) -> None:
+    """With a new record it would count as a replica that knows its votes, and would be copied to while it is a voter."""
+    _, target, other = await forgotten_and_removed(group)
+    term = group.replica(other).core.term
+    for asked in (term, term + 5):
+        await vote_refused(group, other, target, asked, ignore_live_leader=True)
+    server = group.server(target)
+    assert server.lifecycle.consensus_of(TABLET) is None
+    await group.restart(target)
+    assert group.server(target).lifecycle.consensus_of(TABLET) is None, "nor after a restart"
+
+
+@pytest.mark.usefixtures("unmended")
+@simulated()
+async def test_a_leader_without_a_lease_copies_to_no_member_without_its_vote_record(group: Group) -> None:
+    """Another leader may have made it a voter since."""
+    leader, target, _ = await forgotten(group)
+    await change(group, leader, m.MemberChange(REMOVE, as_peer(group, target)))
+    await change(group, leader, m.MemberChange(ADD, as_peer(group, target, member=NON_VOTER, promote=True)))
+    replica, source = group.replica(leader), group.server(leader).copy_sources
+    uuid, term = group.uuid(target), replica.core.term
+    request = m.BeginCopyRequest(group.uuid(leader), TABLET, uuid, term, forgetful=True)
+    begun = await source.begin(replica, request)
+    source.end(begun.session)
+    group.isolate(leader)
+    await group.sleep(group.server(leader).options.lease_s + 0.1)
+    assert replica.leads and replica.core.term == term, "it does not know that its lease ended"
+    with pytest.raises(errors.Unavailable, match="no lease"):
+        await source.begin(replica, request)
+    assert not source.all()
+
+
+@pytest.mark.usefixtures("unmended")
+@pytest.mark.parametrize(("before", "after"), [(VOTER, NON_VOTER), (NON_VOTER, VOTER)])
+@simulated()
+async def test_no_copy_to_a_member_without_vote_record_while_its_change_is_uncommitted(
+    group: Group, before: str, after: str
+) -> None:
+    """An uncommitted demotion may be undone; an uncommitted promotion is in force already."""
+    leader, target, other = await forgotten(group)
+    server, replica = group.server(leader), group.replica(leader)
+    core, uuid = replica.core, group.uuid(target)
+    if before == NON_VOTER:
+        await change(group, leader, m.MemberChange(MODIFY, as_peer(group, target, member=before)))
+    group.isolate(target, other)
+    peers = tuple(
+        as_peer(group, target, member=after) if peer.uuid == uuid else peer
+        for peer in core.configuration.peers
+    )
+    wanted = Configuration(peers, core.configuration.index)
+    index, term = server.rounds.step(
+        replica, core.propose_configuration, server.world.clock.monotonic(), wanted
+    )
+    assert core.configuration.index == index > core.committed_configuration.index
+    request = m.BeginCopyRequest(server.instance.uuid, TABLET, uuid, term, forgetful=True)
+    with pytest.raises(errors.IllegalState, match="has forgotten its votes and is a voter"):
+        await server.copy_sources.begin(replica, request)
+    assert not server.copy_sources.all()

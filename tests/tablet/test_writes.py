@@ -7,8 +7,8 @@ import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.storage.errors import InvalidArgument
-from tests.tablet.harness import CLIENT, HOSTS, TABLET, Group, address, row, simulated
+from ebla.storage.errors import DiskFull, InvalidArgument
+from tests.tablet.harness import CLIENT, HOSTS, Group, address, row, simulated
 
 
 @simulated()
@@ -36,12 +36,8 @@ async def test_an_acknowledged_write_survives_the_loss_of_any_one_server_for_goo
 async def test_a_write_is_not_acknowledged_without_a_majority(group: Group) -> None:
     leader = await group.leader()
     group.crash(*await group.followers())
-    batch = group.batch(m.UPSERT, [row(1)], 1)
-    reply = await group.ask(
-        leader, "write", m.WriteRequest((m.TabletWrite(TABLET, batch),), 1.0), m.WriteReply
-    )
-    assert reply.results == (None,)
-    assert errors.from_triple(reply.errors[0]).possibly_applied
+    error = await group.write_once(leader, group.batch(m.UPSERT, [row(1)], 1), 1.0)
+    assert isinstance(error, errors.EblaError) and error.possibly_applied
 
 
 @simulated()
@@ -140,9 +136,7 @@ async def test_writers_are_throttled_when_rows_arrive_faster_than_the_disk_write
     seen: list[errors.Throttled] = []
     for at in range(40):
         batch = group.batch(m.UPSERT, [row(at, "x" * 2000)], at + 1)
-        request = m.WriteRequest((m.TabletWrite(TABLET, batch),), 0.01)
-        reply = await group.ask(leader, "write", request, m.WriteReply)
-        error = errors.from_triple(reply.errors[0]) if reply.errors[0] else None
+        error = await group.write_once(leader, batch, 0.01)
         if isinstance(error, errors.Throttled):
             seen.append(error)
     assert seen and seen[0].limit == "unapplied_bytes_max" and seen[0].retry_after_s > 0
@@ -157,16 +151,12 @@ async def test_a_full_disk_refuses_writes_and_recovers_when_there_is_space(group
     for host in HOSTS:
         group.disk(host).fill()
     batch = group.batch(m.UPSERT, [row(2, "during")], 50)
-    request = m.WriteRequest((m.TabletWrite(TABLET, batch),), 0.5)
     leader = await group.leader()
-    await group.ask(leader, "write", request, m.WriteReply)
+    await group.write_once(leader, batch, 0.5)
     second = group.batch(m.UPSERT, [row(3)], 51)
-    reply = await group.ask(
-        leader, "write", m.WriteRequest((m.TabletWrite(TABLET, second),), 0.5), m.WriteReply
-    )
-    assert reply.errors[0][0] == "DiskFull"
-    reply = await group.ask(leader, "write", request, m.WriteReply)
-    assert reply.errors[0][0] == "OutcomeUnknown", "it is in the log and may be applied"
+    assert isinstance(await group.write_once(leader, second, 0.5), DiskFull)
+    again = await group.write_once(leader, batch, 0.5)
+    assert isinstance(again, errors.OutcomeUnknown), "it is in the log and may be applied"
     assert await group.get(1) == [row(1, "before")]
     for host in HOSTS:
         group.disk(host).free()

@@ -24,9 +24,10 @@ from ebla.actors.messages import (
     RecallTableRequest,
 )
 from ebla.actors.world import Random, new_id
+from ebla.storage.columns import require_within
 from ebla.storage.errors import DiskFull, InvalidArgument
 from ebla.storage.rows.altered import plain
-from ebla.storage.schema import TableSchema, require_within
+from ebla.storage.schema import TableSchema
 
 NAME_MAX = 256
 REPLICAS_MAX = 7  # Kudu's limit: every write waits for a majority

@@ -42,8 +42,9 @@ import msgspec
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.tablet.copy.job import COMMITTING, READY, STANDS_FOR, CopyDamaged, CopyEnded, Job
+from ebla.actors.tablet.copy.job import COMMITTING, READY, STALLED_AFTER, CopyDamaged, CopyEnded, Job
 from ebla.actors.tablet.engine.records import ConsensusState, Superblock
+from ebla.actors.tablet.engine.waits import within
 from ebla.actors.tablet.lifecycle.deletion import Deletion
 from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
 from ebla.actors.tablet.lifecycle.tombstones import ENDED, MARKED, SET_ASIDE, UNDOING, Tombstone
@@ -116,12 +117,12 @@ class Copies:
         copies have stalled."""
         slots = len(self.jobs) + len(self._starting)
         assert slots >= self.options.copies_max, ("copies are refused when all slots are taken", slots)
-        now, stands_s = self.world.clock.monotonic(), STANDS_FOR * self.options.copy_idle_s
+        now, stalled_s = self.world.clock.monotonic(), STALLED_AFTER * self.options.copy_idle_s
         stalled = [now > job.tombstone.stalls_at for job in self.jobs.values()]
-        stalled += [now - began > stands_s for began in self._starting.values()]
+        stalled += [now - began > stalled_s for began in self._starting.values()]
         if all(stalled):
             return errors.Unavailable(
-                f"{len(stalled)} copies to {self.world.address} have stood still for long, and no other can begin: look at its disk"
+                f"{len(stalled)} copies to {self.world.address} have made no progress for long, and no other can begin: check its disk"
             )
         return errors.Throttled(
             f"{self.options.copies_max} tablets are being copied to {self.world.address}",
@@ -135,7 +136,7 @@ class Copies:
         if tablet in self._cancelled:
             wait_s = self._cancelled[tablet] - now
             raise errors.Throttled(
-                f"the copy of tablet {tablet} to {self.world.address} was cancelled; it may begin anew in {wait_s:.0f} s",
+                f"the copy of tablet {tablet} to {self.world.address} was cancelled; it may begin again in {wait_s:.0f} s",
                 limit="cancel_copy",
                 retry_after_s=wait_s,
             )
@@ -180,7 +181,7 @@ class Copies:
         elif state != m.DOES_NOT_EXIST:
             # The end of the tombstone's log is unknown, but no entry was of a later term.
             consensus = lifecycle.consensus_of(tablet)
-            self._require_term(request, consensus.record.term if consensus else 0)
+            self._require_term(request, consensus.hard_state.term if consensus else 0)
 
     def _require_last(self, request: m.StartCopyRequest, last: Position | None, state: str) -> None:
         if request.last is None or (last is not None and request.last == (last.index, last.term)):
@@ -192,7 +193,7 @@ class Copies:
     def _require_term(self, request: m.StartCopyRequest, term: int) -> None:
         if request.term < term:
             raise errors.OldTerm(
-                f"tablet {request.tablet} has an entry of term {term} here; who leads in term {request.term} may lack it",
+                f"tablet {request.tablet} has an entry of term {term} here; the leader of term {request.term} may lack it",
                 tablet=request.tablet,
                 term=term,
             )
@@ -294,7 +295,10 @@ class Copies:
             job.require_wanted()
             job.move(COMMITTING)
             assert job.parts is not None, ("a copy is complete before it counts", tablet)
-            assert lifecycle.tombstones[tablet] is tombstone, ("a copy becomes what votes now", tablet)
+            assert lifecycle.tombstones[tablet] is tombstone, (
+                "a copy replaces the tombstone that votes",
+                tablet,
+            )
             assert tombstone.voter.unsaved is None, (
                 "votes are durable before the replica takes over",
                 tablet,
@@ -332,7 +336,7 @@ class Copies:
             raise
         except StorageError as failure:
             tombstone.move(MARKED)  # lifecycle/deletion.py tries again
-            log.warning("what a copy of tablet %s left is not removed yet: %s", job.tablet, failure)
+            log.warning("the data of a failed copy of tablet %s is not removed yet: %s", job.tablet, failure)
 
     async def cancel_for_a_while(self, tablet: str) -> None:
         """Cancel the copy, and refuse another for CANCELLED_S. Raises NotFound if there is no copy,
@@ -343,14 +347,11 @@ class Copies:
                 f"no copy of tablet {tablet} is under way here; `ebla tablet copies` lists them", what=tablet
             )
         self._cancelled[tablet] = self.world.clock.monotonic() + CANCELLED_S
-        try:
-            async with self.world.clock.timeout(CANCEL_S):
-                await self.deletion.cancel_copy(tablet)
-        except TimeoutError:
-            raise errors.OutcomeUnknown(
-                f"the copy of tablet {tablet} to {self.world.address} is to end, and has waited for its disk for {CANCEL_S:g} s; "
-                "look at that disk, or take the replica away with `ebla tablet remove-replica`"
-            ) from None
+        late = errors.OutcomeUnknown(
+            f"the copy of tablet {tablet} to {self.world.address} is to end, and has waited for its disk for {CANCEL_S:g} s; "
+            "check that disk, or take the replica away with `ebla tablet remove-replica`"
+        )
+        await within(self.world.clock, self.deletion.cancel_copy(tablet), CANCEL_S, late)
         if self.lifecycle.state_of(tablet) == m.RUNNING:
             self._cancelled.pop(tablet, None)
             raise errors.NotFound(

@@ -34,7 +34,7 @@ NUMBER_MAX = 1 << 62
 DATABASES = [tablet_store.ROWS, RESULTS, tablet_store.META]
 # The disk counts as hung after this many times copy_idle_s without a step; files are synced often,
 # so no step takes as long.
-STANDS_FOR = 5
+STALLED_AFTER = 5
 STALLED = "stalled"
 
 # The states of a copy. Operators see the first four; of a copy that has ended, the last of them
@@ -315,7 +315,7 @@ class Job:
     # -- views
 
     def _moved(self) -> None:
-        self.tombstone.stalls_at = self.world.clock.monotonic() + STANDS_FOR * self.options.copy_idle_s
+        self.tombstone.stalls_at = self.world.clock.monotonic() + STALLED_AFTER * self.options.copy_idle_s
 
     def _note(self, size: int) -> None:
         self.copied += size

@@ -85,7 +85,7 @@ class Retained:
             return CAUGHT_UP
         if progress is not None and progress.refusal == TABLET_COPYING:
             self.moved_at = max(self.moved_at, progress.contact_at)
-        assert self.anchor >= self.index, ("what a log keeps only moves on", self.anchor, self.index)
+        assert self.anchor >= self.index, ("the retained entries only move on", self.anchor, self.index)
         if self.anchor > self.index:
             self.index, self.moved_at = self.anchor, now
         if outgrown(replica.log, options, CATCHING_UP * granted):

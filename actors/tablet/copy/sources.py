@@ -57,7 +57,7 @@ CHUNK_BYTES_MIN = 64 << 10
 WINDOW = 3  # chunks that one copy may request at once
 KEPT = WINDOW  # a repeated request comes before any later window
 ROOM_BYTES = 1 << 34  # address space, see above
-LOOK_S = 1.0
+EXPIRY_CHECK_S = 1.0
 
 
 class CopySources:
@@ -209,7 +209,7 @@ class CopySources:
             if peer is not None and peer.member == VOTER:
                 raise errors.IllegalState(
                     f"{peer.address} has forgotten its votes and is a voter of tablet {replica.tablet}; it comes back once it is "
-                    "removed from the configuration and added anew",
+                    "removed from the configuration and added again",
                     tablet=replica.tablet,
                     state=m.FAILED,
                 )
@@ -324,7 +324,7 @@ class CopySources:
 
     async def _expire(self) -> None:
         while True:
-            await self.world.clock.sleep(LOOK_S)
+            await self.world.clock.sleep(EXPIRY_CHECK_S)
             now = self.world.clock.monotonic()
             for source in list(self.retention.sources.values()):
                 idle = now - source.used_at > self.options.copy_idle_s and not source.turn.locked()
@@ -344,7 +344,7 @@ class CopySources:
         if not source.ended:
             self.retention.grant_more(tablet, source.requestor)
         log.warning(
-            "a copy of tablet %s ends: more than %d times what its log retains was written meanwhile; raise copy_bytes_per_s "
+            "a copy of tablet %s ends: its log has grown beyond %d times its limits meanwhile; raise copy_bytes_per_s "
             "if it is limited, or log_retained_entries_max and log_retained_bytes_max",
             tablet,
             times,

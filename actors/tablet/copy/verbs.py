@@ -5,26 +5,15 @@ from __future__ import annotations
 from ebla.actors import messages as m
 from ebla.actors.tablet.copy.copies import Copies
 from ebla.actors.tablet.copy.sources import CopySources
-from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.engine.space import Space
-from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
+from ebla.actors.tablet.serving.verbs import Verbs
 from ebla.actors.world import rpc
 
 
-class CopyVerbs:
+class CopyVerbs(Verbs):
     copies: Copies
     copy_sources: CopySources
-    lifecycle: Lifecycle
     space: Space
-
-    def _replica(self, tablet: str) -> Replica:
-        raise AssertionError("the tablet server has its own")
-
-    def _require(self, uuid: str) -> None:
-        raise AssertionError("the tablet server has its own")
-
-    def _require_running(self) -> None:
-        raise AssertionError("the tablet server has its own")
 
     # -- the target
 
@@ -71,18 +60,8 @@ class CopyVerbs:
         self._require_running()
         entries = []
         for held in self.lifecycle.quarantine.list():
-            record = held.record
-            entries.append(
-                m.QuarantineEntry(
-                    record.name,
-                    record.tablet,
-                    record.table_name,
-                    record.reason,
-                    record.at_us,
-                    record.last_index,
-                    held.bytes,
-                )
-            )
+            shown = {name: getattr(held.record, name) for name in m.QuarantineEntry.__struct_fields__[:-1]}
+            entries.append(m.QuarantineEntry(**shown, bytes=held.bytes))
         return m.QuarantineEntries(tuple(entries))
 
     @rpc

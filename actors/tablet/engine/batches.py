@@ -28,8 +28,8 @@ def check_version(schema: TableSchema, version: int) -> None:
     """Refuse a caller with a newer version than this replica's; an older one is fine."""
     if version > schema.version:
         raise SchemaMismatch(
-            f"the tablet has version {schema.version} of its table, the request is of {version}; the tablet will hear of "
-            "that soon, ask again",
+            f"the tablet has version {schema.version} of its table, the request is of {version}; the tablet "
+            "gets that version soon, try again",
             wanted=version,
             found=schema.version,
         )

@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from ebla.actors.messages.protocols import Answer, Record, Request, View
+from ebla.actors.messages.protocols import Answer, HardState, Request, View
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.storage.logs.entries import Entry
@@ -90,7 +90,7 @@ class Effects(msgspec.Struct, frozen=True):
     between two requests with entries.
     """
 
-    hard_state: Record | None
+    hard_state: HardState | None
     sends: tuple[Send, ...]
     truncate_from: int | None
     appended: tuple[int, int] | None
@@ -141,7 +141,7 @@ class GroupCore(Protocol):
     # -- views
 
     @property
-    def hard_state(self) -> Record: ...
+    def hard_state(self) -> HardState: ...
 
     @property
     def last_index(self) -> int: ...
@@ -158,6 +158,11 @@ class GroupCore(Protocol):
     @property
     def handing_over(self) -> bool:
         """Whether a successor was chosen, and has not been asked to take over yet."""
+
+    @property
+    def awaits_successor(self) -> bool:
+        """Whether this replica has asked a successor to take over, and one may still do so: the
+        request has not failed, no leader is known, and this replica has not begun to campaign."""
 
     @property
     def forced_epoch(self) -> int:
@@ -193,7 +198,8 @@ class GroupCore(Protocol):
 
     def tick(self, now: float) -> None: ...
 
-    def next_wake(self, now: float) -> float: ...
+    def next_wake(self, now: float) -> float:
+        """The time when tick and take are needed next; `now` if they are needed already."""
 
     def propose(self, now: float, kind: int, payload_bytes: int) -> tuple[int, int]:
         """Add an entry and return its (index, term); the caller creates the entry. Raises NotLeader."""
@@ -202,11 +208,15 @@ class GroupCore(Protocol):
         """The index that a linearizable read must see applied. Raises NotLeader or Unavailable."""
 
     def step_down(self, now: float, successor: str | None) -> str:
-        """Start to hand over, and return the successor's uuid. Raises NotLeader, InvalidArgument,
-        Unavailable."""
+        """Start to hand over to `successor`, or the voter that holds most, and return its uuid.
+        Within an election timeout the successor is asked to take over, or leadership continues.
+        Raises NotLeader, InvalidArgument, Unavailable."""
 
     def offered(self, request: Request) -> Offer | None:
         """The entries of the request, if the core would accept its sender."""
+
+    def asks_to_lead(self, request: Request) -> bool:
+        """Whether the request asks this replica to take over."""
 
     def receive(self, now: float, sender: str, request: Request) -> Pending | Answer:
         """Take a peer's request. An Answer may leave when the hard state of the next take() is
@@ -241,20 +251,20 @@ class Verdict(NamedTuple):
     hard state that must be durable before the answer leaves."""
 
     answer: Answer | None
-    save: Record | None
+    save: HardState | None
 
 
 class Voter(Protocol):
     """The duty of a replica without a log, deleted or being copied: it remembers, and it votes."""
 
-    hard_state: Record
+    hard_state: HardState
     forced_epoch: int
 
     @property
-    def unsaved(self) -> Record | None:
+    def unsaved(self) -> HardState | None:
         """The hard state that must be durable before any answer leaves."""
 
-    def saved(self, state: Record) -> None: ...
+    def saved(self, state: HardState) -> None: ...
 
     def view(self) -> View:
         """For reports."""
@@ -268,13 +278,13 @@ class Voter(Protocol):
 class Replication(Protocol):
     """Makes the parts of one replication protocol."""
 
-    def first_hard_state(self) -> Record:
+    def first_hard_state(self) -> HardState:
         """The hard state of a new replica, which has promised nothing."""
 
     def core(
         self,
         tablet: str,
-        hard_state: Record,
+        hard_state: HardState,
         configuration: Configuration,
         log: LogIndex,
         commit_index: int,
@@ -283,11 +293,11 @@ class Replication(Protocol):
         committed, such as the flushed one."""
 
     def voter(
-        self, hard_state: Record, durable: Record, last: tuple[int, int] | None, forced_epoch: int
+        self, hard_state: HardState, durable: HardState, last: tuple[int, int] | None, forced_epoch: int
     ) -> Voter:
         """Make a voter. `durable`: the hard state on disk. `last`: index and term of the log's last
         entry, None if unknown."""
 
-    def copied(self, own: Record, source: str, term: int, *, knows_end: bool) -> Record:
+    def copied(self, own: HardState, source: str, term: int, *, knows_end: bool) -> HardState:
         """The hard state of a replica that is copied from the leader `source` of `term`.
         `knows_end`: whether it is known where its former log ended."""

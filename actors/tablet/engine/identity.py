@@ -78,7 +78,7 @@ class Identity:
         self.believed()
         return True
 
-    def told(self, reply: HeartbeatReply) -> None:
+    def heartbeat_answered(self, reply: HeartbeatReply) -> None:
         """A master has believed us, and reports the incarnations that it knows."""
         self.believed()
         self.catalog.see(reply.catalog)

@@ -90,7 +90,7 @@ class Link:
         size = 0
         while lane.outbox and size < ENVELOPE_BYTES_MAX:
             outgoing = lane.outbox.popleft()
-            made = _materialise(outgoing)
+            made = outgoing.replica.explained(_materialise, outgoing)
             if made is None:
                 self._failed(outgoing, delivered=False)
                 continue
@@ -167,7 +167,11 @@ def _materialise(outgoing: Outgoing) -> tuple[Request, int] | None:
     if core.term != plan.term or core.role != LEADER:
         return None
     entries = []
-    assert plan.last <= log.last_index, ("a leader keeps what it plans to send", plan, log.last_index)
+    assert plan.last <= log.last_index, (
+        "a leader keeps the entries that it plans to send",
+        plan,
+        log.last_index,
+    )
     if plan.last >= plan.first:
         if plan.first < log.first_index:
             return None  # the entries were dropped since: the core will find that the peer needs a copy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ebla.actors.messages import CreateTabletRequest
-from ebla.actors.messages.protocols import Record
+from ebla.actors.messages.protocols import HardState
 from ebla.actors.replication.configuration import Configuration
 from ebla.storage.logs.entries import Position
 from ebla.storage.schema import TableSchema
@@ -51,5 +51,5 @@ class Superblock(msgspec.Struct, frozen=True):
 class ConsensusState(msgspec.Struct, frozen=True):
     """Term, vote and committed configuration: never forgotten while the replica, or its tombstone, exists."""
 
-    record: Record
+    hard_state: HardState = msgspec.field(name="record")
     configuration: Configuration

@@ -15,13 +15,13 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import ParamSpec, Protocol, TypeVar
 
 import msgspec
 
 from ebla.actors import errors
 from ebla.actors.messages import ReplicaReport, RowBatch
-from ebla.actors.messages.protocols import Answer, Record, Request
+from ebla.actors.messages.protocols import Answer, HardState, Request
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.apply import Rows
 from ebla.actors.tablet.engine.batches import decode_batch
@@ -30,7 +30,7 @@ from ebla.actors.tablet.engine.log import Slot, TabletLog
 from ebla.actors.tablet.engine.log_time import LogTime
 from ebla.actors.tablet.engine.records import ConsensusState, Superblock
 from ebla.actors.tablet.engine.tally import Tally
-from ebla.actors.tablet.engine.waits import Waits, release
+from ebla.actors.tablet.engine.waits import Waiter, Waits, release
 from ebla.storage.errors import Corruption, Damaged, EblaError, InvalidArgument
 from ebla.storage.logs.entries import (
     ALTER,
@@ -49,6 +49,7 @@ from ebla.storage.tablets.tablet_store import TabletSnapshot
 
 log = logging.getLogger(__name__)
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 RUNNING, FAILED, DELETED = "running", "failed", "deleted"
@@ -57,16 +58,6 @@ APPLY_ENTRIES_MAX = 256  # per turn, so that one tablet's replay does not delay 
 
 _decode_configuration = msgspec.msgpack.Decoder(Configuration).decode
 _decode_time = msgspec.msgpack.Decoder(int).decode
-
-
-@dataclass(eq=False)
-class Waiter:
-    """A client that waits for its write."""
-
-    term: int
-    bytes: int
-    future: asyncio.Future[Stored]
-    batch: RowBatch
 
 
 class Unwritten(msgspec.Struct):
@@ -91,12 +82,18 @@ class LogWriter(Protocol):
 class Work:
     """A replica's work for the next round."""
 
-    hard_state: Record | None = None
+    hard_state: HardState | None = None
     configuration: Configuration | None = None
 
     @property
     def is_some(self) -> bool:
         return self.hard_state is not None or self.configuration is not None
+
+
+def failure(tablet: str, reason: str | None) -> errors.ReplicaFailed:
+    """The refusal of a replica whose data is damaged."""
+    message = f"the replica of tablet {tablet} failed here: {reason}; another replica serves"
+    return errors.ReplicaFailed(message, tablet=tablet, reason=reason)
 
 
 class Replica:
@@ -233,15 +230,21 @@ class Replica:
         waiting = sum(each.bytes for each in self.waiters.values())
         assert self.unapplied_bytes == waiting, ("each waiting write is counted once", seen, waiting)
 
-    def story(self) -> str:
-        return self.core.story()
-
     def explain(self, error: Exception) -> None:
-        """Add the last events to an internal error (a broken invariant, a bug, damage), not to a refusal."""
+        """Add the last events to an internal error (a broken invariant, a bug, damage), once, and not to a refusal."""
         if isinstance(error, EblaError) and not isinstance(error, Corruption | Damaged):
             return
-        if not getattr(error, "__notes__", None):
-            error.add_note(f"last events of tablet {self.tablet} here:\n{self.story()}")
+        note = f"last events of tablet {self.tablet} here:\n"
+        if not any(each.startswith(note) for each in getattr(error, "__notes__", ())):
+            error.add_note(note + self.core.story())
+
+    def explained(self, act: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """Carry out an act. An internal error of it carries the last events."""
+        try:
+            return act(*arguments, **named)
+        except Exception as error:
+            self.explain(error)
+            raise
 
     # -- waiting for durability
 
@@ -310,7 +313,7 @@ class Replica:
         try:
             self.rows.alter(self._decoded(entry, alteration.decode), entry.payload)
         except InvalidArgument as error:
-            raise Corruption(f"tablet {self.tablet} cannot go on here: {error}") from error
+            raise Corruption(f"tablet {self.tablet} cannot be altered here: {error}") from error
 
     def _decoded(self, entry: Entry, decode: Callable[[bytes], T]) -> T:
         """Decode an entry's payload, or stop the replica: the meaning of a malformed entry cannot be
@@ -362,11 +365,7 @@ class Replica:
 
     def require_running(self) -> None:
         if self.state == FAILED:
-            raise errors.ReplicaFailed(
-                f"the replica of tablet {self.tablet} failed here: {self.error}; another replica serves",
-                tablet=self.tablet,
-                reason=self.error,
-            )
+            raise failure(self.tablet, self.error)
         if self.state != RUNNING:
             raise errors.TabletNotFound(f"tablet {self.tablet} is not on this server", tablet=self.tablet)
 

@@ -9,6 +9,7 @@ acknowledgement waits for its own.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
@@ -79,13 +80,6 @@ class Rounds:
         self.touch(replica)
         return outcome
 
-    def _explained(self, replica: Replica, act: Callable[[], T]) -> T:
-        try:
-            return act()
-        except Exception as error:
-            replica.explain(error)
-            raise
-
     def touch(self, replica: Replica) -> None:
         """Let the replica take part in the next round."""
         self._dirty[replica.tablet] = self.touched[replica.tablet] = replica
@@ -110,7 +104,7 @@ class Rounds:
 
     async def _run(self) -> None:
         while True:
-            await self._wake.heard()
+            await self._wake.wait()
             replicas = [replica for replica in self._dirty.values() if replica.state == RUNNING]
             self._dirty.clear()
             unsaved = [replica for replica in replicas if replica.work.is_some]
@@ -125,12 +119,7 @@ class Rounds:
 
     async def _persist(self, replicas: list[Replica]) -> None:
         """Make hard states, and committed configurations, durable before anything that follows from them."""
-        waiting = []
-        for replica in replicas:
-            assert not replica.hard_in_flight, ("one hard state is on its way to the disk", replica.tablet)
-            replica.work = Work()
-            replica.hard_in_flight = True
-            waiting.append((replica, replica.take_hard_waiters()))
+        waiting = [(replica, replica.explained(_begin_saving, replica)) for replica in replicas]
         await self.world.faults.here("tablet.hard_state.before_commit")
         await self._commit(replicas)
         await self.world.faults.here("tablet.hard_state.after_commit")
@@ -165,7 +154,7 @@ class Rounds:
         for replica in replicas:
             if replica.state != RUNNING:
                 continue
-            for send in self._explained(replica, replica.take_sends):
+            for send in replica.explained(replica.take_sends):
                 peer = replica.core.configuration.peer(send.peer)
                 if peer is not None:
                     link = self._link(peer)
@@ -187,7 +176,7 @@ class Rounds:
         if replica.state != RUNNING:
             return
         try:
-            more = self._explained(replica, replica.apply)
+            more = replica.explained(replica.apply)
         except Corruption as error:
             replica.fail(error)
             for snapshot in replica.checkpoints:
@@ -204,7 +193,7 @@ class Rounds:
 
     async def _write_log(self) -> None:
         while True:
-            await self._write_wake.heard()
+            await self._write_wake.wait()
             batch = self._take_unwritten()
             first_seq = self.shared.reserve(len(batch))
             for seq, unwritten in enumerate(batch, first_seq):
@@ -248,3 +237,11 @@ class Rounds:
             self.tally.syncs[SHARED_LOG].add(self.world.clock.monotonic() - began)
             await self.world.faults.here("tablet.log.after_commit")
             return
+
+
+def _begin_saving(replica: Replica) -> list[asyncio.Future[None]]:
+    """Take over the replica's work; return the futures of the clients that wait for it."""
+    assert not replica.hard_in_flight, ("one hard state is on its way to the disk", replica.tablet)
+    replica.work = Work()
+    replica.hard_in_flight = True
+    return replica.take_hard_waiters()

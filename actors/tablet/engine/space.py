@@ -25,7 +25,7 @@ from ebla.storage.tablets import tablet_store
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 0.5
+MEASURE_S = 0.5
 USED_EVERY = 20  # measurements between two walks over all files for the space that they use
 
 
@@ -51,12 +51,12 @@ class Space:
         self.world.spawn(self._watch(), "disk space")
 
     async def _watch(self) -> None:
-        looks = 0
+        measured = 0
         while True:
-            await self.world.clock.sleep(LOOK_S)
+            await self.world.clock.sleep(MEASURE_S)
             await self._measure()
-            looks += 1
-            if looks % USED_EVERY == 0:
+            measured += 1
+            if measured % USED_EVERY == 0:
                 await self._measure_used()
 
     async def _measure(self) -> None:
@@ -117,10 +117,10 @@ class Space:
 
 
 @contextlib.contextmanager
-def put_off() -> Iterator[None]:
+def postponed() -> Iterator[None]:
     """Log a full disk in the work within, which is postponed to the next start, or until a
     tombstone is finished (lifecycle/deletion.py). Reads do not wait for that work."""
     try:
         yield
     except DiskFull as error:
-        log.warning("put off: %s", error)
+        log.warning("postponed: %s", error)

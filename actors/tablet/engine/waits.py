@@ -4,7 +4,23 @@ for work."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass
+
+from ebla.actors.messages import RowBatch
+from ebla.actors.world import Clock
+from ebla.storage.errors import EblaError
+from ebla.storage.tablets.results import Answer
+
+
+@dataclass(eq=False)
+class Waiter:
+    """A client that waits for its write."""
+
+    term: int
+    bytes: int
+    future: asyncio.Future[Answer]
+    batch: RowBatch
 
 
 class Waits:
@@ -33,6 +49,17 @@ class Waits:
         release(future for _, future in waiting)
 
 
+async def within(clock: Clock, waiting: Awaitable[object] | None, timeout_s: float, error: EblaError) -> None:
+    """Wait, or raise the error after `timeout_s`. None: there is nothing to wait for."""
+    if waiting is None:
+        return
+    try:
+        async with clock.timeout(timeout_s):
+            await waiting
+    except TimeoutError:
+        raise error from None
+
+
 class Bell:
     """Wakes the one loop that waits for it, once for any number of rings. An asyncio.Event takes
     three times as long, and a server's rounds wait mostly for bells."""
@@ -46,7 +73,7 @@ class Bell:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    async def heard(self) -> None:
+    async def wait(self) -> None:
         """Wait for a ring. Returns at once if the bell was rung since the last call."""
         if not self._rung:
             assert self._waiter is None, "one loop waits for a bell"

@@ -28,6 +28,7 @@ from ebla.actors import messages as m
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.records import ConsensusState
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
+from ebla.actors.tablet.engine.waits import within
 from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
 from ebla.actors.tablet.lifecycle.tombstones import ENDED, MARKED, Tombstone
 from ebla.storage.errors import DiskFailed, StorageError
@@ -134,13 +135,8 @@ class Deletion:
             await copy.done.wait()
 
     async def _in_time(self, act: Awaitable[object], what: str) -> None:
-        try:
-            async with self.world.clock.timeout(WAITS_S):
-                await act
-        except TimeoutError:
-            raise errors.Unavailable(
-                f"{what} on {self.world.address}, and waits for its disk; ask again"
-            ) from None
+        late = errors.Unavailable(f"{what} on {self.world.address}, and waits for its disk; ask again")
+        await within(self.world.clock, act, WAITS_S, late)
 
     def _require_excluded(self, request: m.DeleteTabletRequest) -> None:
         """Require the evidence: a configuration at least as new as ours, without us. A tombstone
@@ -151,7 +147,7 @@ class Deletion:
         known, order = self._configuration(request), (unsafe, -2 if index is None else index)
         if known.order > order or (known.order == order and known.peer(self.lifecycle.me)):
             raise errors.ConfigurationMoved(
-                f"tablet {tablet} has configuration {known.index} here; the request stands on {index}",
+                f"tablet {tablet} has configuration {known.index} here; the request is based on {index}",
                 tablet=tablet,
                 found=known.index,
             )
@@ -200,10 +196,10 @@ class Deletion:
             unsafe,
         )
         tombstone.superseded(unsafe)
-        told = msgspec.structs.replace(tombstone.superblock, unsafe=unsafe)
+        noted = msgspec.structs.replace(tombstone.superblock, unsafe=unsafe)
         if tombstone.durable:
-            await self.lifecycle.superblocks.save(tombstone.tablet, told)
-        tombstone.superblock = told
+            await self.lifecycle.superblocks.save(tombstone.tablet, noted)
+        tombstone.superblock = noted
 
     async def _stop(self, tablet: str, reason: str, unsafe: int) -> Tombstone:
         """Do step 1. Every acknowledged entry is in the log; the end of the log of a replica that
@@ -231,7 +227,7 @@ class Deletion:
         """Stop the replica and close its files. With `keep`, flush and move its entries if
         possible: no promise depends on this."""
         assert replica.tablet not in self.lifecycle.replicas, (
-            "what is closed serves no more",
+            "a closed replica does not serve",
             replica.tablet,
         )
         replica.close()
@@ -244,7 +240,7 @@ class Deletion:
                 except DiskFailed:
                     raise
                 except StorageError as error:
-                    log.warning("the last of tablet %s is not kept: %s", replica.tablet, error)
+                    log.warning("the unflushed end of tablet %s is not kept: %s", replica.tablet, error)
             await replica.store.close()
             if replica.log.private is not None:
                 await replica.log.private.environment.close()

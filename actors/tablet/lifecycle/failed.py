@@ -8,6 +8,7 @@ from __future__ import annotations
 from ebla.actors import errors
 from ebla.actors.messages import ReplicaReport
 from ebla.actors.replication.configuration import Configuration
+from ebla.actors.tablet.engine.replica import failure
 
 
 class Broken:
@@ -27,11 +28,7 @@ class Broken:
         return (self.state, self.error)
 
     def refusal(self) -> errors.ReplicaFailed:
-        return errors.ReplicaFailed(
-            f"the replica of tablet {self.tablet} failed here: {self.error}; another replica serves",
-            tablet=self.tablet,
-            reason=self.error,
-        )
+        return failure(self.tablet, self.error)
 
     def report(self) -> ReplicaReport:
         return ReplicaReport(

@@ -34,7 +34,7 @@ from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.engine.records import ConsensusState, Superblock
 from ebla.actors.tablet.engine.replica import FAILED, Replica
 from ebla.actors.tablet.engine.rounds import Rounds
-from ebla.actors.tablet.engine.space import put_off
+from ebla.actors.tablet.engine.space import postponed
 from ebla.actors.tablet.lifecycle import bootstrap
 from ebla.actors.tablet.lifecycle.failed import Broken
 from ebla.actors.tablet.lifecycle.tombstones import MARKED, RECEIVING, SET_ASIDE, Tombstone
@@ -134,7 +134,7 @@ class Lifecycle:
             if isinstance(superblock, Corruption):
                 self._break(name, superblock)
             elif superblock.state == "deleting":
-                with put_off():
+                with postponed():
                     await self.remove(name)
             elif superblock.state == "failed":
                 self._break(name, Damaged(superblock.reason))
@@ -142,7 +142,7 @@ class Lifecycle:
                 await self._load_tombstone(superblock)
             else:
                 ready.append(superblock)
-        with put_off():
+        with postponed():
             await self.quarantine.keep_only(
                 {tombstone.superblock.quarantine: None for tombstone in self.tombstones.values()}
             )
@@ -175,11 +175,11 @@ class Lifecycle:
         if superblock.state == m.COPYING:
             superblock = msgspec.structs.replace(superblock, state=m.DELETED)
             await self.world.faults.here("tablet.start.before_undo")
-            with put_off():
+            with postponed():
                 await self.superblocks.save(superblock.tablet, superblock)
         tombstone = self.tombstones[superblock.tablet] = self.tombstone(superblock, consensus, consensus)
         tombstone.move(MARKED)
-        with put_off():
+        with postponed():
             await self.finish(tombstone)
 
     def _break(self, tablet: str, error: EblaError) -> None:
@@ -223,7 +223,7 @@ class Lifecycle:
         if private is None or superblock.private_log:
             return superblock
         noted = msgspec.structs.replace(superblock, private_log=True)
-        with put_off():  # the creation of the private log was interrupted
+        with postponed():  # the creation of the private log was interrupted
             await self.superblocks.save(superblock.tablet, noted)
         return noted
 
@@ -379,8 +379,8 @@ class Lifecycle:
     def receive(self, tombstone: Tombstone, superblock: Superblock, state: ConsensusState) -> None:
         """Note that a copy is under way. Replaces the in-memory state; the disk is already up to date."""
         assert tombstone.tablet == superblock.tablet, ("a tombstone is of one tablet", tombstone.tablet)
-        kept = state.record.term >= tombstone.hard_state.term
-        assert kept, ("terms never go back", tombstone.tablet, state.record, tombstone.hard_state)
+        kept = state.hard_state.term >= tombstone.hard_state.term
+        assert kept, ("terms never go back", tombstone.tablet, state.hard_state, tombstone.hard_state)
         tombstone.move(RECEIVING)
         tombstone.superblock, tombstone.configuration = superblock, state.configuration
         tombstone.voter, tombstone.error = self._voter(superblock, state, state), None
@@ -388,8 +388,8 @@ class Lifecycle:
     def _voter(self, superblock: Superblock, state: ConsensusState, durable: ConsensusState) -> Voter:
         last = superblock.last
         return self.replication.voter(
-            state.record,
-            durable.record,
+            state.hard_state,
+            durable.hard_state,
             (last.index, last.term) if last else None,
             max(state.configuration.unsafe, superblock.unsafe),
         )
@@ -397,7 +397,7 @@ class Lifecycle:
     def replica(self, superblock: Superblock, consensus: ConsensusState, parts: Parts) -> Replica:
         core = self.replication.core(
             superblock.tablet,
-            consensus.record,
+            consensus.hard_state,
             consensus.configuration,
             parts.index,
             parts.rows.store.flushed.index,

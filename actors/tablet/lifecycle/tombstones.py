@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 
 from ebla.actors.messages import COPYING, DELETED, ReplicaReport
-from ebla.actors.messages.protocols import Answer, Record, Request
+from ebla.actors.messages.protocols import Answer, HardState, Request
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.replication.health import COPY_STALLED, TABLET_COPYING, TABLET_DELETED
 from ebla.actors.tablet.engine.core import Voter
@@ -129,7 +129,7 @@ class Tombstone:
         self.voter.forced_epoch = max(self.voter.forced_epoch, forced_epoch)
 
     @property
-    def hard_state(self) -> Record:
+    def hard_state(self) -> HardState:
         return self.voter.hard_state
 
     # -- views

@@ -50,10 +50,10 @@ class RaftCore(RaftState):
         if lead and lead.quorum_lost_at(now) <= now:
             self._become_follower(f"no majority answered for {2 * self.limits.election_s_min:g} s")
         elif lead and lead.transfer and lead.transfer.deadline <= now:
-            self._note(f"{lead.transfer.successor} did not catch up; leading on")
+            self._note(f"{lead.transfer.successor} did not catch up; this replica still leads")
             lead.end_transfer(now)
         elif lead and lead.gives_way_at() <= now:
-            self._note("its disk holds up what the others have committed")
+            self._note("its disk delays entries that the others have committed")
             self._begin_transfer(lead, lead.choose_successor())
         elif not lead and self.timer.deadline <= now:
             if self._ballot:
@@ -112,8 +112,8 @@ class RaftCore(RaftState):
         self._pass_time(now)
         if self._lead is not None or self._now < self.timer.withheld_until:
             raise errors.Unavailable(
-                f"{self._name()} leads, or heard of a leader a moment ago; change the members at the leader, or, if "
-                "nobody leads, try again in some seconds"
+                f"{self._name()} leads, or had contact with a leader a moment ago; change the members at the leader, or, if "
+                "there is none, try again in some seconds"
             )
         made = membership.forced(
             self.committed_configuration, self.configuration, keep, self.me, above=self.superseded_by
@@ -123,7 +123,10 @@ class RaftCore(RaftState):
         self._note(f"an operator forces a configuration: {reason}")
         self._become_leader(forced=made)
         assert self.term > above_term, ("a forced term is above all known ones", self.term, above_term)
-        assert self.given_up is False, ("who forces a configuration takes part in it", self.forced_epoch)
+        assert self.given_up is False, (
+            "a replica that forces a configuration takes part in it",
+            self.forced_epoch,
+        )
 
     def read_index(self, now: float) -> int:
         self._pass_time(now)
@@ -138,9 +141,6 @@ class RaftCore(RaftState):
         return self.commit_index
 
     def step_down(self, now: float, successor: str | None) -> str:
-        """Start to hand over to `successor`, or the voter that holds most, and return its uuid.
-        Within an election timeout the successor is asked to take over, or leadership continues.
-        Raises NotLeader, InvalidArgument, Unavailable."""
         self._pass_time(now)
         lead = self._lead
         if lead is None:
@@ -173,6 +173,9 @@ class RaftCore(RaftState):
         if not isinstance(request, AppendRequest) or request.unsafe < self.forced_epoch:
             return None
         return Offer(request.previous_index, request.previous_term, request.entries)
+
+    def asks_to_lead(self, request: Request) -> bool:
+        return isinstance(request, TimeoutNow)
 
     def answer(self, pending: Pending) -> AppendReply:
         """The answer to an append, once the log is durable; a refusal, if a newer term has begun."""
@@ -232,6 +235,9 @@ class RaftCore(RaftState):
                 self._note(f"message {plan.number} to {peer} failed (delivered: {delivered})")
         elif ballot is not None and plan is ballot.request:
             ballot.unanswered(peer, now + self.limits.heartbeat_s)
+        elif self._abdication is not None and plan is self._abdication:
+            self._note(f"{peer} was not reached to take over, or refuses to ({refusal})")
+            self._abdication = None
 
     # -- followers
 
@@ -250,11 +256,11 @@ class RaftCore(RaftState):
         assert self.leader in (None, request.leader), ("a term has one leader", self.leader, request.leader)
         assert self._ballot is None, ("an accepted leader ends the election", request.leader)
         if self.leader is None:
-            self.leader = request.leader
+            self.leader, self._abdication = request.leader, None
             self._note(f"follows {request.leader}")
-        self.timer.leader_heard(self._now)
+        self.timer.note_leader(self._now)
         if crossing and forced.contradicts(self.log, self.commit_index, request):
-            self._note(f"holds as committed what {request.leader} has given up, or may have")
+            self._note(f"has committed entries that {request.leader} has given up, or may have")
             return self._append_reply(False, 0, 0, STRANDED)
         self._all_replicated = request.all_replicated
         outcome = compare(self.log, self.commit_index, request)
@@ -307,7 +313,7 @@ class RaftCore(RaftState):
         if answer.unsafe > self.forced_epoch:
             self.superseded_by, self.leader = answer.unsafe, None
             self._become_follower(f"given up: {peer} knows of a configuration that was forced")
-            assert self.given_up, ("who was given up takes no part", self.superseded_by)
+            assert self.given_up, ("a replica that was given up takes no part", self.superseded_by)
         elif isinstance(answer, VoteReply):
             self._count_vote(peer, sent, answer)
         else:
@@ -383,7 +389,7 @@ class RaftCore(RaftState):
             return
         index = self._lead.replicated_index(self.durable_index)
         last = self.log.last_index
-        assert index <= last, ("nobody holds more than its leader", index, last)
+        assert index <= last, ("no peer holds more than its leader", index, last)
         if index > self.commit_index and self.log.term_at(index) == self.term:
             self._commit_to(index)
         self._lead.note_durable(self._now, self.commit_index, self.durable_index)
@@ -430,7 +436,8 @@ class RaftCore(RaftState):
         successor = lead.transfer.successor
         self._become_follower(f"abdicates in favour of {successor}")
         assert self._lead is None, ("no lease outlives the order to take over", successor)
-        self._letters.append(Send(successor, TimeoutNow(self.term, self.me, self.configuration.unsafe)))
+        self._abdication = TimeoutNow(self.term, self.me, self.configuration.unsafe)
+        self._letters.append(Send(successor, self._abdication))
 
     def _accepting_leader(self) -> Leadership:
         if self._lead is None:

@@ -65,7 +65,7 @@ class ElectionTimer:
         self.deadline = now + min(self._random.uniform(shortest, 2 * shortest), limits.election_s_max)
         assert self.deadline > now, ("an election timeout takes time", self.deadline, now)
 
-    def leader_heard(self, now: float) -> None:
+    def note_leader(self, now: float) -> None:
         self.failures = 0
         self.withheld_until = max(self.withheld_until, now + self._limits.election_s_min)
         self.reset(now)

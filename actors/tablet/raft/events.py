@@ -69,7 +69,10 @@ class AppendPlan(Plan, frozen=True, kw_only=True):
         return max(self.previous_index, self.last)
 
     def request(self, leader: str, entries: Sequence[Entry]) -> AppendRequest:
-        assert len(entries) == max(0, self.last - self.first + 1), ("a message has what its plan says", self)
+        assert len(entries) == max(0, self.last - self.first + 1), (
+            "a message has the entries of its plan",
+            self,
+        )
         assert not entries or entries[0].index == self.first, ("a message begins where its plan does", self)
         return AppendRequest(
             term=self.term,

@@ -86,11 +86,11 @@ class Leadership:
 
     def quorum_lost_at(self, now: float) -> float:
         """The time from which we must assume that no majority follows us, unless a peer answers before."""
-        heard = [now if uuid == self.me else self.peers[uuid].last_contact for uuid in self._voters]
-        return majority_least(heard, self._majority) + 2 * self._limits.election_s_min
+        contacts = [now if uuid == self.me else self.peers[uuid].last_contact for uuid in self._voters]
+        return majority_least(contacts, self._majority) + 2 * self._limits.election_s_min
 
     def health(self, now: float, failed_s: float) -> dict[str, str]:
-        """The health of each peer: healthy, unknown, silent, failed (for longer than `failed_s`) or
+        """The health of each peer: healthy, unknown, silent, unhealthy (for longer than `failed_s`) or
         lost. A voter that has forgotten its votes is lost: it can return only as a new member."""
         silent_s = 2 * self._limits.election_s_min
         forgetful = [uuid for uuid in self._voters if self._refusal(uuid) == VOTES_FORGOTTEN]

@@ -25,6 +25,7 @@ from ebla.actors.replication.configuration import VOTER, Configuration, Peer
 from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.tablet.engine.rounds import Rounds
+from ebla.actors.tablet.engine.waits import within
 from ebla.actors.tablet.raft import election, membership
 from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.world import World
@@ -72,7 +73,7 @@ async def change(
     if core.term != term and not all(in_force(committed, change) for change in changes):
         raise errors.OutcomeUnknown(
             f"another replica leads tablet {replica.tablet} since its members were to be changed: that was replaced, or undone; "
-            "look again",
+            "check again",
             address=world.address,
         )
     return m.MembersReply(replica.tablet, committed)
@@ -130,7 +131,7 @@ def require_unmoved(replica: Replica, index: int | None, unsafe: int) -> None:
     if index is not None and (unsafe, index) != found.order:
         raise errors.ConfigurationMoved(
             f"the committed configuration of tablet {replica.tablet} is that of index {found.index}{_marked(found.unsafe)}, not of "
-            f"{index}{_marked(unsafe)}; look again",
+            f"{index}{_marked(unsafe)}; check again",
             tablet=replica.tablet,
             found=found.index,
         )
@@ -144,16 +145,11 @@ async def _applied(world: World, replica: Replica, index: int, timeout_s: float)
     """Wait until the entry is applied. Raises OutcomeUnknown at a timeout: the entry is in the log,
     and others may commit it."""
     what = f"the change of tablet {replica.tablet}'s members, at index {index},"
-    waiting = replica.applied(index)
-    if waiting is not None:
-        try:
-            async with world.clock.timeout(timeout_s):
-                await waiting
-        except TimeoutError:
-            raise errors.OutcomeUnknown(
-                f"{what} was not committed within {timeout_s:g} s and may be later; look again",
-                address=world.address,
-            ) from None
+    late = errors.OutcomeUnknown(
+        f"{what} was not committed within {timeout_s:g} s and may be later; check again",
+        address=world.address,
+    )
+    await within(world.clock, replica.applied(index), timeout_s, late)
     if replica.state != RUNNING:
         raise errors.OutcomeUnknown(
             f"the replica at {world.address} is {replica.state}; {what} may be committed by the others",
@@ -255,8 +251,8 @@ async def _ask(world: World, identity: Identity, replica: Replica, peer: Peer) -
         return 0
     if answer.reason == election.LEADER_ALIVE:
         raise errors.Unavailable(
-            f"{peer.address} heard of a leader of tablet {replica.tablet} a moment ago; change the members there, or, if "
-            "nobody leads, try again in some seconds"
+            f"{peer.address} had contact with a leader of tablet {replica.tablet} a moment ago; change the members there, or, if "
+            "there is none, try again in some seconds"
         )
     if answer.reason == FORCED:
         raise InvalidArgument(

@@ -22,7 +22,7 @@ class Raft:
         self.world = world
         self.me = me
         self.limits = RaftLimits(
-            heartbeat_s=options.raft_heartbeat_s,
+            heartbeat_s=options.leader_heartbeat_s,
             election_s_min=options.election_s_min,
             lease_s=options.lease_s,
             append_bytes_max=options.append_bytes_max,

@@ -13,9 +13,9 @@
 A server without the replica answers with a reason (`refused`), or another server has its address
 (`WRONG_SERVER`). Such answers count for the peer's health, never for commits or leases. They count
 for the leader's patience only if the peer has a tombstone, which votes: no other leader would do
-better. A peer that a copy could help, but has not helped for long, has failed, even if it answers:
+better. A peer that a copy could help, but has not helped for long, is unhealthy, even if it answers:
 the copy may never succeed there. A peer without an answer for as long is silent while our log can help
-it, and has failed from then on. So has a peer whose server is still starting after STARTS_FOR times
+it, and unhealthy from then on. So is a peer whose server is still starting after STARTS_FOR times
 as long: its disk may be full or hang, or another process holds its directory.
 
 Memory is constant while a peer is dead: a probe has no entries, and a heartbeat without an answer
@@ -108,8 +108,8 @@ class Progress:
         """
         if self.status is None and self.urgent:
             return NEVER
-        heard = self.acked_at if self.inflight else self.sent_at
-        due = (heard if heard > self.status_at else self.status_at) + limits.heartbeat_s
+        latest_at = self.acked_at if self.inflight else self.sent_at
+        due = (latest_at if latest_at > self.status_at else self.status_at) + limits.heartbeat_s
         return due if self.status is None else max(due, self.status_at + limits.patience_s)
 
     def sent_entries(self, now: float, plan: AppendPlan, size_bytes: int) -> None:

@@ -11,7 +11,7 @@ from collections import deque
 import msgspec
 
 from ebla.actors import errors
-from ebla.actors.messages.raft import HardState, RaftView, VoteRequest
+from ebla.actors.messages.raft import HardState, RaftView, TimeoutNow, VoteRequest
 from ebla.actors.replication.configuration import VOTER, Configuration
 from ebla.actors.tablet.engine.core import CANDIDATE, FOLLOWER, LEADER, Effects, Send
 from ebla.actors.tablet.engine.log_index import LogIndex
@@ -69,6 +69,7 @@ class RaftState:
         self._number = 0
         self._lead: Leadership | None = None
         self._ballot: Ballot | None = None
+        self._abdication: TimeoutNow | None = None  # until its outcome is known
         self._letters: list[Send] = []  # all messages but appends: vote requests, or an abdication
         self._all_replicated = 0
         self._truncated_from: int | None = None
@@ -92,7 +93,6 @@ class RaftState:
 
     @property
     def progress(self) -> dict[str, Progress]:
-        """The leader's knowledge of each peer; empty on other replicas."""
         return dict(self._lead.peers) if self._lead else {}
 
     @property
@@ -106,12 +106,15 @@ class RaftState:
         return self._lead is not None and self._lead.transfer is not None
 
     @property
+    def awaits_successor(self) -> bool:
+        return self._abdication is not None
+
+    @property
     def shown_role(self) -> str:
         return CANDIDATE if self.role == PRE_CANDIDATE else self.role
 
     @property
     def forced_epoch(self) -> int:
-        """The forced epoch of this replica: requests of a lower one are refused."""
         return max(self.configuration.unsafe, self.superseded_by)
 
     @property
@@ -126,7 +129,6 @@ class RaftState:
 
     @property
     def apart(self) -> str | None:
-        """Why the master ignores this replica's reports, if it does."""
         if self.given_up:
             return forced.GIVEN_UP
         pending = self.configuration.unsafe > self.committed_configuration.unsafe
@@ -139,7 +141,6 @@ class RaftState:
         return self._lead.health(now, failed_s) if self._lead else {}
 
     def next_wake(self, now: float) -> float:
-        """The time when tick and take are needed next; `now` if they are needed already."""
         if self._letters or self._unsaved:
             return now
         if self._lead:
@@ -156,7 +157,6 @@ class RaftState:
         return "\n".join(f"{at:.3f} term {term}: {what}" for at, term, what in self._story)
 
     def validate(self) -> None:
-        """Raise AssertionError if an invariant is broken."""
         log, known = self.log, (self.tablet, self.term, self.role, self.commit_index, self.durable_index)
         assert self.term == self.hard_state.term, ("the term is the one to persist", known, self.hard_state)
         assert self.term >= log.last_term, ("no entry is of a later term", known, log.last_term)
@@ -171,6 +171,7 @@ class RaftState:
             committed,
         )
         assert (self._lead is not None) == (self.role == LEADER), ("a leader has a leadership", known)
+        assert self._abdication is None or self.role == FOLLOWER, ("a follower awaits its successor", known)
         campaigns = self.role in (PRE_CANDIDATE, CANDIDATE)
         assert (self._ballot is not None) == campaigns, ("a candidate has a ballot", known)
         if self._lead is not None:
@@ -244,7 +245,7 @@ class RaftState:
         assert self._lead is None, "a leader does not campaign"
         if not pre_vote:
             self._set_hard_state(HardState(self.term + 1, self.me))
-        self.leader = None
+        self.leader = self._abdication = None
         self._letters.clear()
         self._set_role(PRE_CANDIDATE if pre_vote else CANDIDATE, "ordered to" if ordered else "no leader")
         request = VoteRequest(
@@ -272,7 +273,7 @@ class RaftState:
         )
         self._ballot = None
         self._letters.clear()
-        self.leader = self.me
+        self.leader, self._abdication = self.me, None
         self.timer.failures = 0
         assert self._noop is None and self._configured is None, "take() is called between two leaderships"
         if forced is None:

@@ -86,7 +86,7 @@ class TombstoneVoter:
         state = self.hard_state
         # This voter votes in no term, so it need not remember one, and must not invent one.
         if self.last is None:
-            assert reason != election.GRANTED, "who does not know its end votes for nobody"
+            assert reason != election.GRANTED, "a voter that does not know its end grants no vote"
             return VoteReply(state.term, False, request.pre_vote, reason)
         if not request.pre_vote and reason != election.LEADER_ALIVE and request.term > state.term:
             state = HardState(request.term)

@@ -13,6 +13,7 @@ from ebla.actors.messages import AlterTabletRequest
 from ebla.actors.tablet.engine.apply import codec_of
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.engine.rounds import Rounds
+from ebla.actors.tablet.engine.waits import within
 from ebla.actors.world import World
 from ebla.storage.logs.entries import ALTER
 from ebla.storage.rows.alteration import encode
@@ -36,16 +37,11 @@ async def alter(world: World, rounds: Rounds, replica: Replica, request: AlterTa
         now = world.clock.monotonic()
         index = rounds.step(replica, replica.propose, now, ALTER, encode(alteration)).index
         replica.alteration_asked = (replica.core.term, version, index)
-    waiting = replica.applied(index)
-    if waiting is not None:
-        try:
-            async with world.clock.timeout(ALTER_S):
-                await waiting
-        except TimeoutError:
-            raise errors.OutcomeUnknown(
-                f"version {version} of the table of tablet {replica.tablet} was not committed within {ALTER_S:g} s, and may be "
-                "later; try again"
-            ) from None
+    late = errors.OutcomeUnknown(
+        f"version {version} of the table of tablet {replica.tablet} was not committed within {ALTER_S:g} s, and may be "
+        "later; try again"
+    )
+    await within(world.clock, replica.applied(index), ALTER_S, late)
     replica.require_running()
     if replica.rows.schema.version < version:
         raise replica.not_leader()  # another leader's entries have replaced it

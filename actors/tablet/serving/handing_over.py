@@ -3,6 +3,10 @@
 All leaderships of a server are handed over concurrently, `AT_ONCE_MAX` at a time: the messages to one peer travel in one
 envelope, and the peer makes its votes durable in one commit. So a server with many tablets stops in time, and each tablet
 is without a leader only for one election.
+
+A server that stops takes no leadership over: it refuses the request of its peer, which then waits no
+longer for a successor. So a deployment that stops as a whole does not wait for leaders that no tablet
+can get any more.
 """
 
 from __future__ import annotations
@@ -11,21 +15,22 @@ from collections import deque
 from collections.abc import Iterable
 
 from ebla.actors import errors
+from ebla.actors.messages import StepDownRequest
 from ebla.actors.tablet.engine.core import LEADER
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.tablet.engine.rounds import Rounds
-from ebla.actors.world import World
+from ebla.actors.world import STOP_S, World
 
 AT_ONCE_MAX = 64  # elections that one peer carries out in some tenths of a second
-ALL_S_MAX = 15.0  # half of the time for a graceful stop; the other tablets elect leaders as after a crash
+ALL_S_MAX = STOP_S / 2  # the rest is for flushes; the other tablets elect leaders as after a crash
 
 
 async def hand_over(
-    world: World, rounds: Rounds, replica: Replica, successor: str | None, timeout_s: float, poll_s: float
+    world: World, rounds: Rounds, replica: Replica, request: StepDownRequest, poll_s: float
 ) -> None:
     """Hand over and wait until another leader is known, or the time is up. Raises InvalidArgument."""
-    deadline = world.clock.monotonic() + timeout_s
-    if not _begin(world, rounds, replica, successor):
+    deadline = world.clock.monotonic() + request.timeout_s
+    if not _begin(world, rounds, replica, request.successor):
         return
     while replica.state == RUNNING and world.clock.monotonic() < deadline:
         if replica.core.role != LEADER and replica.core.leader is not None:
@@ -34,7 +39,8 @@ async def hand_over(
 
 
 async def hand_over_all(world: World, rounds: Rounds, replicas: Iterable[Replica], poll_s: float) -> None:
-    """Try once for each leading replica. Wait until other leaders are known, the tries have failed, or the time is up."""
+    """Try once for each leading replica. Wait until other leaders are known, the tries have failed, or the time is up.
+    A try has failed when the successor does not catch up, or cannot be asked, or no leader is known after an election timeout."""
     deadline = world.clock.monotonic() + ALL_S_MAX
     left = deque(replicas)
     under_way: list[Replica] = []
@@ -58,6 +64,4 @@ def _begin(world: World, rounds: Rounds, replica: Replica, successor: str | None
 
 
 def _is_under_way(replica: Replica) -> bool:
-    if replica.leads:
-        return replica.core.handing_over
-    return replica.state == RUNNING and replica.core.leader is None
+    return replica.state == RUNNING and (replica.core.handing_over or replica.core.awaits_successor)

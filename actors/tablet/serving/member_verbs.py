@@ -9,6 +9,7 @@ from ebla.actors import messages as m
 from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.engine.rounds import Rounds
+from ebla.actors.tablet.serving.verbs import Verbs
 from ebla.actors.world import rpc
 
 log = logging.getLogger(__name__)
@@ -26,16 +27,9 @@ class MemberChanges(Protocol):
     ) -> m.MembersReply: ...
 
 
-class MemberVerbs:
-    identity: Identity
+class MemberVerbs(Verbs):
     rounds: Rounds
     member_changes: MemberChanges
-
-    def _replica(self, tablet: str) -> Replica:
-        raise AssertionError("the tablet server implements it")
-
-    def _require(self, uuid: str) -> None:
-        raise AssertionError("the tablet server implements it")
 
     @rpc
     async def change_members(self, request: m.ChangeMembersRequest) -> m.MembersReply:

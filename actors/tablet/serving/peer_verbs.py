@@ -13,35 +13,29 @@ from ebla.actors.messages.protocols import Answer, Request
 from ebla.actors.replication.health import (
     DAMAGED,
     HELD_BACK,
+    NOT_RUNNING,
     REPLICA_FAILED,
     TABLET_NOT_FOUND,
     VOTES_FORGOTTEN,
 )
 from ebla.actors.tablet.engine.core import Pending
-from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.links import CALL_TIMEOUT_S
 from ebla.actors.tablet.engine.records import ConsensusState
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.tablet.engine.rounds import Rounds
-from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
 from ebla.actors.tablet.lifecycle.tombstones import Tombstone
 from ebla.actors.tablet.serving.admission import Load
-from ebla.actors.world import World, rpc
+from ebla.actors.tablet.serving.verbs import Verbs
+from ebla.actors.world import rpc
 from ebla.storage.directories.records import RecordStore
 from ebla.storage.errors import Corruption
 
 
-class PeerVerbs:
-    world: World
-    identity: Identity
-    replicas: dict[str, Replica]
-    lifecycle: Lifecycle
+class PeerVerbs(Verbs):
     rounds: Rounds
     consensus: RecordStore[ConsensusState]
     load: Load
-
-    def _require(self, uuid: str) -> None:
-        raise AssertionError("the tablet server implements it")
+    stopping: bool
 
     @rpc
     async def replicate(self, envelope: peers.Envelope) -> peers.EnvelopeReply:
@@ -57,6 +51,9 @@ class PeerVerbs:
                 continue
             if _brings_entries(replica, request) and self.load.holds_back(tablet):
                 outcomes.append(HELD_BACK)
+                continue
+            if self.stopping and replica.core.asks_to_lead(request):
+                outcomes.append(NOT_RUNNING)  # a new leadership would end at once
                 continue
             try:
                 sender = envelope.source.uuid

@@ -168,7 +168,7 @@ class Maintenance:
             self._flush_largest()
             for replica in replicas:
                 if replica.state == RUNNING:
-                    self._drop(replica)
+                    replica.explained(self._drop, replica)
             try:
                 for replica in replicas:
                     self._expire(replica)

@@ -118,7 +118,7 @@ class Reporter:
         reply = await self.world.network.call(
             self.master, "heartbeat", request, HeartbeatReply, CALL_TIMEOUT_S
         )
-        self.identity.told(reply)
+        self.identity.heartbeat_answered(reply)
         if brief:
             self._brief = False
             return True

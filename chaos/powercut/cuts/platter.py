@@ -26,19 +26,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ebla.chaos.powercut.recording.events import (
-    DIRECTORY,
-    FILE,
-    LINK,
-    Event,
-    Made,
-    Removed,
-    Renamed,
-    Sync,
-    Truncate,
-    Write,
-    WriteThrough,
-)
+from ebla.chaos.powercut.recording import events as e
 
 SECTOR_BYTES = 512
 PAGE_SECTORS = 8
@@ -120,14 +108,14 @@ class Naming:
     """A change of names, and the directories that are not synced since."""
 
     event: int
-    change: Made | Renamed | Removed
+    change: e.Made | e.Renamed | e.Removed
     unsynced: set[int]
 
 
 class Platter:
     """The disk as of some event; `advance` applies further events."""
 
-    def __init__(self, events: list[Event]) -> None:
+    def __init__(self, events: list[e.Event]) -> None:
         self.events = events
         self.at = 0
         self.files: dict[int, Contents] = {}
@@ -146,27 +134,27 @@ class Platter:
         sectors = sum(len(file.sectors) for file in self.files.values())
         return sectors + sum(bool(naming.unsynced) for naming in self.names)
 
-    def _take(self, number: int, event: Event) -> None:
+    def _take(self, number: int, event: e.Event) -> None:
         match event:
-            case Write(node, offset, data):
+            case e.Write(node, offset, data):
                 self.files[node].write(number, offset, data)
-            case Truncate(node, size):
+            case e.Truncate(node, size):
                 self.files[node].truncate(number, size)
-            case WriteThrough(write):
+            case e.WriteThrough(write):
                 written = self.events[write]
-                assert isinstance(written, Write)
+                assert isinstance(written, e.Write)
                 self.files[written.node].sync_write(write)
-            case Sync(node, covers):
+            case e.Sync(node, covers):
                 self._sync(node, covers)
-            case Made(directory, _, node, kind, target):
-                if kind == FILE:
+            case e.Made(directory, _, node, kind, target):
+                if kind == e.FILE:
                     self.files[node] = Contents()
-                elif kind == LINK:
+                elif kind == e.LINK:
                     self.links[node] = target
                 self.names.append(Naming(number, event, {directory}))
-            case Renamed(directory, _, to_directory, _):
+            case e.Renamed(directory, _, to_directory, _):
                 self.names.append(Naming(number, event, {directory, to_directory}))
-            case Removed(directory):
+            case e.Removed(directory):
                 self.names.append(Naming(number, event, {directory}))
 
     def _sync(self, node: int, covers: int) -> None:
@@ -309,16 +297,16 @@ def place(contents: bytearray, sector: int, piece: bytes) -> None:
         contents[start:stop] = piece[: stop - start]
 
 
-def rename(tree: Tree, change: Made | Renamed | Removed) -> None:
+def rename(tree: Tree, change: e.Made | e.Renamed | e.Removed) -> None:
     """Carry out a change of names, if the names that it needs exist."""
     names = tree.get(change.directory)
     if names is None:
         return
-    if isinstance(change, Made):
+    if isinstance(change, e.Made):
         names[change.name] = change.node
-        if change.kind == DIRECTORY:
+        if change.kind == e.DIRECTORY:
             tree.setdefault(change.node, {})
-    elif isinstance(change, Removed):
+    elif isinstance(change, e.Removed):
         names.pop(change.name, None)
     elif change.name in names and change.to_directory in tree:
         tree[change.to_directory][change.to_name] = names.pop(change.name)

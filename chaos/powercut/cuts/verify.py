@@ -22,7 +22,7 @@ from ebla.actors.tablet.lifecycle.tombstones import Tombstone
 from ebla.chaos.powercut.life.client import get, scan, write
 from ebla.chaos.powercut.life.ghosts import Ghosts, eviction
 from ebla.chaos.powercut.life.machine import MASTER, SERVER, Machine, Say, ignore
-from ebla.chaos.powercut.recording.events import Found, Plan, Said
+from ebla.chaos.powercut.recording.events import Found, Plan, RoleEvent
 from ebla.chaos.powercut.recording.facts import Facts, Group, Lane, Tablet
 from ebla.chaos.powercut.recording.lanes import Rows, random_batch, schema
 from ebla.storage.directories.instance import BESIDE, REMOVED
@@ -301,7 +301,7 @@ def _require_memory(group: Group, hard: HardState) -> None:
 
 
 def both(say: Say, facts: Facts) -> Say:
-    def say_both(said: Said) -> None:
+    def say_both(said: RoleEvent) -> None:
         say(said)
         facts.take(said)
 

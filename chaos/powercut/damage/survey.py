@@ -28,7 +28,7 @@ from ebla.actors.tablet.engine.replica import RUNNING
 from ebla.chaos.powercut.life.client import Nonsense, get, scan, write
 from ebla.chaos.powercut.life.ghosts import Ghosts
 from ebla.chaos.powercut.life.machine import SERVER, Machine
-from ebla.chaos.powercut.recording.events import Answered, Asked, Plan, Said
+from ebla.chaos.powercut.recording.events import Answered, Asked, Plan, RoleEvent
 from ebla.chaos.powercut.recording.facts import Facts, Group, Lane
 from ebla.chaos.powercut.recording.lanes import LANE_KEYS, bulk_keys, random_batch
 from ebla.storage.errors import EblaError
@@ -96,7 +96,7 @@ class Survey:
         if self.machine.defects:
             self._note("role", Ended(repr(self.machine.defects[0])))  # the shell ends the process
 
-    def _follow(self, said: Said) -> None:
+    def _follow(self, said: RoleEvent) -> None:
         """Note the entries that followers acknowledge: the played leader must know them."""
         if isinstance(said, Asked) and said.method == "replicate":
             self._replicated[said.call] = None

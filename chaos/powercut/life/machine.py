@@ -23,11 +23,11 @@ from ebla.actors.journal.writer.session import format_journal
 from ebla.actors.master.leadership.group import GroupMaster
 from ebla.actors.master.options import MasterOptions
 from ebla.actors.master.server import Master
-from ebla.actors.ray_shell import Tasks
+from ebla.actors.ray_shell import MachineClock, Tasks
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.server import TabletServer
 from ebla.actors.world import Dispatcher, Role, World, decode_answer, encode
-from ebla.chaos.powercut.recording.events import Answered, Asked, Point, Said, Started
+from ebla.chaos.powercut.recording.events import Answered, Asked, Point, RoleEvent, Started
 from ebla.chaos.simulation.masters import alone
 from ebla.storage.errors import EblaError
 from ebla.storage.lmdb.disk import LmdbDisk
@@ -35,7 +35,7 @@ from ebla.storage.lmdb.environment import LmdbEnvironment
 from ebla.storage.logs.entries import Position
 
 Reply = TypeVar("Reply")
-Say = Callable[[Said], None]
+Say = Callable[[RoleEvent], None]
 
 HOST = "host-a"
 SERVER, MASTER = f"tablet-server/{HOST}", "master/0"
@@ -48,7 +48,7 @@ RECORDED = ("create_table", "drop_table", "create_tablet", "delete_tablet", "wri
 SERVER_OPTIONS = TabletServerOptions(
     masters=(MASTER,),
     host=HOST,
-    raft_heartbeat_s=0.02,
+    leader_heartbeat_s=0.02,
     election_s_min=0.08,
     lease_s=0.05,
     heartbeat_s=0.03,
@@ -75,7 +75,7 @@ class RoleEnded(EblaError):
     """A role failed: on Ray its process would end here, and be started again."""
 
 
-def ignore(said: Said) -> None:
+def ignore(said: RoleEvent) -> None:
     """The listener if nothing is recorded."""
 
 
@@ -86,20 +86,6 @@ class SmallDisk(LmdbDisk):
         return await super().open_environment(
             path, databases, create=create, map_bytes=min(map_bytes, MAP_BYTES)
         )
-
-
-class Clock:
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def wall_us(self) -> int:
-        return time.time_ns() // 1000
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-    def timeout(self, seconds: float) -> asyncio.Timeout:
-        return asyncio.timeout(seconds)
 
 
 class Faults:
@@ -185,7 +171,7 @@ class Machine:
         tasks = Tasks(lambda name, error: self.defects.append(error))
         world = World(
             address=address,
-            clock=Clock(),
+            clock=MachineClock(),
             network=self.network,
             disk=disk,
             random=random.Random(self.random.getrandbits(64)),

@@ -39,13 +39,8 @@ def _function(name: str, result: Any, *arguments: Any) -> Any:
 
 
 _c_open = _function("open", _int, ctypes.c_char_p, _int, _int)
-_c_write = _function("write", ctypes.c_ssize_t, _int, _pointer, _size)
-_c_pwrite = _function("pwrite64", ctypes.c_ssize_t, _int, _pointer, _size, _offset)
-_c_writev = _function("writev", ctypes.c_ssize_t, _int, _pointer, _int)
-_c_pwritev = _function("pwritev64", ctypes.c_ssize_t, _int, _pointer, _int, _offset)
 _c_ftruncate = _function("ftruncate64", _int, _int, _offset)
 _c_mkdir = _function("mkdir", _int, ctypes.c_char_p, ctypes.c_uint)
-_c_sync = {name: _function(name, _int, _int) for name in ("fsync", "fdatasync")}
 
 
 def _joined(pieces: int, count: int) -> bytes:
@@ -53,48 +48,27 @@ def _joined(pieces: int, count: int) -> bytes:
     return b"".join(ctypes.string_at(piece.base, piece.length) for piece in found)
 
 
-def _at(fd: int) -> int:
-    return os.lseek(fd, 0, os.SEEK_CUR)
-
-
 def _make_open(watch: Watcher) -> Function:
     return lambda path, flags, mode: watch.opened(path, flags, None, lambda: int(_c_open(path, flags, mode)))
 
 
-def _make_write(watch: Watcher) -> Function:
-    def write(fd: int, data: int, count: int) -> int:
-        return watch.written(
-            fd, _at(fd), ctypes.string_at(data, count), lambda: int(_c_write(fd, data, count))
-        )
+def _make_write(name: str, copied: Callable[[int, int], bytes], *arguments: Any) -> Make:
+    """`copied`: the bytes of the call's second and third argument. A call without an offset writes at the file's own."""
+    call = _function(name, ctypes.c_ssize_t, _int, _pointer, *arguments)
 
-    return write
+    def make(watch: Watcher) -> Function:
+        def write(fd: int, data: int, count: int, *offset: int) -> int:
+            at = offset[0] if offset else os.lseek(fd, 0, os.SEEK_CUR)
+            return watch.written(fd, at, copied(data, count), lambda: int(call(fd, data, count, *offset)))
 
+        return write
 
-def _make_pwrite(watch: Watcher) -> Function:
-    def pwrite(fd: int, data: int, count: int, offset: int) -> int:
-        copy = ctypes.string_at(data, count)
-        return watch.written(fd, offset, copy, lambda: int(_c_pwrite(fd, data, count, offset)))
-
-    return pwrite
-
-
-def _make_writev(watch: Watcher) -> Function:
-    def writev(fd: int, pieces: int, count: int) -> int:
-        return watch.written(fd, _at(fd), _joined(pieces, count), lambda: int(_c_writev(fd, pieces, count)))
-
-    return writev
-
-
-def _make_pwritev(watch: Watcher) -> Function:
-    def pwritev(fd: int, pieces: int, count: int, offset: int) -> int:
-        copy = _joined(pieces, count)
-        return watch.written(fd, offset, copy, lambda: int(_c_pwritev(fd, pieces, count, offset)))
-
-    return pwritev
+    return make
 
 
 def _make_sync(name: str) -> Make:
-    return lambda watch: lambda fd: int(watch.synced(fd, lambda: int(_c_sync[name](fd))) or 0)
+    call = _function(name, _int, _int)
+    return lambda watch: lambda fd: int(watch.synced(fd, lambda: int(call(fd))) or 0)
 
 
 def _make_ftruncate(watch: Watcher) -> Function:
@@ -111,26 +85,27 @@ def _make_mkdir(watch: Watcher) -> Function:
     return mkdir
 
 
-_open_type = ctypes.CFUNCTYPE(_int, ctypes.c_char_p, _int, _int, use_errno=True)
-_pwrite_type = ctypes.CFUNCTYPE(ctypes.c_ssize_t, _int, _pointer, _size, _offset, use_errno=True)
-_pwritev_type = ctypes.CFUNCTYPE(ctypes.c_ssize_t, _int, _pointer, _int, _offset, use_errno=True)
-_ftruncate_type = ctypes.CFUNCTYPE(_int, _int, _offset, use_errno=True)
-_sync_type = ctypes.CFUNCTYPE(_int, _int, use_errno=True)
+def _type(result: Any, *arguments: Any) -> Any:
+    return ctypes.CFUNCTYPE(result, *arguments, use_errno=True)
+
+
+_written = ctypes.c_ssize_t
+_bytes: Callable[[int, int], bytes] = ctypes.string_at
 CALLS: dict[str, tuple[Any, Make]] = {
-    "open": (_open_type, _make_open),
-    "open64": (_open_type, _make_open),
-    "write": (ctypes.CFUNCTYPE(ctypes.c_ssize_t, _int, _pointer, _size, use_errno=True), _make_write),
-    "pwrite": (_pwrite_type, _make_pwrite),
-    "pwrite64": (_pwrite_type, _make_pwrite),
-    "writev": (
-        ctypes.CFUNCTYPE(ctypes.c_ssize_t, _int, _pointer, _int, use_errno=True),
-        _make_writev,
+    "open": (_type(_int, ctypes.c_char_p, _int, _int), _make_open),
+    "write": (_type(_written, _int, _pointer, _size), _make_write("write", _bytes, _size)),
+    "pwrite": (
+        _type(_written, _int, _pointer, _size, _offset),
+        _make_write("pwrite64", _bytes, _size, _offset),
     ),
-    "pwritev": (_pwritev_type, _make_pwritev),
-    "pwritev64": (_pwritev_type, _make_pwritev),
-    "ftruncate": (_ftruncate_type, _make_ftruncate),
-    "ftruncate64": (_ftruncate_type, _make_ftruncate),
-    "fsync": (_sync_type, _make_sync("fsync")),
-    "fdatasync": (_sync_type, _make_sync("fdatasync")),
-    "mkdir": (ctypes.CFUNCTYPE(_int, ctypes.c_char_p, ctypes.c_uint, use_errno=True), _make_mkdir),
+    "writev": (_type(_written, _int, _pointer, _int), _make_write("writev", _joined, _int)),
+    "pwritev": (
+        _type(_written, _int, _pointer, _int, _offset),
+        _make_write("pwritev64", _joined, _int, _offset),
+    ),
+    "ftruncate": (_type(_int, _int, _offset), _make_ftruncate),
+    "fsync": (_type(_int, _int), _make_sync("fsync")),
+    "fdatasync": (_type(_int, _int), _make_sync("fdatasync")),
+    "mkdir": (_type(_int, ctypes.c_char_p, ctypes.c_uint), _make_mkdir),
 }
+CALLS |= {f"{name}64": CALLS[name] for name in ("open", "pwrite", "pwritev", "ftruncate")}

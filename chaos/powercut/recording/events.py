@@ -17,7 +17,11 @@ FORMAT = 1
 FILE, DIRECTORY, LINK = "file", "directory", "link"
 
 
-class Write(msgspec.Struct, frozen=True, array_like=True, tag="write"):
+class _Event(msgspec.Struct, frozen=True, array_like=True, tag=str.lower):
+    """The base of all events."""
+
+
+class Write(_Event, frozen=True):
     """The bytes of a write call. None of them need be on the disk before a sync."""
 
     node: int
@@ -25,25 +29,25 @@ class Write(msgspec.Struct, frozen=True, array_like=True, tag="write"):
     data: bytes
 
 
-class Truncate(msgspec.Struct, frozen=True, array_like=True, tag="truncate"):
+class Truncate(_Event, frozen=True):
     node: int
     size: int
 
 
-class Sync(msgspec.Struct, frozen=True, array_like=True, tag="sync"):
+class Sync(_Event, frozen=True):
     """A sync of the node has returned. It promises the events before `covers`, its beginning."""
 
     node: int
     covers: int
 
 
-class WriteThrough(msgspec.Struct, frozen=True, array_like=True, tag="through"):
+class WriteThrough(_Event, frozen=True, tag="through"):
     """The write with this number used an O_DSYNC descriptor and has returned: it alone is promised."""
 
     write: int
 
 
-class Made(msgspec.Struct, frozen=True, array_like=True, tag="made"):
+class Made(_Event, frozen=True):
     """A file, directory or link was created. `target`: of a link."""
 
     directory: int
@@ -53,7 +57,7 @@ class Made(msgspec.Struct, frozen=True, array_like=True, tag="made"):
     target: str = ""
 
 
-class Renamed(msgspec.Struct, frozen=True, array_like=True, tag="renamed"):
+class Renamed(_Event, frozen=True):
     """An atomic rename, which replaces a node with the new name."""
 
     directory: int
@@ -62,12 +66,12 @@ class Renamed(msgspec.Struct, frozen=True, array_like=True, tag="renamed"):
     to_name: str
 
 
-class Removed(msgspec.Struct, frozen=True, array_like=True, tag="removed"):
+class Removed(_Event, frozen=True):
     directory: int
     name: str
 
 
-class Asked(msgspec.Struct, frozen=True, array_like=True, tag="asked"):
+class Asked(_Event, frozen=True):
     """A request is about to reach a role. `message` is encoded as on the wire."""
 
     call: int
@@ -76,7 +80,7 @@ class Asked(msgspec.Struct, frozen=True, array_like=True, tag="asked"):
     message: bytes
 
 
-class Answered(msgspec.Struct, frozen=True, array_like=True, tag="answered"):
+class Answered(_Event, frozen=True):
     """The role's answer, encoded as on the wire; from here on it is a promise. `positions`: of its log entries, with their
     tablets."""
 
@@ -85,7 +89,7 @@ class Answered(msgspec.Struct, frozen=True, array_like=True, tag="answered"):
     positions: tuple[tuple[str, Position], ...] = ()
 
 
-class Started(msgspec.Struct, frozen=True, array_like=True, tag="started"):
+class Started(_Event, frozen=True):
     """A role has started, as this incarnation of this instance."""
 
     address: str
@@ -93,7 +97,7 @@ class Started(msgspec.Struct, frozen=True, array_like=True, tag="started"):
     seqno: int
 
 
-class Found(msgspec.Struct, frozen=True, array_like=True, tag="found"):
+class Found(_Event, frozen=True):
     """The end of a follower's log after a power cut: it shows the outcome of a request under way."""
 
     tablet: str
@@ -101,15 +105,15 @@ class Found(msgspec.Struct, frozen=True, array_like=True, tag="found"):
     chain: int
 
 
-class Point(msgspec.Struct, frozen=True, array_like=True, tag="point"):
+class Point(_Event, frozen=True):
     """The role passed one of its named fault points."""
 
     name: str
 
 
-Change = Write | Truncate | Sync | WriteThrough | Made | Renamed | Removed
-Said = Asked | Answered | Started | Found | Point
-Event = Change | Said
+DiskEvent = Write | Truncate | Sync | WriteThrough | Made | Renamed | Removed
+RoleEvent = Asked | Answered | Started | Found | Point
+Event = DiskEvent | RoleEvent
 
 
 class Plan(msgspec.Struct, frozen=True):

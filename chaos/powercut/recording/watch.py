@@ -35,7 +35,7 @@ from ebla.chaos.powercut.recording.events import (
     Made,
     Removed,
     Renamed,
-    Said,
+    RoleEvent,
     Sync,
     Truncate,
     Write,
@@ -79,7 +79,7 @@ class Watch:
             setattr(os, name, function)
         builtins.open = io.open = self._real_open
 
-    def say(self, said: Said) -> None:
+    def say(self, said: RoleEvent) -> None:
         self._log(said)
 
     def _log(self, event: Event) -> None:

@@ -2,7 +2,7 @@
 
 The kinds are those of chaos/plans.py, with one function each in `KINDS`. A fault that this machine cannot carry out is skipped
 with the reason; one that has no target is missed; one that was carried out must have an effect that was seen, or the run is void
-(chaos/ray/report/struck.py). A host has one fault at a time: a second one waits for the end of the first, and is missed if the
+(chaos/ray/report/injection.py). A host has one fault at a time: a second one waits for the end of the first, and is missed if the
 act is over by then. Different hosts have faults at the same time.
 """
 
@@ -17,14 +17,23 @@ import psutil
 from ebla.chaos.plans import EVERY_HOST, MASTER, Fault, Plan, misplaced
 from ebla.chaos.ray.faults import disks, network, nodes, processes
 from ebla.chaos.ray.faults.probes import CALLS
-from ebla.chaos.ray.report.struck import OBSERVED, FaultReport, Missed, Struck, Unobserved, Violated
+from ebla.chaos.ray.report.injection import (
+    MISSED,
+    OBSERVED,
+    SKIPPED,
+    UNOBSERVED,
+    Failed,
+    FaultReport,
+    Injection,
+    Unobserved,
+)
 from ebla.chaos.ray.stage import victims
 from ebla.chaos.ray.stage.stage import HEAD, RayStage
 from ebla.storage.errors import EblaError
 
 FAULT_S_MAX = 180.0  # for one fault from its beginning to its end
 
-Strike = Callable[[RayStage, Fault, Struck], Awaitable[None]]
+Strike = Callable[[RayStage, Fault, Injection], Awaitable[None]]
 Show = Callable[[str], None]
 
 KINDS: dict[str, Strike] = {
@@ -60,7 +69,7 @@ class Nemesis:
         show: Show = lambda text: None,
     ) -> None:
         self.stage = stage
-        self.struck = [Struck(number, fault, stage.now_s) for number, fault in enumerate(plan.faults)]
+        self.injections = [Injection(number, fault, stage.now_s) for number, fault in enumerate(plan.faults)]
         self._reasons = reasons
         self._tablets = tablets
         self._show_line = show
@@ -68,30 +77,30 @@ class Nemesis:
         self._busy = {host: asyncio.Lock() for host in (*stage.hosts, MASTER)}
 
     def reports(self) -> list[FaultReport]:
-        return [struck.report() for struck in self.struck]
+        return [injection.report for injection in self.injections]
 
     def measured(self, calls: Sequence[float | None]) -> None:
         """Note the effect of faults of calls, which are in force as long as the cluster runs: it is measured once, before act one."""
-        for struck in self.struck:
-            if struck.fault.kind in CALLS:
+        for injection in self.injections:
+            if injection.report.fault.kind in CALLS:
                 try:
-                    network.measure(struck, calls)
+                    network.measure(injection, calls)
                 except Unobserved as error:
-                    struck.failed(str(error))
-                self._show(struck)
+                    injection.ended(error.outcome, str(error))
+                self._show(injection)
 
     async def run(self, duration_s: float) -> None:
         """Carry out act one. Returns when the last fault was undone."""
         began_s = self._began_s = self.stage.now_s()
-        await asyncio.gather(*(self._at(began_s, duration_s, struck) for struck in self.struck))
+        await asyncio.gather(*(self._at(began_s, duration_s, injection) for injection in self.injections))
 
-    async def _at(self, began_s: float, duration_s: float, struck: Struck) -> None:
-        fault = struck.fault
+    async def _at(self, began_s: float, duration_s: float, injection: Injection) -> None:
+        fault = injection.report.fault
         if fault.kind in CALLS:
             return
         if fault.kind in self._reasons:
-            struck.skipped(self._reasons[fault.kind])
-            self._show(struck)
+            injection.ended(SKIPPED, self._reasons[fault.kind])
+            self._show(injection)
             return
         assert not misplaced(fault, tuple(self._busy)), "a plan is checked before anything is started"
         await asyncio.sleep(max(0.0, began_s + fault.at_s - self.stage.now_s()))
@@ -99,41 +108,38 @@ class Nemesis:
             for host in sorted(self._hit(fault)):
                 await held.enter_async_context(self._busy[host])
             if self.stage.now_s() > began_s + max(duration_s, fault.at_s + 1.0):
-                struck.missed("the act was over when the host had recovered from its last fault")
-                self._show(struck)
+                injection.ended(MISSED, "the act was over when the host had recovered from its last fault")
+                self._show(injection)
                 return
-            await self._strike(struck)
-            self._show(struck)
+            await self._strike(injection)
+            self._show(injection)
 
     def _hit(self, fault: Fault) -> tuple[str, ...]:
         return tuple(self._busy) if fault.kind in EVERY_HOST else fault.where
 
-    async def _strike(self, struck: Struck) -> None:
-        led = [tablet for host in self._hit(struck.fault) for tablet in await self.stage.leads(host)]
-        struck.led = tuple(sorted(self._tablets[tablet] for tablet in led if tablet in self._tablets))
+    async def _strike(self, injection: Injection) -> None:
+        fault = injection.report.fault
+        led = [tablet for host in self._hit(fault) for tablet in await self.stage.leads(host)]
+        injection.note(led=tuple(sorted(self._tablets[tablet] for tablet in led if tablet in self._tablets)))
         try:
             async with asyncio.timeout(FAULT_S_MAX):
-                await KINDS[struck.fault.kind](self.stage, struck.fault, struck)
-        except Missed as error:
-            struck.missed(str(error))
-        except Unobserved as error:
-            struck.failed(str(error))
-        except Violated as error:
-            struck.violated(str(error))
+                await KINDS[fault.kind](self.stage, fault, injection)
+        except Failed as error:
+            injection.ended(error.outcome, str(error))
         except TimeoutError:
-            struck.failed(f"it was not over after {FAULT_S_MAX:g} s")
+            injection.ended(UNOBSERVED, f"it was not over after {FAULT_S_MAX:g} s")
         except psutil.NoSuchProcess as error:
-            if not struck.effects:
-                struck.missed(f"process {error.pid} ended by itself")
+            if not injection.report.effects:
+                injection.ended(MISSED, f"process {error.pid} ended by itself")
         except (EblaError, OSError, psutil.Error) as error:
-            struck.failed(f"{type(error).__name__}: {error}")
+            injection.ended(UNOBSERVED, f"{type(error).__name__}: {error}")
 
-    def _show(self, struck: Struck) -> None:
-        when = ""
-        if struck.at_s is not None and self._began_s is not None:
-            when = f"at {struck.at_s - self._began_s:.1f} s: "
-        what = struck.effects[0] if struck.outcome == OBSERVED else f"{struck.outcome}: {struck.reason}"
-        self._show_line(f"{when}{' '.join((struck.fault.kind, *struck.fault.where))}: {what}")
+    def _show(self, injection: Injection) -> None:
+        when, report = "", injection.report
+        if report.at_s is not None and self._began_s is not None:
+            when = f"at {report.at_s - self._began_s:.1f} s: "
+        what = report.effects[0] if report.outcome == OBSERVED else f"{report.outcome}: {report.reason}"
+        self._show_line(f"{when}{' '.join((report.fault.kind, *report.fault.where))}: {what}")
 
     async def heal(self) -> None:
         """Before act two, undo faults that failed half-way."""
@@ -148,5 +154,5 @@ class Nemesis:
                 stage.needs.namespaces.rejoin(number)
             if number != HEAD and not stage.cluster.alive(number):
                 await stage.start_node(number)
-        if any(struck.fault.kind == "stop" and struck.undone_s is None for struck in self.struck):
+        if any(each.fault.kind == "stop" and each.undone_s is None for each in self.reports()):
             await stage.relaunch()

@@ -11,7 +11,7 @@ import msgspec
 
 from ebla.chaos.history import FAIL, INFO, INVOKE, OK, Event, History, is_data
 from ebla.chaos.plans import DESTROY
-from ebla.chaos.ray.report.struck import OBSERVED, FaultReport
+from ebla.chaos.ray.report.injection import OBSERVED, FaultReport
 
 WINDOW_S = 1.0  # shorter gaps are no windows without writes
 AROUND_S = 1.0  # a gap that begins this long after a fault still belongs to it

@@ -1,28 +1,26 @@
-"""The page of a run on a real cluster: verdict, figures, faults with their effects, the picture.
-
-The page is one file: the picture is inside, and nothing is fetched.
-"""
+"""The page of a run on a real cluster: verdict, figures, faults with their effects, the picture."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
 from pathlib import Path
 
-from ebla.chaos.ray.report.figures import Window
+from markupsafe import Markup
+
+from ebla.chaos import pages
+from ebla.chaos.pages import Table
 from ebla.chaos.ray.report.plot import png
 from ebla.chaos.ray.report.report import (
     PLAN,
     RunReport,
+    faults,
+    judged,
     longest_window,
-    observations,
     observed,
     rate,
-    recovery_rows,
+    recoveries,
     slow,
-    when,
 )
-from ebla.chaos.style import PAGES, STYLE
 
 PAGE, PICTURE = "report.html", "availability.png"
 WINDOWS_MAX = 8  # listed for one table
@@ -31,67 +29,41 @@ MEANS = {
     "violation": "A promise was broken. The reasons are below.",
     "void": "Too little happened to judge. This is not a pass.",
 }
-
-_TEMPLATE = PAGES.from_string(
-    """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>{{ r.scenario }}, seed {{ r.seed }}: {{ r.verdict }}</title>
-{{ style }}</head><body>
-<h1>{{ r.scenario }}, seed {{ r.seed }} <span class="verdict {{ r.verdict }}">{{ r.verdict }}</span></h1>
-<p class="sub">{{ means }}</p>
-{% for reason in r.reasons %}<p class="false">{{ reason }}</p>{% endfor %}
-{% for text in slow %}<p>Slow: {{ text }}</p>{% endfor %}
-<div class="figures">
-{% for value, label in figures %}<span><b>{{ value }}</b>{{ label }}</span>{% endfor %}
-</div>
-<img alt="Operations each second, faults, and windows without acknowledged writes" src="data:image/png;base64,{{ picture }}">
-<h2>Faults</h2>
-<table><tr><th class="n">at</th><th>fault</th><th>where</th><th>outcome</th><th class="n">recovered</th><th>observations</th></tr>
-{% for f in r.faults %}<tr><td class="n">{{ when(r, f) }}</td>
-<td>{{ f.fault.kind }}</td><td>{{ f.fault.where | join(" ") }}</td><td class="{{ f.outcome }}">{{ f.outcome }}</td>
-<td class="n">{{ "%.2f s" | format(f.recovery_s) if f.recovery_s is not none else "" }}</td>
-<td>{{ observations(f) | join("; ") }}</td></tr>
-{% else %}<tr><td colspan="6">none: a calm run</td></tr>{% endfor %}</table>
-{% if r.skipped %}<h2>Skipped</h2>
-<p class="sub">Faults of these kinds were in the plan and were not carried out: the verdict says nothing about them.</p>
-<table><tr><th>fault</th><th>why</th></tr>
-{% for kind, reason in r.skipped.items() %}<tr><td>{{ kind }}</td><td>{{ reason }}</td></tr>{% endfor %}</table>{% endif %}
-<h2>Judged</h2>
-<table><tr><th>history</th><th class="n">operations</th><th>verdict</th></tr>
-{% for j in r.judged %}<tr><td>{{ j.workload }}</td><td class="n">{{ "{:,}".format(j.judged) }}</td>
-<td class="{{ (j.valid | string).lower() }}">{{ {true: "valid", false: "VIOLATION"}.get(j.valid, "undecided") }}{{ ": " + j.problem if j.problem else "" }}</td></tr>{% endfor %}</table>
-<h2>Windows of a second or more without an acknowledged write</h2>
-<table><tr><th>table</th><th class="n">windows</th><th class="n">longest</th><th>when</th></tr>
-{% for name, found in r.unavailable.items() if found %}<tr><td>{{ name }}</td><td class="n">{{ found | length }}</td>
-<td class="n">{{ "%.1f s" | format(found | map(attribute="length_s") | max) }}</td>
-<td>{{ windows(found) }}</td></tr>
-{% else %}<tr><td colspan="4">none in any of {{ r.unavailable | length }} tables</td></tr>{% endfor %}</table>
-{% if r.recoveries %}<h2>From a fault without others to the first acknowledged write</h2>
-<table><tr>{% for title in recoveries[0] %}<th{{ "" if loop.first else ' class="n"' | safe }}>{{ title }}</th>{% endfor %}</tr>
-{% for row in recoveries[1] %}<tr>{% for cell in row %}<td{{ "" if loop.first else ' class="n"' | safe }}>{{ cell }}</td>{% endfor %}</tr>
-{% endfor %}</table>{% endif %}
-<h2>To repeat it</h2>
-<p class="sub">This plan, its histories (JSON lines, EDN, for Knossos and Elle), report.json and the roles' logs are in {{ r.results }}.
+SKIPPED = (
+    "Faults of these kinds were in the plan and were not carried out: the verdict says nothing about them."
+)
+_PICTURE = Markup(
+    '<img alt="Operations each second, faults, and windows without acknowledged writes" src="data:image/png;base64,{}">'
+)
+_REPEAT = Markup(
+    """<h2>To repeat it</h2>
+<p class="sub">This plan, its histories (JSON lines, EDN, for Knossos and Elle), report.json and the roles' logs are in {results}.
 All times are seconds since the beginning of act one. The same faults again:
-<code>ebla chaos run --plan {{ r.results }}/{{ plan_file }} --duration {{ "%g" | format(r.duration_s) }} --hosts {{ r.hosts }}</code></p>
-</body></html>
-"""
+<code>ebla chaos run --plan {results}/{plan} --duration {duration_s:g} --hosts {hosts}</code></p>"""
 )
 
 
 def html(report: RunReport, picture: bytes) -> str:
-    return _TEMPLATE.render(
-        style=STYLE,
-        r=report,
-        means=MEANS[report.verdict],
-        figures=_figures(report),
-        observations=observations,
-        slow=slow(report),
-        recoveries=recovery_rows(report),
-        when=when,
-        windows=lambda found: _windows(found, report.act_s[0]),
-        plan_file=PLAN,
-        picture=base64.b64encode(picture).decode(),
+    repeat = _REPEAT.format(
+        results=report.results, plan=PLAN, duration_s=report.duration_s, hosts=report.hosts
+    )
+    return pages.page(
+        f"{report.scenario}, seed {report.seed}",
+        report.verdict,
+        report.verdict,
+        MEANS[report.verdict],
+        _figures(report),
+        [
+            faults(report),
+            Table("Skipped", ("fault", "why"), list(report.skipped.items()), note=SKIPPED),
+            judged(report),
+            _windows(report),
+            recoveries(report),
+        ],
+        reasons=report.reasons,
+        remarks=[f"Slow: {text}" for text in slow(report)],
+        picture=_PICTURE.format(base64.b64encode(picture).decode()),
+        end=repeat,
     )
 
 
@@ -104,10 +76,21 @@ def write(report: RunReport, directory: Path) -> Path:
     return page
 
 
-def _windows(found: Sequence[Window], began_s: float) -> str:
-    shown = [f"at {each.began_s - began_s:.1f} s for {each.length_s:.1f} s" for each in found[:WINDOWS_MAX]]
-    more = len(found) - len(shown)
-    return ", ".join([*shown, *([f"and {more} more"] if more else [])])
+def _windows(report: RunReport) -> Table:
+    rows = []
+    for name, found in report.unavailable.items():
+        shown = [
+            f"at {each.began_s - report.act_s[0]:.1f} s for {each.length_s:.1f} s"
+            for each in found[:WINDOWS_MAX]
+        ]
+        if more := len(found) - len(shown):
+            shown.append(f"and {more} more")
+        if found:
+            longest_s = max(each.length_s for each in found)
+            rows.append((name, f"{len(found)}", f"{longest_s:.1f} s", ", ".join(shown)))
+    title = "Windows of a second or more without an acknowledged write"
+    empty = f"none in any of {len(report.unavailable)} tables"
+    return Table(title, ("table", "windows", "longest", "when"), rows, (1, 2), empty=empty)
 
 
 def _figures(report: RunReport) -> list[tuple[str, str]]:

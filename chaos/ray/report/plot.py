@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 from typing import Any
 
+from ebla.chaos.ray.report.injection import OBSERVED, FaultReport
 from ebla.chaos.ray.report.report import RunReport
-from ebla.chaos.ray.report.struck import OBSERVED, FaultReport
 
 BLUE, AMBER, RED, GREY, INK = "#2f6fb0", "#d98e04", "#b3261e", "#9aa1a9", "#24292f"
 ROWS_MAX = 40  # lanes; of a longer plan the first faults are shown

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import msgspec
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
+from ebla.chaos.pages import VALID, VIOLATION, VOID, Table
 from ebla.chaos.plans import Plan
 from ebla.chaos.ray.orders import Judged
 from ebla.chaos.ray.report.figures import P99_MIN, Recovery, Second, Window
-from ebla.chaos.ray.report.struck import OBSERVED, FaultReport
+from ebla.chaos.ray.report.injection import OBSERVED, FaultReport
 
-VALID, VIOLATION, VOID = "valid", "violation", "void"
 PLAN, JSON = "plan.json", "report.json"  # beside the page, the picture and the histories
 SLOW_S = 15.0  # from a fault without others to the first acknowledged write: the aim after the loss of a node
 STATUS = {VALID: 0, VIOLATION: 1, VOID: 2}  # of the command
@@ -54,63 +53,54 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def view(report: RunReport) -> Group:
-    parts: list[object] = [_faults(report), _judged(report)]
-    if report.recoveries:
-        parts.append(_recoveries(report))
+    """The report in a terminal."""
     healed = (
         "never healthy again" if report.healed_s is None else f"healthy {report.healed_s:.1f} s after act one"
     )
-    parts.append(
+    parts: list[RenderableType] = [
+        f"{report.scenario}, seed {report.seed}: {len(report.faults)} faults",
+        *(table.shown() for table in (faults(report), judged(report), recoveries(report)) if table.rows),
         f"{report.acknowledged:,} operations acknowledged ({rate(report):,.0f}/s), "
-        f"{report.failed:,} failed, {report.unknown:,} unknown; {healed}"
-    )
+        f"{report.failed:,} failed, {report.unknown:,} unknown; {healed}",
+    ]
     if longest := longest_window(report):
         parts.append(f"longest time without an acknowledged write in a table: {longest:.1f} s")
     parts += [f"[yellow]slow[/yellow] {escape(text)}" for text in slow(report)]
     parts += [f"[yellow]skipped[/yellow] {kind}: {escape(why)}" for kind, why in report.skipped.items()]
     colour = {VALID: "green", VIOLATION: "red", VOID: "yellow"}[report.verdict]
     parts.append(f"[bold {colour}]{report.verdict}[/]")
-    parts += [Text(f"  {reason}") for reason in report.reasons]
-    return Group(*parts)  # type: ignore[arg-type]
+    return Group(*parts, *(Text(f"  {reason}") for reason in report.reasons))
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
-
-
-def _faults(report: RunReport) -> Table:
-    title = f"{report.scenario}, seed {report.seed}: {len(report.faults)} faults"
-    table = _table(title, "at", "fault", "where", "outcome", "recovered", "observations")
-    for each in report.faults:
-        table.add_row(
+def faults(report: RunReport) -> Table:
+    rows = [
+        (
             when(report, each),
             each.fault.kind,
             " ".join(each.fault.where),
             each.outcome,
             f"{each.recovery_s:.2f} s" if each.recovery_s is not None else "",
-            Text("; ".join(observations(each))),
+            "; ".join([*each.effects, *([each.reason] if each.reason else [])]),
         )
-    return table
+        for each in report.faults
+    ]
+    columns = ("at", "fault", "where", "outcome", "recovered", "observations")
+    return Table("Faults", columns, rows, (0, 4), empty="none: a calm run")
 
 
-def _judged(report: RunReport) -> Table:
-    table = _table("judged", "history", "operations", "verdict")
+def judged(report: RunReport) -> Table:
     words = {True: "valid", False: "VIOLATION", None: "undecided"}
-    for each in report.judged:
-        problem = f": {each.problem}" if each.problem else ""
-        table.add_row(each.workload, f"{each.judged:,}", Text(words[each.valid] + problem))
-    return table
+    rows = [
+        (each.workload, f"{each.judged:,}", words[each.valid] + (f": {each.problem}" if each.problem else ""))
+        for each in report.judged
+    ]
+    return Table("Judged", ("history", "operations", "verdict"), rows, (1,))
 
 
-def _recoveries(report: RunReport) -> Table:
-    titles, rows = recovery_rows(report)
-    table = _table("from a fault without others to the next acknowledged write", *titles)
-    for row in rows:
-        table.add_row(*row)
-    return table
+def recoveries(report: RunReport) -> Table:
+    columns, rows = recovery_rows(report)
+    title = "From a fault without others to the first acknowledged write"
+    return Table(title, columns, rows, range(1, len(columns)))
 
 
 def recovery_rows(report: RunReport) -> tuple[list[str], list[list[str]]]:
@@ -139,11 +129,6 @@ def when(report: RunReport, fault: FaultReport) -> str:
         return ""
     at_s = fault.at_s - report.act_s[0]
     return f"{at_s:.1f} s" if at_s >= 0 else "all along"
-
-
-def observations(fault: FaultReport) -> list[str]:
-    """The effects of a fault that were seen, and the reason if others were not."""
-    return [*fault.effects, *([fault.reason] if fault.reason else [])]
 
 
 def rate(report: RunReport) -> float:

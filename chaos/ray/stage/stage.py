@@ -26,8 +26,8 @@ from ebla.actors.errors import Unavailable
 from ebla.actors.ray_shell import FAILED, RUNNING, STARTING, STOPPING, Pong
 from ebla.actors.ray_world import RayNetwork
 from ebla.chaos.plans import MASTER
-from ebla.chaos.ray.crowd import Crowd
-from ebla.chaos.ray.report.struck import Missed, Struck
+from ebla.chaos.ray.groups import ClientGroups
+from ebla.chaos.ray.report.injection import Injection, Missed
 from ebla.chaos.ray.stage import victims
 from ebla.chaos.ray.stage.disk_shim import DiskShim
 from ebla.chaos.ray.stage.namespaces import VARIABLE, NamespacedCluster, Namespaces
@@ -126,7 +126,7 @@ def _own_sigterm() -> Iterator[None]:
 
 
 class RayStage:
-    """See the module. `destroyed`: hosts that lost their disks. `crowd`: the clients, after their start."""
+    """See the module. `destroyed`: hosts that lost their disks. `groups`: the clients, after their start."""
 
     def __init__(self, cluster: NamespacedCluster, config: DeploymentConfig, needs: Needs) -> None:
         self.cluster = cluster
@@ -136,7 +136,7 @@ class RayStage:
         self.epoch = time.monotonic()
         self.gate = asyncio.Lock()
         self.destroyed: dict[str, None] = {}
-        self.crowd: Crowd | None = None
+        self.clients: ClientGroups | None = None
         self._relaunching = asyncio.Lock()
 
     @property
@@ -187,10 +187,10 @@ class RayStage:
             await asyncio.sleep(POLL_S)
         return None
 
-    async def back(self, struck: Struck, other_than: int | None, host: str | None = None) -> None:
+    async def back(self, injection: Injection, other_than: int | None, host: str | None = None) -> None:
         """Wait until the host's role serves again, in another process. Act two fails if it never does."""
-        if await self.answer_of(host or struck.host, other_than, BACK_S_MAX, (RUNNING,)) is not None:
-            struck.undone()
+        if await self.answer_of(host or injection.host, other_than, BACK_S_MAX, (RUNNING,)) is not None:
+            injection.undone()
 
     async def leads(self, host: str) -> tuple[str, ...]:
         """The tablets that the host's server reports to lead; none if it does not answer."""

@@ -12,7 +12,7 @@ import psutil
 from ebla.actors import messages as m
 from ebla.actors.ray_shell import Pong
 from ebla.actors.ray_world import RayNetwork
-from ebla.chaos.ray.report.struck import Unobserved
+from ebla.chaos.ray.report.injection import Unobserved
 from ebla.storage.errors import InvalidArgument
 
 PING_S = 10.0

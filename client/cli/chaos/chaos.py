@@ -22,7 +22,6 @@ from ebla.cli.frame.ui import Ui
 
 if TYPE_CHECKING:
     from ebla.chaos.soak import Soak, Task
-    from ebla.chaos.soak_page import Figures
 
 MINUTES_MIN = 0.1
 SHRUNK_MAX = 10  # failing plans of a soak; each takes up to a minute
@@ -96,34 +95,33 @@ def simulate(
     left a fault point out. 2: the runs prove nothing.
     """
     from ebla.chaos import soak, soak_page
+    from ebla.chaos.pages import VALID, VOID
     from ebla.chaos.scenarios.scenarios import SCENARIOS
 
     names = list(dict.fromkeys(scenario_named(name).name for name in scenario or SCENARIOS))
     if keep is not None:
         make_directory(keep, "--keep")
-    total_of_runs = soak.Soak()
-    began_s = time.monotonic()
+    done, began_s = soak.Soak(everything=not scenario), time.monotonic()
     limit = None if minutes is None else began_s + 60 * minutes
     numbers = range(first, first + seeds) if limit is None else _until(limit, first)
     tasks, total = soak.tasks(names, numbers), len(names) * seeds if limit is None else None
 
-    def figures() -> Figures:
-        return soak_page.figures(total_of_runs, time.monotonic() - began_s, everything=not scenario)
-
     try:
-        _make_runs(ui, tasks, workers or os.cpu_count() or 1, total_of_runs, total)
+        _make_runs(ui, tasks, workers or os.cpu_count() or 1, done, total)
     except KeyboardInterrupt:
-        if keep is not None and total_of_runs.runs:  # failures are kept, though they are not shrunk
-            ui.note(f"the report of what was run is {soak_page.write(figures(), keep)}")
+        done.seconds = time.monotonic() - began_s
+        if keep is not None and done.runs:  # failures are kept, though they are not shrunk
+            ui.note(f"the report of what was run is {soak_page.write(done, keep)}")
         raise
-    found = figures()
+    done.seconds = time.monotonic() - began_s
     if keep is not None:
-        found = _shrunk(ui, found, keep)
-    ui.show(msgspec.to_builtins(found), *_table(found))
-    for why in found.voids:
+        _shrink_failed(ui, done, keep)
+    never = [f"never came to: {', '.join(done.never())}"] if done.never() else []
+    ui.show(soak_page.document(done), listing(("", ""), soak_page.figures(done)), *never)
+    for why in done.voids():
         ui.warn(f"this is not a pass: {why}")
-    if not found.good:
-        raise typer.Exit(PROVED_NOTHING if found.verdict == soak_page.VOID else VIOLATED)
+    if done.verdict != VALID:
+        raise typer.Exit(PROVED_NOTHING if done.verdict == VOID else VIOLATED)
 
 
 def _make_runs(ui: Ui, tasks: Iterator[Task], workers: int, done: Soak, total: int | None) -> None:
@@ -137,24 +135,19 @@ def _make_runs(ui: Ui, tasks: Iterator[Task], workers: int, done: Soak, total: i
             progress.step(f"{done.answered:,} operations", done.runs, total)
 
 
-def _shrunk(ui: Ui, found: Figures, keep: Path) -> Figures:
+def _shrink_failed(ui: Ui, done: Soak, keep: Path) -> None:
     """Write the report before the first failures are shrunk, and again afterwards, also after Ctrl-C."""
     from ebla.chaos import soak, soak_page
 
-    soak_page.write(found, keep)
-    failed = list(found.failed)
+    soak_page.write(done, keep)
     try:
-        for number, (plan, why) in enumerate(failed[:SHRUNK_MAX]):
+        for number, (plan, why) in enumerate(done.failed[:SHRUNK_MAX]):
             shrunk = shrink(ui, soak.Task(plan))
-            failed[number] = shrunk.plan, shrunk.why or f"in one of two runs only: {why}"
+            done.failed[number] = shrunk.plan, shrunk.why or f"in one of two runs only: {why}"
     finally:
-        found = msgspec.structs.replace(found, failed=tuple(failed))
-        ui.note(f"the report is {soak_page.write(found, keep)}")
-    if len(failed) > SHRUNK_MAX:
-        ui.note(
-            f"the first {SHRUNK_MAX} plans are shrunk, the other {len(failed) - SHRUNK_MAX} as they were drawn"
-        )
-    return found
+        ui.note(f"the report is {soak_page.write(done, keep)}")
+    if (left := len(done.failed) - SHRUNK_MAX) > 0:
+        ui.note(f"the first {SHRUNK_MAX} plans are shrunk, the other {left} as they were drawn")
 
 
 def _until(limit: float, first: int) -> Any:
@@ -162,24 +155,6 @@ def _until(limit: float, first: int) -> Any:
     while time.monotonic() < limit:
         yield seed
         seed += 1
-
-
-def _table(found: Figures) -> list[Any]:
-    seconds = max(found.seconds, 0.001)
-    crashes = f"{sum(found.crashed.values()):,} at {len(found.crashed)} of {len(found.points)}"
-    rows = [
-        ("runs", f"{found.runs:,} in {seconds:,.0f} s, {found.runs / seconds:.1f} a second"),
-        ("of virtual time", f"{found.virtual_s / 3600:.2f} h, {found.virtual_s / seconds:,.0f} x real time"),
-        ("operations answered", f"{found.answered:,}, and {found.unknown:,} with an unknown outcome"),
-        ("faults that had an effect", f"{sum(found.faults.values()):,} of {len(found.faults)} kinds"),
-        ("crashes at fault points", crashes),
-        ("run twice, equal", found.compared),
-        ("void", f"{found.void:,}"),
-        ("failed", f"{len(found.failed):,}"),
-    ]
-    if found.never:
-        rows.append(("never came to", ", ".join(found.never)))
-    return [listing(("", ""), rows)]
 
 
 def planted(

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 from rich.console import Console
 
+from ebla.chaos.pages import VALID, VOID
 from ebla.chaos.plans import Plan, decode
 from ebla.chaos.ray.report import page, report
 from ebla.chaos.ray.run import CLIENTS, GROUPS, Request, run
@@ -71,7 +72,7 @@ def _run(given: Options, steps: Steps) -> int:
         request = _request(given, plan, directory)
         found = run(request, steps, _silent if given.json else steps.end)
         shown = page.write(found, request.results)
-        if found.verdict != report.VALID:
+        if found.verdict != VALID:
             remove = []
             steps.end(f"the data of the run is kept in {directory}")
         elif given.keep is None:
@@ -110,7 +111,7 @@ def _interrupted_once(steps: Steps) -> Iterator[None]:
 
 def _refused(error: EblaError, steps: Steps, as_json: bool) -> int:
     """Report that nothing was judged: void, for every kind of error."""
-    status = report.STATUS[report.VOID]
+    status = report.STATUS[VOID]
     if as_json:
         found = document(error)
         found["error"]["exit_status"] = status

@@ -1,4 +1,6 @@
 """`ebla feed | verify | demo`.
 
-feeding.py    rows into a table, and the proof that they are there
+sources.py    the options of sources and of Spark, and which of the two engines reads a source
+feeding.py    rows into a table
+verifying.py  the proof that they are there; the demo
 """

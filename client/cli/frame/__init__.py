@@ -7,6 +7,7 @@ connection.py  one connection for as long as a command runs
 problems.py    messages and exit statuses of failures
 render.py      tables on a terminal
 views.py       verdicts as tables
+types.py       types of columns in text form
 values.py      values in text form
 where.py       conditions in text form
 places.py      where this user's deployments keep their data

@@ -140,9 +140,17 @@ class Ui:
 
 def write_json(document: Any) -> None:
     """Print one document; times as ISO 8601, bytes as base64, decimals as text."""
-    data = msgspec.json.format(msgspec.json.encode(document), indent=2)
+    data = msgspec.json.format(msgspec.json.encode(document, enc_hook=iso_8601), indent=2)
     sys.stdout.write(data.decode() + "\n")
     sys.stdout.flush()
+
+
+def iso_8601(value: Any) -> str:
+    """The times and durations of pandas, which columns in nanoseconds have, as text."""
+    if hasattr(value, "isoformat"):
+        text: str = value.isoformat()
+        return text
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 
 def _console(file: Any) -> Console:

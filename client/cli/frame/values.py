@@ -4,20 +4,26 @@
     float..     0.5, 1e-3, nan             timestamp   2013-01-31, 2013-01-31T05:00, 2013-01-31 05:00:00.25+01:00
     bool        true, false                decimal     19.90
     string      unchanged                  binary      UTF-8 text, or 0x00ff
+    time        05:30, 05:30:00.25         duration    1h30m, 250ms, -2d, or ISO 8601 such as PT90S
+    json        unchanged                  list, struct, map   JSON, as [1, 2] or {"x": 0.5}
 
-A timestamp without an offset is read in the column's own zone.
+A timestamp without an offset is read in the column's own zone. Inside of JSON, texts are read as the values above.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
-from datetime import date, datetime
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+import msgspec
+
 from ebla.cli.frame.problems import Usage
+from ebla.cli.frame.types import type_name
 
 if TYPE_CHECKING:
     from ebla.storage.schema import Column
@@ -35,15 +41,6 @@ def from_text(column: Column, text: str) -> Any:
         ) from error
 
 
-def type_name(column: Column) -> str:
-    """The type as users declare it: `timestamp[us,UTC]`, `decimal(10,2)`, `string`."""
-    if column.type == "timestamp":
-        return f"timestamp[{column.unit},{column.zone}]" if column.zone else f"timestamp[{column.unit}]"
-    if column.type == "decimal":
-        return f"decimal({column.precision},{column.scale})"
-    return column.type
-
-
 def _bool(column: Column, text: str) -> bool:
     words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
     if text.lower() not in words:
@@ -53,6 +50,47 @@ def _bool(column: Column, text: str) -> bool:
 
 def _binary(column: Column, text: str) -> bytes:
     return bytes.fromhex(text[2:]) if text.lower().startswith("0x") else text.encode()
+
+
+def _duration(column: Column, text: str) -> timedelta:
+    if "P" in text.upper():
+        return msgspec.convert(text, timedelta, strict=False)
+    sign, digits = (-1, text[1:]) if text.startswith("-") else (1, text)
+    parts = re.findall(r"\s*(\d+(?:\.\d+)?)(d|h|ms|us|ns|m|s)\s*", digits)
+    if not parts or "".join(number + unit for number, unit in parts) != re.sub(r"\s", "", digits):
+        raise ValueError(text)
+    nanoseconds = sum(Decimal(number) * _NANOSECONDS[unit] for number, unit in parts)
+    whole = sign * int(nanoseconds)
+    if whole % 1000 == 0:
+        return timedelta(microseconds=whole // 1000)
+    import pandas  # Python's own has no nanoseconds
+
+    made: timedelta = pandas.Timedelta(whole, unit="ns")
+    return made
+
+
+def _nested(column: Column, text: str) -> Any:
+    try:
+        read = json.loads(text, parse_float=Decimal)
+    except RecursionError as error:
+        raise ValueError(text) from error
+    return _of_json(column, read)
+
+
+def _of_json(column: Column, value: Any) -> Any:
+    """A value of JSON as one of the column; a misfit is left for the column to refuse."""
+    fields = column.fields
+    if column.type == "list" and isinstance(value, list):
+        return [_of_json(fields[0], item) for item in value]
+    if column.type == "map" and isinstance(value, (dict, list)):
+        pairs = value.items() if isinstance(value, dict) else value
+        return [(_of_json(fields[0], key), _of_json(fields[1], item)) for key, item in pairs]
+    if column.type == "struct" and isinstance(value, dict):
+        known = {field.name: field for field in fields}
+        return {n: _of_json(known[n], item) if n in known else item for n, item in value.items()}
+    if isinstance(value, str) and column.type != "string":
+        return from_text(column, value)
+    return float(value) if isinstance(value, Decimal) and column.type != "decimal" else value
 
 
 def _timestamp(column: Column, text: str) -> datetime:
@@ -74,6 +112,15 @@ def _zone(name: str) -> Any:
         ) from error
 
 
+_NANOSECONDS = {
+    "d": 86_400 * 10**9,
+    "h": 3_600 * 10**9,
+    "m": 60 * 10**9,
+    "s": 10**9,
+    "ms": 10**6,
+    "us": 10**3,
+    "ns": 1,
+}
 _READERS: dict[str, tuple[Callable[[Any, str], Any], str]] = {
     "float": (lambda _, text: float(text), "0.5"),
     "double": (lambda _, text: float(text), "0.5"),
@@ -83,4 +130,10 @@ _READERS: dict[str, tuple[Callable[[Any, str], Any], str]] = {
     "date": (lambda _, text: date.fromisoformat(text), "2013-01-31"),
     "timestamp": (_timestamp, "2013-01-31T05:00"),
     "decimal": (lambda _, text: Decimal(text), "19.90"),
+    "time": (lambda _, text: time.fromisoformat(text), "05:30"),
+    "duration": (_duration, "1h30m"),
+    "json": (lambda _, text: text, '{"a": 1}'),
+    "list": (_nested, "[1, 2]"),
+    "struct": (_nested, '{"x": 0.5}'),
+    "map": (_nested, '{"a": 1}'),
 }

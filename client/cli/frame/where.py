@@ -8,7 +8,7 @@ The text has Python's grammar of comparisons; it is parsed and translated, and n
     and  or  not  ( )
     col("tail num")             a column whose name is not a plain word
 
-Values are 12, 0.5, 'text', True, False; a date, timestamp, decimal or binary column takes its value in quotes, as
+Values are 12, 0.5, 'text', True, False; a date, timestamp, time, duration, decimal or binary column takes its value in quotes, as
 ebla.cli.frame.values reads it: `time_hour >= '2013-07-04T12:00'`. A mistake is shown with a caret under its place.
 """
 
@@ -20,7 +20,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ebla.cli.frame.problems import Usage
-from ebla.cli.frame.values import from_text, type_name
+from ebla.cli.frame.types import type_name
+from ebla.cli.frame.values import from_text
+from ebla.storage.columns import UNORDERED
 from ebla.storage.errors import InvalidArgument, did_you_mean
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ _RELATIONS: dict[type[ast.cmpop], tuple[Callable[[Any, Any], Any], Callable[[Any
     ast.Gt: (operator.gt, operator.lt),
     ast.GtE: (operator.ge, operator.le),
 }
-_QUOTED = ("string", "binary", "date", "timestamp", "decimal")
+_QUOTED = ("string", "binary", "date", "timestamp", "time", "duration", "decimal")
 
 
 def parse(text: str, schema: TableSchema) -> Expression:
@@ -199,6 +201,8 @@ class _Translator:
 
     def _value(self, column: Column, node: ast.expr) -> Any:
         value = self._constant(node)
+        if column.type in UNORDERED:
+            return value  # for bind to refuse
         if isinstance(value, str) and column.type not in _QUOTED:
             raise self._refusal(
                 node, f"column {column.name!r} is {type_name(column)}: write the value without quotes"

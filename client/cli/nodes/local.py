@@ -104,13 +104,13 @@ def undone_on_failure(cluster: LocalCluster | None, started: list[str]) -> Itera
 
 
 def _java(ui: Ui) -> dict[str, str]:
-    """The environment in which Ray's nodes can run Spark. Without Java all commands but feed and verify work."""
+    """The environment in which Ray's nodes can run Spark. Without Java all commands work; feed and verify work without Spark."""
     from ebla.placement import java
 
     try:
         return java.environment()
     except java.NoJava as error:
-        ui.warn(f"`ebla feed` and `ebla verify` will not work here: {error}")
+        ui.warn(f"`ebla feed` and `ebla verify` work here without Spark only: {error}")
         return {}
 
 

@@ -106,7 +106,7 @@ def _default_at(text: str) -> int:
     """The place of the first = outside of brackets (timestamp[us,tz=UTC]), or the end."""
     depth = 0
     for place, character in enumerate(text):
-        depth += (character in "[(") - (character in "])")
+        depth += (character in "[(<") - (character in "])>")
         if character == "=" and depth <= 0:
             return place
     return len(text)

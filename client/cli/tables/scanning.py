@@ -19,7 +19,7 @@ import typer
 from ebla.cli.frame.connection import within
 from ebla.cli.frame.options import TableName, Where
 from ebla.cli.frame.problems import Usage
-from ebla.cli.frame.ui import Ui, write_json
+from ebla.cli.frame.ui import Ui, iso_8601, write_json
 from ebla.operate.naming import Refused
 from ebla.storage.errors import did_you_mean
 from ebla.wording import count, size
@@ -261,27 +261,46 @@ def _csv(schema: pa.Schema, file: BinaryIO) -> Writer:
     import pyarrow as pa
     import pyarrow.csv as csv
 
-    # Arrow's CSV has no binary type: it is written as hex, as on the terminal.
-    binary = [place for place, field in enumerate(schema) if pa.types.is_binary(field.type)]
+    from ebla.storage.rows import python_values
+
+    # Arrow's CSV has none of these types: binary is hex, as on the terminal, the others are as in JSON.
+    tests = (
+        pa.types.is_binary,
+        pa.types.is_nested,
+        pa.types.is_duration,
+        lambda kind: isinstance(kind, pa.JsonType),
+    )
+    odd = [place for place, field in enumerate(schema) if any(test(field.type) for test in tests)]
     texts = schema
-    for place in binary:
+    for place in odd:
         texts = texts.set(place, pa.field(schema.field(place).name, pa.string()))
     writer = csv.CSVWriter(file, texts)
 
     def write(batch: pa.RecordBatch) -> None:
         arrays = list(batch.columns)
-        for place in binary:
-            values = [None if value is None else "0x" + value.hex() for value in arrays[place].to_pylist()]
-            arrays[place] = pa.array(values, pa.string())
+        for place in odd:
+            values = python_values.plain_values(schema.names[place], arrays[place])
+            arrays[place] = pa.array(
+                [None if value is None else _in_csv(value) for value in values], pa.string()
+            )
         writer.write(pa.RecordBatch.from_arrays(arrays, schema=texts))
 
     return write, writer.close
 
 
+def _in_csv(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return "0x" + value.hex()
+    encoded = msgspec.json.encode(value, enc_hook=iso_8601).decode()
+    return encoded.strip('"') if encoded.startswith('"') else encoded
+
+
 def _json(schema: pa.Schema, file: BinaryIO) -> Writer:
     from ebla.storage.rows import python_values
 
-    encoder = msgspec.json.Encoder()
+    encoder = msgspec.json.Encoder(enc_hook=iso_8601)
 
     def write(batch: pa.RecordBatch) -> None:
         file.write(encoder.encode_lines(python_values.rows(batch)))

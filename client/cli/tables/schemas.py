@@ -4,7 +4,7 @@
     --schema flights.yaml          columns, key, hash, range, replicas
     --schema-from flights.parquet  columns and types of a parquet or CSV file
 
-Flags override or extend the file. A column takes null only with `:null`.
+Flags override or extend the file. A column takes null only with `:null`. frame/types.py has the types.
 
     columns:                             key: [time_hour, carrier, flight]
       time_hour: timestamp[us, UTC]      hash: {columns: [carrier, flight], buckets: 8}
@@ -14,7 +14,6 @@ Flags override or extend the file. A column takes null only with `:null`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ebla.cli.frame.problems import Usage
+from ebla.cli.frame.types import parse_type
 from ebla.cli.frame.values import from_text
 from ebla.storage.errors import did_you_mean
 
@@ -30,22 +30,6 @@ if TYPE_CHECKING:
 
     from ebla.partitions import PartitionBy
     from ebla.storage.schema import Column
-
-ALIASES = {
-    "int": "int64",
-    "long": "int64",
-    "bigint": "int64",
-    "short": "int16",
-    "float32": "float",
-    "float64": "double",
-    "boolean": "bool",
-    "str": "string",
-    "text": "string",
-    "bytes": "binary",
-    "date32": "date",
-}
-PLAIN = ("int8", "int16", "int32", "int64", "float", "double", "bool", "string", "binary", "date")
-TYPES = (*PLAIN, "timestamp[us,UTC]", "decimal(10,2)")
 
 
 class HashSpec(msgspec.Struct, frozen=True):
@@ -166,31 +150,6 @@ def parse_column(text: str) -> Column:
             option="--column",
         )
     return Column(name.strip(), nullable=nullable, **parse_type(name.strip(), kind))
-
-
-def parse_type(name: str, text: str) -> dict[str, Any]:
-    """The fields of Column for a type: `timestamp[us,UTC]`, `decimal(10,2)`, `int32`."""
-    wanted = text.strip()
-    lower = ALIASES.get(wanted.lower(), wanted.lower())
-    if lower in PLAIN:
-        return {"type": lower}
-    if match := re.fullmatch(
-        r"timestamp\s*[\[(]\s*(\w+)\s*(?:,\s*(?:tz=)?(.+?)\s*)?[\])]", wanted, re.IGNORECASE
-    ):
-        unit, zone = match[1].lower(), match[2]
-        if unit in ("s", "ms", "us", "ns"):
-            return {"type": "timestamp", "unit": unit, "zone": zone}
-        raise Usage(f"column {name!r}: the unit of a timestamp is s, ms, us or ns, not {unit!r}", column=name)
-    if match := re.fullmatch(r"decimal(?:128)?\s*[\[(]\s*(\d+)\s*,\s*(\d+)\s*[\])]", wanted, re.IGNORECASE):
-        return {"type": "decimal", "precision": int(match[1]), "scale": int(match[2])}
-    if lower.startswith("timestamp"):
-        raise Usage(f"column {name!r}: write timestamp[us] or timestamp[us,UTC], not {wanted!r}", column=name)
-    if lower.startswith("decimal"):
-        raise Usage(
-            f"column {name!r}: write decimal(precision,scale), as decimal(10,2), not {wanted!r}", column=name
-        )
-    hint = did_you_mean(lower, (*PLAIN, *ALIASES)) or f"; the types are {', '.join(TYPES)}"
-    raise Usage(f"column {name!r}: there is no type {wanted!r}{hint}", column=name, option="--column")
 
 
 def parse_names(text: str, option: str) -> tuple[str, ...]:

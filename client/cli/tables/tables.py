@@ -14,8 +14,8 @@ from ebla.cli.frame.connection import within
 from ebla.cli.frame.options import TableName, Yes
 from ebla.cli.frame.problems import Usage
 from ebla.cli.frame.render import facts, listing
+from ebla.cli.frame.types import type_name
 from ebla.cli.frame.ui import Ui
-from ebla.cli.frame.values import type_name
 from ebla.wording import count, size
 
 if TYPE_CHECKING:

@@ -33,11 +33,11 @@ def as_history(text: str, names: dict[str, str], key_of: str = "") -> History:
     return history
 
 
-def told_set(text: str) -> Verdict:
+def judged_set(text: str) -> Verdict:
     return check_set(as_history(text, {"add": "add", "read": "read-set"}, "add"))
 
 
-def told_bank(text: str) -> Verdict:
+def judged_bank(text: str) -> Verdict:
     """The first read has the initial balances."""
     plain = text.replace("{:from", '{"from"').replace(", :to ", ', "to" ').replace(", :amount", ', "amount"')
     history = as_history(plain, {"transfer": "transfer", "read": "read-bank"})
@@ -101,7 +101,7 @@ def test_banks_are_exported_for_jepsens_checker_with_first_balances() -> None:
 @given(st.integers(0, 2**32), st.sampled_from([0.0, 0.2]))
 def test_correct_sets_are_accepted_and_each_lost_element_is_found(seed: int, unknown: float) -> None:
     history = Play(seed, a_set, frozenset(), draw_set, unknown).run(slots=4, count=40)
-    judged = told_set(to_set(history))
+    judged = judged_set(to_set(history))
     assert judged.valid is (None if judged.judged == 0 else True)
     kept = {event.key for event in history.events if event.type == OK and event.operation == "add"}
     kept -= {event.key for event in history.events if event.operation == "remove"}
@@ -110,7 +110,7 @@ def test_correct_sets_are_accepted_and_each_lost_element_is_found(seed: int, unk
     if reads and not removed and (lost := kept & set(reads[-1].value)):
         without = [value for value in reads[-1].value if value != min(lost)]
         broken = changed(history, reads[-1].index, without)
-        assert told_set(to_set(broken)).valid is check_set(broken).valid
+        assert judged_set(to_set(broken)).valid is check_set(broken).valid
 
 
 def test_a_run_exports_the_answers_of_its_clients(tmp_path: Path) -> None:
@@ -125,6 +125,6 @@ def test_a_run_exports_the_answers_of_its_clients(tmp_path: Path) -> None:
         ((file, text),) = texts.items()
         known = {"set": {"add", "read"}, "bank": {"transfer", "read"}}[file.split(".")[1]]
         assert {str(each["f"]) for each in words(text)} == known
-        judged = told_bank(text) if name == "bank" else told_set(text)
+        judged = judged_bank(text) if name == "bank" else judged_set(text)
         assert judged.valid is True and judged.judged > 0
     assert words(to_bank(run.histories["bank"]))[1]["value"] == dict.fromkeys(range(4), 100)

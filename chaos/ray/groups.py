@@ -57,7 +57,7 @@ class _Group:
         return reply
 
 
-class Crowd:
+class ClientGroups:
     """Ends its processes when the block ends. `killed_s`: when groups were killed on purpose."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
@@ -65,7 +65,7 @@ class Crowd:
         self.killed_s: dict[int, float] = {}
         self._groups: list[_Group] = []
 
-    async def __aenter__(self) -> Crowd:
+    async def __aenter__(self) -> ClientGroups:
         return self
 
     async def __aexit__(

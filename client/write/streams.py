@@ -1,0 +1,194 @@
+"""Rows that arrive batch by batch, so that a call may have more of them than fit in memory.
+
+A source is anything with Arrow's stream interface (Polars, DuckDB relations, pyarrow readers, ebla's scans), or an iterable of
+record batches or frames. A source may wait or compute, so threads read it, one batch at a time, never two at once.
+
+The rows are written in windows of WINDOW_BYTES of encoded rows: the rows of a window are all checked before one is sent, and
+the next window is read when the last is answered. The borders of windows depend on the rows alone, as write ids require.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ebla.storage.errors import InvalidArgument
+from ebla.storage.rows.python_values import shown
+from ebla.storage.rows.ragged import Array
+
+WINDOW_BYTES = 32_000_000
+_END = object()
+_WHOLE = (
+    pa.RecordBatch,
+    pa.Table,
+    Mapping,
+    str,
+    bytes,
+    bytearray,
+    memoryview,
+    np.ndarray,
+    np.void,
+    set,
+    frozenset,
+)
+
+
+@dataclass
+class Slice:
+    """Rows of the call from position `start` on, checked, with their encoded keys, and the encoded size of each row."""
+
+    start: int
+    batch: pa.RecordBatch
+    keys: pa.BinaryArray
+    sizes: Array
+
+    def divided(self, rows: int) -> tuple[Slice, Slice]:
+        """The first `rows` rows, and the others."""
+        return (
+            Slice(self.start, self.batch[:rows], self.keys[:rows], self.sizes[:rows]),
+            Slice(self.start + rows, self.batch[rows:], self.keys[rows:], self.sizes[rows:]),
+        )
+
+
+async def windows(slices: AsyncIterator[Slice]) -> AsyncGenerator[list[Slice], None]:
+    """The slices in windows of WINDOW_BYTES; the last one is smaller."""
+    held: list[Slice] = []
+    size = 0
+    async for part in slices:
+        rest = part
+        while len(rest.sizes):
+            ends = size + np.cumsum(rest.sizes)
+            if ends[-1] < WINDOW_BYTES:
+                held.append(rest)
+                size = int(ends[-1])
+                break
+            full, rest = rest.divided(int(np.searchsorted(ends, WINDOW_BYTES)) + 1)
+            window, held, size = [*held, full], [], 0  # the caller frees slices by taking them out
+            yield window
+    if held:
+        yield held
+
+
+def is_stream(rows: Any) -> bool:
+    """Whether the rows come batch by batch: not a table, a frame of pandas, or rows as dicts."""
+    if isinstance(rows, _WHOLE) or is_frame(rows):
+        return False
+    if isinstance(rows, Sequence):
+        return len(rows) > 0 and _is_batch(rows[0])
+    if hasattr(rows, "__arrow_c_stream__"):
+        return True
+    return isinstance(rows, Iterable) and not hasattr(rows, "__arrow_c_array__")
+
+
+def is_frame(rows: Any) -> bool:
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(rows, pandas.DataFrame)
+
+
+def _is_batch(item: Any) -> bool:
+    return is_frame(item) or hasattr(item, "__arrow_c_array__") or hasattr(item, "__arrow_c_stream__")
+
+
+class Stream:
+    """Record batches and frames of pandas, from a source. `names`: the columns of every batch; None if there is no batch."""
+
+    def __init__(self, source: Any, names: tuple[str, ...] | None) -> None:
+        """`source`: an iterator with a method `close`."""
+        self.names = names
+        self._source = source
+        self._reading = threading.Lock()
+
+    async def batches(self) -> AsyncGenerator[Any, None]:
+        """The batches, each with the columns `names`. The source is closed at the end, also in a thread: a scan of the same
+        connection needs the loop to end."""
+        try:
+            while True:
+                batch = await asyncio.to_thread(self._next)
+                if batch is _END:
+                    return
+                names = names_of(batch)
+                if set(names) != set(self.names or ()):
+                    raise InvalidArgument(
+                        f"a batch has the columns {', '.join(map(str, names))} and the first "
+                        f"{', '.join(map(str, self.names or ()))}; the batches of one call have the same columns"
+                    )
+                yield batch
+        finally:
+            await asyncio.to_thread(self._close)
+
+    def _next(self) -> Any:
+        with self._reading:
+            return next(self._source, _END)
+
+    def _close(self) -> None:
+        with self._reading:
+            self._source.close()
+            self._source = iter(())
+
+
+async def opened(rows: Any) -> Stream:
+    """Raises InvalidArgument if the rows are neither a stream of record batches nor an iterable of them."""
+    return await asyncio.to_thread(_opened, rows)
+
+
+def _opened(rows: Any) -> Stream:
+    if hasattr(rows, "__arrow_c_stream__"):
+        reader = _reader(rows)
+        return Stream(reader, tuple(reader.schema.names))
+    source = _all_batches(iter(rows))
+    first = next(source, _END)
+    if first is _END:
+        return Stream(source, None)
+    return Stream(_resumed(first, source), names_of(first))
+
+
+def _resumed(first: Any, source: Iterator[Any]) -> Generator[Any, None, None]:
+    yield first
+    yield from source
+
+
+def _all_batches(source: Iterator[Any]) -> Generator[Any, None, None]:
+    for place, item in enumerate(source):
+        if isinstance(item, pa.RecordBatch) or is_frame(item):
+            yield item
+        elif hasattr(item, "__arrow_c_stream__"):
+            yield from _reader(item)
+        elif hasattr(item, "__arrow_c_array__"):
+            yield batch_of(item)
+        else:
+            raise InvalidArgument(
+                f"item {place} of the rows is {shown(item)}; an iterable gives record batches or frames: for rows as dicts "
+                "give a list"
+            )
+
+
+def _reader(rows: Any) -> pa.RecordBatchReader:
+    try:
+        return pa.RecordBatchReader.from_stream(rows)
+    except pa.ArrowInvalid as error:
+        raise _no_columns(rows, error) from error
+
+
+def batch_of(rows: Any) -> pa.RecordBatch:
+    """The record batch of an object with Arrow's array interface."""
+    try:
+        return pa.record_batch(rows)
+    except (pa.ArrowInvalid, TypeError) as error:
+        raise _no_columns(rows, error) from error
+
+
+def _no_columns(rows: Any, error: Exception) -> InvalidArgument:
+    return InvalidArgument(
+        f"rows are {type(rows).__name__}, which has no named columns ({error}); give a table or a frame"
+    )
+
+
+def names_of(batch: Any) -> tuple[str, ...]:
+    return tuple(batch.schema.names) if isinstance(batch, pa.RecordBatch) else tuple(batch.columns)

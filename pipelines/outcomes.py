@@ -1,0 +1,109 @@
+"""Progress and results of feeds and comparisons, the same for Spark and for pyarrow."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ebla.pipelines.sources.readers import Unfit
+from ebla.storage.errors import EblaError
+
+
+class FeedProgress(msgspec.Struct, frozen=True):
+    """`rows`: answered by the table. `total_rows`: None for an unknown source."""
+
+    rows: int
+    total_rows: int | None
+    tasks_done: int
+    tasks: int
+    seconds: float
+
+    @property
+    def rows_per_s(self) -> float:
+        return self.rows / self.seconds if self.seconds > 0 else 0.0
+
+
+class FeedReport(msgspec.Struct, frozen=True):
+    """`rows`: written; `rejected`: present before (insert only). `retries`: attempts beyond the first. `skipped`: rows that do
+    not fit. `repeated`: rows with the key of another row; None if they were not counted."""
+
+    table: str
+    source: str
+    job: str
+    mode: str
+    rows: int
+    rejected: int
+    partitions: int
+    calls: int
+    retries: int
+    seconds: float
+    rows_per_s: float
+    engine: str = "spark"
+    skipped: int = 0
+    repeated: int | None = None
+
+
+class FeedFailed(EblaError):
+    """The feed ended early. Rows may have been written; feed again, and the table equals the source."""
+
+    fields = ("job", "rows")
+    job: str | None
+    rows: int | None
+    possibly_applied = True
+
+
+class SourceUnfit(EblaError):
+    """The source has rows that do not fit the table, or rows with the same key. Nothing was written.
+
+    `unfit` and `repeated` are numbers of rows, `rows` the first rows that do not fit.
+    """
+
+    source: str | None
+    unfit: int | None
+    repeated: int | None
+    rows: tuple[Unfit, ...] | None
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """A missing, extra or different row. `columns`: those that differ; values as text."""
+
+    kind: str
+    key: dict[str, str | None]
+    columns: tuple[str, ...] = ()
+    source: dict[str, str | None] = {}
+    table: dict[str, str | None] = {}
+
+
+class ReplicaDigest(msgspec.Struct, frozen=True):
+    address: str
+    rows: int | None
+    digest: str | None
+    error: str | None = None
+
+
+class TabletDigests(msgspec.Struct, frozen=True):
+    """The replicas of one tablet as of `index`. `equal`: all answered, with the same digest."""
+
+    tablet: str
+    bucket: int
+    index: int
+    equal: bool
+    replicas: tuple[ReplicaDigest, ...]
+    error: str | None = None
+
+
+class VerifyReport(msgspec.Struct, frozen=True):
+    """`replicas_equal` is None if replicas were not compared. `ok`: nothing is missing, extra, different or unequal."""
+
+    table: str
+    source: str
+    source_rows: int
+    table_rows: int
+    missing: int
+    extra: int
+    different: int
+    duplicates: int
+    samples: tuple[Sample, ...]
+    tablets: tuple[TabletDigests, ...]
+    replicas_equal: bool | None
+    ok: bool
+    seconds: float

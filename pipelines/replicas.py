@@ -1,0 +1,40 @@
+"""Compares the replicas of a table with each other, by digests as of one log index per tablet, while writes continue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ebla.actors.messages import ChecksumReply, TabletLocation
+from ebla.health import survey
+from ebla.health.verdicts import Digests
+from ebla.pipelines.outcomes import ReplicaDigest, TabletDigests
+from ebla.steps import Show
+from ebla.table import Table
+
+
+def compare_replicas(table: Table, progress: Show) -> tuple[TabletDigests, ...]:
+    """Every replica's digest of every tablet, as of one index per tablet."""
+    info = table.info()
+    network = table._awaited._client.world.network
+
+    def compared(done: int, total: int) -> None:
+        progress(f"{done} of {total} tablets compared")
+
+    digests = table._run(survey.digests(network, [info], compared))
+    ordered: Sequence[TabletLocation] = sorted(info.tablets, key=lambda tablet: tablet.bucket)
+    return tuple(_judged(location, digests[location.tablet]) for location in ordered)
+
+
+def _judged(location: TabletLocation, found: Digests) -> TabletDigests:
+    if found.error is not None:
+        return TabletDigests(location.tablet, location.bucket, 0, False, (), found.error.message)
+    replicas = []
+    for replica in location.replicas:
+        answer = found.replicas[replica.uuid]
+        if isinstance(answer, ChecksumReply):
+            replicas.append(ReplicaDigest(replica.address, answer.rows, answer.digest))
+        else:
+            replicas.append(ReplicaDigest(replica.address, None, None, answer.message))
+    alike = {(replica.rows, replica.digest) for replica in replicas}
+    equal = len(alike) == 1 and all(replica.digest is not None for replica in replicas)
+    return TabletDigests(location.tablet, location.bucket, found.index, equal, tuple(replicas))

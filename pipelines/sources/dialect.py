@@ -1,0 +1,183 @@
+"""The dialect of a CSV file, from its bytes: encoding, separator, decimal mark and the names of its columns.
+
+    encoding     a byte order mark decides; else UTF-8 if the whole file is valid UTF-8, else cp1252 (latin-1 where cp1252 has
+                 no character)
+    separator    the one of , ; tab | that divides the first rows into equally many fields; Excel's line `sep=;` decides
+    decimal      a comma if the separator is another character, numbers with a comma occur and none with a point, and not all
+                 of them may be thousands (1,234)
+    names        the first row. A row of numbers only is data and refused: the caller names the columns
+
+Options of the caller replace what is recognised.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ebla.pipelines.datasets import SourceUnreadable
+from ebla.storage.errors import InvalidArgument, did_you_mean
+
+SAMPLE_BYTES = 262_144
+CHUNK_BYTES = 1 << 20
+SEPARATORS = (",", ";", "\t", "|")
+OPTIONS = ("sep", "encoding", "quote", "decimal", "names")
+_WORDS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": "|"}
+_MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+_UNDEFINED = (0x81, 0x8D, 0x8F, 0x90, 0x9D)  # in cp1252
+_SEP_LINE = re.compile(r'\A"?sep=(.)"?\r?\n', re.IGNORECASE)
+_NUMBER = re.compile(r"[+-]?\d+([.,]\d+)?")
+_WITH_COMMA = re.compile(r"[+-]?\d+,\d+")
+_WITH_POINT = re.compile(r"[+-]?\d*\.\d+")
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+")
+
+
+class Dialect(msgspec.Struct, frozen=True):
+    """`skipped`: rows up to and with the header. `sep_line`: the file begins with Excel's line `sep=;`."""
+
+    encoding: str
+    separator: str
+    decimal: str
+    quote: str
+    names: tuple[str, ...]
+    skipped: int
+    sep_line: bool = False
+
+
+def check_options(options: Mapping[str, str]) -> dict[str, str]:
+    """The options, with words for separators replaced. Raises InvalidArgument with the known options."""
+    for name in options:
+        if name not in OPTIONS:
+            hint = did_you_mean(name, OPTIONS) or f"; the options are {', '.join(OPTIONS)}"
+            raise InvalidArgument(f"there is no option {name!r} for a source{hint}")
+    found = dict(options)
+    if "sep" in found:
+        found["sep"] = _WORDS.get(found["sep"], found["sep"])
+    for name in ("sep", "quote", "decimal"):
+        if name in found and (len(found[name]) != 1 or not found[name].isascii()):
+            raise InvalidArgument(f"the option {name} is one ASCII character, not {found[name]!r}")
+    if found.get("decimal", ".") not in (".", ","):
+        raise InvalidArgument(f"the option decimal is . or , and not {found['decimal']!r}")
+    if "encoding" in found:
+        try:
+            codecs.lookup(found["encoding"])
+        except LookupError as error:
+            raise InvalidArgument(
+                f"there is no encoding {found['encoding']!r}; try utf-8 or cp1252"
+            ) from error
+    return found
+
+
+def recognise(stream: Any, path: str, options: Mapping[str, str]) -> Dialect:
+    """Read the whole stream once, in chunks; only its beginning is kept. Raises SourceUnreadable with the remedy."""
+    encoding, sample, whole = _encoding(stream, options.get("encoding"))
+    try:
+        text = codecs.getincrementaldecoder(encoding)().decode(sample, final=whole)
+    except UnicodeError as error:
+        raise SourceUnreadable(
+            f"{path} is not {encoding}: {error}; name another encoding", source=path
+        ) from error
+    sep_line = _SEP_LINE.match(text)
+    if sep_line:
+        text = text[sep_line.end() :]
+    quote = options.get("quote", '"')
+    separator = options.get("sep") or (sep_line[1] if sep_line else _separator(text, quote, whole))
+    rows = _records(text, separator, quote, whole)
+    header = next((at for at, row in enumerate(rows) if row), None)
+    if header is None:
+        raise SourceUnreadable(f"{path} has no rows", source=path)
+    if "names" in options:
+        names, skipped = [name.strip() for name in options["names"].split(",")], 0
+        rows = rows[header:]
+    else:
+        names, skipped = [name.strip() for name in rows[header]], header + 1
+        rows = rows[skipped:]
+        _check_names(names, path)
+    decimal = options.get("decimal") or _decimal(rows, separator)
+    return Dialect(encoding, separator, decimal, quote, tuple(names), skipped, sep_line is not None)
+
+
+def _check_names(names: Sequence[str], path: str) -> None:
+    if all(_NUMBER.fullmatch(name) for name in names):
+        raise SourceUnreadable(
+            f"{path} begins with numbers ({', '.join(names[:3])}), not with the names of columns; name them with the "
+            "option names=a,b,c",
+            source=path,
+        )
+    twice = [name for name in names if name and names.count(name) > 1]
+    if twice:
+        raise SourceUnreadable(
+            f"{path} has two columns {twice[0]!r}; rename one in its first row", source=path
+        )
+
+
+def _encoding(stream: Any, given: str | None) -> tuple[str, bytes, bool]:
+    """The encoding, the beginning of the bytes, and whether that is all."""
+    utf8 = codecs.getincrementaldecoder("utf-8")()
+    valid, undefined, sample, size = True, False, b"", 0
+    while chunk := stream.read(CHUNK_BYTES):
+        size += len(chunk)
+        sample += chunk[: SAMPLE_BYTES - len(sample)]
+        if given or sample.startswith(tuple(_MARKS)):
+            break
+        if valid:
+            try:
+                utf8.decode(chunk)
+            except UnicodeDecodeError:
+                valid = False
+        undefined = undefined or any(byte in chunk for byte in _UNDEFINED)
+    whole = size == len(sample) and not stream.read(1)
+    if given:
+        return given, sample, whole
+    marked = next((name for mark, name in _MARKS.items() if sample.startswith(mark)), None)
+    if marked:
+        return marked, sample, whole
+    if sample[1:64:2].count(0) > sample[:64:2].count(0) + 8:
+        return "utf-16-le", sample, whole
+    if sample[:64:2].count(0) > sample[1:64:2].count(0) + 8:
+        return "utf-16-be", sample, whole
+    if valid and not utf8.getstate()[0]:
+        return "utf-8", sample, whole
+    return "latin-1" if undefined else "cp1252", sample, whole
+
+
+def _records(text: str, separator: str, quote: str, whole: bool) -> list[list[str]]:
+    """The first rows as fields. A last row that may be incomplete is left out."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quotechar=quote)
+    rows = []
+    try:
+        for row in reader:
+            rows.append(row)
+    except csv.Error:  # a field longer than the sample
+        return rows
+    return rows if whole or len(rows) < 2 else rows[:-1]
+
+
+def _separator(text: str, quote: str, whole: bool) -> str:
+    """The separator by which most rows have as many fields as the first row; of equal ones that with most fields."""
+    best, found = (0.0, 1), ","
+    for separator in SEPARATORS:
+        rows = [row for row in _records(text, separator, quote, whole) if row]
+        fields = len(rows[0]) if rows else 1
+        if fields < 2:
+            continue
+        score = sum(len(row) == fields for row in rows) / len(rows), fields
+        if score > best:
+            best, found = score, separator
+    return found
+
+
+def _decimal(rows: Sequence[Sequence[str]], separator: str) -> str:
+    if separator == ",":
+        return "."
+    fields = [field.strip() for row in rows for field in row]
+    commas = [field for field in fields if _WITH_COMMA.fullmatch(field)]
+    points = any(_WITH_POINT.fullmatch(field) for field in fields)
+    certain = any(not _THOUSANDS.fullmatch(field) for field in commas)
+    return "," if certain and not points else "."

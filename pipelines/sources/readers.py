@@ -1,0 +1,346 @@
+"""The rows of one file, in parts of bounded size, with their row numbers.
+
+CSV and JSON lines become columns of text, which types.py converts: a value that does not fit then has a place. Other formats
+have typed columns. A row is numbered as an editor or a spreadsheet does: the header of a CSV file is row 1. A CSV row with a
+line break in a value is one row. Rows without any value are left out.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from ebla.pipelines.datasets import SourceUnreadable
+from ebla.pipelines.sources.dialect import Dialect
+from ebla.pipelines.sources.files import File, Place
+from ebla.wording import count
+
+BLOCK_BYTES = 8 << 20  # no row is larger
+PART_ROWS = 32_768
+_SENTINEL = "\x1e~ebla~end~"  # after the last row: a quotation mark that is still open would swallow it
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+
+
+class Unfit(msgspec.Struct, frozen=True):
+    """A row that the table cannot take. `column`: None if the row as a whole does not fit."""
+
+    file: str
+    row: int
+    column: str | None
+    problem: str
+
+
+class Part(NamedTuple):
+    """Some rows of a file. `text`: columns whose values are text of any type. `quoted`: those of them that had strings in JSON.
+    `numbers`: the row numbers. `unread`: rows that are no rows of this source."""
+
+    file: str
+    columns: pa.RecordBatch
+    text: frozenset[str]
+    quoted: frozenset[str]
+    numbers: Any
+    unread: list[Unfit]
+
+
+def parts(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
+    """The rows of the file in their order. Raises SourceUnreadable for a damaged file."""
+    labels = file.labels()
+    try:
+        for part in _READERS[file.format](place, file, dialect):
+            yield _labelled(part, labels) if labels else part
+    except (pa.ArrowException, OSError, EOFError, UnicodeError, KeyError) as error:
+        if "straddling object" in str(error) and dialect is not None:
+            raise SourceUnreadable(_unclosed(file.path, dialect.quote), source=place.source) from error
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise SourceUnreadable(
+            f"{file.path} cannot be read as {file.format}: {reason}", source=place.source
+        ) from error
+
+
+def _labelled(part: Part, labels: dict[str, str]) -> Part:
+    """With the columns that the names of the directories give."""
+    columns = part.columns
+    for name, value in labels.items():
+        if name in columns.schema.names:
+            continue
+        text = pa.scalar(None if value == _NO_VALUE else unquote(value), pa.string())
+        columns = columns.append_column(pa.field(name, pa.string()), pa.repeat(text, columns.num_rows))
+    return part._replace(columns=columns, text=part.text | set(labels))
+
+
+# -- CSV -----------------------------------------------------------------------------------------------------
+
+
+class _Decoded(io.RawIOBase):
+    """A stream of bytes as UTF-8, with an end mark."""
+
+    def __init__(self, stream: Any, dialect: Dialect) -> None:
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder(dialect.encoding)()
+        self._plain = dialect.encoding == "utf-8"
+        self._first_line = dialect.sep_line
+        self._ended = False
+        self._held = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._held and not self._ended:
+            data = self._stream.read(len(buffer))
+            self._ended = not data
+            if not self._plain:
+                data = self._decoder.decode(data, final=self._ended).encode()
+            if self._ended:
+                data += f"\n{_SENTINEL}\n".encode()
+            if self._first_line and data:
+                data, self._first_line = data.partition(b"\n")[2], False
+            self._held = data
+        size = min(len(buffer), len(self._held))
+        buffer[:size] = self._held[:size]
+        self._held = self._held[size:]
+        return size
+
+
+def _csv(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
+    assert dialect is not None, "a CSV file has a dialect"
+    names = [name or unnamed(at) for at, name in enumerate(dialect.names)]
+    rows = _Numbered(file, len(names), dialect.skipped + 1)
+    with place.open(file) as raw:
+        batches = _open_csv(io.BufferedReader(_Decoded(raw, dialect), 1 << 20), dialect, rows.refuse)
+        for batch in batches:
+            if len(names) == 1 and batch.num_rows and batch.column(0)[-1].as_py() == _SENTINEL:
+                batch, rows.ended = batch.slice(0, batch.num_rows - 1), True
+            numbers = rows.number(batch.num_rows)
+            batch = batch.rename_columns(names)
+            yield _filled(Part(file.name, batch, frozenset(names), frozenset(), numbers, rows.take()))
+    nothing = pa.RecordBatch.from_pydict({name: pa.array([], pa.string()) for name in names})
+    yield Part(file.name, nothing, frozenset(names), frozenset(), np.zeros(0, np.int64), rows.take())
+    if not rows.ended:
+        raise SourceUnreadable(_unclosed(file.path, dialect.quote), source=place.source)
+
+
+def unnamed(at: int) -> str:
+    """The name of the column at this position, which has none in the file."""
+    return f"~{at}"
+
+
+def _open_csv(stream: Any, dialect: Dialect, refuse: Callable[[Any], str]) -> Iterator[pa.RecordBatch]:
+    columns = [str(at) for at in range(len(dialect.names))]
+    return pacsv.open_csv(  # type: ignore[no-any-return]
+        stream,
+        pacsv.ReadOptions(
+            use_threads=False,  # Arrow numbers rows only if one thread reads
+            block_size=BLOCK_BYTES,
+            column_names=columns,
+            skip_rows_after_names=dialect.skipped,
+        ),
+        pacsv.ParseOptions(
+            delimiter=dialect.separator,
+            quote_char=dialect.quote,
+            newlines_in_values=True,
+            ignore_empty_lines=len(columns) == 1,
+            invalid_row_handler=refuse,
+        ),
+        pacsv.ConvertOptions(
+            column_types={name: pa.string() for name in columns},
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+
+
+class _Numbered:
+    """The numbers of rows, and the rows with another number of fields. `ended`: the end mark was read as a row."""
+
+    def __init__(self, file: File, fields: int, first: int) -> None:
+        self.ended = False
+        self._file = file
+        self._fields = fields
+        self._next = first
+        self._refused: list[int] = []
+        self._unread: list[Unfit] = []
+
+    def refuse(self, row: Any) -> str:
+        if row.text == _SENTINEL:
+            self.ended = True
+            return "skip"
+        self._refused.append(row.number)
+        if row.text.strip():
+            problem = f"has {count(row.actual_columns, 'field')}, not {self._fields}"
+            self._unread.append(Unfit(self._file.name, row.number, None, problem))
+        return "skip"
+
+    def take(self) -> list[Unfit]:
+        unread, self._unread = self._unread, []
+        return unread
+
+    def number(self, rows: int) -> Any:
+        """The numbers of the next rows: the next numbers that no refused row has."""
+        taken = np.array([number for number in self._refused if number >= self._next], np.int64)
+        free = np.arange(self._next, self._next + rows + len(taken))
+        numbers = free[~np.isin(free, taken)][:rows]
+        if rows:
+            self._next = int(numbers[-1]) + 1
+            self._refused = [number for number in self._refused if number >= self._next]
+        return numbers
+
+
+def _unclosed(path: str, quote: str) -> str:
+    return (
+        f"{path} has a quotation mark ({quote}) that is never closed, or a row of more than {BLOCK_BYTES >> 20} MiB; mend "
+        "the row, or name another mark with the option quote"
+    )
+
+
+def _filled(part: Part) -> Part:
+    """Without the rows that have no value."""
+    columns = part.columns.columns
+    if not all(column.null_count for column in columns):
+        return part
+    filled = np.zeros(part.columns.num_rows, np.bool_)
+    for column in columns:
+        filled |= column.is_valid().to_numpy(zero_copy_only=False)
+    if filled.all():
+        return part
+    return part._replace(columns=part.columns.filter(pa.array(filled)), numbers=part.numbers[filled])
+
+
+# -- JSON lines ----------------------------------------------------------------------------------------------
+
+
+def _json(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
+    decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+    rows: list[dict[str, msgspec.Raw]] = []
+    numbers: list[int] = []
+    unread: list[Unfit] = []
+    size = number = 0
+    with place.open(file) as raw:
+        lines = io.BufferedReader(_Bytes(raw), 1 << 20)
+        while line := lines.readline(BLOCK_BYTES):
+            number += 1
+            if number == 1:
+                line = line.removeprefix(codecs.BOM_UTF8)
+                if line.lstrip().startswith(b"["):
+                    raise SourceUnreadable(
+                        f"{file.path} is one JSON array; write one object per line (pandas: to_json(path, "
+                        'orient="records", lines=True))',
+                        source=place.source,
+                    )
+            if not line.strip():
+                continue
+            try:
+                rows.append(decode(line))
+                numbers.append(number)
+            except (msgspec.DecodeError, UnicodeError) as error:
+                unread.append(Unfit(file.name, number, None, f"is no JSON object: {error}"))
+            size += len(line)
+            if size >= BLOCK_BYTES or len(rows) >= PART_ROWS:
+                yield _json_part(file, rows, numbers, unread)
+                rows, numbers, unread, size = [], [], [], 0
+    if rows or unread:
+        yield _json_part(file, rows, numbers, unread)
+
+
+def _json_part(file: File, rows: list[dict[str, Any]], numbers: list[int], unread: list[Unfit]) -> Part:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns, quoted = {}, set()
+    for name in names:
+        raws = [bytes(row[name]) if name in row else b"null" for row in rows]
+        if any(raw[:1] in (b'"', b"{", b"[") for raw in raws):
+            quoted.add(name)
+        columns[name] = pa.array([_json_text(raw) for raw in raws], pa.string())
+    batch = pa.RecordBatch.from_pydict(columns)
+    return Part(file.name, batch, frozenset(names), frozenset(quoted), np.array(numbers, np.int64), unread)
+
+
+def _json_text(raw: bytes) -> str | None:
+    if raw == b"null":
+        return None
+    return msgspec.json.decode(raw, type=str) if raw.startswith(b'"') else raw.decode()
+
+
+class _Bytes(io.RawIOBase):
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._stream.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+# -- typed formats -------------------------------------------------------------------------------------------
+
+
+def _parquet(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
+    import pyarrow.parquet as parquet
+
+    with place.filesystem.open_input_file(file.path) as opened:
+        reader = parquet.ParquetFile(opened)
+        start, stop = file.groups or (0, reader.num_row_groups)
+        before = sum(reader.metadata.row_group(at).num_rows for at in range(start))
+        batches = reader.iter_batches(PART_ROWS, row_groups=list(range(start, stop)))
+        yield from _typed(file, reader.schema_arrow, batches, before + 1)
+
+
+def row_groups(place: Place, file: File) -> int:
+    """The number of row groups of a parquet file; 0 for other formats."""
+    import pyarrow.parquet as parquet
+
+    if file.format != "parquet":
+        return 0
+    with place.filesystem.open_input_file(file.path) as opened:
+        return int(parquet.read_metadata(opened).num_row_groups)
+
+
+def _arrow(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
+    with place.filesystem.open_input_file(file.path) as opened:
+        if file.stream:
+            stream = pa.ipc.open_stream(opened)
+            yield from _typed(file, stream.schema, stream)
+            return
+        reader = pa.ipc.open_file(opened)
+        batches = (reader.get_batch(at) for at in range(reader.num_record_batches))
+        yield from _typed(file, reader.schema, batches)
+
+
+def _orc(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
+    import pyarrow.orc as orc
+
+    with place.filesystem.open_input_file(file.path) as opened:
+        reader = orc.ORCFile(opened)
+        yield from _typed(file, reader.schema, (reader.read_stripe(at) for at in range(reader.nstripes)))
+
+
+def _typed(file: File, schema: pa.Schema, batches: Any, first: int = 1) -> Iterator[Part]:
+    """A file without rows has one part, too: its columns are known."""
+    nothing = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+    for batch in chain(batches, [nothing]):
+        for at in range(0, max(1, batch.num_rows), PART_ROWS):
+            piece = batch.slice(at, PART_ROWS)
+            numbers = np.arange(first, first + piece.num_rows)
+            first += piece.num_rows
+            yield Part(file.name, piece, frozenset(), frozenset(), numbers, [])
+
+
+_READERS: dict[str, Callable[[Place, File, Dialect | None], Iterator[Part]]] = {
+    "csv": _csv,
+    "json": _json,
+    "parquet": _parquet,
+    "arrow": _arrow,
+    "orc": _orc,
+}

@@ -1,0 +1,252 @@
+"""Text as values of a column's type, and the types of text. A conversion loses nothing; a value that does not fit is marked.
+
+For a table that exists the types are the table's. Otherwise they are those that every value of the source has, the first of
+
+    bool       true, false
+    int64      numbers without a leading zero or plus: 007 and +49 are text
+    double     numbers with a point (or the file's decimal mark), an exponent, inf, nan
+    date       2024-05-17
+    timestamp  2024-05-17 12:30:15.25, with a zone if every value has one (UTC)
+    string     everything else, such as 17.05.2024 or 1,234
+
+The words in NULLS are null, except in columns of text.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+NULLS = pa.array(["", "NA", "N/A", "#N/A", "NaN", "nan", "NULL", "null", "None", "<NA>", "NaT"])
+_FLOAT_NULLS = NULLS.filter(pa.array([text not in ("NaN", "nan") for text in NULLS.to_pylist()]))
+_DIGITS_EXACT = 15  # of every number with so many digits there is an exact double
+
+_INTEGER = r"^[+-]?\d+(\.0*)?$"
+_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+_FLOAT = r"(?i)^[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|infinity|nan)$"
+_DAY = r"\d{4}-\d{2}-\d{2}"
+_TIME = r"\d{2}:\d{2}(:\d{2}(\.\d+)?)?"
+_OFFSET = r"(Z|[+-]\d{2}:?\d{2})"
+
+Mask = Any  # np.ndarray of bool
+
+
+class Fitted(NamedTuple):
+    """`bad`: the positions of values that do not fit; they are null in `values`."""
+
+    values: pa.Array
+    bad: Mask
+
+
+def storable(kind: pa.DataType) -> pa.DataType:
+    """The column type for values of this type: the same, or a wider one that loses nothing."""
+    if pt.is_dictionary(kind):
+        return storable(kind.value_type)
+    if pt.is_decimal(kind) and not pt.is_decimal256(kind):
+        return pa.decimal128(kind.precision, kind.scale)
+    return _WIDENED.get(kind, kind)
+
+
+_WIDENED = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.float16(): pa.float32(),
+    pa.date64(): pa.date32(),
+    pa.null(): pa.string(),
+}
+
+
+def halved(
+    count: int, attempt: Callable[[int, int], Any], kinds: tuple[type[Exception], ...]
+) -> tuple[list[Any], Mask]:
+    """The results of `attempt(start, stop)` over pieces, in order, and the positions at which it fails. A single position that
+    fails has the result None."""
+    results: list[Any] = []
+    bad = np.zeros(count, np.bool_)
+    waiting = [(0, count)] if count else []
+    while waiting:
+        start, stop = waiting.pop()
+        try:
+            results.append(attempt(start, stop))
+        except kinds:
+            if stop - start == 1:
+                bad[start] = True
+                results.append(None)
+            else:
+                middle = (start + stop) // 2
+                waiting += [(middle, stop), (start, middle)]
+    return results, bad
+
+
+# -- text to values ------------------------------------------------------------------------------------------
+
+
+def from_text(text: pa.Array, kind: pa.DataType, *, decimal: str = ".", json: bool = False) -> Fitted:
+    """The text as values of the column type `kind`. `json`: a JSON value, in which no word means null."""
+    if pt.is_string(kind):
+        return Fitted(text, np.zeros(len(text), np.bool_))
+    text = pc.utf8_trim_whitespace(text)
+    if not json:
+        words = _FLOAT_NULLS if pt.is_floating(kind) else NULLS
+        text = pc.if_else(pc.is_in(text, words), pa.scalar(None, pa.string()), text)
+    pattern, convert = _conversion(kind, json)
+    good = np.ones(len(text), np.bool_)
+    if decimal == "," and (pt.is_floating(kind) or pt.is_decimal(kind) or pt.is_integer(kind)):
+        good &= ~_true(pc.match_substring(text, "."))
+        text = pc.replace_substring(text, ",", ".")
+    if pattern is not None:
+        good &= _true(pc.match_substring_regex(text, pattern)) | _true(text.is_null())
+    if not good.all():
+        text = pc.if_else(pa.array(good), text, pa.scalar(None, pa.string()))
+    pieces, bad = halved(
+        len(text),
+        lambda start, stop: convert(text[start:stop], kind),
+        (pa.ArrowException, ValueError, TypeError),
+    )
+    arrays = [pa.nulls(1, kind) if piece is None else piece for piece in pieces]
+    values = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays) if arrays else pa.nulls(0, kind)
+    return Fitted(values, bad | ~good)
+
+
+def _true(mask: pa.Array) -> Mask:
+    return pc.fill_null(mask, False).to_numpy(zero_copy_only=False)
+
+
+Convert = Callable[[pa.Array, pa.DataType], pa.Array]
+
+
+def _conversion(kind: pa.DataType, json: bool) -> tuple[str | None, Convert]:
+    """The form of the text, and the function that converts text of this form."""
+    if pt.is_integer(kind) or pt.is_duration(kind):
+        return _INTEGER, _integers
+    if pt.is_floating(kind):
+        return _FLOAT, _floats
+    if pt.is_decimal(kind):
+        return _NUMBER, lambda text, kind: text.cast(kind)
+    if pt.is_boolean(kind):
+        return r"(?i)^(true|false|0|1)$", lambda text, kind: pc.utf8_lower(text).cast(kind)
+    if pt.is_date(kind):
+        return rf"^{_DAY}([ T]00:00(:00(\.0+)?)?)?$", lambda text, kind: pc.utf8_slice_codeunits(
+            text, 0, 10
+        ).cast(kind)
+    if pt.is_timestamp(kind):
+        return rf"^{_DAY}[ T]{_TIME}{_OFFSET}$" if kind.tz else rf"^{_DAY}([ T]{_TIME})?$", _instants
+    if pt.is_time(kind):
+        return rf"^{_TIME}$", _times
+    if pt.is_binary(kind):
+        return (None, _base64) if json else (r"^0x([0-9a-fA-F]{2})*$", _hex)
+    if pt.is_nested(kind):
+        return None, _nested
+    return None, lambda text, kind: text.cast(kind)
+
+
+def _integers(text: pa.Array, kind: pa.DataType) -> pa.Array:
+    plain = pc.replace_substring_regex(text, r"^\+?(-?\d+)(\.0*)?$", r"\1")
+    return plain.cast(pa.int64()).cast(kind) if pt.is_duration(kind) else plain.cast(kind)
+
+
+def _floats(text: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Raises ArrowInvalid for a number that is too large for the type."""
+    values = text.cast(kind)
+    endless = pc.and_(pc.is_inf(values), pc.invert(pc.match_substring(text, "inf", ignore_case=True)))
+    if pc.any(endless).as_py():
+        raise pa.ArrowInvalid("too large")
+    return values
+
+
+def _instants(text: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Zeros at the end of a fraction are no digits."""
+    shorter = pc.replace_substring_regex(text, r"(\.\d*?)0+($|[Z+-])", r"\1\2")
+    return pc.replace_substring_regex(shorter, r"\.($|[Z+-])", r"\1").cast(kind)
+
+
+def _times(text: pa.Array, kind: pa.DataType) -> pa.Array:
+    day = pc.binary_join_element_wise(pa.scalar("1970-01-01"), text, "T")
+    return _instants(day, pa.timestamp(kind.unit)).cast(kind)
+
+
+def _hex(text: pa.Array, kind: pa.DataType) -> pa.Array:
+    return pa.array([None if t is None else bytes.fromhex(t[2:]) for t in text.to_pylist()], kind)
+
+
+def _base64(text: pa.Array, kind: pa.DataType) -> pa.Array:
+    return pa.array(
+        [None if t is None else base64.b64decode(t, validate=True) for t in text.to_pylist()], kind
+    )
+
+
+def _nested(text: pa.Array, kind: pa.DataType) -> pa.Array:
+    return pa.array([None if t is None else msgspec.json.decode(t) for t in text.to_pylist()], kind)
+
+
+# -- the types of text ---------------------------------------------------------------------------------------
+
+# Which text is of a type without doubt: stricter than the forms above. In the order in which they are tried.
+_CERTAIN: tuple[tuple[pa.DataType, str], ...] = (
+    (pa.bool_(), r"(?i)^(true|false)$"),
+    (pa.int64(), r"^-?(0|[1-9]\d*)$"),
+    (pa.float64(), r"(?i)^-?((0|[1-9]\d*)(\.\d*)?(e[+-]?\d+)?|\.\d+(e[+-]?\d+)?|inf|infinity|nan)$"),
+    (pa.date32(), rf"^{_DAY}$"),
+    (pa.timestamp("us"), rf"^{_DAY}([ T]{_TIME})?$"),
+    (pa.timestamp("ns"), rf"^{_DAY}([ T]{_TIME})?$"),
+    (pa.timestamp("us", "UTC"), rf"^{_DAY}[ T]{_TIME}{_OFFSET}$"),
+    (pa.timestamp("ns", "UTC"), rf"^{_DAY}[ T]{_TIME}{_OFFSET}$"),
+)
+_FORMS = dict(_CERTAIN)
+_WIDER: dict[pa.DataType, tuple[pa.DataType, ...]] = {
+    pa.int64(): (pa.float64(),),
+    pa.date32(): (pa.timestamp("us"), pa.timestamp("ns")),
+    pa.timestamp("us"): (pa.timestamp("ns"),),
+    pa.timestamp("us", "UTC"): (pa.timestamp("ns", "UTC"),),
+}
+
+
+class Guess:
+    """The narrowest type of all text of a column that was seen; None while all of it is null."""
+
+    def __init__(self, decimal: str = ".") -> None:
+        self.kind: pa.DataType | None = None
+        self._decimal = decimal
+        self._long = False  # a number was seen that a double may not hold
+
+    def see(self, text: pa.Array, quoted: bool = False) -> None:
+        """`quoted`: strings of JSON, which are no numbers and have no words for null."""
+        if self.kind == pa.string() or text.null_count == len(text):
+            return
+        given = pc.utf8_trim_whitespace(text)
+        if not quoted:
+            given = pc.if_else(pc.is_in(given, NULLS), pa.scalar(None, pa.string()), given)
+        given = given.drop_null()
+        if not len(given):
+            return
+        self._long = self._long or bool(
+            pc.any(pc.match_substring_regex(given, rf"^-?\d{{{_DIGITS_EXACT + 1},}}$")).as_py()
+        )
+        if self.kind is None:
+            tried = [kind for kind, _ in _CERTAIN]
+            tried = [kind for kind in tried if pt.is_temporal(kind)] if quoted else tried
+        else:
+            tried = [self.kind, *_WIDER.get(self.kind, ())]
+            tried = [kind for kind in tried if pt.is_temporal(kind) or not quoted]
+        self.kind = next((kind for kind in tried if self._is(given, kind)), pa.string())
+
+    def found(self) -> pa.DataType:
+        if self.kind is None or (self.kind == pa.float64() and self._long):
+            return pa.string()
+        return self.kind
+
+    def _is(self, text: pa.Array, kind: pa.DataType) -> bool:
+        plain = text
+        if self._decimal == "," and kind == pa.float64():
+            plain = pc.replace_substring(pc.replace_substring(text, ".", "~"), ",", ".")
+        if not pc.all(pc.match_substring_regex(plain, _FORMS[kind])).as_py():
+            return False
+        return not from_text(plain, kind, json=True).bad.any()

@@ -1,0 +1,170 @@
+"""The table that a feed writes: made if it is missing, and written exactly once.
+
+The requests for a partition of the source depend only on its rows and its number, so that a repeated attempt sends the same
+requests with the same ids, and the table is the same as after one attempt:
+
+    client      16 bytes digested from the feed's job, and the partition's number
+    calls       whole Arrow batches, up to a fixed number of rows
+    sequence    the position of a call's first row in its partition
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import xxhash
+
+from ebla.actors.errors import NotFound, RequestReused, StaleRequest
+from ebla.actors.messages import TableInfo
+from ebla.partitions import PartitionBy, resolve
+from ebla.pipelines.datasets import DATASETS
+from ebla.storage.errors import InvalidArgument
+from ebla.table import Database, Table
+
+MODES = ("upsert", "insert")
+CALL_ROWS = 32_768
+CALL_BYTES = 16_000_000
+REPLICAS = 3
+
+
+# -- the table -----------------------------------------------------------------------------------------------
+
+
+def table_for(
+    db: Database,
+    name: str,
+    source: str | pa.Schema,
+    *,
+    primary_key: Sequence[str] = (),
+    partition_by: PartitionBy | None = None,
+    replicas: int | None = None,
+) -> Table:
+    """The table `name`, created with the columns of `source` if it does not exist. A named data set has a default key.
+
+    Raises InvalidArgument if the table exists with another key, partitioning or number of replicas than the given ones.
+    """
+    try:
+        table = db.table(name)
+    except NotFound:
+        pass
+    else:
+        check_same(table.info(), primary_key, partition_by, replicas)
+        return table
+    known = DATASETS.get(source) if isinstance(source, str) else None
+    if known is not None:
+        schema, primary_key = known.schema, tuple(primary_key) or known.primary_key
+    elif isinstance(source, pa.Schema):
+        schema = source
+    else:
+        raise InvalidArgument(f"{source!r} is no data set; read it first, and give its columns")
+    if not primary_key:
+        raise InvalidArgument(
+            f"table {name!r} does not exist; name its primary key to have it made, of the columns "
+            f"{', '.join(schema.names)}"
+        )
+    return db.create_table(
+        name, schema=schema, primary_key=primary_key, partition_by=partition_by, replicas=replicas or REPLICAS
+    )
+
+
+def check_same(
+    info: TableInfo, primary_key: Sequence[str], partition_by: PartitionBy | None, replicas: int | None
+) -> None:
+    """Raise InvalidArgument if an existing table differs from what is given for a new one."""
+    key = info.schema.key
+    if primary_key and tuple(primary_key) != key:
+        raise InvalidArgument(
+            f"table {info.name!r} exists with the primary key {', '.join(key)}, not {', '.join(primary_key)}; leave the "
+            "key out, or feed another table"
+        )
+    if partition_by is not None and resolve(partition_by, info.schema) != info.schema.partitioning:
+        raise InvalidArgument(
+            f"table {info.name!r} exists with another partitioning than {partition_by!r}; leave the partitioning out, or "
+            "feed another table"
+        )
+    if replicas is not None and replicas != info.replicas:
+        raise InvalidArgument(
+            f"table {info.name!r} exists with {info.replicas} replicas of each tablet, not {replicas}; leave the number "
+            "out, or feed another table"
+        )
+
+
+def check_columns(given: pa.Schema, table: str, wanted: pa.Schema) -> None:
+    """Check the names of columns before anything is written. Values are checked row by row."""
+    for name in given.names:
+        if name not in wanted.names:
+            raise InvalidArgument(
+                f"table {table!r} has no column {name!r}; drop it from the source, the columns are "
+                f"{', '.join(wanted.names)}",
+                column=name,
+            )
+    for field in wanted:
+        if not field.nullable and field.name not in given.names:
+            raise InvalidArgument(
+                f"the source has no column {field.name!r}, which table {table!r} needs; its columns are "
+                f"{', '.join(given.names)}",
+                column=field.name,
+            )
+
+
+def check_arguments(mode: str, *counts: int | None) -> None:
+    if mode not in MODES:
+        raise InvalidArgument(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
+    if any(count is not None and count < 1 for count in counts):
+        raise InvalidArgument("call_rows and partitions must be 1 or more")
+
+
+# -- writes --------------------------------------------------------------------------------------------------
+
+
+class Call(msgspec.Struct, frozen=True):
+    """Rows to write together; the first is at `position` in its partition."""
+
+    position: int
+    rows: Any  # pa.Table
+
+
+def client_id(job: str, partition: int) -> bytes:
+    """The client id of the partition, the same in every process."""
+    return xxhash.xxh3_128_digest(f"{job}/{partition}".encode())
+
+
+def calls(batches: Iterable[pa.RecordBatch], rows_max: int, bytes_max: int = CALL_BYTES) -> Iterator[Call]:
+    """Joins whole batches, up to `rows_max` rows or `bytes_max`; the cuts depend on the batches alone."""
+    held: list[pa.RecordBatch] = []
+    position = rows = size = 0
+    for batch in batches:
+        if held and (rows + batch.num_rows > rows_max or size + batch.nbytes > bytes_max):
+            yield Call(position, pa.Table.from_batches(held))
+            position, rows, size = position + rows, 0, 0
+            held = []
+        if batch.num_rows:
+            held.append(batch)
+            rows += batch.num_rows
+            size += batch.nbytes
+    if held:
+        yield Call(position, pa.Table.from_batches(held))
+
+
+def write(
+    table: Table, call: Call, *, mode: str, job: str, partition: int, deadline_s: float | None
+) -> tuple[int, int]:
+    """Write one call; the numbers of rows that were written, and that were present before (insert only)."""
+    write_id = client_id(job, partition), call.position
+    try:
+        if mode == "insert":
+            written = table.insert(call.rows, if_present="ignore", deadline_s=deadline_s, write_id=write_id)
+        else:
+            written = table.upsert(call.rows, deadline_s=deadline_s, write_id=write_id)
+    except InvalidArgument as error:
+        where = f"{error.message} (partition {partition}, rows from {call.position} on)"
+        raise InvalidArgument(where, column=error.column, row=error.row) from error
+    except (RequestReused, StaleRequest) as error:
+        raise InvalidArgument(
+            f"job {job!r} has written partition {partition} before, with other rows or long ago: if the order of the "
+            "rows changes at each reading, use sort=True; for a changed source use another job"
+        ) from error
+    return written.rows, len(written.rejected)

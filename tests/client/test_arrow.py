@@ -1,0 +1,441 @@
+"""Rows that go in and out as Arrow streams: Polars, DuckDB, pyarrow readers, NumPy records, iterables of batches."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from datetime import date, time, timedelta
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import ebla
+from ebla.errors import AlreadyPresent, InvalidArgument, ScanInterrupted
+from ebla.options import UNIT_BYTES, WriteId, Written
+from ebla.read import frames
+from ebla.storage.errors import SnapshotExpired
+from ebla.write import streams
+from tests.client.loopback import Loopback
+from tests.client.real_roles import Stage, on_real_roles
+from tests.client.tables import SCHEMA, arrow
+from tests.client.toy import address, refuse
+
+RICH = pa.schema(
+    [
+        pa.field("id", pa.int64(), False),
+        ("u", pa.uint64()),
+        ("at", pa.time64("us")),
+        ("took", pa.duration("ms")),
+        ("tags", pa.list_(pa.string())),
+        ("point", pa.struct([("x", pa.float64()), ("y", pa.string())])),
+        ("m", pa.map_(pa.string(), pa.int64())),
+        ("note", pa.json_()),
+        ("kind", pa.string()),
+    ]
+)
+
+
+def rich_rows(count: int) -> pa.Table:
+    rows = [
+        {
+            "id": n,
+            "u": (1 << 63) + n,
+            "at": time(n % 24, 30),
+            "took": timedelta(milliseconds=n),
+            "tags": None if n % 5 == 0 else ["a", None, str(n)][: n % 4],
+            "point": None if n % 3 == 0 else {"x": n / 2, "y": None},
+            "m": [("k", n), ("l", None)] if n % 2 else [],
+            "note": f'{{"n": {n}}}',
+            "kind": "ab"[n % 2],
+        }
+        for n in range(count)
+    ]
+    return pa.Table.from_pylist(rows, schema=RICH)
+
+
+@pytest.fixture
+def table(loopback: Loopback) -> ebla.Table:
+    by = ebla.hash("id", buckets=4)
+    return loopback.db.create_table("t", schema=SCHEMA, primary_key=["id"], partition_by=by)
+
+
+@pytest.fixture
+def rich(loopback: Loopback) -> ebla.Table:
+    by = ebla.hash("id", buckets=2)
+    return loopback.db.create_table("rich", schema=RICH, primary_key=["id"], partition_by=by)
+
+
+class Once:
+    """A batch that offers Arrow's array interface only."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.batch = batch
+
+    def __arrow_c_array__(self, requested_schema: Any = None) -> Any:
+        return self.batch.__arrow_c_array__(requested_schema)
+
+
+def records(data: pa.Table) -> Any:
+    made = np.zeros(len(data), dtype=[("n", ">i4"), ("id", "<i8"), ("v", "U10")])
+    for name in made.dtype.names or ():
+        made[name] = data[name].to_numpy()
+    return made
+
+
+FORMS: dict[str, Callable[[pa.Table], Any]] = {
+    "polars": pl.DataFrame,
+    "duckdb": lambda data: duckdb.connect().from_arrow(data),
+    "reader": lambda data: data.to_reader(max_chunksize=7),
+    "array interface": lambda data: Once(data.combine_chunks().to_batches()[0]),
+    "struct array": lambda data: data.combine_chunks().to_batches()[0].to_struct_array(),
+    "list of batches": lambda data: data.to_batches(max_chunksize=9),
+    "batches and tables": lambda data: iter([data[:20], data.slice(20).combine_chunks().to_batches()[0]]),
+    "list of polars frames": lambda data: [pl.DataFrame(data[:20]), pl.DataFrame(data[20:])],
+    "pandas chunks": lambda data: (data[at : at + 10].to_pandas() for at in range(0, len(data), 10)),
+    "records": records,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_are_written_read_and_deleted_in_every_form(table: ebla.Table, form: str) -> None:
+    data, make = arrow(50), FORMS[form]
+    assert table.upsert(make(data)) == Written(50)
+    assert table.scan().to_arrow().sort_by("id").equals(data.cast(table.schema))
+    assert table.insert(make(data), if_present="ignore") == Written(0, tuple(range(50)))
+    doubled = data.set_column(2, "n", pa.array(range(0, 100, 2), pa.int32()))
+    assert table.update(make(doubled)) == Written(50)
+    assert [row["n"] for row in table.get_many(make(data))] == list(range(0, 100, 2))
+    assert table.delete(make(data[10:])) == Written(40)
+    assert table.scan().count() == 10
+
+
+def test_one_record_of_numpy_is_one_row(table: ebla.Table) -> None:
+    assert table.upsert(records(arrow(3))[2]) == Written(1)
+    assert table.get({"id": 2}) == {"id": 2, "v": f"{2:010}", "n": 2}
+    with pytest.raises(InvalidArgument, match=r"2 dimensions; give one dimension, such as rows.ravel\(\)"):
+        table.upsert(records(arrow(4)).reshape(2, 2))
+
+
+def test_every_type_is_written_from_polars_and_duckdb(rich: ebla.Table) -> None:
+    data = rich_rows(30)
+    frame = pl.DataFrame(data).with_columns(pl.col("kind").cast(pl.Categorical), pl.col("note").ext.storage())
+    assert rich.upsert(frame) == Written(30)
+    assert rich.scan().to_arrow().sort_by("id").equals(data)
+    con = duckdb.connect()
+    con.register("data", data)
+    assert rich.upsert(con.sql("select * replace (id + 30 as id) from data")) == Written(30)
+    found = rich.scan(where=ebla.col("id") >= 30).to_arrow().sort_by("id")
+    assert found.drop_columns(["id"]).equals(data.drop_columns(["id"]))
+
+
+# -- scans ----------------------------------------------------------------------------------------------------
+
+
+def test_a_scan_is_a_stream_with_exact_types(rich: ebla.Table) -> None:
+    data = rich_rows(100)
+    rich.upsert(data)
+    scan = rich.scan()
+    read = pa.table(scan)
+    assert read.schema.equals(RICH) and read.sort_by("id").equals(data)
+    frame = pl.DataFrame(rich.scan(["id", "at", "took", "tags", "point", "u"])).sort("id")
+    assert frame["at"].to_list() == data["at"].to_pylist()
+    assert frame["took"].to_list() == data["took"].to_pylist() and frame.schema["took"] == pl.Duration("ms")
+    assert frame["tags"].to_list() == data["tags"].to_pylist() and frame.schema["u"] == pl.UInt64
+    found = duckdb.connect().sql(
+        "select id, point.x, m['k'], took from scan where u > 9223372036854775810 order by id limit 2"
+    )
+    assert found.fetchall() == [
+        (3, None, 3, timedelta(milliseconds=3)),
+        (4, 2.0, None, timedelta(milliseconds=4)),
+    ]
+    wider = pa.RecordBatchReader.from_stream(rich.scan(["id", "took"]), pa.schema([("id", pa.float64()), ("took", pa.duration("us"))]))  # fmt: skip
+    assert wider.read_all().schema.types == [pa.float64(), pa.duration("us")]
+
+
+def test_a_stream_of_a_scan_is_read_while_it_is_used_and_ends_with_its_reader(
+    loopback: Loopback, table: ebla.Table
+) -> None:
+    table.upsert(arrow(1000))
+    loopback.toy.block_rows = 10
+    scan = table.scan()
+    unused = scan.__arrow_c_stream__()
+    assert loopback.toy.count("scan") == 0, "nothing is read before the first batch is asked for"
+    reader = pa.RecordBatchReader.from_stream(scan)
+    assert reader.read_next_batch().num_rows > 0
+    assert loopback.toy.count("scan") + loopback.toy.count("scan_more") < 30
+    reader.close()
+    del unused
+    loopback.settle()
+    assert loopback.toy.scanners == {}
+    assert pa.table(scan).num_rows == pa.table(scan).num_rows == 1000, "each use reads again"
+
+
+def test_the_error_of_an_interrupted_stream_reaches_its_reader(loopback: Loopback, table: ebla.Table) -> None:
+    table.upsert(arrow(1000))
+    loopback.toy.block_rows = 10
+    for host in ("host-a", "host-b", "host-c"):
+        loopback.toy.before[address(host), "scan_more"] = [refuse(SnapshotExpired("expired"))] * 3
+    with pytest.raises((ScanInterrupted, pa.ArrowException), match="was lost after"):
+        pa.table(table.scan())
+
+
+def test_a_scan_can_be_written_into_a_table_of_the_same_connection(
+    loopback: Loopback, table: ebla.Table
+) -> None:
+    table.upsert(arrow(500))
+    copy = loopback.db.create_table("copy", schema=SCHEMA, primary_key=["id"])
+    assert copy.upsert(table.scan()) == Written(500)
+    assert copy.scan().to_arrow().sort_by("id").equals(arrow(500).cast(copy.schema))
+    loopback.toy.block_rows = 10
+    wrong = loopback.db.create_table(
+        "wrong", schema=SCHEMA.set(2, pa.field("n", pa.int8())), primary_key=["id"]
+    )
+    with pytest.raises(InvalidArgument, match="'n'"):  # the scan ends early, in a thread that may wait for it
+        wrong.upsert(table.scan())
+    loopback.settle()
+    assert loopback.toy.scanners == {}
+
+
+def test_results_for_polars_and_duckdb_have_the_scans_types(rich: ebla.Table) -> None:
+    rich.upsert(rich_rows(10))
+    scan = rich.scan(["id", "tags"], ebla.col("id") < 4)
+    frame = scan.to_polars().sort("id")
+    assert frame["tags"].to_list() == [None, ["a"], ["a", None], ["a", None, "3"]]
+    assert sorted(scan.to_duckdb().fetchall())[1] == (1, ["a"])
+    connection = duckdb.connect()
+    found = scan.to_duckdb(connection)
+    connection.register("found", found)
+    assert connection.sql("select sum(id) from found").fetchall() == [(6,)]
+
+
+@pytest.mark.parametrize("package", ["polars", "duckdb"])
+def test_a_missing_package_is_named_with_the_command_that_installs_it(
+    table: ebla.Table, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(frames.MissingPackage, match=f"pip install {package}$") as raised:
+        getattr(table.scan(), f"to_{package}")()
+    assert isinstance(raised.value, ImportError) and raised.value.module == package
+
+
+# -- streams in -----------------------------------------------------------------------------------------------
+
+
+def counted(batches: list[pa.RecordBatch], asked: list[int]) -> Iterator[pa.RecordBatch]:
+    for place, batch in enumerate(batches):
+        asked.append(place)
+        yield batch
+
+
+def test_a_stream_is_written_window_by_window_in_bounded_memory(
+    loopback: Loopback, table: ebla.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "WINDOW_BYTES", 100_000)
+    asked: list[int] = []
+    ahead: list[int] = []
+    loopback.toy.on_call = lambda method: (
+        method == "write" and ahead.append(len(asked) * 1000 - loopback.toy.rows("t"))
+    )
+    data = arrow(20_000, width=100)
+    assert table.upsert(counted(data.to_batches(max_chunksize=1000), asked)) == Written(20_000)
+    assert len(asked) == 20 and max(ahead) < 3000, "rows that were read and are not written yet"
+    assert table.scan().to_arrow().sort_by("id").equals(data.cast(table.schema))
+
+
+def test_the_source_is_read_in_another_thread_so_that_other_calls_go_on(table: ebla.Table) -> None:
+    table.upsert(arrow(1))
+
+    def source() -> Iterator[pa.Table]:
+        assert threading.current_thread().name != "ebla client toy"
+        assert table.get({"id": 0}) is not None, (
+            "a call of the same connection, while it waits for the source"
+        )
+        yield arrow(10)
+
+    assert table.upsert(source()) == Written(10)
+
+
+def test_the_later_of_two_rows_in_a_stream_wins(table: ebla.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "WINDOW_BYTES", 50_000)
+    parts = [arrow(3000).set_column(2, "n", pa.array([version] * 3000, pa.int32())) for version in range(5)]
+    assert table.upsert(iter(parts)) == Written(15_000)
+    assert set(table.scan(["n"]).to_arrow()["n"].to_pylist()) == {4}
+
+
+@pytest.mark.parametrize("chunks", [(3000,), (1, 2999), (700, 800, 1500)])
+def test_a_repeated_stream_with_a_write_id_changes_nothing_whatever_its_batches(
+    table: ebla.Table, monkeypatch: pytest.MonkeyPatch, chunks: tuple[int, ...]
+) -> None:
+    monkeypatch.setattr(streams, "WINDOW_BYTES", UNIT_BYTES * 2)
+    data, own = arrow(3000, width=100), WriteId(b"w" * 16, 5)
+    first = table.insert(data.to_reader(max_chunksize=1000), write_id=own)
+    assert first == Written(3000)
+    starts = [sum(chunks[:place]) for place in range(len(chunks))]
+    again = [data.slice(start, size) for start, size in zip(starts, chunks, strict=True)]
+    assert table.insert(iter(again), write_id=own) == first, (
+        "the answer of the first call, not AlreadyPresent"
+    )
+    with pytest.raises(AlreadyPresent):
+        table.insert(iter(again))
+
+
+def test_a_bad_row_of_a_later_window_is_named_and_says_what_was_applied(
+    loopback: Loopback, table: ebla.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "WINDOW_BYTES", 100_000)
+    bad = arrow(100, start=5000).set_column(0, "id", pa.array([*range(5000, 5099), None], pa.int64()))
+    with pytest.raises(InvalidArgument, match=r"'id' may not be null, but row 5099") as raised:
+        table.upsert(iter([arrow(5000, width=100), bad]))
+    applied = loopback.toy.rows("t")
+    assert (raised.value.column, raised.value.row) == ("id", 5099)
+    assert 0 < applied < 5000 and raised.value.possibly_applied
+    assert f"{applied} rows of the call were applied" in raised.value.__notes__
+    loopback.toy.calls.clear()
+    with pytest.raises(InvalidArgument) as raised:
+        table.upsert(iter([arrow(10, start=9000), bad]))
+    assert loopback.toy.count("write") == 0 and not raised.value.possibly_applied
+
+
+def test_the_error_of_a_source_reaches_the_caller_with_the_rows_that_were_applied(
+    loopback: Loopback, table: ebla.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "WINDOW_BYTES", 50_000)
+
+    def source() -> Iterator[pa.Table]:
+        yield arrow(2000, width=100)
+        raise LookupError("the file is gone")
+
+    with pytest.raises(LookupError, match="the file is gone") as raised:
+        table.upsert(source())
+    assert f"{loopback.toy.rows('t')} rows of the call were applied" in raised.value.__notes__
+    assert loopback.toy.rows("t") > 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (lambda: iter([{"id": 1}]), "item 0 of the rows is {'id': 1}; .*for rows as dicts give a list"),
+        (lambda: [arrow(1), 5], "item 1 of the rows is 5"),
+        (lambda: iter([arrow(1), arrow(1).select(["id"])]), "a batch has the columns id and the first id, v, n"),
+        (lambda: pl.Series([1]), "rows are Series, which has no named columns"),
+        (lambda: pa.array([1]), "rows are Int64Array, which has no named columns"),
+        (lambda: iter([pa.array([1])]), "rows are Int64Array, which has no named columns"),
+        (lambda: pl.DataFrame({"id": [1], "w": [1]}), "there is no column 'w'"),
+        (lambda: pl.DataFrame({"id": ["x"]}), "'id' holds int64, not"),
+        (lambda: {1, 2}, "rows are set; give a pyarrow Table"),
+        (lambda: np.arange(3), "rows are ndarray; give a pyarrow Table"),
+    ],
+)  # fmt: skip
+def test_rows_in_no_known_form_are_refused(table: ebla.Table, rows: Callable[[], Any], words: str) -> None:
+    for write in (table.upsert, table.insert, table.delete, table.get_many):
+        if write in (table.delete, table.get_many) and "'w'" in words:
+            continue  # they ignore other columns
+        with pytest.raises(InvalidArgument, match=words):
+            write(rows())
+    assert table.scan().count() == 0
+
+
+@pytest.mark.parametrize(
+    "rows", [lambda: iter([]), lambda: arrow(0).to_reader(), lambda: pl.DataFrame(arrow(0))]
+)
+def test_an_empty_stream_writes_nothing(table: ebla.Table, rows: Callable[[], Any]) -> None:
+    assert table.upsert(rows()) == table.delete(rows()) == Written(0)
+    assert table.get_many(rows()) == []
+
+
+# -- pandas ---------------------------------------------------------------------------------------------------
+
+
+def test_every_type_goes_through_pandas_and_back(rich: ebla.Table) -> None:
+    data = rich_rows(20)
+    maps = pa.array(
+        [[("k", 1)], []] * 10, RICH.field("m").type
+    )  # pandas makes floats of numbers beside nulls
+    data = data.set_column(6, RICH.field("m"), maps)
+    rich.upsert(data)
+    frame = rich.scan().to_pandas()
+    assert frame["took"].dtype == "timedelta64[ms]" and frame["u"].dtype == "uint64"
+    copy = frame.assign(id=frame["id"] + 100)
+    assert rich.upsert(copy) == Written(20)
+    found = rich.scan(where=ebla.col("id") >= 100).to_arrow().sort_by("id")
+    assert found.drop_columns(["id"]).equals(data.drop_columns(["id"]))
+    backed = data.to_pandas(types_mapper=pd.ArrowDtype).assign(id=range(200, 220))
+    assert rich.upsert(backed) == Written(20)
+    found = rich.scan(where=ebla.col("id") >= 200).to_arrow().sort_by("id")
+    assert found.drop_columns(["id"]).equals(data.drop_columns(["id"]))
+
+
+# -- alterations and conditions -------------------------------------------------------------------------------
+
+
+@on_real_roles
+async def test_columns_of_new_types_are_added_with_defaults(stage: Stage) -> None:
+    table = await stage.table()
+    await table.upsert(arrow(2))
+    changes = table.alter().add_column("tags", pa.list_(pa.string()), nullable=False, default=["x", None])
+    changes.add_column("point", pa.struct([("x", pa.float64())]), default={"x": 0.5})
+    changes.add_column("m", pa.map_(pa.string(), pa.date32()), default={"a": date(2024, 1, 1)})
+    changes.add_column("u", pa.uint8(), default=255).add_column("at", pa.time32("s"), default=time(12))
+    changes.add_column("took", pa.duration("us"), default=timedelta(hours=1))
+    await changes.add_column("note", pa.json_(), default="{}").apply()
+    expected = {
+        "tags": ["x", None],
+        "point": {"x": 0.5},
+        "m": [("a", date(2024, 1, 1))],
+        "u": 255,
+        "at": time(12),
+        "took": timedelta(hours=1),
+        "note": "{}",
+    }
+    assert await table.get({"id": 1}) == {"id": 1, "v": f"{1:010}", "n": 1, **expected}
+    await table.upsert([{"id": 3, "u": 7}, {"id": 4, "tags": []}])
+    await table.upsert({"id": 5, "note": None})
+    found = {row["id"]: row async for row in table.scan()}
+    assert found[0] == {"id": 0, "v": f"{0:010}", "n": 0, **expected}
+    assert found[3] == {"id": 3, "v": None, "n": None, **expected, "u": 7}
+    assert (found[4]["tags"], found[5]["note"], found[5]["m"]) == ([], None, expected["m"])
+    with pytest.raises(InvalidArgument, match=r"'bad\[\]'"):
+        table.alter().add_column("bad", pa.list_(pa.int8()), default=[300])
+
+
+def test_the_servers_compare_times_durations_and_unsigned_integers(rich: ebla.Table) -> None:
+    rich.upsert(rich_rows(100))
+    col = ebla.col
+
+    def ids(where: Any) -> list[int]:
+        return sorted(rich.scan(["id"], where).to_arrow()["id"].to_pylist())
+
+    assert ids(col("u") >= (1 << 63) + 98) == [98, 99]
+    assert ids(col("at") == time(23, 30)) == [23, 47, 71, 95]
+    assert ids(col("took") < timedelta(milliseconds=2)) == [0, 1]
+    assert ids(col("took").is_in([pd.Timedelta("3ms"), timedelta(milliseconds=5)])) == [3, 5]
+    assert ids((col("tags").is_null()) & (col("point").is_null())) == list(range(0, 100, 15))
+    for name in ("tags", "point", "m", "note"):
+        with pytest.raises(InvalidArgument, match="cannot be compared, only asked for null") as raised:
+            rich.scan(where=col(name) == "x")
+        assert raised.value.column == name
+    for name, value in (("u", -1), ("at", timedelta(1)), ("took", timedelta(microseconds=1)), ("took", 5)):
+        with pytest.raises(InvalidArgument, match=f"'{name}' cannot be compared with"):
+            rich.scan(where=col(name) == value)
+
+
+def test_new_types_are_keys_and_divide_tables(loopback: Loopback) -> None:
+    schema = pa.schema(
+        [("u", pa.uint32()), ("at", pa.time64("ns")), ("d", pa.duration("us")), ("v", pa.int8())]
+    )
+    by = ebla.hash("d", buckets=2) + ebla.range("u", splits=[10, 1 << 31])
+    made = loopback.db.create_table("keys", schema=schema, primary_key=["u", "at", "d"], partition_by=by)
+    rows = [
+        {"u": u, "at": time(1, 2, 3, 4), "d": timedelta(days), "v": 1}
+        for u in (0, 10, (1 << 31) - 1, 1 << 31, (1 << 32) - 1)
+        for days in (-1, 0, 1)
+    ]
+    assert made.upsert(rows) == Written(15)
+    assert made.get(rows[7]) == rows[7] and made.get_many(rows) == rows
+    assert made.scan(where=(ebla.col("u") >= 1 << 31) & (ebla.col("d") < timedelta(0))).count() == 2

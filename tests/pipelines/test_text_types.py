@@ -1,0 +1,166 @@
+"""Text becomes values without loss, and a frame that pandas writes as CSV is read back equal."""
+
+from __future__ import annotations
+
+import csv
+import tempfile
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ebla.pipelines.sources.check import check, fitting_batches
+from ebla.pipelines.sources.source import infer, open_source
+from ebla.pipelines.sources.types import Guess, from_text
+from ebla.storage.schema import TableSchema
+
+NOON = datetime.fromisoformat("2024-05-17T12:00")
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        (pa.int8(), {"5": 5, "-128": -128, "+7": 7, "007": 7, " 3 ": 3, "5.0": 5, "NA": None}, ["128", "0x10", "5.5", "1e3", "1,000"]),
+        (pa.int64(), {str(2**63 - 1): 2**63 - 1}, [str(2**63), "--5"]),
+        (pa.float64(), {"1.5": 1.5, ".5": 0.5, "5.": 5.0, "1e3": 1000.0, "-inf": float("-inf")}, ["1e400", "1,5", "1_0", "0x1p3"]),
+        (pa.float32(), {"0.5": 0.5}, ["1e39"]),
+        (pa.bool_(), {"true": True, "FALSE": False, "1": True, "0": False}, ["yes", "2", "t"]),
+        (pa.string(), {"NA": "NA", " x ": " x ", "": ""}, []),
+        (pa.date32(), {"2024-05-17": date(2024, 5, 17), "2024-05-17 00:00:00": date(2024, 5, 17)}, ["2024-13-01", "17.05.2024", "2024-05-17 01:00"]),
+        (pa.timestamp("us"), {"2024-05-17 12:00": NOON, "2024-05-17T12:00:00.000000000": NOON}, ["2024-05-17 12:00:00Z", "2024-05-17 12:00:00.1234567", "12:00"]),
+        (pa.timestamp("s", "UTC"), {"2024-05-17 14:00:00+02:00": NOON.replace(tzinfo=UTC), "2024-05-17T12:00:00.000Z": NOON.replace(tzinfo=UTC)}, ["2024-05-17 12:00:00", "2024-05-17 12:00:00.5Z"]),
+        (pa.decimal128(5, 2), {"1.50": Decimal("1.50"), "999.99": Decimal("999.99"), "1e2": Decimal("100.00")}, ["1.505", "1000", "inf"]),
+        (pa.binary(), {"0x00ff": b"\x00\xff", "0x": b""}, ["00ff", "0xf"]),
+        (pa.time64("us"), {"12:30:15.25": time(12, 30, 15, 250_000)}, ["25:00", "noon"]),
+    ],
+)  # fmt: skip
+def test_text_fits_a_type_exactly_or_is_marked(
+    kind: pa.DataType, good: dict[str, Any], bad: list[str]
+) -> None:
+    mixed = [text for pair in zip(good, [*bad, *[None] * len(good)], strict=False) for text in pair] + bad
+    found = from_text(pa.array(mixed, pa.string()), kind)
+    assert found.values.type == kind
+    for text, value, wrong in zip(mixed, found.values.to_pylist(), found.bad.tolist(), strict=True):
+        assert wrong == (text in bad), text
+        assert value == (good.get(text) if text is not None and not wrong else None), text
+
+
+def test_json_text_has_base64_for_bytes_and_no_words_for_null() -> None:
+    found = from_text(pa.array(["AP8=", "*", None]), pa.binary(), json=True)
+    assert (found.values.to_pylist(), found.bad.tolist()) == ([b"\x00\xff", None, None], [False, True, False])
+    found = from_text(pa.array(["NA", "5"]), pa.int64(), json=True)
+    assert found.bad.tolist() == [True, False]
+    found = from_text(pa.array(["[1, 2]", "[1, x"]), pa.list_(pa.int8()), json=True)
+    assert (found.values.to_pylist(), found.bad.tolist()) == ([[1, 2], None], [False, True])
+
+
+def test_a_decimal_comma_is_a_point_and_a_point_is_none() -> None:
+    found = from_text(pa.array(["1,5", "1.5", "7"]), pa.float64(), decimal=",")
+    assert (found.values.to_pylist(), found.bad.tolist()) == ([1.5, None, 7.0], [False, True, False])
+
+
+@pytest.mark.parametrize(
+    ("texts", "kind"),
+    [
+        (["1", None, "-5"], "int64"),
+        (["1", "NA", "-5"], "int64"),
+        (["1", "2.5"], "double"),
+        (["1e5", "nan"], "double"),
+        (["007", "8"], "string"),
+        (["+49"], "string"),
+        (["12345678901234567890"], "string"),
+        (["1234567890123456789", "0.5"], "string"),  # a double would lose digits
+        (["1,234"], "string"),
+        (["True", "false"], "bool"),
+        (["True", "1"], "string"),
+        (["2024-05-17"], "date32[day]"),
+        (["2024-05-17", "2024-05-17 12:30"], "timestamp[us]"),
+        (["2024-05-17 12:30:15.123456789"], "timestamp[ns]"),
+        (["2024-05-17 12:30:15+00:00", "2024-05-17T12:30:15Z"], "timestamp[us, tz=UTC]"),
+        (["2024-05-17 12:30:15+00:00", "2024-05-17T12:30:15"], "string"),
+        (["17.05.2024"], "string"),
+        (["2024-02-30"], "string"),
+        ([None, None], "string"),
+        (["x", "1"], "string"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("together", [True, False])
+def test_the_type_of_text_is_one_that_loses_nothing(
+    texts: list[str | None], kind: str, together: bool
+) -> None:
+    guess = Guess()
+    for part in [texts] if together else [[text] for text in texts]:
+        guess.see(pa.array(part, pa.string()))
+    assert str(guess.found()) == kind
+
+
+# -- pandas --------------------------------------------------------------------------------------------------
+
+# pandas writes None and "" alike, and does not quote a carriage return.
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\0"), min_size=1, max_size=12)
+MOMENTS = st.datetimes(datetime.fromisoformat("1700-01-01"), datetime.fromisoformat("2250-01-01"))
+COLUMNS = {
+    "text": (pa.string(), TEXT),
+    "int": (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    "small": (pa.int8(), st.integers(-128, 127)),
+    "double": (pa.float64(), st.floats(allow_nan=False)),
+    "float": (pa.float32(), st.floats(width=32, allow_nan=False)),
+    "flag": (pa.bool_(), st.booleans()),
+    "day": (pa.date32(), st.dates(date(1, 1, 1))),
+    "wall": (pa.timestamp("us"), MOMENTS),
+    "at": (pa.timestamp("us", "UTC"), MOMENTS.map(lambda at: at.replace(tzinfo=UTC))),
+    "price": (pa.decimal128(12, 3), st.decimals(-(10**8), 10**8, places=3)),
+}  # fmt: skip
+SCHEMA = pa.schema(
+    [pa.field("id", pa.int64(), False), *((name, kind) for name, (kind, _) in COLUMNS.items())]
+)
+FRAMES = st.lists(
+    st.fixed_dictionaries({name: st.none() | values for name, (_, values) in COLUMNS.items()}), max_size=8
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    FRAMES,
+    st.sampled_from([",", ";", "\t", "|"]),
+    st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]),
+    st.booleans(),
+)
+def test_a_frame_that_pandas_writes_is_read_back_equal(
+    rows: list[dict[str, Any]], sep: str, encoding: str, compressed: bool
+) -> None:
+    table = pa.Table.from_pylist([{"id": n, **row} for n, row in enumerate(rows)], SCHEMA)
+    frame = table.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype(), pa.int8(): pd.Int8Dtype()}.get)
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "frame.csv"
+        frame.to_csv(
+            path, index=False, sep=sep, encoding=encoding, compression="gzip" if compressed else None
+        )
+        source = open_source(str(path), None, {"sep": sep})
+        schema = TableSchema.from_arrow(SCHEMA, ["id"])
+        assert check(source, schema).unfit_rows == ()
+        batches = [batch.cast(SCHEMA) for batch in fitting_batches(source, schema)]
+        read = pa.Table.from_batches(batches, SCHEMA)
+    assert read.equals(table)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.tuples(TEXT, TEXT, st.floats(allow_nan=False)), min_size=1, max_size=6),
+    st.sampled_from(",;\t|"),
+)
+def test_the_separator_is_recognised_beside_any_text(rows: list[tuple[str, str, float]], sep: str) -> None:
+    """Every value is quoted, as by the most careful writers: then no text looks like a separator."""
+    frame = pd.DataFrame(rows, columns=["name", "other", "x"])
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "frame.csv"
+        frame.to_csv(path, index=False, sep=sep, quoting=csv.QUOTE_ALL)
+        source, types = infer(open_source(str(path)))
+    assert source.facts.separator == sep
+    assert types.names == ["name", "other", "x"]
