@@ -40,7 +40,8 @@ class Table:
     **Writes.** When a write returns, its rows are synced to disk on a majority of the replicas. Every row is written as a
     whole or not at all. The rows of one call are no transaction: they are written in batches of one tablet each, a batch as
     a whole or not at all, and readers may see some batches before others. Rows are checked before any is sent, so a row that
-    does not fit the schema changes nothing.
+    does not fit the schema changes nothing. Rows of a stream are checked and written in windows of about 32 MB; an error
+    leaves the windows before it written.
 
     **Retries.** A request without an answer is sent again, and applied once, also if its first attempt arrives late. A
     caller that wants to repeat a whole call, even from another process, gives a `write_id` (see WriteId).
