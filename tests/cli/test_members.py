@@ -13,11 +13,11 @@ from ebla.actors.replication.configuration import (
     Peer,
 )
 from ebla.actors.replication.health import UNHEALTHY
-from ebla.cli.frame import ui
 from ebla.operate import naming
 from ebla.operate.cluster import Cluster
 from ebla.operate.naming import Refused
 from ebla.placement import launch
+from ebla.show import progress
 from tests.cli.repair_stage import RepairStage, first_tablet, on_toys
 from tests.cli.stage import Cli
 from tests.master.healed import asked, configuration, hosts_of, silence, spare, well
@@ -167,7 +167,7 @@ def test_a_refusal_that_is_repeated_is_shown_in_full_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """While the command waits, it shows a short reason and the waiting time."""
-    monkeypatch.setattr(ui, "LINE_EVERY_S", 0.0)
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
     three, tablet = on_toys(monkeypatch, "abc"), first_tablet("abc")
     refused = three(f"tablet remove-replica {tablet} a")
     assert refused.status == 1
