@@ -36,8 +36,7 @@ ARROWS = {
         "client": "actors actors/coordination actors/journal actors/journal/node actors/journal/writer actors/master "
         "actors/messages actors/replication actors/tablet placement placement/deploy placement/journal "
         "placement/local storage storage/predicates storage/rows storage/tablets",
-        "client/cli": "pipelines",
-        "client/cli/data": "pipelines/arrow pipelines/sources",
+        "client/cli": "pipelines pipelines/arrow pipelines/sources",
         "client/cli/chaos": EVERYTHING,
         "pipelines": "client client/health actors actors/messages placement placement/deploy placement/local storage "
         "storage/predicates storage/rows",
