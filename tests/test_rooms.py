@@ -88,12 +88,13 @@ ARROWS = {
     "chaos/ray": {MODULES: "faults report stage", "stage": "report", "faults": "report stage"},
     "chaos/simulation": {MODULES: "observers"},
     "client": {
-        MODULES: "coordination read transport write",
-        "coordination": "transport",
+        MODULES: "coordination read show transport write",
+        "coordination": "show transport",
+        "transport": "show",
         "write": "transport",
         "read": "transport write",
         "operate": "health transport",
-        "cli": "coordination health operate write",
+        "cli": "coordination health operate show write",
     },
     "client/cli": {
         MODULES: "chaos data frame masters nodes tables tablets",
