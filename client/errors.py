@@ -12,6 +12,7 @@
     Unavailable        no deployment, no quorum, no master;           see `ebla check`
                        the request was not carried out
     ScanInterrupted    a streamed tablet's snapshot was lost          scan again
+    MissingExtra       an optional part of ebla is not installed      install it as the message says
     SessionExpired     a session for coordination has ended           open another session
     VersionMismatch    a node has changed since it was read           read it again, decide again
     NotEmpty           a node has children                            delete them first
@@ -60,6 +61,7 @@ from ebla.actors.errors import Throttled as Throttled
 from ebla.actors.errors import TimedOut as TimedOut
 from ebla.actors.errors import Unavailable as Unavailable
 from ebla.actors.errors import WrongServer as WrongServer
+from ebla.extras import MissingExtra as MissingExtra
 from ebla.storage.errors import Corruption as Corruption
 from ebla.storage.errors import Damaged as Damaged
 from ebla.storage.errors import DataDiskFailed as DataDiskFailed

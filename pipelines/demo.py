@@ -17,10 +17,10 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import ray
-from pyspark.sql import SparkSession
 
 import ebla
 from ebla.actors import messages as m
@@ -40,6 +40,9 @@ from ebla.placement.connection import connect_ray
 from ebla.placement.local.cluster import START_S, LocalCluster
 from ebla.steps import Show, Steps
 from ebla.table import Database, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 NODES = 4
 TABLETS = 8

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import os
 import socket
 from pathlib import Path
 
+import psutil
 import ray
 
 from ebla.actors.errors import Unavailable
+from ebla.placement import ray_private
 from ebla.placement.local import failure
 from ebla.placement.local.cluster import LocalCluster
 from ebla.placement.local.node import DEFAULTS
@@ -21,6 +24,7 @@ REMEDY = "start a cluster on this machine with `ebla up --local 4`, or name one 
 DRIVER = ("RAY_timeout_ms_task_wait_for_death_info", "RAY_core_worker_internal_heartbeat_ms")
 
 PROBE_S = 3.0
+INTERNET = (socket.AF_INET, socket.AF_INET6)
 
 
 def local_directory() -> Path:
@@ -54,6 +58,17 @@ def disconnect_ray() -> None:
     """Leave the cluster before it ends: when a driver loses its head, Ray logs errors and ends the
     driver, at a time of Ray's choice."""
     ray.shutdown()
+
+
+def exposed_at(address: str) -> list[str]:
+    """The addresses in networks at which other machines can use the cluster without a token, this machine's. Empty if the
+    cluster at `address` requires a token, or this machine is in no network."""
+    own = [
+        each.address for found in psutil.net_if_addrs().values() for each in found if each.family in INTERNET
+    ]
+    parsed = [ipaddress.ip_address(each.partition("%")[0]) for each in own]
+    reachable = [str(each) for each in parsed if not each.is_loopback and not each.is_link_local]
+    return reachable if reachable and ray_private.serves_anybody(address, PROBE_S) else []
 
 
 def choose(address: str | None, directory: Path) -> tuple[dict[str, str], str]:
