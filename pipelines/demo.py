@@ -38,7 +38,7 @@ from ebla.placement import java, launch
 from ebla.placement.config import configure
 from ebla.placement.connection import connect_ray
 from ebla.placement.local.cluster import START_S, LocalCluster
-from ebla.steps import Show, Steps
+from ebla.show.steps import Show, Steps
 from ebla.table import Database, Table
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from ebla.pipelines.executors import executors_alive
 from ebla.placement import java
 from ebla.placement.deploy.slots import NODE_ID_LABEL, SLOT_LABEL, Survey, survey
 from ebla.placement.interrupts import uninterrupted
-from ebla.steps import Show
+from ebla.show.steps import Show
 from ebla.storage.errors import InvalidArgument
 
 with needs("spark"):

@@ -26,7 +26,7 @@ from ebla.pipelines.outcomes import Sample, TabletDigests, VerifyReport
 from ebla.pipelines.read import read_table, spark_schema
 from ebla.pipelines.replicas import compare_replicas
 from ebla.pipelines.target import check_columns
-from ebla.steps import Show
+from ebla.show.steps import Show
 from ebla.storage.errors import InvalidArgument
 from ebla.table import Table
 

@@ -38,8 +38,8 @@ ARROWS = {
         "placement/local storage storage/predicates storage/rows storage/tablets",
         "client/cli": "pipelines pipelines/arrow pipelines/sources",
         "client/cli/chaos": EVERYTHING,
-        "pipelines": "client client/health actors actors/messages placement placement/deploy placement/local storage "
-        "storage/predicates storage/rows",
+        "pipelines": "client client/health client/show actors actors/messages placement placement/deploy "
+        "placement/local storage storage/predicates storage/rows",
         "pipelines/demo.py": "chaos",  # `ebla demo` kills a node
         "placement": "actors actors/journal actors/journal/writer actors/master actors/messages actors/tablet storage "
         "storage/directories",

@@ -8,14 +8,13 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from ebla import steps
 from ebla.actors.messages import ChecksumReply, ReplicaLocation, TabletLocation
 from ebla.health.verdicts import Digests, Unanswered
 from ebla.pipelines import demo, report
 from ebla.pipelines.outcomes import FeedReport, ReplicaDigest, Sample, TabletDigests, VerifyReport
 from ebla.pipelines.probe import longest_pause
 from ebla.pipelines.replicas import _judged
-from ebla.show import progress
+from ebla.show import progress, steps
 
 FED = FeedReport("flights", "flights", "job1", "upsert", 336_776, 0, 16, 16, 2, 9.5, 35_450.1)
 REPLICAS = tuple(ReplicaDigest(f"tablet-server/host-{n}", 42_097, "ab" * 16) for n in (1, 2, 3))

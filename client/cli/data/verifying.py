@@ -119,7 +119,7 @@ def demo(ui: Ui) -> None:
     with needs("demo"):
         from ebla.pipelines import demo as demonstration
     from ebla.pipelines.report import demo_view
-    from ebla.steps import Steps
+    from ebla.show.steps import Steps
 
     with ui.kept_stdout():
         found = demonstration.run(Steps(ui.err, quiet=ui.json))
