@@ -227,7 +227,7 @@ def _deployment(steps: Steps, ending: contextlib.ExitStack) -> tuple[LocalCluste
         deployed = launch.up(configure({"data_dir": str(directory / "data")}), progress=show)
         if not deployed.ready:
             raise ebla.Unavailable(f"the deployment did not come up: {'; '.join(deployed.warnings)}")
-        db = ending.enter_context(ebla.connect(address=cluster.address))
+        db = ending.enter_context(ebla.connect(address=cluster.address, progress=False))
     return cluster, db
 
 

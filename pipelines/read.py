@@ -24,8 +24,10 @@ from ebla import local_scan
 from ebla.extras import needs
 from ebla.pipelines.executors import hosts_of_executors
 from ebla.placement.deploy.nearby import address_slots
+from ebla.storage.columns import Column
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.predicates.expressions import Expression
+from ebla.storage.rows.convert import to_array
 from ebla.table import Table
 
 with needs("spark"):
@@ -60,7 +62,8 @@ def read_table(
 
 
 def spark_schema(schema: pa.Schema, columns: Sequence[str] | None = None) -> StructType:
-    """Spark's types for these columns. A timestamp without a zone stays without one."""
+    """Spark's types for these columns. A timestamp without a zone stays without one; unsigned integers become wider ones, and
+    JSON text. Raises InvalidArgument for a column that Spark has no type for."""
     names = schema.names if columns is None else list(columns)
     for name in names:
         if name not in schema.names:
@@ -72,10 +75,43 @@ def spark_schema(schema: pa.Schema, columns: Sequence[str] | None = None) -> Str
 
 
 def _as_spark_keeps_it(field: pa.Field) -> pa.Field:
-    """Spark keeps microseconds for every unit of a column."""
-    if pa.types.is_timestamp(field.type):
-        return field.with_type(pa.timestamp("us", field.type.tz))
-    return field
+    return field.with_type(_kept(field.type, field.name))
+
+
+def _kept(kind: pa.DataType, column: str) -> pa.DataType:
+    """Spark keeps microseconds for every unit, and has no unsigned integers."""
+    if kind in _WIDER:
+        return _WIDER[kind]
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    if pa.types.is_duration(kind):
+        return pa.duration("us")
+    if pa.types.is_time(kind):
+        raise InvalidArgument(
+            f"column {column!r} has times of day ({kind}), for which Spark has no type; leave the column out with "
+            "columns=[...]",
+            column=column,
+        )
+    if pa.types.is_map(kind):
+        return pa.map_(_kept(kind.key_type, column), _inside(kind.item_field, column))
+    if pa.types.is_list(kind):
+        return pa.list_(_inside(kind.value_field, column))
+    if pa.types.is_struct(kind):
+        return pa.struct([_inside(each, column) for each in kind])
+    return kind
+
+
+def _inside(field: pa.Field, column: str) -> pa.Field:
+    return field.with_type(_kept(field.type, column))
+
+
+_WIDER = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.json_(): pa.string(),
+}
 
 
 @dataclass(frozen=True)
@@ -107,8 +143,8 @@ def in_spark_types(rows: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
         array = rows.column(field.name)
         if array.type != field.type:
             try:
-                array = array.cast(field.type)
-            except pa.ArrowInvalid as error:
+                array = to_array(Column.from_arrow(field), array)
+            except InvalidArgument as error:
                 raise InvalidArgument(
                     f"column {field.name!r} holds {array.type} values that Spark, which keeps {field.type}, cannot "
                     "hold; leave the column out",

@@ -17,6 +17,7 @@ from ebla.placement.local import failure
 from ebla.placement.local.cluster import LocalCluster
 from ebla.placement.local.node import DEFAULTS
 from ebla.placement.ray_private import quiet_driver, refuses, reread_environment
+from ebla.storage.errors import InvalidArgument
 
 REMEDY = "start a cluster on this machine with `ebla up --local 4`, or name one with --address or RAY_ADDRESS"
 # In a driver too, a call in flight to an actor that dies fails in 0.1 s instead of 2 s.
@@ -75,6 +76,11 @@ def choose(address: str | None, directory: Path) -> tuple[dict[str, str], str]:
     cluster was requested and there is none: a cluster that Ray would find instead belongs to
     others."""
     wanted = address or os.environ.get("RAY_ADDRESS")
+    if wanted is not None and wanted.startswith("ray://"):
+        raise InvalidArgument(
+            f"{wanted!r} is an address of Ray Client, which ebla does not use; give the address of the cluster's head, such "
+            "as 'host:6379', or run the program in the cluster with `ray job submit`"
+        )
     local = LocalCluster.find(directory)
     if local is not None and local.running and wanted in (None, local.address):
         return local.state.settings.auth.environment(), local.address

@@ -21,7 +21,7 @@ import numpy as np
 
 from ebla.storage.rows.checksum import CRC_BYTES, MARK
 from ebla.storage.rows.fixed import Fixed
-from ebla.storage.rows.scalars import Scalar, scalar
+from ebla.storage.rows.scalars import scalar
 from ebla.storage.schema import Column
 
 
@@ -35,7 +35,6 @@ class Header:
         self.bit = {column.name: place for place, column in enumerate(columns)}
         self.fixed = {column.name: Fixed(column) for column in columns if not column.variable}
         self.variable = [column.name for column in columns if column.variable]
-        self.scalars: dict[str, Scalar] = {column.name: scalar(column) for column in columns}
         self.bitmap_bytes = (len(columns) + 7) // 8
 
         fields = [(f"c{self.bit[name]}", fixed.slot) for name, fixed in self.fixed.items()]
@@ -54,7 +53,7 @@ class Header:
         self.last_end = len(self.fixed) + len(self.variable) if self.variable else 0
         self.first_closed = self.first_end + len(self.variable)
         self.first_tag = self.first_closed + closed
-        slots = "".join(self.scalars[name].format for name in self.fixed)
+        slots = "".join(scalar(column).format for column in columns if not column.variable)
         self.packed = struct.Struct(
             f"<{self.bitmap_bytes}s{slots}{len(self.variable)}I{closed}H{'H' if tag else ''}"
         )

@@ -162,7 +162,7 @@ def test_rows_are_scanned_to_stdout_and_into_a_file(terminal: Terminal) -> None:
     found = terminal.ebla("table scan flights --json -w", "carrier == 'AA' and 20 < distance <= 90").json
     assert sorted(row["flight"] for row in found["rows"]) == [3, 5, 7, 9]
     assert found["rows"][0]["at"] == "2013-07-04T12:00:00Z"
-    assert terminal.ebla("table scan flights -o rows.parquet").status == 0
+    assert terminal.ebla("table export flights rows.parquet").status == 0
     assert (terminal.home / "rows.parquet").stat().st_size > 0
 
 

@@ -279,6 +279,14 @@ def test_a_dry_run_shows_types_a_sample_and_bad_rows_and_writes_nothing(
     assert loopback.db.table("t").scan().count() == 0
 
 
+def test_a_named_data_set_has_its_key_and_types(run: Ebla) -> None:
+    shown = run("feed", "flights", "flights", "--dry-run", "--json")
+    assert (shown.status, shown.json["key"]) == (0, ["time_hour", "carrier", "flight"])
+    checked = shown.json["checked"]
+    assert (checked["rows"], checked["fitting"], checked["repeated"]) == (336_776, 336_776, 0)
+    assert checked["columns"]["time_hour"] == "timestamp[us, tz=UTC]"
+
+
 def test_a_failed_feed_creates_no_table_and_lists_the_rows_in_json(
     run: Ebla, loopback: Loopback, tmp_path: Path
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -50,3 +52,45 @@ def test_a_time_that_spark_cannot_hold_is_refused_and_never_rounded() -> None:
     with pytest.raises(InvalidArgument, match=r"column 'wall'.*leave the column out") as caught:
         in_spark_types(rows, to_arrow_schema(spark_schema(SCHEMA, ["wall"])))
     assert caught.value.column == "wall"
+
+
+NEWER = pa.schema(
+    [
+        ("small", pa.uint8()),
+        ("large", pa.uint64()),
+        ("took", pa.duration("ms")),
+        ("note", pa.json_()),
+        ("tags", pa.list_(pa.uint32())),
+        ("point", pa.struct([("x", pa.float64()), ("at", pa.timestamp("s", "UTC"))])),
+        ("m", pa.map_(pa.string(), pa.uint64())),
+    ]
+)
+
+
+def test_newer_types_have_the_nearest_type_of_spark_and_keep_their_values() -> None:
+    made = spark_schema(NEWER)
+    assert made.simpleString() == (
+        "struct<small:smallint,large:decimal(20,0),took:interval day to second,note:string,tags:array<bigint>,"
+        "point:struct<x:double,at:timestamp>,m:map<string,decimal(20,0)>>"
+    )
+    row = {
+        "small": 255,
+        "large": (1 << 64) - 1,
+        "took": timedelta(milliseconds=-5),
+        "note": "{}",
+        "tags": [None, (1 << 32) - 1],
+        "point": {"x": None, "at": datetime(2024, 5, 17, tzinfo=UTC)},
+        "m": [("a", (1 << 64) - 1), ("b", None)],
+    }
+    found = in_spark_types(pa.RecordBatch.from_pylist([row, {}], schema=NEWER), to_arrow_schema(made))
+    assert found.to_pylist()[0] == row
+    assert found.to_pylist()[1] == dict.fromkeys(row)
+
+
+def test_a_column_of_times_of_day_is_refused_by_name() -> None:
+    for kind in (pa.time32("s"), pa.list_(pa.time64("us"))):
+        schema = SCHEMA.append(pa.field("clock", kind))
+        with pytest.raises(InvalidArgument, match="'clock' has times of day.*leave the column out") as caught:
+            spark_schema(schema)
+        assert caught.value.column == "clock"
+        assert spark_schema(schema, ["k"]).names == ["k"]

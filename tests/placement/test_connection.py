@@ -85,7 +85,7 @@ def test_a_successful_up_or_a_down_forgets_the_failed_up(tmp_path: Path) -> None
 def test_a_local_cluster_that_ended_unexpectedly_is_an_error(tmp_path: Path) -> None:
     """A reboot, for example, ends it."""
     started(tmp_path, runs=False)
-    with pytest.raises(Unavailable, match="of 2 nodes has ended, and nobody ended it: `ebla up --local 2`"):
+    with pytest.raises(Unavailable, match="of 2 nodes has ended without `ebla down`: `ebla up --local 2`"):
         chosen(tmp_path)
     assert chosen(tmp_path, "10.0.0.1:6379") == "10.0.0.1:6379"
 

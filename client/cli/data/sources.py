@@ -168,7 +168,7 @@ def connected(ui: Ui, progress: Progress) -> Iterator[Database]:
     reach(ui)
     from ebla.connection import connect
 
-    with connect(name_of(ui)) as database:
+    with connect(name_of(ui), progress=False) as database:
         yield database
 
 

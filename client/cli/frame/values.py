@@ -34,6 +34,8 @@ def from_text(column: Column, text: str) -> Any:
     read, example = _READERS.get(column.type, (lambda _, text: int(text), "12"))
     try:
         return read(column, text)
+    except Usage:  # of a value inside
+        raise
     except (ValueError, InvalidOperation) as error:
         raise Usage(
             f"{text!r} is not a value for column {column.name!r} of type {type_name(column)}; write for example {example}",
