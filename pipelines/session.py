@@ -97,9 +97,9 @@ def spark(
         try:
             application.launch()
         except Unavailable:
-            _require_packages(lacking)
+            _require_packages(lacking, asked)
             raise
-        _require_packages(lacking)
+        _require_packages(lacking, asked)
         _require_java(asked)
         session = application.connect()
         _await_executors(session, executors, progress)
@@ -203,11 +203,16 @@ def _tidy(nodes: Sequence[str], directory: str) -> None:
             ray.wait(asked, num_returns=len(asked), timeout=TIDY_S_MAX)
 
 
-def _require_packages(asked: Mapping[str, ray.ObjectRef[str | None]]) -> None:
+def _require_packages(
+    asked: Mapping[str, ray.ObjectRef[str | None]], prepared: Mapping[str, ray.ObjectRef[bool]]
+) -> None:
     """Check that the packages of Spark are installed on every node that is to run a part of it."""
     found = {node: ray.get(module, timeout=PLACES_S_MAX) for node, module in asked.items()}
     lacking = {node[:8]: module for node, module in found.items() if module is not None}
     if lacking:
+        for each in prepared.values():  # an error that is not retrieved is printed by Ray
+            with contextlib.suppress(ray.exceptions.RayError):
+                ray.get(each, timeout=PLACES_S_MAX)
         raise MissingExtra(
             f"the Ray nodes {', '.join(lacking)} cannot run Spark: the package {next(iter(lacking.values()))} is not "
             'installed there; pip install "ebla[spark]" on them, or leave them out with --avoid-slot',
