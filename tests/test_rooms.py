@@ -66,7 +66,7 @@ ARROWS = {
         MODULES: "copy engine lifecycle raft serving upkeep",
         "raft": "engine",
         "lifecycle": "engine",
-        "copy": "engine lifecycle serving",
+        "copy": "engine lifecycle",
         "serving": "engine lifecycle",
         "upkeep": "copy engine lifecycle serving",
     },
