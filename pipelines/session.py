@@ -27,11 +27,11 @@ from ray.util.placement_group import (
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ebla.actors.errors import Unavailable
-from ebla.extras import MissingExtra, missing, needs
 from ebla.pipelines import raydp_app
 from ebla.pipelines.executors import executors_alive
 from ebla.placement import java
 from ebla.placement.deploy.slots import NODE_ID_LABEL, SLOT_LABEL, Survey, survey
+from ebla.placement.extras import MissingExtra, missing, needs
 from ebla.placement.interrupts import uninterrupted
 from ebla.steps import Show
 from ebla.storage.errors import InvalidArgument

@@ -19,8 +19,8 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from ebla import extras
-from ebla.extras import EXTRAS, MissingExtra, needs
+from ebla.placement import extras
+from ebla.placement.extras import EXTRAS, MissingExtra, needs
 from tests.environments import (
     FOLDERS,
     IMPORT_ALL,

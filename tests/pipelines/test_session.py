@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from ebla.actors.errors import Unavailable
-from ebla.extras import MissingExtra
 from ebla.pipelines import raydp_app, session
 from ebla.placement.deploy.slots import Host, Survey
+from ebla.placement.extras import MissingExtra
 from ebla.storage.errors import InvalidArgument
 
 LASTING = Survey(tuple(Host(f"host-{n}", f"id{n}", f"10.0.0.{n}") for n in (1, 2, 3)))

@@ -15,7 +15,7 @@ import typer
 from ebla.cli.frame.connection import name_of, reach
 from ebla.cli.frame.problems import Usage
 from ebla.cli.frame.ui import Ui
-from ebla.extras import missing, needs
+from ebla.placement.extras import missing, needs
 from ebla.storage.errors import did_you_mean
 from ebla.wording import size
 
