@@ -25,7 +25,7 @@ import ebla
 from benchmarks import copies, etcd, loads, masters
 from benchmarks.figures import Figure, markdown, median
 from benchmarks.floor import Echo, Floor
-from ebla.extras import MissingExtra, needs
+from ebla.placement.extras import MissingExtra, needs
 
 OUTPUT = Path(__file__).parent / "RESULTS.md"
 ROW_BYTES = loads.KEY_BYTES + loads.VALUE_BYTES

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import rich.table
 from rich.text import Text
 
-from ebla.extras import needs
+from ebla.placement.extras import needs
 
 if TYPE_CHECKING:
     from jinja2 import Template

@@ -61,7 +61,7 @@ from ebla.actors.errors import Throttled as Throttled
 from ebla.actors.errors import TimedOut as TimedOut
 from ebla.actors.errors import Unavailable as Unavailable
 from ebla.actors.errors import WrongServer as WrongServer
-from ebla.extras import MissingExtra as MissingExtra
+from ebla.placement.extras import MissingExtra as MissingExtra
 from ebla.storage.errors import Corruption as Corruption
 from ebla.storage.errors import Damaged as Damaged
 from ebla.storage.errors import DataDiskFailed as DataDiskFailed

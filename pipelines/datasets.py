@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.csv
 
-from ebla.extras import needs
+from ebla.placement.extras import needs
 from ebla.storage.errors import EblaError
 
 

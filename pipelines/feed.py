@@ -29,13 +29,13 @@ import ray.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ebla.actors.errors import ErrorFrame, from_frame
-from ebla.extras import needs
 from ebla.partitions import PartitionBy
 from ebla.pipelines import datasets, target, tasks
 from ebla.pipelines.executors import executors_alive
 from ebla.pipelines.frames import frame as as_frame
 from ebla.pipelines.outcomes import FeedFailed, FeedProgress, FeedReport
 from ebla.pipelines.target import CALL_ROWS, check_arguments, check_columns
+from ebla.placement.extras import needs
 from ebla.storage.errors import EblaError, InvalidArgument
 from ebla.table import Database, Table
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ebla.extras import needs
 from ebla.pipelines.datasets import DATASETS
 from ebla.pipelines.read import in_spark_types, spark_schema
 from ebla.pipelines.sources.files import File
 from ebla.pipelines.sources.fitting import in_types
 from ebla.pipelines.sources.source import DatasetSource, FileSource, Source, infer, open_source
+from ebla.placement.extras import needs
 
 with needs("spark"):
     from pyspark.sql import DataFrame, SparkSession

@@ -34,9 +34,9 @@ from ray.util.placement_group import PlacementGroup, placement_group_table, remo
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from ebla.actors.errors import Unavailable
-from ebla.extras import needs
 from ebla.placement import java
 from ebla.placement.deploy.slots import resource_of_its_own
+from ebla.placement.extras import needs
 from ebla.storage.errors import InvalidArgument
 
 with needs("spark"):

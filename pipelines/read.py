@@ -21,9 +21,9 @@ import pyarrow as pa
 from ray.core.generated import common_pb2
 
 from ebla import local_scan
-from ebla.extras import needs
 from ebla.pipelines.executors import hosts_of_executors
 from ebla.placement.deploy.nearby import address_slots
+from ebla.placement.extras import needs
 from ebla.storage.columns import Column
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.predicates.expressions import Expression

@@ -27,11 +27,11 @@ from ray.util.placement_group import (
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ebla.actors.errors import Unavailable
-from ebla.extras import MissingExtra, missing, needs
 from ebla.pipelines import raydp_app
 from ebla.pipelines.executors import executors_alive
 from ebla.placement import java
 from ebla.placement.deploy.slots import NODE_ID_LABEL, SLOT_LABEL, Survey, survey
+from ebla.placement.extras import MissingExtra, missing, needs
 from ebla.placement.interrupts import uninterrupted
 from ebla.show.steps import Show
 from ebla.storage.errors import InvalidArgument
@@ -97,9 +97,9 @@ def spark(
         try:
             application.launch()
         except Unavailable:
-            _require_packages(lacking)
+            _require_packages(lacking, asked)
             raise
-        _require_packages(lacking)
+        _require_packages(lacking, asked)
         _require_java(asked)
         session = application.connect()
         _await_executors(session, executors, progress)
@@ -203,11 +203,16 @@ def _tidy(nodes: Sequence[str], directory: str) -> None:
             ray.wait(asked, num_returns=len(asked), timeout=TIDY_S_MAX)
 
 
-def _require_packages(asked: Mapping[str, ray.ObjectRef[str | None]]) -> None:
+def _require_packages(
+    asked: Mapping[str, ray.ObjectRef[str | None]], prepared: Mapping[str, ray.ObjectRef[bool]]
+) -> None:
     """Check that the packages of Spark are installed on every node that is to run a part of it."""
     found = {node: ray.get(module, timeout=PLACES_S_MAX) for node, module in asked.items()}
     lacking = {node[:8]: module for node, module in found.items() if module is not None}
     if lacking:
+        for each in prepared.values():  # an error that is not retrieved is printed by Ray
+            with contextlib.suppress(ray.exceptions.RayError):
+                ray.get(each, timeout=PLACES_S_MAX)
         raise MissingExtra(
             f"the Ray nodes {', '.join(lacking)} cannot run Spark: the package {next(iter(lacking.values()))} is not "
             'installed there; pip install "ebla[spark]" on them, or leave them out with --avoid-slot',

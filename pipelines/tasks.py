@@ -18,8 +18,8 @@ import ray
 import ray.exceptions
 
 from ebla.actors.errors import ErrorFrame, to_frame
-from ebla.extras import needs
 from ebla.pipelines.target import Call, calls, write
+from ebla.placement.extras import needs
 from ebla.storage.errors import EblaError
 from ebla.table import Table
 

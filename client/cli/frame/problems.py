@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ebla.extras import MissingExtra
+from ebla.placement.extras import MissingExtra
 from ebla.storage.errors import EblaError, InvalidArgument
 
 FAILED, USAGE, INTERRUPTED, TERMINATED = 1, 2, 130, 143

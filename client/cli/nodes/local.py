@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ebla.cli.frame.problems import Usage
 from ebla.cli.frame.ui import Ui
-from ebla.extras import missing
 from ebla.operate.naming import Refused
+from ebla.placement.extras import missing
 from ebla.wording import count
 
 if TYPE_CHECKING:
