@@ -25,8 +25,8 @@ from ebla.pipelines.outcomes import Sample, TabletDigests, VerifyReport
 from ebla.pipelines.read import read_table, spark_schema
 from ebla.pipelines.replicas import compare_replicas
 from ebla.pipelines.target import check_columns
-from ebla.show.steps import Show
 from ebla.placement.extras import needs
+from ebla.show.steps import Show
 from ebla.storage.errors import InvalidArgument
 from ebla.table import Table
 
