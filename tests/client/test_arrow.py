@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from datetime import date, time, timedelta
+from itertools import chain, islice
 from typing import Any
 
 import duckdb
@@ -174,6 +175,28 @@ def test_a_stream_of_a_scan_is_read_while_it_is_used_and_ends_with_its_reader(
     loopback.settle()
     assert loopback.toy.scanners == {}
     assert pa.table(scan).num_rows == pa.table(scan).num_rows == 1000, "each use reads again"
+
+
+def test_an_iterator_that_is_dropped_in_the_threads_of_calls_ends_its_scan(
+    loopback: Loopback, table: ebla.Table
+) -> None:
+    table.upsert(arrow(1000))
+    loopback.toy.block_rows = 10
+    held = [table.scan().batches()]
+    next(held[0])
+
+    async def drop() -> None:
+        held.clear()
+
+    loopback.bridge.run(drop())
+    loopback.settle()
+    assert loopback.toy.scanners == {}
+    with pytest.raises(InvalidArgument, match="these rows name none"):
+        table.update(table.scan(["id"]).batches())
+    with pytest.raises(InvalidArgument, match="item 1 of the rows is 5"):
+        table.upsert(chain(islice(table.scan().batches(), 1), [5]))
+    loopback.settle()
+    assert loopback.toy.scanners == {}
 
 
 def test_the_error_of_an_interrupted_stream_reaches_its_reader(loopback: Loopback, table: ebla.Table) -> None:
