@@ -1,6 +1,8 @@
 # make venv    .venv, ready to use           make demo    the main job, end to end, in under 4 minutes
 # make test    everything that CI runs       make bench   the figures, into benchmarks/RESULTS.md
 # make quick   the part of it to run again and again while you work: lint, types, cores and roles, in 90 s
+# make installs    the wheel from the package index, in an empty environment of each Python on this machine
+# make docs    the site with the API reference, in build/site
 # make soak    MINUTES=60 of simulated deployments under faults; the report is soak/soak.html
 # make sweep   FACTOR=10 times as many random histories of the protocols as `make test` makes
 
@@ -8,7 +10,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 SOURCES := $(shell find client actors placement storage pipelines chaos -name '*.py' 2>/dev/null | LC_ALL=C sort)
 
-.PHONY: venv test quick lint types demo bench soak sweep clean
+.PHONY: venv test quick lint types docs installs demo bench soak sweep clean
 
 venv: .venv/linked
 
@@ -35,7 +37,7 @@ test: lint types
 
 # Without random troubles and known mistakes.
 QUICK := tests/test_tidy.py tests/raft tests/tablet tests/master tests/journal tests/coordination
-LATER := --ignore-glob '*random*' --ignore-glob '*sweeps*' --ignore-glob '*mutants*'
+LATER := $(foreach kind,random sweeps mutants churn convergence,--ignore-glob '*$(kind)*')
 quick: lint types
 	$(BIN)/python -m pytest -q -n 2 --dist loadscope $(LATER) $(QUICK)
 
@@ -44,7 +46,16 @@ lint: venv
 	$(BIN)/ruff format --check .
 
 types: venv
-	$(BIN)/mypy -n 2 -p ebla
+	$(BIN)/mypy -p ebla
+
+installs: venv
+	$(BIN)/python -m pytest -q -m installs tests/test_installs.py
+
+# A broken link, or a name of the reference that does not exist, ends the build.
+docs: venv
+	@rm -rf build/docs build/site; mkdir -p build/docs/docs build/docs/benchmarks
+	@cp README.md CONTRIBUTING.md build/docs; cp docs/*.md build/docs/docs; cp benchmarks/RESULTS.md build/docs/benchmarks
+	$(BIN)/zensical build --strict
 
 demo: venv
 	@$(BIN)/ebla demo

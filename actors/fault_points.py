@@ -77,7 +77,11 @@ GROWTH_POINTS = (  # of a journal that grows from one node to several, which hap
     "master.grow.after_edit",
     "master.grow.before_commit",
     "master.grow.after_commit",
-    *(f"journal.{commit}.{side}_commit" for commit in ("grow", "admitted") for side in ("before", "after")),
+    *(
+        f"journal.{commit}.{side}_commit"
+        for commit in ("grow", "asks", "admitted")
+        for side in ("before", "after")
+    ),
 )
 JOIN_POINTS = tuple(  # of the nodes that join it
     f"journal.{commit}.{side}_commit" for commit in ("join", "admit") for side in ("before", "after")
@@ -109,10 +113,11 @@ REPAIR_POINTS = (  # where replicas are deleted to tombstones, and copied
     "tablet.start.before_undo",
 )
 MEMBER_POINTS = (  # where members of tablets change
-    "master.drain.before_edit",
-    "master.drain.after_edit",
-    "master.maintain.before_edit",
-    "master.maintain.after_edit",
+    *(
+        f"master.{change}.{side}_edit"
+        for change in ("drain", "maintain", "forget_server")
+        for side in ("before", "after")
+    ),
     "master.repair_tablet.before_rpc",
     "master.tombstone_tablet.before_rpc",
 )

@@ -232,7 +232,8 @@ class Dispatcher:
             return encode_error(error)
         except Exception as error:
             self.on_defect(method, error)
-            return encode_error(errors.Internal(f"{method} failed in {self.role.world.address}: {error!r}"))
+            why = "\n".join([repr(error), *getattr(error, "__notes__", ())])
+            return encode_error(errors.Internal(f"{method} failed in {self.role.world.address}: {why}"))
 
     def _unknown(self, error: errors.NetworkError) -> errors.OutcomeUnknown:
         """The outcome is unknown to the role itself; or to a third role that it called, so that our caller does not know

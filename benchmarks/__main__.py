@@ -25,6 +25,7 @@ import ebla
 from benchmarks import copies, etcd, loads, masters
 from benchmarks.figures import Figure, markdown, median
 from benchmarks.floor import Echo, Floor
+from ebla.placement.extras import MissingExtra, needs
 
 OUTPUT = Path(__file__).parent / "RESULTS.md"
 ROW_BYTES = loads.KEY_BYTES + loads.VALUE_BYTES
@@ -264,6 +265,12 @@ def main() -> None:
     chosen = options.only.split(",")
     if unknown := [name for name in chosen if name not in STEPS and name not in ALONE]:
         parser.error(f"there is no step {unknown[0]!r}; choose from {', '.join([*STEPS, *ALONE])}")
+    if "feed" in chosen:
+        try:
+            with needs("bench"):
+                pass
+        except MissingExtra as error:
+            parser.error(f"feed: {error}")
     say("starting a local cluster of 4 nodes, with two masters and three journal nodes")
     with ebla.local(hosts=4, masters=2, journals=3) as db:
         bench = Bench(db, options.rows)

@@ -34,7 +34,7 @@ from ebla.actors.master.catalog.records import (
     decode_image,
     encode_image,
 )
-from ebla.actors.master.leadership.group import GroupMaster
+from ebla.actors.master.leadership.group import Master
 from ebla.actors.master.options import GroupOptions
 from ebla.actors.replication.configuration import Configuration, Peer
 from ebla.actors.world import Role, World
@@ -90,12 +90,12 @@ async def measured(tablets: int) -> Takeover:
     await cluster.start(MASTER, lambda world: Preparer(world, made, txid))
     await cluster.stop(MASTER)
     began = time.perf_counter()
-    master = await cluster.start(MASTER, lambda world: GroupMaster(world, OPTIONS))
-    assert isinstance(master, GroupMaster)
-    while master.reign is None or not master.reign.serves():
+    master = await cluster.start(MASTER, lambda world: Master(world, OPTIONS))
+    assert isinstance(master, Master)
+    while master.active_term is None or not master.active_term.serves():
         await asyncio.sleep(0.01)
     served_s = time.perf_counter() - began
-    assert len(master.reign.master.catalog.tablets) == tablets
+    assert len(master.active_term.master.catalog.tablets) == tablets
     data = encode_image(made)
     load_s, memory_mb = msgspec.json.decode(_in_a_process_of_its_own("load", data), type=tuple[float, float])
     return Takeover(tablets, load_s, served_s, memory_mb, len(data) / 2**20)

@@ -5,18 +5,22 @@ A page is one file: pictures are inside, and nothing is fetched.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import rich.table
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
 from rich.text import Text
+
+from ebla.placement.extras import needs
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+    from markupsafe import Markup
 
 VALID, VIOLATION, VOID = "valid", "violation", "void"  # verdicts
 
-STYLE = Markup(
-    """<style>
+STYLE = """<style>
  body { font: 15px/1.5 system-ui, sans-serif; color: #24292f; max-width: 1120px; margin: 2rem auto; padding: 0 1rem }
  h1 { font-size: 1.5rem; margin: 0 } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem }
  .verdict { display: inline-block; padding: .1rem .7rem; border-radius: 1rem; color: #fff }
@@ -28,16 +32,10 @@ STYLE = Markup(
  .reason, .unobserved, .violated, .VIOLATION { color: #b3261e } .skipped, .missed, .undecided { color: #57606a }
  td.observed, td.valid { color: #1a7f37 } tr > :last-child { padding-right: 0 } .n { white-space: nowrap }
 </style>"""
-)
-
-# Strict: a template whose figures or style are missing is an error.
-_TEMPLATE = Environment(
-    autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
-).from_string(
-    """<!doctype html>
+_PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{{ title }}: {{ word }}</title>
-{{ style }}</head><body>
+{{ style | safe }}</head><body>
 <h1>{{ title }} <span class="verdict {{ verdict }}">{{ word }}</span></h1>
 <p class="sub">{{ sub }}</p>
 {% for text in reasons %}<p class="reason">{{ text }}</p>{% endfor %}
@@ -48,13 +46,12 @@ _TEMPLATE = Environment(
 {{ picture }}
 {% for t in tables if t.rows or t.empty %}<h2>{{ t.title }}</h2>
 {% if t.note %}<p class="sub">{{ t.note }}</p>{% endif %}
-<table><tr>{% for name in t.columns %}<th{{ t.align(loop.index0) }}>{{ name }}</th>{% endfor %}</tr>
-{% for row in t.rows %}<tr>{% for cell in row %}<td{{ t.align(loop.index0) or t.marked(cell) }}>{{ cell }}</td>{% endfor %}</tr>
+<table><tr>{% for name in t.columns %}<th{{ t.align(loop.index0) | safe }}>{{ name }}</th>{% endfor %}</tr>
+{% for row in t.rows %}<tr>{% for cell in row %}<td{{ (t.align(loop.index0) or t.marked(cell)) | safe }}>{{ cell }}</td>{% endfor %}</tr>
 {% else %}<tr><td colspan="{{ t.columns | length }}">{{ t.empty }}</td></tr>{% endfor %}</table>
 {% endfor %}
 {{ end }}</body></html>
 """
-)
 OUTCOMES = ("observed", "unobserved", "violated", "missed", "skipped", "valid", "VIOLATION", "undecided")
 
 
@@ -68,13 +65,13 @@ class Table(NamedTuple):
     note: str = ""
     empty: str = ""
 
-    def align(self, place: int) -> Markup:
-        return Markup(' class="n"') if place in self.numbers else Markup("")
+    def align(self, place: int) -> str:
+        return ' class="n"' if place in self.numbers else ""
 
-    def marked(self, cell: str) -> Markup:
+    def marked(self, cell: str) -> str:
         """The class of a cell that begins with an outcome."""
         word = cell.partition(":")[0]
-        return Markup(f' class="{word}"') if word in OUTCOMES else Markup("")
+        return f' class="{word}"' if word in OUTCOMES else ""
 
     def shown(self) -> rich.table.Table:
         """For a terminal."""
@@ -101,4 +98,13 @@ def page(
 ) -> str:
     """`figures`: values and their labels. `word`: for the verdict."""
     parts: dict[str, Any] = locals()
-    return _TEMPLATE.render(style=STYLE, **parts)
+    return _template().render(style=STYLE, **parts)
+
+
+@functools.cache
+def _template() -> Template:
+    """Strict: a template whose figures or style are missing is an error."""
+    with needs("demo", "jinja2"):
+        from jinja2 import Environment, StrictUndefined
+    pages = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+    return pages.from_string(_PAGE)

@@ -30,7 +30,7 @@ import msgspec
 
 from ebla.actors.fault_points import ALL_POINTS, GROUP_POINTS, JOURNAL_POINTS, MARKS, POINTS
 from ebla.actors.journal.node.node import JournalNode
-from ebla.actors.master.leadership.group import GroupMaster
+from ebla.actors.master.leadership.group import Master
 from ebla.actors.tablet.server import TabletServer
 from ebla.actors.world import methods
 from ebla.chaos import plans
@@ -132,7 +132,7 @@ class Soak:
 
     def _verbs(self) -> list[str]:
         whole = set(self.per_scenario) >= set(SCENARIOS)
-        roles = (TabletServer, GroupMaster, JournalNode) if whole else ()
+        roles = (TabletServer, Master, JournalNode) if whole else ()
         calls = dict.fromkeys(verb for role in roles for verb in methods(role))
         return [each for each in calls if each not in NEAR_CALLS]
 

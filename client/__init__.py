@@ -25,13 +25,22 @@ if TYPE_CHECKING:
     from ebla.coordination.awaited import Set as Set
     from ebla.errors import AlreadyPresent as AlreadyPresent
     from ebla.errors import ConnectionClosed as ConnectionClosed
+    from ebla.errors import Corruption as Corruption
+    from ebla.errors import DiskFull as DiskFull
     from ebla.errors import EblaError as EblaError
+    from ebla.errors import Internal as Internal
     from ebla.errors import InvalidArgument as InvalidArgument
+    from ebla.errors import LimitReached as LimitReached
+    from ebla.errors import MissingPackage as MissingPackage
+    from ebla.errors import NotEmpty as NotEmpty
     from ebla.errors import NotFound as NotFound
+    from ebla.errors import OutcomeUnknown as OutcomeUnknown
+    from ebla.errors import OverLimit as OverLimit
     from ebla.errors import RequestReused as RequestReused
     from ebla.errors import ScanInterrupted as ScanInterrupted
     from ebla.errors import SessionExpired as SessionExpired
     from ebla.errors import StaleRequest as StaleRequest
+    from ebla.errors import TableDropped as TableDropped
     from ebla.errors import Throttled as Throttled
     from ebla.errors import TimedOut as TimedOut
     from ebla.errors import Unavailable as Unavailable
@@ -46,24 +55,35 @@ if TYPE_CHECKING:
     from ebla.table import Scan as Scan
     from ebla.table import Table as Table
 
+# Of all errors in `ebla.errors`, those that calls raise. The others occur inside the cluster only.
+PUBLIC_ERRORS = (
+    "AlreadyPresent",
+    "ConnectionClosed",
+    "Corruption",
+    "DiskFull",
+    "EblaError",
+    "Internal",
+    "InvalidArgument",
+    "LimitReached",
+    "MissingPackage",
+    "NotEmpty",
+    "NotFound",
+    "OutcomeUnknown",
+    "OverLimit",
+    "RequestReused",
+    "ScanInterrupted",
+    "SessionExpired",
+    "StaleRequest",
+    "TableDropped",
+    "Throttled",
+    "TimedOut",
+    "Unavailable",
+    "VersionMismatch",
+)
 _HOMES = {
     "coordination.awaited": ("Check", "Create", "Delete", "Set"),
     "connection": ("connect", "local"),
-    "errors": (
-        "AlreadyPresent",
-        "ConnectionClosed",
-        "EblaError",
-        "InvalidArgument",
-        "NotFound",
-        "RequestReused",
-        "ScanInterrupted",
-        "SessionExpired",
-        "StaleRequest",
-        "Throttled",
-        "TimedOut",
-        "Unavailable",
-        "VersionMismatch",
-    ),
+    "errors": PUBLIC_ERRORS,
     "options": ("WriteId", "Written"),
     "partitions": ("PartitionBy", "hash", "range"),
     "storage.predicates.expressions": ("col",),

@@ -1,6 +1,6 @@
 """ebla's API for code that awaits. The blocking API (`ebla.connect`) runs it in a thread of its own.
 
-    async with await ebla.aio.connect() as db:
+    async with ebla.aio.connect() as db:
         flights = await db.table("flights")
         await flights.upsert({"carrier": "UA", "flight": 1545, ...})
         row = await flights.get({"carrier": "UA", "flight": 1545})
@@ -14,46 +14,43 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
 import msgspec
 import pyarrow as pa
 
 from ebla.actors import messages as m
-from ebla.actors.messages import DELETE, INSERT, UPDATE, UPSERT
+from ebla.aio_table import Table as Table
 from ebla.arguments import (
-    check_choice,
     check_deadline,
     check_int,
     check_names,
     check_properties,
     check_reserve,
     check_text,
-    check_write_id,
 )
 from ebla.coordination.awaited import Coordination
 from ebla.coordination.awaited import Session as CoordinationSession
 from ebla.coordination.changes import SESSION_S
-from ebla.options import WAIT_S, Written
+from ebla.options import WAIT_S
 from ebla.partitions import PartitionBy, resolve
-from ebla.read.reader import Reader
-from ebla.read.scan import Row as Row
 from ebla.read.scan import Scan as Scan
-from ebla.storage.predicates import expressions
-from ebla.storage.rows import python_values
+from ebla.show.handles import Listing
 from ebla.storage.schema import TableSchema
 from ebla.transport.client import DeploymentClient
-from ebla.transport.routes import TableRoutes
-from ebla.write.alter import Alteration
-from ebla.write.writer import Writer, check_rows
+from ebla.transport.opening import Opening
+from ebla.write.alter import Alteration as Alteration
 
-WriteIdLike = tuple[bytes, int]
 Reply = TypeVar("Reply")
 
 
 class Database:
-    """A connection to one deployment, from `ebla.aio.connect` or `local`. An async context manager."""
+    """A connection to one deployment, from `connect` or `local`. A context manager, which closes the connection.
+
+    All methods take `deadline_s`, the longest wait in seconds (60 by default). A request without an answer is sent again with
+    the same id, and carried out once. After the deadline they raise TimedOut; without a master that serves, Unavailable.
+    """
 
     def __init__(self, client: DeploymentClient, on_close: Callable[[], None] | None = None) -> None:
         self._client = client
@@ -71,10 +68,26 @@ class Database:
         properties: Mapping[str, str] | None = None,
         wait_s: float = WAIT_S,
     ) -> Table:
-        """Create a table, and wait up to `wait_s` until all of its tablets accept writes (0: do not wait).
+        """Create a table, and wait until all of its tablets accept writes.
 
-        Raises AlreadyPresent if a table has that name, InvalidArgument if the schema or the partitioning is invalid,
-        Unavailable if fewer hosts than `replicas` are up.
+        The table is durable when this returns, or raises TimedOut.
+
+        Args:
+            name: The table's name.
+            schema: Columns and types. A field with `nullable=False`, and each key column, takes no null.
+            primary_key: The key columns, in the order in which rows are sorted.
+            partition_by: `ebla.hash(...)`, `ebla.range(...)` or their sum: the division into tablets, which servers carry
+                independently. None for one tablet.
+            replicas: Copies of each tablet, on as many hosts. 3 survive the loss of any 1, 5 of any 2.
+            replication: The protocol of the replicas; only "raft" exists.
+            properties: Texts to keep with the table, such as its owner.
+            wait_s: Longest wait in seconds for the tablets; 0: do not wait.
+
+        Raises:
+            AlreadyPresent: A table has that name.
+            InvalidArgument: The schema, the key or the partitioning is invalid.
+            Unavailable: Fewer hosts than `replicas` are up.
+            TimedOut: The tablets did not come up within `wait_s`; the table exists.
         """
         check_text("name", name)
         key = check_names("primary_key", primary_key)
@@ -92,26 +105,37 @@ class Database:
         return Table(self._client, routes)
 
     async def table(self, name: str, *, deadline_s: float | None = None) -> Table:
-        """An existing table; raises NotFound."""
+        """Open an existing table.
+
+        Raises:
+            NotFound: There is no such table.
+            TableDropped: The table was dropped, and can be recalled.
+        """
         limit_s = check_deadline(deadline_s)
         return Table(self._client, await self._client.table(check_text("name", name), limit_s))
 
     async def tables(
         self, prefix: str = "", *, deleted: bool = False, deadline_s: float | None = None
     ) -> list[m.TableSummary]:
-        """The tables, sorted by name. `deleted`: instead the dropped tables that can be recalled."""
+        """List the tables whose name begins with `prefix`, sorted by name. `deleted`: instead the dropped tables that can be
+        recalled."""
         request = m.ListTablesRequest(check_text("prefix", prefix), bool(deleted))
         reply = await self._ask("list_tables", request, m.ListTablesReply, deadline_s)
-        return list(reply.tables)
+        return Listing(reply.tables)
 
     async def drop_table(
         self, name: str, *, reserve_s: float | None = None, deadline_s: float | None = None
     ) -> None:
-        """Drop the table and its rows. The name is free when this returns. Raises NotFound.
+        """Drop a table and its rows. The name is free when this returns.
 
-        For `reserve_s` seconds `recall_table` brings the table back; meanwhile it keeps its space on disk. 0: the table is
-        deleted at once and for good. None: the master's option `reserve_s` (0 unless set). With the id of a dropped table
-        and `reserve_s=0`, that table is deleted now.
+        Args:
+            name: The table's name; or the id of a dropped table, with `reserve_s=0`, to delete that table now.
+            reserve_s: The seconds during which `recall_table` can bring the table back; it keeps its space on disk until
+                then. 0: the table is deleted at once and for good. None: the master's option `reserve_s` (0 unless set).
+            deadline_s: Longest wait in seconds.
+
+        Raises:
+            NotFound: There is no such table.
         """
         reserve = check_reserve(reserve_s)
         request = m.DropTableRequest(self._client.new_request_id(), check_text("name", name), reserve)
@@ -121,32 +145,47 @@ class Database:
     async def recall_table(
         self, table: str, name: str | None = None, *, deadline_s: float | None = None
     ) -> Table:
-        """Bring back a dropped table that is still kept, with all its rows. `table`: its former name, or its id (see
-        `tables(deleted=True)`). `name`: a new name. Raises NotFound, AlreadyPresent if the name is taken."""
+        """Bring back a dropped table that is still kept, with all its rows.
+
+        Args:
+            table: Its former name, or its id (see `tables(deleted=True)`).
+            name: A new name; None for the former one.
+            deadline_s: Longest wait in seconds.
+
+        Raises:
+            NotFound: No such table is kept.
+            AlreadyPresent: The name is taken; give another one.
+        """
         renamed = "" if name is None else check_text("name", name)
         request = m.RecallTableRequest(self._client.new_request_id(), check_text("table", table), renamed)
         info = await self._ask("recall_table", request, m.TableInfo, deadline_s)
         return Table(self._client, self._client.adopt(info))
 
     async def servers(self, *, deadline_s: float | None = None) -> list[m.ServerStatus]:
-        """The tablet servers as the master sees them."""
+        """List the tablet servers as the master sees them."""
         reply = await self._ask("list_servers", m.Empty(), m.ListServersReply, deadline_s)
-        return list(reply.servers)
+        return Listing(reply.servers)
 
     async def status(self, *, deadline_s: float | None = None) -> m.MasterStatus:
+        """Get the state of the active master. `ebla check` asks every role instead."""
         return await self._ask("status", m.Empty(), m.MasterStatus, deadline_s)
 
     @property
     def coordination(self) -> Coordination:
-        """Read access to nodes and sessions. To change nodes, open a `session`."""
+        """Read access to the nodes and sessions with which processes agree. To change nodes, open a `session`."""
         return Coordination(self._client)
 
-    async def session(
+    def session(
         self, timeout_s: float = SESSION_S, *, name: str = "", deadline_s: float | None = None
-    ) -> CoordinationSession:
-        """A session for ephemeral nodes, locks, and all else in coordination/awaited.py. It ends when it is closed, or when no
-        heartbeat of this process arrives for `timeout_s`."""
-        return await self.coordination.session(timeout_s, name=name, deadline_s=deadline_s)
+    ) -> Opening[CoordinationSession]:
+        """Open a session for ephemeral nodes, locks and other coordination (docs/coordination.md). A context manager.
+
+        Args:
+            timeout_s: The session expires when no heartbeat of this process arrives for this time, in seconds.
+            name: A name for operators; `ebla coord sessions` shows it.
+            deadline_s: Longest wait in seconds.
+        """
+        return self.coordination.session(timeout_s, name=name, deadline_s=deadline_s)
 
     async def _ask(
         self, method: str, message: msgspec.Struct, reply: type[Reply], deadline_s: float | None
@@ -154,7 +193,8 @@ class Database:
         return await self._client.ask_master(method, message, reply, deadline_s=check_deadline(deadline_s))
 
     async def close(self) -> None:
-        """Operations under way raise ConnectionClosed. Closing twice is no error."""
+        """Close the connection. Operations under way raise ConnectionClosed; a write may have been applied then. Closing twice
+        is no error."""
         self._client.close()
         on_close, self._on_close = self._on_close, None
         if on_close is not None:
@@ -166,187 +206,54 @@ class Database:
     async def __aexit__(self, *exception: object) -> None:
         await self.close()
 
-    def __repr__(self) -> str:
-        return f"<ebla.aio.Database {self._client.name!r}>"
-
-
-class Table:
-    """A table. Handles are cheap, and tasks may share them; all writes of a connection are coalesced."""
-
-    def __init__(self, client: DeploymentClient, routes: TableRoutes) -> None:
-        self._client = client
-        self._routes = routes
-        self._writer = Writer(client, routes)
-        self._reader = Reader(client, routes)
-
-    # -- description
-
     @property
     def name(self) -> str:
-        return self._routes.name
+        """The deployment's name."""
+        return self._client.name
 
     @property
-    def schema(self) -> pa.Schema:
-        return self._routes.arrow
-
-    @property
-    def primary_key(self) -> tuple[str, ...]:
-        return self._routes.schema.key
-
-    async def info(self, *, deadline_s: float | None = None) -> m.TableInfo:
-        """The table and where its tablets are, as the master sees it now."""
-        request = m.TableName(self.name, self._routes.info.table)
-        info = await self._client.ask_master(
-            "get_table", request, m.TableInfo, deadline_s=check_deadline(deadline_s)
-        )
-        self._routes.update(info)
-        return info
-
-    def alter(self) -> Alteration:
-        """Changes of the table that are made together: see write/alter.py."""
-        return Alteration(self._client, self._routes)
-
-    # -- writes
-
-    async def upsert(
-        self, rows: Any, *, deadline_s: float | None = None, write_id: WriteIdLike | None = None
-    ) -> Written:
-        """Insert rows or replace them. `rows`: one dict, a list of dicts, a table, record batch or frame
-        (pyarrow, pandas, Polars, NumPy records), or a stream of record batches (docs/data.md).
-
-        If a key occurs twice in one call, the later row wins. `write_id` makes the call repeatable (see WriteId).
-        """
-        return await self._write(UPSERT, rows, False, deadline_s, write_id)
-
-    async def insert(
-        self,
-        rows: Any,
-        *,
-        if_present: str = "error",
-        deadline_s: float | None = None,
-        write_id: WriteIdLike | None = None,
-    ) -> Written:
-        """Insert new rows. Rows whose key exists change nothing and are listed in AlreadyPresent, or in the result with
-        `if_present="ignore"`."""
-        strict = check_choice("if_present", if_present, ("error", "ignore")) == "error"
-        return await self._write(INSERT, rows, strict, deadline_s, write_id)
-
-    async def update(
-        self,
-        rows: Any,
-        *,
-        if_absent: str = "error",
-        deadline_s: float | None = None,
-        write_id: WriteIdLike | None = None,
-    ) -> Written:
-        """Set the given columns of existing rows and keep the other columns; `if_absent` as in `delete`."""
-        strict = check_choice("if_absent", if_absent, ("error", "ignore")) == "error"
-        return await self._write(UPDATE, rows, strict, deadline_s, write_id)
-
-    async def delete(
-        self,
-        keys: Any,
-        *,
-        if_absent: str = "error",
-        deadline_s: float | None = None,
-        write_id: WriteIdLike | None = None,
-    ) -> Written:
-        """Delete rows by their keys; other columns in `keys` are ignored. Keys without a row are listed in NotFound, or in
-        the result with `if_absent="ignore"`."""
-        strict = check_choice("if_absent", if_absent, ("error", "ignore")) == "error"
-        return await self._write(DELETE, keys, strict, deadline_s, write_id)
-
-    async def _write(
-        self, kind: int, rows: Any, strict: bool, deadline_s: float | None, write_id: WriteIdLike | None
-    ) -> Written:
-        limit_s = check_deadline(deadline_s)
-        if not self._routes.all_running:
-            await self._client.running(self._routes, limit_s)
-        if isinstance(rows, dict) and write_id is None:
-            written = await self._writer.one(kind, rows, limit_s)
-        else:
-            written = await self._writer.many(kind, rows, check_write_id(write_id), limit_s)
-        return check_rows(kind, self.name, written, strict) if written.rejected else written
-
-    # -- reads
-
-    async def get(self, key: Mapping[str, Any], *, deadline_s: float | None = None) -> Row | None:
-        """The row with this key, or None. Sees every write that was acknowledged before the call."""
-        limit_s = check_deadline(deadline_s)
-        if not self._routes.all_running:
-            await self._client.running(self._routes, limit_s)
-        return await self._reader.get(key, limit_s)
-
-    async def get_many(self, keys: Any, *, as_arrow: bool = False, deadline_s: float | None = None) -> Any:
-        """One entry per key, in order: the row or None. With `as_arrow` a RecordBatch of the existing rows, in the order of
-        their keys."""
-        limit_s = check_deadline(deadline_s)
-        if not self._routes.all_running:
-            await self._client.running(self._routes, limit_s)
-        found, places = await self._reader.get_many(keys, limit_s)
-        if as_arrow:
-            return found.take(pa.array(places[places >= 0]))
-        rows = python_values.rows(found)
-        return [None if place < 0 else rows[place] for place in places.tolist()]
-
-    def scan(
-        self,
-        columns: Sequence[str] | None = None,
-        where: expressions.Expression | None = None,
-        limit: int | None = None,
-        *,
-        deadline_s: float | None = None,
-    ) -> Scan:
-        """Rows as of one moment per tablet. Nothing is read before a result is asked for."""
-        return Scan(self._client, self._routes, columns, where, limit, check_deadline(deadline_s))
-
-    def __aiter__(self) -> AsyncGenerator[Row, None]:
-        return self.scan().__aiter__()
-
-    async def flush(self, *, deadline_s: float | None = None) -> dict[str, int]:
-        """Write every tablet's applied rows from the leader's memory into its table on disk (the log already has them
-        durably). Returns per tablet the log index up to which the disk has the rows."""
-        limit_s = check_deadline(deadline_s)
-        await self._client.running(self._routes, limit_s)
-        ask = self._client.router.ask
-        replies = await asyncio.gather(
-            *(
-                ask(r, "flush", m.FlushRequest(r.tablet), m.FlushReply, what="flush", deadline_s=limit_s)
-                for r in self._routes.routes
-            )
-        )
-        return {tablet: index for _, reply in replies for tablet, index in reply.flushed.items()}
+    def closed(self) -> bool:
+        """Whether the connection was closed."""
+        return self._client.closed
 
     def __repr__(self) -> str:
-        return f"<ebla.aio.Table {describe(self._routes)}>"
+        closed = ", closed" if self.closed else ""
+        return f"<ebla.aio.Database {self.name!r}{closed}>"
 
 
-def describe(routes: TableRoutes) -> str:
-    info = routes.info
-    tablets = f"{len(routes.routes)} tablet" + ("s" if len(routes.routes) != 1 else "")
-    return (
-        f"{info.name!r}: {len(routes.schema.columns)} columns, key ({', '.join(routes.schema.key)}), {tablets}, "
-        f"{info.replicas} x {info.replication}"
-    )
+def connect(name: str = "ebla", address: str | None = None, *, progress: bool = True) -> Opening[Database]:
+    """As `ebla.connect`. The connection stays on the calling event loop.
 
-
-async def connect(name: str = "ebla", address: str | None = None) -> Database:
-    """As `ebla.connect`. The connection stays on the calling event loop."""
+    `await` the result, or use it with `async with`, which closes the connection at its end.
+    """
     from ebla.deployment import open_client
 
-    return Database(await open_client(name, address))
+    async def opened() -> Database:
+        return Database(await open_client(name, address, progress))
+
+    return Opening(opened())
 
 
-async def local(
+def local(
     hosts: int = 3,
     *,
     data_dir: str | os.PathLike[str] | None = None,
     name: str = "ebla",
     settings: Mapping[str, Any] | None = None,
     dashboard: bool = False,
-) -> Database:
-    """As `ebla.local`."""
+    masters: int | None = None,
+    journals: int | None = None,
+    progress: bool = True,
+) -> Opening[Database]:
+    """As `ebla.local`. The connection stays on the calling event loop; starting blocks a thread, not the loop.
+
+    `await` the result, or use it with `async with`, which ends the cluster.
+    """
     from ebla.deployment import make_client, start_local
 
-    _, end = await asyncio.to_thread(start_local, hosts, data_dir, name, settings, dashboard)
-    return Database(make_client(name), end)
+    async def opened() -> Database:
+        counts = {"masters": masters, "journals": journals}
+        _, end = await asyncio.to_thread(start_local, hosts, data_dir, name, settings, dashboard, counts)
+        return Database(make_client(name, progress), end)
+
+    return Opening(opened())

@@ -99,6 +99,17 @@ def check_names(name: str, value: Any) -> tuple[str, ...]:
     return tuple(check_text(f"each of {name}", each) for each in value)
 
 
+def check_key(key: Any, names: tuple[str, ...]) -> None:
+    """Refuse columns that are not part of the key. The key's codec checks all else."""
+    if isinstance(key, Mapping) and len(key) > len(names):
+        extra = next(name for name in key if name not in names)
+        raise InvalidArgument(
+            f"column {shown(extra)} is not part of the key ({', '.join(names)}): leave it out, or name "
+            "rows by a condition (where)",
+            column=str(extra),
+        )
+
+
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> str:
     if not isinstance(value, str) or value not in choices:
         raise InvalidArgument(f"{name} must be one of {', '.join(map(repr, choices))}, not {shown(value)}")

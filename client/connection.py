@@ -11,13 +11,22 @@ from ebla.link import make_link
 from ebla.table import Database
 
 
-def connect(name: str = "ebla", address: str | None = None) -> Database:
-    """The deployment `name` in this Ray cluster, or in the Ray cluster at `address`. A context manager.
+def connect(name: str = "ebla", address: str | None = None, *, progress: bool = True) -> Database:
+    """Connect to a deployment. Use it with `with`, which closes the connection at its end.
 
-    Raises Unavailable, with the remedy, if there is no Ray cluster or no such deployment in it.
+    Args:
+        name: The deployment's name.
+        address: The head of its Ray cluster, such as "10.0.0.5:6379". None: in a Ray task, actor or job, its own cluster;
+            elsewhere RAY_ADDRESS, or the cluster on this machine.
+        progress: Show the progress of calls that take more than 2 seconds, on a terminal or in a notebook. A pickled
+            handle shows none.
+
+    Raises:
+        Unavailable: There is no Ray cluster, or no such deployment in it. The message names the remedy.
+        InvalidArgument: The address is of a kind that ebla does not use, or of another cluster than this process's.
     """
     reached = reach(name, address)
-    return Database((name, reached), make_link(name))
+    return Database((name, reached), make_link(name, progress))
 
 
 def local(
@@ -29,13 +38,24 @@ def local(
     dashboard: bool = False,
     masters: int | None = None,
     journals: int | None = None,
+    progress: bool = True,
 ) -> Database:
-    """A Ray cluster of `hosts` nodes on this machine and a deployment on it, until the database is closed.
+    """Start a Ray cluster on this machine and a deployment on it, which both end when the database is closed.
 
-    The rows stay in `data_dir` for the next call that names it; without `data_dir` they are deleted with the database.
-    `settings` are those of the configuration file of `ebla up`; `masters` and `journals` are two of them.
+    Args:
+        hosts: Ray nodes, each with a tablet server.
+        data_dir: The rows stay there for the next call that names it. None: they are deleted with the database.
+        name: The deployment's name.
+        settings: As in the configuration file of `ebla up`.
+        dashboard: Start Ray's dashboard, too.
+        masters: Number of masters; several need several journals.
+        journals: Number of nodes of the journal that keeps the masters' catalog; an odd number.
+        progress: As in `connect`.
+
+    Raises:
+        InvalidArgument: This process is connected to a Ray cluster already, or a setting is invalid.
+        Unavailable: The deployment did not come up.
     """
     counts = {"masters": masters, "journals": journals}
-    settings = {**(settings or {}), **{key: count for key, count in counts.items() if count is not None}}
-    address, end = start_local(hosts, data_dir, name, settings, dashboard)
-    return Database((name, address), make_link(name), end)
+    address, end = start_local(hosts, data_dir, name, settings, dashboard, counts)
+    return Database((name, address), make_link(name, progress), end)

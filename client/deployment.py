@@ -25,6 +25,7 @@ from ebla.actors.errors import Unavailable
 from ebla.actors.ray_shell import MachineClock, Tasks
 from ebla.actors.ray_world import RayNetwork
 from ebla.options import MASTER, ClientWorld
+from ebla.show.progress import watcher
 from ebla.storage.errors import InvalidArgument
 from ebla.transport.client import DeploymentClient
 
@@ -33,10 +34,12 @@ log = logging.getLogger("ebla")
 ROLE = "master/"
 
 
-async def open_client(name: str = "ebla", address: str | None = None) -> DeploymentClient:
+async def open_client(
+    name: str = "ebla", address: str | None = None, progress: bool = False
+) -> DeploymentClient:
     """A connection on the running event loop. The first connection to Ray blocks the loop shortly."""
     reach(name, address)
-    return make_client(name)
+    return make_client(name, progress)
 
 
 def start_local(
@@ -45,8 +48,10 @@ def start_local(
     name: str,
     settings: Mapping[str, Any] | None,
     dashboard: bool,
+    counts: Mapping[str, int | None],
 ) -> tuple[str, Callable[[], None]]:
-    """The address of the new Ray cluster, and a function that ends everything. The end of the process calls it, too."""
+    """The address of the new Ray cluster, and a function that ends everything. The end of the process calls it, too.
+    `counts`: settings of roles, None for the default."""
     from ebla.placement import launch, state
     from ebla.placement.config import configure
     from ebla.placement.connection import connect_ray
@@ -62,7 +67,8 @@ def start_local(
     with contextlib.ExitStack() as undo:
         if kept is None:
             undo.callback(shutil.rmtree, directory, ignore_errors=True)
-        wanted = {"name": name, **(settings or {}), "data_dir": str(directory / "data")}
+        given = {key: count for key, count in counts.items() if count is not None}
+        wanted = {"name": name, **(settings or {}), **given, "data_dir": str(directory / "data")}
         before = state.load(wanted["data_dir"])
         config = configure(wanted, before.config if before is not None else None)
         cluster = LocalCluster.start(hosts, directory=directory / "cluster", dashboard=dashboard)
@@ -91,6 +97,11 @@ def reach(name: str, address: str | None) -> str:
     """Connect to Ray and check that the deployment exists. Returns the address of the Ray cluster."""
     from ebla.placement.connection import connect_ray
 
+    if ":" in name:
+        raise InvalidArgument(
+            f"{name!r} is an address, not the name of a deployment: write ebla.connect(address={name!r}), or "
+            f"`--address {name}`"
+        )
     if ray.is_initialized() and address not in (None, "auto"):
         present = str(ray.get_runtime_context().gcs_address)
         if address != present:
@@ -115,8 +126,8 @@ def masters_of(name: str) -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda address: int(address.removeprefix(ROLE))))
 
 
-def make_client(name: str) -> DeploymentClient:
-    """A connection to the deployment, on the running event loop."""
+def make_client(name: str, progress: bool = False) -> DeploymentClient:
+    """A connection to the deployment, on the running event loop. `progress`: show that of long calls."""
 
     def failed(what: str, error: BaseException) -> None:
         log.error("the connection to deployment %r failed in %s", name, what, exc_info=error)
@@ -127,4 +138,6 @@ def make_client(name: str) -> DeploymentClient:
         MachineClock(), RayNetwork(namespace_of(name)), random.Random(os.urandom(32)), tasks.spawn
     )
     client = DeploymentClient(world, name, masters_of(name) or (MASTER,), on_close=tasks.cancel)
+    if progress:
+        client.watch = watcher()
     return client

@@ -12,18 +12,26 @@
     Unavailable        no deployment, no quorum, no master;           see `ebla check`
                        the request was not carried out
     ScanInterrupted    a streamed tablet's snapshot was lost          scan again
+    MissingExtra       an optional part of ebla is not installed      install it as the message says
     SessionExpired     a session for coordination has ended           open another session
     VersionMismatch    a node has changed since it was read           read it again, decide again
-    NotEmpty, LimitReached    a node has children; a namespace is full
+    NotEmpty           a node has children                            delete them first
+    LimitReached       a limit of the namespace is reached            delete nodes, or have the limit raised
+    RequestReused      a write id was used with other rows            use another write id
+    StaleRequest       the answer to a write id is no longer kept     read, then decide
+    Corruption         bytes fail their check, on every replica       see `ebla check`
+    MissingPackage     a package that the call needs is missing       install it
+    Internal           a defect of ebla                               report it; see the role's log
     ConnectionClosed   the connection was closed, or forked           ebla.connect()
 
-All derive from EblaError and have fields. `possibly_applied` says for every kind whether a write may have been applied: a
-refusal is certain only if every earlier try got an answer (transport/certainty.py). The other errors occur inside the cluster;
-a user sees them only as the reason of one of these, or in a role's log.
+All derive from EblaError, have fields, and are names of `ebla` itself: `ebla.NotFound`. `possibly_applied` says for every kind
+whether a write may have been applied: a refusal is certain only if every earlier try got an answer (transport/certainty.py).
+The other errors occur inside the cluster; a user sees them only as the reason of one of these, or in a role's log.
 """
 
 from __future__ import annotations
 
+import ebla
 from ebla.actors.coordination.errors import LimitReached as LimitReached
 from ebla.actors.coordination.errors import NotEmpty as NotEmpty
 from ebla.actors.coordination.errors import SessionExpired as SessionExpired
@@ -53,6 +61,7 @@ from ebla.actors.errors import Throttled as Throttled
 from ebla.actors.errors import TimedOut as TimedOut
 from ebla.actors.errors import Unavailable as Unavailable
 from ebla.actors.errors import WrongServer as WrongServer
+from ebla.placement.extras import MissingExtra as MissingExtra
 from ebla.storage.errors import Corruption as Corruption
 from ebla.storage.errors import Damaged as Damaged
 from ebla.storage.errors import DataDiskFailed as DataDiskFailed
@@ -74,6 +83,12 @@ class ConnectionClosed(EblaError):
     possibly_applied = True
 
 
+class MissingPackage(EblaError, ImportError):
+    """`module` is not installed; the message has the command that installs it."""
+
+    module: str | None
+
+
 class ScanInterrupted(EblaError):
     """The caller has some rows of `tablet`, and its snapshot is gone, so that the other rows cannot be read as of the same
     moment. Scan again, or use `to_arrow`, which begins such a tablet again by itself."""
@@ -85,3 +100,7 @@ class ScanInterrupted(EblaError):
 
 
 __all__ = [name for name, kind in globals().items() if isinstance(kind, type) and issubclass(kind, EblaError)]
+
+# Tracebacks, help and pickles name the errors that calls raise as users do: `ebla.NotFound`.
+for _name in ebla.PUBLIC_ERRORS:
+    globals()[_name].__module__ = "ebla"

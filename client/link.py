@@ -34,12 +34,12 @@ _shared: dict[tuple[int, str, str | None], Link] = {}
 _shared_gate = threading.Lock()
 
 
-def make_link(name: str) -> Link:
+def make_link(name: str, progress: bool = False) -> Link:
     from ebla.deployment import make_client
 
     bridge = Bridge(name)
 
     async def start() -> aio.Database:
-        return aio.Database(make_client(name))
+        return aio.Database(make_client(name, progress))
 
     return Link(bridge, bridge.run(start()))

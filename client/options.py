@@ -1,4 +1,4 @@
-"""The client's world, its limits, and the small values that its calls return.
+"""The client's world, its limits, and the types of arguments and results.
 
 The sizes follow from the cost of a call: it is constant up to about 100 KiB, then rises, and pays off again from about 1 MB
 on. So a call stays below CALL_SMALL_BYTES, or has at least CALL_LARGE_MIN_BYTES if that much is to be sent.
@@ -6,8 +6,9 @@ on. So a call stays below CALL_SMALL_BYTES, or has at least CALL_LARGE_MIN_BYTES
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 from ebla.actors.world import Clock, Network, Random, Spawn
 
@@ -49,6 +50,8 @@ SLICE_ROWS_MAX = 16_384
 SLICE_BYTES = 4_000_000
 KEYS_MAX = 2_000  # of one tablet in one get_many unit
 
+REJECTED_SHOWN_MAX = 10  # positions in a repr
+
 SCAN_TABLETS_MAX = 4  # read at the same time
 SCAN_BLOCKS_AHEAD = 4
 SCAN_TRIES_MAX = 3  # for one block, at the server that holds the snapshot
@@ -70,6 +73,14 @@ class Written(NamedTuple):
     rows: int
     rejected: tuple[int, ...] = ()
 
+    def __repr__(self) -> str:
+        if not self.rejected:
+            return f"Written(rows={self.rows})"
+        shown = [str(at) for at in self.rejected[:REJECTED_SHOWN_MAX]]
+        left_out = len(self.rejected) - len(shown)
+        more = [f"... {left_out} more"] if left_out else []
+        return f"Written(rows={self.rows}, rejected=({', '.join(shown + more)}))"
+
 
 class WriteId(NamedTuple):
     """A caller's id for a call that may be repeated later, even by another process.
@@ -81,3 +92,25 @@ class WriteId(NamedTuple):
 
     client: bytes
     sequence: int
+
+
+# -- types of arguments, for type checkers and editors; ebla.storage.rows.convert checks the values ------------
+
+Row = dict[str, Any]
+
+
+class ArrowStream(Protocol):
+    """Rows that any library of the Arrow family offers: a Table, a reader, a DataFrame of pandas or Polars."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+class ArrowBatch(Protocol):
+    """A RecordBatch of any library of the Arrow family."""
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> object: ...
+
+
+Rows = Mapping[str, Any] | Iterable[Mapping[str, Any] | ArrowBatch] | ArrowStream | ArrowBatch
+WriteIdLike = tuple[bytes, int]
+IfRefused = Literal["error", "ignore"]

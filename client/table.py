@@ -13,28 +13,31 @@ from __future__ import annotations
 
 import functools
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
 
 import pyarrow as pa
 
 from ebla import aio
 from ebla.actors import messages as m
-from ebla.aio import Row, WriteIdLike, describe
-from ebla.arguments import check_deadline
+from ebla.arguments import check_deadline, check_key
 from ebla.coordination.blocking import Coordination, Session
 from ebla.coordination.changes import SESSION_S
 from ebla.link import Link
 from ebla.options import WAIT_S, Written
 from ebla.read import frames
-from ebla.storage.predicates import expressions
+from ebla.show.handles import describe, table_html
 from ebla.storage.rows import python_values
 from ebla.transport.batches import Ids
-from ebla.transport.bridge import blocking
+from ebla.transport.bridge import blocking, like
 from ebla.transport.certainty import Tries
 from ebla.transport.fast_path import MISS, FastGets, FastUpserts
 from ebla.transport.routes import Route
 from ebla.write.alter import Changes
 from ebla.write.writer import send_again
+
+if TYPE_CHECKING:
+    from ebla.options import Row, Rows, WriteIdLike
+    from ebla.storage.predicates.expressions import Expression
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -55,7 +58,7 @@ def _opening(
 
 
 class Database:
-    """A connection to one deployment. Made by `ebla.connect` or `ebla.local`; a context manager."""
+    __doc__ = aio.Database.__doc__
 
     def __init__(
         self,
@@ -84,6 +87,7 @@ class Database:
         return self._link
 
     @property
+    @like(aio.Database.name)
     def name(self) -> str:
         return self._reconnect[0]
 
@@ -96,9 +100,11 @@ class Database:
     status = blocking(aio.Database.status)
 
     @property
+    @like(aio.Database.coordination)
     def coordination(self) -> Coordination:
         return Coordination(self._run, self._awaited.coordination)
 
+    @like(aio.Database.session)
     def session(
         self, timeout_s: float = SESSION_S, *, name: str = "", deadline_s: float | None = None
     ) -> Session:
@@ -106,11 +112,12 @@ class Database:
         return Session(self._run, made)
 
     @property
+    @like(aio.Database.closed)
     def closed(self) -> bool:
         return self._link is not None and self._link.bridge.closed
 
+    @like(aio.Database.close)
     def close(self) -> None:
-        """Operations under way end in ConnectionClosed. Closing twice is no error."""
         if self._link is not None and not self.closed:
             self._run(self._awaited.close())
             self._link.bridge.close()
@@ -133,7 +140,7 @@ class Database:
 
 
 class Table:
-    """A table. Handles are cheap; single-row calls of many threads are coalesced."""
+    __doc__ = aio.Table.__doc__
 
     def __init__(self, database: Database, name: str, made: aio.Table | None = None) -> None:
         self._database = database
@@ -148,29 +155,34 @@ class Table:
             self._made = self._run(self._database._awaited.table(self._name))
         return self._made
 
-    # -- what it is
+    # -- description
 
     @property
+    @like(aio.Table.name)
     def name(self) -> str:
         return self._name if self._made is None else self._made.name
 
     @property
+    @like(aio.Table.schema)
     def schema(self) -> pa.Schema:
         return self._awaited.schema
 
     @property
+    @like(aio.Table.primary_key)
     def primary_key(self) -> tuple[str, ...]:
         return self._awaited.primary_key
 
     info = blocking(aio.Table.info)
 
+    @like(aio.Table.alter)
     def alter(self) -> Alteration:
         return Alteration(self)
 
     # -- writes
 
+    @like(aio.Table.upsert)
     def upsert(
-        self, rows: Any, *, deadline_s: float | None = None, write_id: WriteIdLike | None = None
+        self, rows: Rows, *, deadline_s: float | None = None, write_id: WriteIdLike | None = None
     ) -> Written:
         if type(rows) is dict and write_id is None:
             limit_s = check_deadline(deadline_s)
@@ -185,8 +197,10 @@ class Table:
 
     # -- reads
 
+    @like(aio.Table.get)
     def get(self, key: Mapping[str, Any], *, deadline_s: float | None = None) -> Row | None:
         limit_s = check_deadline(deadline_s)
+        check_key(key, self._awaited.primary_key)
         found, left_s = self._fast_path()[0].get(key, limit_s)
         return self._run(self._awaited.get(key, deadline_s=left_s)) if found is MISS else found
 
@@ -204,17 +218,32 @@ class Table:
         self._database._connected().bridge.check_open()
         return self._fast
 
-    get_many = blocking(aio.Table.get_many)
+    @overload
+    def get_many(
+        self, keys: Rows, *, as_arrow: Literal[False] = False, deadline_s: float | None = None
+    ) -> list[Row | None]: ...
 
+    @overload
+    def get_many(
+        self, keys: Rows, *, as_arrow: Literal[True], deadline_s: float | None = None
+    ) -> pa.RecordBatch: ...
+
+    @like(aio.Table.get_many)
+    def get_many(self, keys: Rows, *, as_arrow: bool = False, deadline_s: float | None = None) -> Any:
+        return self._run(self._awaited.get_many(keys, as_arrow=as_arrow, deadline_s=deadline_s))  # type: ignore[call-overload]
+
+    @like(aio.Table.scan)
     def scan(
         self,
         columns: Sequence[str] | None = None,
-        where: expressions.Expression | None = None,
+        where: Expression | None = None,
         limit: int | None = None,
         *,
         deadline_s: float | None = None,
     ) -> Scan:
         return Scan(self._database, self._awaited.scan(columns, where, limit, deadline_s=deadline_s))
+
+    count = blocking(aio.Table.count)
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self.scan())
@@ -228,17 +257,21 @@ class Table:
         return (
             f"<ebla.Table {self._name!r}>"
             if self._made is None
-            else f"<ebla.Table {describe(self._made._routes)}>"
+            else f"<ebla.Table {describe(self._made._routes.info)}>"
         )
+
+    def _repr_html_(self) -> str:
+        return table_html(self._awaited._routes.info)
 
 
 class Alteration(Changes):
-    """Changes of one table, carried out by `apply`."""
+    __doc__ = aio.Alteration.__doc__
 
     def __init__(self, table: Table) -> None:
-        super().__init__()
+        super().__init__(table.name)
         self._table = table
 
+    @like(aio.Alteration.apply)
     def apply(self, *, wait_s: float = WAIT_S) -> m.TableInfo:
         awaited = self._table._awaited.alter()
         awaited.changes, awaited.name = list(self.changes), self.name
@@ -246,7 +279,7 @@ class Alteration(Changes):
 
 
 class Scan:
-    """Columns and rows to read; each result runs the scan again."""
+    __doc__ = aio.Scan.__doc__
 
     def __init__(self, database: Database, awaited: aio.Scan) -> None:
         self._database = database
@@ -254,10 +287,12 @@ class Scan:
         self._run = database._run
 
     @property
+    @like(aio.Scan.schema)
     def schema(self) -> pa.Schema:
         return self._awaited.schema
 
     @property
+    @like(aio.Scan.indexes)
     def indexes(self) -> dict[str, int]:
         return self._awaited.indexes
 
@@ -266,12 +301,12 @@ class Scan:
     to_polars = blocking(aio.Scan.to_polars)
     count = blocking(aio.Scan.count)
 
+    @like(aio.Scan.to_duckdb)
     def to_duckdb(self, connection: Any = None) -> Any:
-        """All rows as a relation of this DuckDB connection (None: DuckDB's own). Raises MissingPackage without the package
-        duckdb."""
         frames.duckdb()
         return frames.relation(self.to_arrow(), connection)
 
+    @like(aio.Scan.batches)
     def batches(self) -> Iterator[pa.RecordBatch]:
         return self._pull(self._awaited.batches())
 

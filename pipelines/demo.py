@@ -17,10 +17,10 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import ray
-from pyspark.sql import SparkSession
 
 import ebla
 from ebla.actors import messages as m
@@ -38,8 +38,11 @@ from ebla.placement import java, launch
 from ebla.placement.config import configure
 from ebla.placement.connection import connect_ray
 from ebla.placement.local.cluster import START_S, LocalCluster
-from ebla.steps import Show, Steps
+from ebla.show.steps import Show, Steps
 from ebla.table import Database, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 NODES = 4
 TABLETS = 8
@@ -224,7 +227,7 @@ def _deployment(steps: Steps, ending: contextlib.ExitStack) -> tuple[LocalCluste
         deployed = launch.up(configure({"data_dir": str(directory / "data")}), progress=show)
         if not deployed.ready:
             raise ebla.Unavailable(f"the deployment did not come up: {'; '.join(deployed.warnings)}")
-        db = ending.enter_context(ebla.connect(address=cluster.address))
+        db = ending.enter_context(ebla.connect(address=cluster.address, progress=False))
     return cluster, db
 
 

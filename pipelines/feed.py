@@ -26,12 +26,6 @@ import msgspec
 import pyarrow as pa
 import ray
 import ray.exceptions
-from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
-from pyspark import InheritableThread
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import DataType, StructType
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ebla.actors.errors import ErrorFrame, from_frame
@@ -41,8 +35,17 @@ from ebla.pipelines.executors import executors_alive
 from ebla.pipelines.frames import frame as as_frame
 from ebla.pipelines.outcomes import FeedFailed, FeedProgress, FeedReport
 from ebla.pipelines.target import CALL_ROWS, check_arguments, check_columns
+from ebla.placement.extras import needs
 from ebla.storage.errors import EblaError, InvalidArgument
 from ebla.table import Database, Table
+
+with needs("spark"):
+    from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+    from pyspark import InheritableThread
+    from pyspark.errors import PySparkException
+    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql.pandas.types import to_arrow_type
+    from pyspark.sql.types import DataType, StructType
 
 POLL_S = 0.1
 LOST_S_MAX = 60.0  # without an executor

@@ -10,13 +10,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from ebla.pipelines.datasets import DATASETS
 from ebla.pipelines.read import in_spark_types, spark_schema
 from ebla.pipelines.sources.files import File
 from ebla.pipelines.sources.fitting import in_types
 from ebla.pipelines.sources.source import DatasetSource, FileSource, Source, infer, open_source
+from ebla.placement.extras import needs
+
+with needs("spark"):
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.pandas.types import to_arrow_schema
 
 PARTITIONS = 16
 
@@ -71,8 +75,6 @@ class FilePart:
     types: pa.Schema
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
         wanted = to_arrow_schema(spark_schema(self.types))
         for batch in batches:
             for number in batch.column(0).to_pylist():

@@ -30,19 +30,22 @@ from pathlib import Path
 from typing import Any
 
 import ray
-import raydp.context
-from pyspark import SparkConf, SparkContext
-from pyspark.accumulators import AccumulatorServer
-from pyspark.sql import SparkSession
 from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-from raydp.spark.ray_cluster import SparkCluster
-from raydp.spark.ray_cluster_master import RAYDP_SPARK_MASTER_SUFFIX, RayDPSparkMaster
 
 from ebla.actors.errors import Unavailable
 from ebla.placement import java
 from ebla.placement.deploy.slots import resource_of_its_own
+from ebla.placement.extras import needs
 from ebla.storage.errors import InvalidArgument
+
+with needs("spark"):
+    import raydp.context
+    from pyspark import SparkConf, SparkContext
+    from pyspark.accumulators import AccumulatorServer
+    from pyspark.sql import SparkSession
+    from raydp.spark.ray_cluster import SparkCluster
+    from raydp.spark.ray_cluster_master import RAYDP_SPARK_MASTER_SUFFIX, RayDPSparkMaster
 
 VERSIONS = {"raydp": "1.6.", "pyspark": "3.5."}
 NAMESPACE = "spark.ebla.namespace"

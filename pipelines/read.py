@@ -18,20 +18,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from py4j.java_gateway import JavaClass  # type: ignore[import-untyped]
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StructType
 from ray.core.generated import common_pb2
 
 from ebla import local_scan
 from ebla.pipelines.executors import hosts_of_executors
 from ebla.placement.deploy.nearby import address_slots
+from ebla.placement.extras import needs
 from ebla.storage.columns import Column
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.predicates.expressions import Expression
 from ebla.storage.rows.convert import to_array
 from ebla.table import Table
+
+with needs("spark"):
+    from py4j.java_gateway import JavaClass  # type: ignore[import-untyped]
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+    from pyspark.sql.types import StructType
 
 
 def read_table(

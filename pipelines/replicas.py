@@ -8,7 +8,7 @@ from ebla.actors.messages import ChecksumReply, TabletLocation
 from ebla.health import survey
 from ebla.health.verdicts import Digests
 from ebla.pipelines.outcomes import ReplicaDigest, TabletDigests
-from ebla.steps import Show
+from ebla.show.steps import Show
 from ebla.table import Table
 
 

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import ray
-from pyspark.sql import SparkSession
 from ray.util.placement_group import (
     PlacementGroup,
     placement_group,
@@ -26,16 +25,20 @@ from ray.util.placement_group import (
     remove_placement_group,
 )
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-from raydp.utils import parse_memory_size
 
 from ebla.actors.errors import Unavailable
 from ebla.pipelines import raydp_app
 from ebla.pipelines.executors import executors_alive
 from ebla.placement import java
 from ebla.placement.deploy.slots import NODE_ID_LABEL, SLOT_LABEL, Survey, survey
+from ebla.placement.extras import MissingExtra, missing, needs
 from ebla.placement.interrupts import uninterrupted
-from ebla.steps import Show
+from ebla.show.steps import Show
 from ebla.storage.errors import InvalidArgument
+
+with needs("spark"):
+    from pyspark.sql import SparkSession
+    from raydp.utils import parse_memory_size
 
 PLACES_S_MAX = 30.0
 EXECUTORS_S_MAX = 90.0
@@ -63,7 +66,7 @@ def spark(
     """A session with `executors` of `cores` and `memory` each, on `on_slots` (all nodes if empty) but not on `avoid_slots`.
     `quick`: executors start faster, and run long jobs more slowly.
 
-    Raises NoJava, InvalidArgument, or Unavailable if the nodes have no room or Spark does not start.
+    Raises MissingExtra, NoJava, InvalidArgument, or Unavailable if the nodes have no room or Spark does not start.
     """
     _check(executors, cores, memory)
     raydp_app.check_versions()
@@ -89,8 +92,14 @@ def spark(
     hosts = _hosts_of(group) if place_of_master else _alive()
     try:
         progress("starting Spark")
+        lacking = _on_each(hosts, missing, "spark")
         asked = _on_each(hosts, raydp_app.prepare, str(directory))
-        application.launch()
+        try:
+            application.launch()
+        except Unavailable:
+            _require_packages(lacking, asked)
+            raise
+        _require_packages(lacking, asked)
         _require_java(asked)
         session = application.connect()
         _await_executors(session, executors, progress)
@@ -174,13 +183,13 @@ def _alive() -> list[str]:
 
 
 def _on_each(
-    nodes: Sequence[str], function: Callable[[str], T], directory: str
+    nodes: Sequence[str], function: Callable[[str], T], argument: str
 ) -> dict[str, ray.ObjectRef[T]]:
     """Call the function on each node; the results by node."""
     remote = ray.remote(num_cpus=0)(function)
     return {
         node: remote.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(
-            directory
+            argument
         )
         for node in nodes
     }
@@ -192,6 +201,24 @@ def _tidy(nodes: Sequence[str], directory: str) -> None:
         with contextlib.suppress(ray.exceptions.RayError):
             asked = list(_on_each(nodes, raydp_app.tidy, directory).values())
             ray.wait(asked, num_returns=len(asked), timeout=TIDY_S_MAX)
+
+
+def _require_packages(
+    asked: Mapping[str, ray.ObjectRef[str | None]], prepared: Mapping[str, ray.ObjectRef[bool]]
+) -> None:
+    """Check that the packages of Spark are installed on every node that is to run a part of it."""
+    found = {node: ray.get(module, timeout=PLACES_S_MAX) for node, module in asked.items()}
+    lacking = {node[:8]: module for node, module in found.items() if module is not None}
+    if lacking:
+        for each in prepared.values():  # an error that is not retrieved is printed by Ray
+            with contextlib.suppress(ray.exceptions.RayError):
+                ray.get(each, timeout=PLACES_S_MAX)
+        raise MissingExtra(
+            f"the Ray nodes {', '.join(lacking)} cannot run Spark: the package {next(iter(lacking.values()))} is not "
+            'installed there; pip install "ebla[spark]" on them, or leave them out with --avoid-slot',
+            extra="spark",
+            module=next(iter(lacking.values())),
+        )
 
 
 def _require_java(asked: Mapping[str, ray.ObjectRef[bool]]) -> None:

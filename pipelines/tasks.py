@@ -16,12 +16,15 @@ import msgspec
 import pyarrow as pa
 import ray
 import ray.exceptions
-from pyspark import TaskContext
 
 from ebla.actors.errors import ErrorFrame, to_frame
 from ebla.pipelines.target import Call, calls, write
+from ebla.placement.extras import needs
 from ebla.storage.errors import EblaError
 from ebla.table import Table
+
+with needs("spark"):
+    from pyspark import TaskContext
 
 NAMESPACE = "ebla-feeds"
 RESULT = "partition int, attempt int, rows long, rejected long, calls int, error binary"

@@ -18,10 +18,6 @@ from operator import and_
 from typing import Any
 
 import msgspec
-from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from ebla.pipelines.feed import arrow_schema
 from ebla.pipelines.frames import frame as as_frame
@@ -29,9 +25,16 @@ from ebla.pipelines.outcomes import Sample, TabletDigests, VerifyReport
 from ebla.pipelines.read import read_table, spark_schema
 from ebla.pipelines.replicas import compare_replicas
 from ebla.pipelines.target import check_columns
-from ebla.steps import Show
+from ebla.placement.extras import needs
+from ebla.show.steps import Show
 from ebla.storage.errors import InvalidArgument
 from ebla.table import Table
+
+with needs("spark"):
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
 
 SAMPLES = 10
 _UNFIT = "~unfit"

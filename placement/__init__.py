@@ -9,6 +9,7 @@ deploy/            hosts and slots, placement groups, actors launched or adopted
 journal/           the masters' journal is formatted once and found again
 local/             a Ray cluster of several nodes on this machine
 java.py            which Java runs Spark
+extras.py          the packages of optional parts: installed, or an error that names the extra
 interrupts.py      cleanup that Ctrl-C does not stop
 ray_private.py     the only module that touches Ray's private parts
 """

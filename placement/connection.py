@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import os
 import socket
 from pathlib import Path
 
+import psutil
 import ray
 
 from ebla.actors.errors import Unavailable
+from ebla.placement import ray_private
 from ebla.placement.local import failure
 from ebla.placement.local.cluster import LocalCluster
 from ebla.placement.local.node import DEFAULTS
 from ebla.placement.ray_private import quiet_driver, refuses, reread_environment
+from ebla.storage.errors import InvalidArgument
 
 REMEDY = "start a cluster on this machine with `ebla up --local 4`, or name one with --address or RAY_ADDRESS"
 # In a driver too, a call in flight to an actor that dies fails in 0.1 s instead of 2 s.
 DRIVER = ("RAY_timeout_ms_task_wait_for_death_info", "RAY_core_worker_internal_heartbeat_ms")
 
 PROBE_S = 3.0
+INTERNET = (socket.AF_INET, socket.AF_INET6)
 
 
 def local_directory() -> Path:
@@ -55,11 +60,27 @@ def disconnect_ray() -> None:
     ray.shutdown()
 
 
+def exposed_at(address: str) -> list[str]:
+    """The addresses in networks at which other machines can use the cluster without a token, this machine's. Empty if the
+    cluster at `address` requires a token, or this machine is in no network."""
+    own = [
+        each.address for found in psutil.net_if_addrs().values() for each in found if each.family in INTERNET
+    ]
+    parsed = [ipaddress.ip_address(each.partition("%")[0]) for each in own]
+    reachable = [str(each) for each in parsed if not each.is_loopback and not each.is_link_local]
+    return reachable if reachable and ray_private.serves_anybody(address, PROBE_S) else []
+
+
 def choose(address: str | None, directory: Path) -> tuple[dict[str, str], str]:
     """The environment that the cluster needs, and its address. Raises Unavailable if a local
     cluster was requested and there is none: a cluster that Ray would find instead belongs to
     others."""
     wanted = address or os.environ.get("RAY_ADDRESS")
+    if wanted is not None and wanted.startswith("ray://"):
+        raise InvalidArgument(
+            f"{wanted!r} is an address of Ray Client, which ebla does not use; give the address of the cluster's head, such "
+            "as 'host:6379', or run the program in the cluster with `ray job submit`"
+        )
     local = LocalCluster.find(directory)
     if local is not None and local.running and wanted in (None, local.address):
         return local.state.settings.auth.environment(), local.address

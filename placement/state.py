@@ -72,7 +72,7 @@ def load(data_dir: str) -> Deployment | None:
 
 
 def decode(data: bytes, path: str) -> Deployment:
-    remedy = "restore it from another host, or move it aside to set the deployment up anew over the same data"
+    remedy = "restore it from another host, or move it aside, and `ebla up` makes a new deployment over the same data"
     try:
         found = msgspec.json.decode(data, type=Deployment)
     except msgspec.MsgspecError as error:

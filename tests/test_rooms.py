@@ -36,10 +36,10 @@ ARROWS = {
         "client": "actors actors/coordination actors/journal actors/journal/node actors/journal/writer actors/master "
         "actors/messages actors/replication actors/tablet placement placement/deploy placement/journal "
         "placement/local storage storage/predicates storage/rows storage/tablets",
-        "client/cli": "pipelines",
+        "client/cli": "pipelines pipelines/arrow pipelines/sources",
         "client/cli/chaos": EVERYTHING,
-        "pipelines": "client client/health actors actors/messages placement placement/deploy placement/local storage "
-        "storage/predicates storage/rows",
+        "pipelines": "client client/health client/show actors actors/messages placement placement/deploy "
+        "placement/local storage storage/predicates storage/rows",
         "pipelines/demo.py": "chaos",  # `ebla demo` kills a node
         "placement": "actors actors/journal actors/journal/writer actors/master actors/messages actors/tablet storage "
         "storage/directories",
@@ -77,7 +77,7 @@ ARROWS = {
         "invariants": "checkers simulation simulation/observers workloads",
         "defects": "scenarios simulation",
         "powercut": "simulation",
-        "ray": "checkers scenarios simulation workloads",
+        "ray": "checkers scenarios workloads",
     },
     "chaos/powercut": {
         MODULES: "cuts damage life recording",
@@ -88,12 +88,13 @@ ARROWS = {
     "chaos/ray": {MODULES: "faults report stage", "stage": "report", "faults": "report stage"},
     "chaos/simulation": {MODULES: "observers"},
     "client": {
-        MODULES: "coordination read transport write",
-        "coordination": "transport",
+        MODULES: "coordination read show transport write",
+        "coordination": "show transport",
+        "transport": "show",
         "write": "transport",
         "read": "transport write",
         "operate": "health transport",
-        "cli": "coordination health operate write",
+        "cli": "coordination health operate show write",
     },
     "client/cli": {
         MODULES: "chaos data frame masters nodes tables tablets",
@@ -104,6 +105,7 @@ ARROWS = {
         "tables": "frame",
         "tablets": "frame",
     },
+    "pipelines": {MODULES: "sources", "arrow": "sources"},
     "placement": {MODULES: "deploy journal local", "journal": "deploy", "local": "deploy"},
     "storage": {
         "directories": "",

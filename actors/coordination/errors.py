@@ -28,6 +28,8 @@ class VersionMismatch(EblaError):
 
 
 class NotEmpty(EblaError):
+    """Nothing was changed: the node at `what` has children, and cannot be deleted before them."""
+
     what: str | None
 
 

@@ -46,6 +46,8 @@ class Set(msgspec.Struct, frozen=True, tag="set"):
 
 
 class Delete(msgspec.Struct, frozen=True, tag="delete"):
+    """`version`: delete only if the node has this version."""
+
     path: str
     version: int | None = None
 

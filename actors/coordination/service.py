@@ -24,7 +24,7 @@ from ebla.actors.coordination.timers import TICK_S, Timers
 from ebla.actors.coordination.watchers import Watchers
 from ebla.actors.errors import Throttled
 from ebla.actors.messages import Empty
-from ebla.actors.world import World, new_id
+from ebla.actors.world import World, new_id, rpc
 from ebla.storage.errors import DiskFull, EblaError, InvalidArgument
 
 T = TypeVar("T")
@@ -73,6 +73,7 @@ class Coordination:
 
     # -- sessions --------------------------------------------------------------------------------------------
 
+    @rpc
     async def open_session(self, request: m.OpenSessionRequest) -> m.SessionReply:
         requests.validate_open(request, self._limits)
         namespace = self.namespace
@@ -96,6 +97,7 @@ class Coordination:
 
         return await self._scribe.change("open_session", decide, conclude)
 
+    @rpc
     async def keep_session(self, request: m.SessionRequest) -> m.SessionReply:
         """Renew a session. While the session is being expired, the call waits for the outcome."""
 
@@ -113,6 +115,7 @@ class Coordination:
         require_session()
         return conclude()
 
+    @rpc
     async def close_session(self, request: m.SessionRequest) -> Empty:
         """Close a session; a no-op if it has ended."""
 
@@ -185,6 +188,7 @@ class Coordination:
         self._timers.ended(session)
         self._refusals.forget(session)
 
+    @rpc
     async def list_sessions(self, request: Empty) -> m.ListSessionsReply:
         namespace = self.namespace
         return m.ListSessionsReply(
@@ -202,6 +206,7 @@ class Coordination:
 
     # -- nodes -----------------------------------------------------------------------------------------------
 
+    @rpc
     async def change_nodes(self, request: m.ChangeRequest) -> m.ChangeReply:
         requests.validate(request, self._limits)
         if request.session in self.namespace.sessions:
@@ -228,10 +233,12 @@ class Coordination:
             self._refusals.note(request, error)
             raise
 
+    @rpc
     async def read_node(self, request: m.NodeRequest) -> m.NodeReply:
         paths.validate(request.path)
         return self._reply(request.path, request.children)
 
+    @rpc
     async def wait_node(self, request: m.WaitRequest) -> m.NodeReply:
         """Wait for a change of the node since `seen`, including changes before this call."""
         paths.validate(request.path)

@@ -54,7 +54,7 @@ class NotFormatted(JournalError):
 
 
 class Rejoining(JournalError):
-    """This node lost its directory and cannot count for a majority yet. Nothing was changed."""
+    """This node lost its directory, or is new, and cannot count for a majority yet. Nothing was changed."""
 
     retriable = True
 

@@ -109,7 +109,8 @@ class RejoinRequest(msgspec.Struct, frozen=True):
 class Joining(msgspec.Struct, frozen=True):
     """The answer of a joining node: it has every finalized edit up to `end`, with this `digest`.
 
-    `token` names this joining: a node that loses its directory and rejoins draws another one.
+    `token` names this joining: a node that loses its directory draws another one. It is empty if the node no
+    longer joins, because it counts or rejoins.
     """
 
     end: int
@@ -273,7 +274,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
     stamp: Stamp
 
 
-class Heard(msgspec.Struct, frozen=True):
+class HeartbeatAnswer(msgspec.Struct, frozen=True):
     """The answer to a heartbeat.
 
     `token`: of a node that has lost its directory, to be sent along with the next start of a segment; else
@@ -350,7 +351,8 @@ class JournalStatus(msgspec.Struct, frozen=True):
 
     `lag_txns`: how far this node's last edit is behind the committed txid that it knows. `damaged`: the
     segments whose edits fail their checks, and how; the node does not serve them and fetches them again
-    from a peer. `rejoining`: this node lost its directory, and does not yet count for any majority.
+    from a peer. `rejoining`: this node lost its directory, and does not yet count for any majority;
+    `joining`: the same of a new node. `admits`: the new nodes that this node has yet to admit.
     """
 
     journal: JournalId
@@ -370,6 +372,8 @@ class JournalStatus(msgspec.Struct, frozen=True):
     sync_ms: Percentiles
     damaged: dict[int, str] = {}
     rejoining: bool = False
+    joining: bool = False
+    admits: tuple[str, ...] = ()
 
 
 class JournalNodeStatus(msgspec.Struct, frozen=True):

@@ -43,6 +43,15 @@ class Format(msgspec.Struct, frozen=True, array_like=True):
     nodes: tuple[str, ...]
 
 
+class Admission(msgspec.Struct, frozen=True, array_like=True):
+    """A new node that has yet to count. `token`: the one by which the node joins. `asked`: the node may have
+    been asked to count, so it may have promised something and taken edits."""
+
+    node: str
+    token: str
+    asked: bool = False
+
+
 class State(msgspec.Struct, frozen=True, array_like=True):
     """The promises of one journal on one node.
 
@@ -55,8 +64,9 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     held_ms     the longest lease granted; after a start this node promises no other an epoch for as long
     token       of a node that joins or rejoins, else empty
     joined      the first segment that was started here since the token was drawn
-    admits      nodes that joined, with their tokens, when the writer of `grown_epoch` ended the journal
-                at edit `grown`, and that this node, which was the only one, has yet to admit
+    admits      the new nodes that this node, which was the only one, has yet to admit; the writer of
+                `grown_epoch` ended the journal of one node at edit `grown`
+    joining     the node with this token is new: it has never counted, and has promised nothing
     """
 
     promised: int = 0
@@ -69,9 +79,10 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     held_ms: int = 0
     token: str = ""
     joined: int = 0
-    admits: tuple[tuple[str, str], ...] = ()
+    admits: tuple[Admission, ...] = ()
     grown: int = 0
     grown_epoch: int = 0
+    joining: bool = False
 
 
 class Segment(msgspec.Struct, frozen=True, array_like=True):

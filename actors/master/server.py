@@ -17,15 +17,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import inf
-from typing import TypeVar
+from typing import Any
 
 from ebla.actors import messages as m
 from ebla.actors.catalog_versions import older_catalog
 from ebla.actors.coordination.service import Coordination
-from ebla.actors.coordination.verbs import CoordinationVerbs
 from ebla.actors.errors import NotFound, NotRunning, Throttled
 from ebla.actors.incarnations import forgotten
 from ebla.actors.master.catalog.catalog import Catalog
@@ -42,26 +41,25 @@ from ebla.actors.master.errands.messenger import Messenger
 from ebla.actors.master.options import MasterOptions
 from ebla.actors.master.repair.members import Members
 from ebla.actors.master.repair.repairs import Repairs, gets_new, held_at
-from ebla.actors.master.repair.verbs import MembershipVerbs
 from ebla.actors.master.tables.answers import Answers
 from ebla.actors.master.tables.tables import Tables
 from ebla.actors.replication.configuration import Peer
-from ebla.actors.world import World, rpc
+from ebla.actors.world import World, methods, rpc
 from ebla.storage.errors import DiskFull, OldCopy
 
-__all__ = ["Master", "MasterOptions"]
+__all__ = ["ActiveMaster", "MasterOptions"]
 
 log = logging.getLogger(__name__)
 
-Answer = TypeVar("Answer")
 
-
-class Master(CoordinationVerbs, MembershipVerbs):
+class ActiveMaster:
     """The work of one active term (leadership/active_term.py), from `begin` on.
 
     The standby has kept `catalog` up to date until then. For `grace_s`, servers without a heartbeat count
     as alive.
     """
+
+    parts = (Coordination, Tables, Members)
 
     def __init__(
         self,
@@ -126,7 +124,7 @@ class Master(CoordinationVerbs, MembershipVerbs):
 
         No tablet is placed for `settle_s`. `serves`: whether requests may be answered at this instant.
         """
-        self.instance, self.incarnations = directory.instance, directory.heard
+        self.instance, self.incarnations = directory.instance, directory.incarnations
         self.log, self.scribe = log, scribe
         self.tables.scribe = self.members.scribe = scribe
         self._begun = self._now()
@@ -142,51 +140,18 @@ class Master(CoordinationVerbs, MembershipVerbs):
         if not self._running:
             raise NotRunning(f"{self.world.address} serves no catalog now", state="starting")
 
-    # -- tables ----------------------------------------------------------------------------------------------
+    # -- calls -----------------------------------------------------------------------------------------------
 
-    @rpc
-    async def create_table(self, request: m.CreateTableRequest) -> m.TableInfo:
-        """Create a table, durably when this answers; poll get_table until its state is running."""
+    async def perform(self, method: str, request: Any) -> Any:
+        """Carry out a call of this class or of one of its parts."""
         self._require_running()
-        return await self.tables.create(request)
-
-    @rpc
-    async def alter_table(self, request: m.AlterTableRequest) -> m.TableInfo:
-        """Alter a table, durably when this answers.
-
-        `applied_version` of get_table shows when every tablet has applied the alteration.
-        """
+        owner = getattr(self, _PART_OF[method]) if method in _PART_OF else self
+        answer = await getattr(owner, method)(request)
         self._require_running()
-        return await self.tables.alter(request)
-
-    @rpc
-    async def drop_table(self, request: m.DropTableRequest) -> m.Empty:
-        """Drop a table. Its name is free when this answers.
-
-        The replicas are deleted afterwards, or when the reserve is over.
-        """
-        self._require_running()
-        return await self.tables.drop(request)
-
-    @rpc
-    async def recall_table(self, request: m.RecallTableRequest) -> m.TableInfo:
-        """Bring back a table that was dropped and is kept, durably when this answers."""
-        self._require_running()
-        return await self.tables.recall(request)
-
-    @rpc
-    async def get_table(self, request: m.TableName) -> m.TableInfo:
-        self._require_running()
-        return self.tables.get(request)
-
-    @rpc
-    async def list_tables(self, request: m.ListTablesRequest) -> m.ListTablesReply:
-        self._require_running()
-        return self.tables.list(request)
+        return answer
 
     @rpc
     async def get_tablet(self, request: m.TabletRequest) -> m.TabletLocation:
-        self._require_running()
         record = self.catalog.tablets.get(request.tablet)
         if record is None:
             raise NotFound(f"there is no tablet {request.tablet!r}", what=request.tablet)
@@ -197,7 +162,6 @@ class Master(CoordinationVerbs, MembershipVerbs):
     @rpc
     async def heartbeat(self, request: m.HeartbeatRequest) -> m.HeartbeatReply:
         """Take a heartbeat. The answer acknowledges the report: all edits that follow from it are durable."""
-        self._require_running()
         if request.instance.uuid in self.catalog.forgotten:
             raise forgotten(request.instance.uuid)
         self._require_newest(request)
@@ -277,7 +241,6 @@ class Master(CoordinationVerbs, MembershipVerbs):
 
     @rpc
     async def list_servers(self, request: m.Empty) -> m.ListServersReply:
-        self._require_running()
         catalog = self.catalog
         drained = [each for each in catalog.draining if not any(True for _ in held_at(catalog, each))]
         marks = Marks(catalog.draining, drained, catalog.maintained)
@@ -285,32 +248,16 @@ class Master(CoordinationVerbs, MembershipVerbs):
 
     @rpc
     async def status(self, request: m.Empty) -> m.MasterStatus:
-        self._require_running()
-        catalog = self.catalog
-        return m.MasterStatus(
+        return status_of(
+            self.catalog,
             instance=self.instance,
             address=self.world.address,
-            tables=len(catalog.names),
-            tablets=len(catalog.tablets) - len(catalog.ended),
-            tablets_not_running=len(catalog.preparing) + len(catalog.creating),
             edits=self.log.last_txid,
-            tablets_ending=len(catalog.ended),
-            tables_kept=len(catalog.kept),
             tablets_unknown=len(self.views.unknown),
             leader_conflicts=self.views.leader_conflicts,
-            sessions=len(catalog.namespace.sessions),
+            sessions=len(self.catalog.namespace.sessions),
             sessions_overdue=self.coordination.overdue(),
         )
-
-    async def _coordinate(self, act: Callable[[Coordination], Awaitable[Answer]]) -> Answer:
-        self._require_running()
-        answer = await act(self.coordination)
-        self._require_running()
-        return answer
-
-    async def _govern(self, act: Callable[[Members], Awaitable[Answer]]) -> Answer:
-        self._require_running()
-        return await act(self.members)
 
     # -- in the background -----------------------------------------------------------------------------------
 
@@ -381,3 +328,19 @@ class Master(CoordinationVerbs, MembershipVerbs):
 
     def _now(self) -> float:
         return self.world.clock.monotonic()
+
+
+def status_of(catalog: Catalog, **more: Any) -> m.MasterStatus:
+    """Make a master's status from its catalog and the remaining fields."""
+    return m.MasterStatus(
+        tables=len(catalog.names),
+        tablets=len(catalog.tablets) - len(catalog.ended),
+        tablets_not_running=len(catalog.preparing) + len(catalog.creating),
+        tablets_ending=len(catalog.ended),
+        tables_kept=len(catalog.kept),
+        **more,
+    )
+
+
+_PARTS = {"coordination": Coordination, "tables": Tables, "members": Members}
+_PART_OF = {method: part for part, kind in _PARTS.items() for method in methods(kind)}

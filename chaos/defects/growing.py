@@ -36,6 +36,6 @@ def old_set_served(original: Any, self: JournalNode, wanted: Any) -> Any:
     return original(self, wanted.of_any_version())
 
 
-@defect("growing", 60, Journal, "require_whole")
+@defect("growing", 60, Journal, "require_whole", seed=1)
 def joining_node_promises(self: Journal) -> None:
     """A node promises epochs and takes part in recoveries while it joins a journal."""

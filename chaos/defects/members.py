@@ -147,7 +147,7 @@ def promoted_while_pending(self: RaftCore, peer: str, sent_at: float, committed:
         self._append_configuration(membership.promoted(self.configuration, peer))
 
 
-@defect("members", 60, Progress, "caught_up", seed=13)
+@defect("members", 60, Progress, "caught_up", seed=18)
 def promoted_before_caught_up(self: Progress, committed: object) -> bool:
     """A leader promotes a pre-voter that lacks committed entries."""
     return True
@@ -163,7 +163,7 @@ def compare_and_set_ignored(replica: object, index: object, unsafe: object) -> N
     """A change of members ignores the configuration for which it was requested."""
 
 
-@defect("members", 80, seed=30)
+@defect("members", 80, seed=13)
 def newcomer_evicted() -> list[Swap]:
     """A replica whose addition is not committed yet is made a tombstone."""
 

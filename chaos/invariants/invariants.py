@@ -43,7 +43,7 @@ from typing import Any
 
 from ebla.actors.errors import NotLeader, Unavailable
 from ebla.actors.master.catalog.catalog import LIVE, Catalog
-from ebla.actors.master.server import Master
+from ebla.actors.master.server import ActiveMaster
 from ebla.actors.tablet.engine.core import LEADER
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.tablet.server import RECORDS, TabletServer
@@ -159,7 +159,7 @@ class Watch:
         there = [server.replicas.get(tablet) for server in servers]
         return [self._known[replica] for replica in there if replica and replica.state == RUNNING]
 
-    def _catalog_has_changed(self, master: Master) -> bool:
+    def _catalog_has_changed(self, master: ActiveMaster) -> bool:
         """Records are replaced and never changed in place, so maps with the same records are the same catalog."""
         c = master.catalog
         maps: tuple[dict[str, Any], ...] = (
@@ -182,7 +182,7 @@ class Watch:
             if isinstance(server, TabletServer) and server.running:
                 yield server
 
-    def _master(self) -> Master | None:
+    def _master(self) -> ActiveMaster | None:
         """The single master, or the one of several that serves: it has the latest catalog."""
         only = self.deployment.masters if len(self.deployment.masters) == 1 else self.deployment.serving()
         role = self.deployment.active_master(only[0]) if only else None
@@ -252,7 +252,7 @@ def one_master_serves(deployment: Deployment) -> None:
     assert len(serving) <= 1, f"two masters serve at once: {serving}"
 
 
-def catalog_is_well_formed(master: Master) -> None:
+def catalog_is_well_formed(master: ActiveMaster) -> None:
     master.catalog.check()
 
 
@@ -390,7 +390,7 @@ def tombstones_remember(deployment: Deployment, servers: list[TabletServer], mem
 
 
 def old_copies_are_not_believed(
-    deployment: Deployment, servers: list[TabletServer], master: Master | None, memory: Memory
+    deployment: Deployment, servers: list[TabletServer], master: ActiveMaster | None, memory: Memory
 ) -> None:
     for server in servers:
         if deployment.cluster.state(server.world.address).is_copy:

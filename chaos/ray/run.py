@@ -42,7 +42,7 @@ from ebla.chaos.ray.report.report import JSON, PLAN, RunReport, observed
 from ebla.chaos.ray.scenarios import NO_POINTS, RayScenario, plan_of, scenario
 from ebla.chaos.ray.stage.stage import NAME, RayStage, address_of, host_names, staged
 from ebla.options import MASTER
-from ebla.steps import Show, Steps
+from ebla.show.steps import Show, Steps
 from ebla.storage.errors import InvalidArgument
 
 GROUPS = 2  # processes of clients

@@ -24,9 +24,9 @@ from ebla.actors.journal.node.rejoin import rejoin_journal
 from ebla.actors.journal.options import JournalNodeOptions, JournalOptions, LeaseLimits
 from ebla.actors.journal.writer.session import format_journal
 from ebla.actors.master.catalog.catalog import Catalog
-from ebla.actors.master.leadership.group import GroupMaster
+from ebla.actors.master.leadership.group import Master
 from ebla.actors.master.options import GroupOptions, MasterOptions
-from ebla.actors.master.server import Master
+from ebla.actors.master.server import ActiveMaster
 from ebla.actors.replication.configuration import PRE_VOTER
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.world import Faults, Role, World
@@ -181,7 +181,7 @@ class Deployment:
     def _master_options(self) -> MasterOptions:
         return MasterOptions(**{"bg_s": 0.1, "settle_s": 0.5, **self.shape.master})
 
-    def make_master(self, world: World) -> GroupMaster:
+    def make_master(self, world: World) -> Master:
         """Always with the nodes that the journal had at first, as Ray starts it again."""
         return WatchedMaster(world, self._group_options(world.address), self.promises, self._is_copy)
 
@@ -217,16 +217,20 @@ class Deployment:
 
     # -- masters
 
-    def active_master(self, address: str) -> Master | None:
+    def active_master(self, address: str) -> ActiveMaster | None:
         """The master that serves at this address, or served until its lease expired."""
         role = self.cluster.role(address) if self.cluster.alive(address) else None
-        return role.reign.master if isinstance(role, GroupMaster) and role.reign is not None else None
+        return role.active_term.master if isinstance(role, Master) and role.active_term is not None else None
 
     def serving(self) -> list[str]:
         """The masters that would answer at this instant; a paused one would not."""
         cluster = self.cluster
         roles = {a: cluster.role(a) for a in self.masters if cluster.alive(a) and not cluster.paused(a)}
-        return [address for address, role in roles.items() if role.reign is not None and role.reign.serves()]
+        return [
+            address
+            for address, role in roles.items()
+            if role.active_term is not None and role.active_term.serves()
+        ]
 
     def master_address(self) -> str:
         """The address of a serving master, or else of the first one."""
@@ -234,7 +238,7 @@ class Deployment:
             return self.masters[0]
         return next(iter(self.serving()), self.masters[0])
 
-    def _knows_all(self, master: Master) -> bool:
+    def _knows_all(self, master: ActiveMaster) -> bool:
         uuids = [self.cluster.role(address).instance.uuid for address in self.servers]
         now = master.world.clock.monotonic()
         return all(master.servers.is_alive(uuid, now) for uuid in uuids)
@@ -269,7 +273,7 @@ class Deployment:
     def node(self, address: str) -> JournalNode | None:
         """The journal node at this address, if it is alive."""
         role = self.cluster.role(address) if self.cluster.alive(address) else None
-        if isinstance(role, GroupMaster):
+        if isinstance(role, Master):
             return role.node
         return role if isinstance(role, JournalNode) else None
 

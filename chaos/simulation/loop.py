@@ -22,6 +22,7 @@ import gc
 import hashlib
 import heapq
 import random
+import sys
 import weakref
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, NoReturn, TypeVar
@@ -30,6 +31,7 @@ T = TypeVar("T")
 
 STEPS_MAX = 20_000_000
 STORY_MAX = 2_000
+ALL_TASKS = "_scheduled_tasks" if sys.version_info >= (3, 12) else "_all_tasks"  # asyncio's own set of them
 DIGEST_LINES = 500  # digested at a time: a call per line costs more than the digest
 
 
@@ -407,7 +409,7 @@ def run(main: Coroutine[Any, Any, T], seed: int = 0, *, steps_max: int = STEPS_M
     loop = SimulatedLoop(seed, steps_max)
     collected = gc.isenabled()
     gc.disable()  # the time of a collection depends on the whole process; finalizers must not
-    registered: Any = asyncio.tasks._all_tasks  # type: ignore[attr-defined]
+    registered: Any = getattr(asyncio.tasks, ALL_TASKS)
     registered.add = id  # does nothing: see SimulatedLoop.outside
     try:
         asyncio.set_event_loop(loop)

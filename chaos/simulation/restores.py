@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 
 from ebla.actors.catalog_versions import CatalogVersion
-from ebla.actors.master.server import Master
+from ebla.actors.master.server import ActiveMaster
 from ebla.chaos.plans import MASTER, Fault
 from ebla.chaos.simulation import damage
 from ebla.chaos.simulation.losses import HostLosses
@@ -55,7 +55,7 @@ class Restores(HostLosses):
         deployment.newest_catalog = None
         self.network.mend(MASTER_ADDRESS, names[0])
 
-    def _serving_master(self) -> Master | None:
+    def _serving_master(self) -> ActiveMaster | None:
         """The single master, if it has begun."""
         if self.deployment.masters != (MASTER_ADDRESS,):
             return None

@@ -25,14 +25,7 @@ import ebla
 from ebla import aio
 from ebla.chaos.checkers.verdict import Verdict, passed
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import (
-    Client,
-    NoAnswer,
-    Workload,
-    make_own_table,
-    persist,
-    until_stopped,
-)
+from ebla.chaos.workloads.base import Client, NoAnswer, Workload, make_own_table, persist, until_stopped
 from ebla.storage.rows.convert import defaults
 from ebla.storage.schema import Column, TableSchema
 from ebla.transport.routes import TableRoutes

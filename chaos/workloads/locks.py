@@ -17,15 +17,7 @@ from ebla.actors.coordination.messages import Set
 from ebla.chaos.checkers.coordination import check_coordination
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import INVOKE, OK, History
-from ebla.chaos.workloads.base import (
-    Client,
-    NoAnswer,
-    Workload,
-    at_once,
-    meanwhile,
-    persist,
-    until_stopped,
-)
+from ebla.chaos.workloads.base import Client, NoAnswer, Workload, at_once, meanwhile, persist, until_stopped
 from ebla.coordination.awaited import Session, Watch
 from ebla.coordination.locks import Lock
 from ebla.coordination.nodes import Node

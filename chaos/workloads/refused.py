@@ -20,14 +20,7 @@ import pyarrow as pa
 from ebla import aio
 from ebla.chaos.checkers.verdict import Verdict, passed
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import (
-    Client,
-    NoAnswer,
-    Workload,
-    make_own_table,
-    persist,
-    until_stopped,
-)
+from ebla.chaos.workloads.base import Client, NoAnswer, Workload, make_own_table, persist, until_stopped
 from ebla.storage.errors import EblaError
 from ebla.storage.schema import ROW_BYTES_MAX
 

@@ -13,7 +13,7 @@ from ebla.cli.frame.commands import Address, Json, Name, RootGroup, Verbose, alo
 from ebla.cli.frame.ui import Common
 from ebla.cli.masters import coord, journals, masters
 from ebla.cli.nodes import check, deployment, draining, metrics, nodes
-from ebla.cli.tables import altering, scanning, tables
+from ebla.cli.tables import altering, rows, scanning, tables
 from ebla.cli.tablets import copies, forcing, members, quarantine, tablets
 
 app = group("Durable, replicated tables inside a Ray cluster.")
@@ -76,7 +76,7 @@ alone(hosts, nodes.nodes)
 _add(hosts, drain=draining.drain, maintain=draining.maintain, forget=draining.forget)
 _group(
     "table",
-    "Tables: create, list, describe, scan, alter, drop and recall them.",
+    "Tables: create, list, describe, alter, drop and recall them; their rows.",
     create=tables.create,
     list=tables.list_tables,
     describe=tables.describe,
@@ -84,6 +84,11 @@ _group(
     recall=tables.recall,
     alter=altering.alter,
     scan=scanning.scan,
+    count=rows.count,
+    get=rows.get,
+    put=rows.put,
+    delete=rows.delete,
+    export=scanning.export,
 )
 tablet = _group(
     "tablet",

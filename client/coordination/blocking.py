@@ -14,13 +14,13 @@ from ebla.coordination import awaited as coordination
 from ebla.coordination import locks
 from ebla.coordination.nodes import Node, Nodes
 from ebla.errors import ConnectionClosed
-from ebla.transport.bridge import blocking
+from ebla.transport.bridge import blocking, like
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 class Coordination:
-    """Reads nodes. Needs no session."""
+    __doc__ = Nodes.__doc__
 
     _awaited: Nodes
 
@@ -33,25 +33,31 @@ class Coordination:
     children = blocking(Nodes.children)
     sessions = blocking(Nodes.sessions)
 
+    @like(Nodes.watch)
     def watch(self, path: str, *, children: bool = False, deadline_s: float | None = None) -> Watch:
         watch = self._awaited.watch(path, children=children, deadline_s=deadline_s)
         return Watch(self._run, self._run(watch))
 
 
 class Watch:
+    __doc__ = coordination.Watch.__doc__
+
     def __init__(self, run: Run, awaited: coordination.Watch) -> None:
         self._run = run
         self._awaited = awaited
 
     @property
+    @like(coordination.Watch.path)
     def path(self) -> str:
         return self._awaited.path
 
     @property
+    @like(coordination.Watch.node)
     def node(self) -> Node | None:
         return self._awaited.node
 
     @property
+    @like(coordination.Watch.children)
     def children(self) -> list[str]:
         return self._awaited.children
 
@@ -62,7 +68,7 @@ class Watch:
 
 
 class Session(Coordination):
-    """A context manager: at its end the session is closed, and its ephemeral nodes are deleted."""
+    __doc__ = coordination.Session.__doc__
 
     _awaited: coordination.Session
 
@@ -70,18 +76,22 @@ class Session(Coordination):
         super().__init__(run, awaited)
 
     @property
+    @like(coordination.Session.id)
     def id(self) -> str:
         return self._awaited.id
 
     @property
+    @like(coordination.Session.timeout_s)
     def timeout_s(self) -> float:
         return self._awaited.timeout_s
 
     @property
+    @like(coordination.Session.expired)
     def expired(self) -> bool:
         return self._awaited.expired
 
     @property
+    @like(coordination.Session.is_sure)
     def is_sure(self) -> bool:
         return self._awaited.is_sure
 
@@ -91,9 +101,11 @@ class Session(Coordination):
     delete = blocking(coordination.Session.delete)
     change = blocking(coordination.Session.change)
 
+    @like(coordination.Session.lock)
     def lock(self, path: str) -> Lock:
         return Lock(self._run, self._awaited.lock(path))
 
+    @like(coordination.Session.close)
     def close(self) -> None:
         try:
             self._run(self._awaited.close())
@@ -111,21 +123,24 @@ class Session(Coordination):
 
 
 class Lock:
-    """A context manager, as the awaited lock."""
+    __doc__ = locks.Lock.__doc__
 
     def __init__(self, run: Run, awaited: locks.Lock) -> None:
         self._run = run
         self._awaited = awaited
 
     @property
+    @like(locks.Lock.path)
     def path(self) -> str:
         return self._awaited.path
 
     @property
+    @like(locks.Lock.held)
     def held(self) -> bool:
         return self._awaited.held
 
     @property
+    @like(locks.Lock.token)
     def token(self) -> int:
         return self._awaited.token
 

@@ -35,8 +35,8 @@ class ChangingSession(Nodes):
 
     def __init__(self, connection: DeploymentClient, opened: m.SessionReply, asked_at: float) -> None:
         super().__init__(connection)
-        self.id = opened.session
-        self.timeout_s = opened.timeout_ms / 1000
+        self._id = opened.session
+        self._timeout_s = opened.timeout_ms / 1000
         self._ended: EblaError | None = None
         self._next = 0
         self._outstanding: dict[int, None] = {}  # requests without a known answer, ascending
@@ -46,6 +46,16 @@ class ChangingSession(Nodes):
         self._sure_until = 0.0
         self._kept(asked_at)
         self._keeping = self._connection.world.spawn(self._keep(), f"keep session {self.id}")
+
+    @property
+    def id(self) -> str:
+        """The session's id, which `ebla coord sessions` shows."""
+        return self._id
+
+    @property
+    def timeout_s(self) -> float:
+        """The session expires when no heartbeat of this process arrives for this time, in seconds."""
+        return self._timeout_s
 
     # -- heartbeats and the end
 
@@ -178,12 +188,13 @@ class ChangingSession(Nodes):
     async def set(
         self, path: str, data: bytes, *, version: int | None = None, deadline_s: float | None = None
     ) -> int:
-        """Returns the node's new version. Raises NotFound, and VersionMismatch if the node no longer has `version`."""
+        """Set a node's data, and return the node's new version. Raises NotFound, and VersionMismatch if `version` is given and
+        the node no longer has it."""
         (result,) = await self.change(Set(path, check_data(data), version), deadline_s=deadline_s)
         return result.version
 
     async def delete(self, path: str, *, version: int | None = None, deadline_s: float | None = None) -> None:
-        """Raises NotFound, NotEmpty, VersionMismatch."""
+        """Delete a node. Raises NotFound, NotEmpty if it has children, VersionMismatch as `set`."""
         await self.change(Delete(path, version), deadline_s=deadline_s)
 
     async def change(self, *operations: Operation, deadline_s: float | None = None) -> tuple[Result, ...]:

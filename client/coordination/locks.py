@@ -30,14 +30,19 @@ WAITER = "waiter-"
 
 
 class Lock:
-    """An async context manager, from `session.lock(path)`. Not reentrant: one handle holds the lock once."""
+    """A fair lock, from `session.lock(path)`. A context manager. Not reentrant: one handle holds the lock once."""
 
     def __init__(self, session: ChangingSession, path: str) -> None:
         paths.validate(paths.join(path, WAITER), sequential=True)
-        self.path = path
+        self._path = path
         self._session = session
         self._made: Result | None = None
         self._busy = False
+
+    @property
+    def path(self) -> str:
+        """The lock's path; all processes that name it share the lock."""
+        return self._path
 
     @property
     def held(self) -> bool:
@@ -71,7 +76,7 @@ class Lock:
         return self._made.version
 
     async def release(self) -> None:
-        """Raises SessionExpired if the session has expired, so that the lock was lost before."""
+        """Release the lock. Raises SessionExpired if the session has expired, so that the lock was lost before."""
         made, self._made = self._made, None
         if made is None:
             raise InvalidArgument(f"the lock {self.path} is not held")

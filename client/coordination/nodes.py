@@ -9,6 +9,7 @@ from ebla.actors.messages import Empty
 from ebla.arguments import check_deadline, check_text
 from ebla.errors import NotFound, TimedOut
 from ebla.options import MASTER_ATTEMPT_S
+from ebla.show.handles import Listing
 from ebla.transport.client import DeploymentClient
 
 POLL_S = 5.0
@@ -28,20 +29,25 @@ class Node(NamedTuple):
 
 
 class Nodes:
-    """Reads nodes. Needs no session."""
+    """Reads the nodes with which processes agree. docs/coordination.md states what is promised.
+
+    A path is like `/locks/nightly`. Reads are linearizable; `deadline_s` is the longest wait in seconds, after which methods
+    raise TimedOut.
+    """
 
     def __init__(self, connection: DeploymentClient) -> None:
         self._connection = connection
 
     async def get(self, path: str, *, deadline_s: float | None = None) -> Node | None:
-        """The node, or None. Sees every change that was acknowledged before the call."""
+        """Get a node, or None. The read sees every change that was acknowledged before the call."""
         return _node(path, await self._read(path, False, deadline_s))
 
     async def exists(self, path: str, *, deadline_s: float | None = None) -> bool:
+        """Whether there is a node. The read sees every change that was acknowledged before the call."""
         return (await self._read(path, False, deadline_s)).node is not None
 
     async def children(self, path: str, *, deadline_s: float | None = None) -> list[str]:
-        """The names of the node's children, sorted; raises NotFound."""
+        """List the names of a node's children, sorted. Raises NotFound if there is no node."""
         reply = await self._read(path, True, deadline_s)
         if reply.node is None:
             raise NotFound(f"there is no node {path}", what=path)
@@ -52,10 +58,11 @@ class Nodes:
         return Watch(self, path, children, await self._read(path, children, deadline_s))
 
     async def sessions(self, *, deadline_s: float | None = None) -> list[m.SessionInfo]:
+        """List the sessions of all processes."""
         reply = await self._connection.ask_master(
             "list_sessions", Empty(), m.ListSessionsReply, deadline_s=check_deadline(deadline_s)
         )
-        return list(reply.sessions)
+        return Listing(reply.sessions)
 
     async def _read(self, path: str, children: bool, deadline_s: float | None) -> m.NodeReply:
         request = m.NodeRequest(check_text("path", path), children)
@@ -77,19 +84,36 @@ class Watch:
     the next `change` returns at once if the node changed meanwhile, also during a failover of masters."""
 
     def __init__(self, nodes: Nodes, path: str, children: bool, reply: m.NodeReply) -> None:
-        self.path = path
+        self._path = path
         self._nodes = nodes
         self._of_children = children
         self._took(reply)
 
+    @property
+    def path(self) -> str:
+        """The watched node's path."""
+        return self._path
+
+    @property
+    def node(self) -> Node | None:
+        """The node as last seen; None if it does not exist."""
+        return self._node
+
+    @property
+    def children(self) -> list[str]:
+        """The names of its children as last seen, if they are watched."""
+        return self._children
+
     def _took(self, reply: m.NodeReply) -> None:
-        self.node = _node(self.path, reply)
-        self.children = list(reply.children)
+        self._node = _node(self._path, reply)
+        self._children = list(reply.children)
         self._seen = reply.revision
 
     async def change(self, timeout_s: float | None = None) -> Node | None:
-        """The node after its next change; changes in quick succession may count as one. Raises TimedOut after `timeout_s`
-        (None: wait for ever)."""
+        """Wait for the next change of the node, and return the node after it; None if the node was deleted.
+
+        Changes in quick succession may count as one. Raises TimedOut after `timeout_s` seconds (None: wait for ever).
+        """
         limit_s = float("inf") if timeout_s is None else check_deadline(timeout_s, "timeout_s")
         clock = self._nodes._connection.world.clock
         until = clock.monotonic() + limit_s

@@ -45,11 +45,12 @@ def judge_journals(survey: Survey) -> tuple[JournalHealth, ...]:
     statuses = [status for node in nodes for status in node.journals if id in ("", status.journal.id)]
     writer = max((status.writer for status in statuses), default=0)
     committed = max((status.committed for status in statuses), default=0)
+    waiting = {address for status in statuses for address in status.admits}
     lines: dict[str, ChannelStatus] = {}
     if survey.writer is not None and not isinstance(survey.writer, Unanswered):
         lines = {line.node: line for line in survey.writer.nodes}
     return tuple(
-        _node(address, each, id, writer, committed, lines.get(address))
+        _node(address, each, id, writer, committed, lines.get(address), waits=address in waiting)
         for address, each in survey.journals.items()
     )
 
@@ -127,14 +128,20 @@ def _node(
     writer: int,
     committed: int,
     line: ChannelStatus | None,
+    *,
+    waits: bool,
 ) -> JournalHealth:
-    """`id`, `writer` and `committed` are the journal's; `line`: the active master's report of the node."""
+    """`id`, `writer` and `committed` are the journal's; `line`: the active master's report of the node.
+    `waits`: the journal has grown, and the node has yet to be admitted."""
     if isinstance(node, Unanswered):
         return JournalHealth(address, UNREACHABLE, node.message)
     if node.failed:
         return JournalHealth(address, FAILED, "; ".join(node.failed.values()))
     if not node.journals:
-        lost = f"its directory was lost; `ebla journal rejoin {address}`"
+        when = (
+            " before it was admitted to the journal; if it does not join again by itself," if waits else ";"
+        )
+        lost = f"its directory was lost{when} `ebla journal rejoin {address}`"
         return JournalHealth(address, MISSING, lost)
     for status in node.journals:
         if id not in ("", status.journal.id):
@@ -143,6 +150,10 @@ def _node(
                 f"directory back or an empty one in its place, then `ebla journal rejoin {address}`"
             )
             return JournalHealth(address, FAILED, foreign)
+        if status.joining:
+            return JournalHealth(
+                address, REJOINING, "it joins the journal, and counts when it has been admitted"
+            )
         if status.rejoining:
             return JournalHealth(
                 address, REJOINING, "it lost its directory, and counts when it has caught up"

@@ -7,13 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ebla.storage.errors import EblaError
-
-
-class MissingPackage(EblaError, ImportError):
-    """`module` is not installed; the message has the command that installs it."""
-
-    module: str | None
+from ebla.errors import MissingPackage as MissingPackage
 
 
 def polars() -> Any:

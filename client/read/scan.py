@@ -21,7 +21,12 @@ Row = dict[str, Any]
 
 
 class Scan:
-    """Columns and rows to read; each result runs the scan again. `indexes`: per tablet the log index of the last run's snapshot."""
+    """Columns and rows to read, from `Table.scan`. Each result runs the scan again.
+
+    The rows of one tablet are of one moment. Two tablets may show different moments, since tablets are read one by one.
+    Results raise InvalidArgument if a column that the scan names was dropped or renamed meanwhile, and NotFound if the table
+    was dropped.
+    """
 
     def __init__(
         self,
@@ -63,14 +68,19 @@ class Scan:
 
     @property
     def schema(self) -> pa.Schema:
+        """The columns of the result and their types."""
         return self._plan.schema.arrow(self._plan.columns)
 
     @property
     def indexes(self) -> dict[str, int]:
+        """For each tablet the log index of the last run's snapshot."""
         return {} if self._run is None else dict(self._run.indexes)
 
     async def to_arrow(self) -> pa.Table:
-        """All rows: tablets in their order, each in key order."""
+        """Read all rows into one pyarrow Table: tablets in their order, the rows of each in key order.
+
+        A tablet whose server fails is read again elsewhere. Raises TimedOut if a block does not arrive in time.
+        """
         while True:
             try:
                 found = await self._collect()
@@ -82,12 +92,16 @@ class Scan:
 
     async def _collect(self) -> dict[int, list[pa.RecordBatch]]:
         found: dict[int, list[pa.RecordBatch]] = {}
-        async with aclosing(self._start(self._plan, hold=True)) as blocks:
-            async for block in blocks:
-                found.setdefault(block.route.bucket, []).extend(block.batches())
+        rows = 0
+        with self._client.watch(f"scan {self._routes.name}", lambda: rows, None):
+            async with aclosing(self._start(self._plan, hold=True)) as blocks:
+                async for block in blocks:
+                    found.setdefault(block.route.bucket, []).extend(block.batches())
+                    rows += block.rows
         return found
 
     async def to_pandas(self) -> Any:
+        """Read all rows into a pandas DataFrame, in the order of `to_arrow`."""
         return (await self.to_arrow()).to_pandas()
 
     async def to_polars(self) -> Any:
@@ -102,7 +116,11 @@ class Scan:
         return frames.relation(await self.to_arrow(), connection)
 
     async def batches(self) -> AsyncGenerator[pa.RecordBatch, None]:
-        """Batches as they arrive, a bounded number ahead. May end in ScanInterrupted (see scan_run.py)."""
+        """Read batches as they arrive, a bounded number ahead, for results that do not fit into memory.
+
+        Rows are in key order within a tablet; batches of several tablets are mixed. Raises ScanInterrupted if a tablet's
+        server fails after some of its rows were passed on: their moment cannot be read again.
+        """
         begun = False
         while True:
             try:
@@ -124,13 +142,14 @@ class Scan:
                     yield row
 
     async def count(self) -> int:
-        """The number of rows; only the first key column is read."""
+        """Count the rows. Only the first key column is sent."""
         schema = self._plan.schema
         plan = ScanPlan(schema, schema.key[:1], self._plan.predicate, self._plan.limit)
         rows = 0
-        async with aclosing(self._start(plan, hold=True)) as blocks:
-            async for block in blocks:
-                rows += block.rows
+        with self._client.watch(f"count {self._routes.name}", lambda: rows, None):
+            async with aclosing(self._start(plan, hold=True)) as blocks:
+                async for block in blocks:
+                    rows += block.rows
         return rows
 
     async def _start(self, plan: ScanPlan, hold: bool) -> AsyncGenerator[Block, None]:
@@ -142,6 +161,6 @@ class Scan:
                 yield block
 
     def __repr__(self) -> str:
-        where = "" if self._plan.predicate is None else f" where {self._plan.predicate!r}"
+        where = "" if self._where is None else f" where {self._where!r}"
         limit = "" if self._plan.limit is None else f" limit {self._plan.limit}"
         return f"<ebla.aio.Scan of {self._routes.name!r}: {', '.join(self._plan.columns)}{where}{limit}>"

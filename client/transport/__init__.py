@@ -7,5 +7,6 @@ routes.py       where each tablet is served, and which server to ask after a ref
 batches.py      units of work: sent to a tablet and answered as one
 certainty.py    whether a failed request may have been carried out
 fast_path.py    a single get or upsert, in its caller's own thread
+opening.py      the result of a call that opens something, for `await` and `async with`
 bridge.py       runs the awaited API for callers that do not await
 """

@@ -40,6 +40,16 @@ def blocking(
     return call
 
 
+def like(awaited: object) -> Callable[[T], T]:
+    """Give a method the docstring of the awaited method or property that it runs."""
+
+    def document(method: T) -> T:
+        method.__doc__ = awaited.__doc__
+        return method
+
+    return document
+
+
 class Waiter(Generic[T]):
     """One call under way. Releasing the lock is the cheapest way to wake the one thread that waits."""
 

@@ -18,7 +18,7 @@ from ebla.arguments import check_deadline, check_text
 from ebla.options import WAIT_S
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.rows.altered import AddColumn, Change, DropColumn, RenameColumn
-from ebla.storage.rows.convert import pack_default
+from ebla.storage.rows.convert import defaults, pack_default
 from ebla.storage.rows.python_values import shown
 from ebla.storage.schema import Column
 from ebla.transport.client import DeploymentClient
@@ -28,7 +28,8 @@ from ebla.transport.routes import TableRoutes
 class Changes:
     """Collects changes; each method returns this object. All are carried out in their order, or none."""
 
-    def __init__(self) -> None:
+    def __init__(self, table: str) -> None:
+        self.table = table  # its present name
         self.changes: list[Change] = []
         self.name = ""
 
@@ -46,6 +47,7 @@ class Changes:
         return self
 
     def rename_column(self, name: str, to: str) -> Self:
+        """Rename a column; its values stay."""
         self.changes.append(RenameColumn(check_text("name", name), check_text("to", to)))
         return self
 
@@ -59,20 +61,44 @@ class Changes:
         self.name = check_text("name", name)
         return self
 
+    def __repr__(self) -> str:
+        texts = [_notation(change) for change in self.changes] + [f"rename({self.name!r})"] * bool(self.name)
+        return f"<ebla.Alteration of {self.table!r}: {', '.join(texts) or 'no changes yet'}>"
+
+
+def _notation(change: Change) -> str:
+    """The change as users write it."""
+    if isinstance(change, RenameColumn):
+        return f"rename_column({change.name!r}, {change.to!r})"
+    if isinstance(change, DropColumn):
+        return f"drop_column({change.name!r})"
+    column = change.column
+    null = "" if column.nullable else ", nullable=False"
+    default = "" if column.default is None else f", default={defaults(column, 1)[0].as_py()!r}"
+    return f"add_column({column.name!r}, {column.arrow_type()}{null}{default})"
+
 
 class Alteration(Changes):
     """Changes of one table, carried out by `apply`."""
 
     def __init__(self, client: DeploymentClient, routes: TableRoutes) -> None:
-        super().__init__()
+        super().__init__(routes.name)
         self._client = client
         self._routes = routes
 
     async def apply(self, *, wait_s: float = WAIT_S) -> m.TableInfo:
-        """Carry the changes out durably, and wait up to `wait_s` until every tablet has the new schema (0: do not wait).
+        """Carry the changes out durably, all or none, and wait until every tablet has the new schema.
 
-        Raises TimedOut after `wait_s` (the tablets still get the schema), InvalidArgument for an impossible change,
-        AlreadyPresent if a table has the new name.
+        Args:
+            wait_s: Longest wait in seconds; 0: do not wait.
+
+        Returns:
+            The altered table.
+
+        Raises:
+            TimedOut: Not every tablet has the schema within `wait_s`; they get it later.
+            InvalidArgument: A change is impossible. Nothing is changed.
+            AlreadyPresent: A table has the new name. Nothing is changed.
         """
         if not self.changes and not self.name:
             raise InvalidArgument(

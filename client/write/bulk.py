@@ -314,6 +314,10 @@ class BulkWrite:
 
     # -- answers
 
+    @property
+    def answered_rows(self) -> int:
+        return self.applied + len(self.rejected)
+
     def answered(self, unit: BatchUnit, result: WriteResult) -> None:
         self.applied += len(unit.positions) - len(result.rejected)
         self._tries.carried_out()

@@ -70,7 +70,10 @@ class Writer:
         if kind == UPDATE and names is not None and stream is None:
             inputs.check_uniform(rows, names)
         call = BulkWrite(self.client, self.table, kind, row_codec, columns, write_id, deadline_s)
-        return await call.run(rows if stream is None else stream)
+        with self.client.watch(
+            f"{VERBS[kind]} {self.table.name}", lambda: call.answered_rows, inputs.count(rows)
+        ):
+            return await call.run(rows if stream is None else stream)
 
 
 def _choose(codec: TableCodec, kind: int, names: tuple[str, ...] | None) -> tuple[tuple[str, ...], RowCodec]:

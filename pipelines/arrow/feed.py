@@ -105,18 +105,9 @@ def write(
             seconds = time.monotonic() - began
             on_progress(FeedProgress(rows + rejected, checked.fitting, 0, 0, seconds))
     except EblaError as error:
-        if not (calls or error.possibly_applied or type(error).possibly_applied):
+        if not (calls or error.possibly_applied):
             raise
-        again = "Feed again when that is mended: the table then equals the source"
-        if mode == "insert":
-            again = (
-                f"Feed again with --job {job} when that is mended: rows that were inserted then count as such"
-            )
-        raise FeedFailed(
-            f"the feed ended after {rows + rejected} rows: {error.message}. {again}",
-            job=job,
-            rows=rows + rejected,
-        ) from error
+        raise _broken_off(error, rows + rejected, mode, job) from error
     seconds = time.monotonic() - began
     return FeedReport(
         table=table.name,
@@ -134,6 +125,14 @@ def write(
         skipped=checked.unfit,
         repeated=checked.repeated,
     )
+
+
+def _broken_off(error: EblaError, rows: int, mode: str, job: str) -> FeedFailed:
+    """The failure of a feed that may have written rows, with the remedy."""
+    again = "Feed again when that is mended: the table then equals the source"
+    if mode == "insert":
+        again = f"Feed again with --job {job} when that is mended: rows that were inserted then count as such"
+    return FeedFailed(f"the feed ended after {rows} rows: {error.message}. {again}", job=job, rows=rows)
 
 
 def refuse_unfit(checked: Checked) -> None:

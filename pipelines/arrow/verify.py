@@ -28,7 +28,7 @@ from ebla.pipelines.replicas import compare_replicas
 from ebla.pipelines.sources.check import texts
 from ebla.pipelines.sources.fitting import FittedPart, Fitter
 from ebla.pipelines.sources.source import Source, infer, open_source
-from ebla.steps import Show
+from ebla.show.steps import Show
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import TableSchema
 from ebla.table import Table

@@ -1,4 +1,5 @@
-"""Text as values of a column's type, and the types of text. A conversion loses nothing; a value that does not fit is marked.
+"""Text as values of a column's type, and the types of text. A value without an exact form in the type is marked; only a number
+with a point becomes the nearest float.
 
 For a table that exists the types are the table's. Otherwise they are those that every value of the source has, the first of
 

@@ -15,7 +15,7 @@ from ebla.actors.ray_shell import Assignment, dotted
 from ebla.placement.config import DeploymentConfig, addresses
 from ebla.placement.deploy.slots import Seats
 
-MASTER_ROLE = "ebla.actors.master.leadership.group:GroupMaster"
+MASTER_ROLE = "ebla.actors.master.leadership.group:Master"
 JOURNAL_NODE_ROLE = "ebla.actors.journal.node.node:JournalNode"
 TABLET_SERVER_ROLE = "ebla.actors.tablet.server:TabletServer"
 CATALOG = "catalog"  # the journal's name

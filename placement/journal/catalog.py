@@ -95,11 +95,11 @@ def require_possible(before: Deployment, config: DeploymentConfig, running: Sequ
     if made and wanted < masters:
         raise InvalidArgument(
             f"masters is {wanted}, but there are {masters}, and the one that is left out may hold the only "
-            f"checkpoint of what the journal let go of; set masters to {masters}"
+            f"checkpoint of edits that the journal has dropped; set masters to {masters}"
         )
     if running and wanted > masters:
         raise InvalidArgument(
-            f"masters is {wanted} now, but {len(running)} roles run that know nothing of it; `ebla down`, "
+            f"masters is {wanted} now, but {len(running)} roles run with the former number; `ebla down`, "
             "then `ebla up` again"
         )
 

@@ -32,7 +32,7 @@ def to_make(journal: JournalOptions, said: Mapping[str, Said]) -> tuple[str, boo
     for node, state in said.items():
         if isinstance(state, EblaError):
             raise Unavailable(
-                f"the journal needs each of its nodes to be made, and {node} gives no answer ({state}); start its host, "
+                f"the journal is made only if every node answers, and {node} gives no answer ({state}); start its host, "
                 "then run `ebla up` again"
             )
     states = {node: state for node, state in said.items() if isinstance(state, FormatState)}
@@ -54,7 +54,7 @@ def verify(journal: JournalOptions, said: Mapping[str, Said]) -> list[str]:
     wrong = {node: error for node, state in said.items() if (error := _wrong(journal, node, state))}
     if len(said) - len(wrong) < majority(len(said)):
         raise next(iter(wrong.values()))
-    return [f"{error.message}; the other journal nodes go on without it" for error in wrong.values()]
+    return [f"{error.message}; the other journal nodes continue without it" for error in wrong.values()]
 
 
 def _wrong(journal: JournalOptions, node: str, state: Said) -> EblaError | None:

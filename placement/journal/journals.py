@@ -42,7 +42,7 @@ def look(namespace: str, journal: JournalOptions, masters: Sequence[str], wait_s
         until = world.clock.monotonic() + wait_s
         while masters and not await _is_one_active(world, masters):
             if world.clock.monotonic() >= until:
-                return [*warnings, "no master is active yet; `ebla check` tells why"]
+                return [*warnings, "no master is active yet; `ebla check` says why"]
             await world.clock.sleep(POLL_S)
         return warnings
 

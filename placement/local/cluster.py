@@ -148,7 +148,7 @@ class LocalCluster:
             )
         if not found.running:
             raise LocalClusterError(
-                f"the local cluster in {directory} is only in part there; end it with `ebla down --local` and start "
+                f"the local cluster in {directory} runs only in part; end it with `ebla down --local` and start "
                 "it again, the data stays"
             )
         return found
@@ -253,7 +253,7 @@ class LocalCluster:
         address, dashboard = local_node.ADDRESS.search(text), local_node.DASHBOARD.search(text)
         if address is None:
             raise LocalClusterError(
-                "the head did not tell its address", node=HEAD, log=self.state.nodes[HEAD].log
+                "the head did not print its address", node=HEAD, log=self.state.nodes[HEAD].log
             )
         url = dashboard[1] if dashboard and self.state.settings.dashboard else None
         self._save(msgspec.structs.replace(self.state, address=address[1], dashboard_url=url))
@@ -405,7 +405,7 @@ def _refuse_running(directory: Path, progress: Progress | None) -> None:
 def _last_words(text: str) -> str:
     """The last line of a failed process's output: usually Python's exception."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:WORDS_MAX].rstrip(".") if lines else "without a word"
+    return lines[-1][:WORDS_MAX].rstrip(".") if lines else "without any output"
 
 
 @contextlib.contextmanager

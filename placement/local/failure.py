@@ -62,7 +62,7 @@ def absence(directory: Path) -> str | None:
         return None
     nodes = max(found.state.size, len(found.state.nodes), 1)
     return (
-        f"the local Ray cluster of {nodes} nodes has ended, and nobody ended it: `ebla up --local {nodes}` brings it back, `ebla "
+        f"the local Ray cluster of {nodes} nodes has ended without `ebla down`: `ebla up --local {nodes}` brings it back, `ebla "
         f"down` forgets it, the data stays; {ELSEWHERE}"
     )
 

@@ -6,6 +6,7 @@ Values keep their type on the wire, so that 1, 1.0, True, "1" and Decimal("1") a
 
 from __future__ import annotations
 
+import sys
 import typing
 from collections.abc import Iterable
 from datetime import date, datetime, time, timedelta
@@ -17,12 +18,15 @@ import msgspec
 import numpy as np
 
 from ebla.storage.errors import InvalidArgument
+from ebla.storage.rows.keys import successor
 from ebla.storage.rows.python_values import nanoseconds, shown
 
 ISIN_MAX = 10_000
 BITS_MAX = 1024  # of an int: more than a column can have
+SHOWN_MAX = 10  # values of a list in a repr
 DEPTH_MAX = 100  # of nested & | ~; a chain of one operator counts once
 _EPOCH = date(1970, 1, 1)
+_SURROGATES = range(0xD800, 0xE000)  # no text has them
 _INT64 = range(-(1 << 63), 1 << 63)
 
 _KINDS: dict[str, type] = {
@@ -76,6 +80,9 @@ class Expression(msgspec.Struct, frozen=True, tag_field="is"):
         _refuse_operand(other)
 
     __ror__ = __rand__
+
+    def __repr__(self) -> str:
+        return _notation(self)
 
     def __bool__(self) -> NoReturn:
         raise InvalidArgument(
@@ -142,23 +149,39 @@ class Reference:
     def __ge__(self, value: object) -> Comparison:
         return self._compare(">=", value)
 
-    def isin(self, values: Iterable[Any]) -> Membership:
+    def is_in(self, values: Iterable[Any]) -> Membership:
+        """The column has one of these values, ISIN_MAX at most. False for null."""
         if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
             raise InvalidArgument(
-                f"isin takes a list of values, such as [1, 2], not {shown(values)}", column=self.name
+                f"is_in takes a list of values, such as [1, 2], not {shown(values)}", column=self.name
             )
         given = tuple(_value(value, self.name) for value in islice(values, ISIN_MAX + 1))
         if len(given) > ISIN_MAX:
             raise InvalidArgument(
-                f"isin takes up to {ISIN_MAX} values, not more; divide the scan, or get the rows by key",
+                f"is_in takes up to {ISIN_MAX} values, not more; divide the scan, or get the rows by key",
                 column=self.name,
             )
         return Membership(self.name, given)
 
+    def starts_with(self, prefix: str | bytes) -> And | Comparison:
+        """The text of the column begins with `prefix` (a str, or bytes for a binary column); case matters. False for null.
+
+        The condition is a range of values, so a scan reads only that range if the column leads the key.
+        """
+        if not isinstance(prefix, (str, bytes)):
+            raise InvalidArgument(
+                f"starts_with takes a str, or bytes for a binary column, not {shown(prefix)}",
+                column=self.name,
+            )
+        after = _after(prefix) if isinstance(prefix, str) else successor(prefix)
+        return self >= prefix if after is None else And((self >= prefix, self < after))
+
     def is_null(self) -> Null:
+        """The column has no value."""
         return Null(self.name)
 
     def is_not_null(self) -> Not:
+        """The column has a value."""
         return Not(Null(self.name))
 
     def _compare(self, relation: Relation, value: object) -> Comparison:
@@ -180,6 +203,15 @@ class Reference:
 def col(name: str) -> Reference:
     """The column `name`, to be compared: `col("origin") == "JFK"`."""
     return Reference(name)
+
+
+def _after(prefix: str) -> str | None:
+    """The least text above all texts that begin with `prefix`; None if there are none."""
+    kept = prefix.rstrip(chr(sys.maxunicode))
+    if not kept:
+        return None
+    last = ord(kept[-1]) + 1
+    return kept[:-1] + chr(last if last not in _SURROGATES else _SURROGATES.stop)
 
 
 def _value(given: Any, column: str) -> Value:
@@ -260,6 +292,25 @@ def python_value(value: Value) -> Any:
     return data
 
 
+def _notation(node: Any) -> str:
+    """The condition as users write it; of a long list its first values."""
+    match node:
+        case Comparison(column, relation, value):
+            return f"col({column!r}) {relation} {python_value(value)!r}"
+        case Membership(column, values):
+            shown = [repr(python_value(value)) for value in values[:SHOWN_MAX]]
+            more = [f"... {len(values) - SHOWN_MAX} more"] if len(values) > SHOWN_MAX else []
+            return f"col({column!r}).is_in([{', '.join(shown + more)}])"
+        case Null(column):
+            return f"col({column!r}).is_null()"
+        case Not(Null(column)):
+            return f"col({column!r}).is_not_null()"
+        case Not(part):
+            return f"~({part!r})"
+    joined = " & " if isinstance(node, And) else " | "
+    return joined.join(f"({part!r})" for part in node.parts)
+
+
 def condition(given: Any) -> Node:
     """Return `given` if it is a condition, else raise InvalidArgument."""
     if isinstance(given, Node):
@@ -287,7 +338,7 @@ def check_depth(node: Node) -> None:
         if not level:
             return
     raise InvalidArgument(
-        f"the condition nests deeper than {DEPTH_MAX}; simplify it, or use isin for long lists"
+        f"the condition nests deeper than {DEPTH_MAX}; simplify it, or use is_in for long lists"
     )
 
 

@@ -125,6 +125,7 @@ class KeyCodec:
         try:
             return [part(to_raw(row[name])) for name, to_raw, part in self._encoders]
         except InvalidArgument:
+            self._refuse_nulls(row)
             raise
         except (LookupError, struct.error, TypeError, ValueError, OverflowError) as error:
             self._explain(row)
@@ -157,13 +158,18 @@ class KeyCodec:
         if not isinstance(row, Mapping):
             names = ", ".join(f"{column.name!r}: ..." for column in self.columns)
             raise InvalidArgument(f"a key is a dict of column to value, {{{names}}}, not {shown(row)}")
+        self._refuse_nulls(row)
         for column in self.columns:
-            value = row.get(column.name)
-            if value is None:
+            convert.raw(column, row[column.name])
+
+    def _refuse_nulls(self, row: Mapping[str, Any]) -> None:
+        for column in self.columns:
+            if row.get(column.name) is None:
                 raise InvalidArgument(
-                    f"key column {column.name!r} needs a value; give one", column=column.name
+                    f"key column {column.name!r} needs a value, and row 0 has none; give it one",
+                    column=column.name,
+                    row=0,
                 )
-            convert.raw(column, value)
 
 
 def check_keys(keys: pa.BinaryArray, columns: Sequence[Column], rows: pa.RecordBatch) -> None:

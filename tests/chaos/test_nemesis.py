@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -15,16 +15,14 @@ from ebla.chaos.simulation import loop
 from ebla.chaos.simulation import nemesis as nemesis_module
 from ebla.chaos.simulation.deployment import Deployment, Shape, address_of
 from ebla.chaos.simulation.disk import MemoryDisk
-from ebla.chaos.simulation.medium import (
-    COMMIT_S,
-    DurableState,
-)
+from ebla.chaos.simulation.medium import COMMIT_S, DurableState
 from ebla.chaos.simulation.nemesis import Nemesis
 from ebla.chaos.simulation.network import SimulatedNetwork
 from ebla.chaos.simulation.network_faults import NetworkFaults
 from ebla.chaos.simulation.points import Points
 from ebla.chaos.simulation.world import NodeClock
 from ebla.storage.errors import Corruption, DiskFailed
+from tests.staged import staged
 
 HOST, OTHER = "host-1", "host-2"
 HERE, THERE = address_of(HOST), address_of(OTHER)
@@ -48,6 +46,18 @@ IN_FORCE: dict[str, Callable[[Deployment], object]] = {
 AMOUNTS = {"lose": (0.1, 0.2), "repeat": (0.1, 0.2), "delay": (0.3, 0.4), "slow_disk": (0.1, 0.2)}
 
 
+def play(scenario: Callable[[Nemesis], Awaitable[None]], *faults: Fault) -> None:
+    """Run the scenario on a deployment that has started, with a nemesis of these faults."""
+
+    async def main() -> None:
+        deployment = Deployment(Shape())
+        await deployment.boot()
+        await scenario(Nemesis(deployment, Plan("calm", 0, faults), Points()))
+        deployment.close()
+
+    loop.run(main(), 1)
+
+
 @pytest.mark.parametrize("kind", IN_FORCE)
 @pytest.mark.parametrize("second", [(0.5, 1.0), (0.5, 0.2)], ids=["ends later", "ends earlier"])
 def test_overlapping_faults_end_with_the_last(kind: str, second: tuple[float, float]) -> None:
@@ -66,17 +76,13 @@ def test_overlapping_faults_end_with_the_last(kind: str, second: tuple[float, fl
             await asyncio.sleep(0.011)
             seen.append((asyncio.get_running_loop().time() - began, bool(IN_FORCE[kind](deployment))))
 
-    async def run() -> None:
-        deployment = Deployment(Shape())
-        await deployment.boot()
-        nemesis = Nemesis(deployment, Plan("calm", 0, faults), Points())
-        sampling = asyncio.ensure_future(sample(deployment, asyncio.get_running_loop().time()))
+    async def scenario(nemesis: Nemesis) -> None:
+        sampling = asyncio.ensure_future(sample(nemesis.deployment, asyncio.get_running_loop().time()))
         await nemesis.run(2.0)
         await asyncio.sleep(0.5)
         sampling.cancel()
-        deployment.close()
 
-    loop.run(run(), 1)
+    play(scenario, *faults)
     assert {held for at, held in seen if at < ends_s - 0.02} == {True}
     assert {held for at, held in seen if at > ends_s + 0.02} == {False}
 
@@ -119,21 +125,15 @@ def test_a_server_that_is_cut_off_works_again_after_the_cut(kind: str) -> None:
     assert (report.violation, report.effects[kind]) == ("", 1)
 
 
-def test_damage_in_a_replaced_directory_is_not_tolerated() -> None:
+@staged(play, Fault(1.0, "lose_disk", (HOST,), 0.5))
+async def test_damage_in_a_replaced_directory_is_not_tolerated(nemesis: Nemesis) -> None:
     """Later damage in the new directory is a defect."""
-
-    async def run() -> None:
-        deployment = Deployment(Shape())
-        await deployment.boot()
-        nemesis = Nemesis(deployment, Plan("calm", 0, (Fault(1.0, "lose_disk", (HOST,), 0.5),)), Points())
-        nemesis._damages(HERE)
-        assert nemesis.tolerates(HERE, Corruption("rot"), deployment.cluster.state(HERE))
-        assert not nemesis.tolerates(THERE, Corruption("rot"), deployment.cluster.state(THERE))
-        await nemesis.run(2.0)
-        assert not nemesis.tolerates(HERE, Corruption("more"), deployment.cluster.state(HERE))
-        deployment.close()
-
-    loop.run(run(), 1)
+    cluster = nemesis.cluster
+    nemesis._damages(HERE)
+    assert nemesis.tolerates(HERE, Corruption("rot"), cluster.state(HERE))
+    assert not nemesis.tolerates(THERE, Corruption("rot"), cluster.state(THERE))
+    await nemesis.run(2.0)
+    assert not nemesis.tolerates(HERE, Corruption("more"), cluster.state(HERE))
 
 
 @pytest.mark.parametrize("host", [HOST, "journal-1", "master-1"])
@@ -147,16 +147,10 @@ def test_a_superseded_role_may_fail_in_its_replaced_directory(host: str) -> None
     assert any(isinstance(failure.error, DiskFailed) for failure in failures)
 
 
-def test_damage_excuses_only_the_role_that_runs_in_the_damaged_directory() -> None:
-    async def run() -> None:
-        deployment = Deployment(Shape())
-        await deployment.boot()
-        nemesis = Nemesis(deployment, Plan("calm", 0, (Fault(0.0, "rot", (HOST,), 0.5),)), Points())
-        directory = deployment.cluster.state(HERE)
-        nemesis._has_damaged(nemesis.plan.faults[0], HERE, directory, "data/t")
-        await nemesis._replace(HOST)
-        assert nemesis.tolerates(HERE, Corruption("rot"), directory)
-        assert not nemesis.tolerates(HERE, Corruption("rot"), deployment.cluster.state(HERE))
-        deployment.close()
-
-    loop.run(run(), 1)
+@staged(play, Fault(0.0, "rot", (HOST,), 0.5))
+async def test_damage_excuses_only_the_role_that_runs_in_the_damaged_directory(nemesis: Nemesis) -> None:
+    directory = nemesis.cluster.state(HERE)
+    nemesis._has_damaged(nemesis.plan.faults[0], HERE, directory, "data/t")
+    await nemesis._replace(HOST)
+    assert nemesis.tolerates(HERE, Corruption("rot"), directory)
+    assert not nemesis.tolerates(HERE, Corruption("rot"), nemesis.cluster.state(HERE))

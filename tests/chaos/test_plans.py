@@ -17,12 +17,9 @@ from ebla.chaos.ray import scenarios as ray
 from ebla.chaos.ray.run import Request, run
 from ebla.chaos.ray.scenarios import scenario_of
 from ebla.chaos.runs import plan_of
-from ebla.chaos.scenarios.scenarios import (
-    SCENARIOS,
-    scenario,
-)
+from ebla.chaos.scenarios.scenarios import SCENARIOS, scenario
 from ebla.chaos.simulation.nemesis import Nemesis
-from ebla.steps import Steps
+from ebla.show.steps import Steps
 from ebla.storage.errors import InvalidArgument
 
 

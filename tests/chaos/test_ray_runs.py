@@ -26,14 +26,7 @@ from ebla.chaos.ray.faults.nemesis import KINDS, misplaced
 from ebla.chaos.ray.orders import Judged
 from ebla.chaos.ray.pulse import check_pulse
 from ebla.chaos.ray.report import figures
-from ebla.chaos.ray.report.injection import (
-    MISSED,
-    OBSERVED,
-    SKIPPED,
-    UNOBSERVED,
-    VIOLATED,
-    FaultReport,
-)
+from ebla.chaos.ray.report.injection import MISSED, OBSERVED, SKIPPED, UNOBSERVED, VIOLATED, FaultReport
 from ebla.chaos.ray.run import Request, Seen, violations, voids
 from ebla.chaos.ray.scenarios import BACK_S, GONE_S, SCENARIOS, plan_of, scenario
 from ebla.chaos.ray.stage import disk_shim, namespaces

@@ -20,12 +20,7 @@ from ebla.chaos.ray.orders import Judged
 from ebla.chaos.ray.report import page
 from ebla.chaos.ray.report.figures import Recovery, Second, Window
 from ebla.chaos.ray.report.injection import MISSED, OBSERVED, FaultReport
-from ebla.chaos.ray.report.report import (
-    RunReport,
-    recovery_rows,
-    slow,
-    view,
-)
+from ebla.chaos.ray.report.report import RunReport, recovery_rows, slow, view
 from ebla.chaos.runs import Run, plan_of
 from ebla.chaos.scenarios.scenarios import scenario
 from ebla.chaos.story import AROUND_S, replicas, story

@@ -28,7 +28,7 @@ def test_a_description_shows_defaults_and_the_version(ebla: Cli) -> None:
     lines = ebla("table describe flights", prepare=altered).lines
     assert any(line.split() == ["version", "1"] for line in lines)
     assert any(line.split() == ["delay", "int32", "null", "5"] for line in lines)
-    assert ebla("table scan flights --count -w", "delay == 5", prepare=altered).lines == ["20"]
+    assert ebla("table count flights -w", "delay == 5", prepare=altered).lines == ["20"]
 
 
 @pytest.mark.parametrize(

@@ -242,7 +242,7 @@ def test_rows_are_one_json_document(ebla: Cli) -> None:
 
 
 def test_rows_are_counted(ebla: Cli) -> None:
-    assert ebla("table scan flights --count", prepare=flights).lines == [str(len(ROWS))]
+    assert ebla("table count flights", prepare=flights).lines == [str(len(ROWS))]
 
 
 def test_rows_go_to_stdout_as_csv_and_as_json_lines(ebla: Cli) -> None:
@@ -257,7 +257,7 @@ def test_rows_go_to_stdout_as_csv_and_as_json_lines(ebla: Cli) -> None:
 def test_rows_go_into_files_by_their_ending(ebla: Cli, tmp_path: Path) -> None:
     for name in ("rows.parquet", "rows.csv", "rows.jsonl"):
         path = tmp_path / name
-        outcome = ebla("table scan flights -o", str(path), "--json", prepare=flights)
+        outcome = ebla("table export flights", str(path), "--json", prepare=flights)
         assert outcome.json["count"] == len(ROWS)
         assert outcome.json["bytes"] == path.stat().st_size
     assert parquet.read_table(tmp_path / "rows.parquet").num_rows == len(ROWS)
@@ -273,13 +273,13 @@ def test_an_interrupted_scan_leaves_no_file(
 
     monkeypatch.setattr(scanning, "_write", interrupted)
     (tmp_path / "rows.csv").write_text("the old content")
-    outcome = ebla("table scan flights -o", str(tmp_path / "rows.csv"), prepare=flights)
+    outcome = ebla("table export flights", str(tmp_path / "rows.csv"), prepare=flights)
     assert outcome.status == 130
     assert [path.read_text() for path in tmp_path.iterdir()] == ["the old content"]
 
 
 def test_a_file_with_an_unknown_ending_is_refused(ebla: Cli, tmp_path: Path) -> None:
-    ebla("table scan flights -o", str(tmp_path / "rows.xlsx"), prepare=flights).require(
+    ebla("table export flights", str(tmp_path / "rows.xlsx"), prepare=flights).require(
         2, "does not show its format"
     )
 

@@ -74,7 +74,7 @@ def test_rm_of_another_version_or_of_the_root_deletes_nothing(ebla: Cli):
 
     async def noted(stage: Stage) -> None:
         await some_nodes(stage)
-        held.append(stage.cluster.role(MASTER).reign.master.coordination.namespace)
+        held.append(stage.cluster.role(MASTER).active_term.master.coordination.namespace)
 
     ebla("coord rm /config -r -y --version 77", prepare=noted).require(1, "/config has version 1, not 77")
     assert "/config/deep/er" in held[-1].nodes
@@ -100,7 +100,7 @@ def test_rm_in_several_changes_meets_concurrent_changes(ebla: Cli):
         async def prepare(stage: Stage) -> None:
             await many(stage)
             other = await stage.db.session(30.0)
-            service, changes = stage.cluster.role(MASTER).reign.master.coordination, count()
+            service, changes = stage.cluster.role(MASTER).active_term.master.coordination, count()
             honest = service.change_nodes
 
             async def change(request: Any) -> Any:
@@ -136,7 +136,7 @@ async def a_session_that_cannot_expire(stage: Stage) -> None:
     network = stage.cluster.client_world("gone").network
     request = OpenSessionRequest("once", 1000, "left behind")
     await network.call(MASTER, "open_session", request, SessionReply, 5.0)
-    stage.cluster.role(MASTER).reign.master.log.append = lambda edits: asyncio.Event().wait()
+    stage.cluster.role(MASTER).active_term.master.log.append = lambda edits: asyncio.Event().wait()
     await asyncio.sleep(1.0 + OVERDUE_S + 0.5)
 
 

@@ -116,15 +116,15 @@ def test_watching_waits_for_a_copy_that_has_not_begun(
     assert toys("tablet copies --watch").lines == ["no copy is running"]
 
     async def moving(stage: RepairStage) -> None:
-        stage.fairy.copies = False
+        stage.raft.copies = False
         tablet = stage.tablets[0]
         move = MoveReplicaRequest(tablet, follower(stage, tablet), spare(stage, tablet))
         await stage.persist(lambda: stage.ask("move_replica", move, m.MembersReply))
         await stage.until(lambda: len(hosts_of(stage, tablet)) == 4)
-        stage.cluster.loop.call_later(7.0, lambda: setattr(stage.fairy, "copies", True))
+        stage.cluster.loop.call_later(7.0, lambda: setattr(stage.raft, "copies", True))
 
     async def after(stage: RepairStage) -> None:
-        assert stage.cluster.loop.time() > 7.0 and stage.fairy.copies
+        assert stage.cluster.loop.time() > 7.0 and stage.raft.copies
 
     shown = toys("tablet copies --watch", prepare=moving, after=after)
     assert shown.lines[0].startswith("waiting for a copy: flights ")

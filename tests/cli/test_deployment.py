@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from typer.testing import CliRunner
@@ -13,6 +15,7 @@ from ebla.cli.frame import places
 from ebla.cli.frame.problems import Usage
 from ebla.cli.frame.ui import Common, Ui
 from ebla.cli.nodes.deployment import _configured, _down_parts, _up_parts
+from ebla.cli.nodes.local import exposure
 from ebla.placement import state
 from ebla.placement.asking import RoleStatus
 from ebla.placement.config import DeploymentConfig
@@ -164,6 +167,18 @@ MASTER, SERVER = role("master/0"), role("tablet-server/a")
 )
 def test_up_says_what_it_did(outcome: UpReport, started: list[str], words: str) -> None:
     assert _up_parts(outcome, "127.0.0.1:6379", None, started)[0] == words
+
+
+def test_up_warns_of_a_cluster_that_others_can_use_without_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses = ["10.1.2.3", "172.17.0.1"]
+    monkeypatch.setattr("ebla.placement.connection.exposed_at", lambda address: addresses)
+    local = SimpleNamespace(slots=("host-1", "host-2"))
+    (warning,) = exposure(cast(LocalCluster, local), "127.0.1.1:6379")
+    assert "10.1.2.3, 172.17.0.1" in warning and "`ebla up --local 2 --auth token`" in warning
+    (warning,) = exposure(None, "10.1.2.3:6379")
+    assert "--local" not in warning and "RAY_AUTH_MODE=token" in warning
+    addresses.clear()
+    assert exposure(None, "10.1.2.3:6379") == []
 
 
 def test_down_says_what_it_did_and_where_the_data_is() -> None:

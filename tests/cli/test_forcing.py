@@ -28,8 +28,8 @@ from tests.master.healed import asked, configuration, hosts_of
 async def majority_lost(stage: RepairStage) -> None:
     for host in hosts_of(stage, stage.tablets[0])[1:]:
         stage.cluster.crash(f"tablet-server/{host}")
-        stage.fairy.words[stage.server(host).uuid] = UNHEALTHY
-    stage.fairy.elects = False
+        stage.raft.unhealthy[stage.server(host).uuid] = UNHEALTHY
+    stage.raft.elects = False
 
 
 def test_a_lost_majority_is_given_up_only_with_the_whole_tablet_id(toys: Cli, tablet: str) -> None:
@@ -86,8 +86,8 @@ def test_running_non_voters_are_not_a_majority(monkeypatch: pytest.MonkeyPatch) 
         assert len(configuration(stage, tablet).voters()) == 3
         for name in voters[1:]:
             stage.cluster.crash(f"tablet-server/{name}")
-            stage.fairy.words[stage.server(name).uuid] = UNHEALTHY
-        stage.fairy.elects = False
+            stage.raft.unhealthy[stage.server(name).uuid] = UNHEALTHY
+        stage.raft.elects = False
 
     five = on_toys(monkeypatch, "abcde")
     tablet = first_tablet("abcde")

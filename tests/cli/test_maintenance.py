@@ -79,7 +79,7 @@ def test_nodes_check_and_show_report_maintenance(toys: Cli) -> None:
 def test_a_host_can_drain_during_maintenance(toys: Cli) -> None:
     async def both(stage: RepairStage) -> None:
         await maintained(stage)
-        stage.fairy.copies = False
+        stage.raft.copies = False
         await stage.persist(lambda: stage.ask("drain", DrainRequest("b"), DrainReply))
 
     nodes = toys("nodes", prepare=both)

@@ -193,8 +193,8 @@ def test_a_healthy_node_that_the_writer_left_out_is_out_of_sync(several: Cli) ->
         active = await stage.ready()
         stage.cluster.network.cut(active, "journal/1")
         await stage.create("more", buckets=1)
-        reign = stage.role(active).reign
-        await stage.until(lambda: reign.writer_status().nodes[1].out_of_sync)
+        active_term = stage.role(active).active_term
+        await stage.until(lambda: active_term.writer_status().nodes[1].out_of_sync)
         stage.cluster.network.mend(active, "journal/1")
 
     outcome = several("journal status", prepare=left_out)

@@ -13,11 +13,11 @@ from ebla.actors.replication.configuration import (
     Peer,
 )
 from ebla.actors.replication.health import UNHEALTHY
-from ebla.cli.frame import ui
 from ebla.operate import naming
 from ebla.operate.cluster import Cluster
 from ebla.operate.naming import Refused
 from ebla.placement import launch
+from ebla.show import progress
 from tests.cli.repair_stage import RepairStage, first_tablet, on_toys
 from tests.cli.stage import Cli
 from tests.master.healed import asked, configuration, hosts_of, silence, spare, well
@@ -66,8 +66,8 @@ def test_with_wait_the_command_ends_with_the_move(
 
 def test_an_abandoned_move_says_so(toys: Cli, tablet: str, places: dict[str, str]) -> None:
     async def prepare(stage: RepairStage) -> None:
-        stage.fairy.copies = False
-        stage.fairy.words[stage.server(places["spare"]).uuid] = UNHEALTHY
+        stage.raft.copies = False
+        stage.raft.unhealthy[stage.server(places["spare"]).uuid] = UNHEALTHY
 
         async def go_silent() -> None:
             stage.scripts[places["spare"]].silent = True
@@ -86,7 +86,7 @@ def test_a_move_that_ends_elsewhere_is_an_error_that_says_where(monkeypatch: pyt
     async def prepare(stage: RepairStage) -> None:
         held[:] = hosts_of(stage, tablet)
         target = spare(stage, tablet)
-        stage.fairy.words[stage.server(target).uuid] = UNHEALTHY
+        stage.raft.unhealthy[stage.server(target).uuid] = UNHEALTHY
 
     five = on_toys(monkeypatch, "abcde")
     five("check", prepare=prepare)
@@ -167,7 +167,7 @@ def test_a_refusal_that_is_repeated_is_shown_in_full_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """While the command waits, it shows a short reason and the waiting time."""
-    monkeypatch.setattr(ui, "LINE_EVERY_S", 0.0)
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
     three, tablet = on_toys(monkeypatch, "abc"), first_tablet("abc")
     refused = three(f"tablet remove-replica {tablet} a")
     assert refused.status == 1
@@ -185,14 +185,14 @@ def test_a_non_voter_is_added_and_shown(toys: Cli, tablet: str, places: dict[str
 
 
 async def without_copies(stage: RepairStage) -> None:
-    stage.fairy.copies = False
+    stage.raft.copies = False
 
 
 def test_show_and_check_report_roles_health_and_draining(
     toys: Cli, tablet: str, places: dict[str, str]
 ) -> None:
     async def prepare(stage: RepairStage) -> None:
-        stage.fairy.copies = False
+        stage.raft.copies = False
         silence(stage, places["follower"])
         stage.scripts[places["follower"]].silent = False
         await stage.ask("drain", DrainRequest(places["leader"]), DrainReply)

@@ -143,7 +143,7 @@ def test_rows_of_every_type_are_shown_in_every_format(ebla: Cli, tmp_path: Path)
     assert document["rows"] == [expected]
     for ending in ("csv", "parquet"):
         path = tmp_path / f"rows.{ending}"
-        assert ebla("table scan rich -o", str(path), prepare=rich).status == 0
+        assert ebla("table export rich", str(path), prepare=rich).status == 0
     stored = parquet.read_table(tmp_path / "rows.parquet").sort_by("k")
     assert stored.schema.field("tags").type == RICH.field("tags").type
     assert stored["took"].to_pylist() == [timedelta(minutes=90), None]
@@ -157,7 +157,7 @@ def test_rows_of_every_type_are_shown_in_every_format(ebla: Cli, tmp_path: Path)
     [("clock < '06:00'", 1), ("took > '1h' and took <= 'PT90M'", 1), ("tags is null", 1), ("clock in ['05:30']", 1)],
 )  # fmt: skip
 def test_conditions_take_times_and_durations_in_quotes(ebla: Cli, condition: str, rows: int) -> None:
-    assert ebla("table scan rich --count -w", condition, prepare=rich).lines == [str(rows)]
+    assert ebla("table count rich -w", condition, prepare=rich).lines == [str(rows)]
 
 
 @pytest.mark.parametrize("condition", ["tags == 'a'", "point == 1", "note == '{}'"])

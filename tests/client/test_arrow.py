@@ -437,7 +437,7 @@ def test_the_servers_compare_times_durations_and_unsigned_integers(rich: ebla.Ta
     assert ids(col("u") >= (1 << 63) + 98) == [98, 99]
     assert ids(col("at") == time(23, 30)) == [23, 47, 71, 95]
     assert ids(col("took") < timedelta(milliseconds=2)) == [0, 1]
-    assert ids(col("took").isin([pd.Timedelta("3ms"), timedelta(milliseconds=5)])) == [3, 5]
+    assert ids(col("took").is_in([pd.Timedelta("3ms"), timedelta(milliseconds=5)])) == [3, 5]
     assert ids((col("tags").is_null()) & (col("point").is_null())) == list(range(0, 100, 15))
     for name in ("tags", "point", "m", "note"):
         with pytest.raises(InvalidArgument, match="cannot be compared, only asked for null") as raised:
@@ -460,5 +460,6 @@ def test_new_types_are_keys_and_divide_tables(loopback: Loopback) -> None:
         for days in (-1, 0, 1)
     ]
     assert made.upsert(rows) == Written(15)
-    assert made.get(rows[7]) == rows[7] and made.get_many(rows) == rows
+    key = {name: rows[7][name] for name in made.primary_key}
+    assert made.get(key) == rows[7] and made.get_many(rows) == rows
     assert made.scan(where=(ebla.col("u") >= 1 << 31) & (ebla.col("d") < timedelta(0))).count() == 2

@@ -103,15 +103,15 @@ CALLS: list[tuple[str, Call]] = [
     ("limit must be a whole number, 0 to 9223372036854775807", lambda t: t.scan(limit=2**70)),
     ("limit must be a whole number", lambda t: t.scan(limit=2**63)),
     ("limit must be a whole number", lambda t: t.scan(limit=10**5000)),
-    ("isin takes a list.*not 5", lambda t: t.scan(where=ebla.col("id").isin(5))),  # type: ignore[arg-type]
-    ("isin takes a list", lambda t: t.scan(where=ebla.col("v").isin("abc"))),
-    ("isin takes up to", lambda t: t.scan(where=ebla.col("id").isin(iter(int, 1)))),
+    ("is_in takes a list.*not 5", lambda t: t.scan(where=ebla.col("id").is_in(5))),  # type: ignore[arg-type]
+    ("is_in takes a list", lambda t: t.scan(where=ebla.col("v").is_in("abc"))),
+    ("is_in takes up to", lambda t: t.scan(where=ebla.col("id").is_in(iter(int, 1)))),
     ("'id' cannot be compared", lambda t: t.scan(where=ebla.col("id") == 10**5000)),
     ("'id' cannot be compared", lambda t: t.scan(where=ebla.col("id") == 2**70)),
     ("'v' cannot be compared", lambda t: t.scan(where=ebla.col("v") == "\ud800")),
     ("no condition", lambda t: t.scan(where="id == 1")),  # type: ignore[arg-type]
     ("over the limit", lambda t: t.scan(where=ebla.col("v") == "x" * (5 << 20))),
-    ("over the limit", lambda t: t.scan(where=ebla.col("v").isin(["x" * 500] * 9000))),
+    ("over the limit", lambda t: t.scan(where=ebla.col("v").is_in(["x" * 500] * 9000))),
 ]  # fmt: skip
 
 
@@ -133,7 +133,7 @@ def test_a_bad_argument_is_refused_by_name_and_the_connection_still_works(
     [
         lambda value: ebla.col("money") == value,
         lambda value: ebla.col("money") < value,
-        lambda value: ebla.col("money").isin([Decimal(1), value]),
+        lambda value: ebla.col("money").is_in([Decimal(1), value]),
         lambda value: ~(ebla.col("money") != value),
         lambda value: ebla.col("id") == value,
     ],
@@ -310,7 +310,7 @@ def test_rows_may_come_in_any_sequence(loopback: Loopback) -> None:
 
 def test_a_condition_of_the_largest_size_is_accepted_and_the_server_refuses_a_larger_one() -> None:
     at = datetime(2024, 5, 17, tzinfo=UTC)
-    fine = ebla.col("v").isin(["x" * 300] * 10_000)
+    fine = ebla.col("v").is_in(["x" * 300] * 10_000)
     assert expressions.decode(expressions.encode(fine)) == fine
     assert expressions.decode(expressions.encode(ebla.col("at") == at)) == (ebla.col("at") == at)
     with pytest.raises(InvalidArgument, match="over the limit"):

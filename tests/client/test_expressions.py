@@ -111,7 +111,7 @@ def predicates(draw: st.DrawFn, schema: TableSchema, rows: list[dict[str, Any]],
     )
     kind = draw(st.sampled_from(kinds))
     if kind == "isin":
-        return subject.isin(draw(st.lists(values, max_size=3)))
+        return subject.is_in(draw(st.lists(values, max_size=3)))
     if kind == "null":
         return subject.is_null()
     if kind == "not null":
@@ -180,10 +180,10 @@ def test_equalities_on_a_prefix_and_a_range_on_the_next_column_bound_the_scan() 
         host + one + b"x\0",
         host + one + b"y\0",
     )
-    assert bounds(a & n.isin([2, 1])) == (host + one, host + b"\x80\0\0\x03")
+    assert bounds(a & n.is_in([2, 1])) == (host + one, host + b"\x80\0\0\x03")
     assert bounds(a | (n == 1)) == bounds(~a) == bounds(col("host") != "a") == (b"", None)
     assert bounds((n == 1) & (n == 2)) == (NOWHERE.start, NOWHERE.stop)
-    assert key_bounds(col("host").isin([]), TABLE).empty
+    assert key_bounds(col("host").is_in([]), TABLE).empty
     assert bounds(a & (n > 2**31 - 1)) == (b"a\0\x01", b"a\0\x01")
 
 
@@ -197,7 +197,7 @@ def test_equalities_determine_the_buckets_to_read() -> None:
     n, tail = col("n"), col("tail")
     assert asked(n == 1) == 64
     assert asked((n == 1) & (tail == b"x")) == 1
-    assert 1 < asked((n == 1) & tail.isin([b"x", b"y", b"z", b"x"])) <= 3
+    assert 1 < asked((n == 1) & tail.is_in([b"x", b"y", b"z", b"x"])) <= 3
     assert 1 < asked(((n == 1) | (n == 2)) & (tail == b"x")) <= 2
     assert asked(((n == 1) | (tail == b"y")) & (tail == b"x")) == 64
     assert asked((n == 1) & (n == 2) & (tail == b"x")) == 0
@@ -234,7 +234,7 @@ def test_binding_turns_values_into_the_columns_types_and_is_done_once() -> None:
         & (col("day") == date(1970, 1, 2))
         & (col("money") == 5)
         & (col("ratio") == 0.1)
-        & col("n").isin([np.int64(3), 4])
+        & col("n").is_in([np.int64(3), 4])
     )
     bound = bind(predicate, TABLE)
     data = [getattr(part, "value", None) or part.values for part in bound.parts]  # type: ignore[attr-defined]
@@ -273,7 +273,7 @@ def test_binding_turns_values_into_the_columns_types_and_is_done_once() -> None:
 def test_a_value_that_the_column_cannot_hold_is_refused_by_name(
     column: str, value: Any, message: str
 ) -> None:
-    for predicate in (col(column) == value, ~col(column).isin([value])):
+    for predicate in (col(column) == value, ~col(column).is_in([value])):
         with pytest.raises(InvalidArgument, match=message) as raised:
             bind(predicate, TABLE)
         assert raised.value.column == column
@@ -297,8 +297,8 @@ def test_floats_compare_as_in_ieee_754_in_lists_too() -> None:
     batch = pa.record_batch({"x": [0.0, -0.0, float("nan"), None, 1.0]})
     nan = float("nan")
     assert mask(col("x") == -0.0, batch).to_pylist() == [True, True, False, False, False]
-    assert mask(col("x").isin([-0.0, nan]), batch).to_pylist() == [True, True, False, False, False]
-    assert mask(~col("x").isin([0.0, nan]), batch).to_pylist() == [False, False, True, False, True]
+    assert mask(col("x").is_in([-0.0, nan]), batch).to_pylist() == [True, True, False, False, False]
+    assert mask(~col("x").is_in([0.0, nan]), batch).to_pylist() == [False, False, True, False, True]
     assert mask(col("x") != nan, batch).to_pylist() == [True, True, True, False, True]
 
 
@@ -334,12 +334,12 @@ def test_forgotten_parentheses_are_refused_with_the_remedy() -> None:
     ("mistake", "message"),
     [
         (lambda: col("a") == None, "is_null"),  # noqa: E711
-        (lambda: col("a").isin([1, None]), "is_null"),
+        (lambda: col("a").is_in([1, None]), "is_null"),
         (lambda: col("a") == col("b"), "with each other"),
         (lambda: col("a") == [1], "list"),
         (lambda: col("a") == pd.NaT, "NaTType"),
-        (lambda: col("a").isin("abc"), "list of values"),
-        (lambda: col("a").isin(range(conditions.ISIN_MAX + 1)), "10000"),
+        (lambda: col("a").is_in("abc"), "list of values"),
+        (lambda: col("a").is_in(range(conditions.ISIN_MAX + 1)), "10000"),
         (lambda: col(5), "named by a str"),  # type: ignore[arg-type]
     ],
 )

@@ -17,7 +17,7 @@ from ebla.chaos.ray.report.injection import OBSERVED, SKIPPED
 from ebla.chaos.ray.run import Request, run
 from ebla.chaos.ray.scenarios import scenario
 from ebla.placement.local.cluster import LocalCluster
-from ebla.steps import Steps
+from ebla.show.steps import Steps
 from tests.cluster.conftest import restored_environment
 
 DURATION_S = 22.0

@@ -262,7 +262,7 @@ def test_an_interrupted_start_leaves_nothing_behind(tmp_path: Path, number: sign
     starting.send_signal(number)
     _, printed = starting.communicate(timeout=60)
     if number == signal.SIGKILL:
-        with pytest.raises(LocalClusterError, match="only in part there"):
+        with pytest.raises(LocalClusterError, match="runs only in part"):
             LocalCluster.attach(tmp_path)
         left = LocalCluster.find(tmp_path)
         assert left is not None and not left.running

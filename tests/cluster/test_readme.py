@@ -29,4 +29,4 @@ def test_the_example_of_the_readme_runs(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "'score': 9.5" in done.stdout
-    assert re.search(r"ada +9\.5\n.*grace +8\.0\n$", done.stdout), done.stdout
+    assert re.search(r"ada +9\.5\n.*grace +8\.0\n2 Written\(rows=1\)\n$", done.stdout), done.stdout

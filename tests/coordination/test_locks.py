@@ -65,10 +65,10 @@ async def test_holders_follow_the_order_of_their_requests_and_tokens_grow(stage:
 async def test_a_release_wakes_only_the_next_waiter(stage: GroupStage) -> None:
     line = await waiting_in_sequence(stage, 6)
     await line[0][1]
-    polls = stage.role(await stage.active()).reign.master.coordination._watchers
+    polls = stage.role(await stage.active()).active_term.master.coordination._watchers
     woken: list[str] = []
     honest = polls.notify
-    namespace = stage.role(await stage.active()).reign.master.catalog.namespace
+    namespace = stage.role(await stage.active()).active_term.master.catalog.namespace
 
     def counting(path: str) -> None:
         woken.extend([path] * len(polls._futures.get(path, ())))

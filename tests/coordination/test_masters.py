@@ -33,7 +33,7 @@ async def other_master(stage: GroupStage) -> str:
 
 
 def namespace(stage: GroupStage) -> Any:
-    return stage.role(stage.serving()[0]).reign.master.catalog.namespace
+    return stage.role(stage.serving()[0]).active_term.master.catalog.namespace
 
 
 @staged(play)
@@ -243,7 +243,7 @@ async def test_sessions_expire_in_time_beside_many_tables_and_slow_disks(stage: 
 async def test_sessions_expire_while_changes_are_refused_and_after_a_full_disk(stage: GroupStage) -> None:
     active = await stage.ready()
     mine = await raw(stage, 2.0)
-    scribe = stage.role(active).reign.master.scribe
+    scribe = stage.role(active).active_term.master.scribe
     scribe._waiting_max = 0
     honest, tries = scribe._log.append, itertools.count()
 
@@ -346,7 +346,7 @@ async def test_a_waiting_client_misses_no_change_across_masters(stage: GroupStag
     elif how == "pause":
         stage.cluster.pause(first)
     else:
-        await stage.role(first).reign.retire(stage.other(first))
+        await stage.role(first).active_term.retire(stage.other(first))
     await stage.until(lambda: stage.serving() == [stage.other(first)])
     changed = await mine.change(c.Delete("/a"), c.Create("/a"))
     assert (await waiting).node.version == changed[-1].version

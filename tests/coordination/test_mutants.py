@@ -73,9 +73,9 @@ def changes_are_not_counted_as_heartbeats(patch: pytest.MonkeyPatch) -> None:
     honest = Coordination.change_nodes
 
     async def change(self: Coordination, request: Any) -> Any:
-        heard = dict(self._timers._renewed_at)
+        renewed = dict(self._timers._renewed_at)
         reply = await honest(self, request)
-        self._timers._renewed_at.update(heard)
+        self._timers._renewed_at.update(renewed)
         return reply
 
     patch.setattr(Coordination, "change_nodes", change)

@@ -168,7 +168,7 @@ async def test_a_process_that_is_sure_of_its_session_is_right_despite_clock_rate
     stage.cluster.network.isolate(process.address)
     while mine.is_sure:
         await asyncio.sleep(0.01)
-    sessions = stage.role(await stage.active()).reign.master.catalog.namespace.sessions
+    sessions = stage.role(await stage.active()).active_term.master.catalog.namespace.sessions
     assert mine.id in sessions
 
 
@@ -199,7 +199,7 @@ async def test_an_unanswered_change_is_unknown_and_the_next_one_ends_it(stage: G
     for node in stage.journals:
         stage.cluster.resume(node)
     await mine.create("/third")
-    numbers = stage.role(await stage.active()).reign.master.catalog.namespace.sessions[mine.id]
+    numbers = stage.role(await stage.active()).active_term.master.catalog.namespace.sessions[mine.id]
     assert numbers.unanswered == 2 and len(numbers.answers) == 1
 
 
@@ -332,4 +332,4 @@ async def test_closing_a_connection_ends_its_sessions(stage: GroupStage) -> None
         await mine.create("/a")
     await mine.close()
     await asyncio.sleep(5.0)
-    assert not stage.role(await stage.active()).reign.master.catalog.namespace.sessions
+    assert not stage.role(await stage.active()).active_term.master.catalog.namespace.sessions

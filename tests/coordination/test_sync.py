@@ -15,7 +15,6 @@ from ebla import aio
 from ebla.actors.coordination.limits import Limits
 from ebla.actors.coordination.namespace import Namespace
 from ebla.actors.coordination.service import Coordination
-from ebla.actors.coordination.verbs import CoordinationVerbs
 from ebla.actors.ray_shell import MachineClock, Tasks
 from ebla.actors.world import Dispatcher, Role, World
 from ebla.errors import NotFound, SessionExpired, TimedOut, VersionMismatch
@@ -27,8 +26,10 @@ from ebla.transport.client import DeploymentClient
 from tests.client.loopback import LoopNetwork
 
 
-class Namespaces(CoordinationVerbs, Role):
+class Namespaces(Role):
     """A master with only a namespace, in memory."""
+
+    parts = (Coordination,)
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -43,8 +44,8 @@ class Namespaces(CoordinationVerbs, Role):
             self.namespace.apply(edit)
         return conclude()
 
-    async def _coordinate(self, act: Any) -> Any:
-        return await act(self.coordination)
+    async def perform(self, method: str, request: Any) -> Any:
+        return await getattr(self.coordination, method)(request)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ restart   the node restarts before the request
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -97,3 +98,22 @@ async def arrive(held: Held) -> None:
 def without(*nodes: str) -> Line:
     """A network that reaches only the other nodes."""
     return Line(faults={(node, number): DROP for node in nodes for number in range(1, 100)})
+
+
+class Shaky(Line):
+    """Before each request, with probability `flip`, the link of its node fails or returns."""
+
+    def __init__(self, chance: random.Random, flip: float) -> None:
+        super().__init__(before=self.meddle)
+        self.chance = chance
+        self.flip = flip
+        self.down: dict[str, None] = {}
+
+    async def meddle(self, node: str, method: str) -> None:
+        if self.chance.random() < self.flip:
+            if node in self.down:
+                del self.down[node]
+            else:
+                self.down[node] = None
+        if node in self.down:
+            raise NotDelivered("injected: the line is down", address=node)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace as changed
 from typing import Any
 
 from msgspec.structs import replace
@@ -67,10 +68,14 @@ def accept_compares_the_end_only() -> list[Swap]:
 
 
 def start_keeps_what_was_accepted() -> list[Swap]:
-    def fresh(state: m.SegmentState, copy: int, old: Segment | None) -> Segment:
-        return Segment(state, copy, accepted=old.accepted if old else 0)
+    honest = rules.start
 
-    return [(rules, "fresh", fresh)]
+    def start(view: View, request: m.StartSegment) -> Change:
+        old, change = view.segment(request.start), honest(view, request)
+        put = tuple(replace(each, accepted=old.accepted if old else 0) for each in change.put)
+        return changed(change, put=put)
+
+    return [(rules, "start", start)]
 
 
 def journal_ignores_the_segment() -> list[Swap]:

@@ -14,9 +14,7 @@ from ebla.actors.journal.errors import JournalBroken, OutOfSync, QuorumFailed
 from ebla.actors.journal.writer.recovery import End
 from tests.journal.line import DROP, Line, without
 from tests.journal.raw import FIRST, Raw, digest, edits_of
-from tests.journal.stage import Hand, Stage
-
-A, B, C = "journal/a", "journal/b", "journal/c"
+from tests.journal.stage import A, B, C, Hand, Stage, scenarios_of
 
 
 async def recovered(stage: Stage, line: Line) -> End:
@@ -207,18 +205,4 @@ async def an_unacknowledged_first_edit_is_overwritten(stage: Stage) -> None:
     await stage.finish()
 
 
-SCENARIOS = (
-    the_longest_copy_of_one_writer_is_recovered,
-    a_shorter_copy_that_was_accepted_beats_a_longer_one,
-    edits_of_a_minority_survive_if_it_answers,
-    a_later_writer_beats_an_older_acceptance,
-    a_segment_that_is_started_again_forgets_its_acceptance,
-    a_finalized_copy_beats_everything,
-    a_final_copy_is_chosen_over_one_of_a_later_epoch,
-    two_final_lengths_are_never_reconciled,
-    a_recovery_that_would_lose_committed_edits_stops,
-    first_edits_of_two_writers_are_distinguished,
-    a_node_that_missed_the_roll_appends_nothing_to_the_old_segment,
-    a_node_with_another_length_does_not_finalize,
-    an_unacknowledged_first_edit_is_overwritten,
-)
+SCENARIOS = scenarios_of(__name__)

@@ -20,9 +20,7 @@ from ebla.actors.journal.errors import (
 from ebla.storage.errors import Corruption, InvalidArgument
 from tests.journal.line import without
 from tests.journal.raw import FIRST, Raw, digest, edits_of
-from tests.journal.stage import JOURNAL, Stage
-
-A, B, C = "journal/a", "journal/b", "journal/c"
+from tests.journal.stage import JOURNAL, A, B, C, Stage, scenarios_of
 
 
 async def the_same_epoch_is_promised_once(stage: Stage) -> None:
@@ -391,31 +389,4 @@ async def a_foreign_journal_is_refused(stage: Stage) -> None:
     assert stage.view(A).state.promised == 0
 
 
-SCENARIOS = (
-    the_same_epoch_is_promised_once,
-    every_request_of_an_older_writer_is_refused,
-    a_promise_closes_the_open_segment,
-    a_preparation_closes_the_open_segment_of_a_node_that_missed_the_promise,
-    only_the_writer_that_started_a_segment_writes_into_it,
-    edits_follow_one_another,
-    edits_that_continue_another_history_are_refused,
-    a_late_request_is_refused,
-    an_empty_segment_counts_as_none,
-    a_leftover_of_one_edit_is_overwritten_only_by_a_later_writer,
-    a_leftover_of_two_edits_is_kept,
-    a_segment_is_finalized_only_with_its_exact_contents,
-    a_segment_stays_in_progress_if_its_end_was_missed,
-    a_segment_may_start_late_but_not_before_committed_edits,
-    the_committed_txid_only_grows,
-    promises_and_edits_survive_a_restart_that_closes_the_segment,
-    a_purge_deletes_whole_older_segments,
-    a_purge_keeps_a_partial_copy_that_may_be_the_second_one,
-    only_committed_edits_of_a_segment_in_progress_are_shown,
-    a_later_commit_does_not_expose_an_older_leftover,
-    an_accepted_segment_replaces_another_atomically,
-    a_finalized_segment_is_never_replaced,
-    a_wrong_download_is_refused,
-    a_download_is_compared_with_the_choice,
-    a_newer_epoch_overtakes_a_download,
-    a_foreign_journal_is_refused,
-)
+SCENARIOS = scenarios_of(__name__)

@@ -9,12 +9,12 @@ import asyncio
 import pytest
 
 from ebla.actors.journal import messages as m
-from ebla.actors.journal.errors import OutOfSync, QuorumFailed, Rejoining, StaleEpoch
+from ebla.actors.journal.errors import OutOfSync, Rejoining, StaleEpoch
 from ebla.actors.journal.node.rejoin import rejoin_journal
 from tests.journal.line import without
 from tests.journal.raw import FIRST, Raw, digest, edits_of
-from tests.journal.recoveries import A, B, C, fails
-from tests.journal.stage import JOURNAL, Hand, Stage
+from tests.journal.recoveries import fails
+from tests.journal.stage import JOURNAL, A, B, C, Hand, Stage, scenarios_of
 
 
 async def lose(stage: Stage, node: str = A) -> None:
@@ -144,23 +144,4 @@ async def a_node_is_complete_when_it_has_all_edits(stage: Stage) -> None:
     await stage.finish()
 
 
-SCENARIOS = (
-    a_lost_directory_does_not_lose_a_committed_edit,
-    a_lost_directory_does_not_lose_a_promise,
-    a_segment_start_from_before_the_loss_is_ignored,
-    a_node_without_earlier_edits_does_not_count,
-    a_node_is_complete_when_it_has_all_edits,
-)
-
-__all__ = [
-    "A",
-    "B",
-    "C",
-    "SCENARIOS",
-    "QuorumFailed",
-    "catch_up",
-    "lose",
-    "next_segment",
-    "rejoins",
-    "replace",
-]
+SCENARIOS = scenarios_of(__name__)

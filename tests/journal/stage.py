@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,7 +28,9 @@ from ebla.storage.environment import Environment
 from tests.journal.line import Line
 
 JOURNAL = m.JournalId("edits", "one")
+A, B, C = "journal/a", "journal/b", "journal/c"
 PATH = "journals/edits"
+Scenario = Callable[["Stage"], Coroutine[Any, Any, Any]]
 
 
 class Stage:
@@ -210,12 +214,20 @@ def status_of(writer: JournalWriter, node: str) -> ChannelStatus:
     return next(status for status in writer.statuses() if status.node == node)
 
 
-def play(
-    scenario: Callable[[Stage], Coroutine[Any, Any, Any]], seed: int = 0, count: int = 3, **options: Any
-) -> Any:
+def play(scenario: Scenario, seed: int = 0, count: int = 3, **options: Any) -> Any:
     async def main() -> Any:
         stage = Stage(count, **options)
         await stage.open()
         return await scenario(stage)
 
     return loop.run(main(), seed)
+
+
+def scenarios_of(module: str) -> list[Scenario]:
+    """List the coroutine functions of a module whose only parameter is the stage."""
+    functions = inspect.getmembers(sys.modules[module], inspect.iscoroutinefunction)
+    return [
+        each
+        for _, each in functions
+        if each.__module__ == module and list(inspect.signature(each).parameters) == ["stage"]
+    ]

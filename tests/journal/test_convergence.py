@@ -14,6 +14,7 @@ from ebla.actors.journal.errors import QuorumFailed
 from ebla.actors.journal.writer.reader import Position
 from ebla.actors.journal.writer.writer import JournalWriter
 from tests.journal.stage import Stage, play
+from tests.staged import staged
 
 ACT_ONE_S = 60.0
 SILENCE_S = 3.0  # after this time a client gives its writer up
@@ -96,32 +97,30 @@ async def trouble(stage: Stage, client: Client, chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_after_faults_every_acknowledged_edit_exists_once_on_all_nodes(seed: int):
-    async def scenario(stage: Stage) -> None:
-        chance = random.Random(seed)
-        stage.cluster.network.drop_probability = stage.cluster.network.repeat_probability = 0.002
-        client, tailed = Client(stage, chance), dict[int, bytes]()
-        await asyncio.gather(client.live(), tail(stage, tailed), trouble(stage, client, chance))
+@staged(play, sync_s=2.0, segment_txns=40, write_timeout_s=1.0, recovery_timeout_s=1.0)
+async def test_after_faults_every_acknowledged_edit_exists_once_on_all_nodes(stage: Stage, seed: int) -> None:
+    chance = random.Random(seed)
+    stage.cluster.network.drop_probability = stage.cluster.network.repeat_probability = 0.002
+    client, tailed = Client(stage, chance), dict[int, bytes]()
+    await asyncio.gather(client.live(), tail(stage, tailed), trouble(stage, client, chance))
 
-        stage.cluster.network.drop_probability = stage.cluster.network.repeat_probability = 0.0
-        clean = JournalWriter(stage.world(), stage.options)
-        await clean.open()
-        await clean.begin()
-        last = await clean.append(b"the last one")
-        await clean.roll()
-        await asyncio.sleep(30.0)
-        reader = stage.reader()
-        edits = dict((await reader.read_all(reader.beginning())).edits)
-        assert len(client.acked) > 100
-        assert {txid: edits.get(txid) for txid in client.acked} == client.acked
-        assert {txid: edits.get(txid) for txid in tailed} == tailed
-        assert len(set(edits.values())) == len(edits)
-        assert list(edits.values())[:-1] == [edit for edit in client.asked if edit in set(edits.values())]
-        stage.judge_copies()
-        copies = [
-            [(s.start, s.end, s.state.digest) for s in stage.view(node).all() if s.finalized]
-            for node in stage.nodes
-        ]
-        assert copies[0] == copies[1] == copies[2] and copies[0][-1][1] == last
-
-    play(scenario, seed, sync_s=2.0, segment_txns=40, write_timeout_s=1.0, recovery_timeout_s=1.0)
+    stage.cluster.network.drop_probability = stage.cluster.network.repeat_probability = 0.0
+    clean = JournalWriter(stage.world(), stage.options)
+    await clean.open()
+    await clean.begin()
+    last = await clean.append(b"the last one")
+    await clean.roll()
+    await asyncio.sleep(30.0)
+    reader = stage.reader()
+    edits = dict((await reader.read_all(reader.beginning())).edits)
+    assert len(client.acked) > 100
+    assert {txid: edits.get(txid) for txid in client.acked} == client.acked
+    assert {txid: edits.get(txid) for txid in tailed} == tailed
+    assert len(set(edits.values())) == len(edits)
+    assert list(edits.values())[:-1] == [edit for edit in client.asked if edit in set(edits.values())]
+    stage.judge_copies()
+    copies = [
+        [(s.start, s.end, s.state.digest) for s in stage.view(node).all() if s.finalized]
+        for node in stage.nodes
+    ]
+    assert copies[0] == copies[1] == copies[2] and copies[0][-1][1] == last

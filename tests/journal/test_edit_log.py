@@ -18,6 +18,7 @@ from ebla.storage.errors import Corruption
 from tests.journal.line import DROP, Line
 from tests.journal.stage import Stage, play
 from tests.master.builders import Story
+from tests.staged import staged
 
 A, B, C = "journal/a", "journal/b", "journal/c"
 
@@ -47,102 +48,87 @@ def pairs(first: int, last: int) -> list[Edit]:
     return [each for number in range(first, last + 1) for each in (edit(number), edit(-number))]
 
 
-def test_appended_edits_are_read_in_order_and_appending_continues():
-    async def scenario(stage: Stage) -> None:
-        await filled(stage, 1, 3)
-        log = await filled(stage, 4, 5)
-        assert log.last_txid == 7  # five transactions and two markers
-        assert await opened(log_of(stage), 0) == pairs(1, 5)
-        assert await opened(log_of(stage), 4) == pairs(4, 5)
-        assert await opened(log_of(stage), 7) == []
-
-    play(scenario)
+@staged(play)
+async def test_appended_edits_are_read_in_order_and_appending_continues(stage: Stage) -> None:
+    await filled(stage, 1, 3)
+    log = await filled(stage, 4, 5)
+    assert log.last_txid == 7  # five transactions and two markers
+    assert await opened(log_of(stage), 0) == pairs(1, 5)
+    assert await opened(log_of(stage), 4) == pairs(4, 5)
+    assert await opened(log_of(stage), 7) == []
 
 
-def test_a_log_of_many_segments_is_read_completely():
-    async def scenario(stage: Stage) -> None:
-        await filled(stage, 1, 40)
-        assert len(stage.view(A).all()) > 5
-        assert await opened(log_of(stage), 0) == pairs(1, 40)
-
-    play(scenario, segment_txns=6)
+@staged(play, segment_txns=6)
+async def test_a_log_of_many_segments_is_read_completely(stage: Stage) -> None:
+    await filled(stage, 1, 40)
+    assert len(stage.view(A).all()) > 5
+    assert await opened(log_of(stage), 0) == pairs(1, 40)
 
 
-def test_a_replayed_catalog_equals_the_written_one():
-    async def scenario(stage: Stage) -> None:
-        story = Story()
-        for number in range(5):
-            story.create(f"table {number}", buckets=3)
-        log = log_of(stage)
-        await opened(log, 0)
-        for each in story.edits:
-            await log.append([each])
-        catalog = Catalog()
-        catalog.apply(await opened(log_of(stage), 0))
-        catalog.check()
-        assert catalog.image() == story.catalog.image()
-
-    play(scenario)
+@staged(play)
+async def test_a_replayed_catalog_equals_the_written_one(stage: Stage) -> None:
+    story = Story()
+    for number in range(5):
+        story.create(f"table {number}", buckets=3)
+    log = log_of(stage)
+    await opened(log, 0)
+    for each in story.edits:
+        await log.append([each])
+    catalog = Catalog()
+    catalog.apply(await opened(log_of(stage), 0))
+    catalog.check()
+    assert catalog.image() == story.catalog.image()
 
 
-def test_a_writer_paused_after_its_recovery_is_only_superseded():
+@staged(play)
+async def test_a_writer_paused_after_its_recovery_is_only_superseded(stage: Stage) -> None:
     """Two others have written when it reads the recovered edits; that is no contradiction in the journal."""
+    await filled(stage, 1, 3)
+    asleep, awake = asyncio.Event(), asyncio.Event()
 
-    async def scenario(stage: Stage) -> None:
-        await filled(stage, 1, 3)
-        asleep, awake = asyncio.Event(), asyncio.Event()
+    async def stand_still(node: str, method: str) -> None:
+        if method == "manifest":
+            asleep.set()
+            await awake.wait()
 
-        async def stand_still(node: str, method: str) -> None:
-            if method == "manifest":
-                asleep.set()
-                await awake.wait()
-
-        late = log_of(stage, Line(before=stand_still))
-        opening = asyncio.ensure_future(opened(late, 0))
-        await asleep.wait()
-        await filled(stage, 4, 5)
-        await filled(stage, 6, 7)
-        awake.set()
-        with pytest.raises(QuorumFailed, match="StaleEpoch"):
-            await opening
-        assert await opened(log_of(stage), 0) == pairs(1, 7)
-
-    play(scenario)
+    late = log_of(stage, Line(before=stand_still))
+    opening = asyncio.ensure_future(opened(late, 0))
+    await asleep.wait()
+    await filled(stage, 4, 5)
+    await filled(stage, 6, 7)
+    awake.set()
+    with pytest.raises(QuorumFailed, match="StaleEpoch"):
+        await opening
+    assert await opened(log_of(stage), 0) == pairs(1, 7)
 
 
-def test_the_rest_of_a_purged_log_can_be_read():
-    async def scenario(stage: Stage) -> None:
-        log = await filled(stage, 1, 10)
-        checkpointed = log.last_txid
-        await log.purge(checkpointed)
-        await log.append([edit(11)])
-        assert await opened(log_of(stage), checkpointed) == [edit(11)]
-        with pytest.raises(EditsGone, match="newer checkpoint"):
-            await opened(log_of(stage), 0)
-
-    play(scenario, segment_txns=4)
+@staged(play, segment_txns=4)
+async def test_the_rest_of_a_purged_log_can_be_read(stage: Stage) -> None:
+    log = await filled(stage, 1, 10)
+    checkpointed = log.last_txid
+    await log.purge(checkpointed)
+    await log.append([edit(11)])
+    assert await opened(log_of(stage), checkpointed) == [edit(11)]
+    with pytest.raises(EditsGone, match="newer checkpoint"):
+        await opened(log_of(stage), 0)
 
 
-def test_a_log_that_ends_before_its_checkpoint_is_corrupt():
-    async def scenario(stage: Stage) -> None:
-        await filled(stage, 1, 2)
-        with pytest.raises(Corruption, match="before the checkpoint"):
-            await opened(log_of(stage), 50)
-
-    play(scenario)
+@staged(play)
+async def test_a_log_that_ends_before_its_checkpoint_is_corrupt(stage: Stage) -> None:
+    await filled(stage, 1, 2)
+    with pytest.raises(Corruption, match="before the checkpoint"):
+        await opened(log_of(stage), 50)
 
 
-def test_a_superseded_master_cannot_append_and_its_edits_stay():
-    async def scenario(stage: Stage) -> None:
-        old = await filled(stage, 1, 2)
-        new = log_of(stage)
-        assert await opened(new, 0) == pairs(1, 2)
-        with pytest.raises(QuorumFailed):
-            await old.append([edit(99)])
-        await new.append([edit(3)])
-        assert await opened(log_of(stage), 0) == [*pairs(1, 2), edit(3)]
-
-    play(scenario)
+@staged(play)
+async def test_a_superseded_master_cannot_append_and_its_edits_stay(stage: Stage) -> None:
+    old = await filled(stage, 1, 2)
+    new = log_of(stage)
+    assert await opened(new, 0) == pairs(1, 2)
+    with pytest.raises(QuorumFailed):
+        await old.append([edit(99)])
+    await new.append([edit(3)])
+    assert await opened(log_of(stage), 0) == [*pairs(1, 2), edit(3)]
 
 
 @pytest.mark.parametrize("number", range(1, 9))
@@ -167,60 +153,54 @@ def test_an_append_with_an_unknown_outcome_is_decided_once(number: int):
     play(scenario, seed=number)
 
 
-def test_a_failed_open_of_a_log_closes_its_channels():
-    async def scenario(stage: Stage) -> None:
-        stage.cluster.crash(A)
-        stage.cluster.crash(B)
-        log = log_of(stage)
-        with pytest.raises(QuorumFailed):
-            await opened(log, 0)
-        assert log.writer.failed is not None
-        await stage.cluster.restart(A)
-        assert await opened(log_of(stage), 0) == []
-
-    play(scenario)
+@staged(play)
+async def test_a_failed_open_of_a_log_closes_its_channels(stage: Stage) -> None:
+    stage.cluster.crash(A)
+    stage.cluster.crash(B)
+    log = log_of(stage)
+    with pytest.raises(QuorumFailed):
+        await opened(log, 0)
+    assert log.writer.failed is not None
+    await stage.cluster.restart(A)
+    assert await opened(log_of(stage), 0) == []
 
 
-def test_a_transaction_without_edits_is_corrupt():
-    async def scenario(stage: Stage) -> None:
-        log = await filled(stage, 1, 1)
-        await log.writer.append(b"\xff not edits")
-        with pytest.raises(Corruption, match="no edits"):
-            await opened(log_of(stage), 0)
-
-    play(scenario)
+@staged(play)
+async def test_a_transaction_without_edits_is_corrupt(stage: Stage) -> None:
+    log = await filled(stage, 1, 1)
+    await log.writer.append(b"\xff not edits")
+    with pytest.raises(Corruption, match="no edits"):
+        await opened(log_of(stage), 0)
 
 
-def test_a_scribe_keeps_its_catalog_through_checkpoints_purges_and_restarts():
-    async def scenario(stage: Stage) -> None:
-        world, story = stage.world(), Story()
-        await world.disk.open_instance("master")
-        checkpoints = Checkpoints(await world.disk.open_environment("catalog", (DATABASE,), create=True))
-        for life in range(3):
-            log, catalog = QuorumEditLog(world, stage.options), Catalog()
-            saved = checkpoints.load()
-            if saved is not None:
-                catalog.load(saved.image)
-            txid = saved.txid if saved is not None else 0
-            catalog.apply(await opened(log, txid))
-            scribe = Scribe(
-                world, log, checkpoints, catalog, waiting_max=100, checkpoint_edits=6, checkpointed=txid
-            )
-            assert catalog.image() == story.catalog.image()
-            running = world.spawn(scribe.run(), "scribe")
-            for number in range(10):
-                story.create(name := f"table {life} {number}")
-                await scribe.change("create_table", lambda: story.edits[-1:], lambda: None)
-                if number % 3:
-                    gone = story.catalog.named(name)
-                    assert gone is not None
-                    story.apply(TableDropped(name, 1, gone.table, 2), TabletsForgotten(gone.tablets))
-                    await scribe.change("drop_table", lambda: story.edits[-2:], lambda: None)
-                await log.purge(scribe.checkpointed)
-            assert catalog.image() == story.catalog.image()
-            running.cancel()
-            log.writer.close()
-        assert scribe.checkpointed > 0
-        assert stage.view(A).all()[0].start > 1, "no edit was purged"
-
-    play(scenario, segment_txns=5)
+@staged(play, segment_txns=5)
+async def test_a_scribe_keeps_its_catalog_through_checkpoints_purges_and_restarts(stage: Stage) -> None:
+    world, story = stage.world(), Story()
+    await world.disk.open_instance("master")
+    checkpoints = Checkpoints(await world.disk.open_environment("catalog", (DATABASE,), create=True))
+    for life in range(3):
+        log, catalog = QuorumEditLog(world, stage.options), Catalog()
+        saved = checkpoints.load()
+        if saved is not None:
+            catalog.load(saved.image)
+        txid = saved.txid if saved is not None else 0
+        catalog.apply(await opened(log, txid))
+        scribe = Scribe(
+            world, log, checkpoints, catalog, waiting_max=100, checkpoint_edits=6, checkpointed=txid
+        )
+        assert catalog.image() == story.catalog.image()
+        running = world.spawn(scribe.run(), "scribe")
+        for number in range(10):
+            story.create(name := f"table {life} {number}")
+            await scribe.change("create_table", lambda: story.edits[-1:], lambda: None)
+            if number % 3:
+                gone = story.catalog.named(name)
+                assert gone is not None
+                story.apply(TableDropped(name, 1, gone.table, 2), TabletsForgotten(gone.tablets))
+                await scribe.change("drop_table", lambda: story.edits[-2:], lambda: None)
+            await log.purge(scribe.checkpointed)
+        assert catalog.image() == story.catalog.image()
+        running.cancel()
+        log.writer.close()
+    assert scribe.checkpointed > 0
+    assert stage.view(A).all()[0].start > 1, "no edit was purged"

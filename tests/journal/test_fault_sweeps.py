@@ -15,6 +15,7 @@ from ebla.actors.fault_points import JOURNAL_COMMITS
 from tests.journal.line import DROP, LOST, MODES, Line
 from tests.journal.stage import Stage, play
 from tests.journal.workload import REQUESTS, SECOND_REQUESTS, outcome, write_two_segments
+from tests.staged import staged
 from tests.sweeps import seeds
 
 THREE = ("journal/a", "journal/b", "journal/c")
@@ -74,14 +75,12 @@ def test_no_order_of_answers_to_a_recovery_loses_anything():
         play(lambda stage, lines=(writer, recoverer): outcome(stage, *lines), run)
 
 
-def test_the_sweeps_cover_every_request_of_a_second_writer():
-    async def scenario(stage: Stage) -> None:
-        await write_two_segments(stage, Line({("journal/a", 4): DROP, ("journal/b", 5): DROP}))
-        line = Line()
-        await write_two_segments(stage, line)
-        assert line.trace["journal/c"] == SECOND_REQUESTS
-
-    play(scenario)
+@staged(play)
+async def test_the_sweeps_cover_every_request_of_a_second_writer(stage: Stage) -> None:
+    await write_two_segments(stage, Line({("journal/a", 4): DROP, ("journal/b", 5): DROP}))
+    line = Line()
+    await write_two_segments(stage, line)
+    assert line.trace["journal/c"] == SECOND_REQUESTS
 
 
 SECOND = range(1, len(SECOND_REQUESTS) + 1)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from tests.journal.line import DROP, LOST, Line
 from tests.journal.stage import Stage, play
 from tests.journal.workload import REQUESTS, Outcome, outcome, write_two_segments
+from tests.staged import staged
 
 INDEXES = range(1, 10)  # 1: no fault; the others are REQUESTS
 A, B = "journal/a", "journal/b"
@@ -14,13 +15,11 @@ A, B = "journal/a", "journal/b"
 Table = Callable[[tuple[int, int]], tuple[int, int, Collection[int]]]
 
 
-def test_the_tables_cover_every_request_of_the_workload():
-    async def scenario(stage: Stage) -> None:
-        line = Line()
-        assert await write_two_segments(stage, line) == 6
-        assert line.trace == dict.fromkeys(stage.nodes, REQUESTS)
-
-    play(scenario)
+@staged(play)
+async def test_the_tables_cover_every_request_of_the_workload(stage: Stage) -> None:
+    line = Line()
+    assert await write_two_segments(stage, line) == 6
+    assert line.trace == dict.fromkeys(stage.nodes, REQUESTS)
 
 
 def dropped(pair: tuple[int, int]) -> tuple[int, int, Collection[int]]:

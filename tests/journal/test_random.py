@@ -7,12 +7,11 @@ import random
 
 import pytest
 
-from ebla.actors.errors import NotDelivered
 from ebla.actors.journal.errors import JournalBroken, QuorumFailed
 from ebla.actors.journal.writer.reader import Position
 from ebla.storage.errors import InvalidArgument
 from tests.journal import mutants
-from tests.journal.line import Line
+from tests.journal.line import Shaky
 from tests.journal.stage import Hand, Stage, play
 from tests.sweeps import seeds
 
@@ -40,23 +39,15 @@ class Follower:
             assert self.stage.acked.get(txid, edit) == edit, (txid, edit)
 
 
-class FlipFlop(Line):
+class FlipFlop(Shaky):
     """All links are up for a new writer; then they fail and return at random, and nodes crash around accepts."""
 
     def __init__(self, stage: Stage, chance: random.Random) -> None:
-        super().__init__(before=self.meddle)
+        super().__init__(chance, FLIP)
         self.stage = stage
-        self.chance = chance
-        self.down: dict[str, None] = {}
 
     async def meddle(self, node: str, method: str) -> None:
-        if self.chance.random() < FLIP:
-            if node in self.down:
-                del self.down[node]
-            else:
-                self.down[node] = None
-        if node in self.down:
-            raise NotDelivered("injected: the line is down", address=node)
+        await super().meddle(node, method)
         if not self.stage.cluster.alive(node) or self.chance.random() < RESTART:
             await self.stage.cluster.restart(node)
         if method == "accept_recovery" and self.chance.random() < CRASH:

@@ -7,12 +7,16 @@ import pytest
 from ebla.actors.journal import messages as m
 from ebla.actors.journal.errors import JournalBroken
 from ebla.actors.journal.writer.recovery import choose
-from tests.journal.recoveries import SCENARIOS
+from tests.journal import recoveries, refusals, rejoining
 from tests.journal.stage import play
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-def test_in_a_recovery(scenario):
+@pytest.mark.parametrize(
+    "scenario",
+    [*recoveries.SCENARIOS, *refusals.SCENARIOS, *rejoining.SCENARIOS],
+    ids=lambda scenario: scenario.__name__,
+)
+def test_in_a_history(scenario):
     for seed in range(3):
         play(scenario, seed)
 

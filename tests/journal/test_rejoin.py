@@ -15,19 +15,12 @@ from ebla.actors.errors import AlreadyPresent, NotDelivered
 from ebla.actors.journal.errors import NotFormatted, QuorumFailed
 from ebla.actors.journal.node import journal, rejoin, rules
 from ebla.actors.journal.node.rejoin import rejoin_journal
-from ebla.actors.journal.writer.writer import JournalWriter
 from ebla.storage.errors import EblaError, InvalidArgument
 from tests.journal import mutants, rejoining
-from tests.journal.line import Line
-from tests.journal.rejoining import A, B, C, catch_up, lose, next_segment, rejoins, replace
-from tests.journal.stage import Stage, play
-
-
-@pytest.mark.parametrize("scenario", rejoining.SCENARIOS, ids=lambda scenario: scenario.__name__)
-def test_in_a_history(scenario: Any) -> None:
-    for seed in range(3):
-        play(scenario, seed)
-
+from tests.journal.line import Line, Shaky
+from tests.journal.rejoining import catch_up, lose, next_segment, rejoins, replace
+from tests.journal.stage import A, B, Stage, play, writer_of
+from tests.staged import staged
 
 # -- known mistakes
 
@@ -75,35 +68,31 @@ def test_a_mistake_is_found(mutant: Callable[[], list[mutants.Swap]]) -> None:
 # -- refusals
 
 
-def test_only_a_node_without_the_journal_rejoins() -> None:
-    async def scenario(stage: Stage) -> None:
-        with pytest.raises(AlreadyPresent, match="only a node that has lost its directory"):
-            await rejoin_journal(stage.outside, stage.options, A)
-        with pytest.raises(InvalidArgument, match="is none of the journal's nodes"):
-            await rejoin_journal(stage.outside, stage.options, "journal/x")
-        await replace(stage)
-        token = stage.view(A).state.token
+@staged(play)
+async def test_only_a_node_without_the_journal_rejoins(stage: Stage) -> None:
+    with pytest.raises(AlreadyPresent, match="only a node that has lost its directory"):
         await rejoin_journal(stage.outside, stage.options, A)
-        assert stage.view(A).state.token == token  # a repetition changes nothing
+    with pytest.raises(InvalidArgument, match="is not one of the journal's nodes"):
+        await rejoin_journal(stage.outside, stage.options, "journal/x")
+    await replace(stage)
+    token = stage.view(A).state.token
+    await rejoin_journal(stage.outside, stage.options, A)
+    assert stage.view(A).state.token == token  # a repetition changes nothing
 
-    play(scenario)
 
-
-def test_two_nodes_that_lost_their_directories_cannot_help_each_other() -> None:
-    async def scenario(stage: Stage) -> None:
-        hand = stage.hand()
-        await hand.recover()
-        await hand.write(2)
-        hand.session.close()
-        await lose(stage, A)
-        await lose(stage, B)
-        for node in (A, B):
-            with pytest.raises(QuorumFailed, match=r"learn what journal/. had promised"):
-                await rejoin_journal(stage.outside, stage.options, node)
-            with pytest.raises(NotFormatted):
-                await stage.manifest(node)
-
-    play(scenario)
+@staged(play)
+async def test_two_nodes_that_lost_their_directories_cannot_help_each_other(stage: Stage) -> None:
+    hand = stage.hand()
+    await hand.recover()
+    await hand.write(2)
+    hand.session.close()
+    await lose(stage, A)
+    await lose(stage, B)
+    for node in (A, B):
+        with pytest.raises(QuorumFailed, match=r"learn what journal/. had promised"):
+            await rejoin_journal(stage.outside, stage.options, node)
+        with pytest.raises(NotFormatted):
+            await stage.manifest(node)
 
 
 def test_a_node_that_rejoins_is_no_witness_for_another() -> None:
@@ -123,106 +112,80 @@ def test_a_node_that_rejoins_is_no_witness_for_another() -> None:
     play(scenario)
 
 
-def test_a_single_node_that_lost_its_directory_cannot_rejoin() -> None:
-    async def scenario(stage: Stage) -> None:
-        await lose(stage)
-        with pytest.raises(InvalidArgument, match="has one node: nobody else knows"):
-            await rejoin_journal(stage.outside, stage.options, A)
-
-    play(scenario, count=1)
+@staged(play, count=1)
+async def test_a_single_node_that_lost_its_directory_cannot_rejoin(stage: Stage) -> None:
+    await lose(stage)
+    with pytest.raises(InvalidArgument, match="has one node: no other has its edits"):
+        await rejoin_journal(stage.outside, stage.options, A)
 
 
 # -- crashes
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
-def test_a_crash_around_the_first_commit_is_repeated(side: str) -> None:
-    async def scenario(stage: Stage) -> None:
-        hand = stage.hand()
-        await hand.recover()
-        await hand.write(3)
-        await lose(stage)
-        stage.crash_at(A, f"journal.rejoin.{side}_commit")
-        with pytest.raises(EblaError):
-            await rejoin_journal(stage.outside, stage.options, A)
-        await stage.cluster.restart(A)
-        assert (JOURNAL in stage.role(A).journals) is (side == "after")
+@staged(play)
+async def test_a_crash_around_the_first_commit_is_repeated(stage: Stage, side: str) -> None:
+    hand = stage.hand()
+    await hand.recover()
+    await hand.write(3)
+    await lose(stage)
+    stage.crash_at(A, f"journal.rejoin.{side}_commit")
+    with pytest.raises(EblaError):
         await rejoin_journal(stage.outside, stage.options, A)
-        assert rejoins(stage)
-        await next_segment(hand)
-        await catch_up(stage)
-        assert not rejoins(stage)
-        hand.session.close()
-        await stage.finish()
-
-    play(scenario)
+    await stage.cluster.restart(A)
+    assert (JOURNAL in stage.role(A).journals) is (side == "after")
+    await rejoin_journal(stage.outside, stage.options, A)
+    assert rejoins(stage)
+    await next_segment(hand)
+    await catch_up(stage)
+    assert not rejoins(stage)
+    hand.session.close()
+    await stage.finish()
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
-def test_a_crash_around_the_last_commit_loses_nothing(side: str) -> None:
-    async def scenario(stage: Stage) -> None:
-        hand = stage.hand()
-        await hand.recover()
-        await hand.write(3)
-        await replace(stage)
-        await next_segment(hand)
-        stage.crash_at(A, f"journal.whole.{side}_commit")
-        syncing = asyncio.ensure_future(catch_up(stage))
-        await asyncio.sleep(1.0)
-        assert not stage.cluster.alive(A)
-        syncing.cancel()
-        await stage.cluster.restart(A)
-        await catch_up(stage)
-        assert not rejoins(stage)
-        hand.session.close()
-        await stage.finish()
-
-    play(scenario)
+@staged(play)
+async def test_a_crash_around_the_last_commit_loses_nothing(stage: Stage, side: str) -> None:
+    hand = stage.hand()
+    await hand.recover()
+    await hand.write(3)
+    await replace(stage)
+    await next_segment(hand)
+    stage.crash_at(A, f"journal.whole.{side}_commit")
+    syncing = asyncio.ensure_future(catch_up(stage))
+    await asyncio.sleep(1.0)
+    assert not stage.cluster.alive(A)
+    syncing.cancel()
+    await stage.cluster.restart(A)
+    await catch_up(stage)
+    assert not rejoins(stage)
+    hand.session.close()
+    await stage.finish()
 
 
-def test_a_rejoining_node_does_not_wait_for_purged_segments() -> None:
-    async def scenario(stage: Stage) -> None:
-        hand = stage.hand()
-        await hand.recover()
-        for _ in range(3):
-            await hand.write(2)
-            await hand.finalize()
+@staged(play)
+async def test_a_rejoining_node_does_not_wait_for_purged_segments(stage: Stage) -> None:
+    hand = stage.hand()
+    await hand.recover()
+    for _ in range(3):
         await hand.write(2)
-        await replace(stage)
-        await next_segment(hand)
-        await hand.session.purge(7)
-        await asyncio.sleep(0.5)
-        await catch_up(stage)
-        assert not rejoins(stage)
-        hand.session.close()
-        end = await stage.hand().recover()
-        assert end.txid == max(stage.acked)
-        stage.judge_copies()
-
-    play(scenario)
+        await hand.finalize()
+    await hand.write(2)
+    await replace(stage)
+    await next_segment(hand)
+    await hand.session.purge(7)
+    await asyncio.sleep(0.5)
+    await catch_up(stage)
+    assert not rejoins(stage)
+    hand.session.close()
+    end = await stage.hand().recover()
+    assert end.txid == max(stage.acked)
+    stage.judge_copies()
 
 
 # -- random histories
 
 JOURNAL = "edits"
-
-
-class Shaky(Line):
-    """Links fail and return at random."""
-
-    def __init__(self, chance: random.Random) -> None:
-        super().__init__(before=self.meddle)
-        self.chance = chance
-        self.down: dict[str, None] = {}
-
-    async def meddle(self, node: str, method: str) -> None:
-        if self.chance.random() < 0.08:
-            if node in self.down:
-                del self.down[node]
-            else:
-                self.down[node] = None
-        if node in self.down:
-            raise NotDelivered("injected: the line is down", address=node)
 
 
 @pytest.mark.parametrize("count", [3, 5])
@@ -233,7 +196,7 @@ def test_random_writers_and_lost_directories_lose_nothing(count: int) -> None:
         chance = random.Random(count)
         lost, able = 0, 0
         for _ in range(60):
-            hand = stage.hand(Shaky(chance) if chance.random() < 0.7 else None)
+            hand = stage.hand(Shaky(chance, 0.08) if chance.random() < 0.7 else None)
             if chance.random() < 0.3:
                 stage.cluster.crash(chance.choice(stage.nodes))
             try:
@@ -280,18 +243,7 @@ def test_random_writers_and_lost_directories_lose_nothing(count: int) -> None:
         play(scenario, seed, count)
 
 
-def test_the_scripted_histories_have_three_nodes() -> None:
-    assert (A, B, C) == ("journal/a", "journal/b", "journal/c")
-
-
 # -- without writes
-
-
-async def writer_of(stage: Stage) -> JournalWriter:
-    writer = JournalWriter(stage.world(), stage.options)
-    await writer.open()
-    await writer.begin()
-    return writer
 
 
 async def whole_again(stage: Stage, timeout_s: float) -> None:
@@ -303,64 +255,54 @@ async def whole_again(stage: Stage, timeout_s: float) -> None:
 
 
 @pytest.mark.parametrize("edits", [0, 3])
-def test_a_node_rejoins_without_writes(edits: int) -> None:
-    async def scenario(stage: Stage) -> None:
+@staged(play)
+async def test_a_node_rejoins_without_writes(stage: Stage, edits: int) -> None:
+    writer = await writer_of(stage)
+    for number in range(edits):
+        await writer.append(b"%d" % number)
+    await asyncio.sleep(1000.0)
+    await replace(stage)
+    await whole_again(stage, 60.0)
+    stage.cluster.crash(B)
+    writer.close()
+    assert (await stage.hand().recover()).txid >= edits + 1
+
+
+@staged(play)
+async def test_a_healthy_node_causes_no_new_segment(stage: Stage) -> None:
+    writer = await writer_of(stage)
+    await asyncio.sleep(1000.0)
+    assert writer.segment == 1
+    await replace(stage)
+    await whole_again(stage, 60.0)
+    after = writer.segment
+    await asyncio.sleep(1000.0)
+    assert writer.segment == after
+
+
+@staged(play)
+async def test_a_node_rejoins_across_idle_writers(stage: Stage) -> None:
+    await replace(stage)
+    for _ in range(4):
         writer = await writer_of(stage)
-        for number in range(edits):
-            await writer.append(b"%d" % number)
-        await asyncio.sleep(1000.0)
-        await replace(stage)
-        await whole_again(stage, 60.0)
-        stage.cluster.crash(B)
+        await asyncio.sleep(2.5)
         writer.close()
-        assert (await stage.hand().recover()).txid >= edits + 1
-
-    play(scenario)
+    assert not rejoins(stage)
 
 
-def test_a_healthy_node_causes_no_new_segment() -> None:
-    async def scenario(stage: Stage) -> None:
-        writer = await writer_of(stage)
-        await asyncio.sleep(1000.0)
-        assert writer.segment == 1
-        await replace(stage)
-        await whole_again(stage, 60.0)
-        after = writer.segment
-        await asyncio.sleep(1000.0)
-        assert writer.segment == after
+@staged(play, segment_s=50.0)
+async def test_a_missed_segment_start_is_repeated_later(stage: Stage) -> None:
+    starts: list[float] = []
 
-    play(scenario)
+    async def lose_the_first(node: str, method: str) -> None:
+        if node == A and method == "start_segment" and rejoins(stage):
+            starts.append(stage.cluster.loop.time())
+            if len(starts) < 3:
+                raise NotDelivered("injected: lost", address=node)
 
-
-def test_a_node_rejoins_across_idle_writers() -> None:
-    async def scenario(stage: Stage) -> None:
-        await replace(stage)
-        for _ in range(4):
-            writer = await writer_of(stage)
-            await asyncio.sleep(2.5)
-            writer.close()
-        assert not rejoins(stage)
-
-    play(scenario)
-
-
-def test_a_missed_segment_start_is_repeated_later() -> None:
-    async def scenario(stage: Stage) -> None:
-        starts: list[float] = []
-
-        async def lose_the_first(node: str, method: str) -> None:
-            if node == A and method == "start_segment" and rejoins(stage):
-                starts.append(stage.cluster.loop.time())
-                if len(starts) < 3:
-                    raise NotDelivered("injected: lost", address=node)
-
-        writer = JournalWriter(stage.line_world(Line(before=lose_the_first)), stage.options)
-        await writer.open()
-        await writer.begin()
-        await replace(stage)
-        await whole_again(stage, 200.0)
-        pauses = [later - earlier for earlier, later in pairwise(starts)]
-        assert len(starts) == 3 and all(50.0 <= pause <= 60.0 for pause in pauses), starts
-        writer.close()
-
-    play(scenario, segment_s=50.0)
+    writer = await writer_of(stage, Line(before=lose_the_first))
+    await replace(stage)
+    await whole_again(stage, 200.0)
+    pauses = [later - earlier for earlier, later in pairwise(starts)]
+    assert len(starts) == 3 and all(50.0 <= pause <= 60.0 for pause in pauses), starts
+    writer.close()

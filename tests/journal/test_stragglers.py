@@ -9,9 +9,9 @@ import pytest
 from ebla.actors.journal.errors import QuorumFailed
 from ebla.actors.journal.writer.writer import JournalWriter
 from tests.journal.line import Line
-from tests.journal.stage import Stage, play, writer_of
+from tests.journal.stage import A, B, Stage, play, writer_of
+from tests.staged import staged
 
-A, B, C = "journal/a", "journal/b", "journal/c"
 PARTITION_S = 5.0
 
 
@@ -24,44 +24,40 @@ async def cut_off_for_a_while(stage: Stage, writer: JournalWriter) -> None:
 
 
 @pytest.mark.parametrize("step", ["open", "roll"])
-def test_a_lost_request_blocks_its_channel_no_longer_than_a_write(step: str) -> None:
-    async def scenario(stage: Stage) -> None:
-        await (await writer_of(stage)).append(b"of a former writer")
-        writer = JournalWriter(stage.world(), stage.options)
-        if step == "roll":
-            await writer.open()
-            await writer.begin()
-        partition = asyncio.ensure_future(cut_off_for_a_while(stage, writer))
-        await asyncio.sleep(0)
-        await (writer.roll() if step == "roll" else writer.open())
-        if step == "open":
-            await writer.begin()
-        await partition
-        await asyncio.sleep(stage.options.write_timeout_s)
-        stage.cluster.crash(B)
-        began = stage.cluster.loop.time()
-        await writer.append(b"by A and C")
-        assert stage.cluster.loop.time() - began < 1.0
-
-    play(scenario)
+@staged(play)
+async def test_a_lost_request_blocks_its_channel_no_longer_than_a_write(stage: Stage, step: str) -> None:
+    await (await writer_of(stage)).append(b"of a former writer")
+    writer = JournalWriter(stage.world(), stage.options)
+    if step == "roll":
+        await writer.open()
+        await writer.begin()
+    partition = asyncio.ensure_future(cut_off_for_a_while(stage, writer))
+    await asyncio.sleep(0)
+    await (writer.roll() if step == "roll" else writer.open())
+    if step == "open":
+        await writer.begin()
+    await partition
+    await asyncio.sleep(stage.options.write_timeout_s)
+    stage.cluster.crash(B)
+    began = stage.cluster.loop.time()
+    await writer.append(b"by A and C")
+    assert stage.cluster.loop.time() - began < 1.0
 
 
-def test_a_writer_behind_slow_requests_ends_within_the_time_of_a_write() -> None:
-    async def scenario(stage: Stage) -> None:
-        await (await writer_of(stage)).append(b"of a former writer")
+@staged(play)
+async def test_a_writer_behind_slow_requests_ends_within_the_time_of_a_write(stage: Stage) -> None:
+    await (await writer_of(stage)).append(b"of a former writer")
 
-        async def downloads_for_long(node: str, method: str) -> None:
-            if (node, method) == (A, "accept_recovery"):
-                await asyncio.sleep(stage.options.recovery_timeout_s - 1.0)
+    async def downloads_for_long(node: str, method: str) -> None:
+        if (node, method) == (A, "accept_recovery"):
+            await asyncio.sleep(stage.options.recovery_timeout_s - 1.0)
 
-        writer = await writer_of(stage, Line(before=downloads_for_long))
-        await writer.append(b"by B and C")
-        stage.cluster.crash(B)
-        began = stage.cluster.loop.time()
-        with pytest.raises(QuorumFailed, match="journal/a: no answer yet") as failed:
-            await writer.append(b"by C alone")
-        assert failed.value.possibly_applied
-        assert stage.cluster.loop.time() - began <= stage.options.write_timeout_s
-        assert writer.failed is not None
-
-    play(scenario)
+    writer = await writer_of(stage, Line(before=downloads_for_long))
+    await writer.append(b"by B and C")
+    stage.cluster.crash(B)
+    began = stage.cluster.loop.time()
+    with pytest.raises(QuorumFailed, match="journal/a: no answer yet") as failed:
+        await writer.append(b"by C alone")
+    assert failed.value.possibly_applied
+    assert stage.cluster.loop.time() - began <= stage.options.write_timeout_s
+    assert writer.failed is not None

@@ -9,14 +9,15 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from ebla.actors import messages as m
-from ebla.actors.errors import NetworkError, NotActive, NotFound, NotRunning, Unavailable
 from ebla.actors.journal.messages import JournalId
 from ebla.actors.journal.node.node import JournalNode
 from ebla.actors.journal.options import JournalNodeOptions, JournalOptions
 from ebla.actors.journal.writer.session import format_journal
-from ebla.actors.master.leadership.group import GroupMaster
-from ebla.actors.master.options import GroupOptions, MasterOptions
+from ebla.actors.master.leadership.group import Master
+from ebla.actors.master.options import GroupOptions
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.server import TabletServer
 from ebla.actors.world import Role, World
@@ -24,26 +25,18 @@ from ebla.chaos.simulation import loop
 from ebla.chaos.simulation.points import Points
 from ebla.chaos.simulation.world import SimulatedCluster
 from ebla.options import ClientWorld
-from ebla.storage.rows.altered import Change
 from ebla.transport.client import DeploymentClient
-from tests.master.builders import create_request
+from tests.master.healed import OPTIONS
+from tests.master.stage import Requests
 
 T = TypeVar("T")
 
 LOOK_S = 0.005  # between two checks of the serving masters
 JOURNAL = JournalId("catalog", "one")
-MASTER = MasterOptions(
-    bg_s=0.1,
-    unresponsive_s=2.0,
-    assignment_timeout_s=10.0,
-    settle_s=0.5,
-    forget_min_s=5.0,
-    rpc_backoff_max_s=1.0,
-    checkpoint_edits=8,
-)
+MASTER = replace(OPTIONS, checkpoint_edits=8)
 
 
-class GroupStage:
+class GroupStage(Requests):
     """Masters `master/0`, ..., journal nodes `journal/0`, ..., tablet servers `tablet-server/a`, ..."""
 
     def __init__(
@@ -86,7 +79,7 @@ class GroupStage:
         await self.ready()
 
     def make_master(self, world: World) -> Role:
-        return GroupMaster(world, self.options)
+        return Master(world, self.options)
 
     def _make_server(self, host: str) -> Callable[[World], Role]:
         options = TabletServerOptions(masters=self.masters, host=host, heartbeat_s=0.2)
@@ -102,8 +95,8 @@ class GroupStage:
     def _serves(self, address: str) -> bool:
         if not self.cluster.alive(address) or self.cluster.paused(address):
             return False
-        reign = self.role(address).reign
-        return reign is not None and reign.serves()
+        active_term = self.role(address).active_term
+        return active_term is not None and active_term.serves()
 
     async def _watch(self) -> None:
         while True:
@@ -115,12 +108,6 @@ class GroupStage:
                 self.served += serving
             await asyncio.sleep(LOOK_S)
 
-    async def until(self, holds: Callable[[], bool], timeout_s: float = 120.0) -> None:
-        deadline = self.cluster.loop.time() + timeout_s
-        while not holds():
-            assert self.cluster.loop.time() < deadline, "the condition did not hold in time"
-            await asyncio.sleep(0.02)
-
     async def active(self) -> str:
         """The active master, as soon as there is one."""
         await self.until(lambda: len(self.serving()) == 1)
@@ -128,14 +115,14 @@ class GroupStage:
 
     async def ready(self) -> str:
         """The active master, when it knows every server that is up."""
-        await self.until(lambda: len(self.serving()) == 1 and self._all_heard(self.serving()[0]))
+        await self.until(lambda: len(self.serving()) == 1 and self._all_alive(self.serving()[0]))
         return self.serving()[0]
 
-    def _all_heard(self, master: str) -> bool:
-        servers = self.role(master).reign.master.servers
+    def _all_alive(self, master: str) -> bool:
+        servers = self.role(master).active_term.master.servers
         up = [f"tablet-server/{host}" for host in self.hosts if self.cluster.alive(f"tablet-server/{host}")]
-        heard = [server.address for server in servers.alive(servers_now(self.role(master)))]
-        return sorted(heard) == sorted(up)
+        alive = [server.address for server in servers.alive(servers_now(self.role(master)))]
+        return sorted(alive) == sorted(up)
 
     def other(self, master: str) -> str:
         return next(each for each in self.masters if each != master)
@@ -150,61 +137,19 @@ class GroupStage:
         """As clients do: send to the active master until there is an answer."""
         return await self.session.ask_master(method, request, reply, deadline_s=deadline_s)
 
-    async def create(self, name: str = "flights", **changes: Any) -> m.TableInfo:
-        request = create_request(name, **changes)
-        return await self.persist(lambda: self.ask("create_table", request, m.TableInfo))
-
-    async def drop(
-        self, name: str = "flights", request_id: str | None = None, reserve_s: float | None = None
-    ) -> None:
-        request = m.DropTableRequest(request_id or f"drop {name}", name, reserve_s)
-        await self.persist(lambda: self.ask("drop_table", request, m.Empty))
-
-    async def alter(self, *changes: Change, name: str = "flights", request_id: str = "") -> m.TableInfo:
-        request = m.AlterTableRequest(request_id or f"alter {name}", name, "", changes)
-        return await self.persist(lambda: self.ask("alter_table", request, m.TableInfo))
-
-    async def recall(self, table: str, name: str = "", request_id: str = "") -> m.TableInfo:
-        request = m.RecallTableRequest(request_id or f"recall {table} {name}", table, name)
-        return await self.persist(lambda: self.ask("recall_table", request, m.TableInfo))
-
-    async def persist(self, act: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Repeat the request until there is a final answer."""
-        for _ in range(200):
-            try:
-                return await act()
-            except (NetworkError, NotRunning, NotActive, Unavailable):
-                await asyncio.sleep(0.1)
-        raise AssertionError("no answer")
-
-    async def table(self, name: str = "flights") -> m.TableInfo:
-        return await self.ask("get_table", m.TableName(name), m.TableInfo)
+    async def send(self, method: str, request: Any, reply: type[T]) -> T:
+        return await self.persist(lambda: self.ask(method, request, reply))
 
     async def names(self) -> list[str]:
         reported = await self.ask("list_tables", m.ListTablesRequest(), m.ListTablesReply)
         return [table.name for table in reported.tables]
-
-    async def exists(self, name: str = "flights") -> bool:
-        try:
-            await self.table(name)
-        except NotFound:
-            return False
-        return True
-
-    async def running(self, name: str = "flights") -> m.TableInfo:
-        for _ in range(2000):
-            info = await self.table(name)
-            if info.state == "running":
-                return info
-            await asyncio.sleep(0.1)
-        raise AssertionError(f"{name} did not come up: {info}")
 
     def replicas(self) -> int:
         servers = [f"tablet-server/{host}" for host in self.hosts]
         return sum(len(self.role(server).replicas) for server in servers if self.cluster.alive(server))
 
 
-def servers_now(master: GroupMaster) -> float:
+def servers_now(master: Master) -> float:
     return master.world.clock.monotonic()
 
 

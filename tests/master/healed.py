@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from ebla.actors import messages as m
 from ebla.actors.master.options import MasterOptions
 from ebla.actors.replication.configuration import (
@@ -9,6 +11,7 @@ from ebla.actors.replication.configuration import (
     Peer,
 )
 from ebla.actors.replication.health import SILENT
+from ebla.storage.errors import EblaError
 from tests.master.stage import MASTER, Stage
 
 OPTIONS = MasterOptions(
@@ -24,8 +27,7 @@ OPTIONS = MasterOptions(
 async def opened(stage: Stage, hosts: str = "abcd", buckets: int = 1, **changes: int) -> list[str]:
     """Create a table on these hosts; returns its tablets."""
     await stage.open(*hosts)
-    await stage.create("flights", buckets=buckets, **changes)
-    info = await stage.running("flights")
+    info = await stage.made("flights", buckets=buckets, **changes)
     await stage.until(lambda: not stage.master.catalog.unseen)
     return [tablet.tablet for tablet in info.tablets]
 
@@ -50,7 +52,7 @@ def well(stage: Stage, replicas: int = 3) -> bool:
         peers = record.configuration.peers
         if len(peers) != replicas or any(p.member != "voter" or p.replace for p in peers) or record.former:
             return False
-        if any(p.uuid in stage.fairy.words or p.address in stage.master.catalog.draining for p in peers):
+        if any(p.uuid in stage.raft.unhealthy or p.address in stage.master.catalog.draining for p in peers):
             return False
         running = [h for h in stage.holders(tablet) if stage.server(h).replicas[tablet].state == "running"]
         if running != sorted(host(peer) for peer in peers):
@@ -66,7 +68,7 @@ def has_left(stage: Stage, name: str, tablets: list[str]) -> bool:
 
 
 def leader(stage: Stage, tablet: str) -> str:
-    peer = configuration(stage, tablet).peer(stage.fairy.leaders[tablet])
+    peer = configuration(stage, tablet).peer(stage.raft.leaders[tablet])
     return host(peer)
 
 
@@ -79,15 +81,22 @@ def spare(stage: Stage, tablet: str) -> str:
 
 
 def silence(stage: Stage, name: str, word: str = SILENT) -> None:
-    stage.fairy.words[stage.server(name).uuid] = word
+    stage.raft.unhealthy[stage.server(name).uuid] = word
     stage.scripts[name].silent = True
 
 
 def wake(stage: Stage, name: str) -> None:
-    del stage.fairy.words[stage.server(name).uuid]
+    del stage.raft.unhealthy[stage.server(name).uuid]
     stage.scripts[name].silent = False
 
 
 async def asked(stage: Stage, method: str, request: object) -> m.MembersReply:
     """Repeat the request, as the command does."""
-    return await stage.persist(lambda: stage.ask(method, request, m.MembersReply))
+    for _ in range(2000):
+        try:
+            return await stage.ask(method, request, m.MembersReply)
+        except EblaError as error:
+            if not (error.retriable or error.possibly_applied):
+                raise
+        await asyncio.sleep(0.05)
+    raise AssertionError("no answer")

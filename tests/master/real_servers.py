@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 from ebla import aio
 from ebla.actors.master.options import MasterOptions
-from ebla.actors.messages.repair import MembersReply
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.server import TabletServer
 from ebla.actors.world import World
 from ebla.options import ClientWorld
-from ebla.storage.errors import EblaError
 from ebla.transport.client import DeploymentClient
 from tests.master.stage import MASTER, Stage
 
@@ -63,25 +60,12 @@ def server(host: str) -> str:
     return f"tablet-server/{host}"
 
 
-async def asked(stage: Stage, method: str, request: object) -> MembersReply:
-    """Repeat the request, as the command does."""
-    for _ in range(2000):
-        try:
-            return await stage.ask(method, request, MembersReply)
-        except EblaError as error:
-            if not (error.retriable or error.possibly_applied):
-                raise
-        await asyncio.sleep(0.05)
-    raise AssertionError("no answer")
-
-
 async def with_a_tablet(
     stage: Stage, hosts: Sequence[str] = HOSTS, replicas: int = 3, **given: Any
 ) -> tuple[str, str]:
     """Create a table of one tablet on some of the hosts. Returns the tablet, and the host of a follower."""
     await open_stage(stage, failed_s=6.0, hosts=hosts, **given)
-    await stage.create("flights", buckets=1, replicas=replicas)
-    (tablet,) = (each.tablet for each in (await stage.running("flights")).tablets)
+    (tablet,) = await stage.tablets("flights", buckets=1, replicas=replicas)
     await stage.until(lambda: all(tablet in role(stage, host).replicas for host in voters(stage, tablet)))
     led = stage.master.views.of(tablet).leader
     return tablet, next(host for host in voters(stage, tablet) if role(stage, host).instance.uuid != led)

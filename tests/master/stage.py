@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -14,14 +15,14 @@ from ebla.actors.master.catalog.catalog import Catalog
 from ebla.actors.master.catalog.lineage import LineageImage
 from ebla.actors.master.catalog.records import CatalogImage
 from ebla.actors.master.options import MasterOptions
-from ebla.actors.master.server import Master
+from ebla.actors.master.server import ActiveMaster
 from ebla.chaos.simulation import loop
 from ebla.chaos.simulation.masters import alone, maker_of, start_alone
 from ebla.chaos.simulation.medium import DurableState
 from ebla.chaos.simulation.world import SimulatedCluster
 from ebla.storage.rows.altered import Change
 from tests.master.builders import create_request
-from tests.master.toy_tablet_server import Fairy, Script, ToyTabletServer
+from tests.master.toy_tablet_server import Script, ToyRaft, ToyTabletServer
 
 MASTER = "master/m"
 SEGMENT_TXNS = 10
@@ -50,7 +51,86 @@ def content(catalog: Catalog) -> CatalogImage:
     return replace(catalog.image(), lineage=LineageImage())
 
 
-class Stage:
+class Requests(ABC):
+    """The requests of a client. `send` carries a change out; `ask` sends any request."""
+
+    cluster: SimulatedCluster
+
+    @abstractmethod
+    async def ask(self, method: str, request: Any, reply: type[T]) -> T: ...
+
+    async def send(self, method: str, request: Any, reply: type[T]) -> T:
+        return await self.ask(method, request, reply)
+
+    async def create(self, name: str = "flights", **changes: Any) -> m.TableInfo:
+        return await self.send("create_table", create_request(name, **changes), m.TableInfo)
+
+    async def drop(
+        self, name: str = "flights", request_id: str | None = None, reserve_s: float | None = None
+    ) -> None:
+        request = m.DropTableRequest(request_id or f"drop {name}", name, reserve_s)
+        await self.send("drop_table", request, m.Empty)
+
+    async def alter(
+        self, *changes: Change, name: str = "flights", request_id: str = "", **more: str
+    ) -> m.TableInfo:
+        request = m.AlterTableRequest(
+            request_id or f"alter {name}", name, more.pop("table", ""), changes, **more
+        )
+        return await self.send("alter_table", request, m.TableInfo)
+
+    async def recall(self, table: str = "flights", name: str = "", request_id: str = "") -> m.TableInfo:
+        request = m.RecallTableRequest(request_id or f"recall {table} {name}", table, name)
+        return await self.send("recall_table", request, m.TableInfo)
+
+    async def table(self, name: str = "flights") -> m.TableInfo:
+        return await self.ask("get_table", m.TableName(name), m.TableInfo)
+
+    async def exists(self, name: str = "flights") -> bool:
+        try:
+            await self.table(name)
+        except NotFound:
+            return False
+        return True
+
+    async def running(self, name: str = "flights") -> m.TableInfo:
+        """Poll as a client does, through restarts of the master."""
+        for _ in range(2000):
+            try:
+                info = await self.table(name)
+            except (NetworkError, NotActive, NotRunning):
+                info = None
+            if info is not None and info.state == "running":
+                return info
+            await asyncio.sleep(0.1)
+        raise AssertionError(f"{name} did not come up: {info}")
+
+    async def made(self, name: str = "flights", **changes: Any) -> m.TableInfo:
+        """Create a table, and return it when it runs."""
+        await self.create(name, **changes)
+        return await self.running(name)
+
+    async def tablets(self, name: str = "flights", **changes: Any) -> list[str]:
+        """Create a table, and return its tablets when it runs."""
+        return [each.tablet for each in (await self.made(name, **changes)).tablets]
+
+    async def persist(self, act: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Repeat the request, as a client does, until there is a final answer."""
+        for _ in range(2000):
+            try:
+                return await act()
+            except (NetworkError, NotActive, NotRunning, Unavailable):
+                await asyncio.sleep(0.05)
+        raise AssertionError("no answer")
+
+    async def until(self, holds: Callable[[], bool], timeout_s: float = 120.0) -> None:
+        deadline = self.cluster.loop.time() + timeout_s
+        while not holds():
+            assert self.cluster.loop.time() < deadline, "the condition did not hold in time"
+            await asyncio.sleep(0.05)
+
+
+class Stage(Requests):
     server_class = ToyTabletServer
 
     def __init__(self, options: MasterOptions | None = None) -> None:
@@ -60,7 +140,7 @@ class Stage:
         self.options = options or MasterOptions(bg_s=0.1, unresponsive_s=2.0, assignment_timeout_s=5.0)
         self.group = alone(MASTER, self.options, SEGMENT_TXNS, purge_s=1.0)
         self.make_master = maker_of(self.group)
-        self.fairy = Fairy()
+        self.raft = ToyRaft()
         self.scripts: dict[str, Script] = {}
 
     # -- the cast --------------------------------------------------------------------------------------------
@@ -82,22 +162,22 @@ class Stage:
             await self.cluster.start(MASTER, maker_of(group))
 
     async def serve(self, host: str) -> None:
-        script = self.scripts[host] = Script(host, self.fairy)
+        script = self.scripts[host] = Script(host, self.raft)
         await self.cluster.start(f"tablet-server/{host}", lambda world: self.server_class(world, script))
 
     @property
-    def master(self) -> Master:
+    def master(self) -> ActiveMaster:
         """What serves, or did last."""
-        reign = self.cluster.role(MASTER).reign
-        if reign is not None:
-            self._served = reign.master
+        active_term = self.cluster.role(MASTER).active_term
+        if active_term is not None:
+            self._served = active_term.master
         return self._served
 
     def server(self, host: str) -> ToyTabletServer:
         return self.cluster.role(f"tablet-server/{host}")
 
     def alive(self, host: str) -> bool:
-        """Whether the master has heard of it, and lately."""
+        """Whether the master had a heartbeat of the server of late."""
         servers = self.master.servers.alive(self.master.world.clock.monotonic())
         return self.server(host).uuid in [server.uuid for server in servers]
 
@@ -126,72 +206,14 @@ class Stage:
     async def ask(self, method: str, request: Any, reply: type[T], timeout_s: float = 5.0) -> T:
         return await self.client.network.call(MASTER, method, request, reply, timeout_s)
 
-    async def create(self, name: str = "flights", **changes: Any) -> m.TableInfo:
-        return await self.ask("create_table", create_request(name, **changes), m.TableInfo)
-
-    async def drop(
-        self, name: str = "flights", request_id: str | None = None, reserve_s: float | None = None
-    ) -> None:
-        request = m.DropTableRequest(request_id or f"drop {name}", name, reserve_s)
-        await self.ask("drop_table", request, m.Empty)
-
-    async def alter(
-        self, *changes: Change, name: str = "flights", request_id: str = "", **more: str
-    ) -> m.TableInfo:
-        request = m.AlterTableRequest(
-            request_id or f"alter {name}", name, more.pop("table", ""), changes, **more
-        )
-        return await self.ask("alter_table", request, m.TableInfo)
-
-    async def recall(self, table: str = "flights", name: str = "", request_id: str = "") -> m.TableInfo:
-        request = m.RecallTableRequest(request_id or f"recall {table} {name}", table, name)
-        return await self.ask("recall_table", request, m.TableInfo)
-
     async def kept(self) -> list[m.TableSummary]:
         asked = m.ListTablesRequest(deleted=True)
         return list((await self.ask("list_tables", asked, m.ListTablesReply)).tables)
 
-    async def table(self, name: str = "flights") -> m.TableInfo:
-        return await self.ask("get_table", m.TableName(name), m.TableInfo)
-
-    async def exists(self, name: str = "flights") -> bool:
-        try:
-            await self.table(name)
-        except NotFound:
-            return False
-        return True
-
     async def status(self) -> m.MasterStatus:
         return await self.ask("status", m.Empty(), m.MasterStatus)
 
-    async def running(self, name: str = "flights") -> m.TableInfo:
-        """Poll as a client does, through restarts of the master."""
-        for _ in range(2000):
-            try:
-                info = await self.table(name)
-            except (NetworkError, NotActive, NotRunning):
-                info = None
-            if info is not None and info.state == "running":
-                return info
-            await asyncio.sleep(0.1)
-        raise AssertionError(f"{name} did not come up: {info}")
-
-    async def persist(self, act: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """As a client does: the same request again until there is an answer that is not "later"."""
-        for _ in range(2000):
-            try:
-                return await act()
-            except (NetworkError, NotActive, NotRunning, Unavailable):
-                await asyncio.sleep(0.05)
-        raise AssertionError("no answer")
-
     # -- what happened ---------------------------------------------------------------------------------------
-
-    async def until(self, holds: Callable[[], bool], timeout_s: float = 120.0) -> None:
-        deadline = self.cluster.loop.time() + timeout_s
-        while not holds():
-            assert self.cluster.loop.time() < deadline, "the condition did not hold in time"
-            await asyncio.sleep(0.05)
 
     def holders(self, tablet: str) -> list[str]:
         return sorted(host for host in self.scripts if tablet in self.server(host).replicas)
@@ -205,8 +227,14 @@ def play(
     scenario: Callable[[Stage], Coroutine[Any, Any, None]],
     seed: int = 0,
     options: MasterOptions | None = None,
+    hosts: str = "",
 ) -> None:
+    """`hosts`: the master and a server on each of them run, and know each other."""
+
     async def main() -> None:
-        await scenario(Stage(options))
+        stage = Stage(options)
+        if hosts:
+            await stage.open(*hosts)
+        await scenario(stage)
 
     loop.run(main(), seed)

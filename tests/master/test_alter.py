@@ -37,8 +37,7 @@ def names(info: m.TableInfo) -> list[str]:
 @staged(play, options=MasterOptions(**OPTIONS))
 async def test_an_answered_alteration_is_durable_and_reaches_every_tablet(stage: Stage) -> None:
     await stage.open("a", "b", "c")
-    await stage.create("flights", buckets=3)
-    await stage.running("flights")
+    await stage.made("flights", buckets=3)
     for script in stage.scripts.values():
         script.deaf = True
     info = await stage.alter(ADD, RenameColumn("note", "remark"))
@@ -60,8 +59,7 @@ async def test_an_answered_alteration_is_durable_and_reaches_every_tablet(stage:
 async def test_a_new_alteration_is_sent_at_once(stage: Stage) -> None:
     """Found on Ray: each alteration and recall reached its tablets ten seconds after the previous one."""
     await stage.open("a", "b", "c")
-    await stage.create("flights", buckets=3)
-    await stage.running("flights")
+    await stage.made("flights", buckets=3)
     for version, change in enumerate((ADD, RenameColumn("x", "y"), DropColumn("y")), 1):
         await stage.alter(change, request_id=f"change {version}")
         await stage.until(lambda: not stage.master.views.behind)
@@ -138,15 +136,14 @@ POINTS = ["master.alter_table.before_edit", "master.alter_table.after_edit", "ma
 @staged(play, options=MasterOptions(**OPTIONS))
 async def test_an_alteration_is_atomic_at_every_durable_step(stage: Stage, point: str) -> None:
     await stage.open("a", "b", "c")
-    await stage.create("flights", buckets=4)
-    await stage.running("flights")
+    await stage.made("flights", buckets=4)
     stage.crash_at(point)
     crashes = stage.revive_master()
     info = await stage.persist(lambda: stage.alter(ADD))
     assert info.schema.version == 1
     while (await stage.persist(stage.table)).applied_version < 1:
         await asyncio.sleep(0.1)
-    leaders = stage.fairy.leaders
+    leaders = stage.raft.leaders
     for host in stage.scripts:
         for tablet, replica in stage.server(host).replicas.items():
             assert replica.version == (leaders[tablet] == stage.server(host).uuid)
@@ -158,8 +155,7 @@ async def test_an_alteration_is_atomic_at_every_durable_step(stage: Stage, point
 def test_a_successor_finishes_an_alteration_without_repeating_it(point: str):
     async def scenario(stage: GroupStage) -> None:
         first = await stage.ready()
-        await stage.create("flights", buckets=3)
-        await stage.running("flights")
+        await stage.made("flights", buckets=3)
         stage.points.arm(first, point, lambda: stage.cluster.crash(first))
         assert (await stage.alter(ADD)).schema.version == 1
         while (await stage.persist(stage.table)).applied_version < 1:

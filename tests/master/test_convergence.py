@@ -6,18 +6,9 @@ import asyncio
 
 import pytest
 
-from ebla.actors.master.options import MasterOptions
 from tests.master.stage import MASTER, Stage, play
+from tests.master.test_crashes import OPTIONS
 from tests.staged import staged
-
-OPTIONS = MasterOptions(
-    bg_s=0.1,
-    unresponsive_s=2.0,
-    assignment_timeout_s=5.0,
-    forget_min_s=5.0,
-    rpc_backoff_max_s=1.0,
-    checkpoint_edits=5,
-)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -101,8 +101,7 @@ async def test_the_successor_gives_the_lost_answer_of_a_create(stage: GroupStage
 @staged(play)
 async def test_the_successor_gives_the_lost_answer_of_a_drop(stage: GroupStage) -> None:
     first = await stage.ready()
-    await stage.create("flights")
-    await stage.running("flights")
+    await stage.made("flights")
     stage.points.arm(first, "master.drop_table.after_edit", lambda: stage.cluster.crash(first))
     await stage.drop("flights", "once")
     assert stage.served[-1] == stage.other(first)
@@ -132,7 +131,7 @@ async def test_a_superseded_paused_master_answers_and_writes_nothing(stage: Grou
     for answer in await asyncio.gather(*asked, return_exceptions=True):
         assert isinstance(answer, NotActive)
     assert await stage.names() == ["new"]
-    await stage.until(lambda: stage.role(first).reign is None)
+    await stage.until(lambda: stage.role(first).active_term is None)
     assert (await stage.at(first, "status", m.Empty(), m.MasterStatus)).role == "standby"
 
 
@@ -156,7 +155,7 @@ async def test_a_master_without_journal_nodes_stops_before_another_begins(
     with pytest.raises(NotActive):
         await stage.at(first, "get_table", m.TableName("old"), m.TableInfo)
     stage.cluster.network.heal()
-    await stage.until(lambda: stage.role(first).reign is None)
+    await stage.until(lambda: stage.role(first).active_term is None)
     assert await stage.names() == ["new", "old"]
 
 
@@ -212,7 +211,7 @@ async def test_full_disks_of_masters_prevent_neither_changes_nor_take_overs(stag
         stage.cluster.state(master).fill()
     await fill(stage, 1, 20)
     await stage.until(lambda: same(stage, first, stage.other(first)))
-    scribe = stage.role(first).reign.master.scribe
+    scribe = stage.role(first).active_term.master.scribe
     standby = stage.role(stage.other(first)).standby
     assert scribe.checkpointed == standby.checkpointed == 0
     assert not standby.read_error
@@ -223,7 +222,7 @@ async def test_full_disks_of_masters_prevent_neither_changes_nor_take_overs(stag
         stage.cluster.state(master).free()
     await fill(stage, 21, 40)
     second = stage.other(first)
-    await stage.until(lambda: stage.role(second).reign.master.scribe.checkpointed > 0)
+    await stage.until(lambda: stage.role(second).active_term.master.scribe.checkpointed > 0)
     assert stage.served == [first, second]
 
 
@@ -243,7 +242,7 @@ async def test_contradicting_journals_end_the_active_master(stage: GroupStage, s
         await stage.at(first, "create_table", create_request(f"table {number}"), m.TableInfo)
 
     creating = asyncio.ensure_future(asyncio.gather(*map(create, range(3)), return_exceptions=True))
-    await stage.until(lambda: not stage.cluster.alive(first) or stage.role(first).reign is None)
+    await stage.until(lambda: not stage.cluster.alive(first) or stage.role(first).active_term is None)
     for master in stage.masters:
         stage.cluster.network.cut(master, "journal/0")  # so that the others can continue without it
     await asyncio.sleep(5.0)

@@ -14,8 +14,8 @@ from ebla.actors.journal.writer.holder import Holder
 from ebla.actors.master.catalog.quorum_edit_log import QuorumEditLog
 from ebla.actors.master.cluster.servers import Servers
 from ebla.actors.master.leadership import active_term
-from ebla.actors.master.leadership.active_term import Reign
-from ebla.actors.master.leadership.group import GroupMaster
+from ebla.actors.master.leadership.active_term import ActiveTerm
+from ebla.actors.master.leadership.group import Master
 from ebla.actors.master.leadership.standby import Standby
 from ebla.actors.tablet.upkeep.reporter import Reporter
 from tests.journal import test_lease
@@ -92,7 +92,7 @@ def a_holder_never_gives_up(patch: pytest.MonkeyPatch) -> None:
 
 
 def answers_without_a_lease(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(GroupMaster, "_require", lambda self, reign: None)
+    patch.setattr(Master, "_require", lambda self, active_term: None)
 
 
 def errands_without_a_lease(patch: pytest.MonkeyPatch) -> None:
@@ -107,10 +107,10 @@ def recovered_edits_are_not_read(patch: pytest.MonkeyPatch) -> None:
 
 
 def edits_are_purged_with_the_active_masters_checkpoint(patch: pytest.MonkeyPatch) -> None:
-    async def everything(self: Reign) -> int:
+    async def everything(self: ActiveTerm) -> int:
         return 1 << 60
 
-    patch.setattr(Reign, "_checkpointed_elsewhere", everything)
+    patch.setattr(ActiveTerm, "_checkpointed_elsewhere", everything)
 
 
 def a_standby_copies_no_checkpoint(patch: pytest.MonkeyPatch) -> None:
@@ -128,10 +128,10 @@ def no_grace(patch: pytest.MonkeyPatch) -> None:
 def a_standby_ignores_incarnations(patch: pytest.MonkeyPatch) -> None:
     honest = Incarnations.meet
 
-    def only_in_a_reign(self: Incarnations, shown: Any) -> bool:
+    def only_in_an_active_term(self: Incarnations, shown: Any) -> bool:
         return shown.uuid != "server" and honest(self, shown)
 
-    patch.setattr(Incarnations, "meet", only_in_a_reign)
+    patch.setattr(Incarnations, "meet", only_in_an_active_term)
 
 
 def standbys_get_full_reports(patch: pytest.MonkeyPatch) -> None:

@@ -37,8 +37,7 @@ async def listed(stage: Stage) -> list[str]:
 async def lost(stage: Stage) -> list[str]:
     """The host is gone, and its replicas are elsewhere. Returns the tablets."""
     await open_stage(stage, failed_s=4.0)
-    await stage.create("flights", buckets=4)
-    tablets = [tablet.tablet for tablet in (await stage.running("flights")).tablets]
+    tablets = await stage.tablets("flights", buckets=4)
     await stage.until(lambda: healed(stage))
     with pytest.raises(Unavailable, match=r"sent a heartbeat a moment ago.*drain a --wait --stop"):
         await forget(stage)

@@ -12,7 +12,8 @@ from ebla.chaos.simulation.medium import SPACE_BYTES
 from ebla.storage.errors import DiskFull, InvalidArgument
 from ebla.storage.space import BALLAST_BYTES
 from tests.master.builders import configuration, schema
-from tests.master.real_servers import HOSTS, OPTIONS, asked, open_stage, role, server, table, voters
+from tests.master.healed import asked
+from tests.master.real_servers import HOSTS, OPTIONS, open_stage, role, server, table, voters
 from tests.master.stage import Stage, play
 from tests.staged import staged
 
@@ -29,15 +30,13 @@ async def fill(stage: Stage, *hosts: str) -> None:
 async def test_new_tablets_are_placed_on_servers_with_space(stage: Stage) -> None:
     await open_stage(stage)
     await fill(stage, "b")
-    await stage.create("flights", buckets=8)
-    tablets = [tablet.tablet for tablet in (await stage.running("flights")).tablets]
+    tablets = await stage.tablets("flights", buckets=8)
     assert {tuple(voters(stage, tablet)) for tablet in tablets} == {("a", "c", "d")}
     with pytest.raises(InvalidArgument, match="free space there"):
         await asked(stage, "move_replica", MoveReplicaRequest(tablets[0], "a", "b"))
     stage.cluster.state(server("b")).free()
     await stage.until(lambda: stage.master.servers.get(role(stage, "b").instance.uuid).takes_data)
-    await stage.create("trains", buckets=8)
-    trains = [tablet.tablet for tablet in (await stage.running("trains")).tablets]
+    trains = await stage.tablets("trains", buckets=8)
     assert any("b" in voters(stage, tablet) for tablet in trains)
 
 
@@ -52,8 +51,7 @@ async def test_a_table_is_refused_if_too_few_servers_have_space(stage: Stage) ->
     assert stage.master.catalog.named("flights") is None
     with pytest.raises(Unavailable, match="are live"):
         await stage.create("flights", replicas=5)
-    await stage.create("small", replicas=1)
-    await stage.running("small")
+    await stage.made("small", replicas=1)
 
 
 @staged(play, 0, MasterOptions(unresponsive_s=60.0))
@@ -80,9 +78,8 @@ async def test_a_full_server_refuses_a_replica_before_it_writes(stage: Stage) ->
     assert not full.world.disk.list("data")
 
 
-@staged(play)
+@staged(play, hosts="abc")
 async def test_a_server_that_refused_for_lack_of_space_gets_no_more_replicas(stage: Stage) -> None:
-    await stage.open("a", "b", "c")
     stage.scripts["b"].refuses = DiskFull("no space left")
     known = stage.master.servers.get(stage.server("b").uuid)
     assert known is not None and known.takes_data
@@ -93,8 +90,7 @@ async def test_a_server_that_refused_for_lack_of_space_gets_no_more_replicas(sta
 @staged(play, 0, OPTIONS)
 async def test_servers_on_full_disks_start_and_serve_only_reads(stage: Stage) -> None:
     await open_stage(stage)
-    await stage.create("flights", buckets=2)
-    await stage.running("flights")
+    await stage.made("flights", buckets=2)
     flights = await table(stage)
     await flights.upsert({"id": 1, "note": "before"})
     for host in HOSTS:

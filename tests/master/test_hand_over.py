@@ -42,8 +42,8 @@ async def test_a_named_successor_serves_when_the_hand_over_is_answered(stage: Gr
 async def test_no_task_outlives_its_active_term(stage: GroupStage, how: str) -> None:
     """Otherwise every change of master leaves a catalog, and tasks that continue to work with it."""
     first = await stage.ready()
-    reign = stage.role(first).reign
-    tasks = list(reign._tasks)
+    active_term = stage.role(first).active_term
+    tasks = list(active_term._tasks)
     assert len(tasks) > 5 and not any(task.done() for task in tasks)
     if how == "handed over":
         await hand_over(stage, first)
@@ -51,9 +51,9 @@ async def test_no_task_outlives_its_active_term(stage: GroupStage, how: str) -> 
         stage.cluster.network.isolate(first)
         await stage.until(lambda: stage.serving() == [stage.other(first)])
         stage.cluster.network.rejoin(first)
-        await stage.until(lambda: reign.ended is not None)
+        await stage.until(lambda: active_term.ended is not None)
     await asyncio.sleep(0.1)
-    assert [task.get_name() for task in (*tasks, *reign._tasks) if not task.done()] == []
+    assert [task.get_name() for task in (*tasks, *active_term._tasks) if not task.done()] == []
 
 
 @staged(play, masters=3)
@@ -91,12 +91,12 @@ async def test_only_the_change_under_way_is_finished_before_a_hand_over(stage: G
     names = [f"table {number:02}" for number in range(40)]
     for node in stage.journals:
         stage.cluster.state(node).sync_s = lambda random: 0.1
-    reign = stage.role(first).reign
-    scribe, begun = reign.master.scribe, []
+    active_term = stage.role(first).active_term
+    scribe, begun = active_term.master.scribe, []
     honest = scribe._carry_out
 
     async def carry_out(change: Any) -> None:
-        begun.append(reign.serves())
+        begun.append(active_term.serves())
         await honest(change)
 
     scribe._carry_out = carry_out
@@ -160,8 +160,7 @@ async def test_a_stopped_master_releases_its_lease(stage: GroupStage) -> None:
 @staged(play)
 async def test_a_rejoined_journal_node_counts_across_idle_active_terms(stage: GroupStage) -> None:
     node = stage.journals[1]
-    await stage.create("flights")
-    await stage.running("flights")
+    await stage.made("flights")
     await asyncio.sleep(200.0)
     stage.cluster.crash(node)
     stage.cluster.lose_disk(node)
@@ -210,6 +209,6 @@ async def test_a_failing_successor_reports_its_failure(stage: GroupStage) -> Non
 
     stage.points.arm(first, "master.hand_over.before_release", cut)
     with pytest.raises(
-        OutcomeUnknown, match=f"{standby} has not taken over within .* and may yet; see the log of it"
+        OutcomeUnknown, match=f"{standby} has not taken over within .* and may do so later; see its log"
     ):
         await hand_over(stage, first)

@@ -332,6 +332,18 @@ class Room:
                 return
         self._commit(peers)
 
+    def heal(self, eager: bool = False) -> None:
+        """Carry out all steps. `eager`: pre-voters are promoted before the next step."""
+        for _ in range(60):
+            if eager and self.promote():
+                continue
+            action = decide(self.situation(), self.pick)
+            if action is not None:
+                self.carry_out(action)
+            elif not self.promote():
+                return
+        raise AssertionError("it does not end")
+
     def promote(self) -> bool:
         """As leaders do when a pre-voter has caught up."""
         for peer in self.configuration.peers:
@@ -367,16 +379,7 @@ def test_every_state_with_a_healthy_majority_heals_completely(
     if 2 * voters.count(HEALTHY) <= len(voters):
         return
     room = Room(members, 12, marks, replicas)
-    for _ in range(60):
-        if eager and room.promote():
-            continue
-        action = decide(room.situation(), room.pick)
-        if action is not None:
-            room.carry_out(action)
-        elif not room.promote():
-            break
-    else:
-        raise AssertionError("it does not end")
+    room.heal(eager)
     assert settled(room.situation()), room.configuration
     assert len(room.configuration.peers) == replicas
     assert room.healthy_voters() == replicas
@@ -392,12 +395,5 @@ def test_healing_with_too_few_servers_ends_and_wastes_no_healthy_replica(
         return
     room = Room(members, free, marks, 3)
     before = min(3, room.healthy_voters())
-    for _ in range(60):
-        action = decide(room.situation(), room.pick)
-        if action is not None:
-            room.carry_out(action)
-        elif not room.promote():
-            break
-    else:
-        raise AssertionError("it does not end")
+    room.heal()
     assert room.healthy_voters() >= before

@@ -18,12 +18,10 @@ from tests.master.stage import MASTER, Stage, play
 from tests.staged import staged
 
 
-@staged(play)
+@staged(play, hosts="abc")
 async def test_a_forgetful_master_never_deletes_data(stage: Stage) -> None:
-    await stage.open("a", "b", "c")
     for name in ("one", "two"):
-        await stage.create(name, buckets=4)
-        await stage.running(name)
+        await stage.made(name, buckets=4)
     await stage.until(lambda: stage.replicas() == 24)
     stage.cluster.crash(MASTER)
     await stage.open_master_over(DurableState())
@@ -33,19 +31,16 @@ async def test_a_forgetful_master_never_deletes_data(stage: Stage) -> None:
     assert not any(script.deletes for script in stage.scripts.values())
     status = await stage.status()
     assert (status.tables, status.tablets_unknown, status.edits) == (0, 24, 2)
-    await stage.create("three")
-    await stage.running("three")
+    await stage.made("three")
     await stage.drop("three")
     await stage.until(lambda: stage.replicas() == 24)
     await asyncio.sleep(60.0)
     assert stage.replicas() == 24
 
 
-@staged(play)
+@staged(play, hosts="abc")
 async def test_a_restarted_master_requests_one_full_report_of_every_server(stage: Stage) -> None:
-    await stage.open("a", "b", "c")
-    await stage.create("flights", buckets=3)
-    await stage.running("flights")
+    await stage.made("flights", buckets=3)
     await asyncio.sleep(2.0)
     script = stage.scripts["a"]
     script.beats.clear()
@@ -69,28 +64,24 @@ async def test_a_restarted_master_requests_one_full_report_of_every_server(stage
     assert [reply.needs_register for reply in script.replies].count(True) == 1
 
 
-@staged(play)
+@staged(play, hosts="abc")
 async def test_a_leader_change_is_reported_without_an_edit(stage: Stage) -> None:
-    await stage.open("a", "b", "c")
-    await stage.create("flights")
-    await stage.running("flights")
+    await stage.made("flights")
     await stage.until(lambda: stage.replicas() == 3)
     await asyncio.sleep(1.0)
     (tablet,) = (await stage.table("flights")).tablets
     edits = (await stage.status()).edits
     other = next(r for r in tablet.replicas if r.address != tablet.leader)
-    stage.fairy.elect(tablet.tablet, other.uuid)
+    stage.raft.elect(tablet.tablet, other.uuid)
     await asyncio.sleep(2.0)
     (after,) = (await stage.table("flights")).tablets
     assert (after.leader, after.term) == (other.address, 2)
     assert (await stage.status()).edits == edits
 
 
-@staged(play)
+@staged(play, hosts="abcd")
 async def test_a_configuration_change_is_adopted_and_survives_a_restart(stage: Stage) -> None:
-    await stage.open("a", "b", "c", "d")
-    await stage.create("flights")
-    await stage.running("flights")
+    await stage.made("flights")
     await stage.until(lambda: stage.replicas() == 3)
     (tablet,) = (await stage.table("flights")).tablets
     spare = next(host for host in stage.scripts if host not in stage.holders(tablet.tablet))
@@ -99,7 +90,7 @@ async def test_a_configuration_change_is_adopted_and_survives_a_restart(stage: S
     changed = Configuration((*peers, Peer(stage.server(spare).uuid, f"tablet-server/{spare}")), index=7)
     copied = next(iter(stage.server(stage.holders(tablet.tablet)[0]).replicas.values()))
     await stage.server(spare).put(copied)
-    stage.fairy.configurations[tablet.tablet] = changed
+    stage.raft.configurations[tablet.tablet] = changed
     await stage.until(lambda: stage.master.catalog.tablets[tablet.tablet].configuration == changed)
     await stage.cluster.restart(MASTER)
     record = stage.master.catalog.tablets[tablet.tablet]
@@ -155,11 +146,9 @@ async def test_a_new_incarnation_gets_the_numbers_of_all_servers(stage: Stage) -
     assert (await stage.ask("heartbeat", later, m.HeartbeatReply)).others == (later.instance, y.instance)
 
 
-@staged(play)
+@staged(play, hosts="abc")
 async def test_a_repeated_or_late_report_does_no_harm(stage: Stage) -> None:
-    await stage.open("a", "b", "c")
-    await stage.create("flights")
-    await stage.running("flights")
+    await stage.made("flights")
     (tablet,) = (await stage.table("flights")).tablets
     leader = next(r for r in tablet.replicas if r.address == tablet.leader)
     host = next(h for h in stage.scripts if stage.server(h).uuid == leader.uuid)
@@ -184,9 +173,8 @@ def test_reports_arrive_despite_lost_messages():
         play(scenario, seed)
 
 
-@staged(play)
+@staged(play, hosts="abc")
 async def test_a_heartbeat_with_many_changes_costs_one_edit(stage: Stage) -> None:
-    await stage.open("a", "b", "c")
     for script in stage.scripts.values():
         script.silent = True
     await asyncio.sleep(0.5)
@@ -219,23 +207,19 @@ async def test_reports_of_a_server_become_durable_one_at_a_time(stage: Stage) ->
     assert (await stage.table("flights")).state == "running"
 
 
-@staged(play)
+@staged(play, hosts="abcd")
 async def test_a_silent_server_gets_no_new_replicas(stage: Stage) -> None:
-    await stage.open("a", "b", "c", "d")
     stage.scripts["d"].silent = True
     await stage.until(lambda: not stage.alive("d"))
-    await stage.create("flights", buckets=8)
-    await stage.running("flights")
+    await stage.made("flights", buckets=8)
     assert not stage.scripts["d"].creates
     servers = (await stage.ask("list_servers", m.Empty(), m.ListServersReply)).servers
     assert [server.alive for server in servers] == [True, True, True, False]
 
 
-@staged(play)
+@staged(play, hosts="abc")
 async def test_the_status_shows_two_leaders_in_one_term(stage: Stage) -> None:
-    await stage.open("a", "b", "c")
-    await stage.create("flights")
-    await stage.running("flights")
+    await stage.made("flights")
     (tablet,) = (await stage.table("flights")).tablets
     await asyncio.sleep(1.0)
     follower = next(r for r in tablet.replicas if r.address != tablet.leader)

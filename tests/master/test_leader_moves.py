@@ -11,17 +11,8 @@ from ebla.actors.master.messages import MoveReplicaRequest
 from ebla.actors.messages.repair import MembersReply
 from ebla.actors.tablet.server import TabletServer
 from ebla.errors import Unavailable
-from tests.master.real_servers import (
-    HOSTS,
-    OPTIONS,
-    asked,
-    healed,
-    members_of,
-    role,
-    table,
-    voters,
-    with_a_tablet,
-)
+from tests.master.healed import asked
+from tests.master.real_servers import HOSTS, OPTIONS, healed, members_of, role, table, voters, with_a_tablet
 from tests.master.stage import MASTER, Stage, play
 from tests.staged import staged
 
@@ -146,7 +137,10 @@ async def test_a_move_of_a_leader_ends_after_its_operator_and_master_are_gone(
     stage.watcher.cancel()
 
 
-def test_the_master_repeats_a_hand_over_until_the_leader_can(monkeypatch: pytest.MonkeyPatch) -> None:
+@staged(play, 0, OPTIONS)
+async def test_the_master_repeats_a_hand_over_until_the_leader_can(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     honest, refused = TabletServer.step_down, 0
 
     async def unwilling(self: TabletServer, request: object) -> object:
@@ -157,14 +151,10 @@ def test_the_master_repeats_a_hand_over_until_the_leader_can(monkeypatch: pytest
         return await honest(self, request)
 
     monkeypatch.setattr(TabletServer, "step_down", unwilling)
-
-    async def scenario(stage: Stage) -> None:
-        move = await led(stage)
-        await asked(stage, "move_replica", move)
-        await stage.until(lambda: moved(stage, move))
-        assert refused == 5
-
-    play(scenario, 0, OPTIONS)
+    move = await led(stage)
+    await asked(stage, "move_replica", move)
+    await stage.until(lambda: moved(stage, move))
+    assert refused == 5
 
 
 @pytest.mark.parametrize("of_leader", [True, False])

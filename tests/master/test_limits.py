@@ -92,9 +92,8 @@ def called(turn: int, number: int) -> str:
     return f"{number:0{250}}.{turn:05}" if turn else f"{number:0{256}}"
 
 
-@staged(play)
+@staged(play, hosts="abc")
 async def test_a_schema_does_not_outgrow_its_limit_by_alterations(stage: Stage) -> None:
-    await stage.open("a", "b", "c")
     await stage.create("t", schema=wide(200, 256))
     with pytest.raises(OverLimit) as caught:
         for turn in range(30):

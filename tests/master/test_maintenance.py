@@ -174,8 +174,7 @@ async def test_a_server_in_maintenance_gets_no_new_replicas(stage: Stage, point:
     edits = stage.master.log.last_txid
     assert (await maintain(stage, name)).servers[0].maintained and stage.master.log.last_txid == edits
     await stage.until(lambda: all(stage.alive(each) for each in "abcde"))
-    await stage.create("more", buckets=4)
-    await stage.running("more")
+    await stage.made("more", buckets=4)
     assert all(name not in hosts_of(stage, each) for each in stage.master.catalog.tablets)
     with pytest.raises(InvalidArgument, match="is in maintenance and gets nothing new"):
         await asked(stage, "move_replica", MoveReplicaRequest(tablet, held[0], name))
@@ -189,9 +188,8 @@ async def test_a_server_in_maintenance_gets_no_new_replicas(stage: Stage, point:
     stage.watcher.cancel()
 
 
-@staged(play, 0, OPTIONS)
+@staged(play, options=OPTIONS, hosts="abc")
 async def test_a_table_that_needs_the_server_in_maintenance_is_refused(stage: Stage) -> None:
-    await stage.open("a", "b", "c")
     await maintain(stage, "c")
     await asyncio.sleep(5.0)
     with pytest.raises((InvalidArgument, Unavailable), match="3 replicas"):
@@ -210,19 +208,18 @@ async def test_a_move_waits_for_the_server_in_maintenance(stage: Stage) -> None:
     await asked(stage, "move_replica", MoveReplicaRequest(tablet, second, target))
     await asyncio.sleep(20.0)
     assert hosts_of(stage, tablet) == ["a", "b", "c", "d"]
-    del stage.fairy.words[stage.server(first).uuid]
+    del stage.raft.unhealthy[stage.server(first).uuid]
     stage.scripts[first].silent = False
     await stage.until(lambda: well(stage))
     assert hosts_of(stage, tablet) == sorted({"a", "b", "c", "d"} - {second})
 
 
 def _leader(stage: Stage, tablet: str) -> str:
-    return next(host for host in stage.scripts if stage.server(host).uuid == stage.fairy.leaders[tablet])
+    return next(host for host in stage.scripts if stage.server(host).uuid == stage.raft.leaders[tablet])
 
 
-@staged(play, 0, OPTIONS)
+@staged(play, options=OPTIONS, hosts="abcd")
 async def test_maintenance_of_an_unknown_host_is_refused_and_ends_when_forgotten(stage: Stage) -> None:
-    await stage.open("a", "b", "c", "d")
     with pytest.raises(NotFound, match="there is no server 'nowhere'; there are tablet-server/a, "):
         await maintain(stage, "nowhere")
     await maintain(stage, "d")

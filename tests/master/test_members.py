@@ -43,7 +43,7 @@ async def test_a_move_can_be_repeated_and_continues_without_its_operator(
     (tablet,) = await opened(stage)
     source = leader(stage, tablet) if of_leader else follower(stage, tablet)
     target = spare(stage, tablet)
-    stage.fairy.copies = False
+    stage.raft.copies = False
     move = MoveReplicaRequest(tablet, source, target)
     first = await stage.ask("move_replica", move, m.MembersReply)
     assert [(host(p), p.promote) for p in first.configuration.peers if p.member != "voter"] == [
@@ -56,7 +56,7 @@ async def test_a_move_can_be_repeated_and_continues_without_its_operator(
     if master_dies:
         await stage.cluster.restart(MASTER)
     assert await asked(stage, "move_replica", move) == first
-    stage.fairy.copies = True
+    stage.raft.copies = True
     await stage.until(lambda: well(stage) and source not in hosts_of(stage, tablet))
     assert target in hosts_of(stage, tablet)
     done = await asked(stage, "move_replica", move)
@@ -68,7 +68,7 @@ async def test_a_move_can_be_repeated_and_continues_without_its_operator(
 async def test_a_move_with_a_failed_target_goes_elsewhere_or_is_cancelled(stage: Stage) -> None:
     (tablet,) = await opened(stage)
     before, source, target = hosts_of(stage, tablet), follower(stage, tablet), spare(stage, tablet)
-    stage.fairy.copies = False
+    stage.raft.copies = False
     await stage.ask("move_replica", MoveReplicaRequest(tablet, source, target), m.MembersReply)
     silence(stage, target)
     await stage.until(
@@ -175,7 +175,7 @@ async def test_a_change_that_costs_the_majority_is_refused(stage: Stage) -> None
 @staged(play, 0, OPTIONS)
 async def test_consecutive_removals_leave_a_majority(stage: Stage, replicas: int, least: int) -> None:
     (tablet,) = await opened(stage, "abcdefg", replicas=replicas)
-    stage.fairy.copies = False
+    stage.raft.copies = False
 
     def voters() -> list[str]:
         return [host(peer) for peer in configuration(stage, tablet).voters()]
@@ -191,7 +191,7 @@ async def test_consecutive_removals_leave_a_majority(stage: Stage, replicas: int
     await asked(stage, "remove_replica", RemoveReplicaRequest(tablet, before[0]))
     await asyncio.sleep(5.0)
     assert voters() == before, "it has the flag and stays"
-    stage.fairy.copies = True
+    stage.raft.copies = True
     await stage.until(lambda: well(stage, replicas) and before[0] not in hosts_of(stage, tablet))
 
 
@@ -259,8 +259,7 @@ async def test_a_draining_server_loses_its_replicas_and_gets_none(stage: Stage, 
     await stage.until(lambda: all(stage.alive(h) for h in "abcde"))
     listed = (await stage.ask("list_servers", m.Empty(), m.ListServersReply)).servers
     assert [server.host for server in listed if server.draining] == ["b"]
-    await stage.create("more", buckets=4)
-    await stage.running("more")
+    await stage.made("more", buckets=4)
     assert all("b" not in hosts_of(stage, tablet) for tablet in stage.master.catalog.tablets)
     with pytest.raises(InvalidArgument, match="drains and gets nothing new"):
         add = MoveReplicaRequest(tablets[0], follower(stage, tablets[0]), "b")
@@ -305,7 +304,7 @@ async def test_an_unreported_server_can_be_drained_and_released(stage: Stage) ->
     (tablet,) = await opened(stage, "abcd")
     out = follower(stage, tablet)
     stage.cluster.crash(f"tablet-server/{out}")
-    stage.fairy.words[stage.server(out).uuid] = SILENT
+    stage.raft.unhealthy[stage.server(out).uuid] = SILENT
     await stage.cluster.restart(MASTER)
     await drain(stage, out)
     await stage.until(lambda: out not in hosts_of(stage, tablet) and len(hosts_of(stage, tablet)) == 3)

@@ -17,6 +17,7 @@ from ebla.chaos.simulation.medium import DurableState
 from ebla.storage.errors import OldCopy
 from tests.master.real_servers import HOSTS, OPTIONS, open_stage, role, server, table, voters
 from tests.master.stage import MASTER, Stage, play
+from tests.staged import staged
 
 LATE_S = 12.0  # after which a tablet that is being created is replaced
 RESERVE_S = 20.0
@@ -100,48 +101,43 @@ def test_a_master_on_an_old_copy_deletes_nothing_and_ends_with_the_remedy(seed: 
     play(scenario, seed, SETTINGS)
 
 
-def test_an_accepted_old_copy_serves_and_deletes_nothing():
-    async def scenario(stage: Stage) -> None:
-        copy = await while_it_is_created(stage)
-        tablets = [each.tablet for each in (await stage.running("flights")).tablets]
-        for _ in range(3):
-            await stage.cluster.restart(MASTER)
-            await until_seen(stage)
-        start = newest(stage).start
-        stage.cluster.crash(MASTER)
-        for host in HOSTS:
-            stage.cluster.network.cut(MASTER, server(host))
-        await in_place(stage, copy, accepts=(start,))
-        await asyncio.sleep(2 * LATE_S)
-        stage.cluster.network.heal()
-        assert [each.tablet for each in (await stage.running("flights")).tablets] == tablets
-        assert all(len(voters(stage, tablet)) == 3 for tablet in tablets)
+@staged(play, 0, SETTINGS)
+async def test_an_accepted_old_copy_serves_and_deletes_nothing(stage: Stage) -> None:
+    copy = await while_it_is_created(stage)
+    tablets = [each.tablet for each in (await stage.running("flights")).tablets]
+    for _ in range(3):
+        await stage.cluster.restart(MASTER)
         await until_seen(stage)
-        stage.cluster.crash(MASTER)
-        await in_place(stage, copy)
-        await until_seen(stage)
-
-    play(scenario, 0, SETTINGS)
+    start = newest(stage).start
+    stage.cluster.crash(MASTER)
+    for host in HOSTS:
+        stage.cluster.network.cut(MASTER, server(host))
+    await in_place(stage, copy, accepts=(start,))
+    await asyncio.sleep(2 * LATE_S)
+    stage.cluster.network.heal()
+    assert [each.tablet for each in (await stage.running("flights")).tablets] == tablets
+    assert all(len(voters(stage, tablet)) == 3 for tablet in tablets)
+    await until_seen(stage)
+    stage.cluster.crash(MASTER)
+    await in_place(stage, copy)
+    await until_seen(stage)
 
 
-def test_a_restarted_master_or_a_new_catalog_is_accepted():
-    async def scenario(stage: Stage) -> None:
-        await open_stage(stage)
-        await stage.create("flights")
-        await stage.running("flights")
-        for _ in range(3):
-            await until_seen(stage)
-            await stage.cluster.restart(MASTER)
+@staged(play, 0, SETTINGS)
+async def test_a_restarted_master_or_a_new_catalog_is_accepted(stage: Stage) -> None:
+    await open_stage(stage)
+    await stage.made("flights")
+    for _ in range(3):
         await until_seen(stage)
-        for host in HOSTS:
-            await stage.cluster.restart(server(host))
-        await until_seen(stage)
-        stage.cluster.crash(MASTER)
-        await stage.open_master_over(DurableState())
-        await until_seen(stage)
-        assert (await stage.status()).tablets_unknown > 0
-
-    play(scenario, 0, SETTINGS)
+        await stage.cluster.restart(MASTER)
+    await until_seen(stage)
+    for host in HOSTS:
+        await stage.cluster.restart(server(host))
+    await until_seen(stage)
+    stage.cluster.crash(MASTER)
+    await stage.open_master_over(DurableState())
+    await until_seen(stage)
+    assert (await stage.status()).tablets_unknown > 0
 
 
 # -- the lineage ----------------------------------------------------------------------------------------------
@@ -184,11 +180,9 @@ def test_a_server_that_was_away_for_many_masters_is_accepted():
     assert not made.has(CatalogVersion("1", 500, "5", 4))
 
 
-def test_changes_of_the_namespace_are_not_counted_as_versions():
-    async def scenario(stage: Stage) -> None:
-        await stage.open()
-        before = newest(stage)
-        stage.master.catalog.apply([ServerDraining("tablet-server/a", True)])
-        assert newest(stage) == replace(before, changes=before.changes + 1)
-
-    play(scenario)
+@staged(play)
+async def test_changes_of_the_namespace_are_not_counted_as_versions(stage: Stage) -> None:
+    await stage.open()
+    before = newest(stage)
+    stage.master.catalog.apply([ServerDraining("tablet-server/a", True)])
+    assert newest(stage) == replace(before, changes=before.changes + 1)

@@ -10,7 +10,8 @@ import pytest
 from ebla.actors.master.messages import AddReplicaRequest
 from ebla.actors.messages.repair import DeleteTabletRequest
 from ebla.actors.replication.health import RUNNING
-from tests.master.real_servers import HOSTS, OPTIONS, asked, members_of, role, server, voters, with_a_tablet
+from tests.master.healed import asked
+from tests.master.real_servers import HOSTS, OPTIONS, members_of, role, server, voters, with_a_tablet
 from tests.master.stage import MASTER, Stage, play
 from tests.staged import staged
 

@@ -27,10 +27,10 @@ from ebla.actors.tablet.server import RECORDS
 from ebla.storage.errors import Corruption, DiskFull, InvalidArgument
 from ebla.storage.rows.altered import AddColumn
 from ebla.storage.schema import Column
+from tests.master.healed import asked
 from tests.master.real_servers import (
     HOSTS,
     OPTIONS,
-    asked,
     healed,
     members_of,
     open_stage,
@@ -85,8 +85,7 @@ async def test_a_table_is_created_survives_crashes_and_is_dropped_completely(sta
 @staged(play, options=OPTIONS)
 async def test_tables_heal_move_drain_and_are_dropped_completely(stage: Stage, seed: int) -> None:
     await open_stage(stage, failed_s=4.0)
-    await stage.create("flights", buckets=4)
-    tablets = [tablet.tablet for tablet in (await stage.running("flights")).tablets]
+    tablets = await stage.tablets("flights", buckets=4)
     await stage.until(lambda: replicas(stage) == 12)
 
     stage.cluster.crash(server("a"))
@@ -123,8 +122,7 @@ def test_three_servers_repair_a_replica_that_lost_its_votes(seed: int):
 
     async def scenario(stage: Stage) -> None:
         await open_stage(stage, hosts=hosts)
-        await stage.create("flights", buckets=2)
-        tablets = [tablet.tablet for tablet in (await stage.running("flights")).tablets]
+        tablets = await stage.tablets("flights", buckets=2)
 
         def whole() -> bool:
             roles = [stage.cluster.role(server(h)) for h in hosts]
@@ -188,8 +186,7 @@ async def test_a_server_without_data_directories_gets_no_replicas(stage: Stage) 
     lost = role(stage, "b")
     lost.world.disk.takes_data = lambda: False
     await stage.until(lambda: not stage.master.servers.get(lost.instance.uuid).takes_data)
-    await stage.create("flights", buckets=8)
-    tablets = [tablet.tablet for tablet in (await stage.running("flights")).tablets]
+    tablets = await stage.tablets("flights", buckets=8)
     assert {tuple(voters(stage, tablet)) for tablet in tablets} == {("a", "c", "d")}
     with pytest.raises(InvalidArgument, match="lost its data directories; choose another"):
         await asked(stage, "move_replica", MoveReplicaRequest(tablets[0], "a", "b"))

@@ -37,9 +37,8 @@ def versions(stage: Stage) -> list[int]:
     return [replica.version for replica in replicas]
 
 
-@staged(play, options=MasterOptions(**OPTIONS))
+@staged(play, options=MasterOptions(**OPTIONS), hosts="abc")
 async def test_a_table_dropped_with_a_reserve_is_hidden_but_keeps_its_replicas(stage: Stage) -> None:
-    await stage.open("a", "b", "c")
     info = await stage.create("flights", buckets=2)
     await stage.running("flights")
     await stage.drop("flights", reserve_s=3600.0)
@@ -59,9 +58,8 @@ async def test_a_table_dropped_with_a_reserve_is_hidden_but_keeps_its_replicas(s
     stage.master.catalog.check()
 
 
-@staged(play)
+@staged(play, hosts="abc")
 async def test_a_recalled_table_may_get_another_name(stage: Stage) -> None:
-    await stage.open("a", "b", "c")
     old = await stage.create("flights")
     await stage.drop("flights", reserve_s=3600.0)
     await stage.create("flights", request_id="the name is free")
@@ -74,9 +72,8 @@ async def test_a_recalled_table_may_get_another_name(stage: Stage) -> None:
     stage.master.catalog.check()
 
 
-@staged(play)
+@staged(play, hosts="abc")
 async def test_an_impossible_recall_names_the_kept_tables(stage: Stage) -> None:
-    await stage.open("a", "b", "c")
     with pytest.raises(NotFound, match="no table 'flights' is kept for recall; see"):
         await stage.recall("flights")
     first = await stage.create("flights")
@@ -98,12 +95,10 @@ async def test_an_impossible_recall_names_the_kept_tables(stage: Stage) -> None:
         await stage.drop("flights", "five")
 
 
-@staged(play, options=MasterOptions(**OPTIONS))
+@staged(play, options=MasterOptions(**OPTIONS), hosts="abc")
 async def test_a_kept_table_is_deleted_after_its_reserve_or_by_its_id(stage: Stage) -> None:
-    await stage.open("a", "b", "c")
     for name in ("flights", "weather"):
-        await stage.create(name)
-        await stage.running(name)
+        await stage.made(name)
         await stage.drop(name, reserve_s=30.0)
     weather = next(kept for kept in await stage.kept() if kept.name == "weather")
     await stage.drop(weather.table, reserve_s=0.0)
@@ -118,9 +113,8 @@ async def test_a_kept_table_is_deleted_after_its_reserve_or_by_its_id(stage: Sta
         await stage.recall("flights", request_id="too late")
 
 
-@staged(play, options=MasterOptions(**OPTIONS))
+@staged(play, options=MasterOptions(**OPTIONS), hosts="abc")
 async def test_a_jump_of_the_wall_clock_ends_no_reserve(stage: Stage) -> None:
-    await stage.open("a", "b", "c")
     info = await stage.create("flights")
     await stage.running("flights")
     await stage.drop("flights", reserve_s=3600.0)
@@ -130,11 +124,9 @@ async def test_a_jump_of_the_wall_clock_ends_no_reserve(stage: Stage) -> None:
     await stage.recall("flights")
 
 
-@staged(play, options=MasterOptions(**OPTIONS))
+@staged(play, options=MasterOptions(**OPTIONS), hosts="abc")
 async def test_a_reserve_counts_only_time_with_an_active_master(stage: Stage) -> None:
-    await stage.open("a", "b", "c")
-    await stage.create("flights")
-    await stage.running("flights")
+    await stage.made("flights")
     await asyncio.sleep(100.0)  # time before the drop does not count
     await stage.drop("flights", reserve_s=300.0)
     await asyncio.sleep(200.0)
@@ -147,9 +139,8 @@ async def test_a_reserve_counts_only_time_with_an_active_master(stage: Stage) ->
     assert await stage.kept() == []
 
 
-@staged(play, options=MasterOptions(**OPTIONS, reserve_s=100.0))
+@staged(play, options=MasterOptions(**OPTIONS, reserve_s=100.0), hosts="abc")
 async def test_the_default_reserve_is_an_option_and_a_drop_may_override_it(stage: Stage) -> None:
-    await stage.open("a", "b", "c")
     for name, reserve_s in (("as set", None), ("longer", 200.0), ("not at all", 0.0)):
         await stage.create(name)
         await stage.drop(name, reserve_s=reserve_s)
@@ -157,11 +148,9 @@ async def test_the_default_reserve_is_an_option_and_a_drop_may_override_it(stage
     assert kept == {"as set": 100, "longer": 200}
 
 
-@staged(play, options=MasterOptions(**OPTIONS))
+@staged(play, options=MasterOptions(**OPTIONS), hosts="abc")
 async def test_every_tablet_learns_of_a_drop_despite_lost_messages(stage: Stage) -> None:
-    await stage.open("a", "b", "c")
-    await stage.create("flights", buckets=4)
-    await stage.running("flights")
+    await stage.made("flights", buckets=4)
     await stage.until(lambda: stage.replicas() == 12)
     for script in stage.scripts.values():
         script.deaf = True
@@ -171,7 +160,7 @@ async def test_every_tablet_learns_of_a_drop_despite_lost_messages(stage: Stage)
     assert set(versions(stage)) == {0} and any(script.alters for script in stage.scripts.values())
     for script in stage.scripts.values():
         script.deaf = False
-    leaders = {tablet: stage.fairy.leaders[tablet] for tablet in stage.fairy.leaders}
+    leaders = {tablet: stage.raft.leaders[tablet] for tablet in stage.raft.leaders}
     await stage.until(
         lambda: all(
             stage.server(host).replicas[tablet].version == 1
@@ -247,17 +236,16 @@ def test_drop_recall_and_deletion_are_atomic_at_every_durable_step(point: str):
     play(scenario, seed=POINTS.index(point), options=MasterOptions(**OPTIONS))
 
 
-@staged(play, options=MasterOptions(**OPTIONS))
+@staged(play, options=MasterOptions(**OPTIONS), hosts="abc")
 async def test_a_table_whose_tablets_are_still_being_created_can_be_dropped_and_recalled(
     stage: Stage,
 ) -> None:
-    await stage.open("a", "b", "c")
-    stage.fairy.elects = False
+    stage.raft.elects = False
     await stage.create("flights", buckets=3)
     await stage.until(lambda: stage.replicas() == 9)
     await stage.drop("flights", reserve_s=3600.0)
     await asyncio.sleep(12.0)  # meanwhile its tablets are replaced
-    stage.fairy.elects = True
+    stage.raft.elects = True
     await stage.recall("flights")
     info = await stage.running("flights")
     await stage.until(lambda: not stage.master.views.behind)

@@ -55,7 +55,7 @@ async def test_replicas_of_a_silent_server_are_replaced_and_become_tombstones(
 async def test_a_server_that_returns_before_its_replacement_keeps_its_replica(stage: Stage) -> None:
     (tablet,) = await opened(stage)
     before = hosts_of(stage, tablet)
-    stage.fairy.copies = False
+    stage.raft.copies = False
     silence(stage, out := follower(stage, tablet))
     await stage.until(lambda: len(hosts_of(stage, tablet)) == 4)
     wake(stage, out)
@@ -70,8 +70,8 @@ async def test_on_three_hosts_a_server_with_a_lost_directory_gets_its_replicas_b
     stage.cluster.crash("tablet-server/c")
     stage.cluster.lose_disk("tablet-server/c")
     await stage.cluster.restart("tablet-server/c")
-    stage.fairy.words[old] = LOST
-    for here in stage.fairy.existing.values():
+    stage.raft.unhealthy[old] = LOST
+    for here in stage.raft.existing.values():
         here.pop(old, None)
     await stage.until(lambda: well(stage))
     new = stage.server("c").uuid
@@ -88,7 +88,7 @@ async def test_a_tablet_without_a_majority_is_repaired_when_one_server_returns(s
     before = configuration(stage, tablet)
     silence(stage, first)
     silence(stage, second)
-    stage.fairy.leader = lambda tablet, configuration: stage.fairy.leaders[tablet]
+    stage.raft.leader = lambda tablet, configuration: stage.raft.leaders[tablet]
     await asyncio.sleep(20.0)
     assert configuration(stage, tablet) == before
     wake(stage, first)
@@ -98,9 +98,7 @@ async def test_a_tablet_without_a_majority_is_repaired_when_one_server_returns(s
     assert second not in hosts_of(stage, tablet) and first in hosts_of(stage, tablet)
 
 
-@pytest.mark.parametrize(
-    "point", [point for point in MEMBER_POINTS if "drain" not in point and "maintain" not in point]
-)
+@pytest.mark.parametrize("point", [point for point in MEMBER_POINTS if point.endswith("_rpc")])
 @staged(play, 0, OPTIONS)
 async def test_a_restarted_master_continues_its_repairs(stage: Stage, point: str) -> None:
     tablets = await opened(stage, buckets=4)

@@ -16,7 +16,7 @@ from tests.staged import staged
 def catalog(stage: GroupStage) -> Catalog | None:
     """The active master's view, if there is one now."""
     serving = stage.serving()
-    return stage.role(serving[0]).reign.master.catalog if serving else None
+    return stage.role(serving[0]).active_term.master.catalog if serving else None
 
 
 def hosts_of(stage: GroupStage, tablet: str) -> list[str]:
@@ -30,8 +30,7 @@ def hosts_of(stage: GroupStage, tablet: str) -> list[str]:
 
 async def opened(stage: GroupStage, buckets: int = 1) -> list[str]:
     await stage.ready()
-    await stage.create("flights", buckets=buckets)
-    tablets = [tablet.tablet for tablet in (await stage.running("flights")).tablets]
+    tablets = await stage.tablets("flights", buckets=buckets)
     await stage.until(lambda: stage.replicas() == 3 * buckets)
     return tablets
 

@@ -104,8 +104,9 @@ async def test_a_pre_voter_on_a_server_that_never_starts_is_replaced(stage: Stag
     )
 
 
-def test_a_pre_voter_with_a_hanging_copy_is_replaced(
-    monkeypatch: pytest.MonkeyPatch,
+@staged(play, 0, OPTIONS)
+async def test_a_pre_voter_with_a_hanging_copy_is_replaced(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = Job._finish_data
     hung: list[str] = []
@@ -118,21 +119,18 @@ def test_a_pre_voter_with_a_hanging_copy_is_replaced(
         await honest(self)
 
     monkeypatch.setattr(Job, "_finish_data", finish)
-
-    async def scenario(stage: Stage) -> None:
-        tablet, dead = await with_a_tablet(stage, (*HOSTS, "e"), copy_idle_s=4.0)
-        stage.cluster.crash(server(dead))
-        await stage.until(
-            lambda: len(voters(stage, tablet)) == 3 and dead not in members_of(stage, tablet), 200.0
-        )
-        assert len(hung) == 1 and hung[0].rpartition("/")[2] not in members_of(stage, tablet)
-
-    play(scenario, 0, OPTIONS)
+    tablet, dead = await with_a_tablet(stage, (*HOSTS, "e"), copy_idle_s=4.0)
+    stage.cluster.crash(server(dead))
+    await stage.until(
+        lambda: len(voters(stage, tablet)) == 3 and dead not in members_of(stage, tablet), 200.0
+    )
+    assert len(hung) == 1 and hung[0].rpartition("/")[2] not in members_of(stage, tablet)
 
 
 @pytest.mark.parametrize(("where", "step"), [(Job, "_finish_data"), (Copies, "_reserve")])
-def test_a_tablet_queued_behind_hanging_copies_is_copied_elsewhere(
-    monkeypatch: pytest.MonkeyPatch, where: type[Job] | type[Copies], step: str
+@staged(play, 0, OPTIONS)
+async def test_a_tablet_queued_behind_hanging_copies_is_copied_elsewhere(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, where: type[Job] | type[Copies], step: str
 ) -> None:
     """More tablets than are copied at a time; the disk of their only other host hangs, until another host joins."""
     honest = getattr(where, step)
@@ -143,22 +141,17 @@ def test_a_tablet_queued_behind_hanging_copies_is_copied_elsewhere(
         return await honest(self, *given)
 
     monkeypatch.setattr(where, step, hangs)
+    given = {"follower_failed_s": FAILED_S, "copy_idle_s": 4.0}
+    await open_stage(stage, FAILED_S, "abc", copy_idle_s=4.0)
+    tablets = await stage.tablets("flights", buckets=5)
+    await stage.until(lambda: not stage.master.catalog.unseen)
 
-    async def scenario(stage: Stage) -> None:
-        given = {"follower_failed_s": FAILED_S, "copy_idle_s": 4.0}
-        await open_stage(stage, FAILED_S, "abc", copy_idle_s=4.0)
-        await stage.create("flights", buckets=5)
-        tablets = [each.tablet for each in (await stage.running("flights")).tablets]
-        await stage.until(lambda: not stage.master.catalog.unseen)
+    async def joins(host: str) -> None:
+        options = TabletServerOptions(masters=(MASTER,), host=host, **given)
+        await stage.cluster.start(server(host), lambda world: TabletServer(world, options))
 
-        async def joins(host: str) -> None:
-            options = TabletServerOptions(masters=(MASTER,), host=host, **given)
-            await stage.cluster.start(server(host), lambda world: TabletServer(world, options))
-
-        await joins("d")
-        stage.cluster.crash(server("c"))
-        await stage.until(lambda: all(members_of(stage, each).get("d") for each in tablets))
-        await joins("e")
-        await stage.until(lambda: all(voters(stage, each) == ["a", "b", "e"] for each in tablets), 300.0)
-
-    play(scenario, 0, OPTIONS)
+    await joins("d")
+    stage.cluster.crash(server("c"))
+    await stage.until(lambda: all(members_of(stage, each).get("d") for each in tablets))
+    await joins("e")
+    await stage.until(lambda: all(voters(stage, each) == ["a", "b", "e"] for each in tablets), 300.0)

@@ -28,9 +28,8 @@ from tests.staged import staged
 NETWORK = (NotDelivered, OutcomeUnknown)
 
 
-@staged(play)
+@staged(play, hosts="abcd")
 async def test_a_created_table_runs_with_a_leader_of_each_tablet(stage: Stage) -> None:
-    await stage.open("a", "b", "c", "d")
     first = await stage.create("flights", buckets=4, properties={"owner": "ops"})
     assert (first.state, first.replicas, first.replication) == ("preparing", 3, "raft")
     assert all(tablet.replicas == () for tablet in first.tablets)
@@ -53,9 +52,8 @@ async def test_a_created_table_runs_with_a_leader_of_each_tablet(stage: Stage) -
     assert (status.tables, status.tablets, status.tablets_not_running) == (1, 4, 0)
 
 
-@staged(play)
+@staged(play, hosts="bac")
 async def test_tables_are_listed_by_name_and_prefix_and_servers_by_address(stage: Stage) -> None:
-    await stage.open("b", "a", "c")
     for name in ("zebra", "ant", "antelope"):
         await stage.create(name, replicas=1)
     for prefix, names in (("", ["ant", "antelope", "zebra"]), ("ant", ["ant", "antelope"]), ("x", [])):
@@ -76,9 +74,8 @@ async def test_missing_tables_and_tablets_are_not_found(stage: Stage) -> None:
         await stage.ask("get_tablet", m.TabletRequest("nothing"), m.TabletLocation)
 
 
-@staged(play)
+@staged(play, hosts="abc")
 async def test_create_validates_and_names_the_field(stage: Stage) -> None:
-    await stage.open("a", "b", "c")
     for changes, named in (
         ({"replicas": 2}, "replicas"),
         ({"replication": "paxos"}, "raft"),
@@ -91,11 +88,9 @@ async def test_create_validates_and_names_the_field(stage: Stage) -> None:
     assert (await stage.status()).edits == 2, "the marker of a segment, and the beginning of the master"
 
 
-@staged(play)
+@staged(play, hosts="abc")
 async def test_a_taken_name_is_refused_and_its_table_unchanged(stage: Stage) -> None:
-    await stage.open("a", "b", "c")
-    await stage.create("flights")
-    before = await stage.running("flights")
+    before = await stage.made("flights")
     with pytest.raises(AlreadyPresent):
         await stage.create("flights", request_id="another client")
     assert (await stage.table("flights")).table == before.table
@@ -115,9 +110,8 @@ def test_one_of_two_concurrent_creates_of_one_name_wins():
         play(scenario, seed)
 
 
-@staged(play)
+@staged(play, hosts="abc")
 async def test_a_retry_of_create_after_a_lost_answer_gets_the_first_answer(stage: Stage) -> None:
-    await stage.open("a", "b", "c")
     stage.cluster.network.cut(MASTER, "client", one_way=True)
     with pytest.raises(OutcomeUnknown):
         await stage.create("flights")
@@ -130,13 +124,11 @@ async def test_a_retry_of_create_after_a_lost_answer_gets_the_first_answer(stage
         "also after a restart, before any server is known"
     )
     with pytest.raises(RequestReused):
-        await stage.create("flights", replicas=1)
-    await stage.running("flights")
+        await stage.made("flights", replicas=1)
 
 
-@staged(play)
+@staged(play, hosts="abc")
 async def test_a_retried_create_of_a_dropped_table_creates_nothing(stage: Stage) -> None:
-    await stage.open("a", "b", "c")
     await stage.create("flights")
     await stage.drop("flights")
     with pytest.raises(StaleRequest, match="the table dropped since"):
@@ -144,9 +136,8 @@ async def test_a_retried_create_of_a_dropped_table_creates_nothing(stage: Stage)
     assert not await stage.exists("flights")
 
 
-@staged(play)
+@staged(play, hosts="abc")
 async def test_a_retry_of_a_successful_drop_answers_ok_and_drops_nothing_else(stage: Stage) -> None:
-    await stage.open("a", "b", "c")
     await stage.create("flights")
     stage.cluster.network.cut(MASTER, "client", one_way=True)
     with pytest.raises(OutcomeUnknown):
@@ -160,9 +151,8 @@ async def test_a_retry_of_a_successful_drop_answers_ok_and_drops_nothing_else(st
     assert await stage.exists("flights")
 
 
-@staged(play, options=MasterOptions(bg_s=0.1, unresponsive_s=2.0, forget_min_s=20.0))
+@staged(play, options=MasterOptions(bg_s=0.1, unresponsive_s=2.0, forget_min_s=20.0), hosts="abc")
 async def test_dropped_tables_lose_their_replicas_and_are_forgotten(stage: Stage) -> None:
-    await stage.open("a", "b", "c")
     await stage.create("flights", buckets=5)
     await stage.create("kept", buckets=2)
     await stage.running("flights")
@@ -179,9 +169,8 @@ async def test_dropped_tables_lose_their_replicas_and_are_forgotten(stage: Stage
     assert stage.replicas() == 6
 
 
-@staged(play)
+@staged(play, hosts="abc")
 async def test_names_are_reusable_at_once(stage: Stage) -> None:
-    await stage.open("a", "b", "c")
     seen = set()
     for number in range(10):
         seen.add((await stage.create("flights", request_id=f"create {number}")).table)
@@ -192,15 +181,13 @@ async def test_names_are_reusable_at_once(stage: Stage) -> None:
     await stage.until(lambda: stage.replicas() == 0)
 
 
-@staged(play)
+@staged(play, hosts="abcde")
 async def test_only_the_table_without_enough_servers_waits(stage: Stage) -> None:
-    await stage.open("a", "b", "c", "d", "e")
     for host in ("c", "d", "e"):
         stage.cluster.crash(f"tablet-server/{host}")
     await stage.create("five", replicas=5)  # they crashed a moment ago, unknown to the master
     await stage.until(lambda: not stage.alive("e"))
-    await stage.create("one", replicas=1)
-    await stage.running("one")
+    await stage.made("one", replicas=1)
     with pytest.raises(Unavailable, match="2 hosts are live"):
         await stage.create("three", replicas=3)
     await stage.until(lambda: len(stage.master.catalog.preparing) == 1)
@@ -210,9 +197,8 @@ async def test_only_the_table_without_enough_servers_waits(stage: Stage) -> None
     assert len((await stage.running("five")).tablets[0].replicas) == 5
 
 
-@staged(play)
+@staged(play, hosts="abcd")
 async def test_a_replaced_tablets_straggler_is_deleted(stage: Stage) -> None:
-    await stage.open("a", "b", "c", "d")
     for host in ("a", "b", "c", "d"):
         stage.scripts[host].refuses = Internal("not today")
     await stage.create("flights")
@@ -241,9 +227,8 @@ async def test_a_replaced_tablets_straggler_is_deleted(stage: Stage) -> None:
     assert (location.state, location.replicas) == ("replaced", ())
 
 
-@staged(play)
+@staged(play, hosts="abcde")
 async def test_ten_tables_in_a_burst_are_spread_evenly(stage: Stage) -> None:
-    await stage.open("a", "b", "c", "d", "e")
     names = [f"table {number}" for number in range(10)]
     await asyncio.gather(*(stage.create(name, buckets=16) for name in names))
     for name in names:
@@ -253,21 +238,19 @@ async def test_ten_tables_in_a_burst_are_spread_evenly(stage: Stage) -> None:
     assert max(held) - min(held) <= 3
 
 
-@staged(play)
+@staged(play, hosts="abc")
 async def test_a_tablet_without_a_leader_does_not_run(stage: Stage) -> None:
-    await stage.open("a", "b", "c")
-    stage.fairy.elects = False
+    stage.raft.elects = False
     await stage.create("flights")
     await stage.until(lambda: stage.replicas() == 3)
     await asyncio.sleep(2.0)
     assert (await stage.table("flights")).tablets[0].state == "creating"
-    stage.fairy.elects = True
+    stage.raft.elects = True
     await stage.running("flights")
 
 
-@staged(play)
+@staged(play, hosts="abc")
 async def test_readers_see_no_uncommitted_create_or_drop(stage: Stage) -> None:
-    await stage.open("a", "b", "c")
     stage.cluster.state(MASTER).commit_s = (5.0, 5.0)
     creating = asyncio.ensure_future(stage.ask("create_table", create_request("flights"), m.TableInfo, 60.0))
     await stage.until(lambda: stage.points.passed.get("master.create_table.before_edit") == 1)
@@ -305,9 +288,8 @@ async def test_a_tablet_is_created_only_after_a_durable_assignment(stage: Stage)
     await stage.until(lambda: stage.replicas() == 3)
 
 
-@staged(play)
+@staged(play, hosts="a")
 async def test_requests_during_the_start_get_not_running(stage: Stage) -> None:
-    await stage.open("a")
     stage.cluster.crash(MASTER)
     stage.cluster.state(MASTER).commit_s = (3.0, 3.0)
     stage.cluster.launch(MASTER, stage.make_master)
@@ -320,9 +302,8 @@ async def test_requests_during_the_start_get_not_running(stage: Stage) -> None:
             await stage.ask(method, request, m.MasterStatus)
 
 
-@staged(play, options=MasterOptions(changes_waiting_max=3))
+@staged(play, options=MasterOptions(changes_waiting_max=3), hosts="abc")
 async def test_changes_beyond_the_queue_are_throttled_without_effect(stage: Stage) -> None:
-    await stage.open("a", "b", "c")
     stage.cluster.state(MASTER).commit_s = (1.0, 1.0)
     answers = await asyncio.gather(
         *(stage.ask("create_table", create_request(f"table {n}"), m.TableInfo, 60.0) for n in range(8)),

@@ -30,7 +30,7 @@ def test_creates_and_drops_survive_a_crash_at_every_durable_step(point: str):
         await stage.until(lambda: stage.replicas() == 0)
         assert not stage.cluster.alive(first), f"{point} was not reached"
         assert stage.served == [first, stage.other(first)]
-        catalog = stage.role(stage.other(first)).reign.master.catalog
+        catalog = stage.role(stage.other(first)).active_term.master.catalog
         await stage.until(lambda: len(catalog.tablets) == 0)
         catalog.check()
 
@@ -57,8 +57,7 @@ async def test_a_successor_that_dies_during_its_take_over_is_replaced(stage: Gro
 @staged(play)
 async def test_every_server_sends_its_first_full_report_to_a_successor(stage: GroupStage) -> None:
     first = await stage.ready()
-    await stage.create("flights", buckets=2)
-    await stage.running("flights")
+    await stage.made("flights", buckets=2)
     standby = stage.other(first)
     reported: dict[str, list[m.HeartbeatRequest]] = {master: [] for master in stage.masters}
     for master in stage.masters:
@@ -90,8 +89,7 @@ def recording(handler, heard: list[m.HeartbeatRequest]):
 @staged(play)
 async def test_a_successor_counts_no_server_as_dead_during_its_grace_period(stage: GroupStage) -> None:
     first = await stage.ready()
-    await stage.create("flights")
-    await stage.running("flights")
+    await stage.made("flights")
     silent = "tablet-server/a"
     stage.cluster.crash(silent)
     stage.cluster.crash(first)
@@ -127,15 +125,16 @@ async def test_a_standby_and_a_new_active_master_refuse_an_old_copy(stage: Group
 @staged(play)
 async def test_a_master_without_a_lease_sends_no_errands(stage: GroupStage) -> None:
     first = await stage.ready()
-    await stage.create("flights")
-    await stage.running("flights")
+    await stage.made("flights")
     for node in stage.journals:
         stage.cluster.network.cut(first, node)
     await stage.until(lambda: not stage.serving())
-    reign = stage.role(first).reign
+    active_term = stage.role(first).active_term
     before = stage.cluster.network._exchanges
     with pytest.raises(Exception, match="lease of the active master has run out"):
-        await reign.master.world.network.call("tablet-server/a", "status", m.Empty(), m.ServerState, 1.0)
+        await active_term.master.world.network.call(
+            "tablet-server/a", "status", m.Empty(), m.ServerState, 1.0
+        )
     assert stage.cluster.network._exchanges == before
 
 
@@ -161,8 +160,7 @@ async def test_a_retry_reports_a_change_under_way_at_the_loss_of_the_lease_corre
 @pytest.mark.parametrize("seed", range(3))
 @staged(play, hosts="abcdef", master=replace(MASTER, replicas_of_server_max=5))
 async def test_a_create_is_not_refused_before_servers_have_reported(stage: GroupStage, seed: int) -> None:
-    await stage.create("full", buckets=20, replicas=1)
-    await stage.running("full")
+    await stage.made("full", buckets=20, replicas=1)
     for number in range(3):
         first = await stage.ready()
         stage.cluster.crash(first)

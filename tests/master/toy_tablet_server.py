@@ -2,7 +2,7 @@
 
 Heartbeats follow the protocol of the real tablet server: register when asked, a full report when asked,
 otherwise the changes since the last acknowledged report. Elections are simplified: once a majority of a
-tablet's members exists, the first of them leads (`Fairy` is shared by all servers of a test and sees
+tablet's members exists, the first of them leads (`ToyRaft` is shared by all servers of a test and sees
 everything). So are copies: with each heartbeat a leader gives one more live member a replica, and promotes
 one that has it.
 """
@@ -51,7 +51,7 @@ class Replica(msgspec.Struct, frozen=True):
 
 
 @dataclass
-class Fairy:
+class ToyRaft:
     """Every tablet of the test: leader, term, configuration and replicas."""
 
     existing: dict[str, dict[str, None]] = field(default_factory=dict)
@@ -60,16 +60,14 @@ class Fairy:
     terms: dict[str, int] = field(default_factory=dict)
     elects: bool = True
     servers: dict[str, ToyTabletServer] = field(default_factory=dict)
-    words: dict[str, str] = field(
-        default_factory=dict
-    )  # health of servers in leaders' reports, if not healthy
+    unhealthy: dict[str, str] = field(default_factory=dict)  # in leaders' reports: the health of servers
     copies: bool = True
 
     def leader(self, tablet: str, configuration: Configuration) -> str | None:
         here = [
             peer.uuid
             for peer in configuration.voters()
-            if peer.uuid in self.existing.get(tablet, {}) and peer.uuid not in self.words
+            if peer.uuid in self.existing.get(tablet, {}) and peer.uuid not in self.unhealthy
         ]
         if not self.elects or len(here) < configuration.majority:
             return None
@@ -81,7 +79,7 @@ class Fairy:
         """Health of all members, in the leader's report."""
         here = self.existing.get(tablet, {})
         return {
-            peer.uuid: self.words.get(peer.uuid, HEALTHY if peer.uuid in here else UNKNOWN)
+            peer.uuid: self.unhealthy.get(peer.uuid, HEALTHY if peer.uuid in here else UNKNOWN)
             for peer in configuration.peers
         }
 
@@ -100,7 +98,7 @@ class Script:
     """Behaviour of one server, and the requests that it got; both outlive its crashes."""
 
     host: str
-    fairy: Fairy
+    raft: ToyRaft
     silent: bool = False
     refuses: EblaError | None = None
     never_confirms: bool = False
@@ -118,7 +116,7 @@ class ToyTabletServer(Role):
     def __init__(self, world: World, script: Script) -> None:
         self.world = world
         self.script = script
-        self.fairy = script.fairy
+        self.raft = script.raft
         self.replicas: dict[str, Replica] = {}
         self.uuid = ""
         self.running = False
@@ -131,8 +129,8 @@ class ToyTabletServer(Role):
         for key, value in self.environment.items("replicas"):
             self.replicas[key.decode()] = msgspec.msgpack.decode(value, type=Replica)
             if self.replicas[key.decode()].state == "running":
-                self.fairy.existing.setdefault(key.decode(), {})[self.uuid] = None
-        self.fairy.servers[self.uuid] = self
+                self.raft.existing.setdefault(key.decode(), {})[self.uuid] = None
+        self.raft.servers[self.uuid] = self
         self.running = True
         self.world.spawn(self._beat(), "beat")
 
@@ -166,7 +164,7 @@ class ToyTabletServer(Role):
         self.script.deletes.append(request.tablet)
         await self.environment.commit([Delete("replicas", [request.tablet.encode()])])
         self.replicas.pop(request.tablet, None)
-        self.fairy.existing.get(request.tablet, {}).pop(self.uuid, None)
+        self.raft.existing.get(request.tablet, {}).pop(self.uuid, None)
         if self.script.never_confirms:
             raise Internal("done, but it cannot say so")
         return m.Empty()
@@ -176,11 +174,11 @@ class ToyTabletServer(Role):
         replica = self.replicas.get(request.tablet)
         if replica is None:
             raise TabletNotFound("nothing here", tablet=request.tablet)
-        committed = self.fairy.configurations.get(request.tablet, replica.request.configuration)
+        committed = self.raft.configurations.get(request.tablet, replica.request.configuration)
         if replica.state == "running" and committed.peer(self.uuid) is not None:
             raise ConfigurationMoved("the server is a member", found=committed.index)
         await self.put(msgspec.structs.replace(replica, state="deleted"))
-        self.fairy.existing.get(request.tablet, {}).pop(self.uuid, None)
+        self.raft.existing.get(request.tablet, {}).pop(self.uuid, None)
         return m.Empty()
 
     @rpc
@@ -200,46 +198,46 @@ class ToyTabletServer(Role):
             return m.MembersReply(request.tablet, before)
         if request.configuration_index not in (None, before.index):
             raise ConfigurationMoved("another one", tablet=request.tablet, found=before.index)
-        return m.MembersReply(request.tablet, self.fairy.change(request.tablet, list(peers.values()), before))
+        return m.MembersReply(request.tablet, self.raft.change(request.tablet, list(peers.values()), before))
 
     @rpc
     async def step_down(self, request: m.StepDownRequest) -> m.StepDownReply:
         configuration = self._led(request.tablet)
-        here = self.fairy.existing[request.tablet]
+        here = self.raft.existing[request.tablet]
         others = [
             peer.uuid
             for peer in configuration.voters()
-            if peer.uuid in here and peer.uuid not in (self.uuid, *self.fairy.words)
+            if peer.uuid in here and peer.uuid not in (self.uuid, *self.raft.unhealthy)
         ]
         if not others:
             raise Unavailable("nobody to hand over to")
-        self.fairy.elect(request.tablet, others[-1])
-        return m.StepDownReply(None, self.fairy.terms[request.tablet])
+        self.raft.elect(request.tablet, others[-1])
+        return m.StepDownReply(None, self.raft.terms[request.tablet])
 
     def _led(self, tablet: str) -> Configuration:
         replica = self.replicas[tablet]
-        configuration = self.fairy.configurations.get(tablet, replica.request.configuration)
-        if self.fairy.leader(tablet, configuration) != self.uuid:
+        configuration = self.raft.configurations.get(tablet, replica.request.configuration)
+        if self.raft.leader(tablet, configuration) != self.uuid:
             raise NotLeader("not the leader", tablet=tablet)
         return configuration
 
     async def _bring_up(self, replica: Replica) -> None:
         """If this server leads the tablet: one copy, or one promotion."""
         tablet = replica.request.tablet
-        configuration = self.fairy.configurations.get(tablet, replica.request.configuration)
-        if not self.fairy.copies or self.fairy.leader(tablet, configuration) != self.uuid:
+        configuration = self.raft.configurations.get(tablet, replica.request.configuration)
+        if not self.raft.copies or self.raft.leader(tablet, configuration) != self.uuid:
             return
         for peer in configuration.peers:
-            there = self.fairy.servers.get(peer.uuid)
-            if peer.uuid in self.fairy.words or there is None or configuration.index < 0:
+            there = self.raft.servers.get(peer.uuid)
+            if peer.uuid in self.raft.unhealthy or there is None or configuration.index < 0:
                 continue
-            if peer.uuid not in self.fairy.existing[tablet]:
+            if peer.uuid not in self.raft.existing[tablet]:
                 await there.put(replica)
                 return
             if peer.promote:
                 voter = Peer(peer.uuid, peer.address)
                 peers = [voter if each is peer else each for each in configuration.peers]
-                self.fairy.change(tablet, peers, configuration)
+                self.raft.change(tablet, peers, configuration)
                 return
 
     async def put(self, replica: Replica) -> None:
@@ -248,7 +246,7 @@ class ToyTabletServer(Role):
         await self.environment.commit([Put("replicas", [(tablet.encode(), data)])])
         self.replicas[tablet] = replica
         if replica.state == "running":
-            self.fairy.existing.setdefault(tablet, {})[self.uuid] = None
+            self.raft.existing.setdefault(tablet, {})[self.uuid] = None
 
     def _check(self, dest_uuid: str) -> None:
         if not self.running:
@@ -293,14 +291,14 @@ class ToyTabletServer(Role):
 
     def _describe(self, replica: Replica) -> m.ReplicaReport:
         tablet = replica.request.tablet
-        configuration = self.fairy.configurations.get(tablet, replica.request.configuration)
-        leader = self.fairy.leader(tablet, configuration)
+        configuration = self.raft.configurations.get(tablet, replica.request.configuration)
+        leader = self.raft.leader(tablet, configuration)
         return m.ReplicaReport(
             tablet=tablet,
             state=replica.state,
             view=RaftView(
                 "leader" if leader == self.uuid else "follower",
-                self.fairy.terms.get(tablet, 0),
+                self.raft.terms.get(tablet, 0),
                 leader,
                 last_index=1,
                 commit_index=1,
@@ -310,5 +308,5 @@ class ToyTabletServer(Role):
             applied_index=1,
             flushed_index=0,
             rows_bytes=100,
-            health=self.fairy.health(tablet, configuration) if leader == self.uuid else {},
+            health=self.raft.health(tablet, configuration) if leader == self.uuid else {},
         )

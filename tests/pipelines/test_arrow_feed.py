@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import time, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +227,36 @@ def test_a_not_a_number_equals_every_other_one_and_not_null(table: Table, tmp_pa
     assert verify(str(path), table, replicas=False).different == 1
 
 
+def test_nested_columns_and_times_are_fed_from_typed_files_json_and_csv(
+    loopback: Loopback, tmp_path: Path
+) -> None:
+    types = pa.schema(
+        [
+            ("id", pa.int64()),
+            ("tags", pa.list_(pa.string())),
+            ("at", pa.time64("us")),
+            ("big", pa.uint64()),
+            ("took", pa.duration("s")),
+        ]
+    )
+    made = loopback.db.create_table("nested", schema=types, primary_key=["id"])
+    values = {
+        "id": 1,
+        "tags": ["a", "b"],
+        "at": time(12, 30),
+        "big": 2**64 - 1,
+        "took": timedelta(seconds=90),
+    }
+    pa.parquet.write_table(pa.Table.from_pylist([values], types), tmp_path / "a.parquet")
+    text = {"id": 2, "tags": ["a", "b"], "at": "12:30:00", "big": 2**64 - 1, "took": 90}
+    (tmp_path / "a.json").write_text(json.dumps(text))
+    (tmp_path / "a.csv").write_text('id,tags,at,big,took\n3,"[""a"", ""b""]",12:30,18446744073709551615,90\n')
+    for number, name in enumerate(("a.parquet", "a.json", "a.csv"), 1):
+        assert feed(str(tmp_path / name), made).rows == 1
+        assert made.get({"id": number}) == {**values, "id": number}
+        assert verify(str(tmp_path / name), made, replicas=False).different == 0
+
+
 # -- the commands --------------------------------------------------------------------------------------------
 
 Ebla = Callable[..., Outcome]
@@ -277,6 +308,14 @@ def test_a_dry_run_shows_types_a_sample_and_bad_rows_and_writes_nothing(
     assert "a feed would fail, unless --on-error skip" in bad.text
     assert run("feed", str(path), "t", "--dry-run", "--on-error", "skip").status == 0
     assert loopback.db.table("t").scan().count() == 0
+
+
+def test_a_named_data_set_has_its_key_and_types(run: Ebla) -> None:
+    shown = run("feed", "flights", "flights", "--dry-run", "--json")
+    assert (shown.status, shown.json["key"]) == (0, ["time_hour", "carrier", "flight"])
+    checked = shown.json["checked"]
+    assert (checked["rows"], checked["fitting"], checked["repeated"]) == (336_776, 336_776, 0)
+    assert checked["columns"]["time_hour"] == "timestamp[us, tz=UTC]"
 
 
 def test_a_failed_feed_creates_no_table_and_lists_the_rows_in_json(

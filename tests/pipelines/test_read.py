@@ -90,7 +90,9 @@ def test_newer_types_have_the_nearest_type_of_spark_and_keep_their_values() -> N
 def test_a_column_of_times_of_day_is_refused_by_name() -> None:
     for kind in (pa.time32("s"), pa.list_(pa.time64("us"))):
         schema = SCHEMA.append(pa.field("clock", kind))
-        with pytest.raises(InvalidArgument, match="'clock' has times of day.*leave the column out") as caught:
+        with pytest.raises(
+            InvalidArgument, match=r"'clock' has times of day.*leave the column out"
+        ) as caught:
             spark_schema(schema)
         assert caught.value.column == "clock"
         assert spark_schema(schema, ["k"]).names == ["k"]

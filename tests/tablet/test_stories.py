@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -14,6 +15,7 @@ from ebla.actors.tablet.engine.core import LEADER
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.tablet.server import TabletServer
+from ebla.actors.world import Dispatcher, decode_answer, encode
 from ebla.storage.errors import Corruption
 from tests.tablet.harness import TABLET, Group, row, simulated
 
@@ -32,6 +34,11 @@ async def test_a_broken_invariant_carries_the_story(group: Group, monkeypatch: p
         server.rounds.step(replica, replica.core.tick, server.world.clock.monotonic())
     (note,) = caught.value.__notes__
     assert TABLET in note and f"{LEADER}: elected" in note
+    monkeypatch.setattr(server, "perform", AsyncMock(side_effect=caught.value))
+    answer = await Dispatcher(server, lambda method, error: None).answer("status", encode(m.Empty()))
+    with pytest.raises(errors.Internal) as sent:
+        decode_answer(answer, m.Empty)
+    assert sent.value.message.endswith(note)
     monkeypatch.undo()
 
 

@@ -5,7 +5,8 @@ journal.py     one journal on one node: makes the decisions of rules.py durable,
 rules.py       decides what a node accepts, without waiting
 lease.py       the node's promise to the holder of the lease
 sync.py        catching up: fetches missing finalized segments from peers
-growth.py      the growth of a journal from one node to several
+growth.py      the rules for the growth of a journal from one node to several
+admissions.py  the requests by which the new nodes of a grown journal begin to count
 rejoin.py      the return of a node that lost its directory
 measures.py    the figures of a node
 """

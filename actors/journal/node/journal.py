@@ -120,10 +120,10 @@ class Journal:
         async with self._lock:
             return await self._make("finalize", rules.finalize(self.view, request))
 
-    async def heartbeat(self, request: m.Heartbeat) -> m.Heard:
+    async def heartbeat(self, request: m.Heartbeat) -> m.HeartbeatAnswer:
         async with self._lock:
             await self._make("heartbeat", rules.heartbeat(self.view, request))
-            return m.Heard(self.view.state.token, self.view.open)
+            return m.HeartbeatAnswer(self.view.state.token, self.view.open)
 
     async def purge(self, request: m.PurgeRequest) -> m.Done:
         async with self._lock:
@@ -193,16 +193,28 @@ class Journal:
             self.lease.help(self.world.address)
             return m.Done()
 
+    async def asks(self, node: str, joining: m.Joining) -> None:
+        """Make durable that this node asks another one to count: from now on that node may count."""
+        async with self._lock:
+            await self._make("asks", growth.asking(self.view, node, joining))
+
     async def admitted(self, node: str) -> None:
         async with self._lock:
-            left = tuple(each for each in self.view.state.admits if each[0] != node)
-            await self._make("admitted", Change(replace(self.view.state, admits=left), open=self.view.open))
+            await self._make("admitted", growth.admitted(self.view, node))
+
+    async def rejoin(self, learned: records.State) -> None:
+        """Rejoin instead of joining. The segments that were fetched are decided, and stay."""
+        async with self._lock:
+            state = self.view.state
+            purged = max(learned.purged, state.purged)
+            await self._make("rejoin", Change(replace(learned, purged=purged, copies=state.copies)))
+            self.lease = self._new_lease(learned.held_ms)
 
     async def admit(self, request: m.AdmitRequest) -> m.Done:
         """Let this node count from now on.
 
-        While an older lease may last, this node promises an epoch only to `helps`, and to nobody if a writer
-        of the new set was here before the request, which may be late.
+        While an older lease may last, this node promises an epoch only to `helps`, and to no master if a
+        writer of the new set was here before the request, which may be late.
         """
         async with self._lock:
             late = self.lease.granted or self.view.state.writer > request.epoch
@@ -387,5 +399,7 @@ def status(journal: Journal) -> m.JournalStatus:
         synced_segments=journal.synced_segments,
         sync_ms=journal.sync_s.percentiles(),
         damaged=dict(journal.damaged),
-        rejoining=bool(state.token),
+        rejoining=bool(state.token) and not state.joining,
+        joining=state.joining,
+        admits=tuple(each.node for each in state.admits),
     )

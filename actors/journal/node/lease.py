@@ -55,7 +55,7 @@ class Lease:
         if left_s > 0 and (claim is None or claim.holder != self._successor()):
             holder = None if self._grant is None else self._grant.claim.holder
             raise LeaseHeld(
-                f"the lease of journal {self._name} is held by {holder or 'somebody, before this node was started'} "
+                f"the lease of journal {self._name} is held by {holder or 'an unknown master, since before this node was started'} "
                 f"for {left_s:.3f} s more; ask again then",
                 journal=self._name,
                 holder=holder,

@@ -24,6 +24,7 @@ from ebla.actors.journal.errors import ForeignJournal, NodesMoved, NotFormatted
 from ebla.actors.journal.messages import ANY_VERSION
 from ebla.actors.journal.node import growth, rejoin
 from ebla.actors.journal.node import journal as journals
+from ebla.actors.journal.node.admissions import Admissions
 from ebla.actors.journal.node.journal import Journal
 from ebla.actors.journal.node.measures import measure_node
 from ebla.actors.journal.node.sync import Sync
@@ -31,7 +32,7 @@ from ebla.actors.journal.options import JournalNodeOptions, valid_name, valid_no
 from ebla.actors.journal.records import DATABASES, FORMAT_KEY, LAYOUT, STATE, STATE_KEY, Format, State
 from ebla.actors.world import Role, World, new_id, rpc
 from ebla.storage.environment import Environment, Put
-from ebla.storage.errors import Corruption, Damaged, DiskFull, EblaError, InvalidArgument
+from ebla.storage.errors import Corruption, Damaged, EblaError, InvalidArgument
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +44,8 @@ class JournalNode(Role):
     def __init__(
         self, world: World, options: JournalNodeOptions | None = None, *, in_master: bool = False
     ) -> None:
-        """`in_master`: as long as the journal has only this node, its only user is a master in the same
-        process and directory."""
+        """`in_master`: as long as the journal has only this node, its only user is the only master, in the
+        same process and directory."""
         self.world = world
         self._in_master = in_master
         self.options = options or JournalNodeOptions()
@@ -53,9 +54,10 @@ class JournalNode(Role):
         self.failed: dict[str, EblaError] = {}
         self.instance = am.ServerInstance("", 0, "")
         self.sync = Sync(world, self.journals, self.pages, self.options)
+        self.admissions = Admissions(world, self.options)
         self._running = False
         self._formatting = asyncio.Lock()
-        self._fetching = False
+        self._fetching: set[str] = set()  # the journals that a task fetches to join them
 
     # -- life ------------------------------------------------------------------------------------------------
 
@@ -71,7 +73,7 @@ class JournalNode(Role):
         self._running = True
         self.world.spawn(self.sync.run(), "sync")
         for name in sorted(self.journals):
-            self._admit_joining(self.journals[name])
+            self.admissions.begin(self.journals[name])
 
     async def stop(self) -> None:
         self._running = False
@@ -133,14 +135,14 @@ class JournalNode(Role):
         version = found.form.journal.version
         if ANY_VERSION < wanted.version < version:
             raise NodesMoved(
-                f"journal {wanted.name} has the nodes {', '.join(found.form.nodes)} by now; ask these",
+                f"journal {wanted.name} has the nodes {', '.join(found.form.nodes)} now; ask them",
                 journal=wanted.name,
                 version=version,
                 nodes=list(found.form.nodes),
             )
         if wanted.version > version:
             raise Unavailable(
-                f"{self.world.address} is no node of version {wanted.version} of journal {wanted.name} yet; ask again"
+                f"{self.world.address} is not yet a node of version {wanted.version} of journal {wanted.name}; ask again"
             )
         return found
 
@@ -153,30 +155,34 @@ class JournalNode(Role):
         An existing journal is kept unless `force` is set. A repeated format of a journal without any
         promise or edit gets the same answer as the first.
         """
-        self._require_running()
-        valid_name(request.journal.name)
-        valid_nodes(request.nodes)
-        if self.world.address not in request.nodes:
-            raise InvalidArgument(
-                f"{self.world.address} is none of the journal's nodes: {', '.join(request.nodes)}"
-            )
+        form = self._form(request.journal, request.nodes)
         async with self._formatting:
-            return await self._format(request)
+            return await self._format(form, request.force)
 
-    async def _format(self, request: m.FormatRequest) -> m.Done:
-        name = request.journal.name
-        form = Format(LAYOUT, request.journal, request.nodes)
+    def _form(self, journal: m.JournalId, nodes: tuple[str, ...]) -> Format:
+        """Return the format of a journal that this node is to have."""
+        self._require_running()
+        valid_name(journal.name)
+        valid_nodes(nodes)
+        if self.world.address not in nodes:
+            raise InvalidArgument(
+                f"{self.world.address} is not one of the journal's nodes: {', '.join(nodes)}"
+            )
+        return Format(LAYOUT, journal, nodes)
+
+    async def _format(self, form: Format, force: bool) -> m.Done:
+        name = form.journal.name
         if (there := self.journals.get(name)) is not None:
-            if there.form == form and there.view.state == State() and not request.force:
+            if there.form == form and there.view.state == State() and not force:
                 return m.Done()
-            if not request.force:
+            if not force:
                 raise AlreadyPresent(
-                    f"{self.world.address} has a journal {name} with edits up to {there.view.last}; force gives it up",
+                    f"{self.world.address} has a journal {name} with edits up to {there.view.last}; force deletes it",
                     what=name,
                 )
             del self.journals[name]
             await there.close()
-        elif not request.force:
+        elif not force:
             self._require_sound(name)
         await self._create("format", form, State())
         return m.Done()
@@ -206,20 +212,23 @@ class JournalNode(Role):
         """Rejoin the journal: the peers' promises are durable here when this answers.
 
         The node then fetches the segments by itself (rejoin.py). A repeated request gets the same answer
-        as the first. A damaged journal here is given up for the peers' copies.
+        as the first. A damaged journal here is replaced by the peers' copies. A node that joins rejoins
+        instead.
         """
-        self._require_running()
-        valid_name(request.journal.name)
-        valid_nodes(request.nodes)
-        form = Format(LAYOUT, request.journal, request.nodes)
+        form = self._form(request.journal, request.nodes)
         async with self._formatting:
             there = self.journals.get(request.journal.name)
-            if there is not None and there.form == form and there.view.state.token:
-                return m.Done()
             if there is not None:
-                raise rejoin.present(self.world.address, request.journal.name)
+                state = there.view.state
+                if there.form != form or not state.token:
+                    raise rejoin.present(self.world.address, request.journal.name)
+                if not state.joining:
+                    return m.Done()
             state = await rejoin.learned(self.world, request, self.options.rpc_timeout_s)
-            await self._create("rejoin", form, state)
+            if there is None:
+                await self._create("rejoin", form, state)
+            elif there.view.state.joining:
+                await there.rejoin(state)
         self.world.spawn(self.sync.all(), "catch up")
         return m.Done()
 
@@ -232,23 +241,20 @@ class JournalNode(Role):
         The answer says up to which edit this node has them; repeat the request until that is enough. The
         node counts for no majority before it is admitted.
         """
-        self._require_running()
-        valid_name(request.journal.name)
-        valid_nodes(request.nodes)
-        name, form = request.journal.name, Format(LAYOUT, request.journal, request.nodes)
+        name, form = request.journal.name, self._form(request.journal, request.nodes)
         async with self._formatting:
             there = self.journals.get(name)
             if there is None:
                 self._require_sound(name)
-                await self._create("join", form, State(token=new_id(self.world.random)))
+                await self._create("join", form, State(token=new_id(self.world.random), joining=True))
             elif there.form != form:
                 raise AlreadyPresent(
                     f"{self.world.address} has another journal {name}; move its directory aside, then start it again",
                     what=name,
                 )
         journal = self.journals[name]
-        if not self._fetching:
-            self._fetching = True
+        if journal.view.state.joining and name not in self._fetching:
+            self._fetching.add(name)
             self.world.spawn(self._fetch_for_joining(journal, request.nodes[0]), "fetch to join")
         return growth.joining(journal.view)
 
@@ -256,7 +262,7 @@ class JournalNode(Role):
         try:
             await self.sync.ask(journal, source)
         finally:
-            self._fetching = False
+            self._fetching.remove(journal.form.journal.name)
 
     @rpc
     async def grow(self, request: m.GrowRequest) -> m.Done:
@@ -271,33 +277,12 @@ class JournalNode(Role):
                 f"{self.world.address} is not the only node of journal {request.journal.name}"
             )
         done = await journal.grow(request)
-        self._admit_joining(journal)
+        self.admissions.begin(journal)
         return done
 
     @rpc
     async def admit(self, request: m.AdmitRequest) -> m.Done:
         return await self._journal(request.journal).admit(request)
-
-    def _admit_joining(self, journal: Journal) -> None:
-        for node, token in journal.view.state.admits:
-            self.world.spawn(self._admit(journal, node, token), f"admit {node}")
-
-    async def _admit(self, journal: Journal, node: str, token: str) -> None:
-        """Repeat the request to the node until it is admitted; also after a restart."""
-        while True:
-            request = growth.admission(journal.view, journal.form.journal, token, self.world.address)
-            try:
-                await self.world.network.call(node, "admit", request, m.Done, self.options.rpc_timeout_s)
-            except EblaError as error:
-                log.info("%s could not admit %s: %s", self.world.address, node, error)
-                await self.world.clock.sleep(self.options.admit_s)
-            else:
-                break
-        while True:
-            try:
-                return await journal.admitted(node)
-            except DiskFull:
-                await self.world.clock.sleep(self.options.admit_s)
 
     @rpc
     async def format_state(self, request: m.JournalName) -> m.FormatState:
@@ -376,7 +361,7 @@ class JournalNode(Role):
         return await self._journal(request.stamp.journal).finalize(request)
 
     @rpc
-    async def journal_heartbeat(self, request: m.Heartbeat) -> m.Heard:
+    async def journal_heartbeat(self, request: m.Heartbeat) -> m.HeartbeatAnswer:
         """Make the committed txid durable."""
         return await self._journal(request.stamp.journal).heartbeat(request)
 
@@ -410,7 +395,7 @@ class JournalNode(Role):
             if not left:
                 raise Unavailable(
                     f"no peer could send segment {segment.start} of journal {journal.name}: asked "
-                    f"{', '.join(sources) or 'nobody'}; it is asked for again"
+                    f"{', '.join(sources) or 'none'}; this node asks again"
                 )
             request = m.FetchRequest(journal.of_any_version(), segment, first, self.options.page_bytes)
             try:

@@ -43,7 +43,7 @@ async def learned(world: World, request: m.RejoinRequest, timeout_s: float) -> S
     needed = len(nodes) // 2 + 1
     if len(peers) < needed:
         raise InvalidArgument(
-            f"journal {journal.name} has one node: nobody else knows what it held; restore its directory"
+            f"journal {journal.name} has one node: no other has its edits; restore its directory"
         )
 
     async def ask(node: str) -> m.JournalStateReply:
@@ -75,12 +75,17 @@ async def rejoin_journal(world: World, options: JournalOptions, node: str) -> No
     """
     options.validate()
     if node not in options.nodes:
-        raise InvalidArgument(f"{node} is none of the journal's nodes: {', '.join(options.nodes)}")
+        raise InvalidArgument(f"{node} is not one of the journal's nodes: {', '.join(options.nodes)}")
     request = m.RejoinRequest(options.journal, options.nodes)
     await world.network.call(node, "rejoin", request, m.Done, options.format_timeout_s)
 
 
 def require_whole(name: str, address: str, state: State) -> None:
+    if state.joining:
+        raise Rejoining(
+            f"{address} joins journal {name}; it counts when the node that was the only one has admitted it",
+            journal=name,
+        )
     if state.token:
         raise Rejoining(
             f"{address} has lost its directory and rejoins journal {name}; it counts again when it has caught up",

@@ -81,6 +81,8 @@ def admit(view: View, stamp: m.Stamp) -> State:
     """Return the state after a request of this writer. A node that missed the new epoch promises it now."""
     fence(view, stamp.epoch)
     state = view.state
+    if state.joining:
+        raise out_of_sync(view, "this node joins the journal and does not count yet")
     if stamp.epoch > state.promised:
         state = replace(state, promised=stamp.epoch, serial=0)
     if stamp.serial <= state.serial:
@@ -164,7 +166,8 @@ def start(view: View, request: m.StartSegment) -> Change:
     begun = m.SegmentState(
         request.start, request.start - 1, False, request.stamp.epoch, request.before, request.before
     )
-    made = fresh(begun, state.copies, old)
+    # The new header forgets an older recovery's choice: had it held, no later writer would start here.
+    made = Segment(begun, state.copies)
     return Change(state, put=(made,), replaced=() if old is None else (old,), open=request.start)
 
 
@@ -177,7 +180,7 @@ def caught_up(view: View, purged: int = 0) -> Change | None:
     """End the rejoining if this node has all edits that it must have. No peer has edits up to `purged`."""
     state = view.state
     purged = max(state.purged, purged)
-    if not state.token or not state.joined:
+    if not state.joined:
         return None
     if not covered([segment.state for segment in view.all()], purged, state.joined):
         return None
@@ -194,11 +197,6 @@ def may_start_over(old: Segment, epoch: int) -> bool:
     if old.finalized or old.count > 1:
         return False
     return old.count == 0 or old.state.epoch < epoch
-
-
-def fresh(state: m.SegmentState, copy: int, old: Segment | None) -> Segment:
-    """Forget the choice of an older recovery at this start: had it held, no later writer would start here."""
-    return Segment(state, copy)
 
 
 def journal(view: View, request: m.JournalRequest) -> Change:

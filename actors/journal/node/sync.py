@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 
 from ebla.actors.journal import messages as m
 from ebla.actors.journal.node.journal import Journal
@@ -21,14 +22,12 @@ log = logging.getLogger(__name__)
 PagesFrom = Callable[[m.JournalId, m.SegmentState, Sequence[str]], AsyncIterator[tuple[bytes, ...]]]
 
 
+@dataclass(eq=False)
 class Sync:
-    def __init__(
-        self, world: World, journals: dict[str, Journal], pages: PagesFrom, options: JournalNodeOptions
-    ) -> None:
-        self._world = world
-        self._journals = journals
-        self._pages = pages
-        self._options = options
+    _world: World
+    _journals: dict[str, Journal]
+    _pages: PagesFrom
+    _options: JournalNodeOptions
 
     async def run(self) -> None:
         """Ask all peers at a start, then one peer in each turn."""

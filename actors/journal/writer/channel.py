@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any, TypeVar
 
@@ -56,42 +57,21 @@ class ChannelStatus(msgspec.Struct, frozen=True):
         return f"{self.node}: written {self.acked}, {self.lag_txns} txns / {self.lag_ms:.0f} ms behind{note}"
 
 
+@dataclass(eq=False, slots=True)
 class _Call:
     """A request in the queue. `epoch`: of the writer when it was queued, also if the epoch changes."""
 
-    __slots__ = (
-        "answer",
-        "build",
-        "bytes",
-        "epoch",
-        "kind",
-        "last",
-        "method",
-        "reply",
-        "since",
-        "timeout_s",
-        "txns",
-    )
-
-    def __init__(
-        self,
-        kind: str,
-        method: str,
-        build: Build,
-        reply: type[Any],
-        timeout_s: float,
-        since: float,
-        epoch: int,
-    ) -> None:
-        self.epoch = epoch
-        self.kind = kind
-        self.method = method
-        self.build = build
-        self.reply = reply
-        self.timeout_s = timeout_s
-        self.since = since
-        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.bytes = self.txns = self.last = 0
+    kind: str
+    method: str
+    build: Build
+    reply: type[Any]
+    timeout_s: float
+    since: float
+    epoch: int
+    answer: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    bytes: int = 0
+    txns: int = 0
+    last: int = 0
 
 
 class Commits:
@@ -123,8 +103,8 @@ class Channel:
         self._segment: int | None = None  # started by the node, which was not asked to finalize it
         self._carried = ""  # the token in the last start of a segment
         self._joined = ""  # the token in the last start of a segment that the node has carried out
-        self._told = 0  # the last committed txid that the node has received
-        self._acked_since = self._heard_at = world.clock.monotonic()
+        self._known_committed = 0  # the last committed txid that the node has received
+        self._acked_since = self._last_contact = world.clock.monotonic()
         self._heartbeat_at = -inf
         self._closed: EblaError | None = None
         self._queue: deque[_Call] = deque()
@@ -202,13 +182,15 @@ class Channel:
             FINALIZE,
         )
 
-    def tell(self) -> None:
+    def send_heartbeat(self) -> None:
         """Send a heartbeat if the node is idle, and is left out, lacks the committed txid, or was silent."""
-        quiet = self.left_out or self._now() - self._heard_at >= self._options.quiet_s
-        if not self._queue and (self._told < self._commits.txid or quiet) and self._due():
+        quiet = self.left_out or self._now() - self._last_contact >= self._options.quiet_s
+        if not self._queue and (self._known_committed < self._commits.txid or quiet) and self._due():
             self._heartbeat_at = self._now()
-            call = self.ask("journal_heartbeat", m.Heartbeat, m.Heard, self._options.write_timeout_s)
-            call.add_done_callback(self._heard)
+            call = self.ask(
+                "journal_heartbeat", m.Heartbeat, m.HeartbeatAnswer, self._options.write_timeout_s
+            )
+            call.add_done_callback(self._heartbeat_answered)
 
     @property
     def left_out(self) -> bool:
@@ -217,7 +199,7 @@ class Channel:
     @property
     def is_back(self) -> bool:
         """Whether the node is left out, and has answered since. A node with a full disk cannot answer."""
-        return self.left_out and not (self._queue or self.rejoins) and self._heard_at > self._left_at
+        return self.left_out and not (self._queue or self.rejoins) and self._last_contact > self._left_at
 
     @property
     def rejoins(self) -> bool:
@@ -312,10 +294,10 @@ class Channel:
             )
         except StaleEpoch as error:
             self.promised = max(self.promised, error.promised or 0)
-            self._heard_at = self._now()
+            self._last_contact = self._now()
             raise
-        self._told = max(self._told, committed if call.epoch else 0)
-        self._heard_at = self._now()
+        self._known_committed = max(self._known_committed, committed if call.epoch else 0)
+        self._last_contact = self._now()
         if call.kind == EDITS:
             self.rpc_s.add(self._now() - began)
             self.end_to_end_s.add(self._now() - call.since)
@@ -356,13 +338,15 @@ class Channel:
             return
         self._heartbeat_at = self._now()
         timeout_s = self._options.write_timeout_s
-        call = _Call(OTHER, "journal_heartbeat", m.Heartbeat, m.Heard, timeout_s, self._now(), self.epoch)
+        call = _Call(
+            OTHER, "journal_heartbeat", m.Heartbeat, m.HeartbeatAnswer, timeout_s, self._now(), self.epoch
+        )
         try:
             self._token = (await self._send(call)).token
         except EblaError:
             return  # the node is already left out, and the next heartbeat follows
 
-    def _heard(self, call: asyncio.Future[m.Heard]) -> None:
+    def _heartbeat_answered(self, call: asyncio.Future[m.HeartbeatAnswer]) -> None:
         if call.cancelled():
             return
         error = call.exception()
@@ -371,9 +355,9 @@ class Channel:
             self.out_of_sync = True
         if error is not None:
             return
-        heard = call.result()
-        self._token = heard.token
-        if not (self.left_out or self.rejoins) and self._segment not in (None, heard.segment):
+        answer = call.result()
+        self._token = answer.token
+        if not (self.left_out or self.rejoins) and self._segment not in (None, answer.segment):
             self._leave_out(self._restarted())
             self.out_of_sync = True
 

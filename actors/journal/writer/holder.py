@@ -68,7 +68,7 @@ class Holder:
 
     def close(self) -> None:
         """Stop using the lease; the nodes promise no other an epoch until it has run out at them, too."""
-        self._lose(Unavailable(f"the lease of journal {self._options.journal.name} was given up"))
+        self._lose(Unavailable(f"the lease of journal {self._options.journal.name} is no longer used"))
 
     async def release(self, successor: str | None = None) -> None:
         """`close`, and let the successor, or without one any writer, begin at once.
@@ -134,5 +134,5 @@ async def lease_states(world: World, options: JournalOptions, timeout_s: float) 
         return await world.network.call(node, "lease_state", options.journal, m.LeaseState, timeout_s)
 
     return await majority(
-        options.journal.name, "look at the lease", each(world, options.nodes, ask), options.majority
+        options.journal.name, "read the state of the lease", each(world, options.nodes, ask), options.majority
     )

@@ -126,9 +126,9 @@ class Session:
         self.commits.txid = max(self.commits.txid, txid)
         self.commits.at = self.world.clock.monotonic()
 
-    def tell(self) -> None:
+    def send_heartbeats(self) -> None:
         for channel in self.channels:
-            channel.tell()
+            channel.send_heartbeat()
 
     def statuses(self) -> list[ChannelStatus]:
         return [channel.status() for channel in self.channels]
@@ -160,7 +160,7 @@ async def format_journal(world: World, options: JournalOptions, *, force: bool =
     for node, state in states.items():
         if state.used:
             raise AlreadyPresent(
-                f"journal {options.journal.name} is in use on {node}; force gives it up, on all nodes",
+                f"journal {options.journal.name} is in use on {node}; force deletes it, on all nodes",
                 what=options.journal.name,
             )
     request = m.FormatRequest(options.journal, options.nodes, force)

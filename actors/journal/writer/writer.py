@@ -19,7 +19,7 @@ no other an epoch above e:
                            is among those that promised e'': if it had promised x before, it would have
                            refused e'', and afterwards it refuses x. So x was never begun, and never will
                            be: no other has recovered, or written edits after ours
-    where writing goes on  the last segment is finalized at a majority, in epoch e, before: any later
+    where writing continues  the last segment is finalized at a majority, in epoch e, before: any later
                            recovery finds it
     one lease              for the same reason no other has held the lease since e was begun; so the
                            promise of e'' need not wait until the lease that the node has granted is over
@@ -290,7 +290,7 @@ class JournalWriter:
             if self._is_due():
                 self._wake.set()  # no heartbeats: `is_back` is false while one is queued
             else:
-                self.session.tell()
+                self.session.send_heartbeats()
 
     def _fail(self, error: EblaError) -> None:
         if self.failed is not None:

@@ -73,7 +73,7 @@ class Checkpoints:
     async def save(self, txid: int, image: CatalogImage, mark: Mark = UNMARKED) -> None:
         """Replace the checkpoint, atomically and durably."""
         data = encode_image(image)
-        chunks = [data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)]
+        chunks = chunks_of(data)
         head = _encode(_Head(txid, len(chunks), len(data), _digest(txid, data), *mark))
         await self._environment.commit(
             [
@@ -126,6 +126,10 @@ class Checkpoints:
         return Corruption(
             f"the checkpoint in {path} is damaged: {what}; restore the master's catalog", path=path
         )
+
+
+def chunks_of(data: bytes) -> list[bytes]:
+    return [data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)]
 
 
 def image_of(chunks: Sequence[CheckpointChunk]) -> CatalogImage | None:

@@ -30,12 +30,12 @@ _WHY = b"why"
 
 @dataclass(frozen=True)
 class Directory:
-    """An open directory. `heard` does not save before it is started."""
+    """An open directory. `incarnations` saves nothing before it is started."""
 
     instance: m.ServerInstance
     environment: Environment
     checkpoints: Checkpoints
-    heard: Incarnations
+    incarnations: Incarnations
 
 
 async def open_directory(world: World, *, accepts: bool = False) -> Directory:
@@ -45,8 +45,8 @@ async def open_directory(world: World, *, accepts: bool = False) -> Directory:
     environment = await _open_environment(world)
     if world.disk.exists(OLD):
         await _require_accepted(world, accepts)
-    heard = RecordStore(environment, incarnations.DATABASE, m.ServerInstance)
-    return Directory(instance, environment, Checkpoints(environment), Incarnations(world, "master", heard))
+    known = RecordStore(environment, incarnations.DATABASE, m.ServerInstance)
+    return Directory(instance, environment, Checkpoints(environment), Incarnations(world, "master", known))
 
 
 async def mark_old(world: World, why: str) -> None:

@@ -179,12 +179,15 @@ class MasterBegan(msgspec.Struct, frozen=True, tag="master_began"):
 
 
 class CatalogWritten(msgspec.Struct, frozen=True, tag="catalog_written"):
-    """`image` is the encoded catalog before this edit, which changes nothing.
+    """`chunk` is one of the `chunks` of the encoded catalog, with this number. It changes nothing.
 
-    A master without a checkpoint begins with the image.
+    A master without a checkpoint begins with the catalog. Each chunk is a transaction of its own, directly
+    after the one before; the catalog is that before the first of them.
     """
 
-    image: bytes
+    chunk: bytes
+    number: int
+    chunks: int
 
 
 Edit = (

@@ -45,7 +45,7 @@ class Lineage:
 
     @property
     def version(self) -> CatalogVersion:
-        assert self._begun, "nobody is told of a catalog before a master has begun"
+        assert self._begun, "no server gets the version of a catalog before a master has begun"
         return CatalogVersion(self._catalog, self.begun, self._begun[self.begun].start, self.changes)
 
     def begin(self, edit: MasterBegan) -> None:

@@ -62,7 +62,7 @@ class QuorumEditLog:
         """
         assert len(edits) > 0, "an empty transaction says nothing"
         self._last = await self.writer.append(e.encode(edits))
-        assert self.writer.written.txid == self._last, "nobody else appends, so no edit was written since"
+        assert self.writer.written.txid == self._last, "no other task appends, so no edit was written since"
         self._history = self.writer.written.digest
 
     async def purge(self, upto: int) -> None:

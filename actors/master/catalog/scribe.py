@@ -18,6 +18,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ebla.actors.errors import OutcomeUnknown, Throttled, Unavailable
@@ -36,18 +37,13 @@ T = TypeVar("T")
 RETRY_AFTER_S = 0.1
 
 
+@dataclass(eq=False)
 class _Change:
-    def __init__(
-        self,
-        name: str,
-        decide: Callable[[], Sequence[Edit]],
-        conclude: Callable[[], Any],
-        answer: asyncio.Future[Any],
-    ) -> None:
-        self.name = name
-        self.decide = decide
-        self.conclude = conclude
-        self.answer = answer
+    name: str
+    decide: Callable[[], Sequence[Edit]]
+    conclude: Callable[[], Any]
+    answer: asyncio.Future[Any]
+    apart: bool
 
 
 class Scribe:
@@ -71,8 +67,7 @@ class Scribe:
         self._waiting: deque[_Change] = deque()
         self._wake = asyncio.Event()
         self._current: _Change | None = None
-        self._failed = False
-        self._retired = False
+        self._refuses: Callable[[str], EblaError] | None = None  # the error of new changes, by their name
         self._tried = 0  # the transaction of the last checkpoint that was tried
         self.checkpointed = checkpointed
 
@@ -94,15 +89,15 @@ class Scribe:
         conclude: Callable[[], T],
         *,
         next_one: bool = False,
+        apart: bool = False,
     ) -> T:
         """Queue a change and return its answer. `name`: of the change, in fault points and messages.
 
-        `next_one`: carry it out before all changes that wait; their limit does not apply to it.
+        `next_one`: carry it out before all changes that wait; their limit does not apply to it. `apart`: each
+        of its edits is a transaction of its own, so that none is too large.
         """
-        if self._failed:
-            raise Unavailable(f"{self._world.address} has failed and is about to start again")
-        if self._retired:
-            raise self._handed_over(name)
+        if self._refuses is not None:
+            raise self._refuses(name)
         if len(self._waiting) >= self._waiting_max and not next_one:
             raise Throttled(
                 f"{len(self._waiting)} changes of the catalog are waiting",
@@ -110,7 +105,7 @@ class Scribe:
                 retry_after_s=RETRY_AFTER_S,
             )
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        made = _Change(name, decide, conclude, answer)
+        made = _Change(name, decide, conclude, answer, apart)
         self._waiting.appendleft(made) if next_one else self._waiting.append(made)
         self._wake.set()
         return await answer
@@ -137,15 +132,15 @@ class Scribe:
         except EblaError as error:
             _refuse(change, error)
             return
-        if edits:
+        for together in [[edit] for edit in edits] if change.apart else [edits] if edits else []:
             await self._world.faults.here(f"master.{change.name}.before_edit")
             try:
-                await self._log.append(edits)
+                await self._log.append(together)
             except DiskFull as error:
                 _refuse(change, error)
                 return
             await self._world.faults.here(f"master.{change.name}.after_edit")
-            self._catalog.apply(edits)
+            self._catalog.apply(together)
         answer = change.conclude()
         if not change.answer.done():
             change.answer.set_result(answer)
@@ -163,7 +158,7 @@ class Scribe:
         try:
             await self._save(self._tried)
         except DiskFull as error:
-            log.warning("%s made no checkpoint, and goes on: %s", self._world.address, error)
+            log.warning("%s made no checkpoint and continues without it: %s", self._world.address, error)
 
     async def _save(self, txid: int) -> None:
         await self._world.faults.here("master.checkpoint.before_save")
@@ -181,28 +176,28 @@ class Scribe:
 
     def retire(self) -> None:
         """Begin no more changes: callers that wait get an error and ask the next master."""
-        self._retired = True
-        while self._waiting:
-            waiting = self._waiting.popleft()
-            _refuse(waiting, self._handed_over(waiting.name))
-
-    def _handed_over(self, name: str) -> Throttled:
-        return Throttled(
-            f"{self._world.address} hands over and did not begin {name}",
-            limit="handing_over",
-            retry_after_s=RETRY_AFTER_S,
+        self._refuse_all(
+            lambda name: Throttled(
+                f"{self._world.address} hands over and did not begin {name}",
+                limit="handing_over",
+                retry_after_s=RETRY_AFTER_S,
+            )
         )
 
     def close(self) -> None:
         """Carry out no more changes. The one under way may be, or become, durable: its outcome is unknown."""
-        self._failed = True
         address = self._world.address
         if self._current is not None:
             unknown = f"{address} failed while it made {self._current.name} durable"
             _refuse(self._current, OutcomeUnknown(unknown, address=address))
+        self._refuse_all(lambda name: Unavailable(f"{address} failed before it began {name}; ask again"))
+
+    def _refuse_all(self, refuses: Callable[[str], EblaError]) -> None:
+        """Refuse the changes that wait, and all later ones."""
+        self._refuses = refuses
         while self._waiting:
             waiting = self._waiting.popleft()
-            _refuse(waiting, Unavailable(f"{address} failed before it began {waiting.name}"))
+            _refuse(waiting, refuses(waiting.name))
 
 
 def _refuse(change: _Change, error: EblaError) -> None:

@@ -1,6 +1,6 @@
 """One active term, from the recovery of the journal until another master may begin.
 
-A Master (actors/master/server.py) over the journal serves. The term ends with the lease, with the writer,
+An ActiveMaster (actors/master/server.py) over the journal serves. The term ends with the lease, with the writer,
 or by a hand-over; the master's tasks then end, and its state is not used again. The master answers clients
 and calls tablet servers only while the lease holds: a master that was paused or cut off, and superseded
 meanwhile, sends nothing.
@@ -21,6 +21,7 @@ from ebla.actors.errors import NotDelivered, Unavailable
 from ebla.actors.journal.errors import JournalBroken, NodesMoved, QuorumFailed, StaleEpoch
 from ebla.actors.journal.writer.holder import Holder
 from ebla.actors.journal.writer.recovery import End
+from ebla.actors.master.catalog.checkpoint import chunks_of
 from ebla.actors.master.catalog.directory import Directory
 from ebla.actors.master.catalog.edits import CatalogWritten, Edit
 from ebla.actors.master.catalog.quorum_edit_log import QuorumEditLog
@@ -28,7 +29,7 @@ from ebla.actors.master.catalog.records import encode_image
 from ebla.actors.master.leadership.standby import Standby
 from ebla.actors.master.messages import JournalWriterStatus
 from ebla.actors.master.options import GroupOptions
-from ebla.actors.master.server import Master
+from ebla.actors.master.server import ActiveMaster
 from ebla.actors.world import Network, Task, World
 from ebla.storage.errors import DiskFull, EblaError
 
@@ -38,7 +39,7 @@ Reply = TypeVar("Reply")
 LOOK_S = 0.02  # between two checks whether the changes under way have ended
 
 
-class Reign:
+class ActiveTerm:
     def __init__(
         self, world: World, options: GroupOptions, holder: Holder, edits: QuorumEditLog, standby: Standby
     ) -> None:
@@ -55,7 +56,7 @@ class Reign:
         own = replace(
             world, network=_WhileHeld(world.network, holder), spawn=self._spawn, fail=self._failed_with
         )
-        self.master = Master(
+        self.master = ActiveMaster(
             own,
             options.master,
             standby.catalog,
@@ -144,9 +145,10 @@ class Reign:
         catalog = self.master.catalog
 
         def decide() -> Sequence[Edit]:
-            return [CatalogWritten(encode_image(catalog.image()))]
+            chunks = chunks_of(encode_image(catalog.image()))
+            return [CatalogWritten(chunk, number, len(chunks)) for number, chunk in enumerate(chunks)]
 
-        await self.master.scribe.change("grow", decide, lambda: None)
+        await self.master.scribe.change("grow", decide, lambda: None, apart=True)
         return await self._edits.writer.roll() - 1
 
     def give_up_growing(self) -> None:
@@ -229,18 +231,20 @@ class Reign:
             await self._world.faults.here("master.checkpoint.after_purge")
 
     async def _checkpointed_elsewhere(self) -> int:
-        best = 0
-        for master in self._options.masters:
-            if master == self._world.address:
-                continue
-            try:
-                status = await self._world.network.call(
-                    master, "status", m.Empty(), m.MasterStatus, self._options.rpc_timeout_s
-                )
-            except EblaError:
-                continue
-            best = max(best, status.checkpointed)
-        return best
+        others = [each for each in self._options.masters if each != self._world.address]
+        known = await statuses_of(self._world, others, self._options.rpc_timeout_s)
+        return max((status.checkpointed for status in known), default=0)
+
+
+async def statuses_of(world: World, masters: Sequence[str], timeout_s: float) -> list[m.MasterStatus]:
+    """Return the statuses of the masters that answer."""
+    found: list[m.MasterStatus] = []
+    for master in masters:
+        try:
+            found.append(await world.network.call(master, "status", m.Empty(), m.MasterStatus, timeout_s))
+        except EblaError as error:
+            log.info("%s does not report its status: %s", master, error)
+    return found
 
 
 class _Guarded(Coroutine[Any, Any, None]):

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -35,7 +35,7 @@ from ebla.actors.journal.options import JournalNodeOptions
 from ebla.actors.journal.writer.holder import Holder, lease_states
 from ebla.actors.master.catalog.directory import Directory, open_directory
 from ebla.actors.master.catalog.quorum_edit_log import QuorumEditLog
-from ebla.actors.master.leadership.active_term import Reign
+from ebla.actors.master.leadership.active_term import ActiveTerm, statuses_of
 from ebla.actors.master.leadership.growth import grow
 from ebla.actors.master.leadership.standby import Standby
 from ebla.actors.master.measures import measure_active, measure_lease, measure_standby
@@ -49,21 +49,19 @@ from ebla.actors.master.messages import (
     JournalWriterStatus,
 )
 from ebla.actors.master.options import GroupOptions
-from ebla.actors.master.server import Master
+from ebla.actors.master.server import ActiveMaster, status_of
 from ebla.actors.world import Dispatcher, NearNetwork, Role, Task, World, methods, rpc
 from ebla.storage.errors import DiskFull, EblaError, InvalidArgument
 
 log = logging.getLogger(__name__)
 
-Answer = TypeVar("Answer")
-
 STANDBY = "standby"
 
 
-class GroupMaster(Role):
-    """One of several masters. `node`: the journal node that this process hosts, if there is one."""
+class Master(Role):
+    """A master, active or standby. `node`: the journal node that this process hosts, if there is one."""
 
-    parts = (JournalNode, Master)
+    parts = (JournalNode, ActiveMaster)
     directory: Directory
     standby: Standby
 
@@ -71,33 +69,33 @@ class GroupMaster(Role):
         self.options = options
         options.validate()
         if world.address not in options.masters:
-            raise InvalidArgument(f"{world.address} is none of the masters {', '.join(options.masters)}")
+            raise InvalidArgument(f"{world.address} is not one of the masters {', '.join(options.masters)}")
         self.node: JournalNode | None = None
         if world.address in options.journal.nodes:
             self.node = self.make_node(world, options.node)
             near = Dispatcher(self.node, lambda method, error: world.fail(error))
             world = dataclasses.replace(world, network=NearNetwork(world, near))
         self.world = world
-        self.reign: Reign | None = None
+        self.active_term: ActiveTerm | None = None
         self.active: str | None = None
         self._running = False
         self._grows = False
         self._following: Task | None = None
 
     def make_node(self, world: World, options: JournalNodeOptions) -> JournalNode:
-        return JournalNode(world, options, in_master=True)
+        return JournalNode(world, options, in_master=self._is_single)
 
     # -- life ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Start as a standby. A master with the whole journal in its directory serves when this returns.
 
-        No other master can have held the lease since it stopped.
+        No other master can have held the lease since it stopped, because there is none.
         """
         self.directory = await open_directory(self.world, accepts=bool(self.options.master.accepts))
         if self.node is not None:
             await self.node.begin(self.directory.instance)
-        self.directory.heard.start()
+        self.directory.incarnations.start()
         self._make_standby()
         if self._has_whole_journal():
             await self._take_over(at_start=True)
@@ -106,9 +104,13 @@ class GroupMaster(Role):
         self._running = True
         self.world.spawn(self._live(), "leading and following")
 
+    @property
+    def _is_single(self) -> bool:
+        return len(self.options.masters) == 1
+
     def _has_whole_journal(self) -> bool:
         journal = self.options.journal
-        if self.node is None or journal.nodes != (self.world.address,):
+        if self.node is None or journal.nodes != (self.world.address,) or not self._is_single:
             return False
         if (failed := self.node.failed.get(journal.journal.name)) is not None:
             raise failed
@@ -117,8 +119,8 @@ class GroupMaster(Role):
 
     async def stop(self) -> None:
         self._running = False
-        if self.reign is not None:
-            await self.reign.retire()
+        if self.active_term is not None:
+            await self.active_term.retire()
         if self.node is not None:
             await self.node.stop()
 
@@ -127,7 +129,7 @@ class GroupMaster(Role):
         if method in _OWN:
             return await getattr(self, method)(request)
         if method not in _OF_NODE:
-            return await self._serve(lambda master: getattr(master, method)(request))
+            return await self._serve(method, request)
         if self.node is None:
             raise InvalidArgument(f"{self.world.address} hosts no journal node")
         return await getattr(self.node, method)(request)
@@ -136,11 +138,13 @@ class GroupMaster(Role):
         if not self._running:
             raise NotRunning(f"{self.world.address} is starting or stopping", state="starting")
         of_node = () if self.node is None else self.node.measure()
-        reign, standby = self.reign, self.standby
-        if reign is None or not reign.serves():
+        active_term, standby = self.active_term, self.standby
+        if active_term is None or not active_term.serves():
             return chain(measure_standby(standby.catalog, standby.txid, standby.checkpointed), of_node)
-        held, nodes = reign.holder.holds(), reign.writer_status().nodes
-        return chain(measure_active(reign.master), measure_lease(reign.holder.epoch, held, nodes), of_node)
+        held, nodes = active_term.holder.holds(), active_term.writer_status().nodes
+        return chain(
+            measure_active(active_term.master), measure_lease(active_term.holder.epoch, held, nodes), of_node
+        )
 
     def _make_standby(self) -> None:
         self.standby = Standby(self.world, self.options, self.directory.checkpoints)
@@ -154,13 +158,13 @@ class GroupMaster(Role):
 
     async def _live(self) -> None:
         while True:
-            if self.reign is None:
+            if self.active_term is None:
                 await self._turn()
                 await self._take_over()
                 continue
-            why = await self.reign.over()
-            log.warning("%s is the active master no more: %s", self.world.address, why)
-            self.reign = None
+            why = await self.active_term.over()
+            log.warning("%s is no longer the active master: %s", self.world.address, why)
+            self.active_term = None
             self._follow()
 
     # -- taking over -----------------------------------------------------------------------------------------
@@ -207,7 +211,7 @@ class GroupMaster(Role):
             self._following.cancel()
         holder = Holder(self.world, self.options.journal, self.options.lease)
         edits = QuorumEditLog(self.world, self.options.journal, holder)
-        self.world.spawn(self._bound(holder, edits), "bounds of a reign")
+        self.world.spawn(self._bound(holder, edits), "bounds of an active term")
         await self.world.faults.here("master.take_over.before_epoch")
         try:
             found = await edits.recover(self.standby.position)
@@ -223,9 +227,9 @@ class GroupMaster(Role):
         self.standby.catalog.apply(found)
         self.standby.catalog.check()
         log.warning("%s is the active master from epoch %d on", self.world.address, holder.epoch)
-        reign = Reign(self.world, self.options, holder, edits, self.standby)
-        await reign.begin(self.directory)
-        self.reign = reign
+        active_term = ActiveTerm(self.world, self.options, holder, edits, self.standby)
+        await active_term.begin(self.directory)
+        self.active_term = active_term
         self.active = self.world.address
 
     async def _bound(self, holder: Holder, edits: QuorumEditLog) -> None:
@@ -237,28 +241,28 @@ class GroupMaster(Role):
 
     # -- answering -------------------------------------------------------------------------------------------
 
-    async def _serve(self, act: Callable[[Master], Awaitable[Answer]]) -> Answer:
+    async def _serve(self, method: str, request: Any) -> Any:
         """Answer a request. An answer, also a refusal, counts only if no other master can have begun."""
-        reign = self._serving()
+        active_term = self._serving()
         try:
-            answer = await act(reign.master)
+            answer = await active_term.master.perform(method, request)
         except EblaError:
-            self._require(reign)
+            self._require(active_term)
             raise
-        self._require(reign)
+        self._require(active_term)
         return answer
 
-    def _serving(self) -> Reign:
+    def _serving(self) -> ActiveTerm:
         if not self._running:
             raise NotRunning(f"{self.world.address} is starting or stopping", state="starting")
-        if self.reign is None:
+        if self.active_term is None:
             raise self._not_active("is a standby")
-        self._require(self.reign)
-        return self.reign
+        self._require(self.active_term)
+        return self.active_term
 
-    def _require(self, reign: Reign) -> None:
-        if not reign.serves():
-            raise self._not_active("is not sure to be the active master any more")
+    def _require(self, active_term: ActiveTerm) -> None:
+        if not active_term.serves():
+            raise self._not_active("no longer knows that it is the active master")
 
     def _not_active(self, what: str) -> NotActive:
         active = self.active if self.active != self.world.address else None
@@ -266,41 +270,37 @@ class GroupMaster(Role):
 
     @rpc
     async def heartbeat(self, request: m.HeartbeatRequest) -> m.HeartbeatReply:
-        if self._running and self.reign is None:
-            self.directory.heard.meet(request.instance)
-        return await self._serve(lambda master: master.heartbeat(request))
+        if self._running and self.active_term is None:
+            self.directory.incarnations.meet(request.instance)
+        reply: m.HeartbeatReply = await self._serve("heartbeat", request)
+        return reply
 
     @rpc
     async def status(self, request: m.Empty) -> m.MasterStatus:
         """Return the status of this master, active or standby."""
-        reign = self.reign
-        if reign is not None and reign.serves():
-            told = await self._serve(lambda master: master.status(request))
+        active_term = self.active_term
+        if active_term is not None and active_term.serves():
+            status: m.MasterStatus = await self._serve("status", request)
             return replace(
-                told,
+                status,
                 active=self.world.address,
-                epoch=reign.holder.epoch,
-                checkpointed=reign.master.scribe.checkpointed,
+                epoch=active_term.holder.epoch,
+                checkpointed=active_term.master.scribe.checkpointed,
                 masters=self.options.masters,
                 journals=self.options.journal.nodes,
             )
         if not self._running:
             raise NotRunning(f"{self.world.address} is starting or stopping", state="starting")
-        catalog = self.standby.catalog
-        return m.MasterStatus(
+        return status_of(
+            self.standby.catalog,
             instance=self.directory.instance,
             address=self.world.address,
-            tables=len(catalog.names),
-            tablets=len(catalog.tablets) - len(catalog.ended),
-            tablets_not_running=len(catalog.preparing) + len(catalog.creating),
             edits=self.standby.txid,
-            tablets_ending=len(catalog.ended),
             role=STANDBY,
             active=self.active,
             checkpointed=self.standby.checkpointed,
             masters=self.options.masters,
             journals=self.options.journal.nodes,
-            tables_kept=len(catalog.kept),
             caught_up=self.standby.caught_up and not self.standby.read_error,
             read_error=self.standby.read_error,
         )
@@ -308,8 +308,8 @@ class GroupMaster(Role):
     @rpc
     async def journal_writer(self, request: m.Empty) -> JournalWriterStatus:
         """Return the state of the active master's writer, with its lag at each journal node."""
-        reign = self._serving()
-        return reign.writer_status()
+        active_term = self._serving()
+        return active_term.writer_status()
 
     # -- between masters -------------------------------------------------------------------------------------
 
@@ -319,14 +319,16 @@ class GroupMaster(Role):
 
         If this raises before the successor was called, nothing has changed.
         """
-        reign = self._serving()
-        successor = await self._successor(request.to, reign.writer_status().committed)
-        self._require(reign)
+        active_term = self._serving()
+        successor = await self._successor(request.to, active_term.writer_status().committed)
+        self._require(active_term)
         log.warning("%s hands over to %s", self.world.address, successor)
         self.active = successor
-        await reign.retire(successor)
+        await active_term.retire(successor)
         timeout_s = self.options.hand_over_s + self.options.rpc_timeout_s  # the successor's error comes first
-        return await self.world.network.call(successor, "await_reign", m.Empty(), HandOverReply, timeout_s)
+        return await self.world.network.call(
+            successor, "await_active_term", m.Empty(), HandOverReply, timeout_s
+        )
 
     async def _successor(self, wanted: str | None, edits: int) -> str:
         """Choose the standby with the most edits among those that have caught up to `edits`.
@@ -335,41 +337,29 @@ class GroupMaster(Role):
         """
         others = [master for master in self.options.masters if master != self.world.address]
         if wanted is not None and wanted not in others:
-            raise InvalidArgument(f"{wanted} is none of the standbys {', '.join(others)}; name one of them")
+            raise InvalidArgument(
+                f"{wanted} is not one of the standbys {', '.join(others)}; name one of them"
+            )
         clock = self.world.clock
         until = clock.monotonic() + self.options.rpc_timeout_s
         while True:
-            known = await self._standbys(others if wanted is None else [wanted])
+            known = await statuses_of(self.world, [wanted] if wanted else others, self.options.rpc_timeout_s)
             able = [each for each in known if each.caught_up and each.edits >= edits]
             if able:
                 return max(able, key=lambda each: each.edits).address
             if not known:
                 raise Unavailable(f"{wanted or 'no standby'} answers; start it, then hand over")
             if clock.monotonic() >= until:
-                told = [
+                progress = [
                     f"{each.address} has read {each.edits} of {edits} edits"
                     + (f" ({each.read_error})" if each.read_error else "")
                     for each in known
                 ]
                 raise Unavailable(
-                    f"{f'{wanted} could not' if wanted else 'no standby could'} take over now: {'; '.join(told)}; see that "
+                    f"{f'{wanted} could not' if wanted else 'no standby could'} take over now: {'; '.join(progress)}; check that "
                     "it reaches the journal nodes, then hand over"
                 )
             await clock.sleep(self.options.look_s)
-
-    async def _standbys(self, masters: Sequence[str]) -> list[m.MasterStatus]:
-        """Return the statuses of the masters that answer."""
-        found: list[m.MasterStatus] = []
-        for master in masters:
-            try:
-                status = await self.world.network.call(
-                    master, "status", m.Empty(), m.MasterStatus, self.options.rpc_timeout_s
-                )
-            except EblaError as error:
-                log.info("%s is no successor: %s", master, error)
-            else:
-                found.append(status)
-        return found
 
     @rpc
     async def grow_journal(self, request: GrowJournalRequest) -> GrowJournalReply:
@@ -377,33 +367,33 @@ class GroupMaster(Role):
 
         Answers when this master serves with these nodes; repeat the request until then.
         """
-        reign = self._serving()
+        active_term = self._serving()
         if self.options.journal.nodes != request.nodes:
             if self._grows:
-                raise Unavailable(f"{self.world.address} grows its journal already; ask again")
+                raise Unavailable(f"{self.world.address} already grows its journal; ask again")
             self._grows = True
             try:
-                await grow(self.world, self.options, reign, request.nodes)
+                await grow(self.world, self.options, active_term, request.nodes)
             finally:
                 self._grows = False
-        await self.await_reign(m.Empty())
+        await self.await_active_term(m.Empty())
         if self.options.journal.nodes != request.nodes:
             raise Unavailable(
-                f"the journal has the nodes {', '.join(self.options.journal.nodes)} still; ask again"
+                f"the journal still has the nodes {', '.join(self.options.journal.nodes)}; ask again"
             )
         return GrowJournalReply(self.options.journal.nodes)
 
     @rpc
-    async def await_reign(self, request: m.Empty) -> HandOverReply:
+    async def await_active_term(self, request: m.Empty) -> HandOverReply:
         """Wait until this master serves."""
         if not self._running:
             raise NotRunning(f"{self.world.address} is starting or stopping", state="starting")
         clock = self.world.clock
         until = clock.monotonic() + self.options.hand_over_s
-        while self.reign is None or not self.reign.serves():
+        while self.active_term is None or not self.active_term.serves():
             if clock.monotonic() >= until:
                 raise OutcomeUnknown(
-                    f"{self.world.address} has not taken over within {self.options.hand_over_s:g} s, and may yet; see the log of it",
+                    f"{self.world.address} has not taken over within {self.options.hand_over_s:g} s and may do so later; see its log",
                     address=self.world.address,
                 )
             await clock.sleep(self.options.look_s / 4)
@@ -417,6 +407,6 @@ class GroupMaster(Role):
         return self.directory.checkpoints.chunk(request.chunk)
 
 
-_OWN = {name for name in methods(GroupMaster) if name in vars(GroupMaster) or name in vars(Role)}
+_OWN = {name for name in methods(Master) if name in vars(Master) or name in vars(Role)}
 _OF_NODE = set(methods(JournalNode))
-assert not (_OF_NODE & set(methods(Master))) - _OWN, "two parts answer to one name"
+assert not (_OF_NODE & set(methods(ActiveMaster))) - _OWN, "two parts answer to one name"

@@ -10,8 +10,8 @@ The master serves meanwhile.
                  the new nodes fetch that segment
     4  commit    the old node makes the new set of nodes durable: the commit point. From now on it refuses
                  requests of the old set
-    5  admit     the old node requests each new node to count (actors/journal/node/node.py), and repeats
-                 the request, also after a restart
+    5  admit     the old node requests each new node to count (actors/journal/node/admissions.py), and
+                 repeats the request, also after a restart
     6  take over the master learns the new set and takes over, as after any active term
 
 Why this is enough: Every majority of the old set is the old node. It refuses the old set after step 4, so
@@ -24,6 +24,7 @@ force; the next try continues with the segments that the new nodes already have.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -31,13 +32,13 @@ from ebla.actors.errors import Unavailable
 from ebla.actors.journal import messages as m
 from ebla.actors.journal.errors import broken
 from ebla.actors.journal.writer.recovery import End
-from ebla.actors.master.leadership.active_term import Reign
+from ebla.actors.master.leadership.active_term import ActiveTerm
 from ebla.actors.master.options import GroupOptions
 from ebla.actors.world import World
 from ebla.storage.errors import EblaError, InvalidArgument
 
 
-async def grow(world: World, options: GroupOptions, reign: Reign, nodes: Sequence[str]) -> None:
+async def grow(world: World, options: GroupOptions, active_term: ActiveTerm, nodes: Sequence[str]) -> None:
     """Grow the journal to `nodes`.
 
     An error before step 3 is one that the operator can correct; nothing has changed then. From step 3 on,
@@ -53,30 +54,30 @@ async def grow(world: World, options: GroupOptions, reign: Reign, nodes: Sequenc
     joins = _Joins(world, options, m.RejoinRequest(wanted, tuple(nodes)))
     try:
         await joins.reach(End(0, 0), options.rpc_timeout_s)
-        copied = await reign.write_catalog()
+        copied = await active_term.write_catalog()
         await joins.reach(End(copied, 0), options.grow_s)
     except EblaError:
-        reign.give_up_growing()
+        active_term.give_up_growing()
         raise
     try:
-        end = await reign.finish()
+        end = await active_term.finish()
         tokens = await joins.reach(end, options.hand_over_s)
         await world.faults.here("master.grow.before_commit")
         request = m.GrowRequest(
-            journal.journal, reign.holder.epoch, tuple(nodes), tokens, end.txid, end.digest
+            journal.journal, active_term.holder.epoch, tuple(nodes), tokens, end.txid, end.digest
         )
         await world.network.call(world.address, "grow", request, m.Done, options.rpc_timeout_s)
         await world.faults.here("master.grow.after_commit")
     finally:
-        reign.end(Unavailable(f"{world.address} follows its journal to other nodes"))
-        world.spawn(reign.holder.release(), "release the lease")
+        active_term.end(Unavailable(f"{world.address} follows its journal to other nodes"))
+        world.spawn(active_term.holder.release(), "release the lease")
 
 
+@dataclass(eq=False)
 class _Joins:
-    def __init__(self, world: World, options: GroupOptions, request: m.RejoinRequest) -> None:
-        self._world = world
-        self._options = options
-        self._request = request
+    _world: World
+    _options: GroupOptions
+    _request: m.RejoinRequest
 
     async def reach(self, end: End, limit_s: float) -> tuple[str, ...]:
         """Wait until each of the new nodes has all edits up to `end`; return their tokens.
@@ -96,7 +97,7 @@ class _Joins:
                     why = str(joining)
                 if self._world.clock.monotonic() >= until:
                     raise Unavailable(
-                        f"{node} does not join the journal within {limit_s:g} s: {why}; see to it, then ask again"
+                        f"{node} does not join the journal within {limit_s:g} s: {why}; mend this, then ask again"
                     )
                 await self._world.clock.sleep(self._options.look_s / 4)
             if end.digest and (joining.end, joining.digest) != (end.txid, end.digest):

@@ -9,6 +9,7 @@ edits are gone, it takes another master's checkpoint.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -118,7 +119,9 @@ class Standby:
         try:
             await self._checkpoints.save(txid, self.catalog.image(), mark)
         except DiskFull as error:
-            log.warning("%s made no checkpoint, and follows on: %s", self._world.address, error)
+            log.warning(
+                "%s made no checkpoint and continues to follow the journal: %s", self._world.address, error
+            )
             return
         await self._world.faults.here("master.standby.after_save")
         self.checkpointed = txid
@@ -156,14 +159,7 @@ class Standby:
         except (QuorumFailed, Unavailable, NodesMoved, EditsGone) as error:
             log.info("%s cannot read the journal now: %s", self._world.address, error)
             return
-        catalog: Catalog | None = None
-        for _, payload in pages.edits:
-            for edit in e.decode(payload):
-                if isinstance(edit, e.CatalogWritten) and catalog is None:
-                    catalog = Catalog()
-                    catalog.load(decode_image(edit.image))
-                if catalog is not None:
-                    catalog.apply([edit])
+        catalog = written_catalog(e.decode(payload) for _, payload in pages.edits)
         if catalog is None:
             log.warning("%s lacks edits after %d, and no master has them", self._world.address, self.txid)
             return
@@ -184,3 +180,22 @@ class Standby:
             CheckpointChunk,
             self._options.rpc_timeout_s,
         )
+
+
+def written_catalog(transactions: Iterable[Sequence[e.Edit]]) -> Catalog | None:
+    """Build the catalog from its first complete copy among the edits, and the edits after it."""
+    catalog: Catalog | None = None
+    chunks: list[bytes] = []
+    for edits in transactions:
+        if catalog is not None:
+            catalog.apply(edits)
+            continue
+        first = edits[0]
+        if not isinstance(first, e.CatalogWritten) or first.number == 0:
+            chunks = []  # a copy that ended before its last chunk is of no use
+        if isinstance(first, e.CatalogWritten) and first.number == len(chunks):
+            chunks.append(first.chunk)
+            if len(chunks) == first.chunks:
+                catalog = Catalog()
+                catalog.load(decode_image(b"".join(chunks)))
+    return catalog

@@ -3,5 +3,4 @@
 repairs.py     the repairs that are due: the rules, applied to all known tablets and servers
 members.py     add, remove and move replicas; drain, maintain and forget servers
 naming.py      matches the name that an operator gives with servers and members
-verbs.py       the calls of operators, which only the active master carries out
 """

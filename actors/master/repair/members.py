@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, field
 
 from ebla.actors import messages as m
 from ebla.actors.errors import ConfigurationMoved, NotFound, NotLeader, Unavailable
@@ -44,7 +45,7 @@ from ebla.actors.master.repair.repairs import Repairs, gets_new, held_at
 from ebla.actors.master.rules import healing
 from ebla.actors.messages.repair import ADD, MODIFY, REMOVE, MemberChange, MembersReply
 from ebla.actors.replication.configuration import NON_VOTER, VOTER, Configuration, Peer
-from ebla.actors.world import World
+from ebla.actors.world import World, rpc
 from ebla.storage.errors import InvalidArgument
 
 PRE_VOTER = "pre_voter"
@@ -54,32 +55,23 @@ HEARTBEATS_MISSING = (
 FEWER_REPLICAS = "to have fewer replicas, drain its host first, and then remove the replica at once"
 
 
+@dataclass(eq=False)
 class Members:
     """`wake` starts the background work now."""
 
-    scribe: Scribe
-
-    def __init__(
-        self,
-        world: World,
-        options: MasterOptions,
-        catalog: Catalog,
-        views: Views,
-        servers: Servers,
-        repairs: Repairs,
-        wake: Callable[[], None],
-    ) -> None:
-        self._world = world
-        self._options = options
-        self._catalog = catalog
-        self._views = views
-        self._servers = servers
-        self._repairs = repairs
-        self._wake = wake
+    _world: World
+    _options: MasterOptions
+    _catalog: Catalog
+    _views: Views
+    _servers: Servers
+    _repairs: Repairs
+    _wake: Callable[[], None]
+    scribe: Scribe = field(init=False)
 
     # -- replicas --------------------------------------------------------------------------------------------
 
-    async def add(self, request: AddReplicaRequest) -> MembersReply:
+    @rpc
+    async def add_replica(self, request: AddReplicaRequest) -> MembersReply:
         if request.role not in (VOTER, PRE_VOTER, NON_VOTER):
             raise InvalidArgument(f"role is {VOTER}, {PRE_VOTER} or {NON_VOTER}, not {request.role!r}")
         situation = self._situation(request.tablet)
@@ -109,7 +101,8 @@ class Members:
             _require_need(tablet, situation)
         return await self._change(tablet, situation, MemberChange(MODIFY, wanted))
 
-    async def remove(self, request: RemoveReplicaRequest) -> MembersReply:
+    @rpc
+    async def remove_replica(self, request: RemoveReplicaRequest) -> MembersReply:
         situation = self._situation(request.tablet)
         configuration = situation.configuration
         member = member_named(configuration, request.server)
@@ -167,7 +160,8 @@ class Members:
                 f"could take it; start another one, or, {FEWER_REPLICAS}"
             )
 
-    async def move(self, request: MoveReplicaRequest) -> MembersReply:
+    @rpc
+    async def move_replica(self, request: MoveReplicaRequest) -> MembersReply:
         situation = self._situation(request.tablet)
         configuration = situation.configuration
         source = member_named(configuration, request.source)
@@ -283,12 +277,14 @@ class Members:
             )
         return server
 
+    @rpc
     async def drain(self, request: DrainRequest) -> DrainReply:
         """Mark a server, durably; its replicas move in the background."""
         addresses = self._marked(request.server)
         await self._mark("drain", ServerDraining, addresses, self._catalog.draining, request.on)
         return DrainReply(tuple(self._left(address) for address in addresses))
 
+    @rpc
     async def maintain(self, request: MaintainRequest) -> MaintainReply:
         """Mark a server, or end its maintenance, durably.
 
@@ -354,7 +350,8 @@ class Members:
             self._repairs.leaderless(self._catalog, self._servers, address, self._now()),
         )
 
-    async def forget(self, request: ForgetRequest) -> ForgetReply:
+    @rpc
+    async def forget_server(self, request: ForgetRequest) -> ForgetReply:
         """Forget a server that is gone for good, durably: nothing waits for it any more."""
         catalog = self._catalog
         address, uuids = self._forgettable(request.server)
@@ -371,7 +368,7 @@ class Members:
             self._wake()
 
         if decide():
-            await self.scribe.change("drain", decide, conclude)
+            await self.scribe.change("forget_server", decide, conclude)
         return ForgetReply(address, tuple(uuids))
 
     def _forgettable(self, name: str) -> tuple[str, list[str]]:

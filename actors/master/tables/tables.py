@@ -14,6 +14,7 @@ had not written, does not count.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from ebla.actors import messages as m
 from ebla.actors.errors import AlreadyPresent, NotFound, TableDropped
@@ -35,7 +36,7 @@ from ebla.actors.master.options import MasterOptions
 from ebla.actors.master.repair.repairs import gets_new
 from ebla.actors.master.tables import requests
 from ebla.actors.master.tables.answers import Answers
-from ebla.actors.world import World
+from ebla.actors.world import World, rpc
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.rows.altered import altered
 
@@ -43,35 +44,27 @@ COUNT_US = 60_000_000
 LEAP_US_MAX = 2 * COUNT_US  # counted at once; a longer time is a leap of the clock, or a pause of the process
 
 
+@dataclass(eq=False)
 class Tables:
     """`wake` starts the background work now. Before `settled_from` some live servers may not have sent a
     heartbeat yet."""
 
-    scribe: Scribe
-    settled_from: float
-
-    def __init__(
-        self,
-        world: World,
-        options: MasterOptions,
-        catalog: Catalog,
-        views: Views,
-        servers: Servers,
-        answers: Answers,
-        wake: Callable[[], None],
-    ) -> None:
-        self._world = world
-        self._options = options
-        self._catalog = catalog
-        self._views = views
-        self._servers = servers
-        self._answers = answers
-        self._wake = wake
-        self._counted_to: float | None = None  # the catalog has counted the time of reserves up to here
+    _world: World
+    _options: MasterOptions
+    _catalog: Catalog
+    _views: Views
+    _servers: Servers
+    _answers: Answers
+    _wake: Callable[[], None]
+    scribe: Scribe = field(init=False)
+    settled_from: float = field(init=False)
+    _counted_to: float | None = None  # the catalog has counted the time of reserves up to here
 
     # -- changes ---------------------------------------------------------------------------------------------
 
-    async def create(self, request: m.CreateTableRequest) -> m.TableInfo:
+    @rpc
+    async def create_table(self, request: m.CreateTableRequest) -> m.TableInfo:
+        """Create a table, durably when this answers; poll get_table until its state is running."""
         requests.validate_create(request)
 
         def decide() -> Sequence[Edit]:
@@ -93,8 +86,12 @@ class Tables:
 
         return await self.scribe.change("create_table", decide, conclude)
 
-    async def alter(self, request: m.AlterTableRequest) -> m.TableInfo:
-        """Alter the present schema, which the client need not know."""
+    @rpc
+    async def alter_table(self, request: m.AlterTableRequest) -> m.TableInfo:
+        """Alter the present schema, which the client need not know, durably when this answers.
+
+        `applied_version` of get_table shows when every tablet has applied the alteration.
+        """
         requests.validate_alter(request)
         changed: list[str] = []
 
@@ -116,7 +113,12 @@ class Tables:
 
         return await self.scribe.change("alter_table", decide, conclude)
 
-    async def drop(self, request: m.DropTableRequest) -> m.Empty:
+    @rpc
+    async def drop_table(self, request: m.DropTableRequest) -> m.Empty:
+        """Drop a table. Its name is free when this answers.
+
+        The replicas are deleted afterwards, or when the reserve is over.
+        """
         requests.validate_drop(request)
         reserve_s = self._options.reserve_s if request.reserve_s is None else request.reserve_s
         changed: list[str] = []
@@ -154,7 +156,9 @@ class Tables:
             )
         return kept
 
-    async def recall(self, request: m.RecallTableRequest) -> m.TableInfo:
+    @rpc
+    async def recall_table(self, request: m.RecallTableRequest) -> m.TableInfo:
+        """Bring back a table that was dropped and is kept, durably when this answers."""
         requests.validate_recall(request)
         changed: list[str] = []
 
@@ -233,10 +237,12 @@ class Tables:
 
     # -- looking up ------------------------------------------------------------------------------------------
 
-    def get(self, request: m.TableName) -> m.TableInfo:
+    @rpc
+    async def get_table(self, request: m.TableName) -> m.TableInfo:
         return self._answers.table(self._find(request), self._now())
 
-    def list(self, request: m.ListTablesRequest) -> m.ListTablesReply:
+    @rpc
+    async def list_tables(self, request: m.ListTablesRequest) -> m.ListTablesReply:
         tables = self._catalog.running_tables()
         if request.deleted:
             kept = [self._catalog.tables[table] for table in self._catalog.kept]

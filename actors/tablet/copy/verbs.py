@@ -6,7 +6,7 @@ from ebla.actors import messages as m
 from ebla.actors.tablet.copy.copies import Copies
 from ebla.actors.tablet.copy.sources import CopySources
 from ebla.actors.tablet.engine.space import Space
-from ebla.actors.tablet.serving.verbs import Verbs
+from ebla.actors.tablet.lifecycle.verbs import Verbs
 from ebla.actors.world import rpc
 
 

@@ -1,6 +1,5 @@
 """Requests of clients and peer servers to replicas.
 
-verbs.py          the checks of every call: which server, which replica
 admission.py      the checks before a request reaches a replica
 scans.py          snapshot scans, block by block
 checksums.py      digests of replicas at one log index

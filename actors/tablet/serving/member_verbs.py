@@ -9,7 +9,7 @@ from ebla.actors import messages as m
 from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.engine.rounds import Rounds
-from ebla.actors.tablet.serving.verbs import Verbs
+from ebla.actors.tablet.lifecycle.verbs import Verbs
 from ebla.actors.world import rpc
 
 log = logging.getLogger(__name__)

@@ -24,8 +24,8 @@ from ebla.actors.tablet.engine.records import ConsensusState
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.tablet.engine.rounds import Rounds
 from ebla.actors.tablet.lifecycle.tombstones import Tombstone
+from ebla.actors.tablet.lifecycle.verbs import Verbs
 from ebla.actors.tablet.serving.admission import Load
-from ebla.actors.tablet.serving.verbs import Verbs
 from ebla.actors.world import rpc
 from ebla.storage.directories.records import RecordStore
 from ebla.storage.errors import Corruption

@@ -29,27 +29,25 @@ NEAR_EVENTS = 24
 TIMEOUT_S, CPU_S = 120.0, 30  # a cut takes a tenth of a second
 
 
-class Cut(msgspec.Struct, frozen=True):
-    """`outcome`: kept; unborn (the directory is refused, and no answer was given from it); lost; died (the process ended). `at`:
-    the event before which the power failed. `point`: the fault point passed last. `unsynced`: how many sectors and names were not
-    synced. `gone`: how many of these do not have their newest state."""
+class Verdict(msgspec.Struct, frozen=True):
+    """`outcome`: kept; unborn (the directory is refused, and no answer was given from it); lost; died (the process ended)."""
+
+    outcome: str
+    why: str = ""
+    leftovers: int = 0
+
+
+class Cut(Verdict, frozen=True, kw_only=True):
+    """`at`: the event before which the power failed. `point`: the fault point passed last. `unsynced`: how many sectors and names
+    were not synced. `gone`: how many of these do not have their newest state."""
 
     seed: int
     at: int
-    outcome: str
-    why: str = ""
-    point: str = ""
-    unsynced: int = 0
-    gone: int = 0
-    answers: int = 0
-    leftovers: int = 0
-    seconds: float = 0.0
-
-
-class Verdict(msgspec.Struct, frozen=True):
-    outcome: str
-    why: str = ""
-    leftovers: int = 0
+    point: str
+    unsynced: int
+    gone: int
+    answers: int
+    seconds: float
 
 
 class Moments:
@@ -92,15 +90,13 @@ def replay(recording: Recording, seeds: Iterable[int], scratch: Path) -> Iterato
         image, unsynced = platter.cut(rng), platter.unsynced
         verdict = _verdict(recording, image, facts, seed, scratch)
         yield Cut(
+            **msgspec.structs.asdict(verdict),
             seed=seed,
             at=at,
-            outcome=verdict.outcome,
-            why=verdict.why,
             point=point,
             unsynced=unsynced,
             gone=image.choice.lost,
             answers=facts.answers,
-            leftovers=verdict.leftovers,
             seconds=time.monotonic() - began,
         )
 

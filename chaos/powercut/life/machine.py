@@ -20,9 +20,9 @@ import msgspec
 from ebla.actors import messages as m
 from ebla.actors.errors import NotDelivered, OutcomeUnknown
 from ebla.actors.journal.writer.session import format_journal
-from ebla.actors.master.leadership.group import GroupMaster
+from ebla.actors.master.leadership.group import Master
 from ebla.actors.master.options import MasterOptions
-from ebla.actors.master.server import Master
+from ebla.actors.master.server import ActiveMaster
 from ebla.actors.ray_shell import MachineClock, Tasks
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.server import TabletServer
@@ -157,13 +157,15 @@ class Machine:
         self.say(Started(SERVER, server.instance.uuid, server.instance.seqno))
         return server
 
-    async def start_master(self) -> Master:
+    async def start_master(self) -> ActiveMaster:
         disk = SmallDisk(self.base / "master")
-        role = await self._start(MASTER, disk, lambda world: GroupMaster(world, MASTER_OPTIONS))
-        assert isinstance(role, GroupMaster) and role.node is not None
+        role = await self._start(MASTER, disk, lambda world: Master(world, MASTER_OPTIONS))
+        assert isinstance(role, Master) and role.node is not None
         if not role.node.journals and not role.node.failed:
             await format_journal(role.world, MASTER_OPTIONS.journal)
-        await self.until(lambda: role.reign is not None and role.reign.serves(), "the master serves")
+        await self.until(
+            lambda: role.active_term is not None and role.active_term.serves(), "the master serves"
+        )
         self.say(Started(MASTER, role.directory.instance.uuid, role.directory.instance.seqno))
         return self.master
 
@@ -205,11 +207,11 @@ class Machine:
         return role
 
     @property
-    def master(self) -> Master:
+    def master(self) -> ActiveMaster:
         """What serves."""
         role = self._running[MASTER][0]
-        assert isinstance(role, GroupMaster) and role.reign is not None
-        return role.reign.master
+        assert isinstance(role, Master) and role.active_term is not None
+        return role.active_term.master
 
     async def ask(self, address: str, method: str, message: msgspec.Struct, reply: type[Reply]) -> Reply:
         self._require_whole()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
-from markupsafe import Markup
-
 from ebla.chaos import pages
 from ebla.chaos.pages import Table
 from ebla.chaos.ray.report.plot import png
@@ -21,6 +19,10 @@ from ebla.chaos.ray.report.report import (
     recoveries,
     slow,
 )
+from ebla.placement.extras import needs
+
+with needs("demo", "jinja2"):
+    from markupsafe import Markup
 
 PAGE, PICTURE = "report.html", "availability.png"
 WINDOWS_MAX = 8  # listed for one table

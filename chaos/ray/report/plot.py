@@ -7,6 +7,7 @@ from typing import Any
 
 from ebla.chaos.ray.report.injection import OBSERVED, FaultReport
 from ebla.chaos.ray.report.report import RunReport
+from ebla.placement.extras import needs
 
 BLUE, AMBER, RED, GREY, INK = "#2f6fb0", "#d98e04", "#b3261e", "#9aa1a9", "#24292f"
 ROWS_MAX = 40  # lanes; of a longer plan the first faults are shown
@@ -15,8 +16,9 @@ INCH_PER_LANE = 0.22
 
 def png(report: RunReport) -> bytes:
     """The picture, about 1,100 pixels wide; times count from the beginning of act one."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    with needs("demo", "matplotlib"):
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
 
     faults = [each for each in report.faults if each.at_s is not None][:ROWS_MAX]
     tables = [(name, found) for name, found in report.unavailable.items() if found][: ROWS_MAX // 2]

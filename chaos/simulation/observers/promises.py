@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from ebla.actors.journal import messages as m
 from ebla.actors.journal.node.node import JournalNode
 from ebla.actors.journal.options import JournalNodeOptions
-from ebla.actors.master.leadership.group import GroupMaster
+from ebla.actors.master.leadership.group import Master
 from ebla.actors.master.options import GroupOptions
 from ebla.actors.world import World, rpc
 
@@ -139,7 +139,7 @@ for each in STAMPED:
     setattr(WatchedNode, each, _watched(each))
 
 
-class WatchedMaster(GroupMaster):
+class WatchedMaster(Master):
     """Its journal node is watched, if it has one."""
 
     def __init__(
@@ -150,4 +150,4 @@ class WatchedMaster(GroupMaster):
         super().__init__(world, options)
 
     def make_node(self, world: World, options: JournalNodeOptions) -> JournalNode:
-        return WatchedNode(world, options, self._promises, self._is_copy, in_master=True)
+        return WatchedNode(world, options, self._promises, self._is_copy, in_master=self._is_single)

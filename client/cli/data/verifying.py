@@ -25,6 +25,7 @@ from ebla.cli.data.sources import (
 from ebla.cli.frame import quiet
 from ebla.cli.frame.problems import FAILED
 from ebla.cli.frame.ui import Ui
+from ebla.placement.extras import needs
 
 if TYPE_CHECKING:
     from ebla.operate.waiting import Progress
@@ -115,9 +116,10 @@ def demo(ui: Ui) -> None:
     Uses its own local Ray cluster and directory. Exit status 0: no row was lost or written twice.
     """
     quiet.before_ray(ui.verbose)
-    from ebla.pipelines import demo as demonstration
+    with needs("demo"):
+        from ebla.pipelines import demo as demonstration
     from ebla.pipelines.report import demo_view
-    from ebla.steps import Steps
+    from ebla.show.steps import Steps
 
     with ui.kept_stdout():
         found = demonstration.run(Steps(ui.err, quiet=ui.json))

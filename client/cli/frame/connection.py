@@ -61,7 +61,7 @@ def connected(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
     name = name_of(ui)
 
     async def body() -> T:
-        client = await open_client(name)
+        client = await open_client(name, progress=not ui.json)
         try:
             there = named_actors(DeploymentConfig(name=name).namespace)
             servers, journals = (

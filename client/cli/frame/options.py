@@ -8,6 +8,15 @@ import typer
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 TableName = Annotated[str, typer.Argument(metavar="NAME", help="The table.", show_default=False)]
+Where = Annotated[
+    str | None,
+    typer.Option(
+        "--where",
+        "-w",
+        metavar="CONDITION",
+        help="A condition, such as \"origin == 'JFK' and distance > 500\".",
+    ),
+]
 TabletId = Annotated[
     str, typer.Argument(metavar="TABLET", help="The tablet's id, or its beginning.", show_default=False)
 ]

@@ -2,7 +2,7 @@
 
 0    done; for `check` and `verify`: no problem was found
 1    not done, or a problem was found
-2    the command line is wrong; nothing was begun
+2    the command line is wrong, or an extra is not installed; nothing was begun
     130  interrupted with Ctrl-C; 143 with SIGTERM
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from ebla.placement.extras import MissingExtra
 from ebla.storage.errors import EblaError, InvalidArgument
 
 FAILED, USAGE, INTERRUPTED, TERMINATED = 1, 2, 130, 143
@@ -35,7 +36,7 @@ class Usage(InvalidArgument):
 
 
 def exit_status(error: EblaError) -> int:
-    return USAGE if isinstance(error, InvalidArgument) else FAILED
+    return USAGE if isinstance(error, InvalidArgument | MissingExtra) else FAILED
 
 
 def next_step(error: EblaError) -> str | None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from ebla.operate.waiting import Progress
 
 PIPED_WIDTH = 2000
-LINE_EVERY_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -114,14 +112,13 @@ class Ui:
     def working(self, title: str) -> Iterator[Progress]:
         """Show progress on stderr: a bar on a terminal, lines elsewhere."""
         from ebla.operate.waiting import Progress
+        from ebla.show.progress import shown
 
         if self.json and not self.verbose:
             yield Progress()
-        elif self.err.is_terminal:
-            with _bar(self.err, title) as show:
-                yield Progress(show)
-        else:
-            yield Progress(_lines(self.err, title))
+            return
+        with shown(self.err, title) as show:
+            yield Progress(show)
 
     @contextmanager
     def kept_stdout(self) -> Iterator[None]:
@@ -161,45 +158,3 @@ def _console(file: Any) -> Console:
 
     console = Console(file=file, soft_wrap=False)
     return console if console.is_terminal else Console(file=file, width=PIPED_WIDTH, color_system=None)
-
-
-@contextmanager
-def _bar(console: Console, title: str) -> Iterator[Callable[[str, float, float | None], None]]:
-    from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
-    from rich.text import Text
-
-    class KnownBar(BarColumn):
-        """A bar that is hidden while the total is unknown."""
-
-        def render(self, task: Task) -> Any:
-            return super().render(task) if task.total else Text("")
-
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        KnownBar(bar_width=24),
-        TextColumn("{task.fields[text]}", style="dim", markup=False),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(title, total=None, text="")
-
-        def show(text: str, done: float, total: float | None) -> None:
-            progress.update(task, completed=done, total=total, text=text)
-
-        yield show
-
-
-def _lines(console: Console, title: str) -> Callable[[str, float, float | None], None]:
-    """A line when the text is new and some seconds have passed: short work prints nothing."""
-    shown_at, shown = time.monotonic(), ""
-
-    def show(text: str, done: float, total: float | None) -> None:
-        nonlocal shown_at, shown
-        now = time.monotonic()
-        if text == shown or now - shown_at < LINE_EVERY_S:
-            return
-        shown_at, shown = now, text
-        console.print(f"{title}: {text}" if text else title, highlight=False, markup=False)
-
-    return show

@@ -130,7 +130,7 @@ class _Translator:
         if isinstance(relation, (ast.In, ast.NotIn)):
             if turned:
                 raise self._refusal(left, "write the column before in, as origin in ('JFK', 'LGA')")
-            found = self._checked(reference.isin(self._values(column, value)), value)
+            found = self._checked(reference.is_in(self._values(column, value)), value)
             return found if isinstance(relation, ast.In) else ~found
         if _is_null(value):
             return self._null(reference, relation, value)

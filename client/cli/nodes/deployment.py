@@ -17,7 +17,7 @@ from ebla.cli.frame.problems import FAILED, Usage
 from ebla.cli.frame.render import facts, listing
 from ebla.cli.frame.ui import Ui
 from ebla.cli.nodes.local import document as document_of
-from ebla.cli.nodes.local import failure_remembered, local_cluster, require_room, undone_on_failure
+from ebla.cli.nodes.local import exposure, failure_remembered, local_cluster, require_room, undone_on_failure
 from ebla.wording import age, count, host_of
 
 if TYPE_CHECKING:
@@ -104,8 +104,10 @@ def up(
             address = reach(ui)
             report = launch.up(settings, progress=progress.step, timeout_s=timeout)
     places.remember(settings.name, settings.data_dir)
+    warnings = [*report.warnings, *exposure(cluster, address)]
     document = {
         **msgspec.to_builtins(report),
+        "warnings": warnings,
         "ready": report.ready,
         "changed": bool(report.launched or started),
         "ray_address": address,
@@ -113,7 +115,7 @@ def up(
     }
     ui.show(document, *_up_parts(report, address, cluster, started))
     if not ui.json:
-        for warning in report.warnings:
+        for warning in warnings:
             ui.warn(warning)
     if not report.ready:
         raise typer.Exit(FAILED)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ebla.cli.frame.problems import Usage
 from ebla.cli.frame.ui import Ui
 from ebla.operate.naming import Refused
+from ebla.placement.extras import missing
 from ebla.wording import count
 
 if TYPE_CHECKING:
@@ -107,11 +108,29 @@ def _java(ui: Ui) -> dict[str, str]:
     """The environment in which Ray's nodes can run Spark. Without Java all commands work; feed and verify work without Spark."""
     from ebla.placement import java
 
+    if missing("spark"):
+        return {}  # Java is for Spark only
     try:
         return java.environment()
     except java.NoJava as error:
         ui.warn(f"`ebla feed` and `ebla verify` work here without Spark only: {error}")
         return {}
+
+
+def exposure(cluster: LocalCluster | None, address: str) -> list[str]:
+    """A warning if programs on other machines can use the Ray cluster at `address` without a token."""
+    from ebla.placement.connection import exposed_at
+
+    addresses = exposed_at(address)
+    if not addresses:
+        return []
+    remedy = "start Ray with RAY_AUTH_MODE=token"
+    if cluster is not None:
+        remedy = f"`ebla down`, then `ebla up --local {len(cluster.slots)} --auth token`"
+    return [
+        f"Ray asks for no token: every program that reaches its ports here ({', '.join(addresses)}) can run code on this "
+        f"machine, and read and write all tables. Close the ports with a firewall, or use a token: {remedy}"
+    ]
 
 
 def document(cluster: LocalCluster | None, started: list[str]) -> dict[str, Any] | None:

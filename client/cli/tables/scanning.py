@@ -1,4 +1,4 @@
-"""`ebla table scan`: rows on the terminal, or into a csv, json or parquet file.
+"""`ebla table scan`: rows on the terminal. `ebla table export`: rows into a csv, json or parquet file.
 
 A file has a temporary name until it is complete, so that an interrupted scan leaves no file.
 """
@@ -17,7 +17,7 @@ import msgspec
 import typer
 
 from ebla.cli.frame.connection import within
-from ebla.cli.frame.options import TableName
+from ebla.cli.frame.options import TableName, Where
 from ebla.cli.frame.problems import Usage
 from ebla.cli.frame.ui import Ui, iso_8601, write_json
 from ebla.operate.naming import Refused
@@ -40,20 +40,16 @@ class Format(StrEnum):
     table = "table"
     csv = "csv"
     json = "json"
+
+
+class FileFormat(StrEnum):
+    csv = "csv"
+    json = "json"
     parquet = "parquet"
 
 
 ScanColumns = Annotated[
     str | None, typer.Option("--columns", "-c", metavar="A,B", help="The columns to read, in this order.")
-]
-ScanWhere = Annotated[
-    str | None,
-    typer.Option(
-        "--where",
-        "-w",
-        metavar="CONDITION",
-        help="A condition, such as \"origin == 'JFK' and distance > 500\".",
-    ),
 ]
 ScanLimit = Annotated[
     int | None,
@@ -66,45 +62,41 @@ ScanLimit = Annotated[
     ),
 ]
 ScanFormat = Annotated[
-    Format | None,
-    typer.Option("--format", "-f", help="json: one row per line (default: by the file's name, else table)"),
+    Format | None, typer.Option("--format", "-f", help="json: one row per line (default: table)")
 ]
-ScanOutput = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to a file instead.")
+ExportFile = Annotated[Path, typer.Argument(metavar="FILE", help="The file.", show_default=False)]
+ExportLimit = Annotated[
+    int | None, typer.Option("--limit", "-l", metavar="N", min=0, help="Most rows to write (default: all)")
 ]
-ScanCountOnly = Annotated[bool, typer.Option("--count", help="Print the number of rows only.")]
+ExportFormat = Annotated[
+    FileFormat | None,
+    typer.Option("--format", "-f", help="json: one row per line (default: by the file's name)"),
+]
 
 
 def scan(
     ui: Ui,
     name: TableName,
     columns: ScanColumns = None,
-    where: ScanWhere = None,
+    where: Where = None,
     limit: ScanLimit = None,
     format: ScanFormat = None,
-    output: ScanOutput = None,
-    count_only: ScanCountOnly = False,
 ) -> None:
-    """Read the rows that meet a condition.
+    """Show the rows that meet a condition. `ebla table export` writes them to a file.
 
     Conditions compare columns with values: == != < <= > >=, in (..), is null, joined with and, or, not. Write
     dates, timestamps and decimals in quotes: time_hour >= '2013-07-04T12:00'. The rows of one tablet are of one moment;
     tablets are read one after the other.
     """
-    chosen = _format(format, output, ui.json)
-    rows_max = limit
-    if limit is None and chosen is Format.table and not count_only and output is None:
-        rows_max = TABLE_ROWS
+    if ui.json and format not in (None, Format.json):
+        raise Usage("--json prints rows as one JSON document; leave out --format", option="--format")
+    chosen = Format.table if ui.json else format or Format.table
+    rows_max = TABLE_ROWS if limit is None and chosen is Format.table else limit
 
     async def work(cluster: Cluster) -> None:
         table = await cluster.table(name)
         scanned = _plan(table, (await table.info()).schema, columns, where, rows_max)
-        if count_only:
-            found = await scanned.count()
-            ui.show({"table": name, "count": found}, f"{found:,}")
-        elif output is not None:
-            await _to_file(ui, scanned, name, chosen, output)
-        elif chosen is Format.table:
+        if chosen is Format.table:
             await _as_table(ui, scanned, name, limited=limit is None)
         else:
             with ui.working(f"scan {name}") as progress:
@@ -114,24 +106,49 @@ def scan(
     within(ui, work)
 
 
-def _format(given: Format | None, output: Path | None, as_json: bool) -> Format:
-    by_name = {".csv": Format.csv, ".json": Format.json, ".jsonl": Format.json, ".ndjson": Format.json}
-    by_name |= {".parquet": Format.parquet, ".pq": Format.parquet}
-    if output is None:
-        if given is Format.parquet:
-            raise Usage("parquet goes into a file: add -o rows.parquet", option="--output")
-        if as_json and given not in (None, Format.json):
-            raise Usage(
-                "--json prints rows as one JSON document; leave out --format, or add -o", option="--format"
-            )
-        return Format.table if as_json else given or Format.table
-    chosen = given or by_name.get(output.suffix.lower())
-    if chosen is None or chosen is Format.table:
+def export(
+    ui: Ui,
+    name: TableName,
+    file: ExportFile,
+    columns: ScanColumns = None,
+    where: Where = None,
+    limit: ExportLimit = None,
+    format: ExportFormat = None,
+) -> None:
+    """Write the rows that meet a condition to a csv, json or parquet file.
+
+    The file appears when it is complete. Conditions are those of `ebla table scan`.
+
+    ebla table export flights jfk.parquet --where "origin == 'JFK'"
+    """
+    chosen = _format_of(file, format)
+
+    async def work(cluster: Cluster) -> None:
+        table = await cluster.table(name)
+        scanned = _plan(table, (await table.info()).schema, columns, where, limit)
+        await _to_file(ui, scanned, name, chosen, file)
+
+    within(ui, work)
+
+
+_ENDINGS = {
+    "csv": "csv",
+    "json": "json",
+    "jsonl": "json",
+    "ndjson": "json",
+    "parquet": "parquet",
+    "pq": "parquet",
+}
+
+
+def _format_of(file: Path, given: FileFormat | None) -> str:
+    chosen = given or _ENDINGS.get(file.suffix.lower().removeprefix("."))
+    if chosen is None:
         raise Usage(
-            f"the name {output} does not show its format; add --format csv, json or parquet",
+            f"the name {file} does not show its format; add --format csv, json or parquet",
             option="--format",
         )
-    return chosen
+    return str(chosen)
 
 
 def _plan(
@@ -163,7 +180,7 @@ async def _as_table(ui: Ui, scanned: Scan, name: str, limited: bool) -> None:
     ui.print(rendered)
     cut = limited and len(found) == TABLE_ROWS
     notes = [
-        f"{TABLE_ROWS} rows, perhaps not all; --limit N shows more, --count counts"
+        f"{TABLE_ROWS} rows, perhaps not all; --limit N shows more, `ebla table count` counts"
         if cut
         else count(len(found), "row")
     ]
@@ -207,7 +224,7 @@ def _text(value: Any) -> str:
 # -- into files ----------------------------------------------------------------------------------------------
 
 
-async def _to_file(ui: Ui, scanned: Scan, name: str, chosen: Format, output: Path) -> None:
+async def _to_file(ui: Ui, scanned: Scan, name: str, chosen: str, output: Path) -> None:
     if output.is_dir() or not output.absolute().parent.is_dir():
         raise Refused(f"{output} cannot be written: it is a directory, or its directory is missing")
     partial = output.with_name(f".{output.name}.{os.getpid()}.partial")
@@ -218,11 +235,11 @@ async def _to_file(ui: Ui, scanned: Scan, name: str, chosen: Format, output: Pat
     finally:
         partial.unlink(missing_ok=True)
     written = output.stat().st_size
-    document = {"table": name, "file": str(output), "format": chosen.value, "count": rows, "bytes": written}
+    document = {"table": name, "file": str(output), "format": chosen, "count": rows, "bytes": written}
     ui.show(document, f"wrote {count(rows, 'row')} to {output} ({size(written)})")
 
 
-async def _write(scanned: Scan, chosen: Format, file: BinaryIO, progress: Progress) -> int:
+async def _write(scanned: Scan, chosen: str, file: BinaryIO, progress: Progress) -> int:
     """Write the rows as they arrive; returns their number."""
     rows = 0
     write, finish = _WRITERS[chosen](scanned.schema, file)
@@ -298,8 +315,8 @@ def _parquet(schema: pa.Schema, file: BinaryIO) -> Writer:
     return writer.write_batch, writer.close
 
 
-_WRITERS: dict[Format, Callable[[Any, BinaryIO], Writer]] = {
-    Format.csv: _csv,
-    Format.json: _json,
-    Format.parquet: _parquet,
+_WRITERS: dict[str, Callable[[Any, BinaryIO], Writer]] = {
+    "csv": _csv,
+    "json": _json,
+    "parquet": _parquet,
 }

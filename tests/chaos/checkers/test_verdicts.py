@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from ebla.chaos.checkers import (
@@ -15,6 +17,7 @@ from ebla.chaos.checkers import (
 )
 from ebla.chaos.checkers.verdict import canonical, listed
 from ebla.chaos.history import History
+from ebla.storage.errors import InvalidArgument
 from tests.chaos.checkers.histories import Script
 
 
@@ -74,6 +77,31 @@ def test_each_checker_finds_its_own_problem_in_a_mixed_history() -> None:
         h.did(1, operation, key, answer=answer)
         verdicts = judged(h.history)
         assert [name for name, verdict in verdicts.items() if verdict.valid is False] == [workload]
+
+
+MOVE = "0 transfer None {'from':'a','to':'b','amount':1} ...; 1 transfer None {'from':'b','to':'c','amount':1} ...;"
+BALANCES = {"a": 10, "b": 10, "c": 10}
+
+
+@pytest.mark.parametrize(
+    ("check", "history", "problem"),
+    [
+        (check_register, "0 write k None", "never holds None"),
+        (check_register, "0 insert k 1", "the answer must be True or False"),
+        (check_set, "0 add 1 -> True; 1 add 1 -> False", "take fresh elements"),
+        (check_set, "0 read-set -> 3", "must be the list of the elements"),
+        (check_list, "0 append 1; 0 append 1", "take a fresh node"),
+        (check_list, "0 read-list -> [1]", "must map nodes"),
+        (check_stamp, "0 stamp g 2; 0 stamp g 1", "the stamps of a group must grow"),
+        (check_stamp, "0 read-stamps g -> 1", "must be the list of the rows' values"),
+        (check_bank, "0 transfer None {'from':'a','to':'b'}", "the value must be"),
+        (check_bank, "0 transfer None {'from':'a','to':'z','amount':1}", "to is none of the accounts"),
+        (check_bank, MOVE + "2 read-bank -> {'a':10,'b':10,'c':10}", "one owner"),
+    ],
+)
+def test_an_invalid_history_is_refused(check: Callable[..., Verdict], history: str, problem: str) -> None:
+    with pytest.raises(InvalidArgument, match=problem):
+        check(Script.of(history).history, *([BALANCES] if check is check_bank else []))
 
 
 def test_canonical_values_are_equal_if_the_values_are_equal() -> None:

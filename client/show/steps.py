@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-LINE_EVERY_S = 5.0
+from ebla.show.progress import shown
 
 Show = Callable[[str], None]
 
@@ -29,11 +29,9 @@ class Steps:
         self._title = title
         if self._quiet:
             yield lambda text: None
-        elif self._console.is_terminal:
-            with self._console.status(title) as status:
-                yield lambda text: status.update(f"{title}: {text}") if self._title == title else None
         else:
-            yield self._lines(title)
+            with shown(self._console, title) as show:
+                yield lambda text: show(text, 0.0, None) if self._title == title else None
         self._title = None
         took = self.seconds[title] = time.monotonic() - began
         if not self._quiet:
@@ -42,15 +40,3 @@ class Steps:
 
     def end(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-    def _lines(self, title: str) -> Show:
-        """Shows one line every few seconds."""
-        last = time.monotonic()
-
-        def show(text: str) -> None:
-            nonlocal last
-            if self._title == title and time.monotonic() - last >= LINE_EVERY_S:
-                last = time.monotonic()
-                self._console.print(f"  {title}: {text}", highlight=False, markup=False, soft_wrap=True)
-
-        return show

@@ -1,0 +1,191 @@
+"""`ebla table get | put | delete | count`: single rows, and the rows that meet a condition."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ebla.cli.frame.connection import within
+from ebla.cli.frame.options import TableName, Where, Yes
+from ebla.cli.frame.problems import Usage
+from ebla.cli.frame.render import facts
+from ebla.cli.frame.ui import Ui
+from ebla.cli.frame.values import from_text
+from ebla.errors import NotFound
+from ebla.storage.errors import did_you_mean
+from ebla.wording import count as counted
+
+if TYPE_CHECKING:
+    from ebla.aio import Table
+    from ebla.operate.cluster import Cluster
+    from ebla.storage.predicates.expressions import Expression
+    from ebla.storage.schema import Column, TableSchema
+
+Values = Annotated[
+    list[str],
+    typer.Argument(metavar="COLUMN=VALUE", help="Such as carrier=UA flight=1545.", show_default=False),
+]
+Key = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="COLUMN=VALUE", help="The whole key of one row.", show_default=False),
+]
+Nulls = Annotated[
+    list[str] | None, typer.Option("--null", metavar="COLUMN", help="Set a column to null; repeatable.")
+]
+Update = Annotated[
+    bool, typer.Option("--update", help="Keep the other columns of the row, which must exist.")
+]
+IfExists = Annotated[bool, typer.Option("--if-exists", help="No error if there is no such row.")]
+
+
+def get(ui: Ui, name: TableName, key: Values) -> None:
+    """Show one row, by its whole key.
+
+    ebla table get flights carrier=UA flight=1545
+    """
+
+    async def work(cluster: Cluster) -> dict[str, Any]:
+        table = await cluster.table(name)
+        wanted = _values(await _schema(table), key)
+        found = await table.get(wanted)
+        if found is None:
+            raise _absent(name, key)
+        return found
+
+    row = within(ui, work)
+    ui.show({"table": name, "row": row}, facts((column, _shown(value)) for column, value in row.items()))
+
+
+def put(ui: Ui, name: TableName, values: Values, null: Nulls = None, update: Update = False) -> None:
+    """Write one row: insert it, or replace the row with its key.
+
+    Columns that are not named get their default, else null. With --update they keep their values.
+
+    ebla table put flights carrier=UA flight=1545 distance=1400
+    """
+
+    async def work(cluster: Cluster) -> None:
+        table = await cluster.table(name)
+        schema = await _schema(table)
+        row = _values(schema, values)
+        for column in null or ():
+            row[_column(schema, column).name] = None
+        if not update:
+            await table.upsert(row)
+            return
+        try:
+            await table.update(row)
+        except NotFound as error:
+            if error.what != "rows":
+                raise
+            raise _absent(name, [text for text in values if text.partition("=")[0] in schema.key]) from None
+
+    within(ui, work)
+    ui.show({"table": name, "written": 1}, f"wrote 1 row to {name}")
+
+
+def delete(
+    ui: Ui,
+    name: TableName,
+    key: Key = None,
+    where: Where = None,
+    if_exists: IfExists = False,
+    yes: Yes = False,
+) -> None:
+    """Delete one row by its whole key, or all rows that meet a condition.
+
+    A deletion by condition is atomic for each row, not for all of them. If it fails, run it again.
+
+    ebla table delete flights carrier=UA flight=1545
+
+    ebla table delete flights --where "distance < 100"
+    """
+    if bool(key) == (where is not None):
+        raise Usage("name either the key of one row, or --where CONDITION", option="--where")
+
+    async def work(cluster: Cluster) -> int:
+        from ebla.arguments import check_key
+
+        table = await cluster.table(name)
+        schema = await _schema(table)
+        if where is not None:
+            return await _delete_where(ui, table, _condition(where, schema), where, yes)
+        wanted = _values(schema, key or [])
+        check_key(wanted, schema.key)
+        written = await table.delete(wanted, if_absent="ignore")
+        if not written.rows and not if_exists:
+            raise _absent(name, key or [])
+        return written.rows
+
+    rows = within(ui, work)
+    ui.show({"table": name, "deleted": rows}, f"deleted {counted(rows, 'row')} of {name}")
+
+
+async def _delete_where(ui: Ui, table: Table, condition: Expression, text: str, yes: bool) -> int:
+    if not yes:
+        rows = await table.count(condition)
+        if not rows:
+            return 0
+        ui.confirm(f"Delete {counted(rows, 'row')} of {table.name} with {text}?", yes)
+    return (await table.delete(where=condition)).rows
+
+
+def count(ui: Ui, name: TableName, where: Where = None) -> None:
+    """Count the rows, or those that meet a condition."""
+
+    async def work(cluster: Cluster) -> int:
+        table = await cluster.table(name)
+        return await table.count(None if where is None else _condition(where, await _schema(table)))
+
+    rows = within(ui, work)
+    ui.show({"table": name, "count": rows}, f"{rows:,}")
+
+
+async def _schema(table: Table) -> TableSchema:
+    return (await table.info()).schema
+
+
+def _condition(text: str, schema: TableSchema) -> Expression:
+    from ebla.cli.frame import where as conditions
+
+    return conditions.parse(text, schema)
+
+
+def _values(schema: TableSchema, texts: list[str]) -> dict[str, Any]:
+    """The values of COLUMN=VALUE words, in the columns' types."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise Usage(f"{text!r} is not COLUMN=VALUE, such as {schema.key[0]}=...")
+        column = _column(schema, name)
+        if name in found:
+            raise Usage(f"column {name!r} is given twice", column=name)
+        found[name] = from_text(column, value)
+    missing = [name for name in schema.key if name not in found]
+    if missing:
+        raise Usage(
+            f"the key of this table is {', '.join(schema.key)}; add {' '.join(f'{name}=...' for name in missing)}",
+            column=missing[0],
+        )
+    return found
+
+
+def _column(schema: TableSchema, name: str) -> Column:
+    names = [column.name for column in schema.columns]
+    if name not in names:
+        hint = did_you_mean(name, names) or f"; the columns are {', '.join(names)}"
+        raise Usage(f"there is no column {name!r}{hint}", column=name)
+    return schema.column(name)
+
+
+def _absent(table: str, key: list[str]) -> NotFound:
+    return NotFound(f"table {table!r} has no row with {', '.join(key)}", what="rows")
+
+
+def _shown(value: Any) -> str:
+    """A value in full, as the terminal shows it."""
+    if value is None or isinstance(value, bytes):
+        return "null" if value is None else "0x" + value.hex()
+    return str(value)

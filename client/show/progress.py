@@ -1,0 +1,214 @@
+"""Shows the progress of long work: of calls (`ebla.connect(progress=False)` shows none), commands and demos.
+
+    terminal    a bar for each work, on standard error; it is deleted when the work ends
+    notebook    a line for each work, which changes while the work runs
+    elsewhere   commands print a line every few seconds; calls show nothing
+
+All bars of a process share one display, because a terminal has room for one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import rich.progress
+    from rich.console import Console
+
+SHOW_AFTER_S = 2.0  # calls that take less show nothing
+REFRESH_S = 0.2
+LINE_EVERY_S = 5.0
+BAR_WIDTH = 24
+
+# Shows a text beside the title, and how much of the total is done.
+Show = Callable[[str, float, float | None], None]
+# Watches a call until it ends: its title, a function that returns the number of its finished rows, and their total if known.
+Watch = Callable[[str, Callable[[], int], int | None], AbstractContextManager[None]]
+
+
+def unwatched(title: str, done: Callable[[], int], total: int | None) -> AbstractContextManager[None]:
+    """A Watch that shows nothing."""
+    return nullcontext()
+
+
+class Display(Protocol):
+    """Shows several works at a time. A late update of a removed work has no effect."""
+
+    def add(self, title: str) -> object: ...
+
+    def update(self, work: Any, text: str, done: float, total: float | None) -> None: ...
+
+    def remove(self, work: Any) -> None: ...
+
+
+class Bars:
+    """A display on a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._gate = threading.Lock()
+        self._live: rich.progress.Progress | None = None
+
+    def add(self, title: str) -> rich.progress.TaskID:
+        with self._gate:
+            if self._live is None:
+                self._live = _live(self._console)
+                self._live.start()
+            return self._live.add_task(title, total=None, text="")
+
+    def update(self, work: rich.progress.TaskID, text: str, done: float, total: float | None) -> None:
+        with self._gate:
+            if self._live is not None and work in self._live.task_ids:
+                self._live.update(work, completed=done, total=total, text=text)
+
+    def remove(self, work: rich.progress.TaskID) -> None:
+        with self._gate:
+            if self._live is None:
+                return
+            self._live.remove_task(work)
+            if not self._live.task_ids:
+                self._live.stop()
+                self._live = None
+
+
+def _live(console: Console) -> rich.progress.Progress:
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.text import Text
+
+    class KnownBar(BarColumn):
+        """A bar that is hidden while the total is unknown."""
+
+        def render(self, task: Any) -> Any:
+            return super().render(task) if task.total else Text("")
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        KnownBar(bar_width=BAR_WIDTH),
+        TextColumn("{task.fields[text]}", style="dim", markup=False),
+        TimeElapsedColumn(),
+    )
+    return Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
+
+
+class NotebookLine:
+    """A work in a notebook."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.began = time.monotonic()
+        self.output: Any = None
+
+
+class NotebookLines:
+    """A display in a notebook. It needs IPython only, and no widgets."""
+
+    def add(self, title: str) -> NotebookLine:
+        return NotebookLine(title)
+
+    def update(self, work: NotebookLine, text: str, done: float, total: float | None) -> None:
+        from IPython.display import display
+
+        share = min(1.0, done / total) if total else None
+        full = round(BAR_WIDTH * (share or 0.0))
+        bar = "" if share is None else "█" * full + "░" * (BAR_WIDTH - full) + " "
+        line = {"text/plain": f"{work.title} {bar}{text} {time.monotonic() - work.began:.0f} s"}
+        if work.output is None:
+            work.output = display(line, raw=True, display_id=True)
+        else:
+            work.output.update(line, raw=True)
+
+    def remove(self, work: NotebookLine) -> None:
+        if work.output is not None:
+            work.output.update({"text/plain": ""}, raw=True)
+            work.output = None
+
+
+# -- commands ------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def shown(console: Console, title: str) -> Iterator[Show]:
+    """Show the progress of a command's work until the block ends."""
+    if not console.is_terminal:
+        yield _lines(console, title)
+        return
+    bars = Bars(console)
+    work = bars.add(title)
+    try:
+        yield lambda text, done, total: bars.update(work, text, done, total)
+    finally:
+        bars.remove(work)
+
+
+def _lines(console: Console, title: str) -> Show:
+    """A line when the text is new and some seconds have passed: short work prints nothing."""
+    shown_at, shown = time.monotonic(), ""
+
+    def show(text: str, done: float, total: float | None) -> None:
+        nonlocal shown_at, shown
+        now = time.monotonic()
+        if text == shown or now - shown_at < LINE_EVERY_S:
+            return
+        shown_at, shown = now, text
+        console.print(f"{title}: {text}" if text else title, highlight=False, markup=False)
+
+    return show
+
+
+# -- calls ---------------------------------------------------------------------------------------------------
+
+
+def watcher() -> Watch:
+    """The Watch of this process: it shows nothing without a terminal and without a notebook."""
+    display = _display()
+    if display is None:
+        return unwatched
+    return lambda title, done, total: watching(display, title, done, total)
+
+
+def _display() -> Display | None:
+    global _bars
+    if "IPython" in sys.modules or (sys.stderr is not None and sys.stderr.isatty()):
+        from rich.console import Console
+
+        console = Console(stderr=True)
+        if console.is_jupyter:
+            return NotebookLines()
+        if console.is_terminal and not console.is_dumb_terminal:
+            _bars = _bars or Bars(console)
+            return _bars
+    return None
+
+
+_bars: Bars | None = None
+
+
+@contextmanager
+def watching(display: Display, title: str, done: Callable[[], int], total: int | None) -> Iterator[None]:
+    """Show a call of the running event loop, from SHOW_AFTER_S after its beginning until the block ends."""
+    loop = asyncio.get_running_loop()
+    work: object = None
+    timer = loop.call_later(SHOW_AFTER_S, lambda: show())
+
+    def show() -> None:
+        nonlocal timer, work
+        timer = loop.call_later(REFRESH_S, show)
+        rows = done()
+        text = f"{rows:,} rows" if total is None else f"{rows:,} of {total:,} rows"
+        if work is None:
+            work = display.add(title)
+        display.update(work, text, rows, total)
+
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if work is not None:
+            display.remove(work)

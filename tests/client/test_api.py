@@ -1,0 +1,189 @@
+"""The API that explains itself: docstrings, types, names of errors, and texts of handles."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from ray import cloudpickle
+
+import ebla
+from ebla import aio
+from ebla.actors.errors import from_frame, to_frame
+from ebla.coordination import awaited, blocking, locks
+from ebla.coordination.nodes import Nodes
+from ebla.table import Alteration
+from tests.client.loopback import Loopback
+from tests.client.tables import SCHEMA, arrow
+
+PAIRS = [
+    (ebla.Database, aio.Database),
+    (ebla.Table, aio.Table),
+    (ebla.Scan, aio.Scan),
+    (Alteration, aio.Alteration),
+    (blocking.Coordination, Nodes),
+    (blocking.Session, awaited.Session),
+    (blocking.Watch, awaited.Watch),
+    (blocking.Lock, locks.Lock),
+]
+
+
+def public(kind: type) -> Iterator[str]:
+    return (name for name in dir(kind) if not name.startswith("_"))
+
+
+def parameters(member: Any) -> list[tuple[str, Any, Any]]:
+    return [(p.name, p.kind, p.default) for p in inspect.signature(member).parameters.values()]
+
+
+@pytest.mark.parametrize(("sync", "awaits"), PAIRS)
+def test_both_apis_have_the_same_methods_parameters_and_docstrings(sync: type, awaits: type) -> None:
+    wanted = list(public(awaits))
+    assert list(public(sync)) == wanted
+    assert sync.__doc__ == awaits.__doc__ and sync.__doc__
+    for name in wanted:
+        one, other = getattr(sync, name), getattr(awaits, name)
+        assert inspect.getdoc(one), f"{sync.__name__}.{name} has no docstring"
+        assert inspect.getdoc(one) == inspect.getdoc(other), name
+        assert isinstance(one, property) == isinstance(other, property), name
+        if not isinstance(one, property):
+            assert parameters(one) == parameters(other), name
+
+
+@pytest.mark.parametrize("name", ["connect", "local"])
+def test_both_ways_to_connect_have_the_same_parameters(name: str) -> None:
+    assert parameters(getattr(ebla, name)) == parameters(getattr(aio, name))
+    assert inspect.getdoc(getattr(ebla, name)) and inspect.getdoc(getattr(aio, name))
+
+
+@pytest.mark.parametrize("name", [n for n in ebla.__all__ if n not in ("aio", "errors")])
+def test_every_public_name_has_a_docstring_of_its_own(name: str) -> None:
+    made = getattr(ebla, name)
+    inherited = {base.__doc__ for base in made.__mro__[1:]} if isinstance(made, type) else set()
+    assert made.__doc__ and made.__doc__ not in inherited
+
+
+def test_the_reference_page_has_every_public_name() -> None:
+    page = (Path(__file__).parent.parent.parent / "docs" / "reference.md").read_text()
+    for sync, _ in PAIRS:
+        if sync is not blocking.Coordination:
+            assert [name for name in public(sync) if name not in page] == [], sync
+    assert [name for name in ebla.PUBLIC_ERRORS if name not in page] == []
+
+
+def test_a_type_checker_accepts_right_use_and_refuses_wrong_use(tmp_path: Path) -> None:
+    """In a strict check, an error that is expected and does not occur is an error, too."""
+    program = Path(__file__).parent / "user_program.py"
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={tmp_path}"]
+    found = subprocess.run([*command, str(program)], capture_output=True, text=True, timeout=280)
+    assert (found.returncode, found.stdout) == (0, "Success: no issues found in 1 source file\n"), (
+        found.stderr
+    )
+
+
+# -- errors --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ebla.PUBLIC_ERRORS)
+def test_an_error_has_its_public_name_in_tracebacks_pickles_and_on_the_wire(name: str) -> None:
+    kind = getattr(ebla, name)
+    made = kind("problem; remedy")
+    made.possibly_applied = True
+    assert traceback.format_exception_only(made) == [f"ebla.{name}: problem; remedy\n"]
+    for copy in (pickle.loads(pickle.dumps(made)), cloudpickle.loads(cloudpickle.dumps(made))):
+        assert type(copy) is kind
+        assert (copy.message, copy.values(), copy.possibly_applied) == (made.message, made.values(), True)
+    assert cloudpickle.dumps(kind).count(b"ebla") and pickle.loads(cloudpickle.dumps(kind)) is kind
+    assert type(from_frame(to_frame(made))) is kind
+
+
+def test_an_error_is_unpickled_by_a_process_that_has_not_imported_errors() -> None:
+    data = pickle.dumps(ebla.TableDropped("gone", table="7", until_us=3))
+    program = (
+        f"import pickle; error = pickle.loads({data!r}); import ebla\n"
+        "assert type(error) is ebla.TableDropped and error.until_us == 3, error"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+# -- texts of handles ----------------------------------------------------------------------------------------
+
+
+def table_of(loopback: Loopback) -> ebla.Table:
+    return loopback.db.create_table("t", schema=SCHEMA, primary_key=["id"])
+
+
+def test_conditions_show_themselves_as_they_are_written() -> None:
+    col = ebla.col
+    conditions = (col("a") == "x") & ~((col("b") > 1) | col("c").is_null()) & col("d").is_not_null()
+    text = repr(conditions)
+    assert text == (
+        "(col('a') == 'x') & (~((col('b') > 1) | (col('c').is_null()))) & (col('d').is_not_null())"
+    )
+    assert repr(eval(text)) == text
+    assert repr(col("n").is_in(range(13))) == "col('n').is_in([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ... 3 more])"
+
+
+def test_handles_and_results_show_themselves(loopback: Loopback) -> None:
+    table = table_of(loopback)
+    scan = table.scan(["id"], where=ebla.col("id") > 3, limit=7)
+    assert repr(scan) == "<ebla.Scan of 't': id where col('id') > 3 limit 7>"
+    changes = (
+        table.alter().add_column("w", pa.int32(), nullable=False, default=5).drop_column("v").rename("u")
+    )
+    assert repr(changes) == (
+        "<ebla.Alteration of 't': add_column('w', int32, nullable=False, default=5), drop_column('v'), rename('u')>"
+    )
+    assert repr(table.alter()) == "<ebla.Alteration of 't': no changes yet>"
+    assert repr(ebla.Written(3)) == "Written(rows=3)"
+    assert repr(ebla.Written(3, tuple(range(12)))) == (
+        "Written(rows=3, rejected=(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ... 2 more))"
+    )
+    listed = loopback.db.tables()
+    assert repr(listed).splitlines()[0].split() == ["name", "state", "tablets", "replicas"]
+    assert repr(listed).splitlines()[1].split() == ["t", "running", "1", "3"]
+    assert repr(loopback.db.tables("nope")) == "[]"
+    html = listed._repr_html_()
+    assert "<th>tablets</th>" in html and "<td>running</td>" in html
+
+
+def test_a_notebook_shows_a_table_with_its_columns_and_escapes_names(loopback: Loopback) -> None:
+    schema = pa.schema([pa.field("id", pa.int64()), pa.field("<b>", pa.string())])
+    html = loopback.db.create_table("t", schema=schema, primary_key=["id"])._repr_html_()
+    assert "<td>id</td><td>int64</td><td>no</td><td>1</td>" in html
+    assert "<td>&lt;b&gt;</td><td>string</td><td>yes</td><td></td>" in html
+
+
+def test_a_null_in_a_key_names_its_row(loopback: Loopback) -> None:
+    table = table_of(loopback)
+    for write, row in (
+        (lambda: table.upsert({"id": None, "v": "x"}), 0),
+        (lambda: table.upsert({"v": "x"}), 0),
+        (lambda: table.delete({"id": None}), 0),
+        (lambda: table.upsert([{"id": 1}, {"v": "x"}]), 1),
+        (lambda: table.upsert(pa.table({"id": [*range(20_000), None]})), 20_000),
+        (lambda: table.delete([{"id": 1}, {"id": None}]), 1),
+    ):
+        with pytest.raises(ebla.InvalidArgument, match=rf"'id' .*\brow {row}\b") as caught:
+            write()
+        assert (caught.value.column, caught.value.row) == ("id", row)
+
+
+# -- get -----------------------------------------------------------------------------------------------------
+
+
+def test_get_refuses_columns_outside_the_key(loopback: Loopback) -> None:
+    table = table_of(loopback)
+    table.upsert(arrow(3))
+    with pytest.raises(ebla.InvalidArgument, match=r"'v' is not part of the key \(id\)") as caught:
+        table.get({"id": 1, "v": "x"})
+    assert caught.value.column == "v"
+    assert table.get({"id": 1}) is not None

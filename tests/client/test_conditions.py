@@ -1,0 +1,93 @@
+"""The operators of `ebla.col`: prefixes, lists and nulls, evaluated where the rows are."""
+
+from __future__ import annotations
+
+import sys
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ebla
+from ebla import aio
+from ebla.storage.predicates import expressions
+from ebla.storage.predicates.expressions import bind, key_bounds, mask
+from ebla.storage.schema import TableSchema
+from tests.client.tables import on_table, rows
+from tests.client.toy import Bench
+
+SCHEMA = pa.schema([("name", pa.string()), ("data", pa.binary()), ("n", pa.int32())])
+TABLE = TableSchema.from_arrow(SCHEMA, ["name", "data"])
+HIGHEST = chr(sys.maxunicode)
+# Characters beside every edge of the order of texts, among them the gap of the surrogates.
+TEXTS = st.text(
+    st.sampled_from(["a", "b", "\x00", "\ud7ff", "\ue000", "\uffff", "\U00010000", HIGHEST]), max_size=4
+)
+BYTES = st.binary(max_size=3) | st.sampled_from([b"\xff", b"\xff\xff", b"a\xff"])
+
+
+def matches(
+    condition: ebla.Expression, column: str, values: list[str | None] | list[bytes | None]
+) -> list[bool]:
+    """The rows that match. The condition is sent as bytes before it is evaluated."""
+    sent = expressions.decode(expressions.encode(bind(condition, TABLE)))
+    batch = pa.RecordBatch.from_pydict({column: pa.array(values, SCHEMA.field(column).type)})
+    found: list[bool] = mask(sent, batch).to_pylist()
+    return found
+
+
+@given(TEXTS, st.lists(TEXTS, max_size=8))
+def test_starts_with_is_pythons_startswith_for_texts(prefix: str, texts: list[str]) -> None:
+    values = [*texts, *(prefix + text for text in texts), None]
+    expected = [value is not None and value.startswith(prefix) for value in values]
+    assert matches(ebla.col("name").starts_with(prefix), "name", values) == expected
+
+
+@given(BYTES, st.lists(BYTES, max_size=8))
+def test_starts_with_is_pythons_startswith_for_bytes(prefix: bytes, texts: list[bytes]) -> None:
+    values = [*texts, *(prefix + text for text in texts), None]
+    expected = [value is not None and value.startswith(prefix) for value in values]
+    assert matches(ebla.col("data").starts_with(prefix), "data", values) == expected
+
+
+def test_a_prefix_of_the_key_bounds_the_scan() -> None:
+    bounds = key_bounds(ebla.col("name").starts_with("JF"), TABLE)
+    assert (bounds.start, bounds.stop) == (b"JF\0\0", b"JG\0\0")
+    above = key_bounds(ebla.col("name").starts_with(HIGHEST), TABLE)
+    assert (above.start, above.stop) == (HIGHEST.encode() + b"\0\0", None)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: ebla.col("name").starts_with(5), "starts_with takes a str, or bytes"),
+        (lambda: ebla.col("name").starts_with(None), "starts_with takes a str, or bytes"),
+        (lambda: bind(ebla.col("n").starts_with("1"), TABLE), "'n' cannot be compared with '1'"),
+        (lambda: bind(ebla.col("name").starts_with(b"1"), TABLE), "'name' cannot be compared"),
+        (lambda: bind(ebla.col("name").starts_with("\ud800"), TABLE), "'name' cannot be compared"),
+        (lambda: ebla.col("name").is_in("abc"), "is_in takes a list"),
+    ],
+)
+def test_an_operator_refuses_values_that_do_not_fit(make: object, words: str) -> None:
+    with pytest.raises(ebla.InvalidArgument, match=words):
+        make()  # type: ignore[operator]
+
+
+@on_table(1)
+async def test_servers_evaluate_prefixes_lists_and_nulls(bench: Bench, table: aio.Table) -> None:
+    await table.upsert([*rows(*range(20)), {"id": 20}])
+    col = ebla.col
+    for where, expected in (
+        (col("v").starts_with("v1"), [1, *range(10, 20)]),
+        (col("id").is_in([3, 20, 99]), [3, 20]),
+        (col("v").is_null(), [20]),
+        (col("v").is_not_null() & (col("id") > 17), [18, 19]),
+        (~col("v").starts_with("v"), []),
+    ):
+        bench.toy.calls.clear()
+        found = await table.scan(["id"], where).to_arrow()
+        assert found["id"].to_pylist() == expected, where
+        (request,) = (request for _, method, request in bench.toy.calls if method == "scan")
+        assert request.predicate is not None
+        assert await table.count(where) == len(expected)

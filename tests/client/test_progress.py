@@ -1,0 +1,209 @@
+"""The progress of calls and commands: a bar on a terminal, a line in a notebook, else nothing or lines."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import pty
+import re
+import subprocess
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+import ebla
+from ebla.show import progress
+from ebla.show.progress import Bars, NotebookLines, shown, watcher, watching
+from tests.client.loopback import Loopback
+from tests.client.tables import SCHEMA, arrow
+
+
+class Recorded:
+    """A display that keeps the calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def add(self, title: str) -> object:
+        self.calls.append(("add", title))
+        return title
+
+    def update(self, work: Any, text: str, done: float, total: float | None) -> None:
+        self.calls.append(("update", text, done, total))
+
+    def remove(self, work: Any) -> None:
+        self.calls.append(("remove", work))
+
+
+def test_a_call_is_shown_from_two_seconds_on_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    display, rows = Recorded(), 0
+
+    async def main(refreshes: int) -> None:
+        nonlocal rows
+        loop = asyncio.get_running_loop()
+        later: list[Callable[[], None]] = []
+
+        def call_later(seconds: float, act: Callable[[], None]) -> types.SimpleNamespace:
+            later.append(act)
+            return types.SimpleNamespace(cancel=later.clear, seconds=seconds)
+
+        monkeypatch.setattr(loop, "call_later", call_later, raising=False)
+        with watching(display, "upsert t", lambda: rows, 1000):
+            for _ in range(refreshes):
+                rows += 250
+                later.pop()()
+        assert later == []
+
+    asyncio.run(main(0))
+    assert display.calls == []
+    asyncio.run(main(2))
+    assert display.calls == [
+        ("add", "upsert t"),
+        ("update", "250 of 1,000 rows", 250, 1000),
+        ("update", "500 of 1,000 rows", 500, 1000),
+        ("remove", "upsert t"),
+    ]
+
+
+def test_long_calls_of_a_table_are_shown_with_their_rows(
+    loopback: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, tuple[int, int | None]] = {}
+
+    @contextmanager
+    def watch(title: str, done: Callable[[], int], total: int | None) -> Iterator[None]:
+        yield
+        seen[title] = (done(), total)
+
+    loopback.session.watch = watch
+    table = loopback.db.create_table("t", schema=SCHEMA, primary_key=["id"])
+    table.upsert(arrow(3000))
+    table.insert(arrow(10), if_present="ignore")
+    assert (table.count(), len(table.scan().to_arrow())) == (3000, 3000)
+    table.delete(where=ebla.col("n") < 1000)
+    assert seen == {
+        "upsert t": (3000, 3000),
+        "insert t": (10, 10),
+        "count t": (3000, None),
+        "scan t": (3000, None),
+        "delete t": (1000, 1000),
+        "delete from t": (1000, None),
+    }
+
+
+def test_a_call_shows_nothing_without_a_terminal_and_without_a_notebook(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert watcher() is progress.unwatched
+    monkeypatch.setattr(sys, "stderr", None)
+    assert watcher() is progress.unwatched
+
+
+PROGRAM = """
+import asyncio, sys
+from ebla.show import progress
+progress.SHOW_AFTER_S = progress.REFRESH_S = 0.01
+async def main():
+    watch = progress.watcher()
+    rows = 0
+    with watch("upsert flights", lambda: rows, 100):
+        for rows in range(100):
+            await asyncio.sleep(0.005)
+asyncio.run(main())
+print("the result")
+"""
+
+
+def test_on_a_terminal_a_bar_is_shown_on_standard_error_and_deleted_at_the_end() -> None:
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=theirs, env=environment
+    ) as process:
+        os.close(theirs)
+        chunks: list[bytes] = []
+
+        def read() -> None:
+            try:
+                while chunk := os.read(ours, 65536):
+                    chunks.append(chunk)
+            except OSError:  # the end of a terminal on Linux
+                return
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        out, _ = process.communicate(timeout=60)
+        reader.join(10)
+    os.close(ours)
+    text = b"".join(chunks).decode()
+    assert out == b"the result\n" and process.returncode == 0
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
+    assert re.search(r"upsert flights .*\d+ of 100 rows", plain), plain
+    assert max(len(line) for line in re.split(r"[\r\n]", plain)) <= 80
+    assert text.rstrip().endswith("\x1b[2K\x1b[?25h"), "the bar is deleted, and the cursor is back"
+
+
+def test_several_works_share_one_display_and_late_updates_have_no_effect() -> None:
+    bars = Bars(Console(file=io.StringIO(), force_terminal=True))
+    first, second = bars.add("first"), bars.add("second")
+    bars.remove(first)
+    bars.update(first, "too late", 1, 2)
+    bars.update(second, "half", 1, 2)
+    assert bars._live is not None
+    assert [(task.description, task.completed) for task in bars._live.tasks] == [("second", 1)]
+    bars.remove(second)
+    assert bars._live is None
+    bars.update(second, "too late", 1, 2)
+    bars.remove(second)
+
+
+class Output:
+    def __init__(self, first: str) -> None:
+        self.lines = [first]
+
+    def update(self, line: dict[str, str], raw: bool) -> None:
+        assert raw
+        self.lines.append(line["text/plain"])
+
+
+def test_in_a_notebook_one_line_changes_and_ends_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs: list[Output] = []
+
+    def display(line: dict[str, str], raw: bool, display_id: bool) -> Output:
+        assert raw and display_id
+        outputs.append(Output(line["text/plain"]))
+        return outputs[-1]
+
+    notebook = types.ModuleType("IPython.display")
+    notebook.display = display  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", notebook)
+    lines = NotebookLines()
+    work = lines.add("upsert t")
+    lines.update(work, "5 of 10 rows", 5, 10)
+    lines.update(work, "9 rows", 9, None)
+    lines.remove(work)
+    assert [re.sub(r"\d+ s$", "N s", line) for line in outputs[0].lines] == [
+        "upsert t ████████████░░░░░░░░░░░░ 5 of 10 rows N s",
+        "upsert t 9 rows N s",
+        "",
+    ]
+    assert len(outputs) == 1
+
+
+def test_a_command_without_a_terminal_prints_new_texts_as_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
+    out = io.StringIO()
+    with shown(Console(file=out), "up ebla") as show:
+        show("connecting", 0, None)
+        show("connecting", 0, None)
+        show("starting [roles]", 1, 2)
+    assert out.getvalue() == "up ebla: connecting\nup ebla: starting [roles]\n"
