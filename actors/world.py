@@ -222,7 +222,7 @@ class Dispatcher:
             return encode_error(InvalidArgument(f"{self.role.world.address} has no method {method!r}"))
         try:
             request = decoder.decode(data)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:  # types of columns nest
             return encode_error(InvalidArgument(f"malformed {method} request: {error}"))
         try:
             return encode_ok(await self.role.perform(method, request))

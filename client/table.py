@@ -332,7 +332,7 @@ class Scan:
                 yield item
         finally:
             if not self._database.closed:
-                self._run(source.aclose())
+                self._database._connected().bridge.finish(source.aclose())
 
     def __repr__(self) -> str:
         return repr(self._awaited).replace("ebla.aio.Scan", "ebla.Scan")

@@ -120,6 +120,17 @@ class Bridge:
             raise waiter.error
         return waiter.result  # type: ignore[return-value]
 
+    def finish(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run the coroutine, which ends an iterator. The loop's own thread, in which Python may collect an iterator, does not
+        wait."""
+        if threading.current_thread() is not self._thread:
+            self.run(coroutine)
+            return
+        waiter = Waiter(coroutine)
+        waiter.task = self.loop.create_task(waiter.drive())
+        self._waiters[waiter.task] = waiter
+        waiter.task.add_done_callback(self._done)
+
     def close(self) -> None:
         """End the loop. Waiting callers get ConnectionClosed. Closing twice, or in a forked child, is no error."""
         if self._pid != os.getpid():

@@ -8,7 +8,7 @@ import pytest
 
 import ebla
 from tests.client.loopback import Loopback
-from tests.client.tables import SCHEMA
+from tests.client.tables import RICH, SCHEMA
 
 
 @pytest.fixture
@@ -21,3 +21,9 @@ def loopback() -> Iterator[Loopback]:
 def table(loopback: Loopback) -> ebla.Table:
     by = ebla.hash("id", buckets=4)
     return loopback.db.create_table("t", schema=SCHEMA, primary_key=["id"], partition_by=by)
+
+
+@pytest.fixture
+def rich(loopback: Loopback) -> ebla.Table:
+    by = ebla.hash("id", buckets=2)
+    return loopback.db.create_table("rich", schema=RICH, primary_key=["id"], partition_by=by)

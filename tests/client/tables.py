@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import time, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -53,3 +54,36 @@ def on_table(buckets: int = 8, loaded: int = 0) -> Callable[[Test], Callable[...
         simulate(on_bench, seed)
 
     return staged(play, parts=2)
+
+
+RICH = pa.schema(
+    [
+        pa.field("id", pa.int64(), False),
+        ("u", pa.uint64()),
+        ("at", pa.time64("us")),
+        ("took", pa.duration("ms")),
+        ("tags", pa.list_(pa.string())),
+        ("point", pa.struct([("x", pa.float64()), ("y", pa.string())])),
+        ("m", pa.map_(pa.string(), pa.int64())),
+        ("note", pa.json_()),
+        ("kind", pa.string()),
+    ]
+)
+
+
+def rich_rows(count: int) -> pa.Table:
+    rows = [
+        {
+            "id": n,
+            "u": (1 << 63) + n,
+            "at": time(n % 24, 30),
+            "took": timedelta(milliseconds=n),
+            "tags": None if n % 5 == 0 else ["a", None, str(n)][: n % 4],
+            "point": None if n % 3 == 0 else {"x": n / 2, "y": None},
+            "m": [("k", n), ("l", None)] if n % 2 else [],
+            "note": f'{{"n": {n}}}',
+            "kind": "ab"[n % 2],
+        }
+        for n in range(count)
+    ]
+    return pa.Table.from_pylist(rows, schema=RICH)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from datetime import date, time, timedelta
+from datetime import timedelta
+from itertools import chain, islice
 from typing import Any
 
 import duckdb
 import numpy as np
-import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -22,53 +22,8 @@ from ebla.read import frames
 from ebla.storage.errors import SnapshotExpired
 from ebla.write import streams
 from tests.client.loopback import Loopback
-from tests.client.real_roles import Stage, on_real_roles
-from tests.client.tables import SCHEMA, arrow
+from tests.client.tables import RICH, SCHEMA, arrow, rich_rows
 from tests.client.toy import address, refuse
-
-RICH = pa.schema(
-    [
-        pa.field("id", pa.int64(), False),
-        ("u", pa.uint64()),
-        ("at", pa.time64("us")),
-        ("took", pa.duration("ms")),
-        ("tags", pa.list_(pa.string())),
-        ("point", pa.struct([("x", pa.float64()), ("y", pa.string())])),
-        ("m", pa.map_(pa.string(), pa.int64())),
-        ("note", pa.json_()),
-        ("kind", pa.string()),
-    ]
-)
-
-
-def rich_rows(count: int) -> pa.Table:
-    rows = [
-        {
-            "id": n,
-            "u": (1 << 63) + n,
-            "at": time(n % 24, 30),
-            "took": timedelta(milliseconds=n),
-            "tags": None if n % 5 == 0 else ["a", None, str(n)][: n % 4],
-            "point": None if n % 3 == 0 else {"x": n / 2, "y": None},
-            "m": [("k", n), ("l", None)] if n % 2 else [],
-            "note": f'{{"n": {n}}}',
-            "kind": "ab"[n % 2],
-        }
-        for n in range(count)
-    ]
-    return pa.Table.from_pylist(rows, schema=RICH)
-
-
-@pytest.fixture
-def table(loopback: Loopback) -> ebla.Table:
-    by = ebla.hash("id", buckets=4)
-    return loopback.db.create_table("t", schema=SCHEMA, primary_key=["id"], partition_by=by)
-
-
-@pytest.fixture
-def rich(loopback: Loopback) -> ebla.Table:
-    by = ebla.hash("id", buckets=2)
-    return loopback.db.create_table("rich", schema=RICH, primary_key=["id"], partition_by=by)
 
 
 class Once:
@@ -174,6 +129,28 @@ def test_a_stream_of_a_scan_is_read_while_it_is_used_and_ends_with_its_reader(
     loopback.settle()
     assert loopback.toy.scanners == {}
     assert pa.table(scan).num_rows == pa.table(scan).num_rows == 1000, "each use reads again"
+
+
+def test_an_iterator_that_is_dropped_in_the_threads_of_calls_ends_its_scan(
+    loopback: Loopback, table: ebla.Table
+) -> None:
+    table.upsert(arrow(1000))
+    loopback.toy.block_rows = 10
+    held = [table.scan().batches()]
+    next(held[0])
+
+    async def drop() -> None:
+        held.clear()
+
+    loopback.bridge.run(drop())
+    loopback.settle()
+    assert loopback.toy.scanners == {}
+    with pytest.raises(InvalidArgument, match="these rows name none"):
+        table.update(table.scan(["id"]).batches())
+    with pytest.raises(InvalidArgument, match="item 1 of the rows is 5"):
+        table.upsert(chain(islice(table.scan().batches(), 1), [5]))
+    loopback.settle()
+    assert loopback.toy.scanners == {}
 
 
 def test_the_error_of_an_interrupted_stream_reaches_its_reader(loopback: Loopback, table: ebla.Table) -> None:
@@ -347,96 +324,3 @@ def test_rows_in_no_known_form_are_refused(table: ebla.Table, rows: Callable[[],
 def test_an_empty_stream_writes_nothing(table: ebla.Table, rows: Callable[[], Any]) -> None:
     assert table.upsert(rows()) == table.delete(rows()) == Written(0)
     assert table.get_many(rows()) == []
-
-
-# -- pandas ---------------------------------------------------------------------------------------------------
-
-
-def test_every_type_goes_through_pandas_and_back(rich: ebla.Table) -> None:
-    data = rich_rows(20)
-    maps = pa.array(
-        [[("k", 1)], []] * 10, RICH.field("m").type
-    )  # pandas makes floats of numbers beside nulls
-    data = data.set_column(6, RICH.field("m"), maps)
-    rich.upsert(data)
-    frame = rich.scan().to_pandas()
-    assert frame["took"].dtype == "timedelta64[ms]" and frame["u"].dtype == "uint64"
-    copy = frame.assign(id=frame["id"] + 100)
-    assert rich.upsert(copy) == Written(20)
-    found = rich.scan(where=ebla.col("id") >= 100).to_arrow().sort_by("id")
-    assert found.drop_columns(["id"]).equals(data.drop_columns(["id"]))
-    backed = data.to_pandas(types_mapper=pd.ArrowDtype).assign(id=range(200, 220))
-    assert rich.upsert(backed) == Written(20)
-    found = rich.scan(where=ebla.col("id") >= 200).to_arrow().sort_by("id")
-    assert found.drop_columns(["id"]).equals(data.drop_columns(["id"]))
-
-
-# -- alterations and conditions -------------------------------------------------------------------------------
-
-
-@on_real_roles
-async def test_columns_of_new_types_are_added_with_defaults(stage: Stage) -> None:
-    table = await stage.table()
-    await table.upsert(arrow(2))
-    changes = table.alter().add_column("tags", pa.list_(pa.string()), nullable=False, default=["x", None])
-    changes.add_column("point", pa.struct([("x", pa.float64())]), default={"x": 0.5})
-    changes.add_column("m", pa.map_(pa.string(), pa.date32()), default={"a": date(2024, 1, 1)})
-    changes.add_column("u", pa.uint8(), default=255).add_column("at", pa.time32("s"), default=time(12))
-    changes.add_column("took", pa.duration("us"), default=timedelta(hours=1))
-    await changes.add_column("note", pa.json_(), default="{}").apply()
-    expected = {
-        "tags": ["x", None],
-        "point": {"x": 0.5},
-        "m": [("a", date(2024, 1, 1))],
-        "u": 255,
-        "at": time(12),
-        "took": timedelta(hours=1),
-        "note": "{}",
-    }
-    assert await table.get({"id": 1}) == {"id": 1, "v": f"{1:010}", "n": 1, **expected}
-    await table.upsert([{"id": 3, "u": 7}, {"id": 4, "tags": []}])
-    await table.upsert({"id": 5, "note": None})
-    found = {row["id"]: row async for row in table.scan()}
-    assert found[0] == {"id": 0, "v": f"{0:010}", "n": 0, **expected}
-    assert found[3] == {"id": 3, "v": None, "n": None, **expected, "u": 7}
-    assert (found[4]["tags"], found[5]["note"], found[5]["m"]) == ([], None, expected["m"])
-    with pytest.raises(InvalidArgument, match=r"'bad\[\]'"):
-        table.alter().add_column("bad", pa.list_(pa.int8()), default=[300])
-
-
-def test_the_servers_compare_times_durations_and_unsigned_integers(rich: ebla.Table) -> None:
-    rich.upsert(rich_rows(100))
-    col = ebla.col
-
-    def ids(where: Any) -> list[int]:
-        return sorted(rich.scan(["id"], where).to_arrow()["id"].to_pylist())
-
-    assert ids(col("u") >= (1 << 63) + 98) == [98, 99]
-    assert ids(col("at") == time(23, 30)) == [23, 47, 71, 95]
-    assert ids(col("took") < timedelta(milliseconds=2)) == [0, 1]
-    assert ids(col("took").is_in([pd.Timedelta("3ms"), timedelta(milliseconds=5)])) == [3, 5]
-    assert ids((col("tags").is_null()) & (col("point").is_null())) == list(range(0, 100, 15))
-    for name in ("tags", "point", "m", "note"):
-        with pytest.raises(InvalidArgument, match="cannot be compared, only asked for null") as raised:
-            rich.scan(where=col(name) == "x")
-        assert raised.value.column == name
-    for name, value in (("u", -1), ("at", timedelta(1)), ("took", timedelta(microseconds=1)), ("took", 5)):
-        with pytest.raises(InvalidArgument, match=f"'{name}' cannot be compared with"):
-            rich.scan(where=col(name) == value)
-
-
-def test_new_types_are_keys_and_divide_tables(loopback: Loopback) -> None:
-    schema = pa.schema(
-        [("u", pa.uint32()), ("at", pa.time64("ns")), ("d", pa.duration("us")), ("v", pa.int8())]
-    )
-    by = ebla.hash("d", buckets=2) + ebla.range("u", splits=[10, 1 << 31])
-    made = loopback.db.create_table("keys", schema=schema, primary_key=["u", "at", "d"], partition_by=by)
-    rows = [
-        {"u": u, "at": time(1, 2, 3, 4), "d": timedelta(days), "v": 1}
-        for u in (0, 10, (1 << 31) - 1, 1 << 31, (1 << 32) - 1)
-        for days in (-1, 0, 1)
-    ]
-    assert made.upsert(rows) == Written(15)
-    key = {name: rows[7][name] for name in made.primary_key}
-    assert made.get(key) == rows[7] and made.get_many(rows) == rows
-    assert made.scan(where=(ebla.col("u") >= 1 << 31) & (ebla.col("d") < timedelta(0))).count() == 2

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from ebla.actors.master.options import MasterOptions
 from ebla.actors.master.tables import requests
+from ebla.actors.messages import TableInfo
+from ebla.actors.world import Dispatcher, decode_answer, encode
 from ebla.storage.errors import InvalidArgument, OverLimit
 from ebla.storage.rows.altered import AddColumn, RenameColumn
 from ebla.storage.schema import Column, Partitioning, Range, TableSchema
@@ -100,3 +103,24 @@ async def test_a_schema_does_not_outgrow_its_limit_by_alterations(stage: Stage) 
     with pytest.raises(OverLimit) as caught:
         await stage.alter(*(AddColumn(Column(f"c{n}", "int8")) for n in range(101)), name="t")
     assert caught.value.limit == "COLUMNS_MAX"
+
+
+def test_a_schema_with_an_endless_type_is_malformed():
+    """It must not end the master's decoder in an error that looks like a defect."""
+    column = Column("c", "int8")
+    level = msgspec.msgpack.encode({"name": "item", "type": "list", "fields": [0]})[:-1]
+    request = create_request(
+        request_id="r", schema=TableSchema((Column("id", "int64", False), column), ("id",))
+    )
+    held = msgspec.msgpack.encode(column)
+    deep = encode(request).replace(held, level * 5000 + held)
+
+    async def scenario(stage: Stage) -> None:
+        await stage.open("a")
+        defects: list[BaseException] = []
+        dispatcher = Dispatcher(stage.cluster.role(MASTER), lambda method, error: defects.append(error))
+        with pytest.raises(InvalidArgument, match="malformed create_table request"):
+            decode_answer(await dispatcher.answer("create_table", deep), TableInfo)
+        assert defects == []
+
+    play(scenario)

@@ -81,11 +81,11 @@ def create(
 ) -> None:
     """Create a table.
 
-    Types: int8..int64 uint8..uint64 float double bool string binary json date timestamp[us,UTC] time[us] duration[ms]
+    Types: int8..int64 uint8..uint64 float double bool string binary json date timestamp\\[us,UTC] time\\[us] duration\\[ms]
     decimal(10,2) list<string> map<string, int64> struct<x: double, y: double>. A column takes null only with :null.
     Without --hash and --range the table is one tablet.
 
-    ebla table create flights -c time_hour:timestamp[us,UTC] -c carrier:string -c flight:int32 -c tailnum:string:null
+    ebla table create flights -c time_hour:timestamp\\[us,UTC] -c carrier:string -c flight:int32 -c tailnum:string:null
     --key time_hour,carrier,flight --hash carrier,flight:8
     """
     from ebla.cli.tables import schemas
