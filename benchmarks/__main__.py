@@ -25,7 +25,7 @@ import ebla
 from benchmarks import copies, etcd, loads, masters
 from benchmarks.figures import Figure, markdown, median
 from benchmarks.floor import Echo, Floor
-from ebla.placement.extras import MissingExtra, needs
+from ebla.placement.extras import MissingPackage, needs
 
 OUTPUT = Path(__file__).parent / "RESULTS.md"
 ROW_BYTES = loads.KEY_BYTES + loads.VALUE_BYTES
@@ -269,7 +269,7 @@ def main() -> None:
         try:
             with needs("bench"):
                 pass
-        except MissingExtra as error:
+        except MissingPackage as error:
             parser.error(f"feed: {error}")
     say("starting a local cluster of 4 nodes, with two masters and three journal nodes")
     with ebla.local(hosts=4, masters=2, journals=3) as db:

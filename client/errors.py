@@ -12,7 +12,6 @@
     Unavailable        no deployment, no quorum, no master;           see `ebla check`
                        the request was not carried out
     ScanInterrupted    a streamed tablet's snapshot was lost          scan again
-    MissingExtra       an optional part of ebla is not installed      install it as the message says
     SessionExpired     a session for coordination has ended           open another session
     VersionMismatch    a node has changed since it was read           read it again, decide again
     NotEmpty           a node has children                            delete them first
@@ -20,7 +19,7 @@
     RequestReused      a write id was used with other rows            use another write id
     StaleRequest       the answer to a write id is no longer kept     read, then decide
     Corruption         bytes fail their check, on every replica       see `ebla check`
-    MissingPackage     a package that the call needs is missing       install it
+    MissingPackage     a package that the call needs is missing       install it as the message says
     Internal           a defect of ebla                               report it; see the role's log
     ConnectionClosed   the connection was closed, or forked           ebla.connect()
 
@@ -61,7 +60,7 @@ from ebla.actors.errors import Throttled as Throttled
 from ebla.actors.errors import TimedOut as TimedOut
 from ebla.actors.errors import Unavailable as Unavailable
 from ebla.actors.errors import WrongServer as WrongServer
-from ebla.placement.extras import MissingExtra as MissingExtra
+from ebla.placement.extras import MissingPackage as MissingPackage
 from ebla.storage.errors import Corruption as Corruption
 from ebla.storage.errors import Damaged as Damaged
 from ebla.storage.errors import DataDiskFailed as DataDiskFailed
@@ -81,12 +80,6 @@ class ConnectionClosed(EblaError):
     """The connection was closed, or this process was forked from its process. A write under way may have been applied."""
 
     possibly_applied = True
-
-
-class MissingPackage(EblaError, ImportError):
-    """`module` is not installed; the message has the command that installs it."""
-
-    module: str | None
 
 
 class ScanInterrupted(EblaError):

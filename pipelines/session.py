@@ -31,7 +31,7 @@ from ebla.pipelines import raydp_app
 from ebla.pipelines.executors import executors_alive
 from ebla.placement import java
 from ebla.placement.deploy.slots import NODE_ID_LABEL, SLOT_LABEL, Survey, survey
-from ebla.placement.extras import MissingExtra, missing, needs
+from ebla.placement.extras import MissingPackage, missing, needs
 from ebla.placement.interrupts import uninterrupted
 from ebla.show.steps import Show
 from ebla.storage.errors import InvalidArgument
@@ -66,7 +66,7 @@ def spark(
     """A session with `executors` of `cores` and `memory` each, on `on_slots` (all nodes if empty) but not on `avoid_slots`.
     `quick`: executors start faster, and run long jobs more slowly.
 
-    Raises MissingExtra, NoJava, InvalidArgument, or Unavailable if the nodes have no room or Spark does not start.
+    Raises MissingPackage, NoJava, InvalidArgument, or Unavailable if the nodes have no room or Spark does not start.
     """
     _check(executors, cores, memory)
     raydp_app.check_versions()
@@ -213,7 +213,7 @@ def _require_packages(
         for each in prepared.values():  # an error that is not retrieved is printed by Ray
             with contextlib.suppress(ray.exceptions.RayError):
                 ray.get(each, timeout=PLACES_S_MAX)
-        raise MissingExtra(
+        raise MissingPackage(
             f"the Ray nodes {', '.join(lacking)} cannot run Spark: the package {next(iter(lacking.values()))} is not "
             'installed there; pip install "ebla[spark]" on them, or leave them out with --avoid-slot',
             extra="spark",

@@ -34,11 +34,18 @@ with needs("spark"):
     from pyspark.errors import AnalysisException
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql import functions as F
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import ArrayType, MapType, StructType
 
 SAMPLES = 10
 _UNFIT = "~unfit"
 _HASHES = ("~first", "~second")
+_NESTED = (ArrayType, MapType, StructType)
+# Nulls and microseconds count.
+_JSON = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 
 
 def verify(
@@ -105,7 +112,9 @@ class _Comparison:
     def __init__(self, source: DataFrame, stored: DataFrame, table: Table) -> None:
         self.key = list(table.primary_key)
         self.values = [name for name in table.schema.names if name not in self.key]
-        self.left = _in_types_of(source, spark_schema(table.schema))
+        wanted = spark_schema(table.schema)
+        self.types = {field.name: field.dataType for field in wanted.fields}
+        self.left = _in_types_of(source, wanted)
         self.right = stored.withColumn(_UNFIT, F.lit(None).cast("string"))
         self.left_digests = self._digested(self.left).withColumn("~source", F.lit(True))
         self.right_digests = self._digested(self.right).withColumn("~table", F.lit(True))
@@ -174,8 +183,9 @@ class _Comparison:
             F.struct(*[F.col(f"r.{_name(n)}") for n in [*self.key, *self.values]]).alias("table"),
             F.array(
                 *[
-                    F.when(~F.col(f"l.{_name(n)}").eqNullSafe(F.col(f"r.{_name(n)}")), F.lit(n))
+                    F.when(~self._plain(n, left).eqNullSafe(self._plain(n, right)), F.lit(n))
                     for n in self.values
+                    for left, right in [(F.col(f"l.{_name(n)}"), F.col(f"r.{_name(n)}"))]
                 ]
             ).alias("columns"),
             F.col(f"l.{_name(_UNFIT)}").alias("unfit"),
@@ -207,9 +217,14 @@ class _Comparison:
         """The key, and two digests of the other columns, and of which of them are null: Spark's hash skips nulls."""
         parts: list[Column] = [F.col(_name(_UNFIT)).isNull()]
         for name in self.values:
-            parts += [F.col(_name(name)).isNull(), F.col(_name(name))]
+            parts += [F.col(_name(name)).isNull(), self._plain(name, F.col(_name(name)))]
         digests = [F.xxhash64(F.lit(seed), *parts).alias(name) for seed, name in enumerate(_HASHES)]
         return frame.select(*[F.col(_name(k)) for k in self.key], *digests)
+
+    def _plain(self, name: str, column: Column) -> Column:
+        """A value that Spark can compare and hash: nested ones as text, because Spark compares no maps, and its hash skips nulls in
+        lists."""
+        return _as_json(column) if isinstance(self.types[name], _NESTED) else column
 
     def _differs(self) -> Column:
         """True, false, or null if one side is missing."""
@@ -227,6 +242,8 @@ def _in_types_of(frame: DataFrame, wanted: StructType) -> DataFrame:
         cast = column.cast(field.dataType)
         if field.name in given and given[field.name] != field.dataType:
             back = cast.cast(given[field.name])
+            if isinstance(field.dataType, _NESTED):
+                back, column = _as_json(back), _as_json(column)
             unfit.append(F.when(~back.eqNullSafe(column), F.lit(field.name)))
         chosen.append(cast.alias(field.name))
     try:
@@ -235,6 +252,10 @@ def _in_types_of(frame: DataFrame, wanted: StructType) -> DataFrame:
         raise InvalidArgument(
             f"source and table cannot be compared, their types are too far apart: {str(error).splitlines()[0]}"
         ) from error
+
+
+def _as_json(column: Column) -> Column:
+    return F.to_json(F.struct(column.alias("value")), _JSON)
 
 
 def _name(column: str) -> str:

@@ -3,7 +3,7 @@
     with needs("spark"):
         from pyspark.sql import SparkSession
 
-A module imports the packages of an extra in such a block. Without them the import raises MissingExtra, which names the
+A module imports the packages of an extra in such a block. Without them the import raises MissingPackage, which names the
 command that installs them.
 """
 
@@ -26,8 +26,8 @@ EXTRAS = {
 SPARK_PYTHON = (3, 11)  # the newest Python that PySpark 3.5 supports
 
 
-class MissingExtra(EblaError, ImportError):
-    """The packages of `extra` are not installed; `module` is the first of them that cannot be imported."""
+class MissingPackage(EblaError, ImportError):
+    """`module` is not installed; the message has the command that installs it. `extra`: the extra of ebla that has the module."""
 
     extra: str | None
     module: str | None
@@ -35,11 +35,11 @@ class MissingExtra(EblaError, ImportError):
 
 @contextlib.contextmanager
 def needs(extra: str, *modules: str) -> Iterator[None]:
-    """Raise MissingExtra unless `modules` of `extra` (default: all of them) are installed. Also encloses work that imports
+    """Raise MissingPackage unless `modules` of `extra` (default: all of them) are installed. Also encloses work that imports
     them only at its end."""
     module = missing(extra, *modules)
     if module is not None:
-        raise MissingExtra(_message(extra, module), extra=extra, module=module)
+        raise MissingPackage(_message(extra, module), extra=extra, module=module)
     yield
 
 

@@ -25,13 +25,13 @@ TESTERS = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
 # Imports every module. Prints how many there are, and the extra for each one that cannot be imported without it.
 IMPORT_ALL = """
 import importlib, json, pkgutil, ebla
-from ebla.placement.extras import MissingExtra
+from ebla.placement.extras import MissingPackage
 names = [each.name for each in pkgutil.walk_packages(ebla.__path__, "ebla.") if not each.name.endswith("__main__")]
 lacking = {}
 for name in names:
     try:
         importlib.import_module(name)
-    except MissingExtra as error:
+    except MissingPackage as error:
         lacking[name] = error.extra
 print(json.dumps([len(names), lacking]))
 """

@@ -8,7 +8,7 @@ from ebla.actors.figures import Definition, Figure, Sheet
 from ebla.actors.world import Role
 
 
-def told(role: Role) -> dict[str, float]:
+def figures_of(role: Role) -> dict[str, float]:
     """The current figures of a role, by `name` or `name/tag/...`."""
     return by_series(role.measure())
 

@@ -20,7 +20,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from ebla.placement import extras
-from ebla.placement.extras import EXTRAS, MissingExtra, needs
+from ebla.placement.extras import EXTRAS, MissingPackage, needs
 from tests.environments import (
     FOLDERS,
     IMPORT_ALL,
@@ -199,7 +199,7 @@ def test_a_command_without_its_extra_begins_nothing_and_says_what_to_install(
     (core.root / "t.csv").write_text("k,v\n1,a\n")
     refused = core.run(*command.split(), "--json")
     error = json.loads(refused.stdout)["error"]
-    assert (refused.returncode, error["kind"], error["fields"]["extra"]) == (2, "MissingExtra", extra)
+    assert (refused.returncode, error["kind"], error["fields"]["extra"]) == (2, "MissingPackage", extra)
     shown = core.run(*command.split())
     assert shown.returncode == 2 and shown.stdout == ""
     assert f'pip install "ebla[{extra}]"' in shown.stderr and "Traceback" not in shown.stderr
@@ -226,7 +226,7 @@ def test_a_missing_extra_is_an_import_error_with_the_package_and_the_command(
         needs("spark"),
     ):
         raise AssertionError("the block must not run")
-    assert isinstance(caught.value, MissingExtra)
+    assert isinstance(caught.value, MissingPackage)
     assert (caught.value.extra, caught.value.module) == ("spark", "absent_package")
     with needs("spark", "pyspark"):
         pass
@@ -246,7 +246,7 @@ def test_on_a_python_without_spark_the_error_says_which_python_has_it(
         )
     monkeypatch.setattr(extras, "find_spec", lambda name: None)
     monkeypatch.setattr(extras.sys, "version_info", (3, 13, 0))
-    with pytest.raises(MissingExtra, match=f"Spark runs on Python {newest}, not 3.13"), needs("spark"):
+    with pytest.raises(MissingPackage, match=f"Spark runs on Python {newest}, not 3.13"), needs("spark"):
         pass
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ebla.errors import MissingPackage as MissingPackage
+from ebla.placement.extras import MissingPackage as MissingPackage
 
 
 def polars() -> Any:

@@ -56,9 +56,6 @@ def storable(kind: pa.DataType) -> pa.DataType:
 
 
 _WIDENED = {
-    pa.uint8(): pa.int16(),
-    pa.uint16(): pa.int32(),
-    pa.uint32(): pa.int64(),
     pa.float16(): pa.float32(),
     pa.date64(): pa.date32(),
     pa.null(): pa.string(),

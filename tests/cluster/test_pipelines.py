@@ -45,6 +45,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 ROWS = 12_000
 TABLETS = 4
 ALLOWED = {"host-1", "host-2"}
+PLACE = pa.struct([("x", pa.int32()), ("seen", pa.timestamp("us", "UTC"))])
 
 
 def everything(rows: int = ROWS) -> pa.Table:
@@ -68,6 +69,13 @@ def everything(rows: int = ROWS) -> pa.Table:
             "day": pa.array([a.date() for a in at], pa.date32()),
             "at": pa.array(at, pa.timestamp("us", "UTC")),
             "price": pa.array([Decimal(n).scaleb(-2) for n in range(rows)], pa.decimal128(12, 2)),
+            "tags": pa.array(
+                [[None, f"t{n}"] if n % 2 else None for n in range(rows)], pa.list_(pa.string())
+            ),
+            "place": pa.array([{"x": n, "seen": a} for n, a in enumerate(at)], PLACE),
+            "counts": pa.array(
+                [[("a", n), ("b", None)] for n in range(rows)], pa.map_(pa.string(), pa.int64())
+            ),
         }
     )
 
@@ -313,15 +321,17 @@ def test_verify_finds_missing_extra_and_different_rows(stage: Stage, table: Tabl
     table.upsert({"id": -5, "name": "extra"})
     table.update({"id": 12, "name": "n12", "text": "changed", "double": None})
     table.update({"id": 13, "name": "n13", "double": 13 / 3})  # the old value
+    table.update({"id": 15, "name": "n15", "tags": ["t15", None]})  # the null is elsewhere
     report = verify(stage.session, stage.source, table)
     assert not report.ok
     assert report.replicas_equal
-    assert (report.missing, report.extra, report.different) == (1, 1, 1)
+    assert (report.missing, report.extra, report.different) == (1, 1, 2)
     by_kind = {sample.kind: sample for sample in report.samples}
     assert by_kind["missing"].key == {"id": "11", "name": "n11"}
     assert by_kind["extra"].key == {"id": "-5", "name": "extra"}
-    assert set(by_kind["different"].columns) == {"text"}
-    assert by_kind["different"].table == {"text": "changed"}
+    different = {sample.key["id"]: sample for sample in report.samples if sample.kind == "different"}
+    assert {key: set(sample.columns) for key, sample in different.items()} == {"12": {"text"}, "15": {"tags"}}
+    assert different["12"].table == {"text": "changed"}
     feed(stage.session, stage.source, table)
     table.delete({"id": -5, "name": "extra"})
     assert verify(stage.session, stage.source, table, replicas=False).ok

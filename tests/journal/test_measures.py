@@ -14,7 +14,7 @@ from ebla.actors.journal.writer.session import format_journal
 from ebla.actors.journal.writer.writer import JournalWriter
 from ebla.storage.environment import Put
 from ebla.storage.errors import Corruption
-from tests.figures import by_series, kinds, listed, told
+from tests.figures import by_series, figures_of, kinds, listed
 from tests.journal.rejoining import catch_up, next_segment, replace
 from tests.journal.stage import PATH, Stage, play
 from tests.journal.test_sync import segments
@@ -28,12 +28,12 @@ def lines(writer: JournalWriter) -> dict[str, float]:
 
 @staged(play)
 async def test_the_figures_of_a_node_follow_its_edits(stage: Stage) -> None:
-    before = told(stage.role(A))
+    before = figures_of(stage.role(A))
     writer = await writer_of(stage)
     for edit in (b"one", b"two", b"three"):
         await writer.append(edit)
     await stage.outside.clock.sleep(1.0)  # the other two may be the majority
-    after = told(stage.role(A))
+    after = figures_of(stage.role(A))
     assert (before["journal_promised_epoch/edits"], before["journal_last_txid/edits"]) == (0, 0)
     assert (after["journal_promised_epoch/edits"], after["journal_writer_epoch/edits"]) == (1, 1)
     assert (after["journal_last_txid/edits"], after["journal_segments/edits"]) == (4, 1)
@@ -61,35 +61,35 @@ async def test_the_lag_of_a_node_is_in_its_figures_and_the_writers(stage: Stage)
     await stage.cluster.restart(C)
     await writer.append(b"told of by a heartbeat")
     await stage.outside.clock.sleep(5 * stage.options.heartbeat_s)
-    assert told(stage.role(C))["journal_lag_txns/edits"] == 5
-    assert told(stage.role(A))["journal_lag_txns/edits"] == 0
+    assert figures_of(stage.role(C))["journal_lag_txns/edits"] == 5
+    assert figures_of(stage.role(A))["journal_lag_txns/edits"] == 0
 
 
 @staged(play)
 async def test_a_damaged_journal_is_counted(stage: Stage) -> None:
-    assert told(stage.role(A))["journal_unserved"] == 0
+    assert figures_of(stage.role(A))["journal_unserved"] == 0
     await stage.environment(A).commit([Put(STATE, [(STATE_KEY, b"no state at all")])])
     stage.cluster.crash(A)
     await stage.cluster.restart(A)
-    after = told(stage.role(A))
+    after = figures_of(stage.role(A))
     assert after["journal_unserved"] == 1 and "journal_edits/edits" not in after
 
 
 @staged(play, sync_s=10.0)
 async def test_a_damaged_segment_is_counted_until_it_is_fetched_again(stage: Stage) -> None:
     await segments(stage, 2)
-    sound = told(stage.role(A))
+    sound = figures_of(stage.role(A))
     key = stage.environment(A).items("edits")[1][0]
     stage.cluster.state(A).rot(PATH, "edits", key)
     with pytest.raises(Corruption):
         await stage.read(A, 0, in_progress=False)
-    assert told(stage.role(A))["journal_damaged_segments/edits"] == 1
+    assert figures_of(stage.role(A))["journal_damaged_segments/edits"] == 1
     await stage.outside.clock.sleep(25.0)
-    mended = told(stage.role(A))
+    mended = figures_of(stage.role(A))
     assert mended["journal_damaged_segments/edits"] == 0
     assert mended["journal_synced_segments/edits"] == sound["journal_synced_segments/edits"] + 1
     await stage.read(A, 0, in_progress=False)
-    assert told(stage.role(A))["journal_served_edits/edits"] > mended["journal_served_edits/edits"]
+    assert figures_of(stage.role(A))["journal_served_edits/edits"] > mended["journal_served_edits/edits"]
 
 
 @staged(play)
@@ -98,10 +98,10 @@ async def test_a_node_that_lost_its_directory_rejoins_until_it_counts_again(stag
     await hand.recover()
     await hand.write(3)
     await replace(stage)
-    assert told(stage.role(A))["journal_rejoining/edits"] == 1
+    assert figures_of(stage.role(A))["journal_rejoining/edits"] == 1
     await next_segment(hand)
     await catch_up(stage)
-    after = told(stage.role(A))
+    after = figures_of(stage.role(A))
     assert after["journal_rejoining/edits"] == 0 and after["journal_last_txid/edits"] > 3
 
 

@@ -8,7 +8,7 @@ from ebla.actors.journal.node import measures as node_measures
 from ebla.actors.master import measures
 from ebla.actors.master.messages import DrainReply, DrainRequest, HandOverReply, HandOverRequest
 from ebla.actors.messages import Empty
-from tests.figures import kinds, listed, told
+from tests.figures import figures_of, kinds, listed
 from tests.master import group_stage
 from tests.master import stage as single_stage
 from tests.master.group_stage import GroupStage
@@ -19,19 +19,19 @@ from tests.staged import staged
 @staged(single_stage.play)
 async def test_a_single_master_counts_tables_tablets_and_servers(stage: Stage) -> None:
     await stage.open("a", "b", "c")
-    empty = told(stage.cluster.role(MASTER))
+    empty = figures_of(stage.cluster.role(MASTER))
     assert (empty["master_active"], empty["master_tables"], empty["master_tablets/running"]) == (1, 0, 0)
     info = await stage.made("flights")
     await stage.made("kept")
     await stage.drop("kept", reserve_s=1000)
-    some = told(stage.cluster.role(MASTER))
+    some = figures_of(stage.cluster.role(MASTER))
     assert (some["master_tables"], some["master_tables_kept"]) == (1, 1)
     assert some["master_tablets/running"] == 2 * len(info.tablets)
     assert some["master_last_edit"] > empty["master_last_edit"]
     assert (some["master_servers/alive"], some["master_servers/silent"]) == (3, 0)
     stage.cluster.crash("tablet-server/a")
-    await stage.until(lambda: told(stage.cluster.role(MASTER))["master_servers/alive"] < 3)
-    fewer = told(stage.cluster.role(MASTER))
+    await stage.until(lambda: figures_of(stage.cluster.role(MASTER))["master_servers/alive"] < 3)
+    fewer = figures_of(stage.cluster.role(MASTER))
     assert (fewer["master_servers/alive"], fewer["master_servers/silent"]) == (2, 1)
 
 
@@ -39,13 +39,13 @@ async def test_a_single_master_counts_tables_tablets_and_servers(stage: Stage) -
 async def test_tablets_are_counted_by_state(stage: Stage) -> None:
     await stage.open("a", "b", "c")
     info = await stage.create("flights")
-    made = told(stage.cluster.role(MASTER))
+    made = figures_of(stage.cluster.role(MASTER))
     under_way = made["master_tablets/preparing"] + made["master_tablets/creating"]
     assert (under_way, made["master_tablets/running"]) == (len(info.tablets), 0)
     await stage.running("flights")
-    assert told(stage.cluster.role(MASTER))["master_tablets/running"] == len(info.tablets)
+    assert figures_of(stage.cluster.role(MASTER))["master_tablets/running"] == len(info.tablets)
     await stage.drop("flights")
-    ending = told(stage.cluster.role(MASTER))
+    ending = figures_of(stage.cluster.role(MASTER))
     assert ending["master_tablets/running"] == 0 and ending["master_tablets/ending"] == len(info.tablets)
 
 
@@ -54,19 +54,19 @@ async def test_repairs_and_pending_repairs_are_counted(stage: Stage) -> None:
     await stage.open("a", "b", "c", "d")
     await stage.made("flights")
     await stage.until(lambda: not stage.master.catalog.unseen)
-    well = told(stage.cluster.role(MASTER))
+    well = figures_of(stage.cluster.role(MASTER))
     assert (well["master_tablets_unsettled"], well["master_repairs/added"]) == (0, 0)
     (record,) = stage.master.catalog.tablets.values()
     held = [peer.address.rpartition("/")[2] for peer in record.configuration.peers]
     await stage.ask("drain", DrainRequest(held[0]), DrainReply)
-    assert told(stage.cluster.role(MASTER))["master_servers_draining"] == 1
-    assert told(stage.cluster.role(MASTER))["master_tablets_unsettled"] == 1
-    await stage.until(lambda: told(stage.cluster.role(MASTER))["master_repairs/evicted"] == 1)
-    await stage.until(lambda: told(stage.cluster.role(MASTER))["master_tablets_unsettled"] == 0)
-    some = told(stage.cluster.role(MASTER))
+    assert figures_of(stage.cluster.role(MASTER))["master_servers_draining"] == 1
+    assert figures_of(stage.cluster.role(MASTER))["master_tablets_unsettled"] == 1
+    await stage.until(lambda: figures_of(stage.cluster.role(MASTER))["master_repairs/evicted"] == 1)
+    await stage.until(lambda: figures_of(stage.cluster.role(MASTER))["master_tablets_unsettled"] == 0)
+    some = figures_of(stage.cluster.role(MASTER))
     steps = [some[f"master_repairs/{step}"] for step in ("added", "evicted", "handed_over", "taken_back")]
     assert steps == [1, 1, 1, 0], "the first member led"
-    await stage.until(lambda: told(stage.cluster.role(MASTER))["master_former_replicas"] == 0)
+    await stage.until(lambda: figures_of(stage.cluster.role(MASTER))["master_former_replicas"] == 0)
 
 
 @staged(single_stage.play)
@@ -76,10 +76,10 @@ async def test_sessions_and_nodes_of_the_namespace_are_counted(stage: Stage) -> 
     session = (await stage.ask("open_session", request, c.SessionReply)).session
     nodes = c.ChangeRequest(session, 1, 1, (c.Create("/jobs", b""), c.Create("/jobs/one", b"")))
     await stage.ask("change_nodes", nodes, c.ChangeReply)
-    some = told(stage.cluster.role(MASTER))
+    some = figures_of(stage.cluster.role(MASTER))
     assert (some["coordination_sessions"], some["coordination_nodes"]) == (1, 2)
     await stage.ask("close_session", c.SessionRequest(session), Empty)
-    assert told(stage.cluster.role(MASTER))["coordination_sessions"] == 0
+    assert figures_of(stage.cluster.role(MASTER))["coordination_sessions"] == 0
 
 
 @staged(group_stage.play)
@@ -87,8 +87,8 @@ async def test_only_the_active_master_reports_lease_and_journal_nodes(stage: Gro
     active = await stage.ready()
     standby = stage.other(active)
     await stage.made("flights")
-    await stage.until(lambda: told(stage.role(standby))["master_tables"] == 1)
-    leading, following = told(stage.role(active)), told(stage.role(standby))
+    await stage.until(lambda: figures_of(stage.role(standby))["master_tables"] == 1)
+    leading, following = figures_of(stage.role(active)), figures_of(stage.role(standby))
     assert (leading["master_active"], leading["master_lease_held"], leading["master_epoch"]) == (1, 1, 1)
     assert following["master_active"] == 0
     assert not [series for series in following if series.startswith(("writer_", "master_lease"))]
@@ -96,7 +96,7 @@ async def test_only_the_active_master_reports_lease_and_journal_nodes(stage: Gro
         assert leading[f"writer_acked_txid/{node}"] > 0
     await stage.at(active, "hand_over", HandOverRequest(), HandOverReply, 30.0)
     await stage.until(lambda: stage.serving() == [standby])
-    leading, following = told(stage.role(standby)), told(stage.role(active))
+    leading, following = figures_of(stage.role(standby)), figures_of(stage.role(active))
     assert (leading["master_active"], leading["master_epoch"], following["master_active"]) == (1, 2, 0)
     assert f"writer_lag_txns/{stage.journals[0]}" not in following
 
@@ -104,11 +104,11 @@ async def test_only_the_active_master_reports_lease_and_journal_nodes(stage: Gro
 @staged(group_stage.play)
 async def test_the_number_of_series_does_not_grow_with_tables(stage: GroupStage) -> None:
     active = await stage.ready()
-    few = list(told(stage.role(active)))
+    few = list(figures_of(stage.role(active)))
     for number in range(5):
         await stage.create(f"table-{number}")
     await stage.running("table-4")
-    assert list(told(stage.role(active))) == few
+    assert list(figures_of(stage.role(active))) == few
     answer = await stage.at(active, "figures", FiguresRequest(), Figures)
     assert kinds(answer.figures) == listed(measures.SHEETS)
     other = await stage.at(stage.other(active), "figures", FiguresRequest(), Figures)

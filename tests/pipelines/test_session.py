@@ -10,7 +10,7 @@ import pytest
 from ebla.actors.errors import Unavailable
 from ebla.pipelines import raydp_app, session
 from ebla.placement.deploy.slots import Host, Survey
-from ebla.placement.extras import MissingExtra
+from ebla.placement.extras import MissingPackage
 from ebla.storage.errors import InvalidArgument
 
 LASTING = Survey(tuple(Host(f"host-{n}", f"id{n}", f"10.0.0.{n}") for n in (1, 2, 3)))
@@ -71,7 +71,9 @@ def test_nodes_without_the_packages_of_spark_are_named(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(session.ray, "get", get)
     session._require_packages({"a" * 28: cast(Any, None)}, {})
-    with pytest.raises(MissingExtra, match=r'bbbbbbbb cannot run Spark.*pyspark.*"ebla\[spark\]"') as caught:
+    with pytest.raises(
+        MissingPackage, match=r'bbbbbbbb cannot run Spark.*pyspark.*"ebla\[spark\]"'
+    ) as caught:
         session._require_packages(cast(Any, {"a" * 28: None, "b" * 28: "pyspark"}), cast(Any, {"b": "error"}))
     assert (caught.value.extra, caught.value.module) == ("spark", "pyspark")
     assert retrieved[-1] == "error"

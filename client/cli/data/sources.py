@@ -123,7 +123,7 @@ class SparkOptions(msgspec.Struct, frozen=True):
 
 def choose_engine(engine: Engine | None, spark: SparkOptions, source: Opened) -> Engine:
     """Spark if it or one of its options is named, or for a large source if Spark is installed. Raises Usage for a contradiction,
-    MissingExtra if Spark is named and not installed."""
+    MissingPackage if Spark is named and not installed."""
     if engine is Engine.arrow and spark.given:
         raise Usage(f"{spark.given[0]} is for Spark; leave it out, or --engine arrow", option=spark.given[0])
     if engine is Engine.spark or spark.given:
@@ -134,7 +134,7 @@ def choose_engine(engine: Engine | None, spark: SparkOptions, source: Opened) ->
 
 
 def open_checked(source: str, format: str | None, options: list[str] | None) -> Opened:
-    """Recognise the source before anything is connected. Raises Usage if there is no such file or data set, MissingExtra if the
+    """Recognise the source before anything is connected. Raises Usage if there is no such file or data set, MissingPackage if the
     data set is not installed."""
     from ebla.pipelines.datasets import DATASETS
     from ebla.pipelines.sources.source import open_source

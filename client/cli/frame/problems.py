@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ebla.placement.extras import MissingExtra
+from ebla.placement.extras import MissingPackage
 from ebla.storage.errors import EblaError, InvalidArgument
 
 FAILED, USAGE, INTERRUPTED, TERMINATED = 1, 2, 130, 143
@@ -36,7 +36,7 @@ class Usage(InvalidArgument):
 
 
 def exit_status(error: EblaError) -> int:
-    return USAGE if isinstance(error, InvalidArgument | MissingExtra) else FAILED
+    return USAGE if isinstance(error, InvalidArgument | MissingPackage) else FAILED
 
 
 def next_step(error: EblaError) -> str | None:
