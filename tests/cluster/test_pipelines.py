@@ -140,7 +140,7 @@ def test_spark_uses_allowed_nodes_only(stage: Stage) -> None:
     used = {
         slot_of[node]
         for group in groups
-        if not group["name"]
+        if not group["name"] and group["state"] != "REMOVED"
         for node in group["bundles_to_node_id"].values()
     }
     assert used <= ALLOWED

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ebla.actors.errors import NotDelivered, OutcomeUnknown
+from ebla.chaos.simulation.world import NodeCrashed
 from ebla.storage.errors import EblaError
 
 T = TypeVar("T")
@@ -68,7 +70,8 @@ class Line:
             self.held.setdefault(address, []).append(Held(mode, send))
             raise OutcomeUnknown("injected: late", address=address)
         if mode == RESTART:
-            await self.restart(address)
+            with suppress(NodeCrashed):  # another caller restarts the node at the same moment
+                await self.restart(address)
         answer: T = await send()
         if mode == LOST:
             raise OutcomeUnknown("injected: the answer is lost", address=address)
