@@ -196,7 +196,7 @@ def test_any_two_requests_of_a_growth_may_fail(knows: str) -> None:
     assert True in grown and False in grown
 
 
-@pytest.mark.parametrize("defect", ["old-set-served", "joining-node-promises", "counted-too-early"])
+@pytest.mark.parametrize("defect", ["old-set-served", "counted-too-early"])
 def test_the_sweep_finds_a_wrong_growth(defect: str) -> None:
     with planted(defect), pytest.raises((AssertionError, EblaError)):
         sweep("both")

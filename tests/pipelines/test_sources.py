@@ -318,7 +318,7 @@ def test_typed_formats_become_columns_that_lose_nothing(tmp_path: Path) -> None:
     pa.orc.write_table(TYPED.select(["wide"]).append_column("id", pa.array([1, 2])), tmp_path / "a.orc")
     for name in ("a.parquet", "a.feather", "a.arrows"):
         source, types, rows = read(tmp_path / name)
-        assert [str(kind) for kind in types.types[:2]] == ["int64", "string"], name
+        assert [str(kind) for kind in types.types[:2]] == ["uint32", "string"], name
         assert [row["id"] for row in rows] == [1, 2] and [row["name"] for row in rows] == ["a", None]
         assert source.facts.format == ("parquet" if name == "a.parquet" else "arrow")
     assert read(tmp_path / "a.orc")[2] == [{"wide": "x", "id": 1}, {"wide": "y", "id": 2}]
