@@ -9,20 +9,6 @@ import msgspec
 import typer
 
 from ebla.cli.data import sources
-from ebla.cli.data.sources import (
-    AvoidSlot,
-    Cores,
-    Engine,
-    EngineOption,
-    Executors,
-    Format,
-    Memory,
-    OnSlot,
-    Options,
-    Source,
-    SparkOptions,
-    TableName,
-)
 from ebla.cli.frame.problems import FAILED, Usage
 from ebla.cli.frame.ui import Ui
 from ebla.cli.tables import schemas
@@ -88,36 +74,36 @@ FeedPartitions = Annotated[
 
 def feed(
     ui: Ui,
-    source: Source,
-    table: TableName,
+    source: sources.Source,
+    table: sources.TableName,
     dry_run: FeedDryRun = False,
     on_error: FeedOnError = OnError.fail,
     mode: FeedMode = Mode.upsert,
-    format: Format = None,
-    option: Options = None,
+    format: sources.Format = None,
+    option: sources.Options = None,
     job: FeedJob = None,
     key: FeedKey = None,
     hash: FeedHash = None,
     replicas: FeedReplicas = None,
-    engine: EngineOption = None,
+    engine: sources.EngineOption = None,
     partitions: FeedPartitions = None,
-    executors: Executors = None,
-    cores: Cores = None,
-    memory: Memory = None,
-    on_slot: OnSlot = None,
-    avoid_slot: AvoidSlot = None,
+    executors: sources.Executors = None,
+    cores: sources.Cores = None,
+    memory: sources.Memory = None,
+    on_slot: sources.OnSlot = None,
+    avoid_slot: sources.AvoidSlot = None,
 ) -> None:
     """Write all rows of a source into a table, each exactly once.
 
     Format, encoding, separator and types are recognised and shown; --dry-run shows only that. A missing table is
     created with the source's columns. If the feed is interrupted, run it again: the table then equals the source.
     """
-    spark = SparkOptions(executors, cores, memory, on_slot, avoid_slot, partitions)
+    spark = sources.SparkOptions(executors, cores, memory, on_slot, avoid_slot, partitions)
     with ui.working(f"feed {table}") as progress, ui.kept_stdout():
         progress.step("recognising the source")
         opened = sources.open_checked(source, format, option)
         chosen = sources.choose_engine(engine, spark, opened)
-        if chosen is Engine.spark and on_error is OnError.skip:
+        if chosen is sources.Engine.spark and on_error is OnError.skip:
             raise Usage(
                 "Spark ends at the first row that does not fit; --on-error skip needs --engine arrow",
                 option="--on-error",
@@ -125,7 +111,7 @@ def feed(
         with sources.connected(ui, progress) as database:
             plan = _Plan(ui, progress, database, opened, table, source)
             plan.choose_table(key, hash, replicas)
-            checked = plan.check() if chosen is Engine.arrow or dry_run else None
+            checked = plan.check() if chosen is sources.Engine.arrow or dry_run else None
             report = None
             if not dry_run:
                 plan.show_inferred(checked)
@@ -212,7 +198,7 @@ class _Plan:
             on_progress=lambda now: _show(self.progress, now),
         )
 
-    def feed_with_spark(self, mode: Mode, job: str | None, options: SparkOptions) -> FeedReport:
+    def feed_with_spark(self, mode: Mode, job: str | None, options: sources.SparkOptions) -> FeedReport:
         with sources.spark_session(f"ebla feed {self.name}", self.progress, options) as session:
             from ebla.pipelines import feed as feeding
             from ebla.pipelines.frames import frame

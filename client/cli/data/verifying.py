@@ -8,20 +8,6 @@ import msgspec
 import typer
 
 from ebla.cli.data import sources
-from ebla.cli.data.sources import (
-    AvoidSlot,
-    Cores,
-    Engine,
-    EngineOption,
-    Executors,
-    Format,
-    Memory,
-    OnSlot,
-    Options,
-    Source,
-    SparkOptions,
-    TableName,
-)
 from ebla.cli.frame import quiet
 from ebla.cli.frame.problems import FAILED
 from ebla.cli.frame.ui import Ui
@@ -36,10 +22,10 @@ if TYPE_CHECKING:
 
 def verify(
     ui: Ui,
-    source: Source,
-    table: TableName,
-    format: Format = None,
-    option: Options = None,
+    source: sources.Source,
+    table: sources.TableName,
+    format: sources.Format = None,
+    option: sources.Options = None,
     samples: Annotated[
         int,
         typer.Option(
@@ -47,25 +33,25 @@ def verify(
         ),
     ] = 10,
     replicas: Annotated[bool, typer.Option(help="Also compare the replicas with each other.")] = True,
-    engine: EngineOption = None,
-    executors: Executors = None,
-    cores: Cores = None,
-    memory: Memory = None,
-    on_slot: OnSlot = None,
-    avoid_slot: AvoidSlot = None,
+    engine: sources.EngineOption = None,
+    executors: sources.Executors = None,
+    cores: sources.Cores = None,
+    memory: sources.Memory = None,
+    on_slot: sources.OnSlot = None,
+    avoid_slot: sources.AvoidSlot = None,
 ) -> None:
     """Check that a table equals its source. Exit status 0: equal, 1: different. Changes nothing.
 
     Compares every row: missing, extra and different rows. Also compares the replicas of each tablet by digests.
     """
-    spark = SparkOptions(executors, cores, memory, on_slot, avoid_slot)
+    spark = sources.SparkOptions(executors, cores, memory, on_slot, avoid_slot)
     with ui.working(f"verify {table}") as progress, ui.kept_stdout():
         progress.step("recognising the source")
         opened = sources.open_checked(source, format, option)
         chosen = sources.choose_engine(engine, spark, opened)
         with sources.connected(ui, progress) as database:
             target = _existing(database, table)
-            if chosen is Engine.spark:
+            if chosen is sources.Engine.spark:
                 report = _with_spark(opened, target, samples, replicas, progress, spark)
             else:
                 from ebla.pipelines.arrow import verify as verifying
@@ -82,7 +68,12 @@ def verify(
 
 
 def _with_spark(
-    opened: Opened, target: Table, samples: int, replicas: bool, progress: Progress, options: SparkOptions
+    opened: Opened,
+    target: Table,
+    samples: int,
+    replicas: bool,
+    progress: Progress,
+    options: sources.SparkOptions,
 ) -> VerifyReport:
     with sources.spark_session(f"ebla verify {target.name}", progress, options) as session:
         from ebla.pipelines import verify as verifying
