@@ -151,9 +151,9 @@ def _node(
             )
             return JournalHealth(address, FAILED, foreign)
         if status.joining:
-            return JournalHealth(
-                address, REJOINING, "it joins the journal, and counts when it has been admitted"
-            )
+            remedy = f"; if it stays so, `ebla journal rejoin {address}`" if waits else ""
+            joins = f"it joins the journal, and counts when it has been admitted{remedy}"
+            return JournalHealth(address, REJOINING, joins)
         if status.rejoining:
             return JournalHealth(
                 address, REJOINING, "it lost its directory, and counts when it has caught up"

@@ -203,9 +203,14 @@ class Journal:
             await self._make("admitted", growth.admitted(self.view, node))
 
     async def rejoin(self, learned: records.State) -> None:
-        """Rejoin instead of joining. The segments that were fetched are decided, and stay."""
+        """Rejoin instead of joining. The segments that were fetched are decided, and stay.
+
+        A node that was admitted meanwhile counts, and has promises to keep: it does not rejoin.
+        """
         async with self._lock:
             state = self.view.state
+            if not state.joining:
+                return
             purged = max(learned.purged, state.purged)
             await self._make("rejoin", Change(replace(learned, purged=purged, copies=state.copies)))
             self.lease = self._new_lease(learned.held_ms)
@@ -213,11 +218,11 @@ class Journal:
     async def admit(self, request: m.AdmitRequest) -> m.Done:
         """Let this node count from now on.
 
-        While an older lease may last, this node promises an epoch only to `helps`, and to no master if a
-        writer of the new set was here before the request, which may be late.
+        While an older lease may last, this node promises an epoch only to `helps`, and to no master if this
+        node has granted a lease: then a writer of the new set has begun since the request, which is late.
         """
         async with self._lock:
-            late = self.lease.granted or self.view.state.writer > request.epoch
+            late = self.view.state.held_ms > 0  # durable with the first grant
             change = growth.admit_joining(self.view, request)
             if change is not None:
                 await self._make("admit", change)
