@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
@@ -43,6 +44,7 @@ class Journal:
         self._locked = locked
         self._environment = environment
         self._lock = asyncio.Lock()
+        self._accepting: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()  # by epoch
         self.view = View(form.journal, records.State(), world.address)
         self.lease = Lease(form.journal.name, world.clock, 0)
         self.damaged: dict[int, str] = {}
@@ -143,7 +145,14 @@ class Journal:
             return rules.prepared(self.view, request.start)
 
     async def accept(self, request: m.AcceptRequest, pages: Pages) -> m.Done:
-        """Accept the chosen content in one commit; from then on every later recovery learns the choice."""
+        """Accept the chosen content in one commit; from then on every later recovery learns the choice.
+
+        A repeated request waits for the download of the first.
+        """
+        async with self._accepting.setdefault(request.stamp.epoch, asyncio.Lock()):
+            return await self._accept(request, pages)
+
+    async def _accept(self, request: m.AcceptRequest, pages: Pages) -> m.Done:
         async with self._lock:
             self.require_whole()
             change = rules.accept(self.view, request)
