@@ -92,6 +92,8 @@ async def test_an_admitted_node_helps_the_old_only_node_unless_a_later_writer_wa
             lease.require_free(claim)
     else:
         lease.require_free(claim)
+        with pytest.raises(LeaseHeld):
+            lease.require_free(jm.Claim("master/1", "another", int(HELD_S * 1000)))
 
 
 @pytest.mark.parametrize("point", ["journal.grow.after_commit", "journal.asks.before_commit"])
