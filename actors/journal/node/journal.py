@@ -389,31 +389,3 @@ def batch_of(change: Change) -> storage.Batch:
         batch.append(Put(STATE, [records.seal(records.FORMAT_KEY, change.form)]))
     batch.append(Put(STATE, [records.seal(records.STATE_KEY, change.state)]))
     return batch
-
-
-def status(journal: Journal) -> m.JournalStatus:
-    view = journal.view
-    state = view.state
-    return m.JournalStatus(
-        journal=view.journal,
-        nodes=journal.form.nodes,
-        promised=state.promised,
-        writer=state.writer,
-        committed=state.committed,
-        last=view.last,
-        lag_txns=max(0, state.committed - view.last),
-        segments=tuple(
-            m.SegmentStatus(s.state, s.bytes, s.accepted, view.open == s.start) for s in view.all()
-        ),
-        batches=journal.batches,
-        batches_lagging=journal.batches_lagging,
-        edits=journal.edits,
-        bytes=journal.bytes,
-        served_edits=journal.served_edits,
-        synced_segments=journal.synced_segments,
-        sync_ms=journal.sync_s.percentiles(),
-        damaged=dict(journal.damaged),
-        rejoining=bool(state.token) and not state.joining,
-        joining=state.joining,
-        admits=tuple(each.node for each in state.admits),
-    )
