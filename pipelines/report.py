@@ -141,9 +141,8 @@ def _cell(value: str | None) -> str:
 
 
 def feed_view(report: FeedReport) -> RenderableType:
-    lines = [
-        ("rows", _figures(f"{report.rows:,}", f"in {report.seconds:.1f} s, {report.rows_per_s:,.0f} rows/s"))
-    ]
+    took = f"{report.seconds:.{1 if report.seconds >= 1 else 2}f} s"
+    lines = [("rows", _figures(f"{report.rows:,}", f"in {took}, {report.rows_per_s:,.0f} rows/s"))]
     if report.rejected:
         lines.append(("present", _figures(f"{report.rejected:,}", "left as they were", GOOD)))
     if report.skipped:
@@ -176,21 +175,18 @@ def _comparison(report: VerifyReport) -> list[tuple[str, Text]]:
         ("by key", _counts(counts)),
     ]
     if report.duplicates:
-        lines.append(
-            ("note", Text(f"{report.duplicates:,} rows of the source repeat a key; the table keeps one"))
-        )
+        text = "with a repeated key in the source; the table keeps one row of each key"
+        lines.append(("repeated", _figures(f"{report.duplicates:,}", text)))
     return lines
 
 
 def _replicas(report: VerifyReport) -> list[tuple[str, Text]]:
     if report.replicas_equal is None:
         return []
-    count = sum(len(tablet.replicas) for tablet in report.tablets)
+    replicas = sum(len(tablet.replicas) for tablet in report.tablets)
     agree = sum(len(tablet.replicas) for tablet in report.tablets if tablet.equal)
-    text = _figures(
-        f"{agree} of {count}", f"agree, over {len(report.tablets)} tablets", GOOD if agree == count else BAD
-    )
-    return [("replicas", text)]
+    tablets = f"agree, over {count(len(report.tablets), 'tablet')}"
+    return [("replicas", _figures(f"{agree} of {replicas}", tablets, GOOD if agree == replicas else BAD))]
 
 
 def _samples(samples: Iterable[Sample]) -> Table:
