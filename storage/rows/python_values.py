@@ -89,6 +89,8 @@ def fits(column: Column) -> Callable[[type], bool]:
             return False
         if column.type == "date" and issubclass(kind, datetime):
             return False
+        if issubclass(kind, np.timedelta64):  # a subclass of NumPy's integers
+            return False
         return issubclass(kind, taken) and kind.__name__ != "NaTType"
 
     return judge
@@ -244,15 +246,23 @@ def objects_to_check(column: Column, values: Any) -> list[Any] | None:
     if getattr(distinct, "dtype", distinct) != np.dtype(object):
         return None
     objects = np.asarray(values, dtype=object).tolist()
-    if _is_exact_in_arrow(column, set(map(type, objects))):
+    kinds = set(map(type, objects))
+    if _is_exact_in_arrow(column, kinds):
         return None
-    return [None if missing(value) else value for value in objects]
+    if any(issubclass(kind, (float, np.floating)) or kind.__name__ in _MISSING for kind in kinds):
+        return [None if missing(value) else value for value in objects]
+    return objects
 
 
 def _is_exact_in_arrow(column: Column, kinds: set[type]) -> bool:
     """Whether Arrow finds the type of these objects without loss. NaN, a float, may be a missing value among any of them."""
-    numbers: tuple[type, ...] = (float,) if column.type in ("float", "double") else (int, float)
-    families = (str, float), numbers, (np.datetime64, float), (np.timedelta64, float)
+    mixed = column.type not in ("float", "double") and any(issubclass(kind, float) for kind in kinds)
+    families = (
+        (str, float),
+        (int, float) if mixed else (float,),
+        (np.datetime64, float),
+        (np.timedelta64, float),
+    )
     found = [kind for kind in kinds if kind is not type(None) and kind.__name__ not in _MISSING]
     return bool not in kinds and any(all(issubclass(kind, family) for kind in found) for family in families)
 

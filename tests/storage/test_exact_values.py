@@ -84,6 +84,7 @@ def test_an_object_column_keeps_nanoseconds(kind: pa.DataType, values: list[Any]
         (pa.string(), ["x", float("nan"), pd.NA, None], ["x", None, None, None]),
         (pa.int64(), [1, float("nan"), np.float32("nan")], [1, None, None]),
         (pa.int64(), [1, 2.0], [1, 2]),
+        (pa.uint64(), [2**64 - 1, None], [2**64 - 1, None]),
         (pa.int64(), [np.int64(1), None], [1, None]),
         (pa.float32(), [1, 0.5, np.float32(0.25), float("nan")], [1.0, 0.5, 0.25, None]),
         (pa.binary(), [b"a", bytearray(b"b"), None], [b"a", b"b", None]),
