@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import ebla
-from ebla.errors import AlreadyPresent, InvalidArgument, ScanInterrupted
+from ebla.errors import AlreadyPresent, InvalidArgument, RequestReused, ScanInterrupted
 from ebla.options import UNIT_BYTES, WriteId, Written
 from ebla.read import frames
 from ebla.storage.errors import SnapshotExpired
@@ -291,6 +291,17 @@ def test_a_repeated_stream_with_a_write_id_changes_nothing_whatever_its_batches(
     )
     with pytest.raises(AlreadyPresent):
         table.insert(iter(again))
+
+
+def test_rows_in_memory_are_repeated_in_memory_and_not_as_a_stream(
+    table: ebla.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The windows of a stream are cut where rows in memory are not, so the requests differ."""
+    monkeypatch.setattr(streams, "WINDOW_BYTES", UNIT_BYTES * 3 // 2)
+    data, own = arrow(10_000, width=100), WriteId(b"w" * 16, 5)
+    assert table.upsert(data, write_id=own) == table.upsert(data, write_id=own) == Written(10_000)
+    with pytest.raises(RequestReused):
+        table.upsert(iter([data]), write_id=own)
 
 
 def test_a_bad_row_of_a_later_window_is_named_and_says_what_was_applied(
