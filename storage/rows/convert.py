@@ -305,7 +305,7 @@ def _exact_floats(array: pa.Array, kind: pa.DataType) -> pa.Array:
     except pa.ArrowInvalid:  # an int is above 2**24 or 2**53, and may be exact nevertheless
         made = array.cast(kind, safe=False)
         if not made.cast(pa.decimal128(20, 0)).equals(array.cast(pa.decimal128(20, 0))):
-            raise
+            raise InvalidArgument("a float would round it") from None
         return made
 
 

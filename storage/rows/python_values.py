@@ -75,6 +75,7 @@ _MICROSECOND = timedelta(microseconds=1)
 SHOWN_MAX = 100
 _INTEGERS = (int, np.integer)
 _SINGLE = struct.Struct("<f")
+_DAYS = np.datetime64(-1 << 31, "D"), np.datetime64((1 << 31) - 1, "D")  # the first and last of date32
 _COARSE = ("m", "h", "D", "W", "M", "Y")  # NumPy's units above seconds
 _MISSING = ("NaTType", "NAType")  # the types of pandas' missing values
 UNREADABLE = (ArithmeticError, ValueError, LookupError)  # raised by Arrow if Python has no such value
@@ -225,8 +226,7 @@ def times_for_arrow(column: Column, values: Any) -> Any:
         return values
     unit, count = np.datetime_data(values.dtype)
     if column.type == "date" and (unit, count) == ("D", 1):
-        first, last = np.array([-1 << 31, (1 << 31) - 1]).view(values.dtype)
-        if ((values < first) | (values > last)).any():
+        if ((values < _DAYS[0]) | (values > _DAYS[1])).any():
             raise OverflowError("a day does not fit into 32 bits")
         return values
     if (unit in UNITS and count == 1) or unit not in (*UNITS, *_COARSE):

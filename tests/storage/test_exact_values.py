@@ -242,6 +242,8 @@ def test_records_of_numpy_keep_every_value() -> None:
         (pa.timestamp("s"), "M8[D]", 2**60),
         (pa.duration("s"), "m8[h]", 2**60),
         (pa.duration("s"), "M8[D]", 1),
+        (pa.date32(), "M8[D]", 2**40),
+        (pa.date32(), "m8[D]", 1),
         (pa.int64(), "f8", np.nan),
         (pa.int64(), "i4,i4", (1, 2)),
     ],
