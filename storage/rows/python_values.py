@@ -245,7 +245,7 @@ def objects_to_check(column: Column, values: Any) -> list[Any] | None:
     distinct = values if inner is None else inner
     if getattr(distinct, "dtype", distinct) != np.dtype(object):
         return None
-    objects = np.asarray(values, dtype=object).tolist()
+    objects: list[Any] = np.asarray(values, dtype=object).tolist()
     kinds = set(map(type, objects))
     if _is_exact_in_arrow(column, kinds):
         return None
