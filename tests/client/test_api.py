@@ -208,4 +208,7 @@ def test_get_refuses_columns_outside_the_key(loopback: Loopback) -> None:
     with pytest.raises(ebla.InvalidArgument, match=r"'v' is not part of the key \(id\)") as caught:
         table.get({"id": 1, "v": "x"})
     assert caught.value.column == "v"
+    with pytest.raises(ebla.InvalidArgument, match="key column 'id' needs a value") as caught:
+        table.get({"x": 1})
+    assert caught.value.__suppress_context__, "the KeyError inside of ebla is not shown"
     assert table.get({"id": 1}) is not None

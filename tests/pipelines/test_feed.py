@@ -46,7 +46,7 @@ def test_the_columns_of_a_dataframe_become_those_of_a_table() -> None:
     ],
 )
 def test_a_type_that_no_table_holds_is_refused_with_its_column(kind: t.DataType) -> None:
-    with pytest.raises(InvalidArgument, match="column 'odd'") as caught:
+    with pytest.raises(InvalidArgument, match=r"column 'odd(\[\])?' .* ebla does not store") as caught:
         arrow_schema(t.StructType([t.StructField("odd", kind)]))
     assert caught.value.column == "odd"
 
