@@ -257,12 +257,15 @@ def _show_dry_run(plan: _Plan, checked: Checked, on_error: OnError) -> None:
     document = {"table": plan.name, "table_exists": not plan.new, "key": plan.schema.key, "would_feed": able}
     last = f"nothing was written; {'a feed would create' if plan.new else 'a feed would change'} table {plan.name}"
     if not able:
-        last = "nothing was written; a feed would fail, unless --on-error skip leaves these rows out"
+        last = "nothing was written; a feed would fail, unless --on-error skip leaves rows out"
     plan.ui.show(
         {**document, **_described(checked)},
         facts_line(plan.given, checked.facts),
+        "",
         columns_view(checked, plan.schema.key),
+        "",
         rows_view(checked),
+        "",
         last,
     )
     if not able:
