@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from ebla.actors.errors import Unavailable
+from ebla.actors.journal.messages import FormatState, JournalId
+from ebla.actors.journal.options import JournalOptions
 from ebla.actors.ray_shell import Pong
 from ebla.placement import launch
 from ebla.placement.config import configure
@@ -114,6 +116,17 @@ def test_a_new_node_keeps_its_slot_after_the_commit_point(ups: Ups) -> None:
     state, ungrown = ups.up(interrupted(), "abd")
     assert ungrown == "" and state.journal is not None and state.journal.slots == ("a", "b", "c")
     assert ups.ended == []
+
+
+def test_the_first_node_of_the_journal_is_asked_whether_it_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
+    single = JournalOptions(journal=JournalId("catalog", "i"), nodes=("master/0",))
+    grown = FormatState("i", ("master/0", "journal/1", "journal/2"), used=True)
+    answers: dict[str, FormatState | Unavailable] = {"master/0": grown}
+    monkeypatch.setattr(journals, "_operate", lambda namespace, work: answers)
+    assert journals.nodes_of("n", single) == grown.nodes
+    answers["master/0"] = Unavailable("it is cut off")
+    with pytest.raises(Unavailable, match="cut off"):
+        journals.nodes_of("n", single)
 
 
 def test_without_a_free_host_the_journal_does_not_grow_and_the_remedy_is_named(ups: Ups) -> None:
