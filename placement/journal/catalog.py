@@ -177,9 +177,9 @@ def made(
 def grown(
     fleet: Fleet, plan: PlanRoles, state: Deployment, available: Survey, deadline_s: float
 ) -> tuple[Deployment, str]:
-    """Grow the journal, if new nodes join it. Return the state, and why the journal has not grown.
+    """Grow the journal, if new nodes join it. Return the state, and why the growth is not complete.
 
-    All roles start that do not need the growth, and serve also if it fails.
+    The roles that do not need the growth are started before, so they also serve if it fails.
     """
     if not _planned(state).joining:
         return state, ""
@@ -195,8 +195,7 @@ def grown(
         fleet.bring([spec for spec in roles(plan, state) if spec.address in nodes], deadline_s)
         asyncio.run(_grow(state.config, nodes, deadline_s))
     except EblaError as error:
-        why = f"the journal has not grown, and the catalog stays in one node: {error}; `ebla up` tries again"
-        return state, why
+        return state, f"the growth of the journal is not complete: {error}; `ebla up` continues it"
     return _remembered(state, journal, available), ""
 
 
@@ -216,8 +215,8 @@ def _placed_again(state: Deployment, available: Survey) -> Deployment:
     free.sort(key=lambda slot: slot in state.masters)  # hosts without a master first
     if len(free) < len(away):
         raise Unavailable(
-            f"a new journal node has no host: slot {away[len(free)]} has no alive node, and no other host is free; start a "
-            f"node with this label, or any other node"
+            f"a new journal node has no host: slot {away[len(free)]} has no alive node, and no other host is free; "
+            "start a node with this label, or any other node"
         )
     places = dict(zip(away, free, strict=False))
     for number, slot in enumerate(before.joining, 1):

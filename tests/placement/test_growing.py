@@ -94,7 +94,7 @@ def test_all_roles_that_do_not_need_the_growth_start_if_it_fails(ups: Ups) -> No
     before = interrupted(2)
     state, ungrown = ups.up(before, "abcd")
     assert state == before and set(ups.started) == {"master/0", *SERVERS, *NEW}
-    assert "journal/2 does not join" in ungrown and "`ebla up` tries again" in ungrown
+    assert "journal/2 does not join" in ungrown and "`ebla up` continues it" in ungrown
 
 
 def test_a_new_node_whose_host_is_away_gets_another_host(ups: Ups) -> None:
