@@ -28,11 +28,13 @@ VIOLATED, PROVED_NOTHING = 1, 2  # exit statuses
 
 def replay(
     ui: Ui,
-    scenario: Annotated[str | None, typer.Option("--scenario", "-s", help="The scenario.")] = None,
+    scenario: Annotated[
+        str | None, typer.Option("--scenario", "-s", metavar="NAME", help="The scenario.")
+    ] = None,
     seed: Annotated[int | None, typer.Option("--seed", metavar="N", min=0, help="The seed.")] = None,
     plan: Annotated[
         Path | None,
-        typer.Option("--plan", exists=True, dir_okay=False, help="A saved plan."),
+        typer.Option("--plan", metavar="FILE", exists=True, dir_okay=False, help="A saved plan."),
     ] = None,
     story: Annotated[bool, typer.Option("--story", help="Print the events around the violation.")] = False,
     messages: Annotated[bool, typer.Option("--messages", help="With --story: every message, too.")] = False,
@@ -41,7 +43,11 @@ def replay(
     ] = False,
     defect: Annotated[
         str,
-        typer.Option("--defect", help="Plant this defect; without a scenario, in the run that shows it."),
+        typer.Option(
+            "--defect",
+            metavar="NAME",
+            help="Plant this defect; without a scenario, in the run that shows it.",
+        ),
     ] = "",
     shrink: Annotated[
         bool, typer.Option("--shrink", help="Drop the faults that the failure does not need.")

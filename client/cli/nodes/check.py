@@ -24,7 +24,7 @@ COMPARED_S = 600.0
 def check(
     ui: Ui,
     table: Annotated[
-        list[str] | None, typer.Argument(help="Check these tables only.", show_default=False)
+        list[str] | None, typer.Argument(metavar="TABLE", help="Check these tables only.", show_default=False)
     ] = None,
     checksum: Annotated[
         bool,

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from ebla.cli.frame import quiet, views
-from ebla.cli.frame.connection import NAME, NoCluster, name_of, reach, within
+from ebla.cli.frame.connection import NAME, name_of, reach, within
 from ebla.cli.frame.options import Yes
 from ebla.cli.frame.problems import FAILED, Usage
 from ebla.cli.frame.render import facts, listing
@@ -249,6 +249,8 @@ def down(
 
 def _down(ui: Ui, name: str, timeout_s: float, progress: Progress, anywhere: bool) -> DownReport | None:
     """Stop the deployment. None if there is no Ray cluster, and none was named: then no role can run."""
+    from ebla.placement.connection import NoCluster
+
     progress.step("connecting to Ray")
     try:
         reach(ui)

@@ -58,7 +58,7 @@ def restore_to(
     directory: Annotated[
         str, typer.Argument(metavar="DIR", help="An absolute path on the server's host.", show_default=False)
     ],
-    name: Annotated[list[str], typer.Argument(metavar="NAME..", help=NAMES_HELP, show_default=False)],
+    name: Annotated[list[str], typer.Argument(metavar="NAME", help=NAMES_HELP, show_default=False)],
 ) -> None:
     """Export entries: rows as Parquet, log entries as JSON lines, and a description.
 
@@ -77,7 +77,7 @@ def restore_to(
 def purge(
     ui: Ui,
     name: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME..]", help=NAMES_HELP, show_default=False)
+        list[str] | None, typer.Argument(metavar="NAME", help=NAMES_HELP, show_default=False)
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="All entries, on every server.")] = False,
     yes: Yes = False,
