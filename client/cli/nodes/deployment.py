@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -292,7 +293,7 @@ def _down_parts(name: str, report: DownReport | None, ended: bool, others: list[
 
 
 def status(ui: Ui) -> None:
-    """Show masters, servers and tables, and one line about their health."""
+    """Show masters, servers and tables, and one line about their health. Exit status 0: all healthy, 1: not."""
     name = name_of(ui)
     address = reach(ui)
     from ebla.placement import launch
@@ -313,6 +314,8 @@ def status(ui: Ui) -> None:
         )
         raise typer.Exit(FAILED)
     ui.show(document, *_status_parts(report, health, address))
+    if not health.healthy:
+        raise typer.Exit(FAILED)
 
 
 def _health(ui: Ui) -> ClusterHealth:
@@ -327,7 +330,7 @@ def _status_parts(report: StatusReport, health: ClusterHealth, address: str) -> 
     parts: list[Any] = [
         f"deployment {report.name} in the Ray cluster at {address}, {count(len(hosts), 'host')}",
         "",
-        _roles(list(report.roles)),
+        _roles(list(report.roles), health.reasons),
         "",
     ]
     if health.tables:
@@ -335,7 +338,14 @@ def _status_parts(report: StatusReport, health: ClusterHealth, address: str) -> 
     return [*parts, views.health_line(health), *views.reasons(health), *views.warnings(health)]
 
 
-def _roles(roles: list[RoleStatus]) -> Any:
+def _roles(roles: list[RoleStatus], reported: Sequence[str] = ()) -> Any:
+    """The roles; an error that `reported` has is not repeated."""
+
+    def remark(role: RoleStatus) -> str:
+        if role.error and not any(reason.startswith(role.address) for reason in reported):
+            return role.error
+        return "restarted by Ray" if role.restarted else ""
+
     now = datetime.now(UTC).timestamp()
     rows = (
         (
@@ -344,7 +354,7 @@ def _roles(roles: list[RoleStatus]) -> Any:
             role.state,
             str(role.pid) if role.pid else "-",
             age(now - role.started_us / 1e6) if role.started_us else "-",
-            role.error or ("restarted by Ray" if role.restarted else ""),
+            remark(role),
         )
         for role in roles
     )
