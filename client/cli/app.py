@@ -173,7 +173,7 @@ class Root(RootGroup):
         return super().get_command(ctx, name)
 
 
-app = group("Durable, replicated tables inside a Ray cluster.")
+app = group("Durable, replicated tables inside a Ray cluster.", completion=True)
 app.info.cls = Root
 
 

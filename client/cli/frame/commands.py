@@ -82,14 +82,15 @@ _COMMON = [
 ]
 
 
-def group(help: str, alone: bool = False) -> typer.Typer:
-    """A set of commands, such as `ebla table ...`. `alone`: the group is a command by itself, too."""
+def group(help: str, alone: bool = False, completion: bool = False) -> typer.Typer:
+    """A set of commands, such as `ebla table ...`. `alone`: the group is a command by itself, too. `completion`: it has
+    the options for completion in shells."""
     return typer.Typer(
         cls=Group,
         help=help,
         no_args_is_help=not alone,
         rich_markup_mode="rich",
-        add_completion=False,
+        add_completion=completion,
         pretty_exceptions_enable=False,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,13 @@ if TYPE_CHECKING:
 
     from ebla.actors.messages import ServerState, ServerStatus
     from ebla.health.verdicts import ClusterHealth, ReplicaHealth, ServerHealth, TabletHealth
+    from ebla.operate.quarantine import Kept
 
 REASONS_MAX = 20
 REASON_MAX = 180  # characters: the remedy is at the end
 LINE_MAX = 78
+QUARANTINE_BYTES = 1 << 30
+QUARANTINE_S = 14 * 86_400.0
 
 
 def health_line(health: ClusterHealth) -> Text:
@@ -75,6 +79,18 @@ def warnings(health: ClusterHealth) -> list[str]:
     return [line for warning in low[:REASONS_MAX] for line in _wrapped(warning)]
 
 
+def quarantined(kept: Kept) -> list[str]:
+    """A hint if the quarantine keeps much data, or old data."""
+    now_s = datetime.now(UTC).timestamp()
+    age_s = 0.0 if kept.oldest_us is None else now_s - kept.oldest_us / 1e6
+    if kept.bytes < QUARANTINE_BYTES and age_s < QUARANTINE_S:
+        return []
+    return _wrapped(
+        f"note: quarantine keeps {size(kept.bytes)} of deleted replicas, the oldest for {age(age_s)}; "
+        "`ebla tablet quarantine list` shows the data, `quarantine purge` frees the space"
+    )
+
+
 def servers(health: ClusterHealth) -> Table:
     rows = (
         (
@@ -84,7 +100,7 @@ def servers(health: ClusterHealth) -> Table:
             server.leaders,
             server.failed,
             age(server.heartbeat_age_s),
-            "; ".join(filter(None, (_marks(server), server.status == "STOPPED" and server.error))),
+            "; ".join(filter(None, [_marks(server), server.error if server.status == "STOPPED" else ""])),
         )
         for server in health.servers
     )

@@ -16,6 +16,7 @@ from ebla.wording import count
 if TYPE_CHECKING:
     from ebla.health.verdicts import ClusterHealth
     from ebla.operate.cluster import Cluster
+    from ebla.operate.quarantine import Kept
 
 TABLETS_SHOWN = 10
 COMPARED_S = 600.0
@@ -48,16 +49,16 @@ def check(
     """
     with ui.working("check") as progress:
 
-        async def work(cluster: Cluster) -> ClusterHealth:
+        async def work(cluster: Cluster) -> tuple[ClusterHealth, Kept]:
             from ebla.operate import checking
 
             progress.step("asking every server")
-            health = await checking.check(cluster, table or None, wait, progress)
+            health, kept = await checking.check_all(cluster, table or None, wait, progress)
             if not checksum:
-                return health
-            return await checking.compare(cluster, table or None, timeout, progress, ui.note)
+                return health, kept
+            return await checking.compare(cluster, table or None, timeout, progress, ui.note), kept
 
-        health = within(ui, work)
+        health, kept = within(ui, work)
     sick = [tablet for tablet in health.tablets if tablet.status != "HEALTHY"]
     shown = list(health.tablets) if ui.verbose else sick[:TABLETS_SHOWN]
     parts: list[Any] = []
@@ -72,11 +73,12 @@ def check(
     if checksum:
         parts.append(_compared(health))
     ui.show(
-        msgspec.to_builtins(health),
+        {**msgspec.to_builtins(health), "quarantine": msgspec.to_builtins(kept)},
         *parts,
         views.health_line(health),
         *views.reasons(health),
         *views.warnings(health),
+        *views.quarantined(kept),
         *_forced(health),
         *_set_aside(health),
     )

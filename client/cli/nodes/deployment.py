@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,11 +24,14 @@ from ebla.wording import age, count, host_of
 
 if TYPE_CHECKING:
     from ebla.health.verdicts import ClusterHealth
+    from ebla.operate.quarantine import Kept
     from ebla.operate.waiting import Progress
     from ebla.placement.asking import RoleStatus
     from ebla.placement.config import DeploymentConfig
     from ebla.placement.launch import DownReport, StatusReport, UpReport
     from ebla.placement.local.cluster import LocalCluster
+
+CPUS = 4  # that each local node offers
 
 # -- up ------------------------------------------------------------------------------------------------------
 
@@ -81,7 +85,7 @@ def up(
     masters: UpMasters = None,
     journals: UpJournals = None,
     set_: UpSet = None,
-    cpus: UpCpus = 4,
+    cpus: UpCpus = CPUS,
     auth: UpAuth = None,
     dashboard: UpDashboard = True,
     timeout: UpTimeout = 120.0,
@@ -189,8 +193,16 @@ def _up_parts(report: UpReport, address: str, cluster: LocalCluster | None, star
     return parts
 
 
-def _up_command(name: str) -> str:
-    return "ebla up" if name == NAME else f"ebla up --name {name}"
+def _up_command(name: str, address: str | None, local: LocalCluster | None = None) -> str:
+    """The command that starts the deployment again. `local`: the local cluster that has to be started first."""
+    words = ["ebla", "up"]
+    if local is not None:
+        settings = local.state.settings
+        words += ["--local", str(local.state.size), "--auth", settings.auth.mode]
+        words += [] if settings.num_cpus == CPUS else ["--cpus", str(settings.num_cpus)]
+        words += [] if settings.dashboard else ["--no-dashboard"]
+    words += [] if address is None else ["--address", address]
+    return shlex.join(words if name == NAME else [*words, "--name", name])
 
 
 def _role_count(roles: list[RoleStatus]) -> str:
@@ -228,6 +240,7 @@ def down(
         if found is None or found.running:
             report = _down(ui, name, timeout, progress, found is None)
         others = _others(ui, name) if report is not None and found is not None else []
+        again = _up_command(name, ui.common.address, found if not others else None)
         if found is not None and not others:
             disconnect_ray()
             progress.step("ending the local Ray cluster")
@@ -244,8 +257,9 @@ def down(
         "local_cluster_ended": ended,
         "others_running": others,
         "data_dir": data,
+        "up_command": again,
     }
-    ui.show(document, *_down_parts(name, report, ended, others, data))
+    ui.show(document, *_down_parts(name, report, ended, others, data, again))
 
 
 def _down(ui: Ui, name: str, timeout_s: float, progress: Progress, anywhere: bool) -> DownReport | None:
@@ -272,7 +286,9 @@ def _others(ui: Ui, name: str) -> list[str]:
     return [other for other in places.known() if other != name and launch.status(other).roles]
 
 
-def _down_parts(name: str, report: DownReport | None, ended: bool, others: list[str], data: str) -> list[Any]:
+def _down_parts(
+    name: str, report: DownReport | None, ended: bool, others: list[str], data: str, again: str
+) -> list[Any]:
     stopped, killed = (report.stopped, report.killed) if report else ((), ())
     if not stopped and not killed:
         head = f"deployment {name} was not up"
@@ -285,7 +301,7 @@ def _down_parts(name: str, report: DownReport | None, ended: bool, others: list[
         parts.append("the local Ray cluster has ended")
     if others:
         parts.append(f"the local Ray cluster continues: {', '.join(others)} still runs in it")
-    parts.append(f"the data stays in {data} on every host; `{_up_command(name)}` starts it again")
+    parts.append(f"the data stays in {data} on every host; this starts it again: {again}")
     return parts
 
 
@@ -299,30 +315,31 @@ def status(ui: Ui) -> None:
     from ebla.placement import launch
 
     report = launch.status(name)
-    health = _health(ui) if report.roles else None
+    health, kept = _health(ui) if report.roles else (None, None)
     document = {
         **msgspec.to_builtins(report),
         "hosts": msgspec.to_builtins(report.hosts.hosts),
         "up": bool(report.roles),
         "ray_address": address,
         "health": msgspec.to_builtins(health) if health else None,
+        "quarantine": msgspec.to_builtins(kept) if kept else None,
     }
-    if health is None:
+    if health is None or kept is None:
         ui.show(
             document,
-            f"deployment {name} is not up in the Ray cluster at {address}; `{_up_command(name)}` starts it",
+            f"deployment {name} is not up in the Ray cluster at {address}; `{_up_command(name, ui.common.address)}` starts it",
         )
         raise typer.Exit(FAILED)
-    ui.show(document, *_status_parts(report, health, address))
+    ui.show(document, *_status_parts(report, health, address), *views.quarantined(kept))
     if not health.healthy:
         raise typer.Exit(FAILED)
 
 
-def _health(ui: Ui) -> ClusterHealth:
-    from ebla.operate.checking import check
+def _health(ui: Ui) -> tuple[ClusterHealth, Kept]:
+    from ebla.operate.checking import check_all
 
     with ui.working("status") as progress:
-        return within(ui, lambda cluster: check(cluster, None, 0.0, progress))
+        return within(ui, lambda cluster: check_all(cluster, None, 0.0, progress))
 
 
 def _status_parts(report: StatusReport, health: ClusterHealth, address: str) -> list[Any]:

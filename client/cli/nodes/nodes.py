@@ -35,7 +35,7 @@ def nodes(
     listed = {server.address: server for server in seen.servers if server.uuid}
     document = {"nodes": [_document(server, seen, details) for server in health.servers]}
     table = views.nodes(health.servers, listed, answered(seen.states))
-    ui.show(document, table, *(_details(seen) if details else ()))
+    ui.show(document, table, *views.warnings(health), *(_details(seen) if details else ()))
 
 
 def _document(server: ServerHealth, seen: Survey, details: bool) -> dict[str, Any]:
