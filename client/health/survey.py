@@ -45,10 +45,12 @@ def unanswered(error: EblaError) -> Unanswered:
 async def ask(
     network: Network, address: str, method: str, message: msgspec.Struct, reply: type[T], timeout_s: float
 ) -> T | Unanswered:
+    """The answer, or why there is none; reports name the address themselves."""
     try:
         return await network.call(address, method, message, reply, timeout_s)
     except EblaError as error:
-        return unanswered(error)
+        why = error.message.removeprefix(f"{method} at {address}: ").removeprefix(f"{address} ")
+        return Unanswered(type(error).__name__, why)
 
 
 async def survey(
