@@ -109,25 +109,18 @@ def table_for(
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """A DataFrame's columns with a table's types. Raises InvalidArgument for types that no table has."""
+    """A DataFrame's columns as Arrow types. Raises InvalidArgument for a type that Arrow lacks; the rest a table checks."""
     return pa.schema([pa.field(f.name, _arrow_type(f.name, f.dataType), f.nullable) for f in schema.fields])
 
 
 def _arrow_type(name: str, kind: DataType) -> pa.DataType:
     try:
-        found = to_arrow_type(kind)
+        return to_arrow_type(kind)
     except PySparkException as error:
         raise InvalidArgument(
             f"column {name!r} is of Spark's type {kind.simpleString()}, which no table holds; convert it, or drop it",
             column=name,
         ) from error
-    if pa.types.is_nested(found) or pa.types.is_duration(found) or pa.types.is_null(found):
-        raise InvalidArgument(
-            f"column {name!r} is of Spark's type {kind.simpleString()}, which no table holds; take it apart into "
-            "columns, or drop it",
-            column=name,
-        )
-    return found
 
 
 # -- following a job -----------------------------------------------------------------------------------------

@@ -202,7 +202,7 @@ def test_a_feed_writes_every_row_and_the_table_is_verified_equal(stage: Stage, t
 
 
 def test_pyarrow_feeds_the_same_rows_and_both_verify_them(stage: Stage, tmp_path: Path) -> None:
-    rows = everything().drop_columns("raw")
+    rows = everything().drop_columns(["raw", "tags", "place", "counts"])  # CSV has no form for these
     rows.to_pandas().to_csv(tmp_path / "rows.csv", index=False)
     target = table_for(stage.db, "from-csv", rows.schema, primary_key=["id", "name"])
     report = arrow_feed(str(tmp_path / "rows.csv"), target, mode="insert")
@@ -217,8 +217,13 @@ def test_spark_reads_the_rows_that_it_wrote(stage: Stage, table: Table) -> None:
     for local in (True, False):
         rows = read_table(stage.session, table, local=local)
         assert rows.rdd.getNumPartitions() == TABLETS
-        assert rows.exceptAll(stage.source).count() == 0
+        assert _comparable(rows).exceptAll(_comparable(stage.source)).count() == 0
         assert rows.count() == ROWS
+
+
+def _comparable(rows: DataFrame) -> DataFrame:
+    """Spark subtracts no rows that hold a map: its entries stand for the map."""
+    return rows.withColumn("counts", F.map_entries("counts"))
 
 
 def test_spark_reads_chosen_columns_and_rows(stage: Stage, table: Table) -> None:
