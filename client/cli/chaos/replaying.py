@@ -26,16 +26,19 @@ VOID = "this is not a pass: too little happened to judge, or a checker could not
 VIOLATED, PROVED_NOTHING = 1, 2  # exit statuses
 
 
+SavedPlan = Annotated[
+    Path | None,
+    typer.Option("--plan", metavar="FILE", exists=True, dir_okay=False, help="A saved plan."),
+]
+
+
 def replay(
     ui: Ui,
     scenario: Annotated[
         str | None, typer.Option("--scenario", "-s", metavar="NAME", help="The scenario.")
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", metavar="N", min=0, help="The seed.")] = None,
-    plan: Annotated[
-        Path | None,
-        typer.Option("--plan", metavar="FILE", exists=True, dir_okay=False, help="A saved plan."),
-    ] = None,
+    plan: SavedPlan = None,
     story: Annotated[bool, typer.Option("--story", help="Print the events around the violation.")] = False,
     messages: Annotated[bool, typer.Option("--messages", help="With --story: every message, too.")] = False,
     whole: Annotated[

@@ -22,6 +22,12 @@ TABLETS_SHOWN = 10
 COMPARED_S = 600.0
 
 
+Timeout = Annotated[
+    float,
+    typer.Option("--timeout", metavar="SECONDS", min=1, help="Longest time for --checksum, of all tablets."),
+]
+
+
 def check(
     ui: Ui,
     table: Annotated[
@@ -35,12 +41,7 @@ def check(
         float,
         typer.Option("--wait", metavar="SECONDS", help="Longest wait for everything to become healthy."),
     ] = 0.0,
-    timeout: Annotated[
-        float,
-        typer.Option(
-            "--timeout", metavar="SECONDS", min=1, help="Longest time for --checksum, of all tablets."
-        ),
-    ] = COMPARED_S,
+    timeout: Timeout = COMPARED_S,
 ) -> None:
     """Check the health of every tablet, replica, master and journal node. Exit status 0: all healthy, 1: not.
 
