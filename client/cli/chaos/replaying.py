@@ -32,6 +32,16 @@ SavedPlan = Annotated[
 ]
 
 
+Defect = Annotated[
+    str,
+    typer.Option(
+        "--defect",
+        metavar="NAME",
+        help="Plant this defect; without a scenario, in the run that shows it.",
+    ),
+]
+
+
 def replay(
     ui: Ui,
     scenario: Annotated[
@@ -44,14 +54,7 @@ def replay(
     whole: Annotated[
         bool, typer.Option("--whole", help="With --story: every key and tablet, from the beginning.")
     ] = False,
-    defect: Annotated[
-        str,
-        typer.Option(
-            "--defect",
-            metavar="NAME",
-            help="Plant this defect; without a scenario, in the run that shows it.",
-        ),
-    ] = "",
+    defect: Defect = "",
     shrink: Annotated[
         bool, typer.Option("--shrink", help="Drop the faults that the failure does not need.")
     ] = False,
