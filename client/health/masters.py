@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ebla.health.verdicts import (
     ACTIVE,
+    DEGRADED,
     FAILED,
     HEALTHY,
     LAGGING,
@@ -17,7 +18,6 @@ from ebla.health.verdicts import (
     RECOVERING,
     REJOINING,
     UNAVAILABLE,
-    UNDER_REPLICATED,
     UNREACHABLE,
     JournalHealth,
     MasterHealth,
@@ -73,7 +73,7 @@ def status_of(masters: tuple[MasterHealth, ...], journals: tuple[JournalHealth, 
         return UNAVAILABLE
     statuses = [*(master.status for master in masters), *(node.status for node in journals)]
     if _stands_alone(masters) or any(status not in (HEALTHY, LAGGING) for status in statuses):
-        return UNDER_REPLICATED
+        return DEGRADED
     return RECOVERING if LAGGING in statuses else HEALTHY
 
 
