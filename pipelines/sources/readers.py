@@ -22,6 +22,7 @@ import pyarrow.csv as pacsv
 from ebla.pipelines.datasets import SourceUnreadable
 from ebla.pipelines.sources.dialect import Dialect
 from ebla.pipelines.sources.files import File, Place
+from ebla.pipelines.sources.types import json_text
 from ebla.wording import count
 
 BLOCK_BYTES = 8 << 20  # no row is larger
@@ -259,15 +260,9 @@ def _json_part(file: File, rows: list[dict[str, Any]], numbers: list[int], unrea
         raws = [bytes(row[name]) if name in row else b"null" for row in rows]
         if any(raw[:1] in (b'"', b"{", b"[") for raw in raws):
             quoted.add(name)
-        columns[name] = pa.array([_json_text(raw) for raw in raws], pa.string())
+        columns[name] = pa.array([json_text(raw) for raw in raws], pa.string())
     batch = pa.RecordBatch.from_pydict(columns)
     return Part(file.name, batch, frozenset(names), frozenset(quoted), np.array(numbers, np.int64), unread)
-
-
-def _json_text(raw: bytes) -> str | None:
-    if raw == b"null":
-        return None
-    return msgspec.json.decode(raw, type=str) if raw.startswith(b'"') else raw.decode()
 
 
 class _Bytes(io.RawIOBase):
