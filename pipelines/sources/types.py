@@ -18,6 +18,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import msgspec
@@ -194,7 +195,8 @@ def iso_nanoseconds(text: str) -> int:
 
 
 def _floats(text: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Raises ArrowInvalid for a number that is too large for the type, and for a whole number that it would round."""
+    """Raises ArrowInvalid for a number that is too large for the type, and for a whole number that it would round: its float
+    is neither equal nor written with the same digits."""
     values = text.cast(kind)
     endless = pc.and_(pc.is_inf(values), pc.invert(pc.match_substring(text, "inf", ignore_case=True)))
     if pc.any(endless).as_py():
@@ -202,8 +204,8 @@ def _floats(text: pa.Array, kind: pa.DataType) -> pa.Array:
     digits = 8 if pt.is_float32(kind) else _DIGITS_EXACT + 1
     long = pc.match_substring_regex(text, rf"^[+-]?\d{{{digits},}}$")
     if pc.any(long).as_py():
-        given, made = text.filter(long).to_pylist(), values.filter(long).to_pylist()
-        if any(int(number) != value for number, value in zip(given, made, strict=True)):
+        pairs = zip(text.filter(long).to_pylist(), values.filter(long).to_numpy(False), strict=True)
+        if any(int(number) not in (int(value), Decimal(str(value))) for number, value in pairs):
             raise pa.ArrowInvalid("has no exact float")
     return values
 
