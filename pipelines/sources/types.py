@@ -16,6 +16,7 @@ The words in NULLS are null, except in columns of text.
 from __future__ import annotations
 
 import base64
+import math
 import re
 from collections.abc import Callable
 from decimal import Decimal
@@ -195,8 +196,7 @@ def iso_nanoseconds(text: str) -> int:
 
 
 def _floats(text: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Raises ArrowInvalid for a number that is too large for the type, and for a whole number that it would round: its float
-    is neither equal nor written with the same digits."""
+    """Raises ArrowInvalid for a number that is too large for the type, and for a whole number that it would round."""
     values = text.cast(kind)
     endless = pc.and_(pc.is_inf(values), pc.invert(pc.match_substring(text, "inf", ignore_case=True)))
     if pc.any(endless).as_py():
@@ -205,9 +205,15 @@ def _floats(text: pa.Array, kind: pa.DataType) -> pa.Array:
     long = pc.match_substring_regex(text, rf"^[+-]?\d{{{digits},}}$")
     if pc.any(long).as_py():
         pairs = zip(text.filter(long).to_pylist(), values.filter(long).to_numpy(False), strict=True)
-        if any(int(number) not in (int(value), Decimal(str(value))) for number, value in pairs):
+        if any(is_rounded(number, value) for number, value in pairs):
             raise pa.ArrowInvalid("has no exact float")
     return values
+
+
+def is_rounded(number: str, value: Any) -> bool:
+    """Whether the whole number differs from its float, and from the text of the float, which may have fewer digits than its
+    exact value. `value`: a float, or np.float32."""
+    return math.isinf(value) or int(number) not in (int(value), Decimal(str(value)))
 
 
 def _instants(text: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -60,8 +60,16 @@ async def rich(stage: Stage) -> None:
         ("duration[ns]", "-PT0.000000001S", pd.Timedelta(-1, unit="ns")),
         ("duration[s]", "P1W", timedelta(days=7)),
         ("timestamp[ns]", "2023-11-14T22:13:20.000000001", pd.Timestamp(1_700_000_000_000_000_001)),
-        ("list<timestamp[ns]>", '["2023-11-14 22:13:20.000000001"]', [pd.Timestamp(1_700_000_000_000_000_001)]),
-        ("timestamp[ns, America/New_York]", "2023-11-14T17:13:20.000000001", pd.Timestamp(1_700_000_000_000_000_001, tz="America/New_York")),
+        (
+            "list<timestamp[ns]>",
+            '["2023-11-14 22:13:20.000000001"]',
+            [pd.Timestamp(1_700_000_000_000_000_001)],
+        ),
+        (
+            "timestamp[ns, America/New_York]",
+            "2023-11-14T17:13:20.000000001",
+            pd.Timestamp(1_700_000_000_000_000_001, tz="America/New_York"),
+        ),
         ("timestamp[us]", "2023-11-14T22:13:20.0000010000", datetime(2023, 11, 14, 22, 13, 20, 1)),  # noqa: DTZ001
         ("time[us]", "05:30:00.2500000", time(5, 30, 0, 250000)),
         ("double", "9007199254740992", 2.0**53),
@@ -91,7 +99,11 @@ def test_a_value_in_text_form_is_one_of_the_column(kind: str, text: str, value: 
         ("list<int8>", "[1,", r"of type list<int8>; write for example \[1, 2\]"),
         ("list<date>", '["x"]', "'x' is not a value for column 'item' of type date"),
         ("list<int8>", "[" * 100_000, "is not a value for column 'c'"),
-        ("timestamp[us]", "2023-11-14T22:13:20.0000001", "has digits after the microseconds; write fewer digits"),
+        (
+            "timestamp[us]",
+            "2023-11-14T22:13:20.0000001",
+            "has digits after the microseconds; write fewer digits",
+        ),
         ("timestamp[us]", "2023-11-14T22:13:20,0000001Z", "has digits after the microseconds"),
         ("timestamp[ns]", "2023-11-14T22:13:20.0000000001", "has digits after the nanoseconds"),
         ("timestamp[ns]", "1023-11-14T22:13:20.000000001", "write for example 2013-01-31T05:00"),

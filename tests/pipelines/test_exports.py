@@ -61,7 +61,11 @@ NESTED = {
     "ages": (pa.map_(pa.string(), pa.int8()), st.dictionaries(TEXT, st.integers(-128, 127), max_size=2).map(lambda m: list(m.items()))),
     "days": (pa.map_(pa.date32(), pa.float32()), st.dictionaries(PLAIN["day"][1], st.floats(width=32), max_size=2).map(lambda m: list(m.items()))),
 }  # fmt: skip
-COLUMNS = {**PLAIN, **NESTED, "note": (pa.json_(), st.sampled_from(["null", "", '{"a": 1}', '"x"', "[]", "1"]))}
+COLUMNS = {
+    **PLAIN,
+    **NESTED,
+    "note": (pa.json_(), st.sampled_from(["null", "", '{"a": 1}', '"x"', "[]", "1"])),
+}
 TYPES = {"id": pa.field("id", pa.int64(), False)}
 
 

@@ -88,7 +88,9 @@ def test_values_inside_of_json_fit_exactly_or_mark_their_row(
     texts = [*good, *bad, "[" * 100_000]
     found = from_text(pa.array(texts, pa.string()), kind, json=json)
     assert dict(zip(texts, found.values.to_pylist(), strict=True)) == good | dict.fromkeys(texts[len(good) :])
-    assert [text for text, wrong in zip(texts, found.bad.tolist(), strict=True) if wrong] == texts[len(good) :]
+    assert [text for text, wrong in zip(texts, found.bad.tolist(), strict=True) if wrong] == texts[
+        len(good) :
+    ]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +120,14 @@ def test_a_duration_is_a_number_of_units_or_iso_8601(text: str, unit: str, value
 
 
 def test_a_whole_number_is_not_rounded_to_a_float() -> None:
-    texts = ["9007199254740993", "9007199254740992", "-9007199254740993", "9007199254740993.5", "1152921504606847000", "1152921504606846976"]
+    texts = [
+        "9007199254740993",
+        "9007199254740992",
+        "-9007199254740993",
+        "9007199254740993.5",
+        "1152921504606847000",
+        "1152921504606846976",
+    ]
     assert from_text(pa.array(texts), pa.float64()).bad.tolist() == [True, False, True, False, False, False]
     texts = ["16777217", "16777216", "+16777217", "16777217.5", "123456790", "123456789"]
     assert from_text(pa.array(texts), pa.float32()).bad.tolist() == [True, False, True, False, False, True]
