@@ -164,7 +164,7 @@ def write(
         raise InvalidArgument(where, column=error.column, row=error.row) from error
     except (RequestReused, StaleRequest) as error:
         raise InvalidArgument(
-            f"job {job!r} has written partition {partition} before, with other rows or long ago: if the order of the "
-            "rows changes at each reading, use sort=True; for a changed source use another job"
+            f"job {job!r} has written partition {partition} before, with other rows or long ago; use another job, "
+            "or none (with Spark, sort=True keeps the order of the rows the same at each reading)"
         ) from error
     return written.rows, len(written.rejected)

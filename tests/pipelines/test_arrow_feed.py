@@ -21,6 +21,7 @@ import ebla
 from ebla.actors import errors
 from ebla.cli.app import app
 from ebla.cli.data import sources
+from ebla.pipelines import target
 from ebla.pipelines.arrow.feed import feed
 from ebla.pipelines.arrow.verify import verify
 from ebla.pipelines.datasets import SourceUnreadable
@@ -72,6 +73,24 @@ def test_every_row_is_written_once_and_verified(table: Table, source: Path) -> N
     assert (checked.ok, checked.source_rows, checked.table_rows) == (True, ROWS, ROWS)
 
 
+def test_a_source_may_be_a_path(table: Table, source: Path) -> None:
+    assert feed(source, table).rows == ROWS
+    assert verify(source, table, replicas=False).ok
+
+
+def test_columns_that_the_source_lacks_get_their_default_or_null(loopback: Loopback, tmp_path: Path) -> None:
+    table = loopback.db.create_table("w", schema=SCHEMA, primary_key=["id"])
+    table.upsert([{"id": 1, "name": "a", "x": 0.5}])
+    table.alter(lambda change: change.add("unit", pa.string(), default="m"))
+    (tmp_path / "rows.csv").write_text("id,name\n1,b\n")
+    assert target.lacking(pa.schema([("id", pa.int64()), ("name", pa.string())]), table._awaited._routes.schema) == {
+        "x": "null", "unit": "its default",
+    }  # fmt: skip
+    feed(tmp_path / "rows.csv", table)
+    assert table.get({"id": 1}) == {"id": 1, "name": "b", "x": None, "unit": "m"}
+    assert verify(tmp_path / "rows.csv", table, replicas=False).ok
+
+
 def test_nothing_is_written_if_one_row_does_not_fit(table: Table, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "rows.csv", "x,name,1.0", "5000,name", "7,again,1.0")
     with pytest.raises(SourceUnfit) as caught:
@@ -107,7 +126,7 @@ def test_a_feed_can_be_repeated_under_its_job(table: Table, source: Path) -> Non
     assert (other.rows, other.rejected) == (0, ROWS)
     source.write_text(source.read_text().replace("n5", "m5"))
     with pytest.raises(
-        ebla.InvalidArgument, match="'nightly' has written partition 0 before, with other rows"
+        ebla.InvalidArgument, match="'nightly' has written partition 0 before, with other rows or long ago; use another job"
     ):
         feed(str(source), table, mode="insert", job="nightly")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import csv
 import gzip
 import json
 from dataclasses import replace
@@ -18,7 +19,7 @@ import pyarrow.parquet
 import pytest
 
 from ebla.pipelines.datasets import SourceUnreadable
-from ebla.pipelines.sources import readers
+from ebla.pipelines.sources import dialect, readers
 from ebla.pipelines.sources.check import Checked, check, fitting_batches
 from ebla.pipelines.sources.source import FileSource, infer, open_source
 from ebla.storage.errors import InvalidArgument
@@ -74,6 +75,138 @@ def test_the_index_is_recognised_beside_wrong_rows_and_in_several_files(tmp_path
     (tmp_path / "b.csv").write_text(",id\n5,15\n6,16\n")
     source, types = infer(open_source(str(tmp_path)))
     assert (types.names, source.facts.left_out) == (["id"], ("~0",))
+
+
+def test_a_column_that_is_really_named_like_an_unnamed_one_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,~1\n10,1\n11,2\n")
+    source, types = infer(open_source(str(tmp_path / "a.csv")))
+    assert (types.names, source.facts.left_out) == (["id", "~1"], ())
+    (tmp_path / "a.csv").write_text("~1,\n10,1\n")
+    with pytest.raises(SourceUnreadable, match="has two columns '~1'; rename one"):
+        open_source(str(tmp_path / "a.csv"))
+
+
+def test_the_index_of_a_filtered_frame_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    PEOPLE[PEOPLE["id"] != 2].to_csv(tmp_path / "people.csv")
+    with pytest.raises(SourceUnreadable, match=r"column 1 .* has no name .* to_csv\(\.\.\., index=False\)"):
+        infer(open_source(str(tmp_path / "people.csv")))
+
+
+ESCAPED = [
+    {"id": 1, "name": 'say "hi" you', "x": "a"},
+    {"id": 2, "name": 'end"', "x": "b\\"},
+    {"id": 3, "name": "C:\\dir\\", "x": '"'},
+]
+
+
+@pytest.mark.parametrize("sep", [",", ";"])
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
+def test_quotation_marks_after_a_backslash_are_recognised(tmp_path: Path, quoting: Any, sep: str) -> None:
+    path = tmp_path / "rows.csv"
+    pd.DataFrame(ESCAPED).to_csv(
+        path, index=False, doublequote=False, escapechar="\\", quoting=quoting, sep=sep
+    )
+    assert read(path, escape="\\")[2] == ESCAPED
+    if quoting == csv.QUOTE_ALL:
+        assert read(path)[2] == ESCAPED
+    else:  # values without quotation marks around them may have any inside
+        with pytest.raises(SourceUnreadable, match=r"after a backslash; give the option escape=\\ .* escape=none"):
+            read(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ('id,name\n1,"C:\\dir\\"\n2,"x"\n', ["C:\\dir\\", "x"]),
+        ('id,name\n1,"a\\""b"\n2,"\\"","\n', ['a\\"b', '\\",']),
+    ],
+)
+def test_a_backslash_before_a_doubled_or_closing_mark_is_a_backslash(
+    tmp_path: Path, text: str, names: list[str]
+) -> None:
+    (tmp_path / "rows.csv").write_text(text)
+    assert [row["name"] for row in read(tmp_path / "rows.csv")[2]] == names
+
+
+def test_a_late_mark_after_a_backslash_needs_the_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dialect, "SAMPLE_BYTES", 20)
+    path = tmp_path / "rows.csv"
+    path.write_text('id,name\n1,a\n2,b\n3,c\n4,"say \\"hi\\" you"\n')
+    with pytest.raises(SourceUnreadable, match=r"after a backslash; give the option escape=\\ .* escape=none"):
+        read(path)
+    assert read(path, escape="\\")[2][-1] == {"id": 4, "name": 'say "hi" you'}
+    path.write_text('id,name\n1,a\n2,b\n3,c\n4,3.5\\"x\n')
+    assert read(path, escape="none")[2][-1] == {"id": 4, "name": '3.5\\"x'}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"names": "id,id"}, "the option names has 'id' twice"),
+        ({"escape": "\\\\"}, "the option escape is one ASCII character"),
+        *[({"encoding": name}, f"there is no encoding '{name}'; try utf-8") for name in ("rot13", "base64", "hex", "zip", "x")],
+    ],
+)  # fmt: skip
+def test_options_that_no_file_can_have_are_refused(
+    tmp_path: Path, options: dict[str, str], message: str
+) -> None:
+    (tmp_path / "rows.csv").write_text("1,2\n")
+    with pytest.raises(InvalidArgument) as caught:
+        open_source(str(tmp_path / "rows.csv"), None, options)
+    assert message in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("mark", "encoding"), [("utf-8-sig", "utf-8"), ("utf-8-sig", "utf8"), ("utf-16", "utf-16-le")]
+)
+def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path, mark: str, encoding: str) -> None:
+    PEOPLE.to_csv(tmp_path / "people.csv", index=False, encoding=mark)
+    assert read(tmp_path / "people.csv", encoding=encoding)[1:] == (TYPES, ROWS)
+
+
+@pytest.mark.parametrize("pattern", ["day=*/p.csv", "*/p.csv", "*", "**/*.csv", ""])
+def test_directories_of_a_glob_give_their_columns(tmp_path: Path, pattern: str) -> None:
+    for day in (1, 2):
+        (tmp_path / f"day={day}").mkdir()
+        (tmp_path / f"day={day}" / "p.csv").write_text(f"id\n{day}0\n")
+    source, _, rows = read(tmp_path / pattern)
+    assert rows == [{"id": 10, "day": 1}, {"id": 20, "day": 2}]
+    assert [file.name for file in source.files] == ["day=1/p.csv", "day=2/p.csv"]
+
+
+def test_rows_of_equally_named_files_keep_their_places(tmp_path: Path) -> None:
+    for name, text in (("a", "id\n1\n2\n"), ("b", "id\n3\n1\n")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "p.csv").write_text(text)
+    found = checked(tmp_path / "*" / "p.csv", id=pa.int64()).repeated_rows
+    assert [(each.file, each.row, each.key, each.earlier_file, each.earlier_row) for each in found] == [
+        ("b/p.csv", 3, {"id": "1"}, "a/p.csv", 2)
+    ]
+
+
+def test_a_directory_with_values_may_begin_with_an_underscore(tmp_path: Path) -> None:
+    for name in ("_y=2024", "_temporary", ".hidden=1"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "p.csv").write_text("id\n1\n")
+    (tmp_path / "_y=2024" / "_SUCCESS").write_text("x")
+    assert read(tmp_path)[2] == [{"id": 1, "_y": 2024}]
+
+
+def test_an_empty_key_has_its_own_message(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text('name,x\n"",1\na,2\n')
+    (row,) = checked(tmp_path / "rows.csv", name=pa.string(), x=pa.int64()).unfit_rows
+    assert (row.row, row.column) == (2, "name")
+    assert row.problem == "the key is empty; its only column 'name' needs at least one byte"
+
+
+def test_a_line_of_json_with_invalid_text_is_one_row_that_does_not_fit(tmp_path: Path) -> None:
+    lines = [b'{"id": 1, "name": "a"}', b'{"id": 2, "name": "\xff"}', b'{"id": 3, "name": "\\ud800"}', b'{"id": 4}']
+    (tmp_path / "rows.json").write_bytes(b"\n".join(lines))
+    found = checked(tmp_path / "rows.json", id=pa.int64(), name=pa.string())
+    assert ([row.row for row in found.unfit_rows], found.fitting) == ([2, 3], 2)
+    assert all("is no JSON object" in row.problem for row in found.unfit_rows)
 
 
 def test_another_column_without_a_name_is_refused(tmp_path: Path) -> None:
