@@ -22,6 +22,7 @@ from ebla.actors.messages import TableInfo
 from ebla.partitions import PartitionBy, resolve
 from ebla.pipelines.datasets import DATASETS
 from ebla.storage.errors import InvalidArgument
+from ebla.storage.schema import TableSchema
 from ebla.table import Database, Table
 
 MODES = ("upsert", "insert")
@@ -108,6 +109,12 @@ def check_columns(given: pa.Schema, table: str, wanted: pa.Schema) -> None:
                 f"{', '.join(given.names)}",
                 column=field.name,
             )
+
+
+def lacking(given: pa.Schema, schema: TableSchema) -> dict[str, str]:
+    """The columns of the table that the source lacks, and their value in rows that it writes."""
+    missing = [column for column in schema.columns if column.name not in given.names]
+    return {column.name: "null" if column.default is None else "its default" for column in missing}
 
 
 def check_arguments(mode: str, *counts: int | None) -> None:

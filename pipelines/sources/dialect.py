@@ -147,9 +147,7 @@ def _check_names(names: Sequence[str], path: str) -> None:
         )
     twice = _twice(names)
     if twice:
-        raise SourceUnreadable(
-            f"{path} has two columns {twice!r}; rename one in its first row", source=path
-        )
+        raise SourceUnreadable(f"{path} has two columns {twice!r}; rename one in its first row", source=path)
 
 
 def _encoding(stream: Any, given: str | None) -> tuple[str, bytes, bool]:

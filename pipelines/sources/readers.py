@@ -132,7 +132,9 @@ def _csv(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
     names = dialect.columns
     rows = _Numbered(file, len(names), dialect.skipped + 1)
     with place.open(file) as raw:
-        batches = _open_csv(io.BufferedReader(_Decoded(raw, dialect, file.path), 1 << 20), dialect, rows.refuse)
+        batches = _open_csv(
+            io.BufferedReader(_Decoded(raw, dialect, file.path), 1 << 20), dialect, rows.refuse
+        )
         for batch in batches:
             if len(names) == 1 and batch.num_rows and batch.column(0)[-1].as_py() == _SENTINEL:
                 batch, rows.ended = batch.slice(0, batch.num_rows - 1), True

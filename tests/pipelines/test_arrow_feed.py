@@ -11,6 +11,7 @@ from datetime import time, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
@@ -27,6 +28,7 @@ from ebla.pipelines.arrow.verify import verify
 from ebla.pipelines.datasets import SourceUnreadable
 from ebla.pipelines.outcomes import FeedFailed, FeedProgress, SourceUnfit
 from ebla.pipelines.target import table_for
+from ebla.storage.schema import TableSchema
 from ebla.table import Table
 from tests.cli.stage import Outcome
 from tests.client.loopback import Loopback
@@ -78,17 +80,16 @@ def test_a_source_may_be_a_path(table: Table, source: Path) -> None:
     assert verify(source, table, replicas=False).ok
 
 
-def test_columns_that_the_source_lacks_get_their_default_or_null(loopback: Loopback, tmp_path: Path) -> None:
-    table = loopback.db.create_table("w", schema=SCHEMA, primary_key=["id"])
+def test_columns_that_the_source_lacks_get_their_default_or_null(table: Table, tmp_path: Path) -> None:
     table.upsert([{"id": 1, "name": "a", "x": 0.5}])
-    table.alter(lambda change: change.add("unit", pa.string(), default="m"))
-    (tmp_path / "rows.csv").write_text("id,name\n1,b\n")
-    assert target.lacking(pa.schema([("id", pa.int64()), ("name", pa.string())]), table._awaited._routes.schema) == {
-        "x": "null", "unit": "its default",
-    }  # fmt: skip
-    feed(tmp_path / "rows.csv", table)
-    assert table.get({"id": 1}) == {"id": 1, "name": "b", "x": None, "unit": "m"}
+    (tmp_path / "rows.csv").write_text("id\n1\n")
+    assert feed(tmp_path / "rows.csv", table).rows == 1
+    assert table.get({"id": 1}) == {"id": 1, "name": None, "x": None}
     assert verify(tmp_path / "rows.csv", table, replicas=False).ok
+    schema = TableSchema.from_arrow(SCHEMA, ["id"])
+    unit = msgspec.structs.replace(schema.columns[1], default=b"m")
+    schema = msgspec.structs.replace(schema, columns=(schema.columns[0], unit, schema.columns[2]))
+    assert target.lacking(pa.schema([("id", pa.int64())]), schema) == {"name": "its default", "x": "null"}
 
 
 def test_nothing_is_written_if_one_row_does_not_fit(table: Table, tmp_path: Path) -> None:
@@ -126,7 +127,8 @@ def test_a_feed_can_be_repeated_under_its_job(table: Table, source: Path) -> Non
     assert (other.rows, other.rejected) == (0, ROWS)
     source.write_text(source.read_text().replace("n5", "m5"))
     with pytest.raises(
-        ebla.InvalidArgument, match="'nightly' has written partition 0 before, with other rows or long ago; use another job"
+        ebla.InvalidArgument,
+        match="'nightly' has written partition 0 before, with other rows or long ago; use another job",
     ):
         feed(str(source), table, mode="insert", job="nightly")
 
@@ -306,6 +308,20 @@ def test_a_feed_creates_the_table_and_shows_what_was_inferred(
     assert "created table made" in fed.out and "1,000" in fed.out
     assert len(loopback.db.table("made").info().tablets) == 2
     assert run("verify", str(source), "made", "--no-replicas").status == 0
+
+
+def test_columns_that_the_source_lacks_are_shown(
+    run: Ebla, loopback: Loopback, table: Table, tmp_path: Path
+) -> None:
+    (tmp_path / "rows.csv").write_text("id,name\n1,a\n")
+    line = "columns of the table that the source lacks, with their value in each row written: x (null)"
+    dry = run("feed", str(tmp_path / "rows.csv"), "t", "--dry-run")
+    assert line in " ".join(dry.out.split())
+    assert run("feed", str(tmp_path / "rows.csv"), "t", "--dry-run", "--json").json["lacking"] == {
+        "x": "null"
+    }
+    fed = run("feed", str(tmp_path / "rows.csv"), "t")
+    assert (fed.status, line in fed.message) == (0, True)
 
 
 def test_a_dry_run_shows_types_a_sample_and_bad_rows_and_writes_nothing(

@@ -110,7 +110,9 @@ def test_quotation_marks_after_a_backslash_are_recognised(tmp_path: Path, quotin
     if quoting == csv.QUOTE_ALL:
         assert read(path)[2] == ESCAPED
     else:  # values without quotation marks around them may have any inside
-        with pytest.raises(SourceUnreadable, match=r"after a backslash; give the option escape=\\ .* escape=none"):
+        with pytest.raises(
+            SourceUnreadable, match=r"after a backslash; give the option escape=\\ .* escape=none"
+        ):
             read(path)
 
 
@@ -134,7 +136,9 @@ def test_a_late_mark_after_a_backslash_needs_the_option(
     monkeypatch.setattr(dialect, "SAMPLE_BYTES", 20)
     path = tmp_path / "rows.csv"
     path.write_text('id,name\n1,a\n2,b\n3,c\n4,"say \\"hi\\" you"\n')
-    with pytest.raises(SourceUnreadable, match=r"after a backslash; give the option escape=\\ .* escape=none"):
+    with pytest.raises(
+        SourceUnreadable, match=r"after a backslash; give the option escape=\\ .* escape=none"
+    ):
         read(path)
     assert read(path, escape="\\")[2][-1] == {"id": 4, "name": 'say "hi" you'}
     path.write_text('id,name\n1,a\n2,b\n3,c\n4,3.5\\"x\n')
@@ -202,7 +206,12 @@ def test_an_empty_key_has_its_own_message(tmp_path: Path) -> None:
 
 
 def test_a_line_of_json_with_invalid_text_is_one_row_that_does_not_fit(tmp_path: Path) -> None:
-    lines = [b'{"id": 1, "name": "a"}', b'{"id": 2, "name": "\xff"}', b'{"id": 3, "name": "\\ud800"}', b'{"id": 4}']
+    lines = [
+        b'{"id": 1, "name": "a"}',
+        b'{"id": 2, "name": "\xff"}',
+        b'{"id": 3, "name": "\\ud800"}',
+        b'{"id": 4}',
+    ]
     (tmp_path / "rows.json").write_bytes(b"\n".join(lines))
     found = checked(tmp_path / "rows.json", id=pa.int64(), name=pa.string())
     assert ([row.row for row in found.unfit_rows], found.fitting) == ([2, 3], 2)
