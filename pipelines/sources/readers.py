@@ -255,9 +255,13 @@ def _json(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
             if not line.strip():
                 continue
             try:
-                raws = {name: bytes(raw) for name, raw in decode(line).items()}
-                rows.append({name: json_text(raw) for name, raw in raws.items()})
-                quoted.update(name for name, raw in raws.items() if raw[:1] in (b'"', b"{", b"["))
+                row = {}
+                for name, raw in decode(line).items():
+                    value = bytes(raw)
+                    row[name] = json_text(value)
+                    if value.startswith((b'"', b"{", b"[")):
+                        quoted.add(name)
+                rows.append(row)
                 numbers.append(number)
             except (msgspec.DecodeError, UnicodeError) as error:
                 unread.append(Unfit(file.name, number, None, f"is no JSON object: {error}"))

@@ -239,6 +239,7 @@ def _base64(text: pa.Array, kind: pa.DataType) -> pa.Array:
 
 # -- values inside of JSON -----------------------------------------------------------------------------------
 
+_DECODE_STRING = msgspec.json.Decoder(str).decode
 _DECODE = {
     "list": msgspec.json.Decoder(list[msgspec.Raw]).decode,
     "struct": msgspec.json.Decoder(dict[str, msgspec.Raw]).decode,
@@ -285,7 +286,7 @@ def json_text(raw: bytes) -> str | None:
     """A JSON value as text; a string without its quotes."""
     if raw == b"null":
         return None
-    return msgspec.json.decode(raw, type=str) if raw.startswith(b'"') else raw.decode()
+    return _DECODE_STRING(raw) if raw.startswith(b'"') else raw.decode()
 
 
 # -- the types of text ---------------------------------------------------------------------------------------
