@@ -191,24 +191,24 @@ def unclear_escape(path: str) -> SourceUnreadable:
 def _escape(text: str, separator: str | None, quote: str, whole: bool, path: str) -> str | None:
     if "\\" + quote not in text:
         return None
-    found = []
+    ranks = {}
     for escape in ("", "\\"):
         chosen = separator or _separator(text, quote, escape, whole)
-        if _is_sound(text, chosen, quote, escape, whole):
-            found.append(escape)
-    if len(found) > 1:
+        ranks[escape] = _soundness(text, chosen, quote, escape, whole)
+    if ranks[""] == ranks["\\"] > 0:
         raise unclear_escape(path)
-    return found[0] if found else ""
+    return max(ranks, key=lambda escape: ranks[escape])
 
 
-def _is_sound(text: str, separator: str, quote: str, escape: str, whole: bool) -> bool:
-    """Whether every quoted value ends before a separator or the end of its row."""
+def _soundness(text: str, separator: str, quote: str, escape: str, whole: bool) -> int:
+    """2 if every quoted value ends before a separator or the end of its row; 1 if only the last one does not, which the end of
+    the sample may cut off; else 0."""
     try:
         for _ in _reader(text, separator, quote, escape, strict=True):
             pass
     except csv.Error as error:
-        return not (whole or "expected after" in str(error))
-    return True
+        return 0 if whole or "expected after" in str(error) else 1
+    return 2
 
 
 def _reader(text: str, separator: str, quote: str, escape: str | None, *, strict: bool = False) -> Any:

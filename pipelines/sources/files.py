@@ -109,7 +109,7 @@ class Place:
         if info.type == pafs.FileType.Directory:
             return self._below(info.path)
         roots = sorted(glob(self.root, recursive=True)) if "://" not in self.source else []
-        fixed = os.path.join(*takewhile(lambda part: not has_magic(part), PurePosixPath(self.root).parts))
+        fixed = os.path.join("", *takewhile(lambda part: not has_magic(part), PurePosixPath(self.root).parts))
         found: list[tuple[Any, str]] = []
         for path in roots:
             each, below = self.filesystem.get_file_info(path), os.path.relpath(path, fixed)

@@ -97,6 +97,17 @@ def test_a_backslash_before_a_doubled_or_closing_mark_is_a_backslash(
     assert [row["name"] for row in read(tmp_path / "rows.csv")[2]] == names
 
 
+def test_a_cut_sample_does_not_hide_where_a_value_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dialect, "SAMPLE_BYTES", 40)
+    path = tmp_path / "rows.csv"
+    path.write_text('id,name\n1,"C:\\dir\\"\n' + "".join(f"{n},x\n" for n in range(2, 20)))
+    assert read(path)[2][:2] == [{"id": 1, "name": "C:\\dir\\"}, {"id": 2, "name": "x"}]
+    path.write_text('id,name\n1,"say \\"hi\\" you"\n2,"a long value that the end of the sample cuts"\n')
+    assert read(path)[2][0] == {"id": 1, "name": 'say "hi" you'}
+
+
 def test_a_late_mark_after_a_backslash_needs_the_option(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
