@@ -23,6 +23,7 @@ from ebla.pipelines.outcomes import FeedFailed, FeedProgress, FeedReport, Source
 from ebla.pipelines.sources.check import Checked, check, fitting_batches
 from ebla.pipelines.sources.readers import Unfit
 from ebla.pipelines.sources.source import ShowRows, Source, infer, opened
+from ebla.show.progress import silent
 from ebla.storage.errors import EblaError, InvalidArgument
 from ebla.table import Table
 from ebla.wording import count
@@ -42,8 +43,8 @@ def feed(
     job: str | None = None,
     call_rows: int = CALL_ROWS,
     deadline_s: float | None = None,
-    on_check: ShowRows = lambda rows: None,
-    on_progress: Callable[[FeedProgress], None] = lambda progress: None,
+    on_check: ShowRows = silent,
+    on_progress: Callable[[FeedProgress], None] = silent,
 ) -> FeedReport:
     """Write every row of `source` into `table`; with `mode="insert"` rows whose key exists are not changed. A row is replaced as
     a whole: columns of the table that the source lacks get their default, or become null.
@@ -83,7 +84,7 @@ def write(
     job: str | None = None,
     call_rows: int = CALL_ROWS,
     deadline_s: float | None = None,
-    on_progress: Callable[[FeedProgress], None] = lambda progress: None,
+    on_progress: Callable[[FeedProgress], None] = silent,
 ) -> FeedReport:
     """Write a source that was checked for this table."""
     if on_error == "fail":

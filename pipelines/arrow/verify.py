@@ -29,6 +29,7 @@ from ebla.pipelines.replicas import compare_replicas
 from ebla.pipelines.sources.check import texts
 from ebla.pipelines.sources.fitting import FittedPart, Fitter
 from ebla.pipelines.sources.source import Source, infer, opened
+from ebla.show.progress import silent
 from ebla.show.steps import Show
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import TableSchema
@@ -43,7 +44,7 @@ def verify(
     *,
     samples: int = SAMPLES,
     replicas: bool = True,
-    progress: Show = lambda text: None,
+    progress: Show = silent,
 ) -> VerifyReport:
     """Compare; differences are in the report, not raised, with up to `samples` rows of each kind.
 

@@ -303,7 +303,7 @@ def test_a_feed_creates_the_table_and_shows_what_was_inferred(
 ) -> None:
     fed = run("feed", str(source), "made", "--key", "id", "--hash", "id:2")
     assert fed.status == 0
-    assert "rows.csv: csv, utf-8, separator ," in fed.message
+    assert 'rows.csv: csv, utf-8, separator ","' in fed.message
     assert "name string" in fed.message and "x double" in fed.message
     assert "created table made" in fed.out and "1,000" in fed.out
     assert len(loopback.db.table("made").info().tablets) == 2

@@ -263,13 +263,16 @@ def _show_dry_run(plan: _Plan, checked: Checked, on_error: OnError) -> None:
     document["lacking"] = plan.lacking
     last = f"nothing was written; {'a feed would create' if plan.new else 'a feed would change'} table {plan.name}"
     if not able:
-        last = "nothing was written; a feed would fail, unless --on-error skip leaves these rows out"
+        last = "nothing was written; a feed would fail, unless --on-error skip leaves rows out"
     plan.ui.show(
         {**document, **_described(checked)},
         facts_line(plan.given, checked.facts),
+        "",
         columns_view(checked, plan.schema.key),
         _lacking_line(plan.lacking) if plan.lacking else None,
+        "",
         rows_view(checked),
+        "",
         last,
     )
     if not able:
