@@ -70,5 +70,7 @@ def test_values_of_nested_text_are_exact_or_refused_with_their_place(tmp_path: P
     (batch,) = (batch for batch in read(part_of(tmp_path / "rows.csv", types), 0) if batch.num_rows)
     assert batch.to_pylist() == [{"id": 1, "v": [1, 2]}]
     (tmp_path / "rows.csv").write_text('id,v\n1,"[1.9]"\n')
-    with pytest.raises(InvalidArgument, match=r"rows.csv row 2, column 'v': '\[1.9\]' is not list<item: int64>"):
+    with pytest.raises(
+        InvalidArgument, match=r"rows.csv row 2, column 'v': '\[1.9\]' is not list<item: int64>"
+    ):
         read(part_of(tmp_path / "rows.csv", types), 0)

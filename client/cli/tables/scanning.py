@@ -117,7 +117,7 @@ def export(
 ) -> None:
     """Write the rows that meet a condition to a csv, json or parquet file.
 
-    The file appears when it is complete. Conditions are those of `ebla table scan`.
+    The file appears when it is complete. Conditions are those of `ebla table scan`. In CSV, times with a zone are in UTC.
 
     ebla table export flights jfk.parquet --where "origin == 'JFK'"
     """
