@@ -203,22 +203,26 @@ def _escape(text: str, separator: str | None, quote: str, whole: bool, path: str
 def _soundness(text: str, separator: str, quote: str, escape: str, whole: bool) -> int:
     """2 if every quoted value ends before a separator or the end of its row; 1 if only the last one does not, which the end of
     the sample may cut off; else 0."""
-    try:
-        for _ in _reader(text, separator, quote, escape, strict=True):
-            pass
-    except csv.Error as error:
-        return 0 if whole or "expected after" in str(error) else 1
+    q, s = re.escape(quote), re.escape(separator)
+    begun = rf"{q}[^{q}\\]*(?:\\.[^{q}\\]*)*" if escape else rf"{q}[^{q}]*(?:{q}{q}[^{q}]*)*"
+    plain = rf"(?!{q})[^{s}\r\n\\]*(?:\\.[^{s}\r\n\\]*)*" if escape else rf"(?!{q})[^{s}\r\n]*"
+    field = re.compile(rf"(?:{begun}{q}|{plain})(?:{s}|[\r\n]+|\Z)", re.DOTALL)
+    at = 0
+    while at < len(text):
+        found = field.match(text, at)
+        if found is None:
+            cut_off = not whole and re.compile(rf"{begun}\\?\Z", re.DOTALL).match(text, at)
+            return 1 if cut_off else 0
+        at = found.end()
     return 2
-
-
-def _reader(text: str, separator: str, quote: str, escape: str | None, *, strict: bool = False) -> Any:
-    lines = io.StringIO(text, newline="")
-    return csv.reader(lines, delimiter=separator, quotechar=quote, escapechar=escape or None, strict=strict)
 
 
 def _records(text: str, separator: str, quote: str, escape: str | None, whole: bool) -> list[list[str]]:
     """The first rows as fields. A last row that may be incomplete is left out."""
-    reader = _reader(text, separator, quote, escape)
+    lines = io.StringIO(text, newline="")
+    reader = csv.reader(
+        lines, delimiter=separator, quotechar=quote, escapechar=escape or None, doublequote=not escape
+    )
     rows = []
     try:
         for row in reader:

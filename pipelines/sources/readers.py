@@ -160,6 +160,7 @@ def _open_csv(stream: Any, dialect: Dialect, refuse: Callable[[Any], str]) -> It
         pacsv.ParseOptions(
             delimiter=dialect.separator,
             quote_char=dialect.quote,
+            double_quote=not dialect.escape,
             escape_char=dialect.escape or False,
             newlines_in_values=True,
             ignore_empty_lines=len(columns) == 1,
