@@ -205,7 +205,7 @@ def _soundness(text: str, separator: str, quote: str, escape: str, whole: bool) 
     the sample may cut off; else 0."""
     q, s = re.escape(quote), re.escape(separator)
     begun = rf"{q}[^{q}\\]*(?:\\.[^{q}\\]*)*" if escape else rf"{q}[^{q}]*(?:{q}{q}[^{q}]*)*"
-    plain = rf"(?!{q})[^{s}\r\n\\]*(?:\\.[^{s}\r\n\\]*)*" if escape else rf"(?!{q})[^{s}\r\n]*"
+    plain = rf"[^{s}{q}\r\n\\]*(?:\\.[^{s}{q}\r\n\\]*)*" if escape else rf"(?!{q})[^{s}\r\n]*"
     field = re.compile(rf"(?:{begun}{q}|{plain})(?:{s}|[\r\n]+|\Z)", re.DOTALL)
     at = 0
     while at < len(text):

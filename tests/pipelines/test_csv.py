@@ -88,6 +88,8 @@ def test_quotation_marks_after_a_backslash_are_recognised(tmp_path: Path, quotin
     [
         ('id,name\n1,"C:\\dir\\"\n2,"x"\n', ["C:\\dir\\", "x"]),
         ('id,name\n1,"a\\""b"\n2,"\\"","\n', ['a\\"b', '\\",']),
+        ('id,name\n1,"[[""\\"",0]]"\n', ['[["\\",0]]']),
+        ('id,name\n1,"\\"\n2,","\n3,",x"\n', ["\\", ",", ",x"]),
     ],
 )
 def test_a_backslash_before_a_doubled_or_closing_mark_is_a_backslash(
