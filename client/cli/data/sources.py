@@ -50,7 +50,7 @@ Options = Annotated[
         "--option",
         "-o",
         metavar="KEY=VALUE",
-        help="For CSV, instead of what is recognised: sep, encoding, quote, decimal, names. Repeatable.",
+        help="For CSV, instead of what is recognised: sep, encoding, quote, escape, decimal, names. Repeatable.",
     ),
 ]
 
