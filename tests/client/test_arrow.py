@@ -152,8 +152,7 @@ def test_a_stream_of_a_scan_is_read_while_it_is_used_and_ends_with_its_reader(
     assert loopback.toy.count("scan") + loopback.toy.count("scan_more") < 30
     reader.close()
     del unused
-    loopback.settle()
-    assert loopback.toy.scanners == {}
+    assert loopback.scanners_left() == {}
     assert pa.table(scan).num_rows == pa.table(scan).num_rows == 1000, "each use reads again"
 
 
@@ -169,14 +168,12 @@ def test_an_iterator_that_is_dropped_in_the_threads_of_calls_ends_its_scan(
         held.clear()
 
     loopback.bridge.run(drop())
-    loopback.settle()
-    assert loopback.toy.scanners == {}
+    assert loopback.scanners_left() == {}
     with pytest.raises(InvalidArgument, match="these rows name none"):
         table.update(table.scan(["id"]).batches())
     with pytest.raises(InvalidArgument, match="item 1 of the rows is 5"):
         table.upsert(chain(islice(table.scan().batches(), 1), [5]))
-    loopback.settle()
-    assert loopback.toy.scanners == {}
+    assert loopback.scanners_left() == {}
 
 
 def test_the_error_of_an_interrupted_stream_reaches_its_reader(loopback: Loopback, table: ebla.Table) -> None:
@@ -201,8 +198,7 @@ def test_a_scan_can_be_written_into_a_table_of_the_same_connection(
     )
     with pytest.raises(InvalidArgument, match="'n'"):  # the scan ends early, in a thread that may wait for it
         wrong.upsert(table.scan())
-    loopback.settle()
-    assert loopback.toy.scanners == {}
+    assert loopback.scanners_left() == {}
 
 
 def test_results_for_polars_and_duckdb_have_the_scans_types(rich: ebla.Table) -> None:
