@@ -36,6 +36,7 @@ from tests.environments import (
     link,
     make_wheel,
 )
+from tests.source import parsed
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # Cores, row formats and simulation of other Pythons are tested without Ray, which is large and needs none of them.
@@ -91,7 +92,7 @@ def test_a_wheel_holds_every_module_under_the_name_ebla(wheel: zipfile.ZipFile) 
 def modules() -> Iterator[tuple[Path, ast.Module]]:
     for folder in FOLDERS:
         for path in (ROOT / folder).rglob("*.py"):
-            yield path.relative_to(ROOT), ast.parse(path.read_text())
+            yield path.relative_to(ROOT), parsed(path)
 
 
 def imports(node: ast.AST) -> Iterator[str]:

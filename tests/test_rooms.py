@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.source import parsed
+
 ROOT = Path(__file__).parent.parent
 FOLDERS = {
     "client": "ebla",
@@ -138,7 +140,7 @@ def imports(name: str) -> tuple[str, ...]:
 
 def _imports(name: str) -> Iterator[str]:
     known = modules()
-    for node in ast.walk(ast.parse(known[name].read_text())):
+    for node in ast.walk(parsed(known[name])):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -255,7 +257,7 @@ def test_a_room_has_few_modules() -> None:
 
 @pytest.mark.parametrize("room", sorted(rooms()), ids=lambda room: str(room.relative_to(ROOT)))
 def test_a_room_opens_with_all_of_its_modules(room: Path) -> None:
-    opening = ast.get_docstring(ast.parse((room / "__init__.py").read_text())) or ""
+    opening = ast.get_docstring(parsed(room / "__init__.py")) or ""
     named = set(re.findall(r"^(?: {4})?(\w+)(?:\.py|/) {2,}", opening, re.MULTILINE))
     assert named == (set() if str(room.relative_to(ROOT)) in PROSE else rooms()[room])
 

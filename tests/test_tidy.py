@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from ebla.actors.fault_points import ALL_POINTS, MARKS
+from tests.source import parsed
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("actors", "chaos", "client", "placement", "pipelines", "storage")
@@ -35,16 +36,16 @@ class Module(NamedTuple):
 
 
 @cache
-def parsed(folder: str) -> tuple[Module, ...]:
-    texts = ((path, path.read_text()) for path in sorted((ROOT / folder).rglob("*.py")))
+def below(folder: str) -> tuple[Module, ...]:
     return tuple(
-        Module(str(path.relative_to(ROOT)), text, tuple(ast.walk(ast.parse(text)))) for path, text in texts
+        Module(str(path.relative_to(ROOT)), path.read_text(), tuple(ast.walk(parsed(path))))
+        for path in sorted((ROOT / folder).rglob("*.py"))
     )
 
 
 def modules(*folders: str) -> Iterator[Module]:
     for folder in folders or FOLDERS:
-        yield from (each for each in parsed(folder.split("/")[0]) if each.name.startswith(f"{folder}/"))
+        yield from (each for each in below(folder.split("/")[0]) if each.name.startswith(f"{folder}/"))
 
 
 def imports(nodes: Iterable[ast.AST]) -> Iterator[str]:

@@ -70,7 +70,6 @@ async def survey(
     leading = next((each for each, status in answered(known).items() if status.role == ACTIVE), None)
     servers: tuple[m.ServerStatus, ...] = ()
     infos: list[m.TableInfo] = []
-    writer: JournalWriterStatus | Unanswered | None = None
     if leading is not None:
         try:
             listed, infos = await asyncio.gather(
@@ -80,17 +79,13 @@ async def survey(
             servers = listed.servers
         except (NetworkError, NotActive, NotRunning) as error:
             known[leading] = unanswered(error)
-        if nodes:
-            writer = await ask(network, leading, "journal_writer", m.Empty(), JournalWriterStatus, MASTER_S)
     addresses = dict.fromkeys([*slots, *(server.address for server in servers)])
     for info in infos:
         for tablet in info.tablets:
             addresses.update(dict.fromkeys(replica.address for replica in tablet.replicas))
-    states, kept = await asyncio.gather(
+    states, (kept, writer) = await asyncio.gather(
         gathered([ask(network, each, "status", m.Empty(), m.ServerState, timeout_s) for each in addresses]),
-        gathered(
-            [ask(network, each, "journal_status", m.Empty(), JournalNodeStatus, timeout_s) for each in nodes]
-        ),
+        _ask_journal(network, list(nodes), leading, timeout_s),
     )
     return Survey(
         known,
@@ -108,6 +103,18 @@ async def _ask_masters(network: Network, masters: Sequence[str]) -> dict[str, m.
         [ask(network, each, "status", m.Empty(), m.MasterStatus, MASTER_S) for each in masters]
     )
     return dict(zip(masters, answer, strict=True))
+
+
+async def _ask_journal(
+    network: Network, nodes: Sequence[str], leading: str | None, timeout_s: float
+) -> tuple[list[JournalNodeStatus | Unanswered], JournalWriterStatus | Unanswered | None]:
+    """Ask the nodes, and the active master after them: it has committed all that a node calls committed."""
+    kept = await gathered(
+        [ask(network, each, "journal_status", m.Empty(), JournalNodeStatus, timeout_s) for each in nodes]
+    )
+    if leading is None or not nodes:
+        return kept, None
+    return kept, await ask(network, leading, "journal_writer", m.Empty(), JournalWriterStatus, MASTER_S)
 
 
 def _named(
