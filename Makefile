@@ -3,6 +3,7 @@
 # make quick   the part of it to run again and again while you work: lint, types, cores and roles, in 90 s
 # make installs    the wheel from the package index, in an empty environment of each Python on this machine
 # make docs    the site with the API reference, in build/site
+# make picture the picture of a demo's report, docs/images/demo.png
 # make soak    MINUTES=60 of simulated deployments under faults; the report is soak/soak.html
 # make sweep   FACTOR=10 times as many random histories of the protocols as `make test` makes
 
@@ -10,7 +11,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 SOURCES := $(shell find client actors placement storage pipelines chaos -name '*.py' 2>/dev/null | LC_ALL=C sort)
 
-.PHONY: venv test quick lint types docs installs demo bench soak sweep clean
+.PHONY: venv test quick lint types docs installs demo picture bench soak sweep clean
 
 venv: .venv/linked
 
@@ -54,11 +55,17 @@ installs: venv
 # A broken link, or a name of the reference that does not exist, ends the build.
 docs: venv
 	@rm -rf build/docs build/site; mkdir -p build/docs/docs build/docs/benchmarks
-	@cp README.md CONTRIBUTING.md build/docs; cp docs/*.md build/docs/docs; cp benchmarks/RESULTS.md build/docs/benchmarks
+	@cp README.md CONTRIBUTING.md build/docs; cp -r docs/. build/docs/docs; cp benchmarks/RESULTS.md build/docs/benchmarks
 	$(BIN)/zensical build --strict
 
 demo: venv
 	@$(BIN)/ebla demo
+
+# The README's picture of the demo's report. It needs Chromium.
+picture: venv
+	@mkdir -p build
+	$(BIN)/ebla demo --json > build/demo.json
+	$(BIN)/python docs/images/demo.py build/demo.json docs/images/demo.png
 
 bench: venv
 	$(BIN)/python -m benchmarks

@@ -135,7 +135,7 @@ class RayNetwork:
     def _lost(self, address: str, method: str, error: ray.exceptions.RayError) -> OutcomeUnknown:
         """Forget the handle: the name may belong to a new actor, even if Ray reports the actor as unavailable."""
         self._handles.pop(address, None)
-        return OutcomeUnknown(f"{method} at {address}: {_short(error)}", address=address)
+        return OutcomeUnknown(f"{method} at {address}: {reason(error)}", address=address)
 
     async def _find(self, address: str) -> Any:
         """One lookup at a time per address, shared by the callers of every loop."""
@@ -242,6 +242,15 @@ def remote_class(role: type[Role]) -> Any:
 
 def _silent(address: str, method: str, timeout_s: float) -> OutcomeUnknown:
     return OutcomeUnknown(f"{address} did not answer {method} within {timeout_s:.3g} s", address=address)
+
+
+def reason(error: ray.exceptions.RayError) -> str:
+    """Why an actor gave no answer, without names of Ray's classes where these say nothing more."""
+    if isinstance(error, ray.exceptions.ActorUnavailableError):
+        return "its process restarts, or its host cannot be reached"
+    if isinstance(error, ray.exceptions.RayActorError | ray.exceptions.WorkerCrashedError):
+        return "its process has ended"
+    return _short(error)
 
 
 def _short(error: BaseException) -> str:

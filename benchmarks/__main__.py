@@ -22,7 +22,7 @@ from typing import Any
 import ray
 
 import ebla
-from benchmarks import copies, etcd, loads, masters
+from benchmarks import commands, copies, etcd, loads, masters
 from benchmarks.figures import Figure, markdown, median
 from benchmarks.floor import Echo, Floor
 from ebla.placement.extras import MissingPackage, needs
@@ -131,6 +131,20 @@ class Bench:
             peer = self.peer.get(what)
             self.add(name, rate, "1/s", target=10_000, floor=floor, floor_name="bare actors", peer=peer)
 
+    def commands(self) -> None:
+        bare_s, found = commands.medians()
+        for name, taken_s in found.items():
+            self.add(
+                f"`ebla {name}`, the whole process, median of {commands.RUNS}",
+                taken_s,
+                "s",
+                floor=bare_s,
+                floor_name="connection + one call",
+                target=1.3,
+                better="lower",
+                of_floor=True,
+            )
+
     def failover(self) -> None:
         middle, gaps = loads.unavailability(self.db, 10)
         name = "write unavailability after SIGKILL of a leader, median of 10"
@@ -230,6 +244,7 @@ class Bench:
 
 STEPS: dict[str, Callable[[Bench], None]] = {
     "disk": Bench.disk,
+    "commands": Bench.commands,
     "latency": Bench.latency,
     "concurrency": Bench.concurrency,
     "bulk": Bench.bulk,

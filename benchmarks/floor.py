@@ -15,7 +15,7 @@ import ray
 
 from benchmarks.figures import Samples, Stopwatch
 from ebla.actors.ray_world import ACTOR
-from ebla.actors.tablet.copy.sessions import CHUNK_BYTES, WINDOW
+from ebla.actors.tablet.copy.sources import CHUNK_BYTES, WINDOW
 from ebla.placement.deploy.slots import SLOT_LABEL
 
 PAYLOAD = b"x" * 200

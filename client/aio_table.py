@@ -17,6 +17,7 @@ from ebla.options import Written
 from ebla.read.reader import Reader
 from ebla.read.scan import Scan
 from ebla.show.handles import describe, table_html
+from ebla.storage.predicates.expressions import Expression
 from ebla.storage.rows import python_values
 from ebla.transport.client import DeploymentClient
 from ebla.transport.routes import TableRoutes
@@ -25,7 +26,6 @@ from ebla.write.writer import Writer, check_rows
 
 if TYPE_CHECKING:
     from ebla.options import IfRefused, Row, Rows, WriteIdLike
-    from ebla.storage.predicates.expressions import Expression
 
 FRUITLESS_SCANS_MAX = 3  # of a delete: interrupted scans in succession that led to no deletion
 
@@ -45,6 +45,9 @@ class Table:
 
     **Retries.** A request without an answer is sent again, and applied once, also if its first attempt arrives late. A
     caller that wants to repeat a whole call, even from another process, gives a `write_id` (see WriteId).
+
+    **Cancellation.** A cancelled call, or one that Ctrl-C ends, sends no further batches. It does not recall those that are
+    on their way: their rows may be written after the call has ended.
 
     **Errors of every method.** TimedOut, Unavailable, Throttled and OutcomeUnknown as `ebla.errors` describes them, NotFound
     if the table was dropped, ConnectionClosed. `error.possibly_applied` says whether a write may have taken effect.
@@ -104,7 +107,8 @@ class Table:
                 records), or a stream of record batches (docs/data.md). Columns are matched by name, in any order. If a key
                 occurs twice, the later row wins.
             deadline_s: Longest wait in seconds, for each batch of rows.
-            write_id: Makes the call repeatable: a repetition with the same rows changes nothing, and gets the first answer.
+            write_id: Makes the call repeatable: a repetition with the same rows in the same form changes nothing, and gets the
+                first answer.
 
         Returns:
             The number of written rows.
@@ -115,7 +119,7 @@ class Table:
             TimedOut: A batch was not acknowledged in time. It may be written; earlier batches are.
             OutcomeUnknown: It is not known whether a batch was written; the last answer was that no server can say.
             DiskFull: A disk is full. Nothing of the refused batch is written; other batches may be.
-            RequestReused: The `write_id` was used with other rows.
+            RequestReused: The `write_id` was used with other rows, or with the same rows once as a stream and once not.
         """
         return await self._write(UPSERT, rows, False, deadline_s, write_id)
 
@@ -211,6 +215,10 @@ class Table:
             TimedOut: As in `upsert`, as are all other errors.
         """
         strict = check_choice("if_absent", if_absent, ("error", "ignore")) == "error"
+        if isinstance(keys, Expression):
+            raise InvalidArgument(
+                "delete takes a condition by name: give where=, such as where=ebla.col('n') < 5"
+            )
         if (keys is None) == (where is None):
             raise InvalidArgument(
                 "delete takes either keys, or where=condition, such as where=ebla.col('n') < 5"

@@ -86,8 +86,9 @@ class WriteId(NamedTuple):
     """A caller's id for a call that may be repeated later, even by another process.
 
     The row at position p belongs to a request numbered `sequence` + p or lower, so the next call of the same `client`
-    (16 bytes) continues at `sequence` + len(rows). A repeated call must have the same rows in the same order; it changes
-    nothing and gets the first answer, also if that was a refusal.
+    (16 bytes) continues at `sequence` + len(rows). A repeated call must have the same rows in the same order and form: rows
+    in memory again in memory, a stream again as a stream (docs/data.md). It changes nothing and gets the first answer, also
+    if that was a refusal.
     """
 
     client: bytes

@@ -130,6 +130,9 @@ def write_table(dataset: Dataset, table: Table) -> int:
     A task that Ray runs again sends the same requests with the same ids, so each row is applied once. If a repeated task gives other
     rows than before (a random or time-dependent map function), the write fails with InvalidArgument; rows that earlier tasks wrote stay.
     A failed write can be made again: upserts of the same rows change nothing.
+
+    Give `batch_format="pyarrow"` to `map_batches` before a write. Its default, NumPy, makes NaN of nulls in columns of numbers,
+    and tensors of lists.
     """
     sink = TableDatasink(table, new_id(random.SystemRandom()))
     try:
@@ -183,6 +186,21 @@ class TableDatasink(Datasink[int]):
                 "Ray ran a task again, and the task had other rows than before, or ran long after the first time; the table may have rows of "
                 "both runs. Make the functions of the dataset return the same rows each time, or materialize() the dataset before it is written"
             ) from error
+        except InvalidArgument as error:
+            if error.column is None or not _is_of_numpy(rows, error.column):
+                raise
+            raise InvalidArgument(
+                f"{error.message}. Nulls of numbers become NaN in NumPy batches, and lists become tensors: if this column passed through "
+                "map_batches, use map_batches(..., batch_format='pyarrow')",
+                column=error.column,
+                row=error.row,
+            ) from error
 
     def on_write_complete(self, write_result: WriteResult[int]) -> None:
         self.rows = sum(write_result.write_returns)
+
+
+def _is_of_numpy(rows: pa.Table, column: str) -> bool:
+    """Whether this column has a type that NumPy batches give to other types."""
+    kind = rows.schema.field(column).type if column in rows.schema.names else pa.null()
+    return pa.types.is_floating(kind) or "tensor" in getattr(kind, "extension_name", "")

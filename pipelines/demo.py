@@ -148,7 +148,7 @@ def run(steps: Steps) -> report.DemoReport:
         with steps.step("waiting until all replicas have caught up") as show:
             _await_caught_up(table, show)
             caught_up_s = time.monotonic() - disaster.killed_s
-        with steps.step("comparing table and source with Spark, and the replicas with each other") as show:
+        with steps.step("comparing table and source, and the replicas with each other") as show:
             checked = verify(session, FLIGHTS.name, table, progress=show)
         with steps.step("ending everything"):
             ending.close()
@@ -241,25 +241,30 @@ def _tables(steps: Steps, db: Database) -> tuple[Table, Probe, int]:
             partition_by=ebla.hash(*FLIGHTS.hash_by, buckets=TABLETS),
             replicas=REPLICAS,
         )
-        return table, Probe(db, TABLETS, REPLICAS), _choose_victim(table)
+        probe = Probe(db, TABLETS, REPLICAS)
+        return table, probe, _choose_victim(table, probe.table)
 
 
-def _choose_victim(table: Table) -> int:
-    """The node that leads most tablets, without the head node, whose loss would end the Ray cluster. If the head node leads all
-    tablets, another node is made to lead one."""
-    info = table.info()
-    victim = max(range(2, NODES + 1), key=lambda number: led(info, number))
-    if not led(info, victim):
-        address = f"tablet-server/{slot(victim)}"
-        for tablet in info.tablets:
-            successor = next(
-                (replica.uuid for replica in tablet.replicas if replica.address == address), None
-            )
-            if successor is not None and tablet.leader is not None:
-                request = m.StepDownRequest(tablet.tablet, successor)
-                table._run(_network(table).call(tablet.leader, "step_down", request, m.StepDownReply, 10.0))
-                break
+def _choose_victim(*tables: Table) -> int:
+    """The node that leads most tablets of each table, without the head node, whose loss would end the Ray cluster. In a table
+    of which it leads no tablet it is made to lead one."""
+    infos = [table.info() for table in tables]
+    victim = max(range(2, NODES + 1), key=lambda number: sorted(led(info, number) for info in infos))
+    for table, info in zip(tables, infos, strict=True):
+        if not led(info, victim):
+            _let_lead(victim, table, info)
     return victim
+
+
+def _let_lead(number: int, table: Table, info: m.TableInfo) -> None:
+    """Hand one tablet's leadership over to node `number`."""
+    address = f"tablet-server/{slot(number)}"
+    for tablet in info.tablets:
+        successor = next((replica.uuid for replica in tablet.replicas if replica.address == address), None)
+        if successor is not None and tablet.leader is not None:
+            request = m.StepDownRequest(tablet.tablet, successor)
+            table._run(_network(table).call(tablet.leader, "step_down", request, m.StepDownReply, 10.0))
+            return
 
 
 def _network(table: Table) -> Network:

@@ -36,6 +36,7 @@ from ebla.pipelines.frames import frame as as_frame
 from ebla.pipelines.outcomes import FeedFailed, FeedProgress, FeedReport
 from ebla.pipelines.target import CALL_ROWS, check_arguments, check_columns
 from ebla.placement.extras import needs
+from ebla.storage.columns import Column
 from ebla.storage.errors import EblaError, InvalidArgument
 from ebla.table import Database, Table
 
@@ -109,8 +110,11 @@ def table_for(
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """A DataFrame's columns as Arrow types. Raises InvalidArgument for a type that Arrow lacks; the rest a table checks."""
-    return pa.schema([pa.field(f.name, _arrow_type(f.name, f.dataType), f.nullable) for f in schema.fields])
+    """A DataFrame's columns as Arrow types. Raises InvalidArgument for a type that no table has."""
+    fields = [pa.field(f.name, _arrow_type(f.name, f.dataType), f.nullable) for f in schema.fields]
+    for field in fields:
+        Column.from_arrow(field)
+    return pa.schema(fields)
 
 
 def _arrow_type(name: str, kind: DataType) -> pa.DataType:

@@ -76,7 +76,8 @@ def facts_line(name: str, facts: Facts) -> str:
     if facts.encoding:
         parts.append(facts.encoding)
     if facts.separator:
-        parts.append(f"separator {SEPARATORS.get(facts.separator, facts.separator)}")
+        named = SEPARATORS.get(facts.separator, f'"{facts.separator}"')
+        parts.append(f"separator {named}")
     if facts.decimal == ",":
         parts.append("decimal comma")
     if facts.compression not in (None, "none"):
@@ -108,11 +109,11 @@ def columns_view(checked: Checked, key: Iterable[str]) -> RenderableType:
 
 def rows_view(checked: Checked) -> RenderableType:
     """The numbers of rows, and the first rows that do not fit or repeat a key."""
-    lines = [("rows", _figures(f"{checked.rows:,}", f"of which {checked.fitting:,} fit"))]
+    lines = [("rows", Text(f"{checked.rows:,}", "bold")), ("fit", Text(f"{checked.fitting:,}"))]
     if checked.unfit:
-        lines.append(("unfit", _figures(f"{checked.unfit:,}", "do not fit", BAD)))
+        lines.append(("do not fit", Text(f"{checked.unfit:,}", BAD)))
     if checked.repeated:
-        lines.append(("repeated", _figures(f"{checked.repeated:,}", "have the key of an earlier row", BAD)))
+        lines.append(("repeat a key", Text(f"{checked.repeated:,}", BAD)))
     if checked.repeated is None:
         lines.append(("note", Text("too many rows to look for repeated keys")))
     troubles = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, pad_edge=False)
@@ -140,22 +141,20 @@ def _cell(value: str | None) -> str:
 
 
 def feed_view(report: FeedReport) -> RenderableType:
-    lines = [
-        ("rows", _figures(f"{report.rows:,}", f"in {report.seconds:.1f} s, {report.rows_per_s:,.0f} rows/s"))
-    ]
+    took = f"{report.seconds:.{1 if report.seconds >= 1 else 2}f} s"
+    lines = [("rows", _figures(f"{report.rows:,}", f"in {took}, {report.rows_per_s:,.0f} rows/s"))]
     if report.rejected:
         lines.append(("present", _figures(f"{report.rejected:,}", "left as they were", GOOD)))
     if report.skipped:
-        lines.append(("skipped", _figures(f"{report.skipped:,}", "rows that do not fit", BAD)))
+        lines.append(("skipped", _figures(f"{report.skipped:,}", "with values that do not fit", BAD)))
     if report.repeated:
         kept = "first" if report.mode == "insert" else "last"
-        text = f"rows with the key of an earlier row; the {kept} row of each key stays"
+        text = f"with a repeated key; the {kept} row of each key stays"
         lines.append(("repeated", _figures(f"{report.repeated:,}", text, BAD)))
     if report.engine == "spark":
         tries = "no retries" if report.retries == 0 else f"{report.retries} retried"
-        lines.append(("tasks", _figures(f"{report.partitions}", f"{tries}; job {report.job}")))
-    else:
-        lines.append(("job", Text(report.job)))
+        lines.append(("tasks", Text(f"{report.partitions:,}, {tries}")))
+    lines.append(("job", Text(report.job)))
     return _panel(f"{report.source} → {report.table}", _grid(lines), True)
 
 
@@ -163,9 +162,9 @@ def verify_view(report: VerifyReport) -> RenderableType:
     parts: list[RenderableType] = [_grid(_comparison(report) + _replicas(report))]
     if report.samples:
         parts += [Text(), _samples(report.samples)]
-    unequal = [tablet for tablet in report.tablets if not tablet.equal]
-    if unequal:
-        parts += [Text(), _unequal(unequal)]
+    for tablet in report.tablets:
+        if not tablet.equal:
+            parts += [Text(), Text(f"tablet {tablet.tablet}"), _unequal(tablet)]
     return _panel(f"{report.source} = {report.table}?", Group(*parts), report.ok)
 
 
@@ -176,21 +175,18 @@ def _comparison(report: VerifyReport) -> list[tuple[str, Text]]:
         ("by key", _counts(counts)),
     ]
     if report.duplicates:
-        lines.append(
-            ("note", Text(f"{report.duplicates:,} rows of the source repeat a key; the table keeps one"))
-        )
+        text = "with a repeated key in the source; the table keeps one row of each key"
+        lines.append(("repeated", _figures(f"{report.duplicates:,}", text)))
     return lines
 
 
 def _replicas(report: VerifyReport) -> list[tuple[str, Text]]:
     if report.replicas_equal is None:
         return []
-    count = sum(len(tablet.replicas) for tablet in report.tablets)
+    replicas = sum(len(tablet.replicas) for tablet in report.tablets)
     agree = sum(len(tablet.replicas) for tablet in report.tablets if tablet.equal)
-    text = _figures(
-        f"{agree} of {count}", f"agree, over {len(report.tablets)} tablets", GOOD if agree == count else BAD
-    )
-    return [("replicas", text)]
+    tablets = f"agree, over {count(len(report.tablets), 'tablet')}"
+    return [("replicas", _figures(f"{agree} of {replicas}", tablets, GOOD if agree == replicas else BAD))]
 
 
 def _samples(samples: Iterable[Sample]) -> Table:
@@ -202,16 +198,17 @@ def _samples(samples: Iterable[Sample]) -> Table:
     return table
 
 
-def _unequal(tablets: Iterable[TabletDigests]) -> Table:
+def _unequal(tablet: TabletDigests) -> RenderableType:
+    """The digests of a tablet's replicas, or the reason why there are none."""
+    if tablet.error is not None:
+        return Text(tablet.error, BAD)
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
-    for heading in ("tablet", "replica", "rows", "digest"):
-        table.add_column(heading, overflow="fold")
-    for tablet in tablets:
-        if tablet.error is not None:
-            table.add_row(tablet.tablet, "", "", Text(tablet.error, BAD))
-        for replica in tablet.replicas:
-            rows = "" if replica.rows is None else f"{replica.rows:,}"
-            table.add_row(tablet.tablet, replica.address, rows, Text(replica.digest or replica.error or ""))
+    table.add_column("replica", no_wrap=True)
+    table.add_column("rows", justify="right", no_wrap=True)
+    table.add_column("digest", overflow="fold")
+    for replica in tablet.replicas:
+        rows = "" if replica.rows is None else f"{replica.rows:,}"
+        table.add_row(replica.address, rows, Text(replica.digest or replica.error or ""))
     return table
 
 
@@ -229,12 +226,7 @@ def demo_view(report: DemoReport) -> RenderableType:
         ),
         ("killed", kill.slot, f"by SIGKILL, {kill.at_s:.1f} s into the load, with {kill.rows:,} rows in"),
         ("", "", f"it led {kill.led} of the {report.tablets} tablets and held a replica of {kill.held}"),
-        (
-            "writes",
-            f"{outage.led_s:.1f} s",
-            f"pause at most, on the {outage.led} of {outage.tablets} probed tablets that it led",
-        ),
-        ("", "", f"{outage.others_s:.1f} s at most on the others; {outage.writes:,} probing writes"),
+        *_pauses(outage),
         ("back", f"{kill.down_s:.1f} s", f"after the kill; all replicas had caught up {after_s:.1f} s later"),
     ]
     counts = (("lost", checked.missing), ("duplicated", checked.extra), ("different", checked.different))
@@ -250,7 +242,7 @@ def demo_view(report: DemoReport) -> RenderableType:
         else Text("\n".join(f"✘ {failure}" for failure in report.failures), BAD)
     )
     intro = Text(
-        f"{report.nodes} Ray nodes; a table of {report.tablets} tablets, {report.replicas} replicas each; "
+        f"{report.nodes} Ray nodes, {report.tablets} tablets with {report.replicas} replicas each, "
         "fed and verified by Spark",
         DIM,
     )
@@ -263,6 +255,18 @@ def demo_view(report: DemoReport) -> RenderableType:
         Text(f"{report.seconds:.0f} s in all", DIM),
     ]
     return _panel("ebla demo", Group(*parts), report.ok)
+
+
+def _pauses(outage: Outage) -> list[tuple[str, str, str]]:
+    """The longest pause of the probed tablets that the killed node led, and that of the others."""
+    probes = f"{outage.writes:,} probing writes"
+    if not outage.led:
+        return [("writes", f"{outage.others_s:.1f} s", f"pause at most; {probes}")]
+    led = f"pause at most, on the {outage.led} of {outage.tablets} probed tablets that it led"
+    return [
+        ("writes", f"{outage.led_s:.1f} s", led),
+        ("", "", f"{outage.others_s:.1f} s at most on the others; {probes}"),
+    ]
 
 
 # -- pieces --------------------------------------------------------------------------------------------------

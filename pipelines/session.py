@@ -33,6 +33,7 @@ from ebla.placement import java
 from ebla.placement.deploy.slots import NODE_ID_LABEL, SLOT_LABEL, Survey, survey
 from ebla.placement.extras import MissingPackage, missing, needs
 from ebla.placement.interrupts import uninterrupted
+from ebla.show.progress import silent
 from ebla.show.steps import Show
 from ebla.storage.errors import InvalidArgument
 
@@ -61,7 +62,7 @@ def spark(
     ui: bool = False,
     quick: bool = False,
     configs: Mapping[str, str] | None = None,
-    progress: Show = lambda text: None,
+    progress: Show = silent,
 ) -> Iterator[SparkSession]:
     """A session with `executors` of `cores` and `memory` each, on `on_slots` (all nodes if empty) but not on `avoid_slots`.
     `quick`: executors start faster, and run long jobs more slowly.

@@ -22,6 +22,7 @@ from ebla.actors.messages import TableInfo
 from ebla.partitions import PartitionBy, resolve
 from ebla.pipelines.datasets import DATASETS
 from ebla.storage.errors import InvalidArgument
+from ebla.storage.schema import TableSchema
 from ebla.table import Database, Table
 
 MODES = ("upsert", "insert")
@@ -110,6 +111,12 @@ def check_columns(given: pa.Schema, table: str, wanted: pa.Schema) -> None:
             )
 
 
+def lacking(given: pa.Schema, schema: TableSchema) -> dict[str, str]:
+    """The columns of the table that the source lacks, and their value in rows that it writes."""
+    missing = [column for column in schema.columns if column.name not in given.names]
+    return {column.name: "null" if column.default is None else "its default" for column in missing}
+
+
 def check_arguments(mode: str, *counts: int | None) -> None:
     if mode not in MODES:
         raise InvalidArgument(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
@@ -164,7 +171,7 @@ def write(
         raise InvalidArgument(where, column=error.column, row=error.row) from error
     except (RequestReused, StaleRequest) as error:
         raise InvalidArgument(
-            f"job {job!r} has written partition {partition} before, with other rows or long ago: if the order of the "
-            "rows changes at each reading, use sort=True; for a changed source use another job"
+            f"job {job!r} has written partition {partition} before, with other rows or long ago; use another job, "
+            "or none (with Spark, sort=True keeps the order of the rows the same at each reading)"
         ) from error
     return written.rows, len(written.rejected)

@@ -26,6 +26,7 @@ from ebla.pipelines.read import read_table, spark_schema
 from ebla.pipelines.replicas import compare_replicas
 from ebla.pipelines.target import check_columns
 from ebla.placement.extras import needs
+from ebla.show.progress import silent
 from ebla.show.steps import Show
 from ebla.storage.errors import InvalidArgument
 from ebla.table import Table
@@ -56,7 +57,7 @@ def verify(
     samples: int = SAMPLES,
     replicas: bool = True,
     local: bool = True,
-    progress: Show = lambda text: None,
+    progress: Show = silent,
 ) -> VerifyReport:
     """Compare; differences are in the report, not raised, with up to `samples` rows of each kind.
 

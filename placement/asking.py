@@ -13,6 +13,7 @@ import ray.util
 
 from ebla.actors.errors import from_frame
 from ebla.actors.ray_shell import FAILED, RUNNING, Pong
+from ebla.actors.ray_world import reason
 from ebla.actors.world import decode_answer
 
 POLL_S = 0.05
@@ -57,7 +58,7 @@ def poll(
             try:
                 pong = decode_answer(ray.get(reference), Pong)
             except ray.exceptions.RayError as error:
-                answers[address] = first_line(error)
+                answers[address] = reason(error)
                 again.append(address)
             else:
                 answers[address] = pong

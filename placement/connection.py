@@ -27,6 +27,10 @@ PROBE_S = 3.0
 INTERNET = (socket.AF_INET, socket.AF_INET6)
 
 
+class NoCluster(Unavailable):
+    """There is no Ray cluster to connect to."""
+
+
 def local_directory() -> Path:
     """The directory of the cluster of `ebla up --local`: EBLA_LOCAL_DIR, or ~/.ebla/local."""
     return Path(os.environ.get("EBLA_LOCAL_DIR") or Path.home() / ".ebla" / "local").expanduser().absolute()
@@ -49,7 +53,9 @@ def connect_ray(
             os.environ.setdefault(name, DEFAULTS[name])
         reread_environment()
         quiet_driver()
-        _probe(target)
+        _require_listener(target)
+        if not environment or "RAY_AUTH_TOKEN" in os.environ:  # the environment has the local cluster's token
+            _require_token(target)
         _init(target, namespace)
     return str(ray.get_runtime_context().gcs_address)
 
@@ -57,7 +63,8 @@ def connect_ray(
 def disconnect_ray() -> None:
     """Leave the cluster before it ends: when a driver loses its head, Ray logs errors and ends the
     driver, at a time of Ray's choice."""
-    ray.shutdown()
+    if ray.is_initialized():
+        ray.shutdown()
 
 
 def exposed_at(address: str) -> list[str]:
@@ -86,24 +93,35 @@ def choose(address: str | None, directory: Path) -> tuple[dict[str, str], str]:
         return local.state.settings.auth.environment(), local.address
     absent = failure.absence(directory) if wanted is None else None
     if absent is not None:
-        raise Unavailable(absent)
+        raise NoCluster(absent)
     return {}, wanted or "auto"
 
 
-def _probe(address: str) -> None:
+def _require_listener(address: str) -> None:
     """Refuse an address without a listener at once; Ray itself would try it for ten minutes."""
     host, _, port = address.rpartition(":")
-    if "/" in address or not port.isdigit():
-        return  # `auto`, or a scheme that Ray knows
+    if not _is_place(address):
+        return
     try:
-        socket.create_connection((host, int(port)), timeout=PROBE_S).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_S).close()
     except OSError as error:
-        raise Unavailable(f"no Ray cluster answers at {address!r} ({error}); {REMEDY}") from error
-    if refuses(address, PROBE_S):
+        raise NoCluster(
+            f"no Ray cluster answers at {address} ({error.strerror or error}): is it the address of its head, as "
+            "`ray status` shows it?"
+        ) from error
+
+
+def _require_token(address: str) -> None:
+    if _is_place(address) and refuses(address, PROBE_S):
         raise Unavailable(
             f"the Ray cluster at {address!r} refuses this process: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to the "
             "file with the cluster's token (`ebla up --local` prints both)"
         )
+
+
+def _is_place(address: str) -> bool:
+    """Whether the address is a host and a port, and not `auto` or a scheme that Ray knows."""
+    return "/" not in address and address.rpartition(":")[2].isdigit()
 
 
 def _init(address: str, namespace: str | None) -> None:
@@ -116,9 +134,9 @@ def _init(address: str, namespace: str | None) -> None:
             configure_logging=True,
         )
     except ConnectionError as error:
-        raise Unavailable(
-            f"no Ray cluster answers at {address!r} ({_first_line(error)}); {REMEDY}"
-        ) from error
+        if address == "auto":
+            raise NoCluster(f"no Ray cluster runs on this machine: {REMEDY}") from error
+        raise NoCluster(f"no Ray cluster answers at {address!r} ({_first_line(error)}); {REMEDY}") from error
     except (RuntimeError, ValueError) as error:
         raise Unavailable(
             f"cannot connect to the Ray cluster at {address!r}: {_first_line(error)}; {REMEDY}"

@@ -19,14 +19,15 @@ import ray.exceptions
 from ebla.actors.errors import Unavailable
 from ebla.actors.ray_shell import RUNNING
 from ebla.placement import asking
-from ebla.placement.asking import AWAY, MISSING, RoleStatus, find_actor, named_actors, poll
+from ebla.placement.asking import AWAY, MISSING, Answer, RoleStatus, find_actor, named_actors, poll
 from ebla.placement.config import DeploymentConfig
 from ebla.placement.deploy import groups, memory, slots
-from ebla.placement.deploy.fleet import DOWN_S, Fleet, Progress, await_gone
+from ebla.placement.deploy.fleet import DOWN_S, Fleet, Progress, await_gone, end_actor
 from ebla.placement.deploy.groups import Group
 from ebla.placement.deploy.roles import PlanRoles, RoleSpec, journal_of, plan_roles
 from ebla.placement.deploy.slots import SLOT_LABEL, Survey
 from ebla.placement.journal import catalog, journals
+from ebla.placement.journal.catalog import JOURNAL, MASTER
 from ebla.placement.ray_private import check_version
 from ebla.placement.state import Deployment
 
@@ -35,7 +36,6 @@ GOODBYE_S = 2.0  # from an actor's last answer until Ray has removed its name
 STATUS_S = 3.0
 POLL_S = 0.05
 ACTIVE_S = 20.0  # the lease of a former active master expires within 2 s
-JOURNAL, MASTER = "journal/", "master/"
 
 
 class UpReport(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class UpReport(msgspec.Struct, frozen=True):
 
     @property
     def ready(self) -> bool:
-        return all(role.state == RUNNING for role in self.roles)
+        return all(role.state == RUNNING and role.error is None for role in self.roles)
 
 
 class DownReport(msgspec.Struct, frozen=True):
@@ -99,20 +99,18 @@ def up(
     placed = _place(state, available, show, deadline_s)
 
     fleet = Fleet(config, placed, state, available, show)
-    state = catalog.kept_safely(fleet, plan, state, available, deadline_s)
+    state = catalog.made(fleet, plan, state, available, deadline_s)
+    state, ungrown = catalog.grown(fleet, plan, state, available, deadline_s)
     assert state.journal is not None
     seats = catalog.seats(state)
-    specs = expected(plan(config, seats, state.journal.id), available, named_actors(config.namespace))
-    answers = fleet.bring(specs, deadline_s)
-    roles = tuple(
-        asking.status(each.address, each.slot, answers[each.address])
-        if each.address in answers
-        else _away(each)
-        for each in specs
-    )
+    specs = expected(catalog.roles(plan, state), available, named_actors(config.namespace))
+    now = [spec for spec in specs if not catalog.waits(state, spec.address)]
+    answers = fleet.bring(now, max(deadline_s, time.monotonic() + STATUS_S))
+    roles = tuple(_status(each, answers.get(each.address), available, state) for each in specs)
     unwell = [f"{role.address} is {role.state}: {role.error}" for role in roles if role.error]
     masters = [role.address for role in roles if role.address.startswith(MASTER) and role.state == RUNNING]
     left_s = min(ACTIVE_S, deadline_s - time.monotonic())
+    unwell += [ungrown] if ungrown else []
     journal = journal_of(config, seats, state.journal.id)
     unwell += journals.look(config.namespace, journal, masters, left_s)
     return UpReport(
@@ -200,9 +198,16 @@ def expected(specs: Sequence[RoleSpec], available: Survey, there: Sequence[str])
     ]
 
 
-def _away(spec: RoleSpec) -> RoleStatus:
-    why = f"slot {spec.slot} has no alive node; the role comes back when a node with this label joins"
-    return RoleStatus(spec.address, spec.slot, AWAY, error=why)
+def _status(spec: RoleSpec, answer: Answer | None, available: Survey, state: Deployment) -> RoleStatus:
+    if available.host(spec.slot) is None:
+        why = f"slot {spec.slot} has no alive node; the role comes back when a node with this label joins"
+        return RoleStatus(spec.address, spec.slot, AWAY, error=why)
+    if answer is None:
+        return RoleStatus(spec.address, spec.slot, MISSING, error="it starts when the journal has grown")
+    found = asking.status(spec.address, spec.slot, answer)
+    if found.error is None and catalog.joins(state, spec.address):
+        return msgspec.structs.replace(found, error="it counts when the journal has grown")
+    return found
 
 
 def _fleeting(chosen: Survey) -> list[str]:
@@ -261,13 +266,7 @@ def stop(name: str, addresses: Sequence[str], *, timeout_s: float = DOWN_S) -> t
 def forget(name: str, address: str) -> bool:
     """End the actor of a role whose host is gone for good: Ray would start it again with its host.
     Returns whether there was one."""
-    namespace = _connected_namespace(name)
-    handle = find_actor(namespace, address)
-    if handle is None:
-        return False
-    ray.kill(handle, no_restart=True)
-    await_gone(namespace, [address], time.monotonic() + DOWN_S)
-    return True
+    return end_actor(_connected_namespace(name), address)
 
 
 def _ask_to_stop(namespace: str, addresses: Sequence[str]) -> list[Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import grpc
 import ray
 import ray._private.worker
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
@@ -43,6 +42,8 @@ def reread_environment() -> None:
 def refuses(address: str, timeout_s: float) -> bool:
     """Whether the cluster refuses this process's token. Ray itself tries for 20 s, and then reports
     that the cluster does not answer."""
+    import grpc
+
     check_version()
     loader = AuthenticationTokenLoader.instance()
     try:
@@ -54,12 +55,16 @@ def refuses(address: str, timeout_s: float) -> bool:
 
 def serves_anybody(address: str, timeout_s: float) -> bool:
     """Whether the cluster answers calls without a token."""
+    import grpc
+
     check_version()
     return _answer(address, (), timeout_s) is grpc.StatusCode.OK
 
 
 def _answer(address: str, shown: tuple[tuple[str, str], ...], timeout_s: float) -> Any:
     """The status with which the GCS at `address` answers a caller that shows this metadata."""
+    import grpc  # most commands connect without it
+
     try:
         with grpc.insecure_channel(address) as channel:
             channel.unary_unary(CHECK_ALIVE)(b"", timeout=timeout_s, metadata=shown)

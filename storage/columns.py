@@ -217,6 +217,8 @@ def _reason(kind: pa.DataType) -> tuple[str, str]:
     if isinstance(kind, pa.JsonType):
         return _JSON_INSIDE, "use string there"
     if isinstance(kind, pa.BaseExtensionType):
+        if pt.is_fixed_size_binary(kind.storage_type):
+            return "it is an extension type", _reason(kind.storage_type)[1]
         return "it is an extension type", f"use its storage type, {kind.storage_type}"
     names = ", ".join((*_SIMPLE, *TIMED, "decimal128", *NESTED))
     return "there is no such column type", f"use one of {names}"

@@ -171,22 +171,32 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
             return
         self.stopping = True
         await hand_over_all(self.world, self.rounds, list(self.replicas.values()), self.options.poll_s)
-        self.running = False
+        self.running = False  # from here on it neither serves nor leads: see _tick
         await self.copies.close()
-        for replica in list(self.replicas.values()):
-            try:
+        by_disk: dict[str, list[Replica]] = {}
+        for replica in self.replicas.values():
+            place = self.world.disk.place_of(replica.store.environment.path)
+            by_disk.setdefault(place, []).append(replica)
+        await asyncio.gather(*map(self._flush_disk, by_disk.values()))
+
+    async def _flush_disk(self, replicas: list[Replica]) -> None:
+        """Flush these replicas, which share a disk, until it is full."""
+        with contextlib.suppress(DiskFull):
+            for replica in replicas:
                 await self.maintenance.flush_if_running(replica)
-            except DiskFull:
-                return
 
     def measure(self) -> Iterable[Figure]:
         self._require_running()
         return measure(self)
 
     async def _tick(self) -> None:
+        """Let time pass for the replicas, until the server stops serving: without heartbeats its followers elect
+        leaders that serve, and it does not campaign."""
         period = self.options.leader_heartbeat_s / 3
         while True:
             await self.world.clock.sleep(period)
+            if not self.running:
+                return
             now = self.world.clock.monotonic()
             for replica in self.replicas.values():
                 if replica.is_due(now):

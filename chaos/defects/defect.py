@@ -55,6 +55,15 @@ GIVEN_UP_AND_BACK = (
     *(Fault(5.3, "isolate", (f"host-{number}",), 2.5) for number in (3, 4, 5)),
 )
 
+# A server stops, and its flushes wait for data disks that hang. Meanwhile the other two crash, one after the other, and are
+# back at once.
+CRASHES_BESIDE_A_STOP = (
+    Fault(1.9, "hang_data", ("host-1",), 14.0, 1.0),
+    Fault(2.0, "stop", ("host-1",), 0.5),
+    Fault(3.0, "crash", ("host-2",), 0.2),
+    Fault(5.0, "crash", ("host-3",), 0.2),
+)
+
 
 @dataclass(frozen=True)
 class Defect:

@@ -66,6 +66,6 @@ def given_up_leads_on(self: RaftCore, peer: str, sent: Any, answer: Answer) -> N
     self.failed(self._now, peer, sent, True)
 
 
-@defect("disasters", 20, Members, "_require_gone")
+@defect("disasters", 20, Members, "_require_gone", seed=1)
 def living_forgotten(self: Members, address: object, uuids: object) -> None:
     """A living server is forgotten."""

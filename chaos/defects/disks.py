@@ -21,7 +21,7 @@ from ebla.actors.tablet.serving.alterations import require_served
 from ebla.actors.tablet.serving.scans import Scans
 from ebla.actors.tablet.upkeep.maintenance import Maintenance
 from ebla.actors.world import World
-from ebla.chaos.defects.defect import Swap, defect
+from ebla.chaos.defects.defect import CRASHES_BESIDE_A_STOP, Swap, defect
 from ebla.storage.tablets.tablet_store import TabletStore
 
 
@@ -61,6 +61,20 @@ async def next_block_instead(original: Any, self: Scans, request: ScanContinue) 
 def hung_leader_leads_on(self: Leadership) -> float:
     """A leader whose disk hangs leads on, and answers neither writes nor reads."""
     return float("inf")
+
+
+# Replicas of a server that stops go on to send heartbeats and to campaign until its flushes end.
+@defect("hangs", 20, TabletServer, "_tick", seed=1, faults=CRASHES_BESIDE_A_STOP)
+async def stopped_server_leads_on(self: TabletServer) -> None:
+    """A server that stops leads tablets without serving them until its flushes end."""
+    while True:
+        await self.world.clock.sleep(self.options.leader_heartbeat_s / 3)
+        now = self.world.clock.monotonic()
+        for replica in self.replicas.values():
+            if replica.is_due(now):
+                self.rounds.step(replica, replica.core.tick, now)
+        for reporter in self.reporters:
+            reporter.find_changes()
 
 
 # The schema is not checked again after the committed entries are applied.

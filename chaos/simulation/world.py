@@ -112,6 +112,7 @@ class Node:
     ended: asyncio.Future[None]
     role: Role | None = None
     starting: asyncio.Future[None] | None = None
+    stopping: asyncio.Task[None] | None = None
 
 
 class SimulatedCluster:
@@ -206,20 +207,23 @@ class SimulatedCluster:
             self._kill(node)
 
     async def stop(self, address: str) -> None:
-        """SIGTERM: the role stops in its own order, then its tasks are cancelled and the disk is closed. Raises NodeCrashed if
-        the role fails, or if another stop or crash ends the node first."""
+        """SIGTERM: the role stops in its own order, then its tasks are cancelled and the disk is closed. A second call waits for
+        the first stop. Raises NodeCrashed if the role fails, or if a crash ends the node first."""
         node = self._nodes[address]
         self.loop.trace("stop", address)
-        stopping = self.loop.create_task(self._stop(node), context=node.domain.context.copy())
+        if node.stopping is None:
+            node.stopping = self.loop.create_task(self._stop(node), context=node.domain.context.copy())
+        stopping = node.stopping
         await asyncio.wait((stopping, node.ended), return_when=asyncio.FIRST_COMPLETED)
         if not stopping.done():
             raise NodeCrashed(f"{address} crashed while it stopped")
         if (error := stopping.exception()) is not None:
             self._fail(node, "stop", error)
             raise NodeCrashed(f"{address} failed while it stopped") from error
-        self.network.unregister(address)
-        node.domain.alive = False
-        node.ended.set_result(None)
+        if node.domain.alive:
+            self.network.unregister(address)
+            node.domain.alive = False
+            node.ended.set_result(None)
 
     async def _stop(self, node: Node) -> None:
         if node.role is not None:

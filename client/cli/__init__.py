@@ -7,10 +7,13 @@ from __future__ import annotations
 
 
 def main() -> None:
-    from ebla.cli.frame.quiet import end_on_sigterm
+    from ebla.cli.frame.quiet import end_on_sigterm, leave_ray
 
     end_on_sigterm()
 
     from ebla.cli.app import app
 
-    app()
+    try:
+        app()
+    finally:
+        leave_ray()

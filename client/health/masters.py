@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ebla.health.verdicts import (
     ACTIVE,
+    DEGRADED,
     FAILED,
     HEALTHY,
     LAGGING,
@@ -17,7 +18,6 @@ from ebla.health.verdicts import (
     RECOVERING,
     REJOINING,
     UNAVAILABLE,
-    UNDER_REPLICATED,
     UNREACHABLE,
     JournalHealth,
     MasterHealth,
@@ -73,7 +73,7 @@ def status_of(masters: tuple[MasterHealth, ...], journals: tuple[JournalHealth, 
         return UNAVAILABLE
     statuses = [*(master.status for master in masters), *(node.status for node in journals)]
     if _stands_alone(masters) or any(status not in (HEALTHY, LAGGING) for status in statuses):
-        return UNDER_REPLICATED
+        return DEGRADED
     return RECOVERING if LAGGING in statuses else HEALTHY
 
 
@@ -151,9 +151,9 @@ def _node(
             )
             return JournalHealth(address, FAILED, foreign)
         if status.joining:
-            return JournalHealth(
-                address, REJOINING, "it joins the journal, and counts when it has been admitted"
-            )
+            remedy = f"; if it stays so, `ebla journal rejoin {address}`" if waits else ""
+            joins = f"it joins the journal, and counts when it has been admitted{remedy}"
+            return JournalHealth(address, REJOINING, joins)
         if status.rejoining:
             return JournalHealth(
                 address, REJOINING, "it lost its directory, and counts when it has caught up"

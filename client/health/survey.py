@@ -45,10 +45,12 @@ def unanswered(error: EblaError) -> Unanswered:
 async def ask(
     network: Network, address: str, method: str, message: msgspec.Struct, reply: type[T], timeout_s: float
 ) -> T | Unanswered:
+    """The answer, or why there is none; reports name the address themselves."""
     try:
         return await network.call(address, method, message, reply, timeout_s)
     except EblaError as error:
-        return unanswered(error)
+        why = error.message.removeprefix(f"{method} at {address}: ").removeprefix(f"{address} ")
+        return Unanswered(type(error).__name__, why)
 
 
 async def survey(
@@ -68,27 +70,28 @@ async def survey(
     leading = next((each for each, status in answered(known).items() if status.role == ACTIVE), None)
     servers: tuple[m.ServerStatus, ...] = ()
     infos: list[m.TableInfo] = []
+    writer: JournalWriterStatus | Unanswered | None = None
     if leading is not None:
         try:
-            servers = (
-                await network.call(leading, "list_servers", m.Empty(), m.ListServersReply, MASTER_S)
-            ).servers
-            infos = await table_infos(network, leading, tables)
+            listed, infos = await asyncio.gather(
+                network.call(leading, "list_servers", m.Empty(), m.ListServersReply, MASTER_S),
+                table_infos(network, leading, tables),
+            )
+            servers = listed.servers
         except (NetworkError, NotActive, NotRunning) as error:
             known[leading] = unanswered(error)
+        if nodes:
+            writer = await ask(network, leading, "journal_writer", m.Empty(), JournalWriterStatus, MASTER_S)
     addresses = dict.fromkeys([*slots, *(server.address for server in servers)])
     for info in infos:
         for tablet in info.tablets:
             addresses.update(dict.fromkeys(replica.address for replica in tablet.replicas))
-    states = await gathered(
-        [ask(network, each, "status", m.Empty(), m.ServerState, timeout_s) for each in addresses]
+    states, kept = await asyncio.gather(
+        gathered([ask(network, each, "status", m.Empty(), m.ServerState, timeout_s) for each in addresses]),
+        gathered(
+            [ask(network, each, "journal_status", m.Empty(), JournalNodeStatus, timeout_s) for each in nodes]
+        ),
     )
-    kept = await gathered(
-        [ask(network, each, "journal_status", m.Empty(), JournalNodeStatus, timeout_s) for each in nodes]
-    )
-    writer: JournalWriterStatus | Unanswered | None = None
-    if leading is not None and nodes:
-        writer = await ask(network, leading, "journal_writer", m.Empty(), JournalWriterStatus, MASTER_S)
     return Survey(
         known,
         servers,

@@ -8,6 +8,7 @@ and with the master. The statuses of a tablet, from bad to good:
     CONSENSUS_MISMATCH   replicas, or the master, disagree about the leader or the configuration
     DISK_FULL            of a deployment only: it works, but a server refuses writes for want of space
     UNDER_REPLICATED     it works, but one more loss may stop it: a replica failed, is missing or unreachable
+    DEGRADED             of a deployment only: its tables are well, but a server, a master or a journal node is not
     RECOVERING           all replicas are there; one is starting, being copied, catching up, or about to leave
     HEALTHY
 
@@ -30,6 +31,7 @@ from ebla.health.verdicts import (
     BOOTSTRAPPING,
     CONSENSUS_MISMATCH,
     COPYING,
+    DEGRADED,
     DISK_FULL,
     DISK_LOST,
     FAILED,
@@ -102,8 +104,8 @@ def judge(survey: Survey, digests: dict[str, Digests] | None = None) -> ClusterH
     status = worst([*(table.status for table in tables), status_of(masters, journals)])
     if any(server.status == DISK_FULL for server in servers):
         status = worst([status, DISK_FULL])
-    if status == HEALTHY and any(server.status not in (HEALTHY, STOPPED) for server in servers):
-        status = UNDER_REPLICATED
+    if status == HEALTHY and reasons:
+        status = DEGRADED
     return ClusterHealth(
         status, not reasons, reasons, masters, servers, tuple(tables), tuple(tablets), journals
     )

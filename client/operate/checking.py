@@ -11,6 +11,7 @@ from ebla.health import survey
 from ebla.health.tablets import judge, may_pass
 from ebla.health.verdicts import UNAVAILABLE, ClusterHealth, TabletHealth
 from ebla.operate.cluster import Cluster
+from ebla.operate.quarantine import Kept, kept
 from ebla.operate.waiting import Deadline, Progress
 from ebla.wording import count, short
 
@@ -34,6 +35,13 @@ async def check(
         if waiting:
             progress.step(f"{health.reasons[0]} ({deadline.left_s:.0f} s left)")
         await asyncio.sleep(AGAIN_S)
+
+
+async def check_all(
+    cluster: Cluster, tables: Sequence[str] | None, wait_s: float, progress: Progress
+) -> tuple[ClusterHealth, Kept]:
+    """The verdict, and the space of the quarantine."""
+    return await asyncio.gather(check(cluster, tables, wait_s, progress), kept(cluster))
 
 
 async def compare(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from ebla.actors import messages as m
 from ebla.actors.ray_shell import Pong
-from ebla.aio import Database, Table
 from ebla.errors import NotFound, TableDropped
 from ebla.health import survey
 from ebla.health.tablets import judge
@@ -20,6 +20,9 @@ from ebla.operate.waiting import Deadline, Progress
 from ebla.storage.errors import EblaError, did_you_mean
 from ebla.transport.client import DeploymentClient
 from ebla.wording import brief
+
+if TYPE_CHECKING:
+    from ebla.aio import Database, Table
 
 T = TypeVar("T")
 
@@ -34,11 +37,17 @@ class Cluster:
 
     def __init__(self, client: DeploymentClient, slots: Sequence[str], journals: Sequence[str] = ()) -> None:
         self.client = client
-        self.database = Database(client)
         self.network = client.world.network
         self.masters = client.masters
         self.slots = tuple(slots)
         self.journals = tuple(journals)
+
+    @cached_property
+    def database(self) -> Database:
+        """The API of tables. Status commands need none of its modules, and start without them."""
+        from ebla.aio import Database
+
+        return Database(self.client)
 
     # -- requests
 

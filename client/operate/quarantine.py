@@ -10,9 +10,9 @@ from ebla.actors.messages import Empty, QuarantineEntries, QuarantineEntry, Quar
 from ebla.health.survey import gathered
 from ebla.health.verdicts import Unanswered
 from ebla.operate.cluster import Cluster
-from ebla.operate.naming import Refused
+from ebla.operate.naming import PREFIX_MIN, Refused
 from ebla.storage.errors import did_you_mean
-from ebla.wording import host_of
+from ebla.wording import host_of, short
 
 SERVER_S = 5.0
 RESTORE_S = 3600.0
@@ -32,17 +32,58 @@ class Found(msgspec.Struct, frozen=True):
     held: tuple[Held, ...]
     silent: dict[str, str]
 
+    def ids(self) -> dict[str, str]:
+        """A short id for each name: the beginning of the tablet's id, and the end of the time, as long as they differ."""
+        names = {each.entry.name: each.entry.name.rpartition("-") for each in self.held}
+        for digits in (4, 6, 8):
+            found = {name: f"{short(tablet)}-{time[-digits:]}" for name, (tablet, _, time) in names.items()}
+            if len(set(found.values())) == len(found):
+                return found
+        return {name: name for name in names}
+
     def named(self, wanted: Sequence[str]) -> list[Held]:
-        """The entries with these names, on all servers that have one of the name."""
-        there = [each.entry.name for each in self.held]
-        for name in wanted:
-            if name not in there:
-                silent = f"; {', '.join(map(host_of, self.silent))} gave no answer" if self.silent else ""
-                raise Refused(
-                    f"quarantine has no entry {name!r}{did_you_mean(name, there)}",
-                    hint=f"`ebla tablet quarantine list` shows the names{silent}",
-                )
-        return [each for each in self.held if each.entry.name in wanted]
+        """The entries with these names, ids or beginnings of names, on all servers that have one of the name."""
+        ids = self.ids()
+        meant = {self._named(word, ids) for word in wanted}
+        return [each for each in self.held if each.entry.name in meant]
+
+    def _named(self, word: str, ids: dict[str, str]) -> str:
+        found = [name for name, id in ids.items() if word in (name, id)]
+        if not found and len(word) >= PREFIX_MIN:
+            found = [name for name, id in ids.items() if name.startswith(word) or id.startswith(word)]
+        if len(found) > 1:
+            several = " or ".join(ids[name] for name in found)
+            raise Refused(f"{word!r} may mean {several}", hint="give the whole id")
+        if not found:
+            silent = f"; {', '.join(map(host_of, self.silent))} gave no answer" if self.silent else ""
+            raise Refused(
+                f"quarantine has no entry {word!r}{did_you_mean(word, list(ids.values()))}",
+                hint=f"`ebla tablet quarantine list` shows the ids{silent}",
+            )
+        return found[0]
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """The space of the quarantine on all servers that answered. `oldest_us`: the time of its oldest entry."""
+
+    bytes: int
+    entries: int
+    oldest_us: int | None
+
+
+async def kept(cluster: Cluster) -> Kept:
+    """Ask the servers that Ray knows, each once."""
+    asked = [
+        cluster.ask(each, "quarantine_list", Empty(), QuarantineEntries, SERVER_S) for each in cluster.slots
+    ]
+    held = [
+        entry
+        for answer in await gathered(asked)
+        if not isinstance(answer, Unanswered)
+        for entry in answer.entries
+    ]
+    oldest = min((entry.at_us for entry in held), default=None)
+    return Kept(sum(entry.bytes for entry in held), len(held), oldest)
 
 
 async def entries(cluster: Cluster) -> Found:

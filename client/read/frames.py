@@ -8,6 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from ebla.placement.extras import MissingPackage as MissingPackage
+from ebla.storage.errors import InvalidArgument
+from ebla.storage.rows.python_values import shown
 
 
 def polars() -> Any:
@@ -31,4 +33,9 @@ def _package(name: str, method: str) -> Any:
 
 def relation(table: pa.Table, connection: Any) -> Any:
     """The rows as a relation of a DuckDB connection, or of DuckDB's own one."""
-    return (duckdb() if connection is None else connection).from_arrow(table)
+    own = duckdb() if connection is None else connection
+    if not hasattr(own, "from_arrow"):
+        raise InvalidArgument(
+            f"connection is {shown(own)}; give duckdb.connect({shown(own) if isinstance(own, str) else ''}), or leave it out"
+        )
+    return own.from_arrow(table)

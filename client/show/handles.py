@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from ebla.actors.messages import TableInfo
 
 Record = TypeVar("Record", bound=msgspec.Struct)
+HIDDEN = ("table", "uuid", "seqno")  # ids that fill half a line; names and addresses say the same to people
 
 
 class Listing(list[Record]):
-    """A list of records that shows itself as a table: one row for each record, without fields that are empty in all."""
+    """A list of records that shows itself as a table: one row for each record, without ids, and without fields that are empty
+    in all."""
 
     def __repr__(self) -> str:
         headers, rows = self._table()
@@ -36,7 +38,9 @@ class Listing(list[Record]):
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
         fields = msgspec.structs.fields(self[0]) if self else ()
-        kept = [f.name for f in fields if f.name != "table" and any(getattr(each, f.name) for each in self)]
+        kept = [
+            f.name for f in fields if f.name not in HIDDEN and any(getattr(each, f.name) for each in self)
+        ]
         return kept, [[_cell(name, getattr(each, name)) for name in kept] for each in self]
 
 
@@ -45,6 +49,10 @@ def _cell(field: str, value: Any) -> str:
         return size(value)
     if field.endswith("_us"):
         return f"{datetime.fromtimestamp(value / 1e6, UTC):%Y-%m-%d %H:%M:%S} UTC" if value else ""
+    if field == "disks":
+        return ", ".join(f"{size(disk.free_bytes)} of {size(disk.total_bytes)} free" for disk in value)
+    if isinstance(value, float):
+        return f"{value:.1f}"
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
@@ -53,7 +61,7 @@ def html_table(headers: Sequence[str], rows: Iterable[Sequence[str]], caption: s
     head = "".join(f"<th>{escape(each)}</th>" for each in headers)
     body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
     above = f"<div><code>{escape(caption)}</code></div>" if caption else ""
-    return f"{above}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f"{above}<table style='white-space: nowrap'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def describe(info: TableInfo) -> str:

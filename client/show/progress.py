@@ -32,6 +32,10 @@ Show = Callable[[str, float, float | None], None]
 Watch = Callable[[str, Callable[[], int], int | None], AbstractContextManager[None]]
 
 
+def silent(*shown: object) -> None:
+    """A function for progress that shows nothing."""
+
+
 def unwatched(title: str, done: Callable[[], int], total: int | None) -> AbstractContextManager[None]:
     """A Watch that shows nothing."""
     return nullcontext()

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-from ebla.show.progress import shown
+from ebla.show.progress import shown, silent
 
 Show = Callable[[str], None]
 
@@ -28,7 +28,7 @@ class Steps:
         began = time.monotonic()
         self._title = title
         if self._quiet:
-            yield lambda text: None
+            yield silent
         else:
             with shown(self._console, title) as show:
                 yield lambda text: show(text, 0.0, None) if self._title == title else None

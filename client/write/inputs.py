@@ -13,14 +13,14 @@ from ebla.write.streams import batch_of, is_frame, is_stream
 
 
 def listed(rows: Any) -> Any:
-    """A list for one row, or for rows in a sequence of any kind; a frame for NumPy's records; a record batch for Arrow's array
-    interface; other inputs unchanged."""
+    """A list for one row, or for rows in a sequence of any kind; an array for one of NumPy's records; a record batch for
+    Arrow's array interface; other inputs unchanged."""
     if isinstance(rows, Mapping):
         return [rows]
     if is_stream(rows):
         return rows
     if isinstance(rows, (np.ndarray, np.void)) and rows.dtype.names:
-        return _records(np.atleast_1d(rows))
+        return _one_dimensional(np.atleast_1d(rows))
     if hasattr(rows, "__arrow_c_array__") and not isinstance(rows, pa.RecordBatch):
         return batch_of(rows)
     if isinstance(rows, Sequence) and not isinstance(rows, (list, tuple, str, bytes, bytearray, memoryview)):
@@ -30,7 +30,7 @@ def listed(rows: Any) -> Any:
 
 def count(rows: Any) -> int | None:
     """The number of rows; None if the input is not rows."""
-    taken = isinstance(rows, (pa.RecordBatch, pa.Table, list, tuple)) or is_frame(rows)
+    taken = isinstance(rows, (pa.RecordBatch, pa.Table, list, tuple)) or is_frame(rows) or _is_records(rows)
     return len(rows) if taken else None
 
 
@@ -40,6 +40,8 @@ def names(rows: Any) -> tuple[str, ...] | None:
         return tuple(rows.schema.names)
     if isinstance(rows, (list, tuple)):
         return tuple(rows[0]) if rows and isinstance(rows[0], Mapping) else ()
+    if _is_records(rows):
+        return tuple(rows.dtype.names)
     return tuple(rows.columns) if is_frame(rows) else None
 
 
@@ -60,16 +62,18 @@ def select(rows: Any, key: tuple[str, ...]) -> Any:
         return rows.select([at for at, name in enumerate(rows.schema.names) if name in key])
     if isinstance(rows, (list, tuple)):
         return [{n: row[n] for n in key if n in row} if isinstance(row, Mapping) else row for row in rows]
+    if _is_records(rows):
+        return rows[[name for name in rows.dtype.names if name in key]]
     return rows.loc[:, [name in key for name in rows.columns]] if is_frame(rows) else rows
 
 
-def _records(rows: Any) -> Any:
-    """A structured array as a frame, in this machine's byte order; a field with several values is a list."""
-    import pandas
+def _is_records(rows: Any) -> bool:
+    return isinstance(rows, np.ndarray) and bool(rows.dtype.names)
 
+
+def _one_dimensional(rows: Any) -> Any:
     if rows.ndim != 1:
         raise InvalidArgument(
             f"rows are an array of records with {rows.ndim} dimensions; give one dimension, such as rows.ravel()"
         )
-    columns = {name: rows[name].astype(rows.dtype[name].base.newbyteorder("=")) for name in rows.dtype.names}
-    return pandas.DataFrame({name: list(c) if c.ndim > 1 else c for name, c in columns.items()})
+    return rows

@@ -173,7 +173,7 @@ def _reader(rows: Any) -> pa.RecordBatchReader:
     try:
         return pa.RecordBatchReader.from_stream(rows)
     except pa.ArrowInvalid as error:
-        raise _no_columns(rows, error) from error
+        raise _unreadable(rows, error) from error
 
 
 def batch_of(rows: Any) -> pa.RecordBatch:
@@ -181,10 +181,15 @@ def batch_of(rows: Any) -> pa.RecordBatch:
     try:
         return pa.record_batch(rows)
     except (pa.ArrowInvalid, TypeError) as error:
-        raise _no_columns(rows, error) from error
+        raise _unreadable(rows, error) from error
 
 
-def _no_columns(rows: Any, error: Exception) -> InvalidArgument:
+def _unreadable(rows: Any, error: Exception) -> InvalidArgument:
+    if "unsupported format string" in str(error):
+        return InvalidArgument(
+            f"rows are {type(rows).__name__}, which has a type that Arrow cannot take ({error}); cast that column, such as to "
+            "Int64 or Decimal(38, 0)"
+        )
     return InvalidArgument(
         f"rows are {type(rows).__name__}, which has no named columns ({error}); give a table or a frame"
     )

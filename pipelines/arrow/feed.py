@@ -22,7 +22,8 @@ from ebla.pipelines import target
 from ebla.pipelines.outcomes import FeedFailed, FeedProgress, FeedReport, SourceUnfit
 from ebla.pipelines.sources.check import Checked, check, fitting_batches
 from ebla.pipelines.sources.readers import Unfit
-from ebla.pipelines.sources.source import ShowRows, Source, infer, open_source
+from ebla.pipelines.sources.source import ShowRows, Source, infer, opened
+from ebla.show.progress import silent
 from ebla.storage.errors import EblaError, InvalidArgument
 from ebla.table import Table
 from ebla.wording import count
@@ -34,7 +35,7 @@ NAMED_MAX = 3
 
 
 def feed(
-    source: Source | str,
+    source: Source | str | os.PathLike[str],
     table: Table,
     *,
     mode: str = "upsert",
@@ -42,10 +43,11 @@ def feed(
     job: str | None = None,
     call_rows: int = CALL_ROWS,
     deadline_s: float | None = None,
-    on_check: ShowRows = lambda rows: None,
-    on_progress: Callable[[FeedProgress], None] = lambda progress: None,
+    on_check: ShowRows = silent,
+    on_progress: Callable[[FeedProgress], None] = silent,
 ) -> FeedReport:
-    """Write every row of `source` into `table`; with `mode="insert"` rows whose key exists are not changed.
+    """Write every row of `source` into `table`; with `mode="insert"` rows whose key exists are not changed. A row is replaced as
+    a whole: columns of the table that the source lacks get their default, or become null.
 
     `on_error`: "fail" writes nothing if a row does not fit or a key is repeated. "skip" leaves out the rows that do not fit;
     of rows with the same key an upsert keeps the last, an insert the first.
@@ -56,7 +58,7 @@ def feed(
     target.check_arguments(mode, call_rows)
     if on_error not in ON_ERROR:
         raise InvalidArgument(f"on_error must be one of {', '.join(ON_ERROR)}, not {on_error!r}")
-    found, types = infer(open_source(source) if isinstance(source, str) else source, on_check)
+    found, types = infer(opened(source), on_check)
     target.check_columns(types, table.name, table.schema)
     checked = check(found, table._awaited._routes.schema, show=on_check)
     return write(
@@ -82,7 +84,7 @@ def write(
     job: str | None = None,
     call_rows: int = CALL_ROWS,
     deadline_s: float | None = None,
-    on_progress: Callable[[FeedProgress], None] = lambda progress: None,
+    on_progress: Callable[[FeedProgress], None] = silent,
 ) -> FeedReport:
     """Write a source that was checked for this table."""
     if on_error == "fail":

@@ -13,6 +13,7 @@ from both sides.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +28,8 @@ from ebla.pipelines.outcomes import Sample, TabletDigests, VerifyReport
 from ebla.pipelines.replicas import compare_replicas
 from ebla.pipelines.sources.check import texts
 from ebla.pipelines.sources.fitting import FittedPart, Fitter
-from ebla.pipelines.sources.source import Source, infer, open_source
+from ebla.pipelines.sources.source import Source, infer, opened
+from ebla.show.progress import silent
 from ebla.show.steps import Show
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import TableSchema
@@ -37,12 +39,12 @@ SAMPLES = 10
 
 
 def verify(
-    source: Source | str,
+    source: Source | str | os.PathLike[str],
     table: Table,
     *,
     samples: int = SAMPLES,
     replicas: bool = True,
-    progress: Show = lambda text: None,
+    progress: Show = silent,
 ) -> VerifyReport:
     """Compare; differences are in the report, not raised, with up to `samples` rows of each kind.
 
@@ -53,7 +55,7 @@ def verify(
     def reading(rows: int) -> None:
         progress(f"reading the source: {rows:,} rows")
 
-    found, types = infer(open_source(source) if isinstance(source, str) else source, reading)
+    found, types = infer(opened(source), reading)
     target.check_columns(types, table.name, table.schema)
     comparison = _Comparison(found, table, samples)
     comparison.read_source(reading)

@@ -6,6 +6,8 @@
     decimal      a comma if the separator is another character, numbers with a comma occur and none with a point, and not all
                  of them may be thousands (1,234)
     names        the first row. A row of numbers only is data and refused: the caller names the columns
+    escape       if a quotation mark follows a backslash: the backslash if quoted values then end at a separator (pandas with
+                 escapechar, Spark), none if they end there without it. If both are possible, the caller decides
 
 Options of the caller replace what is recognised.
 """
@@ -27,7 +29,7 @@ from ebla.storage.errors import InvalidArgument, did_you_mean
 SAMPLE_BYTES = 262_144
 CHUNK_BYTES = 1 << 20
 SEPARATORS = (",", ";", "\t", "|")
-OPTIONS = ("sep", "encoding", "quote", "decimal", "names")
+OPTIONS = ("sep", "encoding", "quote", "escape", "decimal", "names")
 _WORDS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": "|"}
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _UNDEFINED = (0x81, 0x8D, 0x8F, 0x90, 0x9D)  # in cp1252
@@ -39,7 +41,8 @@ _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+")
 
 
 class Dialect(msgspec.Struct, frozen=True):
-    """`skipped`: rows up to and with the header. `sep_line`: the file begins with Excel's line `sep=;`."""
+    """`skipped`: rows up to and with the header. `sep_line`: the file begins with Excel's line `sep=;`. `escape`: the character
+    before quotation marks inside of values, "" if they are doubled; None if the first rows do not show that."""
 
     encoding: str
     separator: str
@@ -48,6 +51,17 @@ class Dialect(msgspec.Struct, frozen=True):
     names: tuple[str, ...]
     skipped: int
     sep_line: bool = False
+    escape: str | None = None
+
+    @property
+    def columns(self) -> list[str]:
+        """The names, and names for columns that have none."""
+        return [name or unnamed(at) for at, name in enumerate(self.names)]
+
+
+def unnamed(at: int) -> str:
+    """The name of the column at this position, which has none in the file."""
+    return f"~{at}"
 
 
 def check_options(options: Mapping[str, str]) -> dict[str, str]:
@@ -59,19 +73,38 @@ def check_options(options: Mapping[str, str]) -> dict[str, str]:
     found = dict(options)
     if "sep" in found:
         found["sep"] = _WORDS.get(found["sep"], found["sep"])
-    for name in ("sep", "quote", "decimal"):
+    if found.get("escape") == "none":
+        found["escape"] = ""
+    for name in ("sep", "quote", "decimal", *(["escape"] if found.get("escape") else [])):
         if name in found and (len(found[name]) != 1 or not found[name].isascii()):
             raise InvalidArgument(f"the option {name} is one ASCII character, not {found[name]!r}")
     if found.get("decimal", ".") not in (".", ","):
         raise InvalidArgument(f"the option decimal is . or , and not {found['decimal']!r}")
-    if "encoding" in found:
-        try:
-            codecs.lookup(found["encoding"])
-        except LookupError as error:
-            raise InvalidArgument(
-                f"there is no encoding {found['encoding']!r}; try utf-8 or cp1252"
-            ) from error
+    if "encoding" in found and not _is_text_encoding(found["encoding"]):
+        raise InvalidArgument(f"there is no encoding {found['encoding']!r}; try utf-8 or cp1252")
+    if "names" in found:
+        twice = _twice(_split(found["names"]))
+        if twice:
+            raise InvalidArgument(f"the option names has {twice!r} twice; name each column once")
     return found
+
+
+def _is_text_encoding(name: str) -> bool:
+    """Python's codecs also have transformations such as base64 and rot13."""
+    try:
+        codec = codecs.lookup(name)
+    except LookupError:
+        return False
+    return codec._is_text_encoding and codec.incrementaldecoder is not None
+
+
+def _split(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",")]
+
+
+def _twice(names: Sequence[str]) -> str | None:
+    filled = [name or unnamed(at) for at, name in enumerate(names)]
+    return next((name for name in filled if filled.count(name) > 1), None)
 
 
 def recognise(stream: Any, path: str, options: Mapping[str, str]) -> Dialect:
@@ -87,20 +120,22 @@ def recognise(stream: Any, path: str, options: Mapping[str, str]) -> Dialect:
     if sep_line:
         text = text[sep_line.end() :]
     quote = options.get("quote", '"')
-    separator = options.get("sep") or (sep_line[1] if sep_line else _separator(text, quote, whole))
-    rows = _records(text, separator, quote, whole)
+    given = options.get("sep") or (sep_line[1] if sep_line else None)
+    escape = options["escape"] if "escape" in options else _escape(text, given, quote, whole, path)
+    separator = given or _separator(text, quote, escape, whole)
+    rows = _records(text, separator, quote, escape, whole)
     header = next((at for at, row in enumerate(rows) if row), None)
     if header is None:
         raise SourceUnreadable(f"{path} has no rows", source=path)
     if "names" in options:
-        names, skipped = [name.strip() for name in options["names"].split(",")], 0
+        names, skipped = _split(options["names"]), 0
         rows = rows[header:]
     else:
         names, skipped = [name.strip() for name in rows[header]], header + 1
         rows = rows[skipped:]
         _check_names(names, path)
     decimal = options.get("decimal") or _decimal(rows, separator)
-    return Dialect(encoding, separator, decimal, quote, tuple(names), skipped, sep_line is not None)
+    return Dialect(encoding, separator, decimal, quote, tuple(names), skipped, sep_line is not None, escape)
 
 
 def _check_names(names: Sequence[str], path: str) -> None:
@@ -110,11 +145,9 @@ def _check_names(names: Sequence[str], path: str) -> None:
             "option names=a,b,c",
             source=path,
         )
-    twice = [name for name in names if name and names.count(name) > 1]
+    twice = _twice(names)
     if twice:
-        raise SourceUnreadable(
-            f"{path} has two columns {twice[0]!r}; rename one in its first row", source=path
-        )
+        raise SourceUnreadable(f"{path} has two columns {twice!r}; rename one in its first row", source=path)
 
 
 def _encoding(stream: Any, given: str | None) -> tuple[str, bytes, bool]:
@@ -133,9 +166,9 @@ def _encoding(stream: Any, given: str | None) -> tuple[str, bytes, bool]:
                 valid = False
         undefined = undefined or any(byte in chunk for byte in _UNDEFINED)
     whole = size == len(sample) and not stream.read(1)
-    if given:
-        return given, sample, whole
     marked = next((name for mark, name in _MARKS.items() if sample.startswith(mark)), None)
+    if given and not (marked and codecs.lookup(given).name in ("utf-8", "utf-16-le", "utf-16-be")):
+        return given, sample, whole
     if marked:
         return marked, sample, whole
     if sample[1:64:2].count(0) > sample[:64:2].count(0) + 8:
@@ -147,9 +180,49 @@ def _encoding(stream: Any, given: str | None) -> tuple[str, bytes, bool]:
     return "latin-1" if undefined else "cp1252", sample, whole
 
 
-def _records(text: str, separator: str, quote: str, whole: bool) -> list[list[str]]:
+def unclear_escape(path: str) -> SourceUnreadable:
+    return SourceUnreadable(
+        f"{path} has a quotation mark after a backslash; give the option escape=\\ if only the mark is part of the value, "
+        "else escape=none",
+        source=path,
+    )
+
+
+def _escape(text: str, separator: str | None, quote: str, whole: bool, path: str) -> str | None:
+    if "\\" + quote not in text:
+        return None
+    ranks = {}
+    for escape in ("", "\\"):
+        chosen = separator or _separator(text, quote, escape, whole)
+        ranks[escape] = _soundness(text, chosen, quote, escape, whole)
+    if ranks[""] == ranks["\\"] > 0:
+        raise unclear_escape(path)
+    return max(ranks, key=lambda escape: ranks[escape])
+
+
+def _soundness(text: str, separator: str, quote: str, escape: str, whole: bool) -> int:
+    """2 if every quoted value ends before a separator or the end of its row; 1 if only the last one does not, which the end of
+    the sample may cut off; else 0."""
+    q, s = re.escape(quote), re.escape(separator)
+    begun = rf"{q}[^{q}\\]*(?:\\.[^{q}\\]*)*" if escape else rf"{q}[^{q}]*(?:{q}{q}[^{q}]*)*"
+    plain = rf"[^{s}{q}\r\n\\]*(?:\\.[^{s}{q}\r\n\\]*)*" if escape else rf"(?!{q})[^{s}\r\n]*"
+    field = re.compile(rf"(?:{begun}{q}|{plain})(?:{s}|[\r\n]+|\Z)", re.DOTALL)
+    at = 0
+    while at < len(text):
+        found = field.match(text, at)
+        if found is None:
+            cut_off = not whole and re.compile(rf"{begun}\\?\Z", re.DOTALL).match(text, at)
+            return 1 if cut_off else 0
+        at = found.end()
+    return 2
+
+
+def _records(text: str, separator: str, quote: str, escape: str | None, whole: bool) -> list[list[str]]:
     """The first rows as fields. A last row that may be incomplete is left out."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quotechar=quote)
+    lines = io.StringIO(text, newline="")
+    reader = csv.reader(
+        lines, delimiter=separator, quotechar=quote, escapechar=escape or None, doublequote=not escape
+    )
     rows = []
     try:
         for row in reader:
@@ -159,11 +232,11 @@ def _records(text: str, separator: str, quote: str, whole: bool) -> list[list[st
     return rows if whole or len(rows) < 2 else rows[:-1]
 
 
-def _separator(text: str, quote: str, whole: bool) -> str:
+def _separator(text: str, quote: str, escape: str | None, whole: bool) -> str:
     """The separator by which most rows have as many fields as the first row; of equal ones that with most fields."""
     best, found = (0.0, 1), ","
     for separator in SEPARATORS:
-        rows = [row for row in _records(text, separator, quote, whole) if row]
+        rows = [row for row in _records(text, separator, quote, escape, whole) if row]
         fields = len(rows[0]) if rows else 1
         if fields < 2:
             continue

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from glob import glob
+from glob import glob, has_magic
+from itertools import takewhile
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -37,7 +38,7 @@ _REFUSED = {
 
 
 class File(msgspec.Struct, frozen=True):
-    """A file, or row groups of one. `below`: the path below the source's directory. `modified_ns` and `bytes` show whether the
+    """A file, or row groups of one. `below`: the path below the source's directory; of a glob, below its part without wildcards. `modified_ns` and `bytes` show whether the
     file has changed."""
 
     path: str
@@ -108,13 +109,14 @@ class Place:
         if info.type == pafs.FileType.Directory:
             return self._below(info.path)
         roots = sorted(glob(self.root, recursive=True)) if "://" not in self.source else []
+        fixed = os.path.join("", *takewhile(lambda part: not has_magic(part), PurePosixPath(self.root).parts))
         found: list[tuple[Any, str]] = []
         for path in roots:
-            each = self.filesystem.get_file_info(path)
-            if each.type == pafs.FileType.Directory:
-                found += [] if "**" in self.source else self._below(path)
-            else:
-                found.append((each, each.base_name))
+            each, below = self.filesystem.get_file_info(path), os.path.relpath(path, fixed)
+            if each.type != pafs.FileType.Directory:
+                found.append((each, below))
+            elif "**" not in self.source:
+                found += [(info, os.path.join(below, name)) for info, name in self._below(path)]
         if not found:
             raise SourceUnreadable(f"there is no file {self.source}", source=self.source)
         return found
@@ -125,7 +127,7 @@ class Place:
         shown = [
             (info, below)
             for info, below in sorted(files, key=lambda each: each[1])
-            if not any(part.startswith((".", "_")) for part in PurePosixPath(below).parts)
+            if not any(map(_is_hidden, PurePosixPath(below).parts))
         ]
         if not shown:
             raise SourceUnreadable(f"the directory {root} has no files with rows", source=self.source)
@@ -147,6 +149,11 @@ class Place:
             raise SourceUnreadable(f"{path} is {chosen} inside {compression}; unpack it", source=self.source)
         stream = head.startswith(ARROW_STREAM)
         return File(path, below, info.size, info.mtime_ns, chosen, compression, stream)
+
+
+def _is_hidden(part: str) -> bool:
+    """A directory such as _day=1 has values of a column."""
+    return part.startswith(".") or (part.startswith("_") and "=" not in part)
 
 
 def format_of(path: str, head: bytes, wanted: str | None = None) -> str:

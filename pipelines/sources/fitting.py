@@ -6,6 +6,7 @@ within the limits. All of that is checked here, so that a row that fits is writt
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,7 +80,7 @@ class Fitter:
     def _encoded(
         self, batch: pa.RecordBatch, keyed: Any, problems: dict[int, tuple[str | None, str]]
     ) -> pa.Array:
-        """The keys of the rows that have one. A key over the limit is a problem, and no key."""
+        """The keys of the rows that have one. A key that cannot be encoded is a problem, and no key."""
         places = np.flatnonzero(keyed)
         rows = batch.select(list(self._schema.key)).filter(pa.array(keyed))
 
@@ -87,11 +88,19 @@ class Fitter:
             return self._keys.encode_keys(rows.slice(start, stop - start))
 
         pieces, bad = halved(len(places), encode, (InvalidArgument,))
-        for at in places[bad].tolist():
-            problems.setdefault(at, (self._schema.key[0], "has a key over the limit of its size"))
-            keyed[at] = False
+        for at, place in enumerate(places.tolist()):
+            if bad[at]:
+                problems.setdefault(place, self._key_problem(encode, at))
+                keyed[place] = False
         kept = [piece for piece in pieces if piece is not None]
         return pa.concat_arrays(kept) if kept else pa.array([], pa.binary())
+
+    def _key_problem(self, encode: Callable[[int, int], Any], at: int) -> tuple[str, str]:
+        try:
+            encode(at, at + 1)
+        except InvalidArgument as error:
+            return error.column or self._schema.key[0], error.message.removeprefix("row 0: ")
+        raise AssertionError("this key was refused before")
 
     def _check_sizes(
         self,

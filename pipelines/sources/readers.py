@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import io
+import re
 from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any, NamedTuple
@@ -20,8 +21,9 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from ebla.pipelines.datasets import SourceUnreadable
-from ebla.pipelines.sources.dialect import Dialect
+from ebla.pipelines.sources.dialect import Dialect, unclear_escape
 from ebla.pipelines.sources.files import File, Place
+from ebla.pipelines.sources.types import json_text
 from ebla.wording import count
 
 BLOCK_BYTES = 8 << 20  # no row is larger
@@ -81,15 +83,21 @@ def _labelled(part: Part, labels: dict[str, str]) -> Part:
 
 
 class _Decoded(io.RawIOBase):
-    """A stream of bytes as UTF-8, with an end mark."""
+    """A stream of bytes as UTF-8, with an end mark. Raises SourceUnreadable if the first rows did not show whether a backslash
+    escapes quotation marks, and a later row needs that."""
 
-    def __init__(self, stream: Any, dialect: Dialect) -> None:
+    def __init__(self, stream: Any, dialect: Dialect, path: str) -> None:
         self._stream = stream
         self._decoder = codecs.getincrementaldecoder(dialect.encoding)()
         self._plain = dialect.encoding == "utf-8"
         self._first_line = dialect.sep_line
         self._ended = False
         self._held = b""
+        self._path = path
+        followers = f"[^{re.escape(dialect.quote + dialect.separator)}\r\n]"
+        unclear = rf"\\{re.escape(dialect.quote)}{followers}" if dialect.escape is None else None
+        self._unclear = None if unclear is None else re.compile(unclear.encode())
+        self._last = b""
 
     def readable(self) -> bool:
         return True
@@ -100,6 +108,7 @@ class _Decoded(io.RawIOBase):
             self._ended = not data
             if not self._plain:
                 data = self._decoder.decode(data, final=self._ended).encode()
+            self._refuse_unclear(data)
             if self._ended:
                 data += f"\n{_SENTINEL}\n".encode()
             if self._first_line and data:
@@ -110,13 +119,22 @@ class _Decoded(io.RawIOBase):
         self._held = self._held[size:]
         return size
 
+    def _refuse_unclear(self, data: bytes) -> None:
+        if self._unclear is None:
+            return
+        if self._unclear.search(self._last + data):
+            raise unclear_escape(self._path)
+        self._last = (self._last + data)[-2:]
+
 
 def _csv(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
     assert dialect is not None, "a CSV file has a dialect"
-    names = [name or unnamed(at) for at, name in enumerate(dialect.names)]
+    names = dialect.columns
     rows = _Numbered(file, len(names), dialect.skipped + 1)
     with place.open(file) as raw:
-        batches = _open_csv(io.BufferedReader(_Decoded(raw, dialect), 1 << 20), dialect, rows.refuse)
+        batches = _open_csv(
+            io.BufferedReader(_Decoded(raw, dialect, file.path), 1 << 20), dialect, rows.refuse
+        )
         for batch in batches:
             if len(names) == 1 and batch.num_rows and batch.column(0)[-1].as_py() == _SENTINEL:
                 batch, rows.ended = batch.slice(0, batch.num_rows - 1), True
@@ -127,11 +145,6 @@ def _csv(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
     yield Part(file.name, nothing, frozenset(names), frozenset(), np.zeros(0, np.int64), rows.take())
     if not rows.ended:
         raise SourceUnreadable(_unclosed(file.path, dialect.quote), source=place.source)
-
-
-def unnamed(at: int) -> str:
-    """The name of the column at this position, which has none in the file."""
-    return f"~{at}"
 
 
 def _open_csv(stream: Any, dialect: Dialect, refuse: Callable[[Any], str]) -> Iterator[pa.RecordBatch]:
@@ -147,6 +160,8 @@ def _open_csv(stream: Any, dialect: Dialect, refuse: Callable[[Any], str]) -> It
         pacsv.ParseOptions(
             delimiter=dialect.separator,
             quote_char=dialect.quote,
+            double_quote=not dialect.escape,
+            escape_char=dialect.escape or False,
             newlines_in_values=True,
             ignore_empty_lines=len(columns) == 1,
             invalid_row_handler=refuse,
@@ -221,7 +236,8 @@ def _filled(part: Part) -> Part:
 
 def _json(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
     decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-    rows: list[dict[str, msgspec.Raw]] = []
+    rows: list[dict[str, str | None]] = []
+    quoted: set[str] = set()
     numbers: list[int] = []
     unread: list[Unfit] = []
     size = number = 0
@@ -240,34 +256,31 @@ def _json(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
             if not line.strip():
                 continue
             try:
-                rows.append(decode(line))
+                row = {}
+                for name, raw in decode(line).items():
+                    value = bytes(raw)
+                    row[name] = json_text(value)
+                    if value.startswith((b'"', b"{", b"[")):
+                        quoted.add(name)
+                rows.append(row)
                 numbers.append(number)
             except (msgspec.DecodeError, UnicodeError) as error:
                 unread.append(Unfit(file.name, number, None, f"is no JSON object: {error}"))
             size += len(line)
             if size >= BLOCK_BYTES or len(rows) >= PART_ROWS:
-                yield _json_part(file, rows, numbers, unread)
-                rows, numbers, unread, size = [], [], [], 0
+                yield _json_part(file, rows, quoted, numbers, unread)
+                rows, quoted, numbers, unread, size = [], set(), [], [], 0
     if rows or unread:
-        yield _json_part(file, rows, numbers, unread)
+        yield _json_part(file, rows, quoted, numbers, unread)
 
 
-def _json_part(file: File, rows: list[dict[str, Any]], numbers: list[int], unread: list[Unfit]) -> Part:
+def _json_part(
+    file: File, rows: list[dict[str, str | None]], quoted: set[str], numbers: list[int], unread: list[Unfit]
+) -> Part:
     names = list(dict.fromkeys(name for row in rows for name in row))
-    columns, quoted = {}, set()
-    for name in names:
-        raws = [bytes(row[name]) if name in row else b"null" for row in rows]
-        if any(raw[:1] in (b'"', b"{", b"[") for raw in raws):
-            quoted.add(name)
-        columns[name] = pa.array([_json_text(raw) for raw in raws], pa.string())
+    columns = {name: pa.array([row.get(name) for row in rows], pa.string()) for name in names}
     batch = pa.RecordBatch.from_pydict(columns)
     return Part(file.name, batch, frozenset(names), frozenset(quoted), np.array(numbers, np.int64), unread)
-
-
-def _json_text(raw: bytes) -> str | None:
-    if raw == b"null":
-        return None
-    return msgspec.json.decode(raw, type=str) if raw.startswith(b'"') else raw.decode()
 
 
 class _Bytes(io.RawIOBase):

@@ -7,6 +7,7 @@ infer(source)                                 the schema for a new table: one pa
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -58,6 +59,10 @@ def open_source(name: str, format: str | None = None, options: Mapping[str, str]
     return FileSource(name, place, files, found)
 
 
+def opened(source: Source | str | os.PathLike[str]) -> Source:
+    return source if isinstance(source, FileSource | DatasetSource) else open_source(os.fspath(source))
+
+
 def _dialect(place: Place, file: File, options: Mapping[str, str]) -> Dialect:
     try:
         with place.open(file) as stream:
@@ -104,6 +109,12 @@ class FileSource:
                 source=self.name,
             )
         return marks.pop() if marks else "."
+
+    @property
+    def nameless(self) -> set[str]:
+        """The names that columns without a name have here."""
+        kinds = self.dialects.values()
+        return {dialects.unnamed(at) for each in kinds for at, name in enumerate(each.names) if not name}
 
     def parts(self) -> Iterator[Part]:
         for file in self.files:
@@ -182,13 +193,13 @@ def infer(source: Source, show: ShowRows = lambda rows: None) -> tuple[Source, p
     if isinstance(source, DatasetSource):
         return source, datasets.DATASETS[source.name].schema
     guesses: dict[str, Guess | pa.DataType] = {}
-    nameless: dict[str, _Nameless] = {}
+    nameless = {name: _Nameless() for name in sorted(source.nameless)}
     rows, decimal, same = 0, source.decimal, _SameColumns(source)
     for part in source.parts():
         same.check(part)
         for name, array in zip(part.columns.schema.names, part.columns.columns, strict=True):
-            if name.startswith("~") and name[1:].isdigit() and name in part.text:
-                nameless.setdefault(name, _Nameless()).see(array, part)
+            if name in nameless:
+                nameless[name].see(array, part)
             elif name in part.text:
                 guess = guesses.setdefault(name, Guess(decimal))
                 if isinstance(guess, Guess):
@@ -200,7 +211,8 @@ def infer(source: Source, show: ShowRows = lambda rows: None) -> tuple[Source, p
     for name, seen in nameless.items():
         if not seen.needless:
             raise SourceUnreadable(
-                f"column {int(name[1:]) + 1} of {source.name!r} has no name in the first row; give it one",
+                f"column {int(name[1:]) + 1} of {source.name!r} has no name in the first row; give it one, or leave it out "
+                "(the index of a pandas frame: to_csv(..., index=False))",
                 source=source.name,
             )
     fields = [(name, each.found() if isinstance(each, Guess) else each) for name, each in guesses.items()]

@@ -1,5 +1,5 @@
 """Text as values of a column's type, and the types of text. A value without an exact form in the type is marked; only a number
-with a point becomes the nearest float.
+with a point or an exponent becomes the nearest float. The values inside of lists, structs and maps follow the same rules.
 
 For a table that exists the types are the table's. Otherwise they are those that every value of the source has, the first of
 
@@ -16,7 +16,10 @@ The words in NULLS are null, except in columns of text.
 from __future__ import annotations
 
 import base64
+import math
+import re
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import msgspec
@@ -24,6 +27,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
+
+from ebla.storage.columns import Column
+from ebla.storage.errors import InvalidArgument
+from ebla.storage.rows import nested_values
 
 NULLS = pa.array(["", "NA", "N/A", "#N/A", "NaN", "nan", "NULL", "null", "None", "<NA>", "NaT"])
 _FLOAT_NULLS = NULLS.filter(pa.array([text not in ("NaN", "nan") for text in NULLS.to_pylist()]))
@@ -35,6 +42,9 @@ _FLOAT = r"(?i)^[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|infinity|nan)$"
 _DAY = r"\d{4}-\d{2}-\d{2}"
 _TIME = r"\d{2}:\d{2}(:\d{2}(\.\d+)?)?"
 _OFFSET = r"(Z|[+-]\d{2}:?\d{2})"
+# ISO 8601 as Python, pandas and Java write it; months and years have no fixed length.
+_SPAN = r"([+-]?)P(?:(-?\d+)W)?(?:(-?\d+)D)?(?:T(?:(-?\d+)H)?(?:(-?\d+)M)?(?:(-?\d+)(?:\.(\d+))?S)?)?"
+_UNITS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 Mask = Any  # np.ndarray of bool
 
@@ -89,8 +99,8 @@ def halved(
 
 def from_text(text: pa.Array, kind: pa.DataType, *, decimal: str = ".", json: bool = False) -> Fitted:
     """The text as values of the column type `kind`. `json`: a JSON value, in which no word means null."""
-    if pt.is_string(kind):
-        return Fitted(text, np.zeros(len(text), np.bool_))
+    if pt.is_string(kind) or isinstance(kind, pa.JsonType):
+        return Fitted(text.cast(kind), np.zeros(len(text), np.bool_))
     text = pc.utf8_trim_whitespace(text)
     if not json:
         words = _FLOAT_NULLS if pt.is_floating(kind) else NULLS
@@ -107,7 +117,7 @@ def from_text(text: pa.Array, kind: pa.DataType, *, decimal: str = ".", json: bo
     pieces, bad = halved(
         len(text),
         lambda start, stop: convert(text[start:stop], kind),
-        (pa.ArrowException, ValueError, TypeError),
+        (InvalidArgument, pa.ArrowException, ValueError, TypeError, OverflowError, RecursionError),
     )
     arrays = [pa.nulls(1, kind) if piece is None else piece for piece in pieces]
     values = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays) if arrays else pa.nulls(0, kind)
@@ -123,8 +133,10 @@ Convert = Callable[[pa.Array, pa.DataType], pa.Array]
 
 def _conversion(kind: pa.DataType, json: bool) -> tuple[str | None, Convert]:
     """The form of the text, and the function that converts text of this form."""
-    if pt.is_integer(kind) or pt.is_duration(kind):
+    if pt.is_integer(kind):
         return _INTEGER, _integers
+    if pt.is_duration(kind):
+        return rf"{_INTEGER}|^{_SPAN}$", _durations
     if pt.is_floating(kind):
         return _FLOAT, _floats
     if pt.is_decimal(kind):
@@ -147,17 +159,61 @@ def _conversion(kind: pa.DataType, json: bool) -> tuple[str | None, Convert]:
 
 
 def _integers(text: pa.Array, kind: pa.DataType) -> pa.Array:
-    plain = pc.replace_substring_regex(text, r"^\+?(-?\d+)(\.0*)?$", r"\1")
-    return plain.cast(pa.int64()).cast(kind) if pt.is_duration(kind) else plain.cast(kind)
+    return pc.replace_substring_regex(text, r"^\+?(-?\d+)(\.0*)?$", r"\1").cast(kind)
+
+
+def _durations(text: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Whole numbers in the unit of `kind`, or ISO 8601."""
+    spans = _true(pc.match_substring(text, "P"))
+    if not spans.any():
+        return _integers(text, pa.int64()).cast(kind)
+    units: list[int | None] = []
+    for each in text.to_pylist():
+        if each is None or "P" not in each:
+            units.append(None if each is None else int(each.partition(".")[0]))
+            continue
+        whole, rest = divmod(iso_nanoseconds(each), _UNITS[kind.unit])
+        if rest:
+            raise ValueError(each)
+        units.append(whole)
+    return pa.array(units, pa.int64()).cast(kind)
+
+
+def iso_nanoseconds(text: str) -> int:
+    """The length of a duration in ISO 8601. Raises ValueError for another form, and for parts of a nanosecond."""
+    found = re.fullmatch(_SPAN, text)
+    if found is None or text.endswith(("P", "T")):
+        raise ValueError(text)
+    sign, weeks, days, hours, minutes, seconds, digits = found.groups()
+    digits = (digits or "").rstrip("0")
+    if len(digits) > 9:
+        raise ValueError(text)
+    fraction = int(digits.ljust(9, "0"))
+    whole = 604_800 * int(weeks or 0) + 86_400 * int(days or 0) + 3_600 * int(hours or 0)
+    whole += 60 * int(minutes or 0) + int(seconds or 0)
+    total = whole * 10**9 + (-fraction if (seconds or "").startswith("-") else fraction)
+    return -total if sign == "-" else total
 
 
 def _floats(text: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Raises ArrowInvalid for a number that is too large for the type."""
+    """Raises ArrowInvalid for a number that is too large for the type, and for a whole number that it would round."""
     values = text.cast(kind)
     endless = pc.and_(pc.is_inf(values), pc.invert(pc.match_substring(text, "inf", ignore_case=True)))
     if pc.any(endless).as_py():
         raise pa.ArrowInvalid("too large")
+    digits = 8 if pt.is_float32(kind) else _DIGITS_EXACT + 1
+    long = pc.match_substring_regex(text, rf"^[+-]?\d{{{digits},}}$")
+    if pc.any(long).as_py():
+        pairs = zip(text.filter(long).to_pylist(), values.filter(long).to_numpy(False), strict=True)
+        if any(is_rounded(number, value) for number, value in pairs):
+            raise pa.ArrowInvalid("has no exact float")
     return values
+
+
+def is_rounded(number: str, value: Any) -> bool:
+    """Whether the whole number differs from its float, and from the text of the float, which may have fewer digits than its
+    exact value. `value`: a float, or np.float32."""
+    return math.isinf(value) or int(number) not in (int(value), Decimal(str(value)))
 
 
 def _instants(text: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -181,8 +237,56 @@ def _base64(text: pa.Array, kind: pa.DataType) -> pa.Array:
     )
 
 
+# -- values inside of JSON -----------------------------------------------------------------------------------
+
+_DECODE_STRING = msgspec.json.Decoder(str).decode
+_DECODE = {
+    "list": msgspec.json.Decoder(list[msgspec.Raw]).decode,
+    "struct": msgspec.json.Decoder(dict[str, msgspec.Raw]).decode,
+    "map": msgspec.json.Decoder(dict[str, msgspec.Raw]).decode,
+    "pairs": msgspec.json.Decoder(list[tuple[msgspec.Raw, msgspec.Raw]]).decode,
+}
+
+
 def _nested(text: pa.Array, kind: pa.DataType) -> pa.Array:
-    return pa.array([None if t is None else msgspec.json.decode(t) for t in text.to_pylist()], kind)
+    raws = [None if each is None else each.encode() for each in text.to_pylist()]
+    return _from_json(Column.from_arrow(pa.field("value", kind)), raws)
+
+
+def _from_json(column: Column, values: list[Any]) -> pa.Array:
+    """JSON of any depth as one array. `values`: JSON as bytes or msgspec.Raw, the keys of JSON objects as str. Raises
+    InvalidArgument for a value that does not fit exactly."""
+    if column.nested:
+        opened = [_opened(column.type, value) for value in values]
+        return nested_values.Builder(column, _from_json).to_array(opened)
+    texts = [value if isinstance(value, str) else _leaf(column, value) for value in values]
+    found = from_text(pa.array(texts, pa.string()), column.arrow_type(), json=True)
+    if found.bad.any():
+        row = int(np.argmax(found.bad))
+        raise InvalidArgument(f"row {row}: {texts[row]!r} is not {column.arrow_type()}", row=row)
+    return found.values
+
+
+def _opened(name: str, value: Any) -> Any:
+    """One level of a JSON value as a list or a dict of JSON values."""
+    raw = value.encode() if isinstance(value, str) else bytes(value or b"null")
+    if raw == b"null":
+        return None
+    return _DECODE["pairs" if name == "map" and raw.startswith(b"[") else name](raw)
+
+
+def _leaf(column: Column, value: Any) -> str | None:
+    raw = bytes(value or b"null")
+    if column.type == "string" and raw != b"null" and not raw.startswith(b'"'):
+        raise InvalidArgument(f"{raw.decode()} is no string in JSON")
+    return json_text(raw)
+
+
+def json_text(raw: bytes) -> str | None:
+    """A JSON value as text; a string without its quotes."""
+    if raw == b"null":
+        return None
+    return _DECODE_STRING(raw) if raw.startswith(b'"') else raw.decode()
 
 
 # -- the types of text ---------------------------------------------------------------------------------------

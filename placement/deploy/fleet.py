@@ -61,8 +61,7 @@ class Fleet:
     def _adopt_or_launch(self, spec: RoleSpec) -> Any:
         handle = find_actor(self._config.namespace, spec.address)
         if handle is not None and _stopped_half_way(handle):
-            ray.kill(handle, no_restart=True)
-            await_gone(self._config.namespace, [spec.address], time.monotonic() + DOWN_S)
+            end_actor(self._config.namespace, spec.address)
             handle = None
         if handle is not None:
             self.adopted.append(spec.address)
@@ -89,6 +88,16 @@ def _stopped_half_way(handle: Any) -> bool:
     """Whether an earlier `down` was interrupted: the role has stopped, and its actor still exists."""
     answer = poll({"": handle}, time.monotonic() + ASK_S)[""]
     return isinstance(answer, Pong) and answer.state == STOPPING
+
+
+def end_actor(namespace: str, address: str) -> bool:
+    """End the actor of a role for good. Returns whether there was one."""
+    handle = find_actor(namespace, address)
+    if handle is None:
+        return False
+    ray.kill(handle, no_restart=True)
+    await_gone(namespace, [address], time.monotonic() + DOWN_S)
+    return True
 
 
 def await_gone(namespace: str, addresses: Sequence[str], deadline_s: float) -> None:

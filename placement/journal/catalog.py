@@ -28,14 +28,15 @@ from ebla.actors.master.messages import GrowJournalReply, GrowJournalRequest
 from ebla.actors.ray_world import RayNetwork
 from ebla.placement.config import DeploymentConfig, validate
 from ebla.placement.deploy import groups, memory
-from ebla.placement.deploy.fleet import Fleet
-from ebla.placement.deploy.roles import PlanRoles, journal_of
+from ebla.placement.deploy.fleet import Fleet, end_actor
+from ebla.placement.deploy.roles import PlanRoles, RoleSpec, journal_of
 from ebla.placement.deploy.slots import Host, Seats, Survey, machine_of, seat
 from ebla.placement.journal import journals
 from ebla.placement.state import Deployment, JournalMemory
-from ebla.storage.errors import InvalidArgument
+from ebla.storage.errors import EblaError, InvalidArgument
 
 MASTERS, JOURNALS, MACHINES_MIN = 2, 3, 3
+MASTER, JOURNAL, FIRST_MASTER = "master/", "journal/", "master/0"
 GROW_S_MIN, PAUSE_S = 5.0, 0.2
 
 
@@ -88,9 +89,11 @@ def require_possible(before: Deployment, config: DeploymentConfig, running: Sequ
     wanted, nodes = counts(config)
     made = journal is not None and journal.formatted
     if journal is not None and made and nodes != len(journal.wanted) and not (journal.may_grow and nodes > 1):
+        present = f"is in a journal of {len(journal.slots)} nodes; only one node becomes more"
+        if journal.joining:
+            present = f"is in a journal that grows to {len(journal.wanted)} nodes, and a growth is not undone"
         raise InvalidArgument(
-            f"journals is {nodes}, but the catalog is in a journal of {len(journal.wanted)} nodes; only one node becomes more; "
-            f"set journals to {len(journal.wanted)}"
+            f"journals is {nodes}, but the catalog {present}; set journals to {len(journal.wanted)}"
         )
     if made and wanted < masters:
         raise InvalidArgument(
@@ -122,50 +125,105 @@ def planned(before: JournalMemory | None, slots: tuple[str, ...]) -> JournalMemo
 
 def seats(state: Deployment) -> Seats:
     """The slots of all roles, including those of hosts that are away now."""
-    chosen, journal = state.config.slots, state.journal
-    assert journal is not None, "it was planned"
+    chosen, journal = state.config.slots, _planned(state)
     served = tuple(sorted(slot for slot in groups.bundles(state.groups) if not chosen or slot in chosen))
     return Seats(state.masters, served, journal.slots, journal.in_master)
+
+
+def roles(plan: PlanRoles, state: Deployment) -> list[RoleSpec]:
+    """The roles of the deployment. Nodes that join the journal are planned with its new set of nodes."""
+    journal = _planned(state)
+    now = list(plan(state.config, seats(state), journal.id))
+    known = {spec.address for spec in now}
+    later = plan(state.config, seats(state.revised(journal=_as_grown(journal))), journal.id)
+    return now + [spec for spec in later if spec.address not in known]
+
+
+def joins(state: Deployment, address: str) -> bool:
+    """Whether this is a new node of a journal that has yet to grow."""
+    return bool(_planned(state).joining) and address.startswith(JOURNAL)
+
+
+def waits(state: Deployment, address: str) -> bool:
+    """Whether this is a further master, which starts when the journal has grown."""
+    return bool(_planned(state).joining) and address.startswith(MASTER) and address != FIRST_MASTER
+
+
+def _planned(state: Deployment) -> JournalMemory:
+    assert state.journal is not None, "it was planned"
+    return state.journal
+
+
+def _as_grown(journal: JournalMemory) -> JournalMemory:
+    return msgspec.structs.replace(journal, slots=journal.wanted, joining=())
 
 
 # -- steps ---------------------------------------------------------------------------------------------------
 
 
-def kept_safely(
+def made(
     fleet: Fleet, plan: PlanRoles, state: Deployment, available: Survey, deadline_s: float
 ) -> Deployment:
-    """Make or grow the journal: before the other masters start, it exists on all of its nodes, and
-    this is saved."""
-    journal = state.journal
-    assert journal is not None, "it was planned"
-    if not journal.formatted:
-        options = journal_of(state.config, seats(state), journal.id)
-        _launch(fleet, plan, state, seats(state), options.nodes, deadline_s)
-        made = journals.make(state.config.namespace, options)
-        journal = msgspec.structs.replace(journal, id=made, formatted=True)
-        state = _remembered(state, journal, available)
-    if journal.joining:
-        grown = msgspec.structs.replace(journal, slots=journal.wanted, joining=())
-        wanted = seats(state.revised(journal=grown))
-        nodes = journal_of(state.config, wanted, journal.id).nodes
-        _launch(fleet, plan, state, seats(state), nodes[:1], deadline_s)
-        _launch(fleet, plan, state, wanted, nodes[1:], deadline_s)
+    """Make the journal: before the other masters start, it exists on all of its nodes, and this is saved."""
+    journal = _planned(state)
+    if journal.formatted:
+        return state
+    options = journal_of(state.config, seats(state), journal.id)
+    fleet.bring([spec for spec in roles(plan, state) if spec.address in options.nodes], deadline_s)
+    id = journals.make(state.config.namespace, options)
+    return _remembered(state, msgspec.structs.replace(journal, id=id, formatted=True), available)
+
+
+def grown(
+    fleet: Fleet, plan: PlanRoles, state: Deployment, available: Survey, deadline_s: float
+) -> tuple[Deployment, str]:
+    """Grow the journal, if new nodes join it. Return the state, and why the growth is not complete.
+
+    The roles that do not need the growth are started before, so they also serve if it fails.
+    """
+    if not _planned(state).joining:
+        return state, ""
+    others = [
+        spec for spec in roles(plan, state) if not (joins(state, spec.address) or waits(state, spec.address))
+    ]
+    fleet.bring(others, time.monotonic())  # starts them, and does not wait
+    try:
+        fleet.bring([spec for spec in others if spec.address == FIRST_MASTER], deadline_s)
+        state = _placed_again(state, available)
+        journal = _as_grown(_planned(state))
+        nodes = journal_of(state.config, seats(state.revised(journal=journal)), journal.id).nodes
+        fleet.bring([spec for spec in roles(plan, state) if spec.address in nodes], deadline_s)
         asyncio.run(_grow(state.config, nodes, deadline_s))
-        state = _remembered(state, grown, available)
-    return state
+    except EblaError as error:
+        return state, f"the growth of the journal is not complete: {error}; `ebla up` continues it"
+    return _remembered(state, journal, available), ""
 
 
-def _launch(
-    fleet: Fleet,
-    plan: PlanRoles,
-    state: Deployment,
-    there: Seats,
-    addresses: Sequence[str],
-    deadline_s: float,
-) -> None:
-    assert state.journal is not None
-    specs = plan(state.config, there, state.journal.id)
-    fleet.bring([spec for spec in specs if spec.address in addresses], deadline_s)
+def _placed_again(state: Deployment, available: Survey) -> Deployment:
+    """Place the joining nodes whose hosts are away on other hosts, durably.
+
+    After the commit point of the growth they keep their slots: a node may have counted, and its directory
+    would be used again later. Raises Unavailable if a node has no host before the commit point.
+    """
+    before, namespace = _planned(state), state.config.namespace
+    away = [slot for slot in before.joining if available.host(slot) is None]
+    there = seats(state)
+    options = journal_of(state.config, there, before.id)
+    if not away or journals.nodes_of(namespace, options) != options.nodes:
+        return state
+    free = [slot for slot in there.tablet_servers if available.host(slot) and slot not in before.wanted]
+    free.sort(key=lambda slot: slot in state.masters)  # hosts without a master first
+    if len(free) < len(away):
+        raise Unavailable(
+            f"a new journal node has no host: slot {away[len(free)]} has no alive node, and no other host is free; "
+            "start a node with this label, or any other node"
+        )
+    places = dict(zip(away, free, strict=False))
+    for number, slot in enumerate(before.joining, 1):
+        if slot in places:
+            end_actor(namespace, f"{JOURNAL}{number}")  # Ray would start it again on the old host
+    joining = tuple(places.get(slot, slot) for slot in before.joining)
+    return _remembered(state, msgspec.structs.replace(before, joining=joining), available)
 
 
 async def _grow(config: DeploymentConfig, nodes: tuple[str, ...], deadline_s: float) -> None:

@@ -33,6 +33,15 @@ def make(namespace: str, journal: JournalOptions) -> str:
     return _operate(namespace, lambda world: made(world, journal))
 
 
+def nodes_of(namespace: str, journal: JournalOptions) -> tuple[str, ...]:
+    """The journal's nodes as its first node knows them: more than `journal` names if it has grown."""
+    first = journal.nodes[0]
+    state = _operate(namespace, lambda world: asked(world, journal))[first]
+    if isinstance(state, EblaError):
+        raise state
+    return state.nodes
+
+
 def look(namespace: str, journal: JournalOptions, masters: Sequence[str], wait_s: float) -> list[str]:
     """The warnings of `verify` about the present states of the nodes, and one if no master is
     active, or becomes active during the wait."""

@@ -107,13 +107,13 @@ class EnvironmentFiles:
         self._finish_removal(path)
         place = self.root / path
         if os.path.lexists(place):
-            away = beside(place, REMOVED)
+            away, home = beside(place, REMOVED), self._home(place)
             os.rename(place, away)
-            sync_path(place.parent)
             try:
+                sync_path(place.parent)
                 self._remove_tree(away)
             except OSError:
-                self._unfinished[path] = self._home(away)
+                self._unfinished[path] = home
                 raise
         if path.startswith(f"{QUARANTINE}/"):
             for directory in (self.root, *self.disks.there()):
@@ -132,10 +132,14 @@ class EnvironmentFiles:
         if home is None:
             return
         with self._turns.setdefault(home, threading.Lock()):
+            if self._unfinished.get(path) != home:
+                return  # finished meanwhile, and perhaps removed again on another disk
             away = beside(self.root / path, REMOVED)
-            if path in self._unfinished and os.path.lexists(away):
+            if os.path.lexists(away):
                 self._remove_tree(away)
-            self._unfinished.pop(path, None)
+            elif away.parent.is_dir():
+                sync_path(away.parent)  # the last step of the removal
+            del self._unfinished[path]
 
     def _home(self, place: Path) -> Path:
         disk = self.disks.of(place)
@@ -207,8 +211,7 @@ class EnvironmentFiles:
                 roots.seal_new()
             sync_path(made / DATA_FILE)
             sync_path(made)
-            os.rename(made, target)
-            sync_path(target.parent)
+            _name(made, target)
         if target != place:
             _link(place, target)
 
@@ -409,8 +412,18 @@ def _link(place: Path, target: Path) -> None:
     if os.path.lexists(made):
         made.unlink()
     made.symlink_to(target)
+    _name(made, place)
+
+
+def _name(made: Path, place: Path) -> None:
+    """Give a finished entry its name durably. If the sync fails (a full disk), take the name back: the next attempt would
+    take the entry for a durable one."""
     os.rename(made, place)
-    sync_path(place.parent)
+    try:
+        sync_path(place.parent)
+    except OSError:
+        os.rename(place, made)
+        raise
 
 
 def _behind_links(place: Path) -> list[Path]:

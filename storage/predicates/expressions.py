@@ -155,7 +155,7 @@ def _bound(column: Column, values: Sequence[Value]) -> tuple[Value, ...]:
     given: list[Any] = []
     last = len(values) - 1
     try:
-        given += map(_unbound, values)
+        given += (_unbound(column, value) for value in values)
         array = convert.to_array(column, given)
     except (InvalidArgument, *_MALFORMED) as error:
         row = getattr(error, "row", None)
@@ -174,10 +174,11 @@ def _bound(column: Column, values: Sequence[Value]) -> tuple[Value, ...]:
 _MALFORMED = (ValueError, TypeError, ArithmeticError)
 
 
-def _unbound(value: Value) -> Any:
+def _unbound(column: Column, value: Value) -> Any:
     if value.kind in _BOUND.values():
         raise ValueError("bound to a column of another type")
-    return python_value(value)
+    found = python_value(value)
+    return float(found) if column.type == "float" and value.kind in ("int", "bigint") else found
 
 
 def _data(column: Column, raw: Any) -> Any:

@@ -1,10 +1,10 @@
 """Rows in the user's form to one Arrow batch with exactly a table's columns.
 
-Accepted: a pa.Table or RecordBatch, a pandas DataFrame, a dict of columns, a list of dicts (client/write/inputs.py makes
-these of other inputs). Conversions lose nothing:
-refused are an int that does not fit, a float with a fraction for an integer column, a time finer than the column's
-unit, a datetime without a zone for a column with one (and the reverse). Only a double for a float column is rounded. A
-missing nullable column is null. Every refusal is an InvalidArgument with column, row and remedy.
+Accepted: a pa.Table or RecordBatch, a pandas DataFrame, records of NumPy, a dict of columns, a list of dicts
+(client/write/inputs.py makes these of other inputs). Conversions lose nothing:
+refused are an int that does not fit or that a float column would round, a float with a fraction for an integer column, a
+time finer than the column's unit, a datetime without a zone for a column with one (and the reverse). Only a double for a
+float column is rounded. A missing nullable column is null. Every refusal is an InvalidArgument with column, row and remedy.
 """
 
 from __future__ import annotations
@@ -123,6 +123,8 @@ def columns_of(rows: Any) -> Columns:
         if any(name is not None for name in rows.index.names):
             add = f"add it (the index {list(rows.index.names)} is not a column: call reset_index() first)"
         return Columns(list(rows.columns), len(rows), rows.__getitem__, add)
+    if isinstance(rows, np.ndarray) and rows.dtype.names:
+        return Columns(rows.dtype.names, len(rows), lambda name: _native(rows[name]), add)
     if isinstance(rows, Mapping):
         for name, values in rows.items():
             if isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
@@ -145,6 +147,11 @@ def columns_of(rows: Any) -> Columns:
         f"rows are {type(rows).__name__}; give a pyarrow Table or RecordBatch, a frame of Polars or pandas, an iterable of "
         "record batches, or a list of dicts"
     )
+
+
+def _native(values: Any) -> Any:
+    """A field of NumPy's records in this machine's byte order."""
+    return values.astype(values.dtype.newbyteorder("="))
 
 
 def _check_names(rows: Any, given: Columns, known: set[str]) -> None:
@@ -175,12 +182,15 @@ def to_array(column: Column, values: Any) -> pa.Array:
     if isinstance(values, np.ndarray) and values.dtype == object:
         values = values.tolist()
     elif hasattr(values, "dtype"):
-        wild = python_values.wild_objects(values)
-        values = values if wild is None else wild
+        checked = python_values.objects_to_check(column, values)
+        values = values if checked is None else checked
     if not hasattr(values, "dtype"):
         return _from_python(column, values if isinstance(values, list) else list(values))
     try:
-        array = pa.array(values, from_pandas=not isinstance(values, np.ndarray))
+        if isinstance(values, np.ndarray):
+            array = pa.array(python_values.times_for_arrow(column, values))
+        else:
+            array = pa.array(values, from_pandas=True)
     except _REFUSALS as error:
         raise InvalidArgument(
             f"column {column.name!r}: {error}; give values of type {column.arrow_type()}", column=column.name
@@ -204,9 +214,8 @@ def _from_python(column: Column, values: list[Any]) -> pa.Array:
         misplaced = python_values.first_unfit_time(column, values)
         if misplaced is not None:
             _refuse(column, values, misplaced)
-    elif column.type in ("decimal", "duration"):
-        exactly = python_values.exact_decimals if column.type == "decimal" else python_values.exact_durations
-        exact, misplaced = exactly(column, values)
+    elif column.type in _EXACTLY:
+        exact, misplaced = _EXACTLY[column.type](column, values)
         if misplaced is not None:
             _refuse(column, values, misplaced)
         values = exact
@@ -217,6 +226,14 @@ def _from_python(column: Column, values: list[Any]) -> pa.Array:
         bad = _first_bad(len(values), lambda start, stop: pa.array(values[start:stop], kind))
         _refuse(column, values, bad, error)
     return _cast(column, array, values)
+
+
+_EXACTLY: dict[str, Callable[[Column, list[Any]], tuple[list[Any], int | None]]] = {
+    "decimal": python_values.exact_decimals,
+    "duration": python_values.exact_durations,
+    "float": python_values.exact_floats,
+    "double": python_values.exact_floats,
+}
 
 
 def _cast(column: Column, array: Any, given: list[Any] | None = None) -> pa.Array:
@@ -272,12 +289,24 @@ def _durations(column: Column, array: pa.Array) -> pa.Array:
 def _exact_cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if pt.is_decimal(kind) and pt.is_integer(array.type):
         array = array.cast(pa.decimal128(20, 0))
+    if pt.is_floating(kind) and pt.is_integer(array.type):
+        return _exact_floats(array, kind)
     made = array.cast(kind)
     if pt.is_float32(kind) and pt.is_float64(array.type) and len(array):
         infinite = pc.and_(pc.is_inf(made), pc.invert(pc.is_inf(array)))
         if pc.any(infinite).as_py():
             raise InvalidArgument("the value is too large for a float")
     return made
+
+
+def _exact_floats(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    try:
+        return array.cast(kind)
+    except pa.ArrowInvalid:  # an int is above 2**24 or 2**53, and may be exact nevertheless
+        made = array.cast(kind, safe=False)
+        if not made.cast(pa.decimal128(20, 0)).equals(array.cast(pa.decimal128(20, 0))):
+            raise InvalidArgument("a float would round it") from None
+        return made
 
 
 def _related(column: Column, given: pa.DataType) -> bool:
@@ -289,9 +318,15 @@ def _related(column: Column, given: pa.DataType) -> bool:
     return any(test(given) for test in _RELATED.get(column.type, ()))
 
 
+def _is_whole_decimal(given: pa.DataType) -> bool:
+    return bool(pt.is_decimal(given) and given.scale == 0)
+
+
 _NUMBERS = (pt.is_integer, pt.is_floating)
 _RELATED: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
-    **dict.fromkeys((f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), _NUMBERS),
+    **dict.fromkeys(
+        (f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), (*_NUMBERS, _is_whole_decimal)
+    ),
     **dict.fromkeys(("float", "double"), _NUMBERS),
     **dict.fromkeys(("string", "json"), (pt.is_large_string, pt.is_string_view)),
     "binary": (pt.is_large_binary, pt.is_binary_view, pt.is_fixed_size_binary),

@@ -169,7 +169,7 @@ class KeyCodec:
                     f"key column {column.name!r} needs a value, and row 0 has none; give it one",
                     column=column.name,
                     row=0,
-                )
+                ) from None
 
 
 def check_keys(keys: pa.BinaryArray, columns: Sequence[Column], rows: pa.RecordBatch) -> None:

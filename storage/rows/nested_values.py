@@ -188,6 +188,7 @@ def decoded(column: Column, array: pa.Array | pa.ChunkedArray) -> pa.Array:
     while True:
         kind = array.type
         if isinstance(kind, pa.BaseExtensionType):
+            _refuse_tensor(column, kind)
             array = array.storage
         elif pt.is_run_end_encoded(kind):
             array = pc.run_end_decode(array)
@@ -198,6 +199,17 @@ def decoded(column: Column, array: pa.Array | pa.ChunkedArray) -> pa.Array:
             array = array.dictionary_decode()
         else:
             return array
+
+
+def _refuse_tensor(column: Column, kind: Any) -> None:
+    """The storage of a tensor has its elements in one run, without the dimensions."""
+    dimensions = len(getattr(kind, "shape", ()))
+    if dimensions > 1:
+        raise InvalidArgument(
+            f"column {column.name!r} holds {column.arrow_type()}, not tensors of {dimensions} dimensions; give each as a list "
+            "of lists, for a column of that type, or as one flat list",
+            column=column.name,
+        )
 
 
 def _without_views(kind: pa.DataType) -> pa.DataType | None:

@@ -1,13 +1,14 @@
 """The Python values that a column takes, and checks against silent losses in Arrow's conversion.
 
-Arrow truncates floats to integers, cuts off microseconds for coarser columns, reads a datetime without a zone as UTC,
-takes a str for binary; decimals with many digits after the point become zero, or end the process. ebla refuses all of
-that: `fits` checks the type, `first_unfit_time` and `exact_decimals` the value, and `exact_type` is an Arrow type that
-loses nothing. `rows` converts back. storage/rows/nested_values.py does the same for lists, structs and maps.
+Arrow truncates floats to integers, rounds integers to floats, cuts off microseconds for coarser columns, reads a datetime
+without a zone as UTC, takes a str for binary; decimals with many digits after the point become zero, or end the process.
+ebla refuses all of that: `fits` checks the type, `first_unfit_time` and the functions `exact_...` the value, and `exact_type`
+is an Arrow type that loses nothing. `rows` converts back. storage/rows/nested_values.py does the same for lists, structs and maps.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation
@@ -17,7 +18,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from ebla.storage.columns import Column
+from ebla.storage.columns import UNITS, Column
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.rows import nested
 from ebla.storage.rows.fixed import Fixed
@@ -42,8 +43,10 @@ _FLOATS = (float, int, np.floating, np.integer)
 _TAKEN: dict[str, _Taken] = {
     **{f"int{bits}": _integers(bits, -1 << (bits - 1)) for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": _integers(bits, 0) for bits in (8, 16, 32, 64)},
-    "float": _Taken(_FLOATS, "a float", "give a float up to 3.4e38, such as 1.5"),
-    "double": _Taken(_FLOATS, "a float", "give a float, such as 1.5"),
+    "float": _Taken(
+        _FLOATS, "a float, or an int that 32 bits hold exactly", "give a float up to 3.4e38, such as 1.5"
+    ),
+    "double": _Taken(_FLOATS, "a float, or an int that 64 bits hold exactly", "give a float, such as 1.5"),
     "bool": _Taken((bool, np.bool_), "a bool", "give True or False"),
     "string": _Taken((str,), "a str", "give a str of valid Unicode, such as 'abc'"),
     "binary": _Taken((bytes, bytearray, memoryview), "bytes", "give bytes, such as b'abc'"),
@@ -70,7 +73,11 @@ _SPAN_EXAMPLES = {"s": "hours=1", "ms": "milliseconds=250", "us": "hours=1", "ns
 _NANOSECONDS = pa.time64("ns")
 _MICROSECOND = timedelta(microseconds=1)
 SHOWN_MAX = 100
-_SCALARS = (str, bytes, bytearray, memoryview)
+_INTEGERS = (int, np.integer)
+_SINGLE = struct.Struct("<f")
+_DAYS = np.datetime64(-1 << 31, "D"), np.datetime64((1 << 31) - 1, "D")  # the first and last of date32
+_COARSE = ("m", "h", "D", "W", "M", "Y")  # NumPy's units above seconds
+_MISSING = ("NaTType", "NAType")  # the types of pandas' missing values
 UNREADABLE = (ArithmeticError, ValueError, LookupError)  # raised by Arrow if Python has no such value
 
 
@@ -82,6 +89,8 @@ def fits(column: Column) -> Callable[[type], bool]:
         if column.type != "bool" and issubclass(kind, bool):
             return False
         if column.type == "date" and issubclass(kind, datetime):
+            return False
+        if issubclass(kind, np.timedelta64):  # a subclass of NumPy's integers
             return False
         return issubclass(kind, taken) and kind.__name__ != "NaTType"
 
@@ -192,28 +201,76 @@ def exact_decimals(column: Column, values: Sequence[Any]) -> tuple[list[Any], in
     return made, None  # NaN is left for Arrow to refuse
 
 
-def wild_objects(values: Any) -> list[Any] | None:
-    """The Python objects in a pandas object column (or one of categories), missing ones as None, if Arrow must not get them
-    directly: decimals that it would round or fail on, and containers that may contain decimals. Otherwise None."""
+def exact_floats(column: Column, values: list[Any]) -> tuple[list[Any], int | None]:
+    """The values with integers as floats, which Arrow gets wrong for NumPy's, and the place of the first that a float of the
+    column's width would round."""
+    if not any(issubclass(kind, _INTEGERS) for kind in set(map(type, values))):
+        return values, None
+    made = list(values)
+    for place, value in enumerate(values):
+        if isinstance(value, _INTEGERS):
+            try:
+                double = float(value)
+                made[place] = _SINGLE.unpack(_SINGLE.pack(double))[0] if column.type == "float" else double
+            except OverflowError:
+                return made, place
+            if made[place] != int(value):
+                return made, place
+    return made, None
+
+
+def times_for_arrow(column: Column, values: Any) -> Any:
+    """A NumPy array with its times in a unit that Arrow takes: it refuses hours, reads M8[25s] as seconds, and cuts days to
+    32 bits. Raises OverflowError if a time does not fit."""
+    if values.dtype.kind not in "mM":
+        return values
+    unit, count = np.datetime_data(values.dtype)
+    if column.type == "date" and (unit, count) == ("D", 1):
+        if ((values < _DAYS[0]) | (values > _DAYS[1])).any():
+            raise OverflowError("a day does not fit into 32 bits")
+        return values
+    if (unit in UNITS and count == 1) or unit not in (*UNITS, *_COARSE):
+        return values
+    made = values.astype(f"{values.dtype.kind}8[{unit if unit in UNITS else 's'}]")
+    if not np.array_equal(made.astype(values.dtype), values, equal_nan=True):
+        raise OverflowError("a time does not fit into 64 bits")
+    return made
+
+
+def objects_to_check(column: Column, values: Any) -> list[Any] | None:
+    """The Python objects in a pandas object column (or one of categories), missing ones as None; None if Arrow converts them
+    without loss. Arrow rounds decimals or ends the process, drops zones and nanoseconds, and takes a str for bytes."""
     dtype = values.dtype
     inner = getattr(dtype, "categories", getattr(dtype, "subtype", None))
     distinct = values if inner is None else inner
     if getattr(distinct, "dtype", distinct) != np.dtype(object):
         return None
-    objects = np.asarray(values, dtype=object).tolist()
-    if not any(map(_wild, set(map(type, objects)))):
+    objects: list[Any] = np.asarray(values, dtype=object).tolist()
+    kinds = set(map(type, objects))
+    if _is_exact_in_arrow(column, kinds):
         return None
-    return [None if missing(value) else value for value in objects]
+    if any(issubclass(kind, (float, np.floating)) or kind.__name__ in _MISSING for kind in kinds):
+        return [None if missing(value) else value for value in objects]
+    return objects
 
 
-def _wild(kind: type) -> bool:
-    return issubclass(kind, Decimal) or (hasattr(kind, "__iter__") and not issubclass(kind, _SCALARS))
+def _is_exact_in_arrow(column: Column, kinds: set[type]) -> bool:
+    """Whether Arrow finds the type of these objects without loss. NaN, a float, may be a missing value among any of them."""
+    mixed = column.type not in ("float", "double") and any(issubclass(kind, float) for kind in kinds)
+    families = (
+        (str, float),
+        (int, float) if mixed else (float,),
+        (np.datetime64, float),
+        (np.timedelta64, float),
+    )
+    found = [kind for kind in kinds if kind is not type(None) and kind.__name__ not in _MISSING]
+    return bool not in kinds and any(all(issubclass(kind, family) for kind in found) for family in families)
 
 
 def missing(value: Any) -> bool:
     if isinstance(value, (float, np.floating)):
         return bool(value != value)
-    return type(value).__name__ in ("NaTType", "NAType")
+    return type(value).__name__ in _MISSING
 
 
 def rows(batch: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import Any
 import pyarrow.parquet as parquet
 import pytest
 import typer
+from typer import rich_utils
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from ebla.cli.app import app
 from ebla.cli.tables import scanning
@@ -25,27 +28,51 @@ async def one_server_down(stage: Stage) -> None:
     stage.cluster.crash("tablet-server/host-c")
 
 
-def leaves(group: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
-    found = []
-    for name, command in group.commands.items():
+def leaves(group: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    context = typer.Context(group)
+    found: list[tuple[str, ...]] = []
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
         inner = hasattr(command, "commands")
-        found += leaves(command, (*path, name)) if inner else [((*path, name), command)]
+        found += leaves(command, (*path, name)) if inner else [(*path, name)]
     return found
 
 
 COMMANDS = leaves(get_command(app))
+GROUPS = [(), *{path[:-1]: None for path in COMMANDS if len(path) > 1}]
 
 
 # -- the frame -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", [path for path, _ in COMMANDS], ids=" ".join)
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 def test_every_command_has_help_and_the_common_options(ebla: Cli, path: tuple[str, ...]) -> None:
     outcome = ebla(*path, "--help")
     assert outcome.status == 0
     for option in ("--json", "--address", "--name", "--verbose"):
         assert option in outcome.out
-    assert all(len(line) <= 100 for line in outcome.lines)
+
+
+def help_of(path: tuple[str, ...], columns: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The lines of the help at this width, without its frame."""
+    monkeypatch.setattr(rich_utils, "MAX_WIDTH", columns)
+    lines = CliRunner().invoke(app, [*path, "--help"]).stdout.splitlines()
+    assert all(len(line) <= columns for line in lines)
+    return [re.sub("[╭╮╰╯─│]", " ", line).strip() for line in lines]
+
+
+@pytest.mark.parametrize("path", [*GROUPS, *COMMANDS], ids=" ".join)
+def test_help_fits_80_columns_breaks_no_word_or_example_and_shows_no_types_of_python(
+    path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow, wide = help_of(path, 80, monkeypatch), help_of(path, 400, monkeypatch)
+    assert sorted(" ".join(narrow).split()) == sorted(" ".join(wide).split())
+    assert not re.search(
+        r"<(bool|int|str|float|path|file|list\[.*?\])( range)?>|\[x|\[\[|…", " ".join(narrow)
+    ), narrow
+    assert [line for line in wide if line.startswith(("ebla ", "-c ", "--key "))] == [
+        line for line in narrow if line.startswith(("ebla ", "-c ", "--key "))
+    ]
 
 
 def test_help_and_usage_errors_import_no_heavy_modules() -> None:

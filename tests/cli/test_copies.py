@@ -203,8 +203,9 @@ QUARANTINE = ("tablet", "quarantine")
 
 def test_the_quarantine_is_listed_oldest_first(toys: Cli) -> None:
     shown = toys(*QUARANTINE, "list", prepare=some_kept)
-    assert [line.split()[0] for line in shown.lines[1:]] == ["aaaa1111-1", "bbbb2222-1", "aaaa1111-2"]
-    assert "2020-09-13 12:26:40" in shown.lines[1] and "it left the tablet's configuration" in shown.lines[1]
+    assert [line.split()[0] for line in shown.lines[1:-1]] == ["aaaa1111-1", "bbbb2222-1", "aaaa1111-2"]
+    assert "2020-09-13 12:26" in shown.lines[1] and "it left the tablet's configuration" in shown.lines[1]
+    assert shown.lines[-1] == "3 entries, 9.0 MiB"
     document = toys(*QUARANTINE, "list", "--json", prepare=some_kept).json
     assert [each["server"] for each in document["entries"]] == [
         "tablet-server/b",
@@ -212,6 +213,32 @@ def test_the_quarantine_is_listed_oldest_first(toys: Cli) -> None:
         "tablet-server/b",
     ]
     assert toys(*QUARANTINE, "list").lines == ["nothing is in quarantine"]
+
+
+async def two_of_a_tablet(stage: RepairStage) -> None:
+    names = [f"{'ab' * 16}-17000000062{number}" for number in ("10840", "20840")]
+    stage.of("b").quarantine[:] = [entry(name) for name in names]
+
+
+def test_quarantine_ids_are_short_and_beginnings_of_them_are_accepted(toys: Cli) -> None:
+    shown = toys(*QUARANTINE, "list", prepare=two_of_a_tablet)
+    assert [line.split()[0] for line in shown.lines[1:-1]] == ["abababab-210840", "abababab-220840"]
+    done = toys(*QUARANTINE, "purge", "abababab-21", "-y", prepare=two_of_a_tablet)
+    assert done.lines == ["purged 1 entry, 3.0 MiB"]
+    several = toys(*QUARANTINE, "purge", "abab", "-y", prepare=two_of_a_tablet)
+    several.require(1, "'abab' may mean abababab-210840 or abababab-220840")
+
+
+async def much_kept(stage: RepairStage) -> None:
+    stage.of("b").quarantine[:] = [entry("aaaa1111-1", bytes=3 << 30)]
+
+
+def test_check_names_a_quarantine_with_much_or_old_data(toys: Cli) -> None:
+    shown = toys("check", prepare=much_kept)
+    assert "note: quarantine keeps 3.0 GiB of deleted replicas, the oldest for" in shown.text
+    document = toys("check", "--json", prepare=much_kept).json
+    assert document["quarantine"] == {"bytes": 3 << 30, "entries": 1, "oldest_us": 1_600_000_000_000_000}
+    assert "quarantine" not in toys("check").out
 
 
 def test_quarantine_entries_are_restored_on_their_host(toys: Cli) -> None:

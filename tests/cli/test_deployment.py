@@ -14,17 +14,19 @@ from ebla.cli.data.sources import reader_options
 from ebla.cli.frame import places
 from ebla.cli.frame.problems import Usage
 from ebla.cli.frame.ui import Common, Ui
-from ebla.cli.nodes.deployment import _configured, _down_parts, _up_parts
+from ebla.cli.nodes.deployment import _configured, _down_parts, _up_command, _up_parts
 from ebla.cli.nodes.local import exposure
 from ebla.placement import state
 from ebla.placement.asking import RoleStatus
 from ebla.placement.config import DeploymentConfig
 from ebla.placement.connection import choose, local_directory
-from ebla.placement.launch import DownReport, UpReport
-from ebla.placement.local.cluster import LocalCluster, LocalClusterError
+from ebla.placement.deploy.slots import Survey
+from ebla.placement.launch import DownReport, StatusReport, UpReport
+from ebla.placement.local.cluster import LocalCluster, LocalClusterError, LocalState
+from ebla.placement.local.node import Auth, NodeSettings
 from ebla.placement.state import Deployment
 from ebla.storage.errors import InvalidArgument
-from tests.cli.stage import Cli
+from tests.cli.stage import Act, Cli, Stage
 
 
 @pytest.fixture(autouse=True)
@@ -183,13 +185,53 @@ def test_up_warns_of_a_cluster_that_others_can_use_without_a_token(monkeypatch: 
 
 def test_down_says_what_it_did_and_where_the_data_is() -> None:
     gone = DownReport("ebla", ("master/0",), ("tablet-server/a",), ())
-    assert _down_parts("ebla", gone, True, [], "/data") == [
+    assert _down_parts("ebla", gone, True, [], "/data", "ebla up --local 4") == [
         "deployment ebla is down: 1 role stopped, tablet-server/a had to be ended",
         "the local Ray cluster has ended",
-        "the data stays in /data on every host; `ebla up` starts it again",
+        "the data stays in /data on every host; this starts it again: ebla up --local 4",
     ]
-    assert _down_parts("x", None, False, [], "/data")[0] == "deployment x was not up"
-    assert "`ebla up --name x`" in _down_parts("x", None, False, [], "/data")[-1]
+    assert _down_parts("x", None, False, [], "/data", "ebla up")[0] == "deployment x was not up"
+
+
+@pytest.mark.parametrize(
+    ("cpus", "dashboard", "options"),
+    [(4, True, ""), (2, True, " --cpus 2"), (4, False, " --no-dashboard")],
+)
+def test_the_command_that_starts_a_local_deployment_again_has_its_options(
+    tmp_path: Path, cpus: int, dashboard: bool, options: str
+) -> None:
+    settings = NodeSettings(cpus, 1 << 28, dashboard, Auth("token", "/secret"))
+    local = LocalCluster(tmp_path, LocalState("c", settings, str(tmp_path), size=3))
+    assert _up_command("ebla", None, local) == f"ebla up --local 3 --auth token{options}"
+    assert _up_command("a b", "10.0.0.1:6379") == "ebla up --address 10.0.0.1:6379 --name 'a b'"
+
+
+async def server_down(stage: Stage) -> None:
+    await stage.table()
+    stage.cluster.crash("tablet-server/host-c")
+
+
+async def nothing(stage: Stage) -> None:
+    pass
+
+
+@pytest.mark.parametrize(("prepare", "ends"), [(nothing, 0), (server_down, 1)])
+def test_status_ends_with_1_if_not_healthy_and_names_each_trouble_once(
+    ebla: Cli, monkeypatch: pytest.MonkeyPatch, prepare: Act, ends: int
+) -> None:
+    why = "its process restarts, or its host cannot be reached"
+    last = role("tablet-server/host-c", "unreachable", why) if ends else role("tablet-server/host-c")
+    roles = [role("master/0"), last]
+    report = StatusReport("ebla", "ebla-ebla", Survey((), ()), {}, tuple(roles))
+    monkeypatch.setattr("ebla.cli.nodes.deployment.reach", lambda ui: "127.0.0.1:6379")
+    monkeypatch.setattr("ebla.placement.launch.status", lambda name: report)
+    shown = ebla("status", prepare=prepare)
+    assert shown.status == ends
+    assert all(len(line) <= 80 for line in shown.lines)
+    if ends:
+        assert shown.lines[2].split() == ["ROLE", "HOST", "STATE", "PID", "UP", "FOR"]
+        assert shown.out.count("tablet-server/host-c is UNREACHABLE") == 1
+        assert "table flights: 2 tablets UNDER_REPLICATED next: bring the host back" in shown.text
 
 
 def test_without_a_terminal_down_needs_the_flag_yes(ebla: Cli) -> None:

@@ -286,7 +286,7 @@ def test_a_server_without_heartbeats_is_silent() -> None:
     quiet = replace(WELL, servers=(status_of("a"), status_of("b"), status_of("c", alive=False)))
     health = judge(quiet)
     assert [server.status for server in health.servers] == ["HEALTHY", "HEALTHY", "SILENT"]
-    assert (health.status, health.healthy) == ("UNDER_REPLICATED", False)
+    assert (health.status, health.healthy) == ("DEGRADED", False)
 
 
 def test_a_slot_without_a_known_server_is_unreachable() -> None:

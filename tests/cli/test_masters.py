@@ -286,10 +286,10 @@ def test_check_covers_masters_and_journal_nodes(several: Cli) -> None:
 @pytest.mark.parametrize(
     ("prepare", "status", "words"),
     [
-        (one_master_down, "UNDER_REPLICATED", "no standby could take over"),
-        (standby_cut, "UNDER_REPLICATED", "no standby could take over"),
-        (standby_cut, "UNDER_REPLICATED", "it could not take over: "),
-        (one_node_down, "UNDER_REPLICATED", "journal/1 is UNREACHABLE"),
+        (one_master_down, "DEGRADED", "no standby could take over"),
+        (standby_cut, "DEGRADED", "no standby could take over"),
+        (standby_cut, "DEGRADED", "it could not take over: "),
+        (one_node_down, "DEGRADED", "journal/1 is UNREACHABLE"),
         (no_majority, "UNAVAILABLE", "1 of 3 journal nodes take edits, no majority"),
         (no_master_up, "UNAVAILABLE", "master/1: "),
     ],

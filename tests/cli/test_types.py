@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import time, timedelta
+from datetime import datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,22 @@ async def rich(stage: Stage) -> None:
         ("duration[ms]", "-2d 0.5s", -timedelta(days=2, milliseconds=500)),
         ("duration[ms]", "PT90S", timedelta(seconds=90)),
         ("duration[ns]", "5ns", pd.Timedelta(5, unit="ns")),
+        ("duration[ns]", "-PT0.000000001S", pd.Timedelta(-1, unit="ns")),
+        ("duration[s]", "P1W", timedelta(days=7)),
+        ("timestamp[ns]", "2023-11-14T22:13:20.000000001", pd.Timestamp(1_700_000_000_000_000_001)),
+        (
+            "list<timestamp[ns]>",
+            '["2023-11-14 22:13:20.000000001"]',
+            [pd.Timestamp(1_700_000_000_000_000_001)],
+        ),
+        (
+            "timestamp[ns, America/New_York]",
+            "2023-11-14T17:13:20.000000001",
+            pd.Timestamp(1_700_000_000_000_000_001, tz="America/New_York"),
+        ),
+        ("timestamp[us]", "2023-11-14T22:13:20.0000010000", datetime(2023, 11, 14, 22, 13, 20, 1)),  # noqa: DTZ001
+        ("time[us]", "05:30:00.2500000", time(5, 30, 0, 250000)),
+        ("double", "9007199254740992", 2.0**53),
         ("uint64", "18446744073709551615", (1 << 64) - 1),
         ("json", '{"a": 1}', '{"a": 1}'),
         ("list<date>", '["2024-05-17", null]', None),
@@ -83,6 +99,20 @@ def test_a_value_in_text_form_is_one_of_the_column(kind: str, text: str, value: 
         ("list<int8>", "[1,", r"of type list<int8>; write for example \[1, 2\]"),
         ("list<date>", '["x"]', "'x' is not a value for column 'item' of type date"),
         ("list<int8>", "[" * 100_000, "is not a value for column 'c'"),
+        (
+            "timestamp[us]",
+            "2023-11-14T22:13:20.0000001",
+            "has digits after the microseconds; write fewer digits",
+        ),
+        ("timestamp[us]", "2023-11-14T22:13:20,0000001Z", "has digits after the microseconds"),
+        ("timestamp[ns]", "2023-11-14T22:13:20.0000000001", "has digits after the nanoseconds"),
+        ("timestamp[ns]", "1023-11-14T22:13:20.000000001", "write for example 2013-01-31T05:00"),
+        ("time[ns]", "05:30:00.000000001", "has digits after the microseconds"),
+        ("duration[ns]", "0.5ns", "write for example 1h30m"),
+        ("duration[ns]", "PT0.0000000001S", "write for example 1h30m"),
+        ("double", "9007199254740993", "write for example 0.5"),
+        ("float", "16777217", "write for example 0.5"),
+        ("list<double>", "[9007199254740993]", "write for example 0.5"),
     ],
 )
 def test_a_wrong_value_in_text_form_gets_an_example(kind: str, text: str, words: str) -> None:
@@ -167,3 +197,28 @@ def test_a_condition_on_a_type_without_order_shows_its_place_and_the_remedy(
     outcome = ebla("table scan rich -w", condition, prepare=rich)
     assert outcome.status == 2
     assert "cannot be compared" in outcome.err and "^" in outcome.err
+
+
+async def moments(stage: Stage) -> None:
+    schema = pa.schema([pa.field("at", pa.timestamp("ns"), False), ("v", pa.int64())])
+    table = await stage.db.create_table("moments", schema=schema, primary_key=["at"])
+    await table.upsert([{"at": pd.Timestamp(1_700_000_000_000_000_000 + n), "v": n} for n in (0, 1)])
+
+
+MOMENT = "2023-11-14T22:13:20.000000001"
+
+
+def test_a_row_is_found_and_deleted_by_its_nanoseconds(ebla: Cli) -> None:
+    async def check(stage: Stage) -> None:
+        found = await (await stage.db.table("moments")).scan().to_arrow()
+        assert found["v"].to_pylist() == [0]
+
+    assert ebla(f"table get moments at={MOMENT} --json", prepare=moments).json["row"]["v"] == 1
+    deleted = ebla(f"table delete moments at={MOMENT} -y", prepare=moments, after=check)
+    assert deleted.status == 0, deleted.err
+
+
+@pytest.mark.parametrize(("relation", "rows"), [("==", 1), (">=", 1), ("<", 1), ("<=", 2)])
+def test_conditions_compare_nanoseconds(ebla: Cli, relation: str, rows: int) -> None:
+    found = ebla("table count moments -w", f"at {relation} '{MOMENT}'", prepare=moments)
+    assert found.lines == [str(rows)], found.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 from typing import Any, Self
 
@@ -18,6 +19,8 @@ from ebla.table import Database
 from ebla.transport.bridge import Bridge
 from ebla.transport.client import DeploymentClient
 from tests.client.toy import HOSTS, MASTER, Toy, ToyMaster, ToyServer, address
+
+TURNS_MAX = 1000
 
 
 class LoopNetwork:
@@ -95,6 +98,16 @@ class Loopback:
                 await asyncio.sleep(0)
 
         self.bridge.run(turns())
+
+    def scanners_left(self) -> dict[str, object]:
+        """The scanners that are open once every dropped iterator has ended its scan: an exception that went from thread to
+        thread holds one until it is collected, and a thread may drop one a moment after its result has arrived."""
+        for _ in range(TURNS_MAX):
+            gc.collect()
+            self.settle()
+            if not self.toy.scanners:
+                break
+        return dict(self.toy.scanners)
 
     def __enter__(self) -> Self:
         return self

@@ -18,8 +18,11 @@ from ray import cloudpickle
 import ebla
 from ebla import aio
 from ebla.actors.errors import from_frame, to_frame
+from ebla.actors.messages import ServerStatus
 from ebla.coordination import awaited, blocking, locks
 from ebla.coordination.nodes import Nodes
+from ebla.show.handles import Listing
+from ebla.storage.space import DiskSpace
 from ebla.table import Alteration
 from tests.client.loopback import Loopback
 from tests.client.tables import SCHEMA, arrow
@@ -153,6 +156,25 @@ def test_handles_and_results_show_themselves(loopback: Loopback) -> None:
     assert repr(loopback.db.tables("nope")) == "[]"
     html = listed._repr_html_()
     assert "<th>tablets</th>" in html and "<td>running</td>" in html
+    disks = (DiskSpace("/data", 7 << 30, 9 << 30),)
+    server = ServerStatus(
+        "id", 1, "tablet-server/a", "a", True, 0.358986, 3, 1, 14 << 20, 150 << 20, "1", disks=disks
+    )
+    shown = repr(Listing([server])).splitlines()[1].split("  ")
+    assert [cell.strip() for cell in shown if cell] == [
+        *(
+            "tablet-server/a",
+            "a",
+            "True",
+            "0.4",
+            "3",
+            "1",
+            "14 MiB",
+            "150 MiB",
+            "1",
+            "7.0 GiB of 9.0 GiB free",
+        ),
+    ]
 
 
 def test_a_notebook_shows_a_table_with_its_columns_and_escapes_names(loopback: Loopback) -> None:
@@ -186,4 +208,7 @@ def test_get_refuses_columns_outside_the_key(loopback: Loopback) -> None:
     with pytest.raises(ebla.InvalidArgument, match=r"'v' is not part of the key \(id\)") as caught:
         table.get({"id": 1, "v": "x"})
     assert caught.value.column == "v"
+    with pytest.raises(ebla.InvalidArgument, match="key column 'id' needs a value") as caught:
+        table.get({"x": 1})
+    assert caught.value.__suppress_context__, "the KeyError inside of ebla is not shown"
     assert table.get({"id": 1}) is not None

@@ -11,12 +11,13 @@ from typing import Any
 
 import duckdb
 import numpy as np
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
 
 import ebla
-from ebla.errors import AlreadyPresent, InvalidArgument, ScanInterrupted
+from ebla.errors import AlreadyPresent, InvalidArgument, RequestReused, ScanInterrupted
 from ebla.options import UNIT_BYTES, WriteId, Written
 from ebla.read import frames
 from ebla.storage.errors import SnapshotExpired
@@ -77,6 +78,31 @@ def test_one_record_of_numpy_is_one_row(table: ebla.Table) -> None:
         table.upsert(records(arrow(4)).reshape(2, 2))
 
 
+def test_nan_in_records_of_numpy_is_no_null(loopback: Loopback) -> None:
+    """In a pandas frame it is one: pandas has no other null for floats."""
+    kinds = pa.schema([("id", pa.int64()), ("x", pa.float64())])
+    table = loopback.db.create_table("floats", schema=kinds, primary_key=["id"])
+    rows = np.array([(1, np.nan), (2, 0.5)], [("id", "i8"), ("x", "f8")])
+    assert table.upsert(rows) == Written(2)
+    assert np.isnan(table.get({"id": 1})["x"])  # type: ignore[index]
+    assert table.upsert(pd.DataFrame(rows)) == Written(2)
+    assert table.get({"id": 1}) == {"id": 1, "x": None}
+
+
+def test_a_delete_by_an_object_column_of_pandas_hits_the_row_of_that_nanosecond(loopback: Loopback) -> None:
+    key = pa.schema([("at", pa.timestamp("ns"))])
+    table = loopback.db.create_table("times", schema=key, primary_key=["at"])
+    table.upsert([{"at": pd.Timestamp(at)} for at in (0, 1)])
+    assert table.delete(pd.DataFrame({"at": pd.Series([pd.Timestamp(1)], dtype=object)})) == Written(1)
+    assert [row["at"].value for row in table] == [0]
+
+
+def test_a_sum_of_duckdb_is_written_as_an_integer(table: ebla.Table) -> None:
+    sums = duckdb.sql("select id, sum(id)::hugeint as n from range(3) found(id) group by id")
+    assert table.upsert(sums) == Written(3)
+    assert table.get({"id": 2}) == {"id": 2, "v": None, "n": 2}
+
+
 def test_every_type_is_written_from_polars_and_duckdb(rich: ebla.Table) -> None:
     data = rich_rows(30)
     frame = pl.DataFrame(data).with_columns(pl.col("kind").cast(pl.Categorical), pl.col("note").ext.storage())
@@ -126,8 +152,7 @@ def test_a_stream_of_a_scan_is_read_while_it_is_used_and_ends_with_its_reader(
     assert loopback.toy.count("scan") + loopback.toy.count("scan_more") < 30
     reader.close()
     del unused
-    loopback.settle()
-    assert loopback.toy.scanners == {}
+    assert loopback.scanners_left() == {}
     assert pa.table(scan).num_rows == pa.table(scan).num_rows == 1000, "each use reads again"
 
 
@@ -143,14 +168,12 @@ def test_an_iterator_that_is_dropped_in_the_threads_of_calls_ends_its_scan(
         held.clear()
 
     loopback.bridge.run(drop())
-    loopback.settle()
-    assert loopback.toy.scanners == {}
+    assert loopback.scanners_left() == {}
     with pytest.raises(InvalidArgument, match="these rows name none"):
         table.update(table.scan(["id"]).batches())
     with pytest.raises(InvalidArgument, match="item 1 of the rows is 5"):
         table.upsert(chain(islice(table.scan().batches(), 1), [5]))
-    loopback.settle()
-    assert loopback.toy.scanners == {}
+    assert loopback.scanners_left() == {}
 
 
 def test_the_error_of_an_interrupted_stream_reaches_its_reader(loopback: Loopback, table: ebla.Table) -> None:
@@ -175,8 +198,7 @@ def test_a_scan_can_be_written_into_a_table_of_the_same_connection(
     )
     with pytest.raises(InvalidArgument, match="'n'"):  # the scan ends early, in a thread that may wait for it
         wrong.upsert(table.scan())
-    loopback.settle()
-    assert loopback.toy.scanners == {}
+    assert loopback.scanners_left() == {}
 
 
 def test_results_for_polars_and_duckdb_have_the_scans_types(rich: ebla.Table) -> None:
@@ -189,6 +211,11 @@ def test_results_for_polars_and_duckdb_have_the_scans_types(rich: ebla.Table) ->
     found = scan.to_duckdb(connection)
     connection.register("found", found)
     assert connection.sql("select sum(id) from found").fetchall() == [(6,)]
+
+
+def test_a_connection_that_is_none_of_duckdb_is_refused(table: ebla.Table) -> None:
+    with pytest.raises(InvalidArgument, match=r"connection is 'x.db'; give duckdb.connect\('x.db'\)"):
+        table.scan().to_duckdb("x.db")
 
 
 @pytest.mark.parametrize("package", ["polars", "duckdb"])
@@ -262,6 +289,17 @@ def test_a_repeated_stream_with_a_write_id_changes_nothing_whatever_its_batches(
         table.insert(iter(again))
 
 
+def test_rows_in_memory_are_repeated_in_memory_and_not_as_a_stream(
+    table: ebla.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The windows of a stream are cut where rows in memory are not, so the requests differ."""
+    monkeypatch.setattr(streams, "WINDOW_BYTES", UNIT_BYTES * 3 // 2)
+    data, own = arrow(10_000, width=100), WriteId(b"w" * 16, 5)
+    assert table.upsert(data, write_id=own) == table.upsert(data, write_id=own) == Written(10_000)
+    with pytest.raises(RequestReused):
+        table.upsert(iter([data]), write_id=own)
+
+
 def test_a_bad_row_of_a_later_window_is_named_and_says_what_was_applied(
     loopback: Loopback, table: ebla.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -302,6 +340,10 @@ def test_the_error_of_a_source_reaches_the_caller_with_the_rows_that_were_applie
         (lambda: iter([arrow(1), arrow(1).select(["id"])]), "a batch has the columns id and the first id, v, n"),
         (lambda: pl.Series([1]), "rows are Series, which has no named columns"),
         (lambda: pa.array([1]), "rows are Int64Array, which has no named columns"),
+        (
+            lambda: pl.DataFrame({"id": pl.Series([1], dtype=pl.Int128)}),
+            "rows are DataFrame, which has a type that Arrow cannot take .*; cast that column, such as to Int64",
+        ),
         (lambda: iter([pa.array([1])]), "rows are Int64Array, which has no named columns"),
         (lambda: pl.DataFrame({"id": [1], "w": [1]}), "there is no column 'w'"),
         (lambda: pl.DataFrame({"id": ["x"]}), "'id' holds int64, not"),

@@ -192,16 +192,19 @@ async def test_a_failed_tablet_ends_a_large_call_with_its_error_and_leaves_nothi
 
 
 @on_table(1)
-async def test_a_cancelled_call_stops_sending(bench: Bench, table: Table) -> None:
+async def test_a_cancelled_call_stops_sending_and_its_rows_on_the_way_are_written(
+    bench: Bench, table: Table
+) -> None:
     bench.toy.before[address("host-a"), "write"] = [silence(1.0)] * 1000
     pending = asyncio.ensure_future(table.upsert(arrow(100_000, width=100)))
     await bench.world.clock.sleep(0.5)
     pending.cancel()
     with pytest.raises(asyncio.CancelledError):
         await pending
-    sent = bench.toy.count("write")
+    sent, written = bench.toy.count("write"), bench.toy.rows("t")
     await bench.world.clock.sleep(30.0)
     assert bench.toy.count("write") == sent
+    assert written < bench.toy.rows("t") < 100_000
 
 
 @on_table(1)

@@ -29,6 +29,15 @@ async def test_delete_where_deletes_the_matching_rows_and_no_others(bench: Bench
 
 
 @on_table(1, loaded=1000)
+async def test_a_condition_in_place_of_keys_is_refused_with_the_name_of_its_argument(
+    bench: Bench, table: Table
+) -> None:
+    with pytest.raises(InvalidArgument, match="delete takes a condition by name: give where="):
+        await table.delete(SMALL)  # type: ignore[arg-type]
+    assert bench.toy.rows("t") == 1000
+
+
+@on_table(1, loaded=1000)
 async def test_an_interrupted_delete_scans_again_and_counts_each_row_once(bench: Bench, table: Table) -> None:
     bench.toy.block_rows = 100
     lost = [refuse(SnapshotExpired("expired"))]

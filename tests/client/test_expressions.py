@@ -250,6 +250,12 @@ def test_binding_turns_values_into_the_columns_types_and_is_done_once() -> None:
     assert columns(bound) == columns(predicate) == ["at", "local", "day", "money", "ratio", "n"]
 
 
+def test_a_condition_rounds_an_int_to_a_float_column_as_it_rounds_a_double() -> None:
+    bound = bind((col("ratio") >= 2**24 + 1) & col("ratio").is_in([2**64 - 1]), TABLE)
+    first, second = bound.parts  # type: ignore[attr-defined]
+    assert [first.value.data, second.values[0].data] == [2.0**24, 2.0**64]
+
+
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [

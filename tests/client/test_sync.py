@@ -63,8 +63,7 @@ def test_a_scan_that_is_left_early_closes_its_scanners(loopback: Loopback, table
     loopback.toy.block_rows = 10
     for _ in table.scan():
         break
-    loopback.settle()
-    assert loopback.toy.scanners == {}
+    assert loopback.scanners_left() == {}
 
 
 def test_closing_a_connection_ends_waiting_calls_and_refuses_later_ones(

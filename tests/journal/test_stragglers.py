@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
+from ebla.actors.journal import messages as m
 from ebla.actors.journal.errors import QuorumFailed
 from ebla.actors.journal.writer.writer import JournalWriter
-from tests.journal.line import Line
-from tests.journal.stage import A, B, Stage, play, writer_of
+from tests.journal.line import Line, without
+from tests.journal.stage import JOURNAL, A, B, Stage, play, writer_of
 from tests.staged import staged
 
 PARTITION_S = 5.0
@@ -42,6 +44,68 @@ async def test_a_lost_request_blocks_its_channel_no_longer_than_a_write(stage: S
     began = stage.cluster.loop.time()
     await writer.append(b"by A and C")
     assert stage.cluster.loop.time() - began < 1.0
+
+
+@staged(play)
+async def test_a_lost_acceptance_is_repeated_after_the_time_of_a_write(stage: Stage) -> None:
+    await (await writer_of(stage)).append(b"of a former writer")
+    network, lost = stage.cluster.network, set[str]()
+
+    async def lose_the_first(node: str, method: str) -> None:
+        if method == "accept_recovery" and node not in lost:
+            lost.add(node)
+            me = writer.session.world.address
+            network.cut(me, node)
+            stage.cluster.loop.call_later(1.0, network.mend, me, node)
+
+    writer = JournalWriter(stage.line_world(Line(before=lose_the_first)), stage.options)
+    began = stage.cluster.loop.time()
+    await writer.open()
+    assert lost == set(stage.nodes)
+    assert 0 <= stage.cluster.loop.time() - began - stage.options.write_timeout_s < 1.0
+
+
+@staged(play)
+async def test_an_acceptance_without_an_answer_fails_in_time(stage: Stage) -> None:
+    await (await writer_of(stage)).append(b"of a former writer")
+
+    async def lose(node: str, method: str) -> None:
+        if method == "accept_recovery":
+            stage.cluster.network.isolate(node)
+
+    line = Line(before=lose)
+    writer = JournalWriter(stage.line_world(line), stage.options)
+    began = stage.cluster.loop.time()
+    with pytest.raises(QuorumFailed, match="recover segment"):
+        await writer.open()
+    assert stage.cluster.loop.time() - began < stage.options.recovery_timeout_s + 1.0
+    tries = stage.options.recovery_timeout_s // stage.options.write_timeout_s
+    assert line.trace[A].count("accept_recovery") == tries
+
+
+@staged(play)
+async def test_a_repeated_acceptance_waits_for_the_download_of_the_first(stage: Stage) -> None:
+    writer = await writer_of(stage, without(A))
+    await writer.append(b"that A lacks")
+    newest = stage.view(B).newest()
+    assert newest is not None
+    downloads, may_end = 0, asyncio.Event()
+
+    async def pages(segment: m.SegmentState) -> AsyncIterator[tuple[bytes, ...]]:
+        nonlocal downloads
+        downloads += 1
+        await may_end.wait()
+        async for page in stage.role(A).pages(JOURNAL, segment, [B]):
+            yield page
+
+    journal, epoch = stage.role(A).journals[JOURNAL.name], writer.session.epoch + 1
+    requests = [m.AcceptRequest(stage.stamp(epoch, serial), newest.state, (B,)) for serial in (1, 2)]
+    answers = [asyncio.ensure_future(journal.accept(each, pages)) for each in requests]
+    await stage.outside.clock.sleep(0.1)
+    may_end.set()
+    assert await asyncio.gather(*answers) == [m.Done(), m.Done()]
+    assert downloads == 1
+    assert stage.view(A).state.serial == 2
 
 
 @staged(play)

@@ -7,13 +7,13 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from ebla.actors.errors import NetworkError
+from ebla.actors.errors import AlreadyPresent, NetworkError, Unavailable
 from ebla.actors.journal import messages as jm
 from ebla.actors.journal.errors import LeaseHeld, OutOfSync
 from ebla.actors.journal.node import growth
 from ebla.actors.journal.node.rejoin import rejoin_journal
 from ebla.actors.journal.node.rules import View
-from ebla.actors.journal.records import State
+from ebla.actors.journal.records import Admission, State
 from ebla.actors.journal.writer.session import format_journal
 from ebla.actors.master.messages import HandOverReply, HandOverRequest
 from ebla.actors.messages import Empty
@@ -65,10 +65,10 @@ async def test_a_late_admission_does_not_let_a_node_count_that_lost_its_director
     assert node(stage, NEW[0]).view.state.token == again
 
 
-@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("late", [None, "granted", "restarted"])
 @staged(run)
 async def test_an_admitted_node_helps_the_old_only_node_unless_a_later_writer_was_granted_the_lease(
-    stage: Stage, late: bool
+    stage: Stage, late: str | None
 ) -> None:
     await opened(stage)
     request = jm.RejoinRequest(GROWN, NODES)
@@ -79,6 +79,9 @@ async def test_an_admitted_node_helps_the_old_only_node_unless_a_later_writer_wa
     if late:
         renewed = jm.RenewRequest(GROWN, 99, jm.Claim("master/1", "another", int(HELD_S * 1000)))
         await ask(NEW[0], "renew_lease", renewed, jm.Done, 1.0)
+    if late == "restarted":
+        stage.cluster.crash(NEW[0])
+        await stage.cluster.restart(NEW[0])
     state = only_node(stage).view.state
     admit = jm.AdmitRequest(GROWN, joined.token, state.promised, 99, 1, 0, 0, int(HELD_S * 1000), MASTER)
     await ask(NEW[0], "admit", admit, jm.Done, 1.0)
@@ -89,6 +92,8 @@ async def test_an_admitted_node_helps_the_old_only_node_unless_a_later_writer_wa
             lease.require_free(claim)
     else:
         lease.require_free(claim)
+        with pytest.raises(LeaseHeld):
+            lease.require_free(jm.Claim("master/1", "another", int(HELD_S * 1000)))
 
 
 @pytest.mark.parametrize("point", ["journal.grow.after_commit", "journal.asks.before_commit"])
@@ -144,10 +149,9 @@ async def test_a_new_node_that_loses_its_directory_after_it_was_asked_to_count_m
     assert node(stage, asked).view.state.joining
     assert any(f"ebla journal rejoin {asked}" in record.getMessage() for record in caplog.records)
     health = await judged(stage)
-    assert (health[asked].status, "counts when it has been admitted" in health[asked].error) == (
-        "REJOINING",
-        True,
-    )
+    assert health[asked].status == "REJOINING"
+    assert "counts when it has been admitted" in health[asked].error
+    assert health[asked].error.endswith(f"if it stays so, `ebla journal rejoin {asked}`")
     await stage.cluster.restart(other)
     await growing
     await create(stage, "with two of three")
@@ -178,10 +182,46 @@ async def test_a_pending_admission_is_shown_and_not_logged_again_and_again(
 
 
 @staged(run)
+async def test_a_node_that_was_admitted_meanwhile_does_not_rejoin(stage: Stage) -> None:
+    await opened(stage)
+    await grow(stage)
+    await counting(stage)
+    counts = node(stage, NEW[0])
+    promised = counts.view.state.promised
+    await counts.rejoin(State(token="learned before the admission"))
+    assert (counts.view.state.token, counts.view.state.promised) == ("", promised)
+
+
+@staged(run)
 async def test_a_node_does_not_join_a_journal_that_does_not_name_it(stage: Stage) -> None:
     await opened(stage)
     with pytest.raises(InvalidArgument, match="journal/1 is not one of the journal's nodes"):
         await ask_to_join(stage, NEW[0], (MASTER, "journal/3", "journal/4"))
+
+
+@staged(run)
+async def test_a_node_that_joins_does_not_join_with_another_set_of_nodes(stage: Stage) -> None:
+    await opened(stage)
+    token = (await ask_to_join(stage, NEW[0])).token
+    with pytest.raises(AlreadyPresent, match="another journal catalog; move its directory aside"):
+        await ask_to_join(stage, NEW[0], (MASTER, NEW[0], "journal/3"))
+    assert (await ask_to_join(stage, NEW[0])).token == token
+
+
+@pytest.mark.parametrize(("promised", "helps"), [(3, MASTER), (4, "")])
+def test_an_admission_helps_the_old_only_node_until_it_has_promised_an_epoch_of_the_new_set(
+    promised: int, helps: str
+) -> None:
+    view = View(GROWN, State(promised=promised, grown_epoch=3), MASTER)
+    assert growth.admission(view, GROWN, "token", MASTER).helps == helps
+
+
+def test_a_node_that_lacks_edits_of_the_old_set_is_not_asked_to_count() -> None:
+    view = View(GROWN, State(grown=5, admits=(Admission(NEW[0], "token"),)), MASTER)
+    with pytest.raises(Unavailable, match="up to edit 4 of 5; wait"):
+        growth.asking(view, NEW[0], jm.Joining(4, 0, "token"))
+    (asked,) = growth.asking(view, NEW[0], jm.Joining(5, 0, "token")).state.admits
+    assert asked == Admission(NEW[0], "token", asked=True)
 
 
 @staged(run)

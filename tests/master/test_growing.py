@@ -136,6 +136,35 @@ async def test_the_old_set_is_refused_after_the_commit_point_and_the_new_one_bef
 
 
 @staged(run)
+async def test_the_copy_of_the_catalog_is_not_purged_while_the_journal_grows(stage: Stage) -> None:
+    await opened(stage)
+    active_term = stage.cluster.role(MASTER).active_term
+    before = only_node(stage).view.state.purged
+    copied = await active_term.write_catalog()
+    await stage.master.scribe._save(copied)
+    await asyncio.sleep(5 * stage.group.purge_s)
+    assert only_node(stage).view.state.purged == before
+    active_term.give_up_growing()
+    await stage.until(lambda: only_node(stage).view.state.purged == copied)
+
+
+@staged(run)
+async def test_a_growth_that_fails_after_the_copy_lets_purges_continue(stage: Stage) -> None:
+    stage.group = replace(stage.group, grow_s=5.0)
+    await opened(stage)
+
+    async def crash() -> None:
+        stage.cluster.crash(NEW[1])
+
+    stage.points.acts["master.grow.after_edit"] = crash
+    with pytest.raises(Unavailable, match="journal/2 does not join the journal"):
+        await grow(stage)
+    copied = stage.master.log.last_txid
+    await stage.master.scribe._save(copied)
+    await stage.until(lambda: only_node(stage).view.state.purged == copied)
+
+
+@staged(run)
 async def test_a_new_node_that_does_not_answer_changes_nothing(stage: Stage) -> None:
     await opened(stage)
     stage.cluster.crash(NEW[1])

@@ -5,59 +5,27 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import time, timedelta
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from typer.testing import CliRunner
 
 import ebla
 from ebla.actors import errors
-from ebla.cli.app import app
-from ebla.cli.data import sources
+from ebla.pipelines import target
 from ebla.pipelines.arrow.feed import feed
 from ebla.pipelines.arrow.verify import verify
-from ebla.pipelines.datasets import SourceUnreadable
 from ebla.pipelines.outcomes import FeedFailed, FeedProgress, SourceUnfit
 from ebla.pipelines.target import table_for
+from ebla.storage.schema import TableSchema
 from ebla.table import Table
-from tests.cli.stage import Outcome
 from tests.client.loopback import Loopback
 from tests.client.toy import HOSTS, address, refuse
-
-SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("x", pa.float64())])
-ROWS = 1000
-
-
-@pytest.fixture
-def loopback() -> Iterator[Loopback]:
-    with Loopback() as running:
-        yield running
-
-
-@pytest.fixture
-def table(loopback: Loopback) -> Table:
-    return table_for(loopback.db, "t", SCHEMA, primary_key=["id"], partition_by=ebla.hash("id", buckets=4))
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return write_csv(tmp_path / "rows.csv")
-
-
-def write_csv(path: Path, *extra: str, rows: int = ROWS) -> Path:
-    frame = pd.DataFrame(
-        {"id": range(rows), "name": [f"n{n}\n" for n in range(rows)], "x": [n / 3 for n in range(rows)]}
-    )
-    path.write_text(frame.to_csv(index=False) + "".join(line + "\n" for line in extra))
-    return path
-
+from tests.pipelines.rows import ROWS, SCHEMA, write_csv
 
 # -- feed ----------------------------------------------------------------------------------------------------
 
@@ -70,6 +38,23 @@ def test_every_row_is_written_once_and_verified(table: Table, source: Path) -> N
     assert table.get({"id": 7}) == {"id": 7, "name": "n7\n", "x": 7 / 3}
     checked = verify(str(source), table, replicas=False)
     assert (checked.ok, checked.source_rows, checked.table_rows) == (True, ROWS, ROWS)
+
+
+def test_a_source_may_be_a_path(table: Table, source: Path) -> None:
+    assert feed(source, table).rows == ROWS
+    assert verify(source, table, replicas=False).ok
+
+
+def test_columns_that_the_source_lacks_get_their_default_or_null(table: Table, tmp_path: Path) -> None:
+    table.upsert([{"id": 1, "name": "a", "x": 0.5}])
+    (tmp_path / "rows.csv").write_text("id\n1\n")
+    assert feed(tmp_path / "rows.csv", table).rows == 1
+    assert table.get({"id": 1}) == {"id": 1, "name": None, "x": None}
+    assert verify(tmp_path / "rows.csv", table, replicas=False).ok
+    schema = TableSchema.from_arrow(SCHEMA, ["id"])
+    unit = msgspec.structs.replace(schema.columns[1], default=b"m")
+    schema = msgspec.structs.replace(schema, columns=(schema.columns[0], unit, schema.columns[2]))
+    assert target.lacking(pa.schema([("id", pa.int64())]), schema) == {"name": "its default", "x": "null"}
 
 
 def test_nothing_is_written_if_one_row_does_not_fit(table: Table, tmp_path: Path) -> None:
@@ -107,7 +92,8 @@ def test_a_feed_can_be_repeated_under_its_job(table: Table, source: Path) -> Non
     assert (other.rows, other.rejected) == (0, ROWS)
     source.write_text(source.read_text().replace("n5", "m5"))
     with pytest.raises(
-        ebla.InvalidArgument, match="'nightly' has written partition 0 before, with other rows"
+        ebla.InvalidArgument,
+        match="'nightly' has written partition 0 before, with other rows or long ago; use another job",
     ):
         feed(str(source), table, mode="insert", job="nightly")
 
@@ -255,136 +241,3 @@ def test_nested_columns_and_times_are_fed_from_typed_files_json_and_csv(
         assert feed(str(tmp_path / name), made).rows == 1
         assert made.get({"id": number}) == {**values, "id": number}
         assert verify(str(tmp_path / name), made, replicas=False).different == 0
-
-
-# -- the commands --------------------------------------------------------------------------------------------
-
-Ebla = Callable[..., Outcome]
-
-
-@pytest.fixture
-def run(loopback: Loopback, monkeypatch: pytest.MonkeyPatch) -> Ebla:
-    @contextmanager
-    def connected(*given: Any) -> Iterator[Any]:
-        yield loopback.db
-
-    monkeypatch.setattr(sources, "connected", connected)
-
-    def call(*words: str) -> Outcome:
-        result = CliRunner().invoke(app, list(words), catch_exceptions=False)
-        return Outcome(result.exit_code, result.stdout, result.stderr)
-
-    return call
-
-
-def test_a_feed_creates_the_table_and_shows_what_was_inferred(
-    run: Ebla, loopback: Loopback, source: Path
-) -> None:
-    fed = run("feed", str(source), "made", "--key", "id", "--hash", "id:2")
-    assert fed.status == 0
-    assert "rows.csv: csv, utf-8, separator ," in fed.message
-    assert "name string" in fed.message and "x double" in fed.message
-    assert "created table made" in fed.out and "1,000" in fed.out
-    assert len(loopback.db.table("made").info().tablets) == 2
-    assert run("verify", str(source), "made", "--no-replicas").status == 0
-
-
-def test_a_dry_run_shows_types_a_sample_and_bad_rows_and_writes_nothing(
-    run: Ebla, loopback: Loopback, tmp_path: Path
-) -> None:
-    path = write_csv(tmp_path / "rows.csv", rows=3)
-    shown = run("feed", str(path), "t", "--key", "id", "--dry-run", "--json")
-    assert shown.status == 0
-    assert (shown.json["would_feed"], shown.json["table_exists"], shown.json["key"]) == (True, False, ["id"])
-    assert shown.json["checked"]["columns"] == {"id": "int64", "name": "string", "x": "double"}
-    assert shown.json["checked"]["sample"][1] == {"id": "1", "name": "n1\n", "x": str(1 / 3)}
-    assert loopback.db.tables() == []
-    loopback.db.create_table("t", schema=SCHEMA, primary_key=["id"])
-    write_csv(path, "y,a,1.0", "2,again,1.0", rows=3)
-    bad = run("feed", str(path), "t", "--dry-run")
-    assert bad.status == 1
-    assert "rows.csv 5 id 'y' is not int64" in bad.text
-    assert "rows.csv 6 id same key as row 4: id=2" in bad.text
-    assert "a feed would fail, unless --on-error skip" in bad.text
-    assert run("feed", str(path), "t", "--dry-run", "--on-error", "skip").status == 0
-    assert loopback.db.table("t").scan().count() == 0
-
-
-def test_a_named_data_set_has_its_key_and_types(run: Ebla) -> None:
-    shown = run("feed", "flights", "flights", "--dry-run", "--json")
-    assert (shown.status, shown.json["key"]) == (0, ["time_hour", "carrier", "flight"])
-    checked = shown.json["checked"]
-    assert (checked["rows"], checked["fitting"], checked["repeated"]) == (336_776, 336_776, 0)
-    assert checked["columns"]["time_hour"] == "timestamp[us, tz=UTC]"
-
-
-def test_a_failed_feed_creates_no_table_and_lists_the_rows_in_json(
-    run: Ebla, loopback: Loopback, tmp_path: Path
-) -> None:
-    path = write_csv(tmp_path / "rows.csv", "0,again,1.0", "5,short", rows=3)
-    refused = run("feed", str(path), "t", "--key", "id", "--json")
-    error = refused.json["error"]
-    assert (refused.status, error["kind"], error["possibly_applied"]) == (1, "SourceUnfit", False)
-    assert error["fields"]["rows"] == [
-        {"file": "rows.csv", "row": 6, "column": None, "problem": "has 2 fields, not 3"}
-    ]
-    assert (error["fields"]["unfit"], error["fields"]["repeated"]) == (1, 1)
-    assert loopback.db.tables() == []
-    skipped = run("feed", str(path), "t", "--key", "id", "--on-error", "skip", "--json")
-    assert (skipped.json["rows"], skipped.json["skipped"], skipped.json["repeated"]) == (4, 1, 1)
-    assert skipped.json["checked"]["facts"]["separator"] == ","
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--key", "name"), "table 't' exists with the primary key id, not name"),
-        (("--hash", "id:8"), "another partitioning"),
-        (("--replicas", "2"), "3 replicas of each tablet, not 2"),
-        (("--engine", "arrow", "--executors", "2"), "--executors is for Spark"),
-        (("--executors", "2", "--on-error", "skip"), "needs --engine arrow"),
-        (("-o", "seperator=;"), "no option 'seperator'"),
-        (("--format", "avro"), "no format 'avro'"),
-    ],
-)
-def test_options_that_contradict_table_or_source_are_refused(
-    run: Ebla, table: Table, source: Path, words: tuple[str, ...], message: str
-) -> None:
-    refused = run("feed", str(source), "t", *words)
-    assert (refused.status, message in refused.message) == (2, True), refused
-    assert table.scan().count() == 0
-
-
-def test_a_missing_table_needs_a_key(run: Ebla, source: Path) -> None:
-    refused = run("feed", str(source), "new")
-    assert refused.status == 2
-    assert "--key a,b creates it, with a key of the columns id, name, x" in refused.message
-
-
-def test_verify_has_exit_status_1_for_a_difference(run: Ebla, table: Table, source: Path) -> None:
-    feed(str(source), table)
-    table.delete({"id": 3})
-    found = run("verify", str(source), "t", "--no-replicas", "--json")
-    assert (found.status, found.json["missing"], found.json["samples"][0]["key"]) == (1, 1, {"id": "3"})
-    assert run("verify", str(source), "nothing").status == 1
-
-
-def test_large_sources_and_options_of_spark_choose_spark(
-    source: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened = sources.open_checked(str(source), None, None)
-    nothing, two = sources.SparkOptions(), sources.SparkOptions(executors=2)
-    assert sources.choose_engine(None, nothing, opened) is sources.Engine.arrow
-    assert sources.choose_engine(None, two, opened) is sources.Engine.spark
-    monkeypatch.setattr(sources, "SPARK_BYTES_MIN", 100)
-    assert sources.choose_engine(None, nothing, opened) is sources.Engine.spark
-    assert sources.choose_engine(sources.Engine.arrow, nothing, opened) is sources.Engine.arrow
-    monkeypatch.setitem(sys.modules, "pyspark", None)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert sources.choose_engine(None, nothing, opened) is sources.Engine.arrow
-
-
-def test_a_damaged_source_is_refused_before_a_connection(tmp_path: Path) -> None:
-    (tmp_path / "a.parquet").write_text(json.dumps({}))
-    with pytest.raises(SourceUnreadable, match="does not begin as a file of format parquet"):
-        sources.open_checked(str(tmp_path / "a.parquet"), None, None)

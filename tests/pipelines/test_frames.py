@@ -62,3 +62,15 @@ def test_a_row_that_does_not_fit_ends_its_task_with_its_place(tmp_path: Path, ro
     types = pa.schema([("id", pa.int16()), ("name", pa.string())])
     with pytest.raises(InvalidArgument, match=words):
         read(part_of(tmp_path / "a.csv", types), 0)
+
+
+def test_values_of_nested_text_are_exact_or_refused_with_their_place(tmp_path: Path) -> None:
+    types = pa.schema([("id", pa.int64()), ("v", pa.list_(pa.int64()))])
+    (tmp_path / "rows.csv").write_text('id,v\n1,"[1, 2]"\n')
+    (batch,) = (batch for batch in read(part_of(tmp_path / "rows.csv", types), 0) if batch.num_rows)
+    assert batch.to_pylist() == [{"id": 1, "v": [1, 2]}]
+    (tmp_path / "rows.csv").write_text('id,v\n1,"[1.9]"\n')
+    with pytest.raises(
+        InvalidArgument, match=r"rows.csv row 2, column 'v': '\[1.9\]' is not list<item: int64>"
+    ):
+        read(part_of(tmp_path / "rows.csv", types), 0)

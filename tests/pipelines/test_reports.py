@@ -6,7 +6,7 @@ import io
 
 import msgspec
 import pytest
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from ebla.actors.messages import ChecksumReply, ReplicaLocation, TabletLocation
 from ebla.health.verdicts import Digests, Unanswered
@@ -14,6 +14,9 @@ from ebla.pipelines import demo, report
 from ebla.pipelines.outcomes import FeedReport, ReplicaDigest, Sample, TabletDigests, VerifyReport
 from ebla.pipelines.probe import longest_pause
 from ebla.pipelines.replicas import _judged
+from ebla.pipelines.sources.check import Checked, Repeated
+from ebla.pipelines.sources.readers import Unfit
+from ebla.pipelines.sources.source import Facts
 from ebla.show import progress, steps
 
 FED = FeedReport("flights", "flights", "job1", "upsert", 336_776, 0, 16, 16, 2, 9.5, 35_450.1)
@@ -87,6 +90,42 @@ def test_the_demo_fails_if_one_promise_is_broken() -> None:
         assert words in failure
         view = report.demo_view(msgspec.structs.replace(found, failures=(failure,)))
         assert failure in report.text_of(view, width=160)
+
+
+def test_the_pause_of_the_others_is_shown_if_the_killed_host_led_no_probed_tablet() -> None:
+    unled = msgspec.structs.replace(OUTAGE, led=0, led_s=0.0)
+    text = report.text_of(report.demo_view(msgspec.structs.replace(DEMO, outage=unled)))
+    assert "0.3 s pause at most; 2,412 probing writes" in text
+    assert "0.0 s" not in text and "that it led" not in text
+
+
+ODD = msgspec.structs.replace(REPLICAS[2], digest="cd" * 16)
+UNEQUAL = msgspec.structs.replace(TABLETS[0], tablet="ef" * 16, equal=False, replicas=(*REPLICAS[:2], ODD))
+SILENT = msgspec.structs.replace(TABLETS[1], equal=False, replicas=(), error="no leader")
+UNFIT = Unfit("people.csv", 42, "id", "'seven' is not int64")
+AGAIN = Repeated("people.csv", 41, {"id": "7"}, "people.csv", 8)
+FACTS = Facts("csv", 1, encoding="utf-8", separator=";", decimal=",", bytes=4_500)
+CHECKED = Checked(
+    "people.csv", FACTS, {"id": "int64"}, 42, 41, 1, 1, (UNFIT,), (AGAIN,), ({"id": "7"}, {"id": None})
+)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        report.facts_line("people.csv", FACTS),
+        report.columns_view(CHECKED, ["id"]),
+        report.rows_view(CHECKED),
+        report.feed_view(FED),
+        report.feed_view(msgspec.structs.replace(FED, engine="arrow", rejected=7, skipped=3, repeated=21)),
+        report.verify_view(EQUAL),
+        report.verify_view(msgspec.structs.replace(EQUAL, tablets=(UNEQUAL, SILENT), ok=False)),
+        report.demo_view(DEMO),
+    ],
+)
+def test_a_report_needs_80_columns(view: RenderableType) -> None:
+    narrow, wide = (report.text_of(view, width) for width in (80, 160))
+    assert [line.rstrip() for line in narrow.splitlines()] == [line.rstrip() for line in wide.splitlines()]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Formats are recognised in files as pandas, Excel, Spark and others write them."""
+"""Formats other than CSV, several files, and keys."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.feather
@@ -19,188 +17,11 @@ import pytest
 
 from ebla.pipelines.datasets import SourceUnreadable
 from ebla.pipelines.sources import readers
-from ebla.pipelines.sources.check import Checked, check, fitting_batches
+from ebla.pipelines.sources.check import check, fitting_batches
 from ebla.pipelines.sources.source import FileSource, infer, open_source
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.schema import TableSchema
-
-PEOPLE = pd.DataFrame(
-    {"id": [1, 2, 3], "name": ["Ada", "Zoë\nO'Neil", 'say "hi", ok'], "score": [1.5, None, -2.25]}
-)
-ROWS = [
-    {"id": 1, "name": "Ada", "score": 1.5},
-    {"id": 2, "name": "Zoë\nO'Neil", "score": None},
-    {"id": 3, "name": 'say "hi", ok', "score": -2.25},
-]
-TYPES = pa.schema([("id", pa.int64()), ("name", pa.string()), ("score", pa.float64())])
-
-
-def read(
-    path: Path | str, key: str = "id", **options: str
-) -> tuple[FileSource, pa.Schema, list[dict[str, Any]]]:
-    """The recognised source, the types of a new table, and all rows."""
-    source, types = infer(open_source(str(path), None, options))
-    assert isinstance(source, FileSource)
-    schema = TableSchema.from_arrow(types, [key])
-    assert check(source, schema).unfit_rows == ()
-    rows = [row for batch in fitting_batches(source, schema) for row in batch.to_pylist()]
-    return source, types, rows
-
-
-def checked(path: Path, **types: pa.DataType) -> Checked:
-    schema = TableSchema.from_arrow(pa.schema(types), [next(iter(types))])
-    return check(open_source(str(path)), schema)
-
-
-# -- CSV -----------------------------------------------------------------------------------------------------
-
-
-def test_a_csv_of_pandas_is_read_with_quoted_line_breaks(tmp_path: Path) -> None:
-    PEOPLE.to_csv(tmp_path / "people.csv", index=False)
-    source, types, rows = read(tmp_path / "people.csv")
-    assert (types, rows) == (TYPES, ROWS)
-    assert (source.facts.encoding, source.facts.separator, source.facts.decimal) == ("utf-8", ",", ".")
-
-
-def test_the_index_that_pandas_writes_without_a_name_is_left_out(tmp_path: Path) -> None:
-    PEOPLE.to_csv(tmp_path / "people.csv")
-    source, types, rows = read(tmp_path / "people.csv")
-    assert (types, rows) == (TYPES, ROWS)
-    assert source.facts.left_out == ("~0",)
-
-
-def test_the_index_is_recognised_beside_wrong_rows_and_in_several_files(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text(",id\n0,10\n1,11,x\n2,12\n")
-    (tmp_path / "b.csv").write_text(",id\n5,15\n6,16\n")
-    source, types = infer(open_source(str(tmp_path)))
-    assert (types.names, source.facts.left_out) == (["id"], ("~0",))
-
-
-def test_another_column_without_a_name_is_refused(tmp_path: Path) -> None:
-    PEOPLE.set_index("score").rename_axis(None).to_csv(tmp_path / "people.csv")
-    with pytest.raises(SourceUnreadable, match=r"column 1 of .* has no name in the first row; give it one"):
-        read(tmp_path / "people.csv")
-
-
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "cp1252", "utf-8", "utf-16-le"])
-@pytest.mark.parametrize("sep", [";", "\t", "|"])
-def test_a_csv_of_excel_in_a_country_with_decimal_commas_is_read(
-    tmp_path: Path, encoding: str, sep: str
-) -> None:
-    """Separators other than a comma, decimal commas, Windows' line ends, a byte order mark."""
-    PEOPLE.to_csv(
-        tmp_path / "people.csv", index=False, sep=sep, decimal=",", encoding=encoding, lineterminator="\r\n"
-    )
-    source, types, rows = read(tmp_path / "people.csv")
-    assert (types, rows) == (TYPES, ROWS)
-    assert (source.facts.separator, source.facts.decimal) == (sep, ",")
-    assert source.facts.encoding == encoding
-
-
-def test_the_separator_line_of_excel_and_its_empty_columns_and_rows_are_left_out(tmp_path: Path) -> None:
-    (tmp_path / "people.csv").write_text("sep=;\r\nid;name;\r\n1;Ada;\r\n;;\r\n2;Bob;\r\n;;\r\n")
-    _, types, rows = read(tmp_path / "people.csv")
-    assert types.names == ["id", "name"]
-    assert rows == [{"id": 1, "name": "Ada"}, {"id": 2, "name": "Bob"}]
-
-
-def test_bytes_that_cp1252_lacks_are_latin_1(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_bytes(b"id,name\n1,\xe9\x81\n")
-    source, _, rows = read(tmp_path / "a.csv")
-    assert (source.facts.encoding, rows) == ("latin-1", [{"id": 1, "name": "é\x81"}])
-
-
-def test_one_byte_that_is_not_utf_8_far_into_the_file_decides_the_encoding(tmp_path: Path) -> None:
-    lines = [f"{n},name {n}" for n in range(60_000)]
-    (tmp_path / "a.csv").write_bytes(("id,name\n" + "\n".join(lines)).encode() + b"\n60000,Zo\xeb\n")
-    source, _, rows = read(tmp_path / "a.csv")
-    assert (source.facts.encoding, rows[-1]["name"]) == ("cp1252", "Zoë")
-
-
-def test_options_replace_what_is_recognised(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("1#1,5#'x#y'\n2#2,5#z\n")
-    _, types, rows = read(tmp_path / "a.csv", sep="#", decimal=",", quote="'", names="id,score,name")
-    assert types == pa.schema([("id", pa.int64()), ("score", pa.float64()), ("name", pa.string())])
-    assert rows == [{"id": 1, "score": 1.5, "name": "x#y"}, {"id": 2, "score": 2.5, "name": "z"}]
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"seperator": ";"}, "no option 'seperator'"),
-        ({"sep": ";;"}, "one ASCII character"),
-        ({"encoding": "utf-9"}, "no encoding 'utf-9'"),
-        ({"decimal": "'"}, r"is \. or ,"),
-    ],
-)
-def test_a_wrong_option_is_refused(tmp_path: Path, options: dict[str, str], words: str) -> None:
-    PEOPLE.to_csv(tmp_path / "a.csv", index=False)
-    with pytest.raises(InvalidArgument, match=words):
-        open_source(str(tmp_path / "a.csv"), None, options)
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"", "is empty"),
-        (b"PK\x03\x04rest", "Excel workbook"),
-        (b"1,2\n3,4\n", "begins with numbers .* names=a,b,c"),
-        (b"a,a\n1,2\n", "two columns 'a'"),
-        (b'id,name\n1,"Ada\n2,Bob\n3,Eve\n', "quotation mark .* never closed"),
-        (b"\x7fELF" + bytes(range(64)), "is no text"),
-    ],
-)
-def test_a_file_that_is_no_table_is_refused_with_the_remedy(
-    tmp_path: Path, content: bytes, words: str
-) -> None:
-    path = tmp_path / "unknown"
-    path.write_bytes(content)
-    with pytest.raises(SourceUnreadable, match=words):
-        read(path)
-
-
-def test_a_value_longer_than_a_block_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "BLOCK_BYTES", 1000)
-    (tmp_path / "a.csv").write_text('id,name\n1,"' + "x" * 5000 + '"\n')
-    with pytest.raises(SourceUnreadable, match="never closed, or a row of more than"):
-        read(tmp_path / "a.csv")
-
-
-def test_rows_keep_their_numbers_over_blocks_empty_lines_and_wrong_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(readers, "BLOCK_BYTES", 64)
-    lines = ["id,name"]
-    wrong = {}
-    for number in range(2, 400):
-        if number % 17 == 0:
-            lines.append(f"{number},a,b")
-            wrong[number] = (None, "has 3 fields, not 2")
-        elif number % 13 == 0:
-            lines.append("")
-        elif number % 7 == 0:
-            lines.append(f"x{number},n")
-            wrong[number] = ("id", f"'x{number}' is not int64")
-        else:
-            lines.append(f"{number},n")
-    (tmp_path / "a.csv").write_text("\n".join(lines))
-    schema = TableSchema.from_arrow(pa.schema([("id", pa.int64()), ("name", pa.string())]), ["id"])
-    found = check(open_source(str(tmp_path / "a.csv")), schema, shown=1000)
-    assert {row.row: (row.column, row.problem) for row in found.unfit_rows} == wrong
-    assert found.unfit == len(wrong)
-    ids = [
-        n
-        for batch in fitting_batches(open_source(str(tmp_path / "a.csv")), schema)
-        for n in batch["id"].to_pylist()
-    ]
-    assert ids == [n for n in range(2, 400) if n not in wrong and n % 13]
-
-
-def test_a_file_with_one_column_is_read(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("id\n1\n\n2\nx\n3")
-    found = checked(tmp_path / "a.csv", id=pa.int64())
-    assert (found.rows, found.fitting, found.unfit) == (4, 3, 1)
-
+from tests.pipelines.people import PEOPLE, ROWS, TYPES, checked, read
 
 # -- other formats -------------------------------------------------------------------------------------------
 
@@ -258,6 +79,19 @@ def test_lines_that_are_no_json_objects_are_counted_with_their_numbers(tmp_path:
         "needs a value",
     ]
     assert (found.rows, found.fitting) == (6, 1)
+
+
+def test_a_line_of_json_with_invalid_text_is_one_row_that_does_not_fit(tmp_path: Path) -> None:
+    lines = [
+        b'{"id": 1, "name": "a"}',
+        b'{"id": 2, "name": "\xff"}',
+        b'{"id": 3, "name": "\\ud800"}',
+        b'{"id": 4}',
+    ]
+    (tmp_path / "rows.json").write_bytes(b"\n".join(lines))
+    found = checked(tmp_path / "rows.json", id=pa.int64(), name=pa.string())
+    assert ([row.row for row in found.unfit_rows], found.fitting) == ([2, 3], 2)
+    assert all("is no JSON object" in row.problem for row in found.unfit_rows)
 
 
 def test_a_value_that_json_leaves_out_is_null(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -404,7 +238,35 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None
         check(source, TableSchema.from_arrow(pa.schema([("id", pa.int64())]), ["id"]))
 
 
-# -- repeated keys -------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("pattern", ["day=*/p.csv", "*/p.csv", "*", "**/*.csv", ""])
+def test_directories_of_a_glob_give_their_columns(tmp_path: Path, pattern: str) -> None:
+    for day in (1, 2):
+        (tmp_path / f"day={day}").mkdir()
+        (tmp_path / f"day={day}" / "p.csv").write_text(f"id\n{day}0\n")
+    source, _, rows = read(tmp_path / pattern)
+    assert rows == [{"id": 10, "day": 1}, {"id": 20, "day": 2}]
+    assert [file.name for file in source.files] == ["day=1/p.csv", "day=2/p.csv"]
+
+
+def test_rows_of_equally_named_files_keep_their_places(tmp_path: Path) -> None:
+    for name, text in (("a", "id\n1\n2\n"), ("b", "id\n3\n1\n")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "p.csv").write_text(text)
+    found = checked(tmp_path / "*" / "p.csv", id=pa.int64()).repeated_rows
+    assert [(each.file, each.row, each.key, each.earlier_file, each.earlier_row) for each in found] == [
+        ("b/p.csv", 3, {"id": "1"}, "a/p.csv", 2)
+    ]
+
+
+def test_a_directory_with_values_may_begin_with_an_underscore(tmp_path: Path) -> None:
+    for name in ("_y=2024", "_temporary", ".hidden=1"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "p.csv").write_text("id\n1\n")
+    (tmp_path / "_y=2024" / "_SUCCESS").write_text("x")
+    assert read(tmp_path)[2] == [{"id": 1, "_y": 2024}]
+
+
+# -- keys ----------------------------------------------------------------------------------------------------
 
 
 def test_repeated_keys_are_counted_with_the_places_of_both_rows(tmp_path: Path) -> None:
@@ -419,3 +281,10 @@ def test_repeated_keys_are_counted_with_the_places_of_both_rows(tmp_path: Path) 
         ("b.csv", 5, {"id": "1"}, "a.csv", 4),
     ]
     assert not found.clean
+
+
+def test_an_empty_key_has_its_own_message(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text('name,x\n"",1\na,2\n')
+    (row,) = checked(tmp_path / "rows.csv", name=pa.string(), x=pa.int64()).unfit_rows
+    assert (row.row, row.column) == (2, "name")
+    assert row.problem == "the key is empty; its only column 'name' needs at least one byte"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import tempfile
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,84 @@ def test_json_text_has_base64_for_bytes_and_no_words_for_null() -> None:
     assert found.bad.tolist() == [True, False]
     found = from_text(pa.array(["[1, 2]", "[1, x"]), pa.list_(pa.int8()), json=True)
     assert (found.values.to_pylist(), found.bad.tolist()) == ([[1, 2], None], [False, True])
+
+
+@pytest.mark.parametrize("json", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        (pa.list_(pa.int64()), {"[1, 2.0, null]": [1, 2, None], "[]": [], "null": None}, ["[1.9]", "[9223372036854775808]", "[true]", "1", "[[1]]", "[1"]),
+        (pa.list_(pa.uint64()), {"[18446744073709551615]": [2**64 - 1]}, ["[-1]"]),
+        (pa.list_(pa.float32()), {'[0.5, 1e3, "Infinity"]': [0.5, 1000.0, float("inf")]}, ["[1e39]", "[16777217]"]),
+        (pa.list_(pa.float64()), {"[9007199254740992]": [2.0**53]}, ["[9007199254740993]", '["x"]', "[1e400]"]),
+        (pa.list_(pa.string()), {'["1", "NA"]': ["1", "NA"]}, ["[1]", "[true]", '[{"a": 1}]']),
+        (pa.list_(pa.binary()), {'["/w==", ""]': [b"\xff", b""]}, ['["*"]', "[1]"]),
+        (pa.list_(pa.bool_()), {"[true, false]": [True, False]}, ["[2]", "[0.5]"]),
+        (pa.list_(pa.decimal128(5, 2)), {'[1.25, "2.00", 3]': [Decimal("1.25"), Decimal(2), Decimal(3)]}, ["[1.255]", "[1000]"]),
+        (pa.list_(pa.timestamp("us")), {'["2024-05-17T12:00:00"]': [NOON]}, ["[0]", '["2024-05-17T12:00:00Z"]', '["2024-05-17T12:00:00.0000001"]']),
+        (pa.list_(pa.date32()), {'["2024-05-17"]': [date(2024, 5, 17)]}, ["[0]", '["17.05.2024"]']),
+        (pa.list_(pa.time64("us")), {'["05:30:00.25"]': [time(5, 30, 0, 250_000)]}, ["[0]", '["25:00"]']),
+        (pa.list_(pa.duration("ms")), {'["PT1.5S", 7]': [timedelta(seconds=1.5), timedelta(milliseconds=7)]}, ['["PT0.0001S"]', "[0.5]"]),
+        (pa.struct([("x", pa.int64())]), {'{"x": 1}': {"x": 1}, "{}": {"x": None}}, ['{"x": 1.7}', '{"x": 1, "z": 2}', "[1]", '"x"']),
+        (pa.struct([("d", pa.list_(pa.date32()))]), {'{"d": ["2024-05-17"]}': {"d": [date(2024, 5, 17)]}}, ['{"d": [1]}', '{"d": 1}']),
+        (pa.map_(pa.string(), pa.int8()), {'{"a": 1}': [("a", 1)], '[["a", 1]]': [("a", 1)]}, ['{"a": 1.7}', '[["a"]]', '{"a": 128}']),
+        (pa.map_(pa.int8(), pa.date32()), {'{"7": "2024-05-17"}': [(7, date(2024, 5, 17))]}, ['{"x": null}', "[[null, null]]"]),
+    ],
+)  # fmt: skip
+def test_values_inside_of_json_fit_exactly_or_mark_their_row(
+    kind: pa.DataType, good: dict[str, Any], bad: list[str], json: bool
+) -> None:
+    texts = [*good, *bad, "[" * 100_000]
+    found = from_text(pa.array(texts, pa.string()), kind, json=json)
+    assert dict(zip(texts, found.values.to_pylist(), strict=True)) == good | dict.fromkeys(texts[len(good) :])
+    assert [text for text, wrong in zip(texts, found.bad.tolist(), strict=True) if wrong] == texts[
+        len(good) :
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "value"),
+    [
+        ("P1D", "s", 86_400),
+        ("-PT86399.999999S", "us", -86_399_999_999),
+        ("P0DT0H0M0.000000001S", "ns", 1),
+        ("P-1DT23H59M59.999999999S", "ns", -1),
+        ("P1W2DT3H4M5S", "s", 788_645),
+        ("PT90S", "ms", 90_000),
+        ("P106751991D", "s", 106_751_991 * 86_400),
+        ("90", "ms", 90),
+        ("PT0.0000000001S", "ns", None),
+        ("PT0.5S", "s", None),
+        ("P1Y", "s", None),
+        ("P1M", "s", None),
+        ("P", "s", None),
+        ("PT", "s", None),
+        ("P300000DT0S", "ns", None),
+    ],
+)  # fmt: skip
+def test_a_duration_is_a_number_of_units_or_iso_8601(text: str, unit: str, value: int | None) -> None:
+    found = from_text(pa.array([text]), pa.duration(unit))
+    assert found.values.cast(pa.int64()).to_pylist() == [value]
+    assert found.bad.tolist() == [value is None]
+
+
+def test_a_whole_number_is_not_rounded_to_a_float() -> None:
+    texts = [
+        "9007199254740993",
+        "9007199254740992",
+        "-9007199254740993",
+        "9007199254740993.5",
+        "1152921504606847000",
+        "1152921504606846976",
+    ]
+    assert from_text(pa.array(texts), pa.float64()).bad.tolist() == [True, False, True, False, False, False]
+    texts = ["16777217", "16777216", "+16777217", "16777217.5", "123456790", "123456789"]
+    assert from_text(pa.array(texts), pa.float32()).bad.tolist() == [True, False, True, False, False, True]
+
+
+def test_json_columns_keep_their_text() -> None:
+    found = from_text(pa.array(["null", "", " 1", None]), pa.json_(), json=False)
+    assert found.values.to_pylist() == ["null", "", " 1", None]
 
 
 def test_a_decimal_comma_is_a_point_and_a_point_is_none() -> None:

@@ -97,7 +97,12 @@ def deployment(
         (deployment(2, 3), {"masters": 1, "journals": 3}, "masters is 1, but there are 2.* set masters to 2"),
         (deployment(1, 3, grown=True), {"journals": 5}, "journals is 5, but .* set journals to 3"),
         (deployment(1, 3, grown=True), {"journals": 1}, "journals is 1, but .* set journals to 3"),
-        (deployment(1, 1, joining=("b", "c")), {"journals": 1}, "journals is 1, .* set journals to 3"),
+        (deployment(1, 1, joining=("b", "c")), {"journals": 1}, "journals is 1, but .* set journals to 3"),
+        (
+            deployment(1, 1, joining=("b", "c")),
+            {"journals": 5},
+            "grows to 3 nodes, and a growth is not undone",
+        ),
     ],
 )
 def test_an_impossible_change_is_refused_with_the_present_setting(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import shutil
 from contextlib import suppress
@@ -19,7 +18,6 @@ from ebla.storage.errors import (
     Damaged,
     DirectoryLocked,
     DiskFailed,
-    DiskFull,
     EblaError,
     InvalidArgument,
     StorageError,
@@ -74,57 +72,6 @@ async def test_remains_of_an_interrupted_start_or_removal_are_removed(tmp_path):
         assert disk.list("wals") == ["a"]
         assert (await disk.open_environment("wals/b", ["t"], create=True)).count("t") == 0
     assert sorted(os.listdir(tmp_path / "wals")) == ["a", "b"]
-
-
-@pytest.mark.parametrize("spread", [False, True])
-@in_loop
-async def test_a_removal_on_a_full_disk_is_finished_when_there_is_space(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spread: bool
-) -> None:
-    places = (tmp_path / "disk",) if spread else ()
-    root = tmp_path / "role"
-    home = places[0] if spread else root
-    await make(root, "data/a", "data/b", data_dirs=places)
-
-    def full(path: Path) -> None:
-        raise OSError(errno.ENOSPC, "no space left on device", str(path))
-
-    async with opened(root, *places) as disk:
-        with monkeypatch.context() as patch:
-            patch.setattr(shutil, "rmtree", full)
-            for path in ("data/a", "data/b"):
-                with pytest.raises(DiskFull):
-                    await disk.remove(path)
-            await disk.space()
-            with pytest.raises(DiskFull):  # a new environment waits for its predecessor's removal
-                await disk.open_environment("data/a", ["t"], create=True)
-        assert disk.list("data") == [] and disk.failed is None and len(os.listdir(home / "data")) == 2
-        environment = await disk.open_environment("data/a", ["t"], create=True)
-        assert environment.count("t") == 0
-        await disk.space()
-        assert os.listdir(home / "data") == ["a"] and os.listdir(root / "data") == ["a"]
-        await environment.commit(RECORD)
-    assert await reopen(root, "data/a", places) == b"v"
-
-
-@in_loop
-async def test_a_removal_that_a_disk_fails_to_finish_fails_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    codes = iter((errno.ENOSPC, errno.EIO))
-
-    def failing(path: Path) -> None:
-        raise OSError(next(codes), "failed", str(path))
-
-    await make(tmp_path, "data/a")
-    async with opened(tmp_path) as disk:
-        with monkeypatch.context() as patch:
-            patch.setattr(shutil, "rmtree", failing)
-            with pytest.raises(DiskFull):
-                await disk.remove("data/a")
-            await disk.space()
-        with pytest.raises(DiskFailed):
-            disk.exists("data/a")
 
 
 @in_loop

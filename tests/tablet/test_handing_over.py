@@ -1,4 +1,4 @@
-"""A server with many tablets stops: it hands over all leaderships in time."""
+"""A server with many tablets stops: it hands over all leaderships in time, leads no more, and flushes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,24 @@ import asyncio
 
 import pytest
 
+from ebla.actors.tablet.engine.core import CANDIDATE
+from ebla.actors.tablet.raft.leadership import Leadership
 from ebla.actors.tablet.serving import handing_over
 from ebla.actors.world import STOP_S
+from ebla.storage.errors import DiskFull
+from ebla.storage.tablets.tablet_store import path_of
 from tests.tablet.copies import until
-from tests.tablet.harness import OPTIONS, Group, address, row, simulated
+from tests.tablet.harness import (
+    HOSTS,
+    OPTIONS,
+    OTHER,
+    TABLET,
+    Group,
+    address,
+    held,
+    row,
+    simulated,
+)
 
 MANY, AT_ONCE = 20, 16
 
@@ -33,6 +47,17 @@ def led_elsewhere(group: Group, host: str) -> int:
     return sum(any(server.replicas[tablet].leads for server in others) for tablet in group.tablets)
 
 
+def handed_over_at_once(group: Group, host: str) -> int:
+    cores = [replica.core for replica in group.server(host).replicas.values()]
+    return sum(core.handing_over or core.awaits_successor for core in cores)
+
+
+def stop_until_flushes(group: Group, host: str) -> tuple[asyncio.Future[None], asyncio.Event, asyncio.Event]:
+    """Begin to stop the host. Return its stop, an event for the end of the hand-over, and one that lets it continue."""
+    handed_over, flush = held(group.server(host).copies, "close")
+    return asyncio.ensure_future(group.cluster.stop(address(host))), handed_over, flush
+
+
 @simulated()
 async def test_a_stopping_server_hands_over_many_tablets_even_with_slow_disks(group: Group) -> None:
     for number in range(MANY - 1):
@@ -41,13 +66,146 @@ async def test_a_stopping_server_hands_over_many_tablets_even_with_slow_disks(gr
     host = await lead_everything(group)
     for each in group.hosts:
         group.disk(each).commit_s = (0.1, 0.3)
-    stopping = asyncio.ensure_future(group.cluster.stop(address(host)))
-    async with group.client.clock.timeout(STOP_S / 3):  # what follows are flushes
-        while led_elsewhere(group, host) < MANY:
-            await group.sleep(0.1)
+    stopping, handed_over, flush = stop_until_flushes(group, host)
+    at_once = 0
+    async with group.client.clock.timeout(STOP_S / 3):
+        while not handed_over.is_set():
+            at_once = max(at_once, handed_over_at_once(group, host))
+            await group.sleep(0.01)
+    assert led_elsewhere(group, host) == MANY, "it waits for its successors"
+    assert at_once == AT_ONCE
     group.hosts = tuple(each for each in group.hosts if each != host)
     assert await group.get(1) == [row(1)]
+    flush.set()
     await stopping
+
+
+@simulated()
+async def test_a_candidate_that_is_elected_during_the_stop_hands_over(group: Group) -> None:
+    leader, stopping_host, _ = await group.roles()
+    for each in group.hosts:
+        group.disk(each).commit_s = (0.1, 0.3)
+    asked = asyncio.ensure_future(group.step_down(leader, stopping_host))
+    core = group.replica(stopping_host).core
+    await until(group, lambda: core.role == CANDIDATE, "the successor campaigns")
+    stopping, handed_over, flush = stop_until_flushes(group, stopping_host)
+    await handed_over.wait()
+    assert "elected" in core.story() and led_elsewhere(group, stopping_host) == 1
+    flush.set()
+    await stopping
+    await asked
+
+
+@simulated()
+async def test_a_server_that_flushes_before_its_end_leads_no_tablet(group: Group) -> None:
+    """The leader of all tablets crashes and is back at once, while another server flushes. That server would not serve."""
+    for number in range(MANY - 1):
+        await group.create(f"{number:032x}")
+    stopping_host, leader, _ = HOSTS
+    for tablet in group.tablets:
+        await group.lead(leader, tablet)
+    stopping, handed_over, flush = stop_until_flushes(group, stopping_host)
+    await handed_over.wait()
+    group.crash(leader)
+    await group.restart(leader)
+    async with group.client.clock.timeout(8 * OPTIONS["election_s_min"]):
+        for tablet in group.tablets:
+            assert await group.leader(tablet) != stopping_host
+    flush.set()
+    await stopping
+
+
+@simulated()
+async def test_tablets_that_were_not_handed_over_elect_other_leaders_during_the_flushes(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time to hand over is up at once. The stopping server then sends no heartbeats."""
+    monkeypatch.setattr(handing_over, "ALL_S_MAX", 0.0)
+    host = await lead_everything(group)
+    stopping, handed_over, flush = stop_until_flushes(group, host)
+    await handed_over.wait()
+    assert group.replica(host).leads
+    async with group.client.clock.timeout(8 * OPTIONS["election_s_min"]):
+        assert await group.leader() != host
+    flush.set()
+    await stopping
+
+
+@simulated()
+async def test_handing_over_ends_when_its_time_is_up(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tablets are handed over one after the other, and the disks are slow."""
+    monkeypatch.setattr(handing_over, "AT_ONCE_MAX", 1)
+    monkeypatch.setattr(handing_over, "ALL_S_MAX", 2.0)
+    for number in range(MANY - 1):
+        await group.create(f"{number:032x}")
+    host = await lead_everything(group)
+    for each in group.hosts:
+        group.disk(each).commit_s = (0.3, 0.4)
+    began = group.client.clock.monotonic()
+    stopping, handed_over, flush = stop_until_flushes(group, host)
+    await handed_over.wait()
+    assert 2.0 <= group.client.clock.monotonic() - began < 2.5
+    assert 0 < led_elsewhere(group, host) < MANY
+    flush.set()
+    await stopping
+
+
+@simulated()
+async def test_a_hand_over_that_fails_is_not_tried_again(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The successor never catches up."""
+    monkeypatch.setattr(Leadership, "successor_ready", lambda *_: False)
+    host = await group.leader()
+    began = group.client.clock.monotonic()
+    stopping, handed_over, flush = stop_until_flushes(group, host)
+    await handed_over.wait()
+    assert group.replica(host).leads
+    assert group.client.clock.monotonic() - began < 2 * OPTIONS["election_s_min"]
+    flush.set()
+    await stopping
+
+
+@simulated(hosts=HOSTS[:1])
+async def test_a_tablet_of_one_replica_is_flushed_at_the_stop_without_a_successor(group: Group) -> None:
+    await group.upsert(row(1))
+    (host,) = group.hosts
+    replica = group.replica(host)
+    await group.cluster.stop(address(host))
+    assert replica.store.flushed == replica.store.applied
+    await group.restart(host)
+    assert await group.get(1) == [row(1)]
+
+
+@pytest.mark.parametrize("trouble", ["hangs", "is full"])
+@simulated()
+async def test_a_data_disk_in_trouble_ends_only_its_own_flushes_of_a_stop(group: Group, trouble: str) -> None:
+    """In simulation each tablet's rows have a disk of their own."""
+    await group.create(OTHER)
+    for tablet in group.tablets:
+        await group.upsert(row(1), tablet=tablet)
+    host = (await group.followers())[0]
+    await group.settle(OTHER)
+    server, other = group.server(host), group.replica(host, OTHER)
+    assert list(server.replicas) == [TABLET, OTHER] and other.store.flushed != other.store.applied
+    if trouble == "hangs":
+        group.disk(host).hang_data(path_of(TABLET))
+    else:
+        refuse_flushes(group, host)
+    stopping = asyncio.ensure_future(group.cluster.stop(address(host)))
+    await until(group, lambda: other.store.flushed == other.store.applied, "the other disk's flush", 10.0)
+    group.disk(host).unhang_data(path_of(TABLET))
+    await stopping
+
+
+def refuse_flushes(group: Group, host: str) -> None:
+    """Let the disk of TABLET's rows be full for flushes."""
+    store = group.replica(host).store
+
+    async def refuse() -> None:
+        raise DiskFull("no space left")
+
+    store.flush = refuse  # type: ignore[method-assign,assignment]
 
 
 @simulated()

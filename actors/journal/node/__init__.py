@@ -8,5 +8,5 @@ sync.py        catching up: fetches missing finalized segments from peers
 growth.py      the rules for the growth of a journal from one node to several
 admissions.py  the requests by which the new nodes of a grown journal begin to count
 rejoin.py      the return of a node that lost its directory
-measures.py    the figures of a node
+measures.py    the figures of a node, and the status of its journals
 """

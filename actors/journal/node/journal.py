@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
@@ -43,6 +44,7 @@ class Journal:
         self._locked = locked
         self._environment = environment
         self._lock = asyncio.Lock()
+        self._accepting: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()  # by epoch
         self.view = View(form.journal, records.State(), world.address)
         self.lease = Lease(form.journal.name, world.clock, 0)
         self.damaged: dict[int, str] = {}
@@ -143,7 +145,14 @@ class Journal:
             return rules.prepared(self.view, request.start)
 
     async def accept(self, request: m.AcceptRequest, pages: Pages) -> m.Done:
-        """Accept the chosen content in one commit; from then on every later recovery learns the choice."""
+        """Accept the chosen content in one commit; from then on every later recovery learns the choice.
+
+        A repeated request waits for the download of the first.
+        """
+        async with self._accepting.setdefault(request.stamp.epoch, asyncio.Lock()):
+            return await self._accept(request, pages)
+
+    async def _accept(self, request: m.AcceptRequest, pages: Pages) -> m.Done:
         async with self._lock:
             self.require_whole()
             change = rules.accept(self.view, request)
@@ -203,9 +212,14 @@ class Journal:
             await self._make("admitted", growth.admitted(self.view, node))
 
     async def rejoin(self, learned: records.State) -> None:
-        """Rejoin instead of joining. The segments that were fetched are decided, and stay."""
+        """Rejoin instead of joining. The segments that were fetched are decided, and stay.
+
+        A node that was admitted meanwhile counts, and has promises to keep: it does not rejoin.
+        """
         async with self._lock:
             state = self.view.state
+            if not state.joining:
+                return
             purged = max(learned.purged, state.purged)
             await self._make("rejoin", Change(replace(learned, purged=purged, copies=state.copies)))
             self.lease = self._new_lease(learned.held_ms)
@@ -213,11 +227,11 @@ class Journal:
     async def admit(self, request: m.AdmitRequest) -> m.Done:
         """Let this node count from now on.
 
-        While an older lease may last, this node promises an epoch only to `helps`, and to no master if a
-        writer of the new set was here before the request, which may be late.
+        While an older lease may last, this node promises an epoch only to `helps`, and to no master if this
+        node has granted a lease: then a writer of the new set has begun since the request, which is late.
         """
         async with self._lock:
-            late = self.lease.granted or self.view.state.writer > request.epoch
+            late = self.view.state.held_ms > 0  # durable with the first grant
             change = growth.admit_joining(self.view, request)
             if change is not None:
                 await self._make("admit", change)
@@ -375,31 +389,3 @@ def batch_of(change: Change) -> storage.Batch:
         batch.append(Put(STATE, [records.seal(records.FORMAT_KEY, change.form)]))
     batch.append(Put(STATE, [records.seal(records.STATE_KEY, change.state)]))
     return batch
-
-
-def status(journal: Journal) -> m.JournalStatus:
-    view = journal.view
-    state = view.state
-    return m.JournalStatus(
-        journal=view.journal,
-        nodes=journal.form.nodes,
-        promised=state.promised,
-        writer=state.writer,
-        committed=state.committed,
-        last=view.last,
-        lag_txns=max(0, state.committed - view.last),
-        segments=tuple(
-            m.SegmentStatus(s.state, s.bytes, s.accepted, view.open == s.start) for s in view.all()
-        ),
-        batches=journal.batches,
-        batches_lagging=journal.batches_lagging,
-        edits=journal.edits,
-        bytes=journal.bytes,
-        served_edits=journal.served_edits,
-        synced_segments=journal.synced_segments,
-        sync_ms=journal.sync_s.percentiles(),
-        damaged=dict(journal.damaged),
-        rejoining=bool(state.token) and not state.joining,
-        joining=state.joining,
-        admits=tuple(each.node for each in state.admits),
-    )

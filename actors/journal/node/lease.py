@@ -44,11 +44,6 @@ class Lease:
         """Do not make this holder wait: the lease that is not over yet was its own."""
         self._helped = holder
 
-    @property
-    def granted(self) -> bool:
-        """Whether this process has granted the lease to anyone."""
-        return self._grant is not None
-
     def require_free(self, claim: m.Claim | None) -> None:
         """Raise LeaseHeld if a promise now could let two hold the lease at once."""
         left_s = self._left_s()

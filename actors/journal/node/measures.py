@@ -1,4 +1,4 @@
-"""The figures of a journal node: see actors/figures.py."""
+"""The figures of a journal node, see actors/figures.py, and the status of each of its journals."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 from ebla.actors.figures import Figure, Sheet, counter, gauge
 from ebla.actors.journal import messages as m
-from ebla.actors.journal.node.journal import Journal, status
+from ebla.actors.journal.node.journal import Journal
 
 JOURNALS_MAX = 16  # journals with figures, the first by name; a deployment has one
 
@@ -85,3 +85,31 @@ def measure_node(node: MeasuredNode) -> Iterator[Figure]:
     yield from NODE.read(node)
     for name in sorted(node.journals)[:JOURNALS_MAX]:
         yield from JOURNAL.read(status(node.journals[name]), name)
+
+
+def status(journal: Journal) -> m.JournalStatus:
+    view = journal.view
+    state = view.state
+    return m.JournalStatus(
+        journal=view.journal,
+        nodes=journal.form.nodes,
+        promised=state.promised,
+        writer=state.writer,
+        committed=state.committed,
+        last=view.last,
+        lag_txns=max(0, state.committed - view.last),
+        segments=tuple(
+            m.SegmentStatus(s.state, s.bytes, s.accepted, view.open == s.start) for s in view.all()
+        ),
+        batches=journal.batches,
+        batches_lagging=journal.batches_lagging,
+        edits=journal.edits,
+        bytes=journal.bytes,
+        served_edits=journal.served_edits,
+        synced_segments=journal.synced_segments,
+        sync_ms=journal.sync_s.percentiles(),
+        damaged=dict(journal.damaged),
+        rejoining=bool(state.token) and not state.joining,
+        joining=state.joining,
+        admits=tuple(each.node for each in state.admits),
+    )

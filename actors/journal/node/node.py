@@ -23,10 +23,9 @@ from ebla.actors.journal import records
 from ebla.actors.journal.errors import ForeignJournal, NodesMoved, NotFormatted
 from ebla.actors.journal.messages import ANY_VERSION
 from ebla.actors.journal.node import growth, rejoin
-from ebla.actors.journal.node import journal as journals
 from ebla.actors.journal.node.admissions import Admissions
 from ebla.actors.journal.node.journal import Journal
-from ebla.actors.journal.node.measures import measure_node
+from ebla.actors.journal.node.measures import measure_node, status
 from ebla.actors.journal.node.sync import Sync
 from ebla.actors.journal.options import JournalNodeOptions, valid_name, valid_nodes
 from ebla.actors.journal.records import DATABASES, FORMAT_KEY, LAYOUT, STATE, STATE_KEY, Format, State
@@ -415,7 +414,7 @@ class JournalNode(Role):
     @rpc
     async def journal_status(self, request: am.Empty) -> m.JournalNodeStatus:
         self._require_running()
-        found = [journals.status(self.journals[name]) for name in sorted(self.journals)]
+        found = [status(self.journals[name]) for name in sorted(self.journals)]
         failed = {name: self.failed[name].message for name in sorted(self.failed)}
         return m.JournalNodeStatus(
             self.instance.uuid, self.instance.seqno, self.world.address, tuple(found), failed

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from ebla.actors.errors import OutcomeUnknown
 from ebla.actors.figures import Latencies, Percentiles
 from ebla.actors.journal import messages as m
 from ebla.actors.journal.errors import JournalBroken, OutOfSync, StaleEpoch, TooFarBehind
@@ -59,15 +60,16 @@ class ChannelStatus(msgspec.Struct, frozen=True):
 
 @dataclass(eq=False, slots=True)
 class _Call:
-    """A request in the queue. `epoch`: of the writer when it was queued, also if the epoch changes."""
+    """A request in the queue. `epoch`: of the writer when it was queued, also if the epoch changes.
+    `repeat_s`: for how long the request is repeated if there is no answer."""
 
     kind: str
     method: str
     build: Build
     reply: type[Any]
-    timeout_s: float
     since: float
     epoch: int
+    repeat_s: float = 0.0
     answer: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     bytes: int = 0
     txns: int = 0
@@ -114,14 +116,13 @@ class Channel:
     # -- what the writer asks --------------------------------------------------------------------------------
 
     def ask(
-        self, method: str, build: Build, reply: type[T], timeout_s: float, kind: str = OTHER
+        self, method: str, build: Build, reply: type[T], kind: str = OTHER, repeat_s: float = 0.0
     ) -> asyncio.Future[T]:
         """Queue a request, to be sent when those before are answered. Fails with any error of the call."""
-        return self._put(_Call(kind, method, build, reply, timeout_s, self._now(), self.epoch))
+        return self._put(_Call(kind, method, build, reply, self._now(), self.epoch, repeat_s))
 
     def promise(self, request: m.NewEpochRequest) -> asyncio.Future[m.NewEpochReply]:
-        timeout_s = self._options.write_timeout_s
-        call = self.ask("new_epoch", lambda stamp: request, m.NewEpochReply, timeout_s)
+        call = self.ask("new_epoch", lambda stamp: request, m.NewEpochReply)
         call.add_done_callback(self._promised)
         return call
 
@@ -132,7 +133,6 @@ class Channel:
             "start_segment",
             lambda stamp: m.StartSegment(stamp, start, before, token),
             m.Done,
-            self._options.write_timeout_s,
             START,
         )
         call.add_done_callback(lambda call: self._started(call, start, token))
@@ -149,7 +149,6 @@ class Channel:
             "journal",
             lambda stamp: m.JournalRequest(stamp, segment, first, batch, digest),
             m.Done,
-            options.write_timeout_s,
             self._now(),
             self.epoch,
         )
@@ -175,11 +174,7 @@ class Channel:
     def finalize(self, start: int, end: int, digest: int) -> asyncio.Future[m.Done]:
         self._segment = None
         return self.ask(
-            "finalize",
-            lambda stamp: m.FinalizeRequest(stamp, start, end, digest),
-            m.Done,
-            self._options.write_timeout_s,
-            FINALIZE,
+            "finalize", lambda stamp: m.FinalizeRequest(stamp, start, end, digest), m.Done, FINALIZE
         )
 
     def send_heartbeat(self) -> None:
@@ -187,9 +182,7 @@ class Channel:
         quiet = self.left_out or self._now() - self._last_contact >= self._options.quiet_s
         if not self._queue and (self._known_committed < self._commits.txid or quiet) and self._due():
             self._heartbeat_at = self._now()
-            call = self.ask(
-                "journal_heartbeat", m.Heartbeat, m.HeartbeatAnswer, self._options.write_timeout_s
-            )
+            call = self.ask("journal_heartbeat", m.Heartbeat, m.HeartbeatAnswer)
             call.add_done_callback(self._heartbeat_answered)
 
     @property
@@ -256,7 +249,7 @@ class Channel:
                     await self._heartbeat()
                     continue
                 try:
-                    answer = await self._send(call)
+                    answer = await self._answer(call)
                 except EblaError as error:
                     if isinstance(error, JournalBroken):
                         self.broken = error
@@ -283,14 +276,27 @@ class Channel:
             return self.out_of_sync
         return call.kind == FINALIZE and self.left_out
 
+    async def _answer(self, call: _Call) -> Any:
+        """Send a request; repeat it if its time runs out without an answer, which may be lost."""
+        until, timeout_s = self._now() + call.repeat_s, self._options.write_timeout_s
+        while True:
+            began = self._now()
+            try:
+                return await self._send(call)
+            except OutcomeUnknown:
+                node_is_gone = self._now() - began < timeout_s / 2
+                if node_is_gone or self._now() + timeout_s > until:
+                    raise
+
     async def _send(self, call: _Call) -> Any:
         self._serial += 1
         committed = self._commits.txid
         stamp = m.Stamp(self._options.journal, call.epoch, self._serial, committed)
         began = self._now()
+        timeout_s = self._options.write_timeout_s
         try:
             answer = await self._world.network.call(
-                self.node, call.method, call.build(stamp), call.reply, call.timeout_s
+                self.node, call.method, call.build(stamp), call.reply, timeout_s
             )
         except StaleEpoch as error:
             self.promised = max(self.promised, error.promised or 0)
@@ -337,10 +343,7 @@ class Channel:
         if not self._due():
             return
         self._heartbeat_at = self._now()
-        timeout_s = self._options.write_timeout_s
-        call = _Call(
-            OTHER, "journal_heartbeat", m.Heartbeat, m.HeartbeatAnswer, timeout_s, self._now(), self.epoch
-        )
+        call = _Call(OTHER, "journal_heartbeat", m.Heartbeat, m.HeartbeatAnswer, self._now(), self.epoch)
         try:
             self._token = (await self._send(call)).token
         except EblaError:
@@ -380,10 +383,8 @@ class Channel:
 
     def _restarted(self) -> OutOfSync:
         name = self._options.journal.name
-        return OutOfSync(
-            f"{self.node} was started again, and takes no more of this segment of journal {name}",
-            journal=name,
-        )
+        why = f"{self.node} was started again, and takes no more of this segment of journal {name}"
+        return OutOfSync(why, journal=name)
 
     def _too_far_behind(self, limit: str) -> TooFarBehind:
         name = self._options.journal.name

@@ -4,7 +4,8 @@ One session serves one writer.
 The steps are those of recovery.py and writer.py, in their order; none is tried twice. After an error the
 session is over, because the request may have been carried out: another session, with a higher epoch, finds
 out. A node's requests wait for each other, so `write_timeout_s` limits a step as a whole, not only each
-request. Only the acceptance of a recovery, which may be a large download, gets more time.
+request. Only the acceptance of a recovery, which may be a large download, gets more time; its request is
+repeated every `write_timeout_s`, because it may be lost.
 """
 
 from __future__ import annotations
@@ -39,12 +40,10 @@ class Session:
     # -- becoming the writer ---------------------------------------------------------------------------------
 
     async def states(self) -> dict[str, m.JournalStateReply]:
-        journal, timeout_s = self.options.journal, self.options.write_timeout_s
+        journal = self.options.journal
         return await self._majority(
             "read the epochs",
-            lambda channel: channel.ask(
-                "journal_state", lambda stamp: journal, m.JournalStateReply, timeout_s
-            ),
+            lambda channel: channel.ask("journal_state", lambda stamp: journal, m.JournalStateReply),
         )
 
     async def new_epoch(self, epoch: int) -> dict[str, m.NewEpochReply]:
@@ -67,11 +66,10 @@ class Session:
         return promises
 
     async def prepare(self, start: int) -> dict[str, m.Prepared]:
-        timeout_s = self.options.write_timeout_s
         return await self._majority(
             f"prepare the recovery of segment {start}",
             lambda channel: channel.ask(
-                "prepare_recovery", lambda stamp: m.PrepareRequest(stamp, start), m.Prepared, timeout_s
+                "prepare_recovery", lambda stamp: m.PrepareRequest(stamp, start), m.Prepared
             ),
         )
 
@@ -80,7 +78,10 @@ class Session:
         await self._majority(
             f"recover segment {chosen.start}",
             lambda channel: channel.ask(
-                "accept_recovery", lambda stamp: m.AcceptRequest(stamp, chosen, sources), m.Done, timeout_s
+                "accept_recovery",
+                lambda stamp: m.AcceptRequest(stamp, chosen, sources),
+                m.Done,
+                repeat_s=timeout_s,
             ),
             timeout_s,
         )
@@ -113,12 +114,9 @@ class Session:
         )
 
     async def purge(self, before: int) -> None:
-        timeout_s = self.options.write_timeout_s
         await self._majority(
             f"purge what is before edit {before}",
-            lambda channel: channel.ask(
-                "purge", lambda stamp: m.PurgeRequest(stamp, before), m.Done, timeout_s
-            ),
+            lambda channel: channel.ask("purge", lambda stamp: m.PurgeRequest(stamp, before), m.Done),
         )
 
     def committed(self, txid: int) -> None:

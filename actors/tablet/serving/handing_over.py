@@ -11,12 +11,11 @@ can get any more.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 
 from ebla.actors import errors
 from ebla.actors.messages import StepDownRequest
-from ebla.actors.tablet.engine.core import LEADER
+from ebla.actors.tablet.engine.core import CANDIDATE, LEADER
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.tablet.engine.rounds import Rounds
 from ebla.actors.world import STOP_S, World
@@ -39,18 +38,19 @@ async def hand_over(
 
 
 async def hand_over_all(world: World, rounds: Rounds, replicas: Iterable[Replica], poll_s: float) -> None:
-    """Try once for each leading replica. Wait until other leaders are known, the tries have failed, or the time is up.
-    A try has failed when the successor does not catch up, or cannot be asked, or no leader is known after an election timeout."""
+    """Try once for each replica that leads, or is elected meanwhile. Wait until other leaders are known, the tries have failed,
+    the elections of this server's candidates are decided, or the time is up. A try has failed when the successor does not catch
+    up, or cannot be asked, or no leader is known after an election timeout."""
     deadline = world.clock.monotonic() + ALL_S_MAX
-    left = deque(replicas)
+    untried = list(replicas)
     under_way: list[Replica] = []
-    while (left or under_way) and world.clock.monotonic() < deadline:
-        while left and len(under_way) < AT_ONCE_MAX:
-            replica = left.popleft()
-            if replica.leads and _begin(world, rounds, replica, None):
-                under_way.append(replica)
-        if under_way:
-            await world.clock.sleep(poll_s)
+    while world.clock.monotonic() < deadline:
+        leading = [replica for replica in untried if replica.leads][: AT_ONCE_MAX - len(under_way)]
+        untried = [replica for replica in untried if replica not in leading]
+        under_way += [replica for replica in leading if _begin(world, rounds, replica, None)]
+        if not under_way and not any(replica.leads or _is_candidate(replica) for replica in untried):
+            return
+        await world.clock.sleep(poll_s)
         under_way = [replica for replica in under_way if _is_under_way(replica)]
 
 
@@ -65,3 +65,8 @@ def _begin(world: World, rounds: Rounds, replica: Replica, successor: str | None
 
 def _is_under_way(replica: Replica) -> bool:
     return replica.state == RUNNING and (replica.core.handing_over or replica.core.awaits_successor)
+
+
+def _is_candidate(replica: Replica) -> bool:
+    """Whether a majority may elect this replica. Not so before it has won a pre-vote."""
+    return replica.state == RUNNING and replica.core.role == CANDIDATE

@@ -28,7 +28,8 @@ MINUTES_MIN = 0.1
 SHRUNK_MAX = 10  # failing plans of a soak; each takes up to a minute
 
 Scenarios = Annotated[
-    list[str] | None, typer.Option("--scenario", "-s", help="A scenario (repeatable; default: all of them).")
+    list[str] | None,
+    typer.Option("--scenario", "-s", metavar="NAME", help="A scenario (repeatable; default: all of them)."),
 ]
 Workers = Annotated[
     int | None,
@@ -163,7 +164,7 @@ def planted(
     ui: Ui,
     defect: Annotated[
         list[str] | None,
-        typer.Option("--defect", "-d", help="A defect (repeatable; default: all of them)."),
+        typer.Option("--defect", "-d", metavar="NAME", help="A defect (repeatable; default: all of them)."),
     ] = None,
     seeds: Annotated[
         int | None,
@@ -211,10 +212,10 @@ def planted(
 def run_on_ray(
     ui: Ui,
     scenario: Annotated[
-        str | None, typer.Option("--scenario", "-s", help="The scenario (default: crashes).")
+        str | None, typer.Option("--scenario", "-s", metavar="NAME", help="The scenario (default: crashes).")
     ] = None,
     duration: Annotated[
-        float, typer.Option("--duration", metavar="S", help="Length of act one, in seconds.")
+        float, typer.Option("--duration", metavar="SECONDS", help="Length of act one.")
     ] = 60.0,
     seed: Annotated[
         int | None,
@@ -224,14 +225,20 @@ def run_on_ray(
     ] = None,
     plan: Annotated[
         Path | None,
-        typer.Option("--plan", exists=True, dir_okay=False, help="A saved plan, instead of a scenario."),
+        typer.Option(
+            "--plan", metavar="FILE", exists=True, dir_okay=False, help="A saved plan, instead of a scenario."
+        ),
     ] = None,
     hosts: Annotated[
         int | None,
-        typer.Option("--hosts", help="Number of Ray nodes (default: the scenario's).", show_default=False),
+        typer.Option(
+            "--hosts", metavar="N", help="Number of Ray nodes (default: the scenario's).", show_default=False
+        ),
     ] = None,
-    groups: Annotated[int, typer.Option("--groups", help="Number of client processes.")] = 2,
-    clients: Annotated[int, typer.Option("--clients", help="Number of clients in each process.")] = 2,
+    groups: Annotated[int, typer.Option("--groups", metavar="N", help="Number of client processes.")] = 2,
+    clients: Annotated[
+        int, typer.Option("--clients", metavar="N", help="Number of clients in each process.")
+    ] = 2,
     keep: Annotated[
         Path | None,
         typer.Option(

@@ -26,23 +26,35 @@ VOID = "this is not a pass: too little happened to judge, or a checker could not
 VIOLATED, PROVED_NOTHING = 1, 2  # exit statuses
 
 
+SavedPlan = Annotated[
+    Path | None,
+    typer.Option("--plan", metavar="FILE", exists=True, dir_okay=False, help="A saved plan."),
+]
+
+
+Defect = Annotated[
+    str,
+    typer.Option(
+        "--defect",
+        metavar="NAME",
+        help="Plant this defect; without a scenario, in the run that shows it.",
+    ),
+]
+
+
 def replay(
     ui: Ui,
-    scenario: Annotated[str | None, typer.Option("--scenario", "-s", help="The scenario.")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", metavar="N", min=0, help="The seed.")] = None,
-    plan: Annotated[
-        Path | None,
-        typer.Option("--plan", exists=True, dir_okay=False, help="A saved plan."),
+    scenario: Annotated[
+        str | None, typer.Option("--scenario", "-s", metavar="NAME", help="The scenario.")
     ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", metavar="N", min=0, help="The seed.")] = None,
+    plan: SavedPlan = None,
     story: Annotated[bool, typer.Option("--story", help="Print the events around the violation.")] = False,
     messages: Annotated[bool, typer.Option("--messages", help="With --story: every message, too.")] = False,
     whole: Annotated[
         bool, typer.Option("--whole", help="With --story: every key and tablet, from the beginning.")
     ] = False,
-    defect: Annotated[
-        str,
-        typer.Option("--defect", help="Plant this defect; without a scenario, in the run that shows it."),
-    ] = "",
+    defect: Defect = "",
     shrink: Annotated[
         bool, typer.Option("--shrink", help="Drop the faults that the failure does not need.")
     ] = False,

@@ -137,6 +137,7 @@ class _Plan:
         self.key: tuple[str, ...] = ()
         self.partition_by: PartitionBy | None = None
         self.replicas: int | None = None
+        self.lacking: dict[str, str] = {}
         self.schema: TableSchema
 
     def choose_table(self, key: str | None, hashed: str | None, replicas: int | None) -> None:
@@ -154,6 +155,7 @@ class _Plan:
             target.check_same(table.info(), self.key, self.partition_by, replicas)
             target.check_columns(self.types, self.name, table.schema)
             self.schema = table._awaited._routes.schema
+            self.lacking = target.lacking(self.types, self.schema)
             return
         if known is not None:
             self.key = self.key or known.primary_key
@@ -180,6 +182,8 @@ class _Plan:
         from ebla.pipelines.report import columns_view, facts_line
 
         self.ui.note(facts_line(self.given, self.source.facts))
+        if self.lacking:
+            self.ui.note(_lacking_line(self.lacking))
         if checked is not None and not self.ui.json:
             self.ui.err.print(columns_view(checked, self.schema.key))
 
@@ -224,7 +228,8 @@ class _Plan:
         from ebla.pipelines.report import feed_view
 
         report = msgspec.structs.replace(report, source=self.given)
-        document = {**msgspec.to_builtins(report), "table_created": self.new, **_described(checked)}
+        document = {**msgspec.to_builtins(report), "table_created": self.new, "lacking": self.lacking}
+        document |= _described(checked)
         self.ui.show(document, f"created table {self.name}" if self.new else None, feed_view(report))
 
     def _target(self) -> Table:
@@ -255,18 +260,28 @@ def _show_dry_run(plan: _Plan, checked: Checked, on_error: OnError) -> None:
 
     able = checked.clean or on_error is OnError.skip
     document = {"table": plan.name, "table_exists": not plan.new, "key": plan.schema.key, "would_feed": able}
+    document["lacking"] = plan.lacking
     last = f"nothing was written; {'a feed would create' if plan.new else 'a feed would change'} table {plan.name}"
     if not able:
-        last = "nothing was written; a feed would fail, unless --on-error skip leaves these rows out"
+        last = "nothing was written; a feed would fail, unless --on-error skip leaves rows out"
     plan.ui.show(
         {**document, **_described(checked)},
         facts_line(plan.given, checked.facts),
+        "",
         columns_view(checked, plan.schema.key),
+        _lacking_line(plan.lacking) if plan.lacking else None,
+        "",
         rows_view(checked),
+        "",
         last,
     )
     if not able:
         raise typer.Exit(FAILED)
+
+
+def _lacking_line(lacking: dict[str, str]) -> str:
+    some = ", ".join(f"{name} ({value})" for name, value in lacking.items())
+    return f"columns of the table that the source lacks, with their value in each row written: {some}"
 
 
 def _described(checked: Checked | None) -> dict[str, Any]:

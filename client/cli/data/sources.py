@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ebla.pipelines.sources.source import Source as Opened
     from ebla.table import Database
 
-# Spark takes some 40 s to start. In this time pyarrow loads several million rows; only beyond can Spark be faster.
+# A choice: the start of Spark (14 to 34 s) no longer matters for such a source, and executors can share the work (docs/feeding.md).
 SPARK_BYTES_MIN = 1 << 30
 
 Source = Annotated[
@@ -50,7 +50,7 @@ Options = Annotated[
         "--option",
         "-o",
         metavar="KEY=VALUE",
-        help="For CSV, instead of what is recognised: sep, encoding, quote, decimal, names. Repeatable.",
+        help="For CSV, instead of what is recognised: sep, encoding, quote, escape, decimal, names. Repeatable.",
     ),
 ]
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from ebla.cli.frame.problems import (
     FAILED,
@@ -82,34 +82,45 @@ _COMMON = [
 ]
 
 
-def group(help: str, alone: bool = False) -> typer.Typer:
-    """A set of commands, such as `ebla table ...`. `alone`: the group is a command by itself, too."""
+def group(help: str, alone: bool = False, completion: bool = False) -> typer.Typer:
+    """A set of commands, such as `ebla table ...`. `alone`: the group is a command by itself, too. `completion`: it has
+    the options for completion in shells."""
     return typer.Typer(
         cls=Group,
         help=help,
         no_args_is_help=not alone,
         rich_markup_mode="rich",
-        add_completion=False,
+        add_completion=completion,
         pretty_exceptions_enable=False,
     )
 
 
-def _plain_flags(params: list[Any]) -> list[Any]:
-    """Do not show flags as <bool> in the help."""
+def _plain(params: list[Any]) -> list[Any]:
+    """Show no types of Python in the help: no <bool> at a flag, no <str> at an argument, no [x>=1] at a number."""
     for param in params:
-        if getattr(param, "is_flag", False) or getattr(param, "count", False):
+        if isinstance(param, TyperArgument):
+            param.display_type_rich = _nothing  # type: ignore[method-assign]
+        elif getattr(param, "is_flag", False) or getattr(param, "count", False):
             param.metavar = ""
+        elif param.min is not None and param._get_number_range_help_str is not _nothing:
+            param._get_number_range_help_str = _nothing
+            if param.min > 0:
+                param.help = f"{param.help} At least {param.min:g}."
     return params
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """Stand for a part of the help that is not shown."""
 
 
 class Group(TyperGroup):
     def get_params(self, ctx: Any) -> list[Any]:
-        return _plain_flags(super().get_params(ctx))
+        return _plain(super().get_params(ctx))
 
 
 class Command(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
-        return _plain_flags(super().get_params(ctx))
+        return _plain(super().get_params(ctx))
 
 
 def command(app: typer.Typer, name: str, function: Callable[..., None]) -> None:
@@ -147,8 +158,9 @@ def _framed(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _help(function: Callable[..., None]) -> str:
-    """The docstring with each paragraph on one line: the terminal wraps the help."""
-    return "\n\n".join(" ".join(part.split()) for part in (function.__doc__ or "").split("\n\n"))
+    """The docstring with each paragraph on one line, which the terminal wraps. Examples keep their lines."""
+    parts = inspect.cleandoc(function.__doc__ or "").split("\n\n")
+    return "\n\n".join(part if part.startswith("ebla ") else " ".join(part.split()) for part in parts)
 
 
 class RootGroup(Group):

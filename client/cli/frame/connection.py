@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ebla.cli.frame.ui import Ui
-from ebla.errors import EblaError, Unavailable
+from ebla.errors import EblaError
 from ebla.operate.naming import JOURNAL_NODE, TABLET_SERVER
 from ebla.wording import brief
 
@@ -16,12 +16,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 NAME = "ebla"
-PROBE_S = 3.0
 QUIET_S = 3.0  # a take-over takes as long
-
-
-class NoCluster(Unavailable):
-    """There is no Ray cluster to connect to."""
 
 
 def name_of(ui: Ui) -> str:
@@ -79,37 +74,8 @@ def reach(ui: Ui) -> str:
     from ebla.cli.frame import quiet
 
     quiet.before_ray(ui.verbose)
-    from ebla.placement.connection import choose, connect_ray, local_directory
+    from ebla.placement.connection import connect_ray
 
-    try:
-        _, target = choose(ui.common.address, local_directory())
-    except Unavailable as error:
-        raise NoCluster(error.message) from error
-    _probe(target)
-    try:
-        address = connect_ray(ui.common.address)
-    except Unavailable as error:
-        if target != "auto":
-            raise
-        raise NoCluster(
-            "no Ray cluster runs on this machine: start one with `ebla up --local 4`, or name one with --address or "
-            "RAY_ADDRESS"
-        ) from error
+    address = connect_ray(ui.common.address)
     quiet.end_on_sigterm()
     return address
-
-
-def _probe(target: str) -> None:
-    """Fail at once if nothing listens there: Ray itself tries for six minutes, and then ends the process."""
-    host, colon, port = target.rpartition(":")
-    if not colon or not port.isdigit() or "/" in host:
-        return
-    import socket
-
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), PROBE_S).close()
-    except OSError as error:
-        raise NoCluster(
-            f"no Ray cluster answers at {target} ({error.strerror or error}): is it the address of its head, as "
-            "`ray status` shows it?"
-        ) from error

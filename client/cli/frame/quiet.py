@@ -79,3 +79,11 @@ def end_on_sigterm() -> None:
 
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, terminated)
+
+
+def leave_ray() -> None:
+    """Disconnect, if the command has connected. Ray itself does this at the end of a process, after 0.5 s of sleep."""
+    if "ray" in sys.modules:
+        from ebla.placement.connection import disconnect_ray
+
+        disconnect_ray()

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+UNBROKEN_MAX = 24  # characters of a cell
+
 COLOURS = {
     "HEALTHY": "green",
     "alive": "green",
@@ -24,6 +26,7 @@ COLOURS = {
     "out of sync": "yellow",
     "preparing": "yellow",
     "starting": "yellow",
+    "DEGRADED": "yellow",
     "UNDER_REPLICATED": "yellow",
     "CONSENSUS_MISMATCH": "red",
     "CHECKSUM_MISMATCH": "red",
@@ -46,17 +49,21 @@ def status(word: str) -> Text:
 
 def listing(headers: Sequence[str], rows: Iterable[Sequence[Any]], keep_empty: bool = False) -> Table:
     """A table without lines. A header that ends in `>` names a column of numbers, aligned to the right. Empty columns are left
-    out unless `keep_empty`."""
+    out unless `keep_empty`. On a narrow terminal only the last column, and columns of long texts, are wrapped."""
     from rich.table import Table
 
     cells = [list(row) for row in rows]
     kept = keep_empty or not cells
     used = [at for at in range(len(headers)) if kept or any(row[at] != "" for row in cells)]
     table = Table(box=None, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for header in (headers[at] for at in used):
-        right = header.endswith(">")
+    for at in used:
+        right = headers[at].endswith(">")
+        short = all(len(_cell(row[at])) <= UNBROKEN_MAX for row in cells)
         table.add_column(
-            header.removesuffix(">"), justify="right" if right else "left", no_wrap=right, overflow="fold"
+            headers[at].removesuffix(">"),
+            justify="right" if right else "left",
+            no_wrap=right or (short and at != used[-1]),
+            overflow="fold",
         )
     for row in cells:
         table.add_row(*(_cell(row[at]) for at in used))

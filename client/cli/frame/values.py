@@ -7,7 +7,8 @@
     time        05:30, 05:30:00.25         duration    1h30m, 250ms, -2d, or ISO 8601 such as PT90S
     json        unchanged                  list, struct, map   JSON, as [1, 2] or {"x": 0.5}
 
-A timestamp without an offset is read in the column's own zone. Inside of JSON, texts are read as the values above.
+A timestamp without an offset is read in the column's own zone. Inside of JSON, texts are read as the values above. A value with
+more digits than its column keeps is refused, except for floats with a point or an exponent.
 """
 
 from __future__ import annotations
@@ -17,10 +18,9 @@ import re
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
-
-import msgspec
 
 from ebla.cli.frame.problems import Usage
 from ebla.cli.frame.types import type_name
@@ -36,7 +36,7 @@ def from_text(column: Column, text: str) -> Any:
         return read(column, text)
     except Usage:  # of a value inside
         raise
-    except (ValueError, InvalidOperation) as error:
+    except (ValueError, OverflowError, InvalidOperation) as error:
         raise Usage(
             f"{text!r} is not a value for column {column.name!r} of type {type_name(column)}; write for example {example}",
             column=column.name,
@@ -54,21 +54,43 @@ def _binary(column: Column, text: str) -> bytes:
     return bytes.fromhex(text[2:]) if text.lower().startswith("0x") else text.encode()
 
 
+def _float(column: Column, text: str) -> float:
+    value = float(text)
+    if re.fullmatch(r"[+-]?\d+", text):
+        import numpy
+
+        from ebla.pipelines.sources.types import is_rounded
+
+        if is_rounded(text, numpy.float32(value) if column.type == "float" else value):
+            raise ValueError(text)
+    return value
+
+
 def _duration(column: Column, text: str) -> timedelta:
-    if "P" in text.upper():
-        return msgspec.convert(text, timedelta, strict=False)
+    nanoseconds = _iso_8601(text) if "P" in text.upper() else _with_units(text)
+    if nanoseconds % 1000 == 0:
+        return timedelta(microseconds=nanoseconds // 1000)
+    import pandas  # Python's own has no nanoseconds
+
+    made: timedelta = pandas.Timedelta(nanoseconds, unit="ns")
+    return made
+
+
+def _iso_8601(text: str) -> int:
+    from ebla.pipelines.sources.types import iso_nanoseconds
+
+    return iso_nanoseconds(text.upper())
+
+
+def _with_units(text: str) -> int:
     sign, digits = (-1, text[1:]) if text.startswith("-") else (1, text)
     parts = re.findall(r"\s*(\d+(?:\.\d+)?)(d|h|ms|us|ns|m|s)\s*", digits)
     if not parts or "".join(number + unit for number, unit in parts) != re.sub(r"\s", "", digits):
         raise ValueError(text)
-    nanoseconds = sum(Decimal(number) * _NANOSECONDS[unit] for number, unit in parts)
-    whole = sign * int(nanoseconds)
-    if whole % 1000 == 0:
-        return timedelta(microseconds=whole // 1000)
-    import pandas  # Python's own has no nanoseconds
-
-    made: timedelta = pandas.Timedelta(whole, unit="ns")
-    return made
+    total = sum(Fraction(number) * _NANOSECONDS[unit] for number, unit in parts)
+    if total.denominator != 1:
+        raise ValueError(text)
+    return sign * int(total)
 
 
 def _nested(column: Column, text: str) -> Any:
@@ -92,14 +114,40 @@ def _of_json(column: Column, value: Any) -> Any:
         return {n: _of_json(known[n], item) if n in known else item for n, item in value.items()}
     if isinstance(value, str) and column.type != "string":
         return from_text(column, value)
+    if type(value) is int and column.type in ("float", "double"):
+        return from_text(column, str(value))
     return float(value) if isinstance(value, Decimal) and column.type != "decimal" else value
 
 
 def _timestamp(column: Column, text: str) -> datetime:
     read = datetime.fromisoformat(text)
-    if column.zone is None or read.tzinfo is not None:
+    if column.zone is not None and read.tzinfo is None:
+        read = read.replace(tzinfo=_zone(column.zone))
+    nanoseconds = _digits(column, text, 9 if column.unit == "ns" else 6)[6:]
+    if not nanoseconds:
         return read
-    return read.replace(tzinfo=_zone(column.zone))
+    import pandas  # Python's own has no nanoseconds
+
+    made: datetime = pandas.Timestamp(read).as_unit("ns").replace(nanosecond=int(nanoseconds.ljust(3, "0")))
+    return made
+
+
+def _time(column: Column, text: str) -> time:
+    _digits(column, text, 6)
+    return time.fromisoformat(text)
+
+
+def _digits(column: Column, text: str, most: int) -> str:
+    """The fraction of a second. Raises Usage for more digits than can be kept."""
+    found = re.search(r"[.,](\d+)", text)
+    digits = found[1].rstrip("0") if found else ""
+    if len(digits) > most:
+        raise Usage(
+            f"{text!r} for column {column.name!r} of type {type_name(column)} has digits after the "
+            f"{'nanoseconds' if most == 9 else 'microseconds'}; write fewer digits",
+            column=column.name,
+        )
+    return digits
 
 
 def _zone(name: str) -> Any:
@@ -124,15 +172,15 @@ _NANOSECONDS = {
     "ns": 1,
 }
 _READERS: dict[str, tuple[Callable[[Any, str], Any], str]] = {
-    "float": (lambda _, text: float(text), "0.5"),
-    "double": (lambda _, text: float(text), "0.5"),
+    "float": (_float, "0.5"),
+    "double": (_float, "0.5"),
     "bool": (_bool, "true"),
     "string": (lambda _, text: text, "JFK"),
     "binary": (_binary, "0x00ff"),
     "date": (lambda _, text: date.fromisoformat(text), "2013-01-31"),
     "timestamp": (_timestamp, "2013-01-31T05:00"),
     "decimal": (lambda _, text: Decimal(text), "19.90"),
-    "time": (lambda _, text: time.fromisoformat(text), "05:30"),
+    "time": (_time, "05:30"),
     "duration": (_duration, "1h30m"),
     "json": (lambda _, text: text, '{"a": 1}'),
     "list": (_nested, "[1, 2]"),

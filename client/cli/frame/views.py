@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,13 @@ if TYPE_CHECKING:
 
     from ebla.actors.messages import ServerState, ServerStatus
     from ebla.health.verdicts import ClusterHealth, ReplicaHealth, ServerHealth, TabletHealth
+    from ebla.operate.quarantine import Kept
 
 REASONS_MAX = 20
 REASON_MAX = 180  # characters: the remedy is at the end
-LINE_MAX = 98
+LINE_MAX = 78
+QUARANTINE_BYTES = 1 << 30
+QUARANTINE_S = 14 * 86_400.0
 
 
 def health_line(health: ClusterHealth) -> Text:
@@ -50,17 +54,41 @@ def _tables_known(health: ClusterHealth) -> str:
     return f"{count(len(health.tables), 'table')}, {count(len(health.tablets), 'tablet')}"
 
 
+NEXT_STEPS = {
+    "RECOVERING": "wait, it heals by itself; `ebla tablet copies` shows the copies",
+    "DEGRADED": "bring it back; `ebla up` starts the roles that do not run",
+    "UNDER_REPLICATED": "bring the host back, or wait: the tablets heal if there is another host for them",
+    "DISK_FULL": "when there is space, writes resume by themselves",
+    "CONSENSUS_MISMATCH": "run `ebla check` again in a few seconds; if it stays, report it",
+    "CHECKSUM_MISMATCH": "compare the table with its source (`ebla verify`), and report it",
+    "UNAVAILABLE": "bring the hosts back, `ebla up` starts their roles; nothing is lost meanwhile",
+}
+
+
 def reasons(health: ClusterHealth) -> list[str]:
+    """Each trouble once, and what to do."""
     shown = [line for reason in health.reasons[:REASONS_MAX] for line in _wrapped(reason)]
     if len(health.reasons) > REASONS_MAX:
         shown.append(f"  and {len(health.reasons) - REASONS_MAX} more")
-    return shown
+    return shown + _wrapped(f"next: {NEXT_STEPS[health.status]}") if health.reasons else shown
 
 
 def warnings(health: ClusterHealth) -> list[str]:
     """Lines for problems that do not make the deployment unhealthy yet."""
     low = [f"warning: {server.address} has {server.low}" for server in health.servers if server.low]
     return [line for warning in low[:REASONS_MAX] for line in _wrapped(warning)]
+
+
+def quarantined(kept: Kept) -> list[str]:
+    """A hint if the quarantine keeps much data, or old data."""
+    now_s = datetime.now(UTC).timestamp()
+    age_s = 0.0 if kept.oldest_us is None else now_s - kept.oldest_us / 1e6
+    if kept.bytes < QUARANTINE_BYTES and age_s < QUARANTINE_S:
+        return []
+    return _wrapped(
+        f"note: quarantine keeps {size(kept.bytes)} of deleted replicas, the oldest for {age(age_s)}; "
+        "`ebla tablet quarantine list` shows the data, `quarantine purge` frees the space"
+    )
 
 
 def servers(health: ClusterHealth) -> Table:
@@ -72,11 +100,11 @@ def servers(health: ClusterHealth) -> Table:
             server.leaders,
             server.failed,
             age(server.heartbeat_age_s),
-            brief("; ".join(word for word in (_marks(server), server.error) if word), 60),
+            "; ".join(filter(None, [_marks(server), server.error if server.status == "STOPPED" else ""])),
         )
         for server in health.servers
     )
-    return listing(("HOST", "STATUS", "REPLICAS>", "LEADERS>", "FAILED>", "HEARTBEAT>", "REASON"), rows)
+    return listing(("HOST", "STATUS", "REPLICAS>", "LEADERS>", "FAILED>", "HEARTBEAT>", "REMARK"), rows)
 
 
 def tables(health: ClusterHealth) -> Table:
@@ -87,11 +115,10 @@ def tables(health: ClusterHealth) -> Table:
             sum(table.tablets.values()),
             table.wanted,
             size(table.bytes),
-            ", ".join(f"{amount} {word}" for word, amount in table.tablets.items() if word != "HEALTHY"),
         )
         for table in health.tables
     )
-    return listing(("TABLE", "STATUS", "TABLETS>", "REPLICAS>", "SIZE>", "NOT HEALTHY"), rows)
+    return listing(("TABLE", "STATUS", "TABLETS>", "REPLICAS>", "SIZE>"), rows)
 
 
 def tablets(health: Iterable[TabletHealth], with_table: bool = True) -> Table:
@@ -115,13 +142,16 @@ def tablets(health: Iterable[TabletHealth], with_table: bool = True) -> Table:
 
 
 def replicas(tablet: TabletHealth) -> Table:
-    """Each replica by its own report; with digests fewer log positions, so that the table fits."""
+    """Each replica by its own report; with digests fewer log positions, and FOLLOWS only if replicas disagree about the leader,
+    so that the table fits."""
     addresses = {replica.uuid: host_of(replica.address) for replica in tablet.replicas}
     digested = any(replica.digest for replica in tablet.replicas)
-    headers = ("APPLIED>", "ROWS>", "DIGEST") if digested else ("LAST>", "APPLIED>", "FLUSHED>", "LAG>")
+    headers = ("APPLIED>", "ROWS>", "DIGEST") if digested else ("APPLIED>", "FLUSHED>", "LAG>")
+    agreed = {replica.leader for replica in tablet.replicas if replica.status == "HEALTHY"} == {tablet.leader}
     rows = []
     for replica in tablet.replicas:
         follows = "-" if replica.leader is None else addresses.get(replica.leader, short(replica.leader))
+        follows = "" if agreed else follows
         row: list[Any] = [f"  {host_of(replica.address)}", replica.status, _role(replica), follows]
         positions = _digest(replica) if digested else _positions(replica)
         rows.append([*row, number(replica.term), *positions, _remark(replica)])
@@ -150,7 +180,7 @@ def _marks(marked: ServerHealth | ReplicaHealth) -> str:
 
 
 def _positions(replica: ReplicaHealth) -> list[str]:
-    positions = (replica.last_index, replica.applied_index, replica.flushed_index, replica.lag)
+    positions = (replica.applied_index, replica.flushed_index, replica.lag)
     return [number(position) for position in positions]
 
 
@@ -205,17 +235,13 @@ def nodes(
             (
                 host_of(server.address),
                 server.status,
-                short(server.uuid),
-                state.instance.seqno if state else listed.seqno if listed else None,
                 server.replicas,
                 server.leaders,
                 size(state.disk_bytes if state else listed.disk_bytes if listed else None),
                 size(server.free_bytes),
-                size(state.memtable_bytes if state else None),
-                size(state.shared_log_bytes if state else None),
                 age(server.heartbeat_age_s),
                 _marks(server),
             )
         )
-    headers = "HOST STATUS UUID SEQNO> REPLICAS> LEADERS> DISK> FREE> MEMTABLE> LOG> SEEN> REMARK"
+    headers = "HOST STATUS REPLICAS> LEADERS> DISK> FREE> SEEN> REMARK"
     return listing(headers.split(), rows)

@@ -35,7 +35,7 @@ Version = Annotated[
 
 
 def ls(
-    ui: Ui, path: Annotated[str, typer.Argument(metavar="[PATH]", help="The node (default: the root).")] = "/"
+    ui: Ui, path: Annotated[str, typer.Argument(metavar="PATH", help="The node (default: the root).")] = "/"
 ) -> None:
     """List the children of a node: version, number of children, size, and the session whose end deletes them."""
     found = within(ui, lambda cluster: _children(cluster, path))

@@ -16,15 +16,22 @@ from ebla.wording import count
 if TYPE_CHECKING:
     from ebla.health.verdicts import ClusterHealth
     from ebla.operate.cluster import Cluster
+    from ebla.operate.quarantine import Kept
 
 TABLETS_SHOWN = 10
 COMPARED_S = 600.0
 
 
+Timeout = Annotated[
+    float,
+    typer.Option("--timeout", metavar="SECONDS", min=1, help="Longest time for --checksum, of all tablets."),
+]
+
+
 def check(
     ui: Ui,
     table: Annotated[
-        list[str] | None, typer.Argument(help="Check these tables only.", show_default=False)
+        list[str] | None, typer.Argument(metavar="TABLE", help="Check these tables only.", show_default=False)
     ] = None,
     checksum: Annotated[
         bool,
@@ -34,12 +41,7 @@ def check(
         float,
         typer.Option("--wait", metavar="SECONDS", help="Longest wait for everything to become healthy."),
     ] = 0.0,
-    timeout: Annotated[
-        float,
-        typer.Option(
-            "--timeout", metavar="SECONDS", min=1, help="Longest time for --checksum, of all tablets."
-        ),
-    ] = COMPARED_S,
+    timeout: Timeout = COMPARED_S,
 ) -> None:
     """Check the health of every tablet, replica, master and journal node. Exit status 0: all healthy, 1: not.
 
@@ -48,16 +50,16 @@ def check(
     """
     with ui.working("check") as progress:
 
-        async def work(cluster: Cluster) -> ClusterHealth:
+        async def work(cluster: Cluster) -> tuple[ClusterHealth, Kept]:
             from ebla.operate import checking
 
             progress.step("asking every server")
-            health = await checking.check(cluster, table or None, wait, progress)
+            health, kept = await checking.check_all(cluster, table or None, wait, progress)
             if not checksum:
-                return health
-            return await checking.compare(cluster, table or None, timeout, progress, ui.note)
+                return health, kept
+            return await checking.compare(cluster, table or None, timeout, progress, ui.note), kept
 
-        health = within(ui, work)
+        health, kept = within(ui, work)
     sick = [tablet for tablet in health.tablets if tablet.status != "HEALTHY"]
     shown = list(health.tablets) if ui.verbose else sick[:TABLETS_SHOWN]
     parts: list[Any] = []
@@ -72,11 +74,12 @@ def check(
     if checksum:
         parts.append(_compared(health))
     ui.show(
-        msgspec.to_builtins(health),
+        {**msgspec.to_builtins(health), "quarantine": msgspec.to_builtins(kept)},
         *parts,
         views.health_line(health),
         *views.reasons(health),
         *views.warnings(health),
+        *views.quarantined(kept),
         *_forced(health),
         *_set_aside(health),
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +13,7 @@ import msgspec
 import typer
 
 from ebla.cli.frame import quiet, views
-from ebla.cli.frame.connection import NAME, NoCluster, name_of, reach, within
+from ebla.cli.frame.connection import NAME, name_of, reach, within
 from ebla.cli.frame.options import Yes
 from ebla.cli.frame.problems import FAILED, Usage
 from ebla.cli.frame.render import facts, listing
@@ -22,11 +24,14 @@ from ebla.wording import age, count, host_of
 
 if TYPE_CHECKING:
     from ebla.health.verdicts import ClusterHealth
+    from ebla.operate.quarantine import Kept
     from ebla.operate.waiting import Progress
     from ebla.placement.asking import RoleStatus
     from ebla.placement.config import DeploymentConfig
     from ebla.placement.launch import DownReport, StatusReport, UpReport
     from ebla.placement.local.cluster import LocalCluster
+
+CPUS = 4  # that each local node offers
 
 # -- up ------------------------------------------------------------------------------------------------------
 
@@ -80,7 +85,7 @@ def up(
     masters: UpMasters = None,
     journals: UpJournals = None,
     set_: UpSet = None,
-    cpus: UpCpus = 4,
+    cpus: UpCpus = CPUS,
     auth: UpAuth = None,
     dashboard: UpDashboard = True,
     timeout: UpTimeout = 120.0,
@@ -188,8 +193,16 @@ def _up_parts(report: UpReport, address: str, cluster: LocalCluster | None, star
     return parts
 
 
-def _up_command(name: str) -> str:
-    return "ebla up" if name == NAME else f"ebla up --name {name}"
+def _up_command(name: str, address: str | None, local: LocalCluster | None = None) -> str:
+    """The command that starts the deployment again. `local`: the local cluster that has to be started first."""
+    words = ["ebla", "up"]
+    if local is not None:
+        settings = local.state.settings
+        words += ["--local", str(local.state.size), "--auth", settings.auth.mode]
+        words += [] if settings.num_cpus == CPUS else ["--cpus", str(settings.num_cpus)]
+        words += [] if settings.dashboard else ["--no-dashboard"]
+    words += [] if address is None else ["--address", address]
+    return shlex.join(words if name == NAME else [*words, "--name", name])
 
 
 def _role_count(roles: list[RoleStatus]) -> str:
@@ -227,6 +240,7 @@ def down(
         if found is None or found.running:
             report = _down(ui, name, timeout, progress, found is None)
         others = _others(ui, name) if report is not None and found is not None else []
+        again = _up_command(name, ui.common.address, found if not others else None)
         if found is not None and not others:
             disconnect_ray()
             progress.step("ending the local Ray cluster")
@@ -243,12 +257,15 @@ def down(
         "local_cluster_ended": ended,
         "others_running": others,
         "data_dir": data,
+        "up_command": again,
     }
-    ui.show(document, *_down_parts(name, report, ended, others, data))
+    ui.show(document, *_down_parts(name, report, ended, others, data, again))
 
 
 def _down(ui: Ui, name: str, timeout_s: float, progress: Progress, anywhere: bool) -> DownReport | None:
     """Stop the deployment. None if there is no Ray cluster, and none was named: then no role can run."""
+    from ebla.placement.connection import NoCluster
+
     progress.step("connecting to Ray")
     try:
         reach(ui)
@@ -269,7 +286,9 @@ def _others(ui: Ui, name: str) -> list[str]:
     return [other for other in places.known() if other != name and launch.status(other).roles]
 
 
-def _down_parts(name: str, report: DownReport | None, ended: bool, others: list[str], data: str) -> list[Any]:
+def _down_parts(
+    name: str, report: DownReport | None, ended: bool, others: list[str], data: str, again: str
+) -> list[Any]:
     stopped, killed = (report.stopped, report.killed) if report else ((), ())
     if not stopped and not killed:
         head = f"deployment {name} was not up"
@@ -282,7 +301,7 @@ def _down_parts(name: str, report: DownReport | None, ended: bool, others: list[
         parts.append("the local Ray cluster has ended")
     if others:
         parts.append(f"the local Ray cluster continues: {', '.join(others)} still runs in it")
-    parts.append(f"the data stays in {data} on every host; `{_up_command(name)}` starts it again")
+    parts.append(f"the data stays in {data} on every host; this starts it again: {again}")
     return parts
 
 
@@ -290,34 +309,37 @@ def _down_parts(name: str, report: DownReport | None, ended: bool, others: list[
 
 
 def status(ui: Ui) -> None:
-    """Show masters, servers and tables, and one line about their health."""
+    """Show masters, servers and tables, and one line about their health. Exit status 0: all healthy, 1: not."""
     name = name_of(ui)
     address = reach(ui)
     from ebla.placement import launch
 
     report = launch.status(name)
-    health = _health(ui) if report.roles else None
+    health, kept = _health(ui) if report.roles else (None, None)
     document = {
         **msgspec.to_builtins(report),
         "hosts": msgspec.to_builtins(report.hosts.hosts),
         "up": bool(report.roles),
         "ray_address": address,
         "health": msgspec.to_builtins(health) if health else None,
+        "quarantine": msgspec.to_builtins(kept) if kept else None,
     }
-    if health is None:
+    if health is None or kept is None:
         ui.show(
             document,
-            f"deployment {name} is not up in the Ray cluster at {address}; `{_up_command(name)}` starts it",
+            f"deployment {name} is not up in the Ray cluster at {address}; `{_up_command(name, ui.common.address)}` starts it",
         )
         raise typer.Exit(FAILED)
-    ui.show(document, *_status_parts(report, health, address))
+    ui.show(document, *_status_parts(report, health, address), *views.quarantined(kept))
+    if not health.healthy:
+        raise typer.Exit(FAILED)
 
 
-def _health(ui: Ui) -> ClusterHealth:
-    from ebla.operate.checking import check
+def _health(ui: Ui) -> tuple[ClusterHealth, Kept]:
+    from ebla.operate.checking import check_all
 
     with ui.working("status") as progress:
-        return within(ui, lambda cluster: check(cluster, None, 0.0, progress))
+        return within(ui, lambda cluster: check_all(cluster, None, 0.0, progress))
 
 
 def _status_parts(report: StatusReport, health: ClusterHealth, address: str) -> list[Any]:
@@ -325,7 +347,7 @@ def _status_parts(report: StatusReport, health: ClusterHealth, address: str) -> 
     parts: list[Any] = [
         f"deployment {report.name} in the Ray cluster at {address}, {count(len(hosts), 'host')}",
         "",
-        _roles(list(report.roles)),
+        _roles(list(report.roles), health.reasons),
         "",
     ]
     if health.tables:
@@ -333,7 +355,14 @@ def _status_parts(report: StatusReport, health: ClusterHealth, address: str) -> 
     return [*parts, views.health_line(health), *views.reasons(health), *views.warnings(health)]
 
 
-def _roles(roles: list[RoleStatus]) -> Any:
+def _roles(roles: list[RoleStatus], reported: Sequence[str] = ()) -> Any:
+    """The roles; an error that `reported` has is not repeated."""
+
+    def remark(role: RoleStatus) -> str:
+        if role.error and not any(reason.startswith(role.address) for reason in reported):
+            return role.error
+        return "restarted by Ray" if role.restarted else ""
+
     now = datetime.now(UTC).timestamp()
     rows = (
         (
@@ -342,7 +371,7 @@ def _roles(roles: list[RoleStatus]) -> Any:
             role.state,
             str(role.pid) if role.pid else "-",
             age(now - role.started_us / 1e6) if role.started_us else "-",
-            role.error or ("restarted by Ray" if role.restarted else ""),
+            remark(role),
         )
         for role in roles
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from ebla.cli.frame.connection import PROBE_S, name_of, within
+from ebla.cli.frame.connection import name_of, within
 from ebla.cli.frame.options import BackgroundTimeout, Host
 from ebla.cli.frame.problems import Usage
 from ebla.cli.frame.ui import Ui
@@ -197,9 +197,10 @@ def forget(
 async def _require_silence(cluster: Cluster, address: str) -> None:
     """Refuse to forget a server that answers this process, even if its heartbeats do not reach the master."""
     from ebla.actors import messages as m
+    from ebla.health.survey import SERVER_S
 
     try:
-        await cluster.call(address, "status", m.Empty(), m.ServerState, PROBE_S)
+        await cluster.call(address, "status", m.Empty(), m.ServerState, SERVER_S)
     except EblaError:
         return
     raise Unavailable(

@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 def nodes(
     ui: Ui,
     details: Annotated[
-        bool, typer.Option("--details", "-d", help="Also every replica on every server.")
+        bool,
+        typer.Option(
+            "--details", "-d", help="Also each server's uuid, incarnation and memory, and its replicas."
+        ),
     ] = False,
 ) -> None:
-    """List the tablet servers: alive or not, replicas, leaders, disk, memory."""
+    """List the tablet servers: health, replicas, leaders, used and free space of their disks."""
     from ebla.health.tablets import judge
 
     seen = within(ui, lambda cluster: cluster.survey())
@@ -32,7 +35,7 @@ def nodes(
     listed = {server.address: server for server in seen.servers if server.uuid}
     document = {"nodes": [_document(server, seen, details) for server in health.servers]}
     table = views.nodes(health.servers, listed, answered(seen.states))
-    ui.show(document, table, *(_details(seen) if details else ()))
+    ui.show(document, table, *views.warnings(health), *(_details(seen) if details else ()))
 
 
 def _document(server: ServerHealth, seen: Survey, details: bool) -> dict[str, Any]:
@@ -73,10 +76,13 @@ def _details(seen: Survey) -> list[Any]:
                 replica.applied_index,
                 replica.flushed_index,
                 size(replica.rows_bytes),
-                replica.error or "",
             )
             for replica in sorted(state.replicas, key=lambda each: (names.get(each.tablet, ""), each.tablet))
         ]
-        headers = ("  TABLE", "TABLET", "STATE", "ROLE", "TERM>", "APPLIED>", "FLUSHED>", "SIZE>", "REASON")
-        parts += ["", host_of(address), listing(headers, rows) if rows else "  no replicas"]
+        headers = ("  TABLE", "TABLET", "STATE", "ROLE", "TERM>", "APPLIED>", "FLUSHED>", "SIZE>")
+        instance = f"server {short(state.instance.uuid)}, incarnation {state.instance.seqno:,}"
+        memory = f"memtable {size(state.memtable_bytes)}, log {size(state.shared_log_bytes)}"
+        parts += ["", f"{host_of(address)}: {instance}, {memory}"]
+        parts += [listing(headers, rows) if rows else "  no replicas"]
+        parts += [f"  {short(each.tablet)}: {each.error}" for each in state.replicas if each.error]
     return parts

@@ -54,7 +54,8 @@ def alter(
     First columns are dropped, then renamed, then added. No row is rewritten, and readers and writers continue meanwhile. A
     column of the key can be renamed, not dropped.
 
-    ebla table alter flights --add delay:int32=0 --rename dep=departure --drop tailnum
+    ebla table alter flights --add delay:int32=0 --rename dep=departure \\
+      --drop tailnum
     """
     if not (add or rename or drop or as_name):
         raise Usage("there is nothing to alter; give --add, --rename, --drop or --as")

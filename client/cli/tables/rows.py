@@ -98,7 +98,6 @@ def delete(
     A deletion by condition is atomic for each row, not for all of them. If it fails, run it again.
 
     ebla table delete flights carrier=UA flight=1545
-
     ebla table delete flights --where "distance < 100"
     """
     if bool(key) == (where is not None):

@@ -19,7 +19,7 @@ import typer
 from ebla.cli.frame.connection import within
 from ebla.cli.frame.options import TableName, Where
 from ebla.cli.frame.problems import Usage
-from ebla.cli.frame.ui import Ui, iso_8601, write_json
+from ebla.cli.frame.ui import Ui, in_json, write_json
 from ebla.operate.naming import Refused
 from ebla.storage.errors import did_you_mean
 from ebla.wording import count, size
@@ -117,7 +117,7 @@ def export(
 ) -> None:
     """Write the rows that meet a condition to a csv, json or parquet file.
 
-    The file appears when it is complete. Conditions are those of `ebla table scan`.
+    The file appears when it is complete. Conditions are those of `ebla table scan`. In CSV, times with a zone are in UTC.
 
     ebla table export flights jfk.parquet --where "origin == 'JFK'"
     """
@@ -242,7 +242,7 @@ async def _to_file(ui: Ui, scanned: Scan, name: str, chosen: str, output: Path) 
 async def _write(scanned: Scan, chosen: str, file: BinaryIO, progress: Progress) -> int:
     """Write the rows as they arrive; returns their number."""
     rows = 0
-    write, finish = _WRITERS[chosen](scanned.schema, file)
+    write, finish = WRITERS[chosen](scanned.schema, file)
     try:
         async with aclosing(scanned.batches()) as batches:
             async for batch in batches:
@@ -272,8 +272,11 @@ def _csv(schema: pa.Schema, file: BinaryIO) -> Writer:
     )
     odd = [place for place, field in enumerate(schema) if any(test(field.type) for test in tests)]
     texts = schema
-    for place in odd:
-        texts = texts.set(place, pa.field(schema.field(place).name, pa.string()))
+    for place, field in enumerate(schema):
+        if place in odd:
+            texts = texts.set(place, pa.field(field.name, pa.string()))
+        elif pa.types.is_timestamp(field.type) and field.type.tz:  # Arrow cuts the seconds of old offsets
+            texts = texts.set(place, pa.field(field.name, pa.timestamp(field.type.unit, "UTC")))
     writer = csv.CSVWriter(file, texts)
 
     def write(batch: pa.RecordBatch) -> None:
@@ -283,6 +286,7 @@ def _csv(schema: pa.Schema, file: BinaryIO) -> Writer:
             arrays[place] = pa.array(
                 [None if value is None else _in_csv(value) for value in values], pa.string()
             )
+        arrays = [array.cast(field.type) for array, field in zip(arrays, texts, strict=True)]
         writer.write(pa.RecordBatch.from_arrays(arrays, schema=texts))
 
     return write, writer.close
@@ -293,17 +297,17 @@ def _in_csv(value: Any) -> str:
         return value
     if isinstance(value, bytes):
         return "0x" + value.hex()
-    encoded = msgspec.json.encode(value, enc_hook=iso_8601).decode()
+    encoded = msgspec.json.encode(in_json(value)).decode()
     return encoded.strip('"') if encoded.startswith('"') else encoded
 
 
 def _json(schema: pa.Schema, file: BinaryIO) -> Writer:
     from ebla.storage.rows import python_values
 
-    encoder = msgspec.json.Encoder(enc_hook=iso_8601)
+    encoder = msgspec.json.Encoder()
 
     def write(batch: pa.RecordBatch) -> None:
-        file.write(encoder.encode_lines(python_values.rows(batch)))
+        file.write(encoder.encode_lines(in_json(python_values.rows(batch))))
 
     return write, file.flush
 
@@ -315,7 +319,7 @@ def _parquet(schema: pa.Schema, file: BinaryIO) -> Writer:
     return writer.write_batch, writer.close
 
 
-_WRITERS: dict[str, Callable[[Any, BinaryIO], Writer]] = {
+WRITERS: dict[str, Callable[[Any, BinaryIO], Writer]] = {
     "csv": _csv,
     "json": _json,
     "parquet": _parquet,

@@ -85,8 +85,9 @@ def create(
     decimal(10,2) list<string> map<string, int64> struct<x: double, y: double>. A column takes null only with :null.
     Without --hash and --range the table is one tablet.
 
-    ebla table create flights -c time_hour:timestamp\\[us,UTC] -c carrier:string -c flight:int32 -c tailnum:string:null
-    --key time_hour,carrier,flight --hash carrier,flight:8
+    ebla table create flights -c time_hour:timestamp\\[us,UTC] \\
+      -c carrier:string -c flight:int32 -c tailnum:string:null \\
+      --key time_hour,carrier,flight --hash carrier,flight:8
     """
     from ebla.cli.tables import schemas
 

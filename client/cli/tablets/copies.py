@@ -197,7 +197,7 @@ def cancel_copy(
     server: Annotated[
         str | None,
         typer.Argument(
-            metavar="[SERVER]", help="Only copies to this host, address or uuid.", show_default=False
+            metavar="SERVER", help="Only copies to this host, address or uuid.", show_default=False
         ),
     ] = None,
 ) -> None:

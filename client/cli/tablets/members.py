@@ -31,7 +31,10 @@ def add_replica(
     tablet: TabletId,
     server: Server,
     role: Annotated[
-        str, typer.Option("--role", help="voter, or non-voter: an additional replica that never counts.")
+        str,
+        typer.Option(
+            "--role", metavar="ROLE", help="voter, or non-voter: an additional replica that never counts."
+        ),
     ] = "voter",
     wait: Wait = False,
     timeout: BackgroundTimeout = 600.0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,39 +15,43 @@ from ebla.cli.frame.problems import Usage
 from ebla.cli.frame.render import listing
 from ebla.cli.frame.ui import Ui
 from ebla.cli.frame.views import silent_servers
-from ebla.wording import brief, count, host_of, short, size
+from ebla.wording import brief, count, host_of, size
 
 if TYPE_CHECKING:
     from ebla.operate.cluster import Cluster
     from ebla.operate.quarantine import Held
 
-NAMES_HELP = "Names, as `quarantine list` shows them."
+NAMES_HELP = "Ids, as `quarantine list` shows them, or beginnings of them."
 
 
 def list_entries(ui: Ui) -> None:
-    """List the data of deleted replicas: tablet, reason, time, size."""
+    """List the data of deleted replicas: table, time, size, reason. An id begins with the tablet's id."""
     from ebla.operate.quarantine import entries
 
     found = within(ui, entries)
+    ids = found.ids()
     rows = [
         (
-            each.entry.name,
+            ids[each.entry.name],
             host_of(each.address),
             each.entry.table_name,
-            short(each.entry.tablet),
-            f"{datetime.fromtimestamp(each.entry.at_us // 1_000_000, UTC):%Y-%m-%d %H:%M:%S}",
-            each.entry.last_index,
+            f"{datetime.fromtimestamp(each.entry.at_us // 1_000_000, UTC):%Y-%m-%d %H:%M}",
             size(each.entry.bytes),
             brief(each.entry.reason, 60),
         )
         for each in found.held
     ]
-    headers = ("NAME", "HOST", "TABLE", "TABLET", "SINCE (UTC)", "LAST>", "SIZE>", "REASON")
+    headers = ("ID", "HOST", "TABLE", "SINCE (UTC)", "SIZE>", "REASON")
     ui.show(
         {"entries": [_document(each) for each in found.held], "silent": found.silent},
         listing(headers, rows) if rows else "nothing is in quarantine",
+        "{}, {}".format(*_described(found.held)) if rows else None,
         *silent_servers(found.silent),
     )
+
+
+def _described(entries: Sequence[Held]) -> tuple[str, str]:
+    return count(len(entries), "entry", "entries"), size(sum(each.entry.bytes for each in entries))
 
 
 def _document(held: Held) -> dict[str, Any]:
@@ -58,7 +63,7 @@ def restore_to(
     directory: Annotated[
         str, typer.Argument(metavar="DIR", help="An absolute path on the server's host.", show_default=False)
     ],
-    name: Annotated[list[str], typer.Argument(metavar="NAME..", help=NAMES_HELP, show_default=False)],
+    name: Annotated[list[str], typer.Argument(metavar="NAME", help=NAMES_HELP, show_default=False)],
 ) -> None:
     """Export entries: rows as Parquet, log entries as JSON lines, and a description.
 
@@ -77,7 +82,7 @@ def restore_to(
 def purge(
     ui: Ui,
     name: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME..]", help=NAMES_HELP, show_default=False)
+        list[str] | None, typer.Argument(metavar="NAME", help=NAMES_HELP, show_default=False)
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="All entries, on every server.")] = False,
     yes: Yes = False,
@@ -88,21 +93,18 @@ def purge(
             "name the entries to delete, or all", hint="`ebla tablet quarantine purge NAME..` or `--all`"
         )
 
-    def described(entries: list[Held]) -> tuple[str, str]:
-        return count(len(entries), "entry", "entries"), size(sum(each.entry.bytes for each in entries))
-
     async def work(cluster: Cluster) -> list[Held]:
         from ebla.operate import quarantine
 
         found = await quarantine.entries(cluster)
         chosen = list(found.held) if all_ else found.named(name or ())
         if chosen:
-            ui.confirm("Delete {} ({}) for good?".format(*described(chosen)), yes)
+            ui.confirm("Delete {} ({}) for good?".format(*_described(chosen)), yes)
             await quarantine.purge(cluster, chosen)
         return chosen
 
     gone = within(ui, work)
     ui.show(
         {"purged": [_document(each) for each in gone]},
-        "purged {}, {}".format(*described(gone)) if gone else "nothing is in quarantine",
+        "purged {}, {}".format(*_described(gone)) if gone else "nothing is in quarantine",
     )

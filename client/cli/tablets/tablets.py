@@ -25,7 +25,9 @@ FLUSH_S = 300.0
 
 def list_tablets(
     ui: Ui,
-    table: Annotated[str | None, typer.Option("--table", "-t", help="Only tablets of this table.")] = None,
+    table: Annotated[
+        str | None, typer.Option("--table", "-t", metavar="NAME", help="Only tablets of this table.")
+    ] = None,
 ) -> None:
     """List the tablets: health, leader, term, log index, size."""
 
@@ -49,9 +51,11 @@ def flush(
     ui: Ui,
     tablet: Annotated[
         str | None,
-        typer.Argument(metavar="[TABLET]", help="The tablet's id, or its beginning.", show_default=False),
+        typer.Argument(metavar="TABLET", help="The tablet's id, or its beginning.", show_default=False),
     ] = None,
-    table: Annotated[str | None, typer.Option("--table", "-t", help="All tablets of this table.")] = None,
+    table: Annotated[
+        str | None, typer.Option("--table", "-t", metavar="NAME", help="All tablets of this table.")
+    ] = None,
 ) -> None:
     """Flush applied rows from memory to the tables on disk, on every replica. (The log has them durably before.)"""
     if (tablet is None) == (table is None):

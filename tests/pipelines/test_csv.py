@@ -1,0 +1,276 @@
+"""The dialects of CSV are recognised in files as pandas, Excel and others write them, or refused with the remedy."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.orc
+import pyarrow.parquet
+import pytest
+
+from ebla.pipelines.datasets import SourceUnreadable
+from ebla.pipelines.sources import dialect, readers
+from ebla.pipelines.sources.check import check, fitting_batches
+from ebla.pipelines.sources.source import infer, open_source
+from ebla.storage.errors import InvalidArgument
+from ebla.storage.schema import TableSchema
+from tests.pipelines.people import PEOPLE, ROWS, TYPES, checked, read
+
+
+def test_a_csv_of_pandas_is_read_with_quoted_line_breaks(tmp_path: Path) -> None:
+    PEOPLE.to_csv(tmp_path / "people.csv", index=False)
+    source, types, rows = read(tmp_path / "people.csv")
+    assert (types, rows) == (TYPES, ROWS)
+    assert (source.facts.encoding, source.facts.separator, source.facts.decimal) == ("utf-8", ",", ".")
+
+
+def test_the_index_that_pandas_writes_without_a_name_is_left_out(tmp_path: Path) -> None:
+    PEOPLE.to_csv(tmp_path / "people.csv")
+    source, types, rows = read(tmp_path / "people.csv")
+    assert (types, rows) == (TYPES, ROWS)
+    assert source.facts.left_out == ("~0",)
+
+
+def test_the_index_is_recognised_beside_wrong_rows_and_in_several_files(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(",id\n0,10\n1,11,x\n2,12\n")
+    (tmp_path / "b.csv").write_text(",id\n5,15\n6,16\n")
+    source, types = infer(open_source(str(tmp_path)))
+    assert (types.names, source.facts.left_out) == (["id"], ("~0",))
+
+
+def test_a_column_that_is_really_named_like_an_unnamed_one_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,~1\n10,1\n11,2\n")
+    source, types = infer(open_source(str(tmp_path / "a.csv")))
+    assert (types.names, source.facts.left_out) == (["id", "~1"], ())
+    (tmp_path / "a.csv").write_text("~1,\n10,1\n")
+    with pytest.raises(SourceUnreadable, match="has two columns '~1'; rename one"):
+        open_source(str(tmp_path / "a.csv"))
+
+
+def test_the_index_of_a_filtered_frame_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    PEOPLE[PEOPLE["id"] != 2].to_csv(tmp_path / "people.csv")
+    with pytest.raises(SourceUnreadable, match=r"column 1 .* has no name .* to_csv\(\.\.\., index=False\)"):
+        infer(open_source(str(tmp_path / "people.csv")))
+
+
+ESCAPED = [
+    {"id": 1, "name": 'say "hi" you', "x": "a"},
+    {"id": 2, "name": 'end"', "x": "b\\"},
+    {"id": 3, "name": "C:\\dir\\", "x": '"'},
+]
+
+
+@pytest.mark.parametrize("sep", [",", ";"])
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
+def test_quotation_marks_after_a_backslash_are_recognised(tmp_path: Path, quoting: Any, sep: str) -> None:
+    path = tmp_path / "rows.csv"
+    pd.DataFrame(ESCAPED).to_csv(
+        path, index=False, doublequote=False, escapechar="\\", quoting=quoting, sep=sep
+    )
+    assert read(path, escape="\\")[2] == ESCAPED
+    if quoting == csv.QUOTE_ALL:
+        assert read(path)[2] == ESCAPED
+    else:  # values without quotation marks around them may have any inside
+        with pytest.raises(
+            SourceUnreadable, match=r"after a backslash; give the option escape=\\ .* escape=none"
+        ):
+            read(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ('id,name\n1,"C:\\dir\\"\n2,"x"\n', ["C:\\dir\\", "x"]),
+        ('id,name\n1,"a\\""b"\n2,"\\"","\n', ['a\\"b', '\\",']),
+        ('id,name\n1,"[[""\\"",0]]"\n', ['[["\\",0]]']),
+        ('id,name\n1,"\\"\n2,","\n3,",x"\n', ["\\", ",", ",x"]),
+    ],
+)
+def test_a_backslash_before_a_doubled_or_closing_mark_is_a_backslash(
+    tmp_path: Path, text: str, names: list[str]
+) -> None:
+    (tmp_path / "rows.csv").write_text(text)
+    assert [row["name"] for row in read(tmp_path / "rows.csv")[2]] == names
+
+
+def test_a_cut_sample_does_not_hide_where_a_value_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dialect, "SAMPLE_BYTES", 40)
+    path = tmp_path / "rows.csv"
+    path.write_text('id,name\n1,"C:\\dir\\"\n' + "".join(f"{n},x\n" for n in range(2, 20)))
+    assert read(path)[2][:2] == [{"id": 1, "name": "C:\\dir\\"}, {"id": 2, "name": "x"}]
+    path.write_text('id,name\n1,"say \\"hi\\" you"\n2,"a long value that the end of the sample cuts"\n')
+    assert read(path)[2][0] == {"id": 1, "name": 'say "hi" you'}
+
+
+def test_a_late_mark_after_a_backslash_needs_the_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dialect, "SAMPLE_BYTES", 20)
+    path = tmp_path / "rows.csv"
+    path.write_text('id,name\n1,a\n2,b\n3,c\n4,"say \\"hi\\" you"\n')
+    with pytest.raises(
+        SourceUnreadable, match=r"after a backslash; give the option escape=\\ .* escape=none"
+    ):
+        read(path)
+    assert read(path, escape="\\")[2][-1] == {"id": 4, "name": 'say "hi" you'}
+    path.write_text('id,name\n1,a\n2,b\n3,c\n4,3.5\\"x\n')
+    assert read(path, escape="none")[2][-1] == {"id": 4, "name": '3.5\\"x'}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"names": "id,id"}, "the option names has 'id' twice"),
+        ({"escape": "\\\\"}, "the option escape is one ASCII character"),
+        *[({"encoding": name}, f"there is no encoding '{name}'; try utf-8") for name in ("rot13", "base64", "hex", "zip", "x")],
+    ],
+)  # fmt: skip
+def test_options_that_no_file_can_have_are_refused(
+    tmp_path: Path, options: dict[str, str], message: str
+) -> None:
+    (tmp_path / "rows.csv").write_text("1,2\n")
+    with pytest.raises(InvalidArgument) as caught:
+        open_source(str(tmp_path / "rows.csv"), None, options)
+    assert message in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("mark", "encoding"), [("utf-8-sig", "utf-8"), ("utf-8-sig", "utf8"), ("utf-16", "utf-16-le")]
+)
+def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path, mark: str, encoding: str) -> None:
+    PEOPLE.to_csv(tmp_path / "people.csv", index=False, encoding=mark)
+    assert read(tmp_path / "people.csv", encoding=encoding)[1:] == (TYPES, ROWS)
+
+
+def test_another_column_without_a_name_is_refused(tmp_path: Path) -> None:
+    PEOPLE.set_index("score").rename_axis(None).to_csv(tmp_path / "people.csv")
+    with pytest.raises(SourceUnreadable, match=r"column 1 of .* has no name in the first row; give it one"):
+        read(tmp_path / "people.csv")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "cp1252", "utf-8", "utf-16-le"])
+@pytest.mark.parametrize("sep", [";", "\t", "|"])
+def test_a_csv_of_excel_in_a_country_with_decimal_commas_is_read(
+    tmp_path: Path, encoding: str, sep: str
+) -> None:
+    """Separators other than a comma, decimal commas, Windows' line ends, a byte order mark."""
+    PEOPLE.to_csv(
+        tmp_path / "people.csv", index=False, sep=sep, decimal=",", encoding=encoding, lineterminator="\r\n"
+    )
+    source, types, rows = read(tmp_path / "people.csv")
+    assert (types, rows) == (TYPES, ROWS)
+    assert (source.facts.separator, source.facts.decimal) == (sep, ",")
+    assert source.facts.encoding == encoding
+
+
+def test_the_separator_line_of_excel_and_its_empty_columns_and_rows_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_text("sep=;\r\nid;name;\r\n1;Ada;\r\n;;\r\n2;Bob;\r\n;;\r\n")
+    _, types, rows = read(tmp_path / "people.csv")
+    assert types.names == ["id", "name"]
+    assert rows == [{"id": 1, "name": "Ada"}, {"id": 2, "name": "Bob"}]
+
+
+def test_bytes_that_cp1252_lacks_are_latin_1(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"id,name\n1,\xe9\x81\n")
+    source, _, rows = read(tmp_path / "a.csv")
+    assert (source.facts.encoding, rows) == ("latin-1", [{"id": 1, "name": "é\x81"}])
+
+
+def test_one_byte_that_is_not_utf_8_far_into_the_file_decides_the_encoding(tmp_path: Path) -> None:
+    lines = [f"{n},name {n}" for n in range(60_000)]
+    (tmp_path / "a.csv").write_bytes(("id,name\n" + "\n".join(lines)).encode() + b"\n60000,Zo\xeb\n")
+    source, _, rows = read(tmp_path / "a.csv")
+    assert (source.facts.encoding, rows[-1]["name"]) == ("cp1252", "Zoë")
+
+
+def test_options_replace_what_is_recognised(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("1#1,5#'x#y'\n2#2,5#z\n")
+    _, types, rows = read(tmp_path / "a.csv", sep="#", decimal=",", quote="'", names="id,score,name")
+    assert types == pa.schema([("id", pa.int64()), ("score", pa.float64()), ("name", pa.string())])
+    assert rows == [{"id": 1, "score": 1.5, "name": "x#y"}, {"id": 2, "score": 2.5, "name": "z"}]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"seperator": ";"}, "no option 'seperator'"),
+        ({"sep": ";;"}, "one ASCII character"),
+        ({"encoding": "utf-9"}, "no encoding 'utf-9'"),
+        ({"decimal": "'"}, r"is \. or ,"),
+    ],
+)
+def test_a_wrong_option_is_refused(tmp_path: Path, options: dict[str, str], words: str) -> None:
+    PEOPLE.to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(InvalidArgument, match=words):
+        open_source(str(tmp_path / "a.csv"), None, options)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is empty"),
+        (b"PK\x03\x04rest", "Excel workbook"),
+        (b"1,2\n3,4\n", "begins with numbers .* names=a,b,c"),
+        (b"a,a\n1,2\n", "two columns 'a'"),
+        (b'id,name\n1,"Ada\n2,Bob\n3,Eve\n', "quotation mark .* never closed"),
+        (b"\x7fELF" + bytes(range(64)), "is no text"),
+    ],
+)
+def test_a_file_that_is_no_table_is_refused_with_the_remedy(
+    tmp_path: Path, content: bytes, words: str
+) -> None:
+    path = tmp_path / "unknown"
+    path.write_bytes(content)
+    with pytest.raises(SourceUnreadable, match=words):
+        read(path)
+
+
+def test_a_value_longer_than_a_block_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "BLOCK_BYTES", 1000)
+    (tmp_path / "a.csv").write_text('id,name\n1,"' + "x" * 5000 + '"\n')
+    with pytest.raises(SourceUnreadable, match="never closed, or a row of more than"):
+        read(tmp_path / "a.csv")
+
+
+def test_rows_keep_their_numbers_over_blocks_empty_lines_and_wrong_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "BLOCK_BYTES", 64)
+    lines = ["id,name"]
+    wrong = {}
+    for number in range(2, 400):
+        if number % 17 == 0:
+            lines.append(f"{number},a,b")
+            wrong[number] = (None, "has 3 fields, not 2")
+        elif number % 13 == 0:
+            lines.append("")
+        elif number % 7 == 0:
+            lines.append(f"x{number},n")
+            wrong[number] = ("id", f"'x{number}' is not int64")
+        else:
+            lines.append(f"{number},n")
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    schema = TableSchema.from_arrow(pa.schema([("id", pa.int64()), ("name", pa.string())]), ["id"])
+    found = check(open_source(str(tmp_path / "a.csv")), schema, shown=1000)
+    assert {row.row: (row.column, row.problem) for row in found.unfit_rows} == wrong
+    assert found.unfit == len(wrong)
+    ids = [
+        n
+        for batch in fitting_batches(open_source(str(tmp_path / "a.csv")), schema)
+        for n in batch["id"].to_pylist()
+    ]
+    assert ids == [n for n in range(2, 400) if n not in wrong and n % 13]
+
+
+def test_a_file_with_one_column_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id\n1\n\n2\nx\n3")
+    found = checked(tmp_path / "a.csv", id=pa.int64())
+    assert (found.rows, found.fitting, found.unfit) == (4, 3, 1)
