@@ -228,7 +228,7 @@ class Deployment:
         servers = []
         for number, server in enumerate(self.servers):
             left = max(server.lease.until - self.now_at(number), 0)
-            under = left > 0 and server.order[1] == server.lease.number and server.order[0] - base
+            under = server.order[1] == server.lease.number, max(server.order[0] - base, -2)
             servers.append((left, server.lease._begun, server.incarnation, under, server.ballot_max == base))
         watched = [
             (
@@ -247,7 +247,7 @@ class Deployment:
         server = self.servers[message.server]
         current = (message.incarnation, message.lease) == (server.incarnation, server.lease.number)
         age = min(self.ticks - message.sent, LEASE_S // self.rules.slow_tick_s + 1)
-        last = message.rest - self.ballot if message.kind == ORDER else age
+        last = max(message.rest - self.ballot, -2) if message.kind == ORDER else age
         return message.kind, message.server, message.incarnation, current, last
 
 
