@@ -52,6 +52,7 @@ ARROWS = {
         MODULES: "messages",
         "messages": "replication",
         "coordination": "messages",
+        "detector": "messages",
         "journal": "messages",
         "master": "coordination journal journal/node journal/writer messages replication",
         "tablet": "messages replication",

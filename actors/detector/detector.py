@@ -1,0 +1,141 @@
+"""The active master's part of the failure detector: when a server's replicas are taken away.
+
+One detector lives as long as one term of the active master. The state of a server:
+
+    state     event                                   then
+    alive     a beacon                                acknowledged
+    alive     a beacon of a later incarnation         ending: the former process has ended
+    alive     no beacon for grace_s                   ending: silent
+    ending    a beacon                                not acknowledged
+    ending    the edit of its end is durable          ended
+    ended     a beacon                                alive, acknowledged
+
+`decide` returns the servers that are ending; the master then makes one edit for each, which takes all its
+replicas away, and calls `ended` once the edit is durable. If the master's term ends first, so does the detector,
+and the next master's detector counts from its own beginning.
+
+Beacons of an earlier incarnation, of servers that are not allowed, and of servers that restart too often are not
+acknowledged and do not count, in any state: such a server becomes silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from ebla.actors.detector.limits import DetectorLimits
+from ebla.actors.messages import ServerInstance
+
+ALIVE, ENDING, ENDED = "alive", "ending", "ended"
+
+# The answers to a beacon.
+ACKNOWLEDGED = "acknowledged"
+DECIDED = "its end is being recorded"
+EARLIER = "a later incarnation of this server was seen"
+NOT_ALLOWED = "the server is not on the allow list"
+UNSTABLE = "the server restarts too often; it gets a lease once it has run for a while"
+
+# Why a server's replicas are taken away.
+SILENT, RESTARTED = "silent", "restarted"
+
+
+class End(msgspec.Struct, frozen=True):
+    """A decision: the replicas of server `uuid` are taken away. `reason`: SILENT or RESTARTED."""
+
+    uuid: str
+    reason: str
+
+
+@dataclass(slots=True)
+class _Watched:
+    """`heard_at`: the receipt of the last beacon that counts. `lease`: the number that it named, 0 if there was none.
+    `begun_at`: the receipt of the first beacon of this incarnation. `restarts`: how many restarts in a row came
+    within stable_s of the one before."""
+
+    state: str
+    instance: ServerInstance | None
+    heard_at: float
+    begun_at: float
+    lease: int = 0
+    restarts: int = 0
+    end: str = ""
+
+
+class Detector:
+    """`servers`: those that may hold replicas by the catalog, each with its last known incarnation, or None. They
+    count as alive from `now` on. `allowed`: the uuids that get leases; None: all."""
+
+    def __init__(
+        self,
+        limits: DetectorLimits,
+        now: float,
+        servers: Iterable[tuple[str, ServerInstance | None]],
+        allowed: Collection[str] | None = None,
+    ) -> None:
+        self._limits = limits
+        self._servers = {uuid: _Watched(ALIVE, instance, now, now) for uuid, instance in servers}
+        self.allowed = allowed
+
+    def beacon(self, now: float, shown: ServerInstance, lease: int) -> str:
+        """Take a beacon that names `lease`, and return ACKNOWLEDGED or why it is not acknowledged."""
+        if self.allowed is not None and shown.uuid not in self.allowed:
+            return NOT_ALLOWED
+        server = self._servers.get(shown.uuid)
+        if server is None:
+            server = self._servers[shown.uuid] = _Watched(ENDED, shown, now, now)
+        if not self._meet(server, shown, now):
+            return EARLIER
+        if server.state == ENDING:
+            return DECIDED
+        if server.restarts >= self._limits.restarts_max and now - server.begun_at < self._limits.stable_s:
+            return UNSTABLE
+        server.state, server.heard_at = ALIVE, now
+        server.lease = max(server.lease, lease)
+        return ACKNOWLEDGED
+
+    def _meet(self, server: _Watched, shown: ServerInstance, now: float) -> bool:
+        """Note the incarnation; False if it is an earlier one."""
+        known = server.instance
+        if known is not None and known.start != shown.start:
+            if shown.seqno <= known.seqno:
+                return False
+            quick = now - server.begun_at < self._limits.stable_s
+            server.restarts = server.restarts + 1 if quick else 0
+            server.begun_at = now
+            server.lease = 0
+            if server.state == ALIVE:
+                self._end(server, RESTARTED)
+        if known is None or known.seqno < shown.seqno:
+            server.instance = shown
+        return True
+
+    def decide(self, now: float) -> list[End]:
+        """The servers that are ending: those decided now, and those whose edit is not durable yet."""
+        for server in self._servers.values():
+            if server.state == ALIVE and now - server.heard_at >= self._limits.grace_s:
+                self._end(server, SILENT)
+        return [End(uuid, server.end) for uuid, server in self._servers.items() if server.state == ENDING]
+
+    def _end(self, server: _Watched, reason: str) -> None:
+        assert server.state == ALIVE, ("a server ends once", server)
+        server.state, server.end = ENDING, reason
+
+    def ended(self, uuid: str) -> None:
+        """Note that the edit that takes the server's replicas away is durable."""
+        server = self._servers[uuid]
+        assert server.state == ENDING, ("an edit follows a decision", uuid, server)
+        server.state, server.end = ENDED, ""
+
+    def lease(self, uuid: str) -> int | None:
+        """The number of the lease that an order to this server names; None: the server gets no orders now."""
+        server = self._servers.get(uuid)
+        return server.lease or None if server is not None and server.state == ALIVE else None
+
+    def next_wake(self, now: float) -> float:
+        """When `decide` is needed next; `now` if it is needed already, infinity if there is nothing to wait for."""
+        if any(server.state == ENDING for server in self._servers.values()):
+            return now
+        heard = [server.heard_at for server in self._servers.values() if server.state == ALIVE]
+        return max(now, min(heard, default=float("inf")) + self._limits.grace_s)

@@ -1,0 +1,201 @@
+"""The failure detector in every history of a small deployment, and its rules one by one."""
+
+from __future__ import annotations
+
+import pytest
+
+from ebla.actors.detector import detector as d
+from ebla.actors.detector.detector import RESTARTED, SILENT, Detector, End
+from ebla.actors.detector.lease import NEVER, Lease
+from ebla.actors.detector.limits import DetectorLimits
+from ebla.actors.messages import ServerInstance
+from ebla.storage.errors import InvalidArgument
+from tests.detector.explorer import LEASE_S, Broken, Rules, explore
+from tests.sweeps import FACTOR
+
+LIMITS = DetectorLimits()
+FIRST, SECOND = ServerInstance("a", 1, "first"), ServerInstance("a", 2, "second")
+
+
+def watching(known: ServerInstance | None = FIRST, allowed: tuple[str, ...] | None = None) -> Detector:
+    return Detector(LIMITS, 0.0, [("a", known)], allowed)
+
+
+# -- every history -------------------------------------------------------------------------------------------
+
+
+FINER = [Rules(), Rules(slow_tick_s=12), Rules(tick_s=5, slow_tick_s=4)]
+
+
+@pytest.mark.parametrize("rules", [Rules(slow_tick_s=8), *(FINER if FACTOR > 1 else [])])
+def test_no_server_serves_what_another_was_given(rules: Rules) -> None:
+    """With clocks that differ by up to grace_s / lease_s."""
+    assert explore(rules) > 20_000
+
+
+class CountsFromTheAnswer(Lease):
+    def acknowledged(self, now: float, number: int, sent_at: float) -> None:
+        super().acknowledged(now, number, now)
+
+
+class ContinuesALostLease(Lease):
+    def acknowledged(self, now: float, number: int, sent_at: float) -> None:
+        if number == self.number:
+            self._begun, self.until = True, max(self.until, sent_at + LEASE_S)
+
+
+class FollowsOrdersOfAnyLease(Lease):
+    def holds(self, now: float, number: int) -> bool:
+        return super().holds(now, self.number)
+
+
+class NamesOneLeaseForEver(Lease):
+    def beacon(self, now: float, *, log_stalled: bool) -> int | None:
+        self.number = 1
+        self.until = max(self.until, now + LEASE_S) if not self._begun else self.until
+        return self.number
+
+
+class GivesOrdersToTheEnding(Detector):
+    def beacon(self, now: float, shown: ServerInstance, lease: int) -> str:
+        answer = super().beacon(now, shown, lease)
+        if answer != d.DECIDED:
+            return answer
+        self._servers[shown.uuid].lease = lease
+        return d.ACKNOWLEDGED
+
+    def lease(self, uuid: str) -> int | None:
+        server = self._servers.get(uuid)
+        return server.lease or None if server is not None and server.state != d.ENDED else None
+
+
+class GivesNoGraceAfterATakeover(Detector):
+    def __init__(self, limits, now, servers, allowed=None) -> None:  # type: ignore[no-untyped-def]
+        super().__init__(limits, now - limits.grace_s if now else now, servers, allowed)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        Rules(lease=CountsFromTheAnswer),
+        Rules(lease=FollowsOrdersOfAnyLease),
+        Rules(lease=NamesOneLeaseForEver),
+        Rules(detector=GivesOrdersToTheEnding),
+        Rules(detector=GivesNoGraceAfterATakeover),
+        Rules(grace_s=LEASE_S, slow_tick_s=8),
+        Rules(slow_tick_s=6),
+        *([Rules(lease=ContinuesALostLease, tick_s=5, slow_tick_s=5)] if FACTOR > 1 else []),
+    ],
+    ids=lambda rules: f"{rules.lease.__name__}-{rules.detector.__name__}-{rules.grace_s}-{rules.slow_tick_s}",
+)
+def test_a_known_mistake_is_found(rules: Rules) -> None:
+    with pytest.raises(Broken, match="serves"):
+        explore(rules)
+
+
+# -- a server's leases ---------------------------------------------------------------------------------------
+
+
+def test_a_lease_counts_from_the_sending_of_the_acknowledged_beacon() -> None:
+    lease = Lease(LIMITS)
+    assert lease.beacon(1.0, log_stalled=False) == 1
+    assert not lease.holds(1.0, 1)
+    lease.acknowledged(3.0, 1, sent_at=1.0)
+    assert lease.holds(1.0 + LIMITS.lease_s - 0.01, 1)
+    assert not lease.holds(1.0 + LIMITS.lease_s, 1)
+
+
+def test_a_late_acknowledgement_does_not_shorten_a_lease() -> None:
+    lease = Lease(LIMITS)
+    assert lease.beacon(1.0, log_stalled=False) == lease.beacon(2.0, log_stalled=False) == 1
+    lease.acknowledged(2.5, 1, sent_at=2.0)
+    lease.acknowledged(2.6, 1, sent_at=1.0)
+    assert lease.until == 2.0 + LIMITS.lease_s
+
+
+def test_a_lease_that_is_over_is_followed_by_another_number() -> None:
+    lease = Lease(LIMITS)
+    lease.beacon(0.0, log_stalled=False)
+    lease.acknowledged(0.1, 1, sent_at=0.0)
+    lease.acknowledged(4.5, 1, sent_at=1.0)
+    assert not lease.holds(4.6, 1), "an acknowledgement does not continue what is over"
+    assert lease.beacon(5.0, log_stalled=False) == 2
+    lease.acknowledged(5.1, 2, sent_at=5.0)
+    assert lease.holds(6.0, 2)
+    assert not lease.holds(6.0, 1)
+
+
+def test_a_server_with_a_stalled_log_sends_no_beacon() -> None:
+    lease = Lease(LIMITS)
+    assert lease.beacon(0.0, log_stalled=True) is None
+    assert (lease.number, lease.until) == (0, NEVER)
+
+
+# -- the master's decisions ----------------------------------------------------------------------------------
+
+
+def test_a_silent_server_ends_once_and_returns_with_its_next_beacon() -> None:
+    master = watching()
+    assert master.beacon(1.0, FIRST, 7) == d.ACKNOWLEDGED
+    assert master.lease("a") == 7
+    assert master.next_wake(1.0) == 1.0 + LIMITS.grace_s
+    assert master.decide(5.9) == []
+    assert master.decide(6.0) == master.decide(6.1) == [End("a", SILENT)]
+    assert master.next_wake(6.1) == 6.1
+    assert master.beacon(6.2, FIRST, 8) == d.DECIDED
+    assert master.lease("a") is None
+    master.ended("a")
+    assert master.decide(60.0) == []
+    assert master.next_wake(60.0) == float("inf")
+    assert master.beacon(61.0, FIRST, 8) == d.ACKNOWLEDGED
+    assert master.lease("a") == 8
+
+
+def test_a_later_incarnation_ends_the_former_one_at_once() -> None:
+    master = watching()
+    assert master.beacon(0.5, SECOND, 1) == d.DECIDED
+    assert master.decide(0.5) == [End("a", RESTARTED)]
+    master.ended("a")
+    assert master.beacon(0.6, SECOND, 1) == d.ACKNOWLEDGED
+    assert master.beacon(0.7, FIRST, 9) == d.EARLIER
+    assert master.lease("a") == 1
+
+
+def test_a_new_server_is_acknowledged_at_once_and_one_off_the_allow_list_never() -> None:
+    master = watching(allowed=("a", "b"))
+    assert master.beacon(0.0, ServerInstance("b", 1, "x"), 1) == d.ACKNOWLEDGED
+    assert master.beacon(0.0, ServerInstance("c", 1, "x"), 1) == d.NOT_ALLOWED
+    assert master.lease("c") is None
+    master.allowed = ("b",)
+    assert master.beacon(1.0, FIRST, 1) == d.NOT_ALLOWED
+    assert [end.uuid for end in master.decide(LIMITS.grace_s)] == ["a", "b"]
+
+
+def test_a_server_that_restarts_too_often_gets_no_lease_until_it_is_stable() -> None:
+    master, now = watching(), 0.0
+    for start in range(2, LIMITS.restarts_max + 2):
+        now += 1.0
+        shown = ServerInstance("a", start, str(start))
+        master.beacon(now, shown, 1)
+        for end in master.decide(now):
+            master.ended(end.uuid)
+    assert master.beacon(now, shown, 1) == master.beacon(now + LIMITS.stable_s - 0.1, shown, 1) == d.UNSTABLE
+    assert master.beacon(now + LIMITS.stable_s, shown, 1) == d.ACKNOWLEDGED
+    later = ServerInstance("a", 99, "later")
+    assert master.beacon(now + 3 * LIMITS.stable_s, later, 1) == d.DECIDED
+    master.ended("a")
+    assert master.beacon(now + 3 * LIMITS.stable_s, later, 1) == d.ACKNOWLEDGED
+
+
+@pytest.mark.parametrize(
+    ("wrong", "remedy"),
+    [
+        ({"beacon_s": 0.0}, "beacon_s must be greater than zero"),
+        ({"lease_s": 2.9}, "lease_s must be at least 3 times beacon_s"),
+        ({"grace_s": 4.9}, "grace_s must be at least 1.25 times lease_s"),
+    ],
+)
+def test_times_that_contradict_each_other_are_refused(wrong: dict[str, float], remedy: str) -> None:
+    with pytest.raises(InvalidArgument, match=remedy):
+        DetectorLimits(**wrong).validate()
+    LIMITS.validate()
