@@ -26,7 +26,7 @@ RAY_MODULES = (
     "client/ray_data.py",
     "chaos/",
 )
-ROLE_FOLDERS = ("actors/coordination", "actors/journal", "actors/master", "actors/tablet")
+ROLE_FOLDERS = ("actors/coordination", "actors/detector", "actors/journal", "actors/master", "actors/tablet")
 
 
 class Module(NamedTuple):
