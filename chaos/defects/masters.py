@@ -25,7 +25,7 @@ def fence_skipped(view: object, epoch: object) -> None:
     """A journal node accepts the edits of a superseded writer."""
 
 
-@defect("masters", 20, rules, "is_new", seed=7, faults=LATE_PROMISES)
+@defect("masters", 20, rules, "is_new", seed=1, faults=LATE_PROMISES)
 def equal_epoch_promised(state: Any, epoch: int) -> bool:
     """A journal node promises an epoch that it has promised before."""
     return bool(epoch >= state.promised)
@@ -69,7 +69,7 @@ def follows_without_sets(original: Any, self: Standby, page: Page) -> None:
     original(self, Page([(txid, e.encode(edits)) for txid, edits in left], page.position))
 
 
-@defect("masters", 20, Session, "move_on", seed=0, faults=ONE_NODE_PROMISES)
+@defect("masters", 20, Session, "move_on", seed=2, faults=ONE_NODE_PROMISES)
 async def left_out_for_good(self: Session) -> None:
     """A journal node that promised a later epoch to a contender that failed stays left out."""
 
