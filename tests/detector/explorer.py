@@ -57,14 +57,12 @@ class Server:
 @dataclass(frozen=True)
 class Rules:
     """What a search may do, and the parts under test. `tick_s`: how far the masters' clock goes in one step;
-    `slow_tick_s`: the clock of server 0. Once the last server has ended, other servers have the tablet.
-    `ignores_old`: a lease ignores what names another one, so such messages need not be followed further."""
+    `slow_tick_s`: the clock of server 0. Once the last server has ended, other servers have the tablet."""
 
     tick_s: int = 10
     slow_tick_s: int = 10
     servers: int = 1
     messages_max: int = 2
-    ignores_old: bool = True
     lease: type[lease.Lease] = lease.Lease
     detector: type[detector.Detector] = detector.Detector
     grace_s: float = GRACE_S
@@ -150,7 +148,7 @@ class Deployment:
             message.kind == ORDER and message.rest <= server.ballot_max
         ):
             return False
-        return message.lease == server.lease.number or not self.rules.ignores_old
+        return message.lease == server.lease.number  # a lease ignores what names another one
 
     def _tick(self) -> None:
         self.ticks += 1
