@@ -26,9 +26,9 @@ from ebla.actors.tablet.raft import election, members, membership
 from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.tablet.raft.leadership import Leadership
 from ebla.actors.tablet.raft.parts import Raft
-from ebla.actors.tablet.raft.progress import Progress
 from ebla.actors.tablet.raft.state import RaftState
 from ebla.actors.tablet.raft.tombstone import TombstoneVoter
+from ebla.actors.tablet.stream.progress import Progress
 from ebla.chaos.defects.defect import Swap, defect
 from ebla.storage.environment import DeleteRange
 from ebla.storage.logs.entries import START

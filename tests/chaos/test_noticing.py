@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ebla.actors.tablet.raft.leadership import Leadership
-from ebla.actors.tablet.raft.progress import majority_least
+from ebla.actors.tablet.raft.leadership import Leadership, majority_least
 from ebla.chaos import soak
 from ebla.chaos.invariants import invariants
 from ebla.chaos.plans import Fault, Plan

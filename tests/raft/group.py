@@ -15,11 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from ebla.actors.messages.raft import (
-    Answer,
-    HardState,
-    Request,
-)
+from ebla.actors.messages.raft import Answer, HardState, Request
 from ebla.actors.replication.configuration import Configuration, Peer
 from ebla.actors.replication.health import TABLET_DELETED
 from ebla.actors.tablet.raft.events import RaftLimits

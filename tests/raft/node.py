@@ -11,15 +11,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
-from ebla.actors.messages.raft import (
-    Answer,
-    AppendReply,
-    AppendRequest,
-    HardState,
-    Request,
-    VoteReply,
-    VoteRequest,
-)
+from ebla.actors.messages.raft import Answer, HardState, Request, VoteReply, VoteRequest
+from ebla.actors.messages.stream import AppendReply, AppendRequest
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.core import (
     Pending,
@@ -28,8 +21,8 @@ from ebla.actors.tablet.engine.core import (
 )
 from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.raft.core import RaftCore
-from ebla.actors.tablet.raft.events import AppendPlan
 from ebla.actors.tablet.raft.tombstone import TombstoneVoter
+from ebla.actors.tablet.stream.plan import AppendPlan
 from ebla.storage.logs.entries import (
     CONFIG,
     NO_OP,

@@ -32,14 +32,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ebla.actors.messages.raft import (
-    Answer,
-    AppendReply,
-    AppendRequest,
-    Request,
-    VoteReply,
-    VoteRequest,
-)
+from ebla.actors.messages.raft import Answer, Request, VoteReply, VoteRequest
+from ebla.actors.messages.stream import AppendReply, AppendRequest
 from ebla.actors.replication.configuration import (
     Configuration,
     Peer,

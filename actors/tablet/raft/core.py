@@ -14,11 +14,7 @@ from collections.abc import Sequence
 
 from ebla.actors import errors
 from ebla.actors.messages.raft import (
-    FORCED,
-    STRANDED,
     Answer,
-    AppendReply,
-    AppendRequest,
     HardState,
     Request,
     TimeoutNow,
@@ -26,14 +22,17 @@ from ebla.actors.messages.raft import (
     VoteReply,
     VoteRequest,
 )
+from ebla.actors.messages.stream import FORCED, STRANDED, AppendReply, AppendRequest
 from ebla.actors.replication.configuration import PRE_VOTER, Configuration
-from ebla.actors.tablet.engine.core import FOLLOWER, Offer, Pending, Send, Sent
+from ebla.actors.tablet.engine.core import FOLLOWER, Pending, Send, Sent
 from ebla.actors.tablet.raft import election, forced, membership
 from ebla.actors.tablet.raft.election import Ballot
-from ebla.actors.tablet.raft.events import PRE_CANDIDATE, AppendPlan
-from ebla.actors.tablet.raft.leadership import Leadership, Transfer
-from ebla.actors.tablet.raft.matching import Agreement, Disagreement, compare
+from ebla.actors.tablet.raft.events import PRE_CANDIDATE
+from ebla.actors.tablet.raft.leadership import Leadership
 from ebla.actors.tablet.raft.state import RaftState
+from ebla.actors.tablet.stream.matching import contradicts
+from ebla.actors.tablet.stream.peers import Transfer
+from ebla.actors.tablet.stream.plan import AppendPlan
 from ebla.storage.logs.entries import CONFIG
 
 
@@ -168,35 +167,8 @@ class RaftCore(RaftState):
             return self._receive_vote(request)
         return self._receive_timeout_now(sender, request)
 
-    def offered(self, request: Request) -> Offer | None:
-        """The entries of an append, unless its sender does not know of a forced configuration."""
-        if not isinstance(request, AppendRequest) or request.unsafe < self.forced_epoch:
-            return None
-        return Offer(request.previous_index, request.previous_term, request.entries)
-
     def asks_to_lead(self, request: Request) -> bool:
         return isinstance(request, TimeoutNow)
-
-    def answer(self, pending: Pending) -> AppendReply:
-        """The answer to an append, once the log is durable; a refusal, if a newer term has begun."""
-        if pending.term != self.term:
-            return self._refuse_append(hint=0)
-        held = self.durable_index
-        assert pending.until <= held, ("an acknowledged entry is durable", pending, held)
-        return self._append_reply(True, pending.until, pending.until)
-
-    def durable(self, index: int, term: int, log_epoch: int | None = None) -> None:
-        """Note that the caller's log is on disk up to `index`, whose entry has `term`.
-
-        Ignores a notice about truncated entries. Term and index identify an entry, unless it was
-        truncated and appended again while its first write was under way: then `log_epoch` differs.
-        """
-        if log_epoch is not None and log_epoch != self.log.epoch:
-            return
-        if not self.durable_index < index <= self.log.last_index or self.log.term_at(index) != term:
-            return
-        self.durable_index = index
-        self._advance_commit()
 
     def replied(self, now: float, peer: str, sent: Sent, answer: Answer) -> None:
         self._pass_time(now)
@@ -244,7 +216,6 @@ class RaftCore(RaftState):
     def _receive_append(self, request: AppendRequest) -> Pending | AppendReply:
         if request.term < self.term:
             return self._refuse_append(hint=0)
-        assert self._appended is None, "take() is called between two append requests"
         crossing = request.unsafe > self.configuration.unsafe
         if crossing and request.term == self.term and self.leader not in (None, request.leader):
             # Both sides have a leader of this term. End the term.
@@ -259,38 +230,10 @@ class RaftCore(RaftState):
             self.leader, self._abdication = request.leader, None
             self._note(f"follows {request.leader}")
         self.timer.note_leader(self._now)
-        if crossing and forced.contradicts(self.log, self.commit_index, request):
+        if crossing and contradicts(self.log, self.commit_index, request):
             self._note(f"has committed entries that {request.leader} has given up, or may have")
             return self._append_reply(False, 0, 0, STRANDED)
-        self._all_replicated = request.all_replicated
-        outcome = compare(self.log, self.commit_index, request)
-        if isinstance(outcome, Disagreement):
-            self._note(f"has not {request.previous_index}@{request.previous_term}, hints {outcome.hint}")
-            return self._refuse_append(outcome.hint)
-        if outcome.first_new is not None:
-            self._take_entries(request, outcome, outcome.first_new)
-        self._commit_to(max(self.commit_index, min(request.commit_index, outcome.until)))
-        # A heartbeat's answer does not wait for the disk: it reports what is durable already.
-        until = outcome.until if request.entries else min(outcome.until, self.durable_index)
-        return Pending(self.term, until)
-
-    def _take_entries(self, request: AppendRequest, outcome: Agreement, first_new: int) -> None:
-        if outcome.truncate_from is not None:
-            self._truncate(outcome.truncate_from)
-        for entry in request.entries[first_new - request.previous_index - 1 :]:
-            self.log.append(entry.term, len(entry.payload), entry.payload if entry.kind == CONFIG else None)
-        self._appended = first_new, self.log.last_index
-        until = self.log.last_index
-        assert until == outcome.until, ("the log ends with the leader's message", until, outcome)
-        assert self.log.last_term <= self.term, ("no entry is of a later term", self.log.last_term, self.term)
-        self._adopt_configuration()
-
-    def _refuse_append(self, hint: int) -> AppendReply:
-        return self._append_reply(False, 0, hint)
-
-    def _append_reply(self, success: bool, match: int, hint: int, reason: str = "") -> AppendReply:
-        last, unsafe = self.durable_index, self.committed_forced_epoch if reason == FORCED else 0
-        return AppendReply(self.term, success, match, hint, last, self.log.term_at(last), reason, unsafe)
+        return self._match(request)
 
     # -- the other side of a forced configuration: see forced.py
 
@@ -302,7 +245,7 @@ class RaftCore(RaftState):
         )
         self._note(f"{sender} does not know that a configuration was forced")
         if isinstance(request, AppendRequest):
-            return self._append_reply(False, 0, 0, FORCED)
+            return self._append_reply(False, 0, 0, FORCED, self.committed_forced_epoch)
         if isinstance(request, VoteRequest):
             return VoteReply(self.term, False, request.pre_vote, FORCED, self.committed_forced_epoch)
         return TimeoutNowReply(request.term)
@@ -431,7 +374,7 @@ class RaftCore(RaftState):
         later lease belongs to it.
         """
         lead = self._lead
-        if lead is None or lead.transfer is None or not lead.successor_ready(self._now):
+        if lead is None or lead.transfer is None or not lead.successor_ready(self._now, self.limits.lease_s):
             return
         successor = lead.transfer.successor
         self._become_follower(f"abdicates in favour of {successor}")

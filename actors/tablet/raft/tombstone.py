@@ -13,9 +13,7 @@ sends the answer. Saves are stored in their order.
 from __future__ import annotations
 
 from ebla.actors.messages.raft import (
-    FORCED,
     Answer,
-    AppendRequest,
     HardState,
     RaftView,
     Request,
@@ -23,6 +21,7 @@ from ebla.actors.messages.raft import (
     VoteReply,
     VoteRequest,
 )
+from ebla.actors.messages.stream import FORCED, AppendRequest
 from ebla.actors.tablet.engine.core import Verdict
 from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.raft import election

@@ -15,8 +15,9 @@ import msgspec
 
 from ebla.actors import messages as m
 from ebla.actors.messages import peers
-from ebla.actors.messages.raft import AppendReply, VoteReply
+from ebla.actors.messages.raft import VoteReply
 from ebla.actors.messages.repair import UnsafeChangeRequest
+from ebla.actors.messages.stream import AppendReply
 from ebla.actors.tablet.engine.apply import codec_of
 from ebla.actors.tablet.engine.batches import decode_batch
 from ebla.actors.tablet.engine.replica import Replica
