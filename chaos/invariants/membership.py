@@ -94,7 +94,7 @@ class Membership:
     def _judge_changes(self, replica: Replica, term: LeaderTerm | None, who: str) -> None:
         core, log = replica.core, replica.log
         known = self.configurations[replica.tablet]
-        for made in core.log.configurations:
+        for made in core.log.configurations.values():
             key = replica.tablet, made.index, core.term
             if key in self.judged or not log.dropped.index < made.index <= log.last_index:
                 continue
@@ -149,7 +149,7 @@ def one_change_at_a_time(replica: Replica, who: str) -> None:
     core, log = replica.core, replica.log
     pending = [
         made.index
-        for made in core.log.configurations
+        for made in core.log.configurations.values()
         if core.commit_index < made.index <= log.last_index and log.position(made.index).term == core.term
     ]
     assert len(pending) <= 1, f"{who} has made changes of members at {pending}, and none is committed"

@@ -43,7 +43,8 @@ from ebla.actors.tablet.raft.events import RaftLimits
 from ebla.storage.errors import EblaError
 from ebla.storage.logs.entries import Entry
 from tests.raft.group import Group, configuration
-from tests.raft.node import Node, shown
+from tests.raft.node import Node
+from tests.stream.node import shown
 
 NAMES = "abcdefg"
 

@@ -195,6 +195,13 @@ class Progress:
             return HEALTHY
         return UNKNOWN
 
+    def begin_term(self) -> None:
+        """Forget the messages under way: their answers belong to the term before. What the peer holds is known still."""
+        if self.state == LAGGING:
+            self._forget_messages()
+        else:
+            self._probe_from(self.match + 1 if self.state == REPLICATE else self.next)
+
     def lag(self) -> None:
         self.state = LAGGING
         self.steady = False
