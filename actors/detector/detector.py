@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -46,6 +47,14 @@ class End(msgspec.Struct, frozen=True):
 
     uuid: str
     reason: str
+
+
+class Stamp(NamedTuple):
+    """The process and the lease that an order is for: the start of an incarnation, and the number of its lease. A restarted
+    server counts its leases from 1 again."""
+
+    start: str
+    number: int
 
 
 @dataclass(slots=True)
@@ -128,10 +137,17 @@ class Detector:
         assert server.state == ENDING, ("an edit follows a decision", uuid, server)
         server.state, server.end = ENDED, ""
 
-    def lease(self, uuid: str) -> int | None:
-        """The number of the lease that an order to this server names; None: the server gets no orders now."""
+    def lease(self, uuid: str) -> Stamp | None:
+        """What an order to this server names; None: the server gets no orders now."""
         server = self._servers.get(uuid)
-        return server.lease or None if server is not None and server.state == ALIVE else None
+        if server is None or server.state != ALIVE or not server.lease or server.instance is None:
+            return None
+        return Stamp(server.instance.start, server.lease)
+
+    def has_ended(self, uuid: str) -> bool:
+        """Whether the server's replicas were taken away, and it has not shown that it lives since."""
+        server = self._servers.get(uuid)
+        return server is not None and server.state == ENDED
 
     def next_wake(self, now: float) -> float:
         """When `decide` is needed next; `now` if it is needed already, infinity if there is nothing to wait for."""

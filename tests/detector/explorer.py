@@ -189,7 +189,7 @@ class Deployment:
             self.detector.lease(str(self.primary)),
         )
         assert known is not None and named is not None
-        self._send(Message(ORDER, self.primary, known.seqno, named, 0, self.ballot))
+        self._send(Message(ORDER, self.primary, known.seqno, named.number, 0, self.ballot))
 
     def _restart(self, number: int) -> None:
         server = self.servers[number]

@@ -64,9 +64,11 @@ class GivesOrdersToTheEnding(Detector):
         self._servers[shown.uuid].lease = lease
         return d.ACKNOWLEDGED
 
-    def lease(self, uuid: str) -> int | None:
+    def lease(self, uuid: str) -> d.Stamp | None:
         server = self._servers.get(uuid)
-        return server.lease or None if server is not None and server.state != d.ENDED else None
+        if server is None or server.state == d.ENDED or not server.lease or server.instance is None:
+            return None
+        return d.Stamp(server.instance.start, server.lease)
 
 
 class GivesNoGraceAfterATakeover(Detector):
@@ -137,7 +139,7 @@ def test_a_server_with_a_stalled_log_sends_no_beacon() -> None:
 def test_a_silent_server_ends_once_and_returns_with_its_next_beacon() -> None:
     master = watching()
     assert master.beacon(1.0, FIRST, 7) == d.ACKNOWLEDGED
-    assert master.lease("a") == 7
+    assert master.lease("a") == ("first", 7)
     assert master.next_wake(1.0) == 1.0 + LIMITS.grace_s
     assert master.decide(5.9) == []
     assert master.decide(6.0) == master.decide(6.1) == [End("a", SILENT)]
@@ -148,7 +150,7 @@ def test_a_silent_server_ends_once_and_returns_with_its_next_beacon() -> None:
     assert master.decide(60.0) == []
     assert master.next_wake(60.0) == float("inf")
     assert master.beacon(61.0, FIRST, 8) == d.ACKNOWLEDGED
-    assert master.lease("a") == 8
+    assert master.lease("a") == ("first", 8)
 
 
 def test_a_later_incarnation_ends_the_former_one_at_once() -> None:
@@ -158,7 +160,7 @@ def test_a_later_incarnation_ends_the_former_one_at_once() -> None:
     master.ended("a")
     assert master.beacon(0.6, SECOND, 1) == d.ACKNOWLEDGED
     assert master.beacon(0.7, FIRST, 9) == d.EARLIER
-    assert master.lease("a") == 1
+    assert master.lease("a") == ("second", 1)
 
 
 def test_a_new_server_is_acknowledged_at_once_and_one_off_the_allow_list_never() -> None:

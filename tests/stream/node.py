@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ebla.actors import errors
 from ebla.actors.messages.protocols import Answer, HardState, Request
 from ebla.actors.messages.stream import AppendReply, AppendRequest
 from ebla.actors.replication.configuration import Configuration
@@ -20,6 +21,8 @@ from ebla.storage.logs.entries import CONFIG, NO_OP, WRITE, Entry
 
 if TYPE_CHECKING:
     from tests.stream.group import Group
+
+REFUSALS = (errors.NotLeader, errors.Unavailable)
 
 Core = TypeVar("Core", bound=GroupCore)
 

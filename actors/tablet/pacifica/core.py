@@ -342,7 +342,8 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
         """Ask for the members that are wanted now, if they differ from those in force."""
         if self.asked is not None or lead.transfer is not None:
             return
-        ready = [uuid for uuid in lead.joining if lead.peers[uuid].match >= self.commit_index]
+        held = max(self.commit_index, lead.inherited)
+        ready = [uuid for uuid in lead.joining if lead.peers[uuid].match >= held]
         members = next_members(self.configuration, ready, lead.failing(self._now))
         if members != self.configuration.peers:
             self._ask(appointed(replace(self.configuration, peers=members), self.me))

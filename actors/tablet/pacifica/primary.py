@@ -106,9 +106,10 @@ class Primary(Peers):
 
     def joins(self, now: float, uuid: str, sent_at: float, committed: int) -> None:
         """Let a learner count if it holds what was `committed` when the message left that it answered now, not long
-        ago. Under load the commit index is always a little ahead of it."""
+        ago; under load the commit index is always a little ahead of it. It also holds what we inherited: all of
+        that may be committed, without our knowing."""
         peer = self.peers[uuid]
-        if peer.caught_up(committed) and now - sent_at <= self._limits.silent_s:
+        if peer.caught_up(max(committed, self.inherited)) and now - sent_at <= self._limits.silent_s:
             self.joining[uuid] = None
 
     def leave(self, now: float) -> bool:
