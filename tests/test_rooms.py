@@ -69,6 +69,7 @@ ARROWS = {
         MODULES: "copy engine lifecycle raft serving upkeep",
         "stream": "engine",
         "raft": "engine stream",
+        "pacifica": "engine stream",
         "lifecycle": "engine",
         "copy": "engine lifecycle",
         "serving": "engine lifecycle",

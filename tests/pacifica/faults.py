@@ -30,6 +30,7 @@ class PacificaFaults(RandomFaults[Group]):
         times = DetectorLimits(beacon_s=0.5, lease_s=2.0, grace_s=2.5)
         group = Group(voters, min_members=min_members, spares=spares, seed=seed, limits=limits, times=times)
         super().__init__(random, group)
+        group.master.late_s = random.choice([0.0, 0.0, 0.0, 8.0])
         if random.random() < 0.5:
             # DetectorLimits allows a ratio of 1.25 between two clocks.
             group.master.rate = random.uniform(0.9, 1.12)
@@ -121,7 +122,7 @@ class PacificaFaults(RandomFaults[Group]):
                     self.group.copy(source, target)
 
     def recover(self) -> None:
-        self.group.master.edit_s = 0.01
+        self.group.master.edit_s, self.group.master.late_s = 0.01, 0.0
         if self.group.master.detector is None:
             self.group.master.start()
         super().recover()

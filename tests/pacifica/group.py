@@ -28,6 +28,7 @@ class Master:
         self.stored = first
         self.history = {first.index: first}
         self.edit_s = 0.01
+        self.late_s = 0.0  # orders may take this much longer than other messages
         self.rate, self.origin = 1.0, 0.0
         self.detector: Detector | None = None
         self.term = 0  # of the active master
@@ -130,7 +131,8 @@ class Master:
             return
         node, made = self.group.nodes[uuid], self.stored
         for delay in self.group.network.delays("master", uuid):
-            self.group.after(delay, "network", lambda: node.order(made, *stamp))
+            late_s = self.group.random.random() ** 2 * self.late_s
+            self.group.after(delay + late_s, "network", lambda: node.order(made, *stamp))
 
 
 def configuration(voters: str, min_members: int) -> Configuration:

@@ -24,12 +24,11 @@ Mistake = tuple[object, str, Callable[..., Any]]
 def _needed_without(part: str) -> Callable[..., list[str]]:
     def needed(self: PacificaCore, lead: Primary) -> list[str]:
         coming = self.asked.voters() if self.asked and part != "asked" else ()
-        joining = lead.joining if part != "joining" else ()
         voters = [peer.uuid for peer in (*self.configuration.voters(), *coming)]
         if part == "slowest":
             held = {uuid: lead.peers[uuid].match for uuid in voters if uuid != self.me}
             voters = [uuid for uuid in voters if not held or uuid != min(held, key=lambda each: held[each])]
-        return list(dict.fromkeys([*voters, *joining]))
+        return list(dict.fromkeys([*voters, *lead.joining]))
 
     return needed
 
@@ -54,20 +53,6 @@ def _appoint_in_any_lease(self: PacificaCore, now: float, configuration: Configu
     self._pass_time(now)
     if configuration.index > self.term and configuration.primary == self.me:
         self._lead_ballot(configuration, lease if self._leases.holds(now, lease) else self._leases.number)  # type: ignore[attr-defined]
-
-
-def _appoint_twice(self: PacificaCore, now: float, configuration: Configuration, lease: int) -> None:
-    self._pass_time(now)
-    if configuration.primary != self.me or configuration.index < self.term or self._lead is not None:
-        return
-    if configuration.index > self.term:
-        self._lead_ballot(configuration, lease)
-    elif self._leases.holds(now, lease):
-        self.leader, self.asked, self._lease = self.me, None, lease
-        self._lead = Primary(
-            self.me, self.term, configuration, self.log, self.limits, self._now, inherited=self.last_index
-        )
-        self._set_role("leader", "again")
 
 
 def _keep_knowledge(self: PacificaCore, now: float, configuration: Configuration, lease: int) -> None:
@@ -150,7 +135,6 @@ def _demote_all(configuration: Configuration, ready: Any, failing: Any) -> Any:
 
 MISTAKES: dict[str, Mistake] = {
     "a request that may be granted does not count": (PacificaCore, "_needed", _needed_without("asked")),
-    "a joining learner does not count": (PacificaCore, "_needed", _needed_without("joining")),
     "the slowest secondary does not count": (PacificaCore, "_needed", _needed_without("slowest")),
     "an entry is acknowledged before it is durable": (PacificaCore, "answer", _acknowledge_at_once),
     "a primary reads without a lease": (PacificaCore, "read_index", _read_without_lease),
@@ -161,7 +145,6 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "an order counts in any lease": (PacificaCore, "appoint", _appoint_in_any_lease),
     "an order counts in any process": (Node, "order", _order_for_any_process),
-    "a ballot is led twice": (PacificaCore, "appoint", _appoint_twice),
     "knowledge outlives the lease": (PacificaCore, "appoint", _keep_knowledge),
     "a learner votes before it holds everything": (PacificaCore, "_consider", _ready_too_early),
     "a primary asks for its successor while it still reads": (
