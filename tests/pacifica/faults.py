@@ -41,7 +41,7 @@ class PacificaFaults(RandomFaults[Group]):
 
     def verbs(self) -> list[Callable[[], None]]:
         verbs = [*self.common(), self.cut_from_master, self.stop_master, self.start_master, self.slow_catalog]
-        verbs += [self.pause_leader_past_its_lease, self.lonely_leader]
+        verbs += [self.pause_leader_past_its_lease, self.lonely_leader, self.late_order]
         if self.loses:
             verbs += [self.lose_disk] * 2
         if len(self.group.nodes) > len(self.group.first.peers):
@@ -78,6 +78,24 @@ class PacificaFaults(RandomFaults[Group]):
         self.isolate_leader()
         self.propose()
         self.group.run(self.random.uniform(1.0, 5.0))
+
+    def late_order(self) -> None:
+        """The order to a new primary takes seconds. Meanwhile another replaces it, and it reaches the master only."""
+        group, before = self.group, self.group.master.stored.primary
+        group.master.late_s, kept = 8.0, group.master.late_s
+        self.isolate_leader()
+        group.run(4.0, until=lambda: group.master.stored.primary != before)
+        late = group.master.stored.primary
+        assert late is not None
+        group.heal()
+        group.isolate(late)
+        group.master.late_s = 0.0
+        group.run(4.0, until=lambda: group.master.stored.primary != late)
+        group.network.cut.pop((late, "master"), None)
+        group.network.cut.pop(("master", late), None)
+        self.propose()
+        group.run(self.random.uniform(1.0, 4.0))
+        group.master.late_s = kept
 
     def lose_disk(self) -> None:
         """Lose the replica of one server, if another voter keeps its own. It stays without until a primary copies it."""

@@ -16,7 +16,6 @@ from ebla.actors.tablet.pacifica import core as core_module
 from ebla.actors.tablet.pacifica.core import PacificaCore
 from ebla.actors.tablet.pacifica.primary import Primary
 from tests.pacifica import group as group_module
-from tests.pacifica.node import Node
 
 Mistake = tuple[object, str, Callable[..., Any]]
 
@@ -55,17 +54,6 @@ def _appoint_in_any_lease(self: PacificaCore, now: float, configuration: Configu
         self._lead_ballot(configuration, lease if self._leases.holds(now, lease) else self._leases.number)  # type: ignore[attr-defined]
 
 
-def _keep_knowledge(self: PacificaCore, now: float, configuration: Configuration, lease: int) -> None:
-    """A primary whose lease was over in between continues with what it knew of its peers."""
-    self._pass_time(now)
-    if (
-        configuration.index > self.term
-        and configuration.primary == self.me
-        and self._leases.holds(now, lease)
-    ):
-        self._lead_ballot(configuration, lease)
-
-
 def _ready_too_early(self: PacificaCore, lead: Primary) -> None:
     if self.asked is not None or lead.transfer is not None:
         return
@@ -95,10 +83,6 @@ def _follow_any_ballot(self: PacificaCore, now: float, sender: str, request: App
 def _forget_the_ballot(self: PacificaCore, ballot: int, primary: str | None) -> None:
     self.term = ballot
     self.hard_state = replace(self.hard_state, term=ballot, vote=primary)
-
-
-def _order_for_any_process(self: Node, configuration: Configuration, start: str, lease: int) -> None:
-    self.feed(self.incarnation, lambda _: self._appoint(configuration, lease))
 
 
 def _holds_for_ever(self: Lease, now: float, number: int) -> bool:
@@ -144,8 +128,6 @@ MISTAKES: dict[str, Mistake] = {
         _read_what_is_committed,
     ),
     "an order counts in any lease": (PacificaCore, "appoint", _appoint_in_any_lease),
-    "an order counts in any process": (Node, "order", _order_for_any_process),
-    "knowledge outlives the lease": (PacificaCore, "appoint", _keep_knowledge),
     "a learner votes before it holds everything": (PacificaCore, "_consider", _ready_too_early),
     "a primary asks for its successor while it still reads": (
         PacificaCore,

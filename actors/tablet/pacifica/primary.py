@@ -46,6 +46,8 @@ class Primary(Peers):
 
     def reconfigure(self, configuration: Configuration, now: float, next_index: int) -> None:
         super().reconfigure(configuration, now, next_index)
+        if self.transfer is not None and not self.may_succeed(self.transfer.successor):
+            self.transfer = None  # the successor has lost its vote meanwhile
         self._stalls = {uuid: stall for uuid, stall in self._stalls.items() if uuid in self.peers}
         self.joining = {
             uuid: None
