@@ -18,7 +18,7 @@ An invariant of one state alone, a replica's or the catalog's, is checked when t
     given_up_servers_stop_serving  a server stops when it is informed that it was given up, see observers/sides.py
     terms_and_votes_only_grow      on disk: the term never falls, and a vote in a term is never changed (an old copy of a
                                    directory may break this; the next but one says that its server is not believed)
-    votes_are_given_once           a server answers with one vote per term, over all its starts, see observers/ballots.py
+    votes_are_given_once           a server answers with one vote per term, over all its starts, see observers/votes.py
     old_copies_are_not_believed    no role takes a process on an old copy for the server whose copy it is
     indexes_are_in_order           flushed <= applied <= committed <= last, and durable <= last
     durable_is_on_disk             an entry that a replica calls durable lies in a log on its disk
@@ -363,8 +363,8 @@ def terms_and_votes_only_grow(seen: Seen, memory: Memory) -> None:
 
 def votes_are_given_once(deployment: Deployment, servers: list[TabletServer]) -> None:
     for server in servers:
-        deployment.ballots.forget(server)
-    assert not deployment.ballots.twice, deployment.ballots.twice
+        deployment.votes.forget(server)
+    assert not deployment.votes.twice, deployment.votes.twice
 
 
 def journal_nodes_keep_their_promises(deployment: Deployment) -> None:

@@ -201,9 +201,9 @@ def commits_have_a_majority(replica: Replica, before: LeaderTerm, who: str) -> N
 
 def only_voters_count(replica: Replica, who: str) -> None:
     core = raft_of(replica)
-    ballot, lead = core._ballot, core._lead
+    poll, lead = core._poll, core._lead
     voters = [peer.uuid for peer in core.configuration.voters()]
-    counted = [*(ballot.answers if ballot is not None else ()), *(lead._voters if lead is not None else ())]
+    counted = [*(poll.answers if poll is not None else ()), *(lead._voters if lead is not None else ())]
     strangers = [uuid for uuid in counted if uuid not in voters]
     assert not strangers, f"{who} counts {strangers}, which are not among the voters {voters}"
 
