@@ -29,6 +29,7 @@ An invariant of one state alone, a replica's or the catalog's, is checked when t
     promises_are_remembered        a server never forgets its votes and entries, see remembering.py
     tombstones_remember            neither do its tombstones, and only records that a fault damaged are damaged
     members_change_by_the_rules    majorities consist of voters, and changes of members are legal, see membership.py
+    pacifica_follows_the_catalog   a primary leads by the catalog, whose voters hold what is committed, see pacifica.py
     others_are_flushed             a hanging data disk blocks no replica on other disks, see hanging.py
     sessions_keep_their_log        the log keeps the entries that a copy still needs
     lost_disks_are_reported        a server that has lost a data disk can still report its replicas
@@ -50,7 +51,14 @@ from ebla.actors.tablet.server import RECORDS, TabletServer
 from ebla.chaos.invariants.applied import AppliedLog, answers_match
 from ebla.chaos.invariants.hanging import Unflushed, others_are_flushed
 from ebla.chaos.invariants.log_times import LogTimes
-from ebla.chaos.invariants.membership import Membership, Newcomers, anchors_hold, elections_have_a_majority
+from ebla.chaos.invariants.membership import (
+    Membership,
+    Newcomers,
+    anchors_hold,
+    elections_have_a_majority,
+    is_raft,
+)
+from ebla.chaos.invariants.pacifica import primaries_lead_by_the_catalog, voters_hold_what_is_committed
 from ebla.chaos.invariants.remembering import Remembered
 from ebla.chaos.invariants.seen import Facts, Groups, Seen, by_side, facts_of
 from ebla.chaos.simulation.deployment import Deployment
@@ -117,6 +125,8 @@ class Watch:
                 log_time_keeps_its_pace(seen, self.deployment, self.memory)
             group = self._group(servers, tablet)
             logs_match(group)
+            if master is not None:
+                pacifica_follows_the_catalog(group, master, self.memory)
             for side in by_side(group).values():
                 answers_match([(seen, seen.replica) for seen in side])
         for group in leaders.values():
@@ -277,7 +287,17 @@ def lost_disks_are_reported(deployment: Deployment, servers: list[TabletServer])
 
 
 def members_change_by_the_rules(seen: Seen, deployment: Deployment, memory: Memory) -> None:
-    memory.membership.check(seen.replica, deployment.cluster.loop.time(), str(seen))
+    if is_raft(seen.replica):
+        memory.membership.check(seen.replica, deployment.cluster.loop.time(), str(seen))
+
+
+def pacifica_follows_the_catalog(group: list[Seen], master: ActiveMaster, memory: Memory) -> None:
+    record = master.catalog.tablets.get(group[0].tablet) if group else None
+    if record is None or record.configuration is None or record.configuration.primary is None:
+        return
+    primaries_lead_by_the_catalog(group, record.configuration)
+    committed = memory.committed.of(record.tablet, record.configuration.unsafe)
+    voters_hold_what_is_committed(group, record.configuration, committed)
 
 
 def one_leader_per_term(seen: Seen, memory: Memory, servers: list[TabletServer]) -> None:
@@ -288,14 +308,15 @@ def one_leader_per_term(seen: Seen, memory: Memory, servers: list[TabletServer])
     if known is None:
         memory.leaders[seen.tablet, core.term] = seen.uuid
         leaders_have_what_is_committed(seen, memory)
-        elections_have_a_majority(seen.replica, servers, str(seen))
+        if is_raft(seen.replica):
+            elections_have_a_majority(seen.replica, servers, str(seen))
     else:
         assert known == seen.uuid, f"term {core.term} of {seen.tablet} has two leaders: {known}, {seen.uuid}"
 
 
 def leaders_commit_their_own_term(seen: Seen, memory: Memory) -> None:
     core, log = seen.replica.core, seen.replica.log
-    if core.role != "leader":
+    if core.role != "leader" or not is_raft(seen.replica):
         return
     before = memory.led_from.setdefault((seen.tablet, core.term), core.commit_index)
     if core.commit_index > max(before, log.dropped.index):
