@@ -8,10 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ebla.actors.master.catalog.catalog import Catalog
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.core import LEADER
 from ebla.chaos.invariants.seen import Seen
-from ebla.chaos.simulation.observers.sides import Entry
+from ebla.chaos.simulation.observers.sides import Committed, Entry
+
+
+def pacifica_follows_the_catalog(group: list[Seen], catalog: Catalog, committed: Committed) -> None:
+    """`group`: the running replicas of one tablet."""
+    record = catalog.tablets.get(group[0].tablet) if group else None
+    stored = record.configuration if record else None
+    if stored is not None and stored.primary is not None:
+        primaries_lead_by_the_catalog(group, stored)
+        voters_hold_what_is_committed(group, stored, committed.of(group[0].tablet, stored.unsafe))
 
 
 def primaries_lead_by_the_catalog(group: list[Seen], stored: Configuration) -> None:
