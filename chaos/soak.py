@@ -241,7 +241,9 @@ def workers(count: int) -> Iterator[list[ProcessPoolExecutor]]:
         yield found
 
 
-def _end_worker(pool: ProcessPoolExecutor, process: int, kind: type[BaseException] | None, *_: object) -> None:
+def _end_worker(
+    pool: ProcessPoolExecutor, process: int, kind: type[BaseException] | None, *_: object
+) -> None:
     """End a worker: at once if an exception of this kind ends the soak, else after its runs."""
     if kind is not None:
         with suppress(ProcessLookupError):

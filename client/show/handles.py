@@ -15,7 +15,11 @@ from ebla.wording import count, size
 
 Record = TypeVar("Record", bound=msgspec.Struct)
 Kind = TypeVar("Kind", bound=type[msgspec.Struct])
-HIDDEN = ("uuid", "seqno", "instance")  # ids that fill half a line; names and addresses say the same to people
+HIDDEN = (
+    "uuid",
+    "seqno",
+    "instance",
+)  # ids that fill half a line; names and addresses say the same to people
 ROWS_MAX = 20  # of a list inside of a record
 
 
@@ -44,7 +48,9 @@ def _columns(records: Sequence[msgspec.Struct]) -> tuple[list[str], list[list[st
     kept = []
     for field in _fields(records[0]) if records else ():
         values = [getattr(each, field.name) for each in records]
-        if any(_cell(field.name, value) for value in values) and any(value != field.default for value in values):
+        if any(_cell(field.name, value) for value in values) and any(
+            value != field.default for value in values
+        ):
             kept.append(field.name)
     return kept, [[_cell(name, getattr(each, name)) for name in kept] for each in records]
 
@@ -107,7 +113,7 @@ def _cell(field: str, value: Any) -> str:
     if field == "disks":
         return ", ".join(f"{size(disk.free_bytes)} of {size(disk.total_bytes)} free" for disk in value)
     if isinstance(value, float):
-        return f"{value:.1f}"
+        return f"{value:,.1f}"
     if isinstance(value, dict):
         return ", ".join(f"{name}={'null' if each is None else each}" for name, each in value.items())
     if isinstance(value, (list, tuple)):

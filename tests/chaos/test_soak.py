@@ -172,7 +172,9 @@ def test_an_exception_ends_workers_in_the_middle_of_their_runs() -> None:
         handler = pool.submit(signal.getsignal, signal.SIGTERM).result()
         under_way = pool.submit(time.sleep, 30)
         raise SystemExit(128 + signal.SIGTERM)
-    assert handler == signal.SIG_IGN, "a signal to the whole group must leave the end of the workers to the parent"
+    assert handler == signal.SIG_IGN, (
+        "a signal to the whole group must leave the end of the workers to the parent"
+    )
     assert isinstance(under_way.exception(), BrokenProcessPool), "the run was waited for"
     assert not Path("/proc", str(process)).exists()
 

@@ -97,7 +97,7 @@ def test_a_line_of_json_that_repeats_a_key_is_one_row_that_does_not_fit(tmp_path
     )
     assert (found.rows, found.fitting) == (6, 2)
     problems = {row.row: (row.column, row.problem) for row in found.unfit_rows}
-    assert problems.pop(5 - 1) == ("point", "'{\"x\": 1, \"x\": 2}' is not struct<x: int64, y: string>")
+    assert problems.pop(5 - 1) == ("point", '\'{"x": 1, "x": 2}\' is not struct<x: int64, y: string>')
     assert problems == {
         2: (None, "has the key 'id' twice; write each key once"),
         3: (None, "has the key 'a:b' twice; write each key once"),
