@@ -67,7 +67,9 @@ ARROWS = {
     },
     "actors/tablet": {
         MODULES: "copy engine lifecycle raft serving upkeep",
-        "raft": "engine",
+        "stream": "engine",
+        "raft": "engine stream",
+        "pacifica": "engine stream",
         "lifecycle": "engine",
         "copy": "engine lifecycle",
         "serving": "engine lifecycle",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ebla.storage.logs.entries import Entry
+from ebla.actors.messages.stream import AppendReply, AppendRequest
 
 
 class HardState(msgspec.Struct, frozen=True, tag="raft"):
@@ -29,50 +29,6 @@ class RaftView(msgspec.Struct, frozen=True, tag="raft"):
     leader: str | None = None
     last_index: int = 0
     commit_index: int = 0
-
-
-# Reasons to refuse a request from the other side of a forced configuration (raft/forced.py).
-# FORCED: the sender does not know of that configuration. STRANDED: the receiver did not, and holds
-# as committed entries that were given up.
-FORCED, STRANDED = "forced", "stranded"
-
-
-class AppendRequest(msgspec.Struct, frozen=True, tag="raft.append"):
-    """Leader to follower; without entries it is a heartbeat or a status probe.
-
-    `all_replicated` is the greatest index that every peer holds durably: followers may drop their
-    log up to it. `unsafe`: the forced epoch of the sender's configuration.
-    """
-
-    term: int
-    leader: str
-    previous_index: int
-    previous_term: int
-    entries: tuple[Entry, ...]
-    commit_index: int
-    all_replicated: int = 0
-    unsafe: int = 0
-
-
-class AppendReply(msgspec.Struct, frozen=True, tag="raft.append_reply"):
-    """Follower to leader. `match`: with `success`, the index up to which this log equals the
-    leader's and is durable.
-
-    Without success: `hint` is the index after which the leader should try next (the follower's
-    commit index or last index, the one that is lower than the refused predecessor), so that backing
-    up takes few exchanges. `last_index` and `last_term` are of the follower's last durable entry.
-    `reason`: FORCED, STRANDED or "". With FORCED, `unsafe` is the greatest forced epoch that is
-    known to be committed.
-    """
-
-    term: int
-    success: bool
-    match: int
-    hint: int
-    last_index: int
-    last_term: int
-    reason: str = ""
-    unsafe: int = 0
 
 
 class VoteRequest(msgspec.Struct, frozen=True, tag="raft.vote"):

@@ -33,16 +33,21 @@ class Peer(msgspec.Struct, frozen=True):
         return PRE_VOTER if self.member == NON_VOTER and self.promote else self.member
 
 
-class Configuration(msgspec.Struct, frozen=True):
+class Configuration(msgspec.Struct, frozen=True, omit_defaults=True):
     """The group's members. `index`: the log index of its entry, -1 for the configuration at
-    creation. `unsafe`: the forced epoch, which is how often an operator forced a configuration on
+    creation; with a `primary`, the ballot. `unsafe`: the forced epoch, which is how often an operator forced a configuration on
     the group without a majority. Later configurations inherit it, and are newer than any of a lower
     forced epoch, even one with a higher index: a survivor's log may have ended long before the logs
-    of the others."""
+    of the others.
+
+    `primary`: of a PacificA tablet, the voter that the master appointed to lead in this ballot; None if the members
+    elect. `min_members`: with fewer voters such a tablet takes no writes."""
 
     peers: tuple[Peer, ...]
     index: int = -1
     unsafe: int = 0
+    primary: str | None = None
+    min_members: int = 0
 
     @property
     def order(self) -> Order:

@@ -2,7 +2,9 @@
 
 server.py      the role: its parts, its start, its stop, and its calls
 engine/        the write path: one loop and one log drive all replicas of the server
-raft/          Raft: elections, replication, changes of members
+stream/        how a leader's entries reach the other members, in every replication protocol
+raft/          Raft: elections, commits, changes of members
+pacifica/      PacificA: ballots that the master gives, commits on all members; no role uses it yet
 serving/       requests of clients and peers: admission, scans, checksums, envelopes
 copy/          copies of a tablet from one server to another
 lifecycle/     how a replica is created, started, deleted; tombstones

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from inspect import signature
+from inspect import getattr_static, signature
 from typing import Any
 
 from ebla.chaos.plans import Fault, Plan
@@ -101,7 +101,9 @@ def defect(
         wraps = next(iter(signature(function).parameters), "") == "original"
 
         def swap() -> list[Swap]:
-            return [(where, attribute, _around(vars(where)[attribute], function) if wraps else function)]
+            return [
+                (where, attribute, _around(getattr_static(where, attribute), function) if wraps else function)
+            ]
 
         swaps = function if where is None else swap
         return Defect(name, what[0].lower() + what[1:].rstrip("."), scenario, seeds_max, swaps, seed, faults)

@@ -8,7 +8,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from ebla.actors.master.repair.members import Members
-from ebla.actors.messages.raft import Answer, AppendRequest, Request, VoteRequest
+from ebla.actors.messages.raft import Answer, Request, VoteRequest
+from ebla.actors.messages.stream import AppendRequest
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.raft import forced as marks
 from ebla.actors.tablet.raft import membership

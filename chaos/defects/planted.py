@@ -36,7 +36,10 @@ def planted(name: str) -> Iterator[None]:
     """Give the production classes of this process the defect until the block ends. "" plants nothing."""
     with ExitStack() as stack:
         for where, attribute, instead in defect(name).swaps() if name else ():
-            stack.callback(setattr, where, attribute, vars(where)[attribute])
+            if attribute in vars(where):
+                stack.callback(setattr, where, attribute, vars(where)[attribute])
+            else:
+                stack.callback(delattr, where, attribute)  # the class inherits it
             setattr(where, attribute, instead)
         yield
 

@@ -6,13 +6,8 @@ from random import Random
 
 import msgspec
 
-from ebla.actors.messages.raft import (
-    AppendReply,
-    AppendRequest,
-    HardState,
-    VoteReply,
-    VoteRequest,
-)
+from ebla.actors.messages.raft import HardState, VoteReply, VoteRequest
+from ebla.actors.messages.stream import AppendReply, AppendRequest
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.core import (
     Effects,
@@ -20,10 +15,8 @@ from ebla.actors.tablet.engine.core import (
 )
 from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.raft.core import RaftCore
-from ebla.actors.tablet.raft.events import (
-    AppendPlan,
-    RaftLimits,
-)
+from ebla.actors.tablet.raft.events import RaftLimits
+from ebla.actors.tablet.stream.plan import AppendPlan
 from ebla.storage.logs.entries import (
     CONFIG,
     WRITE,

@@ -5,14 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ebla.actors.errors import InvalidArgument
-from ebla.actors.messages.raft import (
-    AppendReply,
-    HardState,
-    TimeoutNow,
-    TimeoutNowReply,
-    VoteReply,
-    VoteRequest,
-)
+from ebla.actors.messages.raft import HardState, TimeoutNow, TimeoutNowReply, VoteReply, VoteRequest
+from ebla.actors.messages.stream import AppendReply
 from ebla.actors.tablet.engine.core import Sent
 from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.tablet.raft.events import RaftLimits

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ebla.actors.messages.raft import (
-    AppendReply,
-    AppendRequest,
-)
+from ebla.actors.messages.stream import AppendReply, AppendRequest
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.core import Pending
 from ebla.actors.tablet.raft.core import RaftCore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ebla.actors.messages.raft import AppendReply
+from ebla.actors.messages.stream import AppendReply
 from ebla.actors.replication.health import (
     COPY_STALLED,
     NOT_RUNNING,
@@ -19,7 +19,7 @@ from ebla.actors.tablet.engine.core import (
     Sent,
 )
 from ebla.actors.tablet.raft.core import RaftCore
-from ebla.actors.tablet.raft.progress import STARTS_FOR
+from ebla.actors.tablet.stream.progress import STARTS_FOR
 from ebla.storage.logs.entries import WRITE
 from tests.raft.builders import BEAT, MIN, agree, core, leader, next_plan, plans, replicating
 

@@ -15,7 +15,7 @@ from ebla.actors.replication.configuration import (
 from ebla.actors.tablet.engine.core import Sent
 from ebla.actors.tablet.engine.log_index import ENTRY_OVERHEAD_BYTES
 from ebla.actors.tablet.raft.events import RaftLimits
-from ebla.actors.tablet.raft.progress import majority_least
+from ebla.actors.tablet.raft.leadership import majority_least
 from ebla.storage.logs.entries import WRITE
 from tests.raft.builders import (
     BEAT,

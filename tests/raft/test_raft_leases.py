@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ebla.actors.errors import InvalidArgument, NotLeader, Unavailable
-from ebla.actors.messages.raft import (
-    AppendReply,
-    TimeoutNow,
-)
+from ebla.actors.messages.raft import TimeoutNow
+from ebla.actors.messages.stream import AppendReply
 from ebla.actors.tablet.engine.core import Sent
 from ebla.storage.logs.entries import WRITE
 from tests.raft.builders import BEAT, MIN, agree, core, leader, plans, proposed, refuse, replicating

@@ -8,25 +8,15 @@ from random import Random
 import msgspec
 import pytest
 
-from ebla.actors.messages.raft import (
-    FORCED,
-    STRANDED,
-    AppendReply,
-    AppendRequest,
-    HardState,
-    Request,
-    TimeoutNow,
-    TimeoutNowReply,
-    VoteReply,
-    VoteRequest,
-)
+from ebla.actors.messages.raft import HardState, Request, TimeoutNow, TimeoutNowReply, VoteReply, VoteRequest
+from ebla.actors.messages.stream import FORCED, STRANDED, AppendReply, AppendRequest
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.core import Sent
 from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.tablet.raft.forced import DRAWN, TERMS, forced_term
 from ebla.actors.tablet.raft.members import ANY_TERM
-from ebla.actors.tablet.raft.progress import LAGGING
 from ebla.actors.tablet.raft.tombstone import TombstoneVoter
+from ebla.actors.tablet.stream.progress import LAGGING
 from tests.raft.builders import (
     BEAT,
     MIN,

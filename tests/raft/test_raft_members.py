@@ -6,10 +6,8 @@ import msgspec
 import pytest
 
 from ebla.actors.errors import InvalidArgument, Unavailable
-from ebla.actors.messages.raft import (
-    AppendReply,
-    HardState,
-)
+from ebla.actors.messages.raft import HardState
+from ebla.actors.messages.stream import AppendReply
 from ebla.actors.replication.configuration import (
     NON_VOTER,
     VOTER,
@@ -19,9 +17,9 @@ from ebla.actors.replication.configuration import (
 from ebla.actors.replication.health import TABLET_DELETED
 from ebla.actors.tablet.engine.core import Sent
 from ebla.actors.tablet.raft.core import RaftCore
-from ebla.actors.tablet.raft.events import AppendPlan
 from ebla.actors.tablet.raft.forced import TERMS
 from ebla.actors.tablet.raft.membership import check_change, forced, promoted
+from ebla.actors.tablet.stream.plan import AppendPlan
 from ebla.storage.logs.entries import WRITE
 from tests.raft.builders import (
     BEAT,

@@ -1,11 +1,8 @@
-"""Random faults of a Raft group by seed, with all of the model's faults, and every promise checked after every step.
-
-Act one draws faults. Act two heals everything, and the group must elect, commit and agree again, so that a deadlock
-does not count as safety. Repeat one seed with `survive(seed, voters)`.
-"""
+"""Random faults of a Raft group by seed. Repeat one seed with `survive(seed, voters)`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 
@@ -21,68 +18,43 @@ from ebla.actors.replication.configuration import (
 from ebla.actors.tablet.raft.events import RaftLimits
 from ebla.storage.logs.entries import CONFIG
 from tests.raft.group import Group, configuration
-from tests.raft.node import Node
+from tests.stream.faults import RandomFaults
 from tests.sweeps import seeds
 
-ACTS = 36
 SEEDS_PER_TEST = 20
 
 
-class RandomFaults:
+class RaftFaults(RandomFaults[Group]):
     def __init__(
         self, seed: int, voters: str, others: str = "", spares: str = "", *, deletes: bool = False
     ) -> None:
-        self.random = Random(f"{seed}/{voters}/{others}/{spares}")
+        random = Random(f"{seed}/{voters}/{others}/{spares}")
         self.deletes = deletes
         # Small limits, so that runs reach them. Lease and election timeout keep their default ratio.
         limits = RaftLimits(
-            append_bytes_max=self.random.choice([1, 200, 1 << 20]),
-            inflight_max=self.random.choice([1, 2, 4]),
+            append_bytes_max=random.choice([1, 200, 1 << 20]),
+            inflight_max=random.choice([1, 2, 4]),
             inflight_bytes_max=300,
         )
-        self.group = Group(configuration(voters, others), spares=spares, seed=seed, limits=limits)
-        self.proposed = 0
-        network = self.group.network
-        network.loss = self.random.choice([0.0, 0.02, 0.2])
-        network.twice = self.random.choice([0.0, 0.1])
-        network.jitter_s = self.random.choice([0.0, 0.05, 2.5])
-        if self.random.random() < 0.5:
+        super().__init__(
+            random, Group(configuration(voters, others), spares=spares, seed=seed, limits=limits)
+        )
+        if random.random() < 0.5:
             for node in self.group.nodes.values():
                 # RaftLimits allows a ratio of 1.25 between two clocks.
-                node.rate, node.origin = self.random.uniform(0.9, 1.12), self.random.uniform(0, 1e6)
+                node.rate, node.origin = random.uniform(0.9, 1.12), random.uniform(0, 1e6)
                 core = node.core
                 assert core is not None
                 node.crash()
                 node.start()
 
-    def random_node(self) -> Node:
-        return self.random.choice(list(self.group.nodes.values()))
-
-    def act(self) -> None:
-        verbs = [self.propose] * 6 + [self.mend] * 4 + [self.crash, self.restart, self.pause, self.resume]
-        verbs += [self.cut, self.split, self.cut_one_way, self.isolate_leader, self.group.heal]
-        verbs += [self.step_down, self.slow_disk, self.campaign, self.drop_log, self.lonely_leader]
-        verbs += [self.crash_in_a_write, self.forget_the_lease, self.copy_lagging]
+    def verbs(self) -> list[Callable[[], None]]:
+        verbs = [*self.common(), self.campaign, self.lonely_leader, self.forget_the_lease]
         if self.deletes:
             verbs += [self.delete] * 2
         if len(self.group.nodes) > len(self.group.nodes["a"].initial.peers):
             verbs += [self.configure] * 3 + [self.grow] * 2
-        self.random.choice(verbs)()
-        self.group.run(self.random.choice([0.003, 0.02, 0.3, 1.5]))
-
-    def propose(self) -> None:
-        for node in self.group.leaders():
-            for _ in range(self.random.choice([1, 2, 9])):
-                self.proposed += 1
-                try:
-                    self.group.propose(node.name, b"%d" % self.proposed)
-                except NotLeader:
-                    return
-
-    def crash(self) -> None:
-        node = self.random_node()
-        if node.alive:
-            node.crash(commits_kept=self.random.choice([0, 1, 99]))
+        return verbs
 
     def delete(self) -> None:
         """Delete a replica, which a leader copies again later. A majority of voters always keeps its replicas."""
@@ -95,57 +67,6 @@ class RandomFaults:
             if sum(peer.uuid != node.name for peer in left) < members.majority:
                 return
         node.delete()
-
-    def crash_in_a_write(self) -> None:
-        """Crash most servers at once, with the leader's entries on some disks only."""
-        self.propose()
-        self.group.run(self.random.uniform(0.0, 0.02))
-        for node in self.group.nodes.values():
-            if node.core is not None and self.random.random() < 0.8:
-                node.crash(commits_kept=self.random.choice([0, 1, 99]))
-                self.start(node)
-
-    def restart(self) -> None:
-        node = self.random_node()
-        if not node.alive:
-            self.start(node)
-
-    def start(self, node: Node) -> None:
-        """Start a server; sometimes it knows a flushed position, which was committed and durable."""
-        flushed = min(len(node.disk.entries), len(self.group.oracle.committed))
-        known = flushed if node.disk.entries[:flushed] == self.group.oracle.committed[:flushed] else 0
-        node.disk.dropped = min(node.disk.dropped, known)
-        node.start(commit_index=max(node.disk.dropped, self.random.choice([0, known])))
-
-    def pause(self) -> None:
-        node = self.random_node()
-        if node.core is not None:
-            node.pause()
-
-    def resume(self) -> None:
-        self.random_node().resume()
-
-    def cut(self) -> None:
-        self.group.cut(self.random_node().name, self.random_node().name)
-
-    def split(self) -> None:
-        """Cut the group into two halves, and propose entries in both."""
-        names = list(self.group.nodes)
-        self.random.shuffle(names)
-        half = self.random.randrange(1, len(names))
-        for one in names[:half]:
-            for other in names[half:]:
-                self.group.cut(one, other)
-        for _ in range(3):
-            self.propose()
-            self.group.run(0.9)
-
-    def cut_one_way(self) -> None:
-        self.group.network.cut[self.random_node().name, self.random_node().name] = None
-
-    def isolate_leader(self) -> None:
-        for node in self.group.leaders():
-            self.group.isolate(node.name)
 
     def lonely_leader(self) -> None:
         """Propose entries that only the leader gets, then let the others elect."""
@@ -165,17 +86,6 @@ class RandomFaults:
             self.group.run(0.1)
             self.campaign()
 
-    def mend(self) -> None:
-        """Undo all faults except those of the network's settings, so that the next fault meets a working group."""
-        self.group.heal()
-        for node in self.group.nodes.values():
-            node.resume()
-            node.disk_s = 0.001
-            if not node.alive:
-                self.start(node)
-        self.copy_lagging()
-        self.group.run(2.0, until=lambda: len(self.group.leaders()) > 0)
-
     def copy_lagging(self) -> None:
         """Replace each log that cannot be continued by the leader's durable log."""
         for source in self.group.leaders():
@@ -186,17 +96,6 @@ class RandomFaults:
                 if source.running().needs_copy(name) or target.tombstone is not None:
                     self.group.copy(source, target)
 
-    def step_down(self) -> None:
-        for node in self.group.leaders():
-            try:
-                node.running().step_down(node.clock(), self.random.choice([None, self.random_node().name]))
-            except (InvalidArgument, Unavailable):
-                continue
-            node.absorb()
-
-    def slow_disk(self) -> None:
-        self.random_node().disk_s = self.random.choice([0.001, 0.05, 0.9, 2.0])
-
     def campaign(self) -> None:
         """Campaign at the earliest time that the rules allow."""
         node = self.random_node()
@@ -204,14 +103,6 @@ class RandomFaults:
         if core is None or node.paused or core.role == "leader" or node.clock() < core.timer.withheld_until:
             return
         self.group.campaign(node.name)
-
-    def drop_log(self) -> None:
-        for node in self.group.nodes.values():
-            if node.core is not None:
-                core = node.core
-                index = min(core.commit_index, core.durable_index, core.all_replicated_index)
-                core.log.drop_to(index)
-                node.disk.dropped = max(node.disk.dropped, index)
 
     def configure(self) -> None:
         """Propose random changes of members, of which the rules refuse some."""
@@ -244,48 +135,9 @@ class RandomFaults:
                     node.absorb()
         self.group.run(self.random.uniform(0.0, 1.0))
 
-    def recover(self) -> None:
-        """Heal everything and wait until the group agrees."""
-        group = self.group
-        group.heal()
-        group.network.loss = group.network.twice = group.network.jitter_s = 0.0
-        for node in group.nodes.values():
-            node.disk_s = 0.001
-            node.resume()
-            if not node.alive:
-                self.start(node)
-        for _ in range(200):  # a slow disk may have a long queue of commits
-            if group.run(1.0, until=self.agreed):
-                break
-            self.copy_lagging()
-        assert self.agreed(), self.why()
-        self.group.oracle.logs_match()
-
-    def agreed(self) -> bool:
-        leaders = self.group.leaders()
-        if len(leaders) != 1:
-            return False
-        core = leaders[0].running()
-        members = [self.group.nodes[peer.uuid] for peer in core.configuration.peers]
-        if not all(node.core for node in members):
-            return False
-        return core.commit_index == core.last_index and all(
-            node.running().commit_index == core.commit_index and node.entries == leaders[0].entries
-            for node in members
-        )
-
-    def why(self) -> str:
-        stories = [f"--- {node.name}\n{node.core.story()}" for node in self.group.nodes.values() if node.core]
-        return "the healed group does not agree:\n" + "\n".join(stories)
-
 
 def survive(seed: int, voters: str, others: str = "", spares: str = "", *, deletes: bool = False) -> Group:
-    faults = RandomFaults(seed, voters, others, spares, deletes=deletes)
-    for _ in range(ACTS):
-        faults.act()
-    faults.group.oracle.logs_match()
-    faults.recover()
-    return faults.group
+    return RaftFaults(seed, voters, others, spares, deletes=deletes).survive()
 
 
 @pytest.mark.parametrize("block", seeds(4))

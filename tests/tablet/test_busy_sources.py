@@ -10,7 +10,8 @@ import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.messages.raft import AppendRequest, VoteReply, VoteRequest
+from ebla.actors.messages.raft import VoteReply, VoteRequest
+from ebla.actors.messages.stream import AppendRequest
 from ebla.actors.tablet.engine.records import Superblock
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.storage.errors import EblaError

@@ -9,11 +9,7 @@ import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.messages.raft import (
-    FORCED,
-    AppendReply,
-    AppendRequest,
-)
+from ebla.actors.messages.stream import FORCED, AppendReply, AppendRequest
 from ebla.actors.replication.configuration import (
     NON_VOTER,
     Peer,

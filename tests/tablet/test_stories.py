@@ -10,7 +10,7 @@ import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.messages.raft import AppendRequest
+from ebla.actors.messages.stream import AppendRequest
 from ebla.actors.tablet.engine.core import LEADER
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.raft.core import RaftCore

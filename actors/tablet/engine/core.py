@@ -257,8 +257,10 @@ class Verdict(NamedTuple):
 class Voter(Protocol):
     """The duty of a replica without a log, deleted or being copied: it remembers, and it votes."""
 
-    hard_state: HardState
     forced_epoch: int
+
+    @property
+    def hard_state(self) -> HardState: ...
 
     @property
     def unsaved(self) -> HardState | None:

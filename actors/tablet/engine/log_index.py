@@ -30,7 +30,7 @@ class LogIndex:
         self.dropped_term = dropped_term
         self.last_index = dropped_index
         self.epoch = 0
-        self.configurations: list[Configuration] = []  # those in the log, ascending by index
+        self.configurations: dict[int, Configuration] = {}  # those in the log, ascending by index
         self._run_first: list[int] = []
         self._run_term: list[int] = []
         self._bytes_dropped = 0
@@ -57,7 +57,7 @@ class LogIndex:
 
     def append(self, term: int, payload_bytes: int, config_payload: bytes | None = None) -> int:
         """Add one entry and return its index. A CONFIG entry has its payload: its configuration
-        counts from now on, with the entry's index instead of the payload's."""
+        counts from now on. Its index is the entry's, unless the master made it (then its ballot)."""
         assert term >= max(1, self.last_term), ("terms never go back", term, self.last_term)
         assert payload_bytes >= 0, ("a payload has a size", payload_bytes)
         before = self._bytes_upto[-1] if self._bytes_upto else self._bytes_dropped
@@ -67,7 +67,9 @@ class LogIndex:
             self._run_first.append(index)
             self._run_term.append(term)
         if config_payload is not None:
-            self.configurations.append(msgspec.structs.replace(_decode(config_payload), index=index))
+            made = _decode(config_payload)
+            elected = made.primary is None
+            self.configurations[index] = msgspec.structs.replace(made, index=index) if elected else made
         return index
 
     def truncate(self, start: int) -> None:
@@ -79,8 +81,7 @@ class LogIndex:
         while self._run_first and self._run_first[-1] >= start:
             self._run_first.pop()
             self._run_term.pop()
-        while self.configurations and self.configurations[-1].index >= start:
-            self.configurations.pop()
+        self.configurations = {at: made for at, made in self.configurations.items() if at < start}
         self.epoch += 1
 
     def drop_to(self, index: int) -> None:
@@ -98,7 +99,7 @@ class LogIndex:
             self._run_first[0] = index + 1
         else:
             del self._run_first[0], self._run_term[0]
-        self.configurations = [made for made in self.configurations if made.index > index]
+        self.configurations = {at: made for at, made in self.configurations.items() if at > index}
         self.dropped_index, self.dropped_term = index, term
         assert len(self) == self.last_index - index, ("each entry has a size", len(self), index)
         assert len(self._run_first) == len(self._run_term), ("each run has a term", self._run_first)
@@ -119,8 +120,8 @@ class LogIndex:
 
     def latest_configuration(self, upto: int) -> Configuration | None:
         """The newest configuration in the log at or below index `upto`."""
-        for made in reversed(self.configurations):
-            if made.index <= upto:
+        for at, made in reversed(self.configurations.items()):
+            if at <= upto:
                 return made
         return None
 

@@ -7,12 +7,10 @@ and `take()` returns their effects. tests/scenarios/*.txt shows examples. Only m
     state.py         the roles, and the steps from one to another
     election.py      when to campaign, and whom to vote for
     leadership.py    a leader's knowledge: its peers, its lease, a transfer
-    progress.py      a leader's knowledge of one peer, and the next messages to it
-    matching.py      how a follower compares a leader's message with its log
     membership.py    the rules by which one configuration may follow another
     forced.py        the two sides of a forced configuration
     tombstone.py     how a replica without a log votes
-    events.py        limits, and plans of messages
+    events.py        limits
     parts.py         makes cores and voters for the tablet server
     members.py       changes of members by the leader, and forced configurations by a survivor
 """

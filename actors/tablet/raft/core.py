@@ -14,11 +14,7 @@ from collections.abc import Sequence
 
 from ebla.actors import errors
 from ebla.actors.messages.raft import (
-    FORCED,
-    STRANDED,
     Answer,
-    AppendReply,
-    AppendRequest,
     HardState,
     Request,
     TimeoutNow,
@@ -26,14 +22,17 @@ from ebla.actors.messages.raft import (
     VoteReply,
     VoteRequest,
 )
+from ebla.actors.messages.stream import FORCED, STRANDED, AppendReply, AppendRequest
 from ebla.actors.replication.configuration import PRE_VOTER, Configuration
-from ebla.actors.tablet.engine.core import FOLLOWER, Offer, Pending, Send, Sent
+from ebla.actors.tablet.engine.core import FOLLOWER, Pending, Send, Sent
 from ebla.actors.tablet.raft import election, forced, membership
-from ebla.actors.tablet.raft.election import Ballot
-from ebla.actors.tablet.raft.events import PRE_CANDIDATE, AppendPlan
-from ebla.actors.tablet.raft.leadership import Leadership, Transfer
-from ebla.actors.tablet.raft.matching import Agreement, Disagreement, compare
+from ebla.actors.tablet.raft.election import Poll
+from ebla.actors.tablet.raft.events import PRE_CANDIDATE
+from ebla.actors.tablet.raft.leadership import Leadership
 from ebla.actors.tablet.raft.state import RaftState
+from ebla.actors.tablet.stream.matching import contradicts
+from ebla.actors.tablet.stream.peers import Transfer
+from ebla.actors.tablet.stream.plan import AppendPlan
 from ebla.storage.logs.entries import CONFIG
 
 
@@ -56,16 +55,16 @@ class RaftCore(RaftState):
             self._note("its disk delays entries that the others have committed")
             self._begin_transfer(lead, lead.choose_successor())
         elif not lead and self.timer.deadline <= now:
-            if self._ballot:
-                self.timer.election_failed(now, contested=self._ballot.contested)
+            if self._poll:
+                self.timer.election_failed(now, contested=self._poll.contested)
                 self._become_follower("the election timed out")
             if self._may_campaign():
                 self._campaign(pre_vote=True)
             else:
                 self.timer.reset(now)
-        elif self._ballot:
-            self._ask(self._ballot, self._ballot.due(now))
-        assert self._lead is None or self._ballot is None, ("a leader holds no election", self.role)
+        elif self._poll:
+            self._ask(self._poll, self._poll.due(now))
+        assert self._lead is None or self._poll is None, ("a leader holds no election", self.role)
 
     # -- the leader's verbs
 
@@ -168,35 +167,8 @@ class RaftCore(RaftState):
             return self._receive_vote(request)
         return self._receive_timeout_now(sender, request)
 
-    def offered(self, request: Request) -> Offer | None:
-        """The entries of an append, unless its sender does not know of a forced configuration."""
-        if not isinstance(request, AppendRequest) or request.unsafe < self.forced_epoch:
-            return None
-        return Offer(request.previous_index, request.previous_term, request.entries)
-
     def asks_to_lead(self, request: Request) -> bool:
         return isinstance(request, TimeoutNow)
-
-    def answer(self, pending: Pending) -> AppendReply:
-        """The answer to an append, once the log is durable; a refusal, if a newer term has begun."""
-        if pending.term != self.term:
-            return self._refuse_append(hint=0)
-        held = self.durable_index
-        assert pending.until <= held, ("an acknowledged entry is durable", pending, held)
-        return self._append_reply(True, pending.until, pending.until)
-
-    def durable(self, index: int, term: int, log_epoch: int | None = None) -> None:
-        """Note that the caller's log is on disk up to `index`, whose entry has `term`.
-
-        Ignores a notice about truncated entries. Term and index identify an entry, unless it was
-        truncated and appended again while its first write was under way: then `log_epoch` differs.
-        """
-        if log_epoch is not None and log_epoch != self.log.epoch:
-            return
-        if not self.durable_index < index <= self.log.last_index or self.log.term_at(index) != term:
-            return
-        self.durable_index = index
-        self._advance_commit()
 
     def replied(self, now: float, peer: str, sent: Sent, answer: Answer) -> None:
         self._pass_time(now)
@@ -224,7 +196,7 @@ class RaftCore(RaftState):
         """Note that no answer came, or (`refusal`) why the server cannot answer for the replica.
         `delivered` makes no difference: the message is sent again, and a repeat is harmless."""
         self._pass_time(now)
-        plan, lead, ballot = sent.request, self._lead, self._ballot
+        plan, lead, poll = sent.request, self._lead, self._poll
         if isinstance(plan, AppendPlan):
             progress = lead.peers.get(peer) if lead and plan.term == self.term else None
             if progress is not None and refusal is not None:
@@ -233,8 +205,8 @@ class RaftCore(RaftState):
                 progress.refused(self._now, refusal)
             if progress is not None and progress.failed(plan) and refusal is None:
                 self._note(f"message {plan.number} to {peer} failed (delivered: {delivered})")
-        elif ballot is not None and plan is ballot.request:
-            ballot.unanswered(peer, now + self.limits.heartbeat_s)
+        elif poll is not None and plan is poll.request:
+            poll.unanswered(peer, now + self.limits.heartbeat_s)
         elif self._abdication is not None and plan is self._abdication:
             self._note(f"{peer} was not reached to take over, or refuses to ({refusal})")
             self._abdication = None
@@ -244,7 +216,6 @@ class RaftCore(RaftState):
     def _receive_append(self, request: AppendRequest) -> Pending | AppendReply:
         if request.term < self.term:
             return self._refuse_append(hint=0)
-        assert self._appended is None, "take() is called between two append requests"
         crossing = request.unsafe > self.configuration.unsafe
         if crossing and request.term == self.term and self.leader not in (None, request.leader):
             # Both sides have a leader of this term. End the term.
@@ -254,43 +225,15 @@ class RaftCore(RaftState):
         if request.term > self.term or self.role != FOLLOWER:
             self._become_follower(f"{request.leader} leads", request.term)
         assert self.leader in (None, request.leader), ("a term has one leader", self.leader, request.leader)
-        assert self._ballot is None, ("an accepted leader ends the election", request.leader)
+        assert self._poll is None, ("an accepted leader ends the election", request.leader)
         if self.leader is None:
             self.leader, self._abdication = request.leader, None
             self._note(f"follows {request.leader}")
         self.timer.note_leader(self._now)
-        if crossing and forced.contradicts(self.log, self.commit_index, request):
+        if crossing and contradicts(self.log, self.commit_index, request):
             self._note(f"has committed entries that {request.leader} has given up, or may have")
             return self._append_reply(False, 0, 0, STRANDED)
-        self._all_replicated = request.all_replicated
-        outcome = compare(self.log, self.commit_index, request)
-        if isinstance(outcome, Disagreement):
-            self._note(f"has not {request.previous_index}@{request.previous_term}, hints {outcome.hint}")
-            return self._refuse_append(outcome.hint)
-        if outcome.first_new is not None:
-            self._take_entries(request, outcome, outcome.first_new)
-        self._commit_to(max(self.commit_index, min(request.commit_index, outcome.until)))
-        # A heartbeat's answer does not wait for the disk: it reports what is durable already.
-        until = outcome.until if request.entries else min(outcome.until, self.durable_index)
-        return Pending(self.term, until)
-
-    def _take_entries(self, request: AppendRequest, outcome: Agreement, first_new: int) -> None:
-        if outcome.truncate_from is not None:
-            self._truncate(outcome.truncate_from)
-        for entry in request.entries[first_new - request.previous_index - 1 :]:
-            self.log.append(entry.term, len(entry.payload), entry.payload if entry.kind == CONFIG else None)
-        self._appended = first_new, self.log.last_index
-        until = self.log.last_index
-        assert until == outcome.until, ("the log ends with the leader's message", until, outcome)
-        assert self.log.last_term <= self.term, ("no entry is of a later term", self.log.last_term, self.term)
-        self._adopt_configuration()
-
-    def _refuse_append(self, hint: int) -> AppendReply:
-        return self._append_reply(False, 0, hint)
-
-    def _append_reply(self, success: bool, match: int, hint: int, reason: str = "") -> AppendReply:
-        last, unsafe = self.durable_index, self.committed_forced_epoch if reason == FORCED else 0
-        return AppendReply(self.term, success, match, hint, last, self.log.term_at(last), reason, unsafe)
+        return self._match(request)
 
     # -- the other side of a forced configuration: see forced.py
 
@@ -302,7 +245,7 @@ class RaftCore(RaftState):
         )
         self._note(f"{sender} does not know that a configuration was forced")
         if isinstance(request, AppendRequest):
-            return self._append_reply(False, 0, 0, FORCED)
+            return self._append_reply(False, 0, 0, FORCED, self.committed_forced_epoch)
         if isinstance(request, VoteRequest):
             return VoteReply(self.term, False, request.pre_vote, FORCED, self.committed_forced_epoch)
         return TimeoutNowReply(request.term)
@@ -351,32 +294,32 @@ class RaftCore(RaftState):
 
     def _campaign(self, *, pre_vote: bool, ordered: bool = False) -> None:
         assert self._may_campaign(), ("only a voter with a durable log campaigns", self.durable_index)
-        ballot = self._become_candidate(pre_vote=pre_vote, ordered=ordered)
-        self._ask(ballot, [voter for voter in ballot.voters if voter != self.me])
-        self._conclude(ballot)
+        poll = self._become_candidate(pre_vote=pre_vote, ordered=ordered)
+        self._ask(poll, [voter for voter in poll.voters if voter != self.me])
+        self._conclude(poll)
 
-    def _ask(self, ballot: Ballot, voters: list[str]) -> None:
-        self._letters.extend(Send(voter, ballot.request) for voter in voters)
+    def _ask(self, poll: Poll, voters: list[str]) -> None:
+        self._letters.extend(Send(voter, poll.request) for voter in voters)
 
     def _count_vote(self, peer: str, sent: Sent, answer: VoteReply) -> None:
-        ballot = self._ballot
-        if ballot is None or sent.request is not ballot.request:
+        poll = self._poll
+        if poll is None or sent.request is not poll.request:
             return  # the answer belongs to a round that is over
-        assert ballot.request.pre_vote == (self.role == PRE_CANDIDATE), (
+        assert poll.request.pre_vote == (self.role == PRE_CANDIDATE), (
             "the role says which election runs",
             self.role,
         )
-        ballot.count(peer, answer.granted)
-        self._conclude(ballot)
+        poll.count(peer, answer.granted)
+        self._conclude(poll)
 
-    def _conclude(self, ballot: Ballot) -> None:
-        assert not (ballot.won and ballot.lost), ("an election has one outcome", ballot.answers)
-        if ballot.won and ballot.request.pre_vote:
+    def _conclude(self, poll: Poll) -> None:
+        assert not (poll.won and poll.lost), ("an election has one outcome", poll.answers)
+        if poll.won and poll.request.pre_vote:
             self._campaign(pre_vote=False)
-        elif ballot.won:
+        elif poll.won:
             self._become_leader()
-        elif ballot.lost:
-            self.timer.election_failed(self._now, contested=ballot.contested)
+        elif poll.lost:
+            self.timer.election_failed(self._now, contested=poll.contested)
             self._become_follower("the election was lost")
 
     # -- the leader's progress
@@ -431,7 +374,7 @@ class RaftCore(RaftState):
         later lease belongs to it.
         """
         lead = self._lead
-        if lead is None or lead.transfer is None or not lead.successor_ready(self._now):
+        if lead is None or lead.transfer is None or not lead.successor_ready(self._now - self.limits.lease_s):
             return
         successor = lead.transfer.successor
         self._become_follower(f"abdicates in favour of {successor}")

@@ -39,8 +39,6 @@ DRAWN. When the two meet later, no rule decides which remains: an operator must 
 
 from __future__ import annotations
 
-from ebla.actors.messages.raft import AppendRequest
-from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.world import Random
 
 TERMS = 1_000_000
@@ -56,13 +54,3 @@ def forced_term(known: int, random: Random) -> int:
     term = (known // TERMS + 2 + random.getrandbits(DRAWN.bit_length() - 1)) * TERMS
     assert term - known >= TERMS, ("a forced leadership has terms of its own", term, known)
     return term
-
-
-def contradicts(log: LogIndex, commit_index: int, request: AppendRequest) -> bool:
-    """Whether the sender may lack entries that are committed here. Only a predecessor at or after
-    the commit index disproves this."""
-    assert commit_index <= log.last_index, ("committed entries are in the log", commit_index, log.last_index)
-    previous = request.previous_index
-    if previous != commit_index:
-        return previous < commit_index
-    return log.term_at(previous) != request.previous_term

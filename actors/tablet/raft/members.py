@@ -19,8 +19,9 @@ import msgspec
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.messages import peers
-from ebla.actors.messages.raft import FORCED, VoteReply, VoteRequest
+from ebla.actors.messages.raft import VoteReply, VoteRequest
 from ebla.actors.messages.repair import ADD, MODIFY, REMOVE
+from ebla.actors.messages.stream import FORCED
 from ebla.actors.replication.configuration import VOTER, Configuration, Peer
 from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.replica import RUNNING, Replica

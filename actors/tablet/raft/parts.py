@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ebla.actors import messages as m
+from ebla.actors.messages import protocols
 from ebla.actors.messages.raft import HardState
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.identity import Identity
@@ -44,7 +45,7 @@ class Raft:
     def core(
         self,
         tablet: str,
-        hard_state: HardState,
+        hard_state: protocols.HardState,
         configuration: Configuration,
         log: LogIndex,
         commit_index: int,
@@ -52,7 +53,7 @@ class Raft:
         return RaftCore(
             tablet,
             self.me,
-            hard_state,
+            _raft(hard_state),
             configuration,
             log,
             self.limits,
@@ -62,17 +63,30 @@ class Raft:
         )
 
     def voter(
-        self, hard_state: HardState, durable: HardState, last: tuple[int, int] | None, forced_epoch: int
+        self,
+        hard_state: protocols.HardState,
+        durable: protocols.HardState,
+        last: tuple[int, int] | None,
+        forced_epoch: int,
     ) -> TombstoneVoter:
-        now = self.world.clock.monotonic()
         return TombstoneVoter(
-            hard_state, last, self.limits.election_s_min, now, durable=durable, forced_epoch=forced_epoch
+            _raft(hard_state),
+            last,
+            self.limits.election_s_min,
+            self.world.clock.monotonic(),
+            durable=_raft(durable),
+            forced_epoch=forced_epoch,
         )
 
-    def copied(self, own: HardState, source: str, term: int, *, knows_end: bool) -> HardState:
+    def copied(self, own: protocols.HardState, source: str, term: int, *, knows_end: bool) -> HardState:
         """The hard state with the higher term; our vote ends only with its term (seed 000). A
         replica that does not know where its log ended may have voted for the leader of this
         term."""
-        merged = HardState(term) if term > own.term else own
+        merged = HardState(term) if term > own.term else _raft(own)
         assert merged.term == max(own.term, term), ("terms never go back", merged, own, term)
         return merged if knows_end or merged != HardState(term) else HardState(term, source)
+
+
+def _raft(state: protocols.HardState) -> HardState:
+    assert isinstance(state, HardState), ("a Raft tablet has Raft's record", state)
+    return state

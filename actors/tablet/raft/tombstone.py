@@ -12,10 +12,9 @@ sends the answer. Saves are stored in their order.
 
 from __future__ import annotations
 
+from ebla.actors.messages import protocols
 from ebla.actors.messages.raft import (
-    FORCED,
     Answer,
-    AppendRequest,
     HardState,
     RaftView,
     Request,
@@ -23,6 +22,7 @@ from ebla.actors.messages.raft import (
     VoteReply,
     VoteRequest,
 )
+from ebla.actors.messages.stream import FORCED, AppendRequest
 from ebla.actors.tablet.engine.core import Verdict
 from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.raft import election
@@ -41,14 +41,14 @@ class TombstoneVoter:
         election_s_min: float,
         now: float,
         *,
-        durable: HardState,
+        durable: protocols.HardState,
         forced_epoch: int = 0,
     ) -> None:
         assert durable.term <= hard_state.term, ("terms never go back", durable, hard_state)
         self.hard_state = hard_state
         self.last = last
         self.forced_epoch = forced_epoch
-        self._durable = durable
+        self._durable: protocols.HardState = durable
         self._election_s_min = election_s_min
         # The replica may have answered a leader just before, and a lease may depend on that answer.
         self._withheld_until = now + election_s_min
@@ -71,7 +71,7 @@ class TombstoneVoter:
     def unsaved(self) -> HardState | None:
         return None if self.hard_state == self._durable else self.hard_state
 
-    def saved(self, state: HardState) -> None:
+    def saved(self, state: protocols.HardState) -> None:
         """Note that this hard state, or a later one, is on disk."""
         assert state.term >= self._durable.term, ("hard states are saved in order", state, self._durable)
         self._durable = state

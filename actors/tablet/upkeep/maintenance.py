@@ -261,9 +261,9 @@ class Maintenance:
         anchor = self.retention.anchor(replica.tablet)
         if anchor is not None:
             index = min(index, anchor)
-        for made in replica.core.log.configurations:
+        for at, made in replica.core.log.configurations.items():
             if made.index > replica.configuration_saved:
-                index = min(index, made.index - 1)
+                index = min(index, at - 1)
         if index > log.dropped.index:
             log.drop_to(index)
             replica.core.log.drop_to(index)

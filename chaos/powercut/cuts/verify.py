@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ebla.actors import messages as m
 from ebla.actors.errors import NotFound
-from ebla.actors.messages.raft import HardState
+from ebla.actors.messages.protocols import HardState
 from ebla.actors.tablet.lifecycle.tombstones import Tombstone
 from ebla.chaos.powercut.life.client import get, scan, write
 from ebla.chaos.powercut.life.ghosts import Ghosts, eviction

@@ -10,7 +10,8 @@ import random
 
 from ebla.actors import messages as m
 from ebla.actors.messages import peers
-from ebla.actors.messages.raft import AppendReply, AppendRequest, Request, VoteRequest
+from ebla.actors.messages.raft import Request, VoteRequest
+from ebla.actors.messages.stream import AppendReply, AppendRequest
 from ebla.actors.replication.configuration import Configuration, Peer
 from ebla.chaos.powercut.life.machine import SERVER, Machine
 from ebla.chaos.powercut.recording.facts import Group

@@ -13,7 +13,8 @@ import msgspec
 
 from ebla.actors import messages as m
 from ebla.actors.messages import peers
-from ebla.actors.messages.raft import AppendReply, AppendRequest, Request, VoteReply, VoteRequest
+from ebla.actors.messages.raft import Request, VoteReply, VoteRequest
+from ebla.actors.messages.stream import AppendReply, AppendRequest
 from ebla.actors.world import OK
 from ebla.chaos.powercut.recording.events import Answered, Asked, Event, Found, Started
 from ebla.chaos.powercut.recording.lanes import Rows, change, decode_batch, first_key

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ebla.actors.messages.raft import AppendRequest
+from ebla.actors.messages.stream import AppendRequest
 from ebla.actors.tablet.engine.log_index import LogIndex
 
 
@@ -54,3 +54,13 @@ def compare(log: LogIndex, commit_index: int, request: AppendRequest) -> Agreeme
     )
     replaced = first_new if first_new is not None and first_new <= log.last_index else None
     return Agreement(previous + len(request.entries), first_new, replaced)
+
+
+def contradicts(log: LogIndex, commit_index: int, request: AppendRequest) -> bool:
+    """Whether the sender may lack entries that are committed here. Only a predecessor at or after
+    the commit index disproves this."""
+    assert commit_index <= log.last_index, ("committed entries are in the log", commit_index, log.last_index)
+    previous = request.previous_index
+    if previous != commit_index:
+        return previous < commit_index
+    return log.term_at(previous) != request.previous_term

@@ -25,9 +25,7 @@ number of open calls).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from ebla.actors.messages.raft import FORCED, STRANDED, AppendReply
+from ebla.actors.messages.stream import FORCED, STRANDED, AppendReply
 from ebla.actors.replication.health import (
     COPY_STALLED,
     DAMAGED,
@@ -45,7 +43,8 @@ from ebla.actors.replication.health import (
     WRONG_SERVER,
 )
 from ebla.actors.tablet.engine.core import NEVER
-from ebla.actors.tablet.raft.events import AppendPlan, RaftLimits
+from ebla.actors.tablet.stream.limits import StreamLimits
+from ebla.actors.tablet.stream.plan import AppendPlan
 
 PROBE, REPLICATE, LAGGING = "probe", "replicate", "lagging"
 
@@ -60,12 +59,6 @@ UNABLE = (
 )  # without a copy, for ever
 
 STARTS_FOR = 10  # times the patience for a silent peer: a start reads the log, which never takes that long
-
-
-def majority_least(values: Sequence[float], majority: int) -> float:
-    """The greatest value that at least `majority` of the values reach."""
-    assert 0 < majority <= len(values), ("a majority is of the voters", majority, len(values))
-    return sorted(values, reverse=True)[majority - 1]
 
 
 class Progress:
@@ -92,7 +85,7 @@ class Progress:
         self.refused_since = NEVER
         self.unwell_since: float | None = None  # in all its answers since it last followed us
 
-    def may_send_entries(self, last_index: int, limits: RaftLimits) -> bool:
+    def may_send_entries(self, last_index: int, limits: StreamLimits) -> bool:
         return (
             self.state == REPLICATE
             and self.next <= last_index
@@ -100,7 +93,7 @@ class Progress:
             and self.inflight_bytes < limits.inflight_bytes_max
         )
 
-    def status_due_at(self, limits: RaftLimits) -> float:
+    def status_due_at(self, limits: StreamLimits) -> float:
         """The time when the next message without entries is due.
 
         Entries under way do not replace heartbeats: their answers wait for the peer's disk.
@@ -201,6 +194,13 @@ class Progress:
         if self.refusal is None and self.state != LAGGING and now - self.healthy_at <= silent_s:
             return HEALTHY
         return UNKNOWN
+
+    def begin_term(self) -> None:
+        """Forget the messages under way: their answers belong to the term before. What the peer holds is known still."""
+        if self.state == LAGGING:
+            self._forget_messages()
+        else:
+            self._probe_from(self.match + 1 if self.state == REPLICATE else self.next)
 
     def lag(self) -> None:
         self.state = LAGGING

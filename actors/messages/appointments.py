@@ -1,0 +1,67 @@
+"""Messages between tablet servers and masters about PacificA tablets.
+
+    leases       server -> every master: Beacon, its own small call; only the active master answers
+    requests     the primary's server -> the active master: ConfigurationsRequest, one call for all tablets of the server
+    orders       the active master -> a server: AppointRequest, one call for all tablets of the server
+
+An answer to a request and an order say the same: the configurations that are durable in the catalog, and the lease of the receiver in which they
+count. Either may be lost, late or doubled (tablet/pacifica, detector/).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ebla.actors.messages import ServerInstance
+from ebla.actors.replication.configuration import Configuration
+
+
+class Beacon(msgspec.Struct, frozen=True):
+    """`lease`: the number of the lease that the sender has, or wants (detector/lease.py)."""
+
+    instance: ServerInstance
+    lease: int
+
+
+class BeaconReply(msgspec.Struct, frozen=True):
+    """`refused`: why the beacon is not acknowledged, "" if it is."""
+
+    refused: str = ""
+
+
+class Requested(msgspec.Struct, frozen=True):
+    """The configuration of the next ballot that a tablet's primary wants."""
+
+    tablet: str
+    configuration: Configuration
+
+
+class ConfigurationsRequest(msgspec.Struct, frozen=True):
+    instance: ServerInstance
+    requested: tuple[Requested, ...]
+
+
+class Appointed(msgspec.Struct, frozen=True):
+    """The configuration in the catalog, of the tablet's latest ballot."""
+
+    tablet: str
+    configuration: Configuration
+
+
+class Appointments(msgspec.Struct, frozen=True):
+    """What is durable in the catalog, for the process that began with `start`, in its lease `lease`."""
+
+    start: str
+    lease: int
+    appointed: tuple[Appointed, ...]
+
+
+class AppointRequest(msgspec.Struct, frozen=True):
+    dest_uuid: str
+    appointments: Appointments
+
+
+class AppointReply(msgspec.Struct, frozen=True):
+    """`refused`: for each tablet that did not follow, why."""
+
+    refused: dict[str, str] = {}

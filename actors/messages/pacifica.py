@@ -1,0 +1,30 @@
+"""What a PacificA replica keeps on disk, and what it reports. Its messages are those of stream.py.
+
+Sources: seed 001; the PacificA paper.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class BallotRecord(msgspec.Struct, frozen=True, tag="pacifica"):
+    """The highest ballot that this replica has entered, and its primary as far as known: durable before
+    any message of that ballot leaves. The fields have the names of Raft's, because both mean the same to
+    a log: the number of a leadership, and whose it is."""
+
+    term: int = 0
+    vote: str | None = None
+
+
+class PacificaView(msgspec.Struct, frozen=True, tag="pacifica"):
+    """A replica's view of its group, in reports. `role`: primary, secondary, learner or inactive.
+    `term`: its ballot. `leader`: the primary's uuid, or None. `lease`: the number of the lease in which a
+    primary leads."""
+
+    role: str = "inactive"
+    term: int = 0
+    leader: str | None = None
+    last_index: int = 0
+    commit_index: int = 0
+    lease: int = 0

@@ -1,0 +1,403 @@
+"""PacificA for one tablet, as a state machine without clock, disk, network or waiting (see engine/core.py for the
+caller's duties, and this room's opening for the promises)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from ebla.actors import errors
+from ebla.actors.messages.pacifica import BallotRecord, PacificaView
+from ebla.actors.messages.protocols import Answer, Request
+from ebla.actors.messages.stream import STRANDED, AppendReply, AppendRequest
+from ebla.actors.replication.appointments import appointed, next_members
+from ebla.actors.replication.configuration import PRE_VOTER, VOTER, Configuration, Peer
+from ebla.actors.tablet.engine.core import FOLLOWER, LEADER, Pending, Sent
+from ebla.actors.tablet.engine.log_index import LogIndex
+from ebla.actors.tablet.pacifica.limits import PacificaLimits
+from ebla.actors.tablet.pacifica.primary import Primary
+from ebla.actors.tablet.stream.matching import contradicts
+from ebla.actors.tablet.stream.member import MemberState
+from ebla.actors.tablet.stream.peers import Transfer
+from ebla.actors.tablet.stream.plan import AppendPlan
+from ebla.storage.errors import InvalidArgument
+from ebla.storage.logs.entries import CONFIG
+
+PRIMARY, SECONDARY, LEARNER, INACTIVE = "primary", "secondary", "learner", "inactive"  # as reports show them
+
+
+class Leases(Protocol):
+    """The leases of this server: see detector/lease.py."""
+
+    until: float
+
+    def holds(self, now: float, number: int) -> bool: ...
+
+
+class PacificaCore(MemberState[BallotRecord, Primary]):
+    """`asked`: the configuration of the next ballot that this replica has requested from the master. The request is
+    repeated until a configuration of a later ballot than ours comes, from the master or from its primary."""
+
+    def __init__(
+        self,
+        tablet: str,
+        me: str,
+        hard_state: BallotRecord,
+        configuration: Configuration,
+        log: LogIndex,
+        limits: PacificaLimits,
+        leases: Leases,
+        now: float,
+        *,
+        commit_index: int = 0,
+    ) -> None:
+        super().__init__(
+            tablet, me, hard_state, configuration, log, now, role=FOLLOWER, commit_index=commit_index
+        )
+        if self.term < log.last_term:
+            # Entries may reach the disk before the record of their ballot. This replica may have led it.
+            self._enter(log.last_term, None)
+        self.limits = limits
+        self.asked: Configuration | None = None
+        self._leases = leases
+        self._lease = 0  # the number of the lease in which this replica leads
+
+    # -- views
+
+    @property
+    def shown_role(self) -> str:
+        if self._lead:
+            return PRIMARY
+        if self.leader is None:
+            return INACTIVE
+        return SECONDARY if self._is_voter() else LEARNER
+
+    @property
+    def awaits_successor(self) -> bool:
+        return self._lead is None and self.asked is not None
+
+    @property
+    def apart(self) -> str | None:
+        return None
+
+    def health(self, now: float, failed_s: float) -> dict[str, str]:
+        return self._lead.health(now, failed_s) if self._lead else {}
+
+    def next_wake(self, now: float) -> float:
+        lead = self._lead
+        if self._unsaved:
+            return now
+        if lead is None:
+            return float("inf")
+        due = [lead.sends_at(now), self._leases.until]
+        if lead.transfer:
+            due.append(lead.transfer.deadline)
+        if self.asked is None:
+            due.append(lead.next_failure(now))
+        return max(now, min(due))
+
+    def view(self) -> PacificaView:
+        lease = self._lease if self._lead else 0
+        return PacificaView(
+            self.shown_role, self.term, self.leader, self.last_index, self.commit_index, lease
+        )
+
+    def validate(self) -> None:
+        super().validate()
+        known = (self.tablet, self.term, self.role, self.commit_index, self.durable_index, self.asked)
+        assert (self._lead is not None) == (self.role == LEADER), ("a primary has a leadership", known)
+        if self.asked is not None:
+            assert self.asked.index == self.term + 1, ("the next ballot is asked for", known)
+        if self._lead is not None:
+            assert self.configuration.index == self.term, (
+                "a primary leads by its ballot's configuration",
+                known,
+            )
+            assert self.configuration.primary == self.me, ("the master appointed the primary", known)
+            assert self._lead.inherited <= self.last_index, ("inherited entries are kept", known)
+            held = self._lead.replicated_index(self.durable_index, self._needed(self._lead))
+            assert self._lead.joining or held <= self.commit_index or not self._may_commit(), (
+                "what all hold is committed",
+                held,
+                known,
+            )
+
+    # -- time
+
+    def tick(self, now: float) -> None:
+        """Do the work that is due. Feed messages that have arrived first."""
+        self._pass_time(now)
+        lead = self._lead
+        if lead is None:
+            return
+        if not self._leases.holds(now, self._lease):
+            self._step_down(f"its server's lease {self._lease} is over")
+            return
+        if lead.transfer and lead.transfer.deadline <= now:
+            self._note(f"{lead.transfer.successor} did not catch up; this replica still leads")
+            lead.transfer = None
+        if lead.leave(now):
+            self._advance_commit()
+        self._consider(lead)
+
+    # -- the master's orders
+
+    def appoint(self, now: float, configuration: Configuration, lease: int) -> None:
+        """Take a configuration that is durable in the catalog; `lease`: the lease of this server that the master's order, or the
+        answer to our request, belongs to.
+
+        Raises Unavailable if that lease is not in force, or this replica has led this ballot, or may
+        have: the master must appoint it again, in the lease or the ballot that follows.
+        """
+        self._pass_time(now)
+        ballot, mine = configuration.index, configuration.primary == self.me
+        if ballot < self.term or (ballot == self.term and (self._lead is not None or not mine)):
+            return  # an old order, or a repeated one
+        if not mine:
+            self._become_follower(f"{configuration.primary} is the primary", ballot, configuration.primary)
+        elif ballot == self.term:
+            raise errors.Unavailable(
+                f"{self._name()} leads no ballot twice; appoint it in a ballot after {ballot}"
+            )
+        elif not self._leases.holds(now, lease):
+            raise errors.Unavailable(f"the lease {lease} of {self._name()} is over; appoint it in the next")
+        elif self._lead is not None and lease != self._lease:
+            # Another may have led since. What this leadership knows of its peers is worth nothing.
+            self._step_down(f"its lease {self._lease} is over")
+            raise errors.Unavailable(f"the lease of {self._name()} was over; appoint it again")
+        else:
+            self._lead_ballot(configuration, lease)
+
+    def _lead_ballot(self, configuration: Configuration, lease: int) -> None:
+        """Become the primary, or stay it with another configuration. The first entry of a ballot is its configuration."""
+        ballot, known = configuration.index, self._lead
+        inherited = self.last_index
+        self._enter(ballot, self.me)
+        self.leader, self.asked, self._lease = self.me, None, lease
+        if known is not None:
+            known.renew(ballot)
+        self._append_configuration(configuration)
+        if known is None:
+            self._lead = Primary(
+                self.me, ballot, configuration, self.log, self.limits, self._now, inherited=inherited
+            )
+        assert self.configuration == configuration, ("the newest configuration is in force", configuration)
+        self._set_role(LEADER, f"appointed in lease {lease}, begins at {self.last_index}")
+        self._advance_commit()
+
+    # -- the primary's verbs
+
+    def propose(self, now: float, kind: int, payload_bytes: int) -> tuple[int, int]:
+        self._pass_time(now)
+        assert kind != CONFIG, "configurations come from the master"
+        lead = self._require_lead("takes no proposals")
+        if lead.transfer is not None:
+            raise self._not_leader(f"is handing over to {lead.transfer.successor}")
+        if not self._may_commit():
+            voters, least = len(self.configuration.voters()), self.configuration.min_members
+            raise errors.Unavailable(
+                f"tablet {self.tablet} has {voters} members and takes writes with {least}; try again when a learner "
+                "has caught up"
+            )
+        return self.log.append(self.term, payload_bytes), self.term
+
+    def read_index(self, now: float) -> int:
+        self._pass_time(now)
+        lead = self._require_lead("serves no linearizable reads")
+        if not self._leases.holds(now, self._lease):
+            raise errors.Unavailable(f"{self._name()} has no lease: no master answered lately; try again")
+        if self.commit_index < lead.inherited:
+            raise errors.Unavailable(
+                f"{self._name()} has not yet committed what it inherited up to {lead.inherited}; try again"
+            )
+        return self.commit_index
+
+    def request_members(self, now: float, peers: Sequence[Peer]) -> Configuration:
+        """Ask the master for these members, who may not have more votes than now. Return the configuration asked for. Raises
+        NotLeader, AlreadyInProgress, InvalidArgument."""
+        self._pass_time(now)
+        lead = self._require_lead("changes no members")
+        if self.asked is not None or lead.transfer is not None:
+            raise errors.AlreadyInProgress(
+                f"{self._name()} is changing its configuration in ballot {self.term}; try again later",
+                tablet=self.tablet,
+            )
+        before, made = self.configuration, replace(self.configuration, peers=tuple(peers))
+        after = [peer.uuid for peer in made.voters()]
+        if any(uuid not in [peer.uuid for peer in before.voters()] for uuid in after):
+            raise InvalidArgument(
+                "a new member is added as a pre-voter; it becomes a voter when it has caught up"
+            )
+        if self.me not in after:
+            raise InvalidArgument(f"the primary {self.me} cannot remove itself; let it step down first")
+        if len(after) < min(made.min_members, len(before.voters())):
+            raise InvalidArgument(
+                f"tablet {self.tablet} needs {made.min_members} voters; add a member before you remove one"
+            )
+        return self._ask(appointed(made, self.me))
+
+    def step_down(self, now: float, successor: str | None) -> str:
+        self._pass_time(now)
+        lead = self._require_lead("has no leadership to hand over")
+        chosen = successor or lead.choose_successor()
+        if chosen is None:
+            raise errors.Unavailable(f"{self._name()} has no secondary to hand over to")
+        if not lead.may_succeed(chosen):
+            others = [peer.uuid for peer in self.configuration.voters() if peer.uuid != self.me]
+            raise InvalidArgument(f"{chosen} is no secondary of tablet {self.tablet}; name one of {others}")
+        lead.transfer = Transfer(chosen, self._now + self.limits.handover_s)
+        self._note(f"handing over to {chosen}")
+        self._continue_transfer(lead)
+        return chosen
+
+    # -- messages
+
+    def asks_to_lead(self, request: Request) -> bool:
+        return False
+
+    def receive(self, now: float, sender: str, request: Request) -> Pending | Answer:
+        self._pass_time(now)
+        assert isinstance(request, AppendRequest), ("a PacificA group has no votes", request)
+        if request.term < self.term or request.unsafe < self.forced_epoch:
+            return self._refuse_append(hint=0)
+        assert request.term > self.term or self._lead is None, ("a ballot has one primary", sender)
+        if request.term > self.term:
+            self._become_follower(f"{request.leader} leads", request.term, request.leader)
+        if self.leader is None:
+            self.leader = request.leader
+            self._note(f"follows {request.leader}")
+        if self.hard_state.vote is None:
+            self._enter(self.term, request.leader)
+        known = self.leader, self.hard_state.vote
+        assert known == (request.leader, request.leader), ("a ballot has one primary", known, request.leader)
+        crossing = request.unsafe > self.configuration.unsafe
+        if crossing and contradicts(self.log, self.commit_index, request):
+            self._note(f"has committed entries that {request.leader} has given up, or may have")
+            return self._append_reply(False, 0, 0, STRANDED)
+        return self._match(request)
+
+    def replied(self, now: float, peer: str, sent: Sent, answer: Answer) -> None:
+        self._pass_time(now)
+        plan, lead = sent.request, self._lead
+        assert isinstance(answer, AppendReply), ("members answer appends", answer)
+        if answer.term > self.term:
+            self._become_follower(f"{peer} is in ballot {answer.term}", answer.term, None)
+            return
+        if lead is None or not isinstance(plan, AppendPlan) or not plan.term == answer.term == self.term:
+            return  # the answer belongs to a ballot that is over
+        progress = lead.peers.get(peer)
+        if progress is None:
+            return
+        progress.answered(now, sent.at, plan, answer)
+        member = self.configuration.peer(peer)
+        if member is not None and member.kind == PRE_VOTER and self.asked is None:
+            lead.joins(now, peer, sent.at, plan.commit_index)
+        self._advance_commit()
+        self._continue_transfer(lead)
+        self._consider(lead)
+
+    def failed(
+        self, now: float, peer: str, sent: Sent, delivered: bool | None, refusal: str | None = None
+    ) -> None:
+        """Note that no answer came, or (`refusal`) why the server cannot answer for the replica."""
+        self._pass_time(now)
+        plan, lead = sent.request, self._lead
+        if lead is None or not isinstance(plan, AppendPlan) or plan.term != self.term:
+            return
+        progress = lead.peers.get(peer)
+        if progress is None:
+            return
+        if refusal is not None:
+            if refusal != progress.refusal:
+                self._note(f"{peer} answers {refusal}")
+            progress.refused(self._now, refusal)
+        if progress.failed(plan) and refusal is None:
+            self._note(f"message {plan.number} to {peer} failed (delivered: {delivered})")
+
+    # -- commits
+
+    def _needed(self, lead: Primary) -> list[str]:
+        """The replicas that must hold an entry before it is committed: the voters, those that shall become voters by
+        the request that the master may have granted already, and learners that are joining."""
+        coming = self.asked.voters() if self.asked else ()
+        voters = [peer.uuid for peer in (*self.configuration.voters(), *coming)]
+        return list(dict.fromkeys([*voters, *lead.joining]))
+
+    def _may_commit(self) -> bool:
+        return len(self.configuration.voters()) >= self.configuration.min_members
+
+    def _advance_commit(self) -> None:
+        lead = self._lead
+        if lead is None:
+            return
+        index = lead.replicated_index(self.durable_index, self._needed(lead))
+        if index > self.commit_index and self._may_commit():
+            self._commit_to(index)
+        lead.note_durable(self._now, self.durable_index)
+
+    # -- changes
+
+    def _consider(self, lead: Primary) -> None:
+        """Ask for the members that are wanted now, if they differ from those in force."""
+        if self.asked is not None or lead.transfer is not None:
+            return
+        held = max(self.commit_index, lead.inherited)
+        ready = [uuid for uuid in lead.joining if lead.peers[uuid].match >= held]
+        members = next_members(self.configuration, ready, lead.failing(self._now))
+        if members != self.configuration.peers:
+            for before, after in zip(self.configuration.peers, members, strict=True):
+                if before.member == VOTER != after.member:
+                    lead.strike(self._now, before.uuid)
+            self._ask(appointed(replace(self.configuration, peers=members), self.me))
+
+    def _ask(self, configuration: Configuration) -> Configuration:
+        assert self.asked is None, ("one request at a time", self.asked)
+        self.asked = configuration
+        self._note(
+            f"asks for ballot {configuration.index}: {configuration.primary} leads "
+            + ", ".join(f"{peer.uuid} {peer.kind}" for peer in configuration.peers)
+        )
+        return configuration
+
+    def _continue_transfer(self, lead: Primary) -> None:
+        """Once the successor holds everything, step down, and only then ask for it: nothing here reads from the moment
+        when the master may appoint another."""
+        transfer = lead.transfer
+        if transfer is None or self.asked is not None:
+            return
+        if not lead.successor_ready(since=transfer.deadline - self.limits.handover_s):
+            return
+        wanted = appointed(self.configuration, transfer.successor)
+        self._step_down(f"hands over to {wanted.primary}")
+        self._ask(wanted)
+
+    # -- roles
+
+    def _step_down(self, why: str) -> None:
+        """Stop to lead, in the same ballot. A request that is under way may be granted still, but not to us: only an
+        order in a later ballot makes this replica lead again."""
+        assert self._lead is not None, "only a primary steps down"
+        self.leader = self.asked = self._lead = None
+        self._set_role(FOLLOWER, why)
+
+    def _become_follower(self, why: str, ballot: int, primary: str | None) -> None:
+        """Enter a later ballot, which another replica leads."""
+        self._enter(ballot, primary)
+        self.leader = self.asked = self._lead = None
+        self._set_role(FOLLOWER, why)
+
+    def _enter(self, ballot: int, primary: str | None) -> None:
+        known = self.hard_state
+        assert ballot > known.term or (ballot == known.term and known.vote is None), (
+            "ballots ascend",
+            ballot,
+            known,
+        )
+        self.hard_state, self.term, self._unsaved = BallotRecord(ballot, primary), ballot, True
+
+    def _require_lead(self, what: str) -> Primary:
+        if self._lead is None:
+            raise self._not_leader(what, leader=self.leader)
+        return self._lead

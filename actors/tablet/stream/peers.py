@@ -1,0 +1,178 @@
+"""A leader's knowledge of its peers in one term, and the next messages to them.
+
+A Peers object begins with a leadership and is dropped when the role ends, so no knowledge of one
+term leaks into a later one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ebla.actors.replication.configuration import Configuration
+from ebla.actors.tablet.engine.log_index import LogIndex
+from ebla.actors.tablet.stream.limits import StreamLimits
+from ebla.actors.tablet.stream.plan import AppendPlan
+from ebla.actors.tablet.stream.progress import LAGGING, PROBE, REPLICATE, Progress
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A graceful step-down under way: no new proposals until it succeeds or `deadline` passes."""
+
+    successor: str
+    deadline: float
+
+
+class Peers:
+    def __init__(
+        self,
+        me: str,
+        term: int,
+        configuration: Configuration,
+        log: LogIndex,
+        limits: StreamLimits,
+        now: float,
+        *,
+        next_index: int,
+    ) -> None:
+        self.me = me
+        self.term = term
+        self.transfer: Transfer | None = None
+        self.peers: dict[str, Progress] = {}  # all but ourselves, in the configuration's order
+        self._log = log
+        self._stream = limits
+        self._voters: tuple[str, ...] = ()
+        self._staying: tuple[str, ...] = ()  # the voters without the replace flag
+        self._unsafe = 0
+        self.reconfigure(configuration, now, next_index)
+
+    def reconfigure(self, configuration: Configuration, now: float, next_index: int) -> None:
+        """Follow a change of members. Knowledge of remaining peers is kept."""
+        known, before = self.peers, self._unsafe
+        others = [peer.uuid for peer in configuration.peers if peer.uuid != self.me]
+        self.peers = {uuid: known.get(uuid) or Progress(next_index, now) for uuid in others}
+        self._voters = tuple(peer.uuid for peer in configuration.voters())
+        self._staying = tuple(peer.uuid for peer in configuration.voters() if not peer.replace)
+        self._unsafe = configuration.unsafe
+        assert self.me in self._voters, ("a leader is a voter", self.me, configuration)
+        assert self.me not in self.peers, ("a leader is no peer of its own", self.me)
+        assert configuration.unsafe >= before, (
+            "a forced epoch never goes back",
+            configuration.unsafe,
+            before,
+        )
+
+    def held_by_all(self, own_durable: int) -> int:
+        return min([own_durable, *[peer.match for peer in self.peers.values()]])
+
+    # -- messages
+
+    def plans(
+        self, now: float, commit_index: int, own_durable: int, number: Callable[[], int]
+    ) -> list[AppendPlan]:
+        """The messages to send now, at most one to each peer."""
+        made: list[AppendPlan] = []
+        log, limits, log_last = self._log, self._stream, self._log.last_index
+        for uuid, peer in self.peers.items():
+            self._check_dropped(peer)
+            if peer.may_send_entries(log_last, limits):
+                previous, first = peer.next - 1, peer.next
+                assert first > log.dropped_index, ("dropped entries are not sent", uuid, first)
+                last = log.last_within(first, limits.append_bytes_max)
+            elif now >= peer.status_due_at(limits):
+                # Only `match` is certain of a replicating peer: messages may overtake each other,
+                # and a heartbeat must not be refused for that.
+                previous = peer.next - 1 if peer.state == PROBE else max(peer.match, log.dropped_index)
+                first, last = previous + 1, previous
+            else:
+                continue
+            plan = AppendPlan(
+                peer=uuid,
+                term=self.term,
+                previous_index=previous,
+                previous_term=log.term_at(previous),
+                first=first,
+                last=last,
+                commit_index=commit_index,
+                all_replicated=min(commit_index, self.held_by_all(own_durable)),
+                number=number(),
+                match=peer.match,
+                unsafe=self._unsafe,
+            )
+            if last >= first:
+                peer.sent_entries(now, plan, log.size_bytes(first, last))
+            else:
+                peer.sent_status(now, plan)
+            made.append(plan)
+        return made
+
+    def silent(self, now: float) -> bool:
+        """Whether `plans` would be empty; takes less time than `plans`."""
+        limits, last, dropped = self._stream, self._log.last_index, self._log.dropped_index
+        for peer in self.peers.values():
+            if (
+                peer.next <= dropped
+                or peer.may_send_entries(last, limits)
+                or now >= peer.status_due_at(limits)
+            ):
+                return False
+        return True
+
+    def sends_at(self, now: float) -> float:
+        """The time of the next message; `now` if one is due."""
+        limits, last = self._stream, self._log.last_index
+        due = [float("inf")]
+        for peer in self.peers.values():
+            if peer.may_send_entries(last, limits):
+                return now
+            due.append(peer.status_due_at(limits))
+        return max(now, min(due))
+
+    def validate(self, last_index: int, known: object) -> None:
+        """Raise AssertionError if an invariant is broken; `known` is for the message."""
+        for uuid, peer in self.peers.items():
+            seen = (uuid, peer.state, peer.match, peer.next, known)
+            assert peer.match < peer.next, ("the next entry is behind those held", seen)
+            assert peer.next <= last_index + 1, ("only entries of the log are sent", seen)
+            assert not peer.inflight or peer.streams, ("entries flow to a peer that agrees", seen)
+            size = sum(peer.inflight.values())
+            assert peer.inflight_bytes == size, ("each message is counted once", seen, size)
+
+    def _check_dropped(self, peer: Progress) -> None:
+        """Mark a peer that needs a dropped entry as lagging: only a copy can help it."""
+        if peer.state in (PROBE, REPLICATE) and peer.next <= self._log.dropped_index:
+            peer.lag()
+
+    # -- a successor
+
+    def choose_successor(self) -> str | None:
+        """The voter that holds most, then the one with the latest contact; the first of equals. A
+        tombstone or a lagging peer comes last, and a voter that is to be replaced leads only if no
+        other can."""
+        others = [uuid for uuid in self._staying if uuid != self.me]
+        others = others or [uuid for uuid in self._voters if uuid != self.me]
+        if not others:
+            return None
+
+        def fitness(uuid: str) -> tuple[bool, int, float]:
+            peer = self.peers[uuid]
+            return peer.refusal is None and peer.state != LAGGING, peer.match, peer.last_contact
+
+        chosen = max(others, key=fitness)
+        assert self.may_succeed(chosen), ("a leader hands over to another voter", chosen)
+        return chosen
+
+    def may_succeed(self, uuid: str) -> bool:
+        return uuid != self.me and uuid in self._voters
+
+    def successor_ready(self, since: float) -> bool:
+        """Whether the successor has all entries, and has answered a message that left after `since`: abdication in
+        favour of a dead peer would be an outage."""
+        peer = self.peers.get(self.transfer.successor) if self.transfer else None
+        return (
+            peer is not None
+            and peer.state == REPLICATE
+            and peer.match == self._log.last_index
+            and peer.acked_at > since
+        )

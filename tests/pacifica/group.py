@@ -1,0 +1,197 @@
+"""A PacificA group in memory: real cores, leases, the real detector and the master's real rules, in a network, with disks and
+clocks that the test controls. `master` is a name in the network like a server's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ebla.actors.detector.detector import ACKNOWLEDGED, DECIDED, NEW, SILENT, Detector, End
+from ebla.actors.detector.limits import DetectorLimits
+from ebla.actors.messages import ServerInstance
+from ebla.actors.replication.appointments import after_end, appointed, grant
+from ebla.actors.replication.configuration import Configuration, Peer
+from ebla.actors.tablet.pacifica.limits import PacificaLimits
+from tests.pacifica.invariants import PacificaOracle
+from tests.pacifica.node import Node
+from tests.stream import group
+from tests.stream.node import shown
+
+DECIDE_S = 0.1
+
+
+class Master:
+    """The active master of one tablet: the catalog's configuration, made durable edit by edit, and the detector."""
+
+    def __init__(self, owner: Group, first: Configuration) -> None:
+        self.group = owner
+        self.stored = first
+        self.history = {first.index: first}
+        self.recorded: dict[str, ServerInstance] = {}  # in the catalog: every incarnation that got a lease
+        self.edit_s = 0.01
+        self.late_s = 0.0  # orders may take this much longer than other messages
+        self.rate, self.origin = 1.0, 0.0
+        self.detector: Detector | None = None
+        self.term = 0  # of the active master
+        self._editing = False
+        self.start()
+
+    def clock(self) -> float:
+        return self.origin + self.group.now * self.rate
+
+    def start(self) -> None:
+        """A master becomes active. It knows the catalog only."""
+        servers = [(name, self.recorded.get(name)) for name in self.group.names]
+        self.detector = Detector(self.group.times, self.clock(), servers)
+        self.term += 1
+        self._editing = False
+        self._decides(self.term)
+
+    def stop(self) -> None:
+        self.detector = None
+        self.term += 1
+
+    # -- what servers say
+
+    def beacon(
+        self, instance: ServerInstance, lease: int, report: tuple[int, bool], answer: Callable[[str], None]
+    ) -> None:
+        if self.detector is None:
+            return
+        word = self.detector.beacon(self.clock(), instance, lease)
+        for delay in self.group.network.delays("master", instance.uuid):
+            self.group.after(delay, "network", lambda: answer(word))
+        if word == DECIDED:
+            self._decide()
+        if word != ACKNOWLEDGED:
+            return
+        ballot, leads = report
+        if instance.uuid == self.stored.primary and not self._editing:
+            if ballot < self.stored.index:
+                self._order(instance.uuid)
+            elif not leads:
+                self._edit(appointed(self.stored, instance.uuid))
+
+    def asked(self, sender: str, asked: Configuration) -> None:
+        if self.detector is None or self._editing:
+            return  # the sender asks again
+        granted = grant(self.stored, asked, sender)
+        if granted is None:
+            self._order(sender)
+        else:
+            self._edit(granted, lambda: self._order(sender))
+
+    # -- decisions
+
+    def _decides(self, term: int) -> None:
+        if self.detector is not None and term == self.term:
+            self._decide()
+            self.group.after(DECIDE_S, "timer", lambda: self._decides(term))
+
+    def _decide(self) -> None:
+        detector = self.detector
+        assert detector is not None
+        for end in detector.decide(self.clock()):
+            self._end(detector, end)
+        primary = self.stored.primary
+        if primary is not None and detector.has_ended(primary):
+            self._edit(self._replaced(detector, primary, silent=True))
+
+    def _end(self, detector: Detector, end: End) -> None:
+        """Take the replicas of a server away and record its incarnation, by one edit."""
+        made = None if end.reason == NEW else self._replaced(detector, end.uuid, silent=end.reason == SILENT)
+
+        def durable() -> None:
+            if end.instance is not None:
+                self.recorded[end.uuid] = end.instance
+            detector.ended(end)
+
+        self._edit(made, durable)
+
+    def _replaced(self, detector: Detector, uuid: str, *, silent: bool) -> Configuration | None:
+        return after_end(
+            self.stored,
+            uuid,
+            silent=silent,
+            gone=detector.has_ended,
+            alive=lambda other: detector.lease(other) is not None,
+            primaries=lambda other: 0,
+        )
+
+    def _edit(self, made: Configuration | None, then: Callable[[], None] = lambda: None) -> None:
+        """Make a configuration durable, and what `then` does, unless another edit is under way: callers come again."""
+        if self._editing:
+            return
+        assert made is None or made.index == self.stored.index + 1, (made, self.stored)
+        self._editing, term = True, self.term
+
+        def durable() -> None:
+            if term != self.term:
+                return  # this master ended before; the edit was lost
+            self._editing = False
+            if made is not None:
+                assert made.primary is not None
+                self.stored = self.history[made.index] = made
+                self.group.record(f"ballot {made.index}: {made.primary} leads {shown(made)}")
+                self.group.oracle.catalog_changed()
+            then()
+            if made is not None and made.primary is not None:
+                self._order(made.primary)
+
+        self.group.after(self.edit_s, "disk", durable)
+
+    def _order(self, uuid: str) -> None:
+        """Send the configuration to a server, with the lease that it is alive in."""
+        stamp = self.detector.lease(uuid) if self.detector else None
+        if stamp is None:
+            return
+        node, made = self.group.nodes[uuid], self.stored
+        for delay in self.group.network.delays("master", uuid):
+            late_s = self.group.random.random() ** 2 * self.late_s
+            self.group.after(delay + late_s, "network", lambda: node.order(made, *stamp))
+
+
+def configuration(voters: str, min_members: int) -> Configuration:
+    """The configuration at creation: the first voter is the primary."""
+    peers = tuple(Peer(name, f"host-{name}") for name in voters)
+    return Configuration(peers, 1, primary=voters[0], min_members=min_members)
+
+
+class Group(group.Group[Node]):
+    oracle: PacificaOracle
+
+    def __init__(
+        self,
+        voters: str = "abc",
+        *,
+        min_members: int = 2,
+        spares: str = "",
+        seed: int = 0,
+        limits: PacificaLimits | None = None,
+        times: DetectorLimits | None = None,
+    ) -> None:
+        self.limits = limits or PacificaLimits()
+        self.times = times or DetectorLimits()
+        self.names = voters + spares
+        self.first = configuration(voters, min_members)
+        super().__init__(self.first, spares=spares, seed=seed)
+
+    def prepare(self) -> None:
+        self.oracle = PacificaOracle(self)
+        self.master = Master(self, self.first)
+
+    def make_node(self, name: str, initial: Configuration) -> Node:
+        return Node(self, name, initial)
+
+    def isolate(self, name: str) -> None:
+        super().isolate(name)
+        self.cut(name, "master")
+
+    def copy(self, source: Node, target: Node) -> None:
+        """Copy a tablet in one step: the source's durable log replaces the target's."""
+        target.crash()
+        core, disk = source.running(), target.disk
+        disk.entries = list(source.disk.entries)
+        disk.dropped = core.log.dropped_index
+        disk.hard_state = max(disk.hard_state, source.disk.hard_state, key=lambda state: state.term)
+        target.lost = False
+        target.start(commit_index=disk.dropped)

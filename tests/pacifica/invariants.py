@@ -1,0 +1,67 @@
+"""PacificA's own promises.
+
+the catalog first       a replica leads only in a ballot that is durable in the catalog, as its primary
+committed is on all     every voter of the catalog's configuration has every committed entry on its disk
+the least number        an entry is committed with `min_members` voters at least
+no service after death  a replica whose server was declared dead serves no reads
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ebla.actors.errors import NotLeader, Unavailable
+from tests.stream.invariants import Oracle
+from tests.stream.node import Node as AnyNode
+
+if TYPE_CHECKING:
+    from tests.pacifica.group import Group
+
+
+class PacificaOracle(Oracle):
+    group: Group
+
+    def __init__(self, group: Group) -> None:
+        super().__init__(group)
+        self.group = group
+
+    def observe(self, node: AnyNode[Any]) -> None:
+        core, known = node.running(), len(self.committed)
+        core.validate()
+        if core.role == "leader":
+            made = self.group.master.history.get(core.term)
+            assert made == core.configuration, (
+                f"{node.name} leads by {core.configuration}, the catalog has {made}"
+            )
+            assert made.primary == node.name, f"{node.name} leads for {made.primary}"
+        super().observe(node)
+        if len(self.committed) > known:
+            voters = len(core.configuration.voters())
+            assert voters >= core.configuration.min_members, (
+                f"{node.name} commits with {voters}: {core.story()}"
+            )
+            self.voters_hold_all()
+
+    def catalog_changed(self) -> None:
+        self.voters_hold_all()
+
+    def voters_hold_all(self) -> None:
+        stored = self.group.master.stored
+        for peer in stored.voters():
+            node = self.group.nodes[peer.uuid]
+            held = node.disk.entries[: len(self.committed)]
+            assert node.lost or held == self.committed, (
+                f"{peer.uuid} votes in ballot {stored.index} and holds {len(held)} of {len(self.committed)} entries"
+            )
+
+    def check_reads(self) -> None:
+        super().check_reads()
+        detector = self.group.master.detector
+        for node in self.group.leaders():
+            if detector is None or not detector.has_ended(node.name):
+                continue
+            try:
+                node.running().read_index(node.clock())
+            except (NotLeader, Unavailable):
+                continue
+            raise AssertionError(f"{node.name} serves, and was declared dead: {node.running().story()}")

@@ -1,0 +1,127 @@
+"""A server with a PacificA replica: its core, its leases, and its calls to the master."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ebla.actors.detector.detector import ACKNOWLEDGED, DECIDED
+from ebla.actors.detector.lease import Lease
+from ebla.actors.messages import ServerInstance
+from ebla.actors.messages.pacifica import BallotRecord
+from ebla.actors.messages.protocols import Answer, Request
+from ebla.actors.replication.configuration import Configuration
+from ebla.actors.tablet.engine.core import GroupCore, Send
+from ebla.actors.tablet.engine.log_index import LogIndex
+from ebla.actors.tablet.pacifica.core import PacificaCore
+from tests.stream import node
+
+if TYPE_CHECKING:
+    from tests.pacifica.group import Group
+
+ASK_AGAIN_S = 0.2
+BEAT_AGAIN_S = 0.05
+
+
+class Node(node.Node[PacificaCore]):
+    group: Group
+
+    def __init__(self, group: Group, name: str, initial: Configuration) -> None:
+        super().__init__(group, name, initial, BallotRecord())
+        self.lease = Lease(group.times)
+        self.lost = False  # its disk was replaced by an empty one
+        self._asking: Configuration | None = None
+        self._beats_again = False
+
+    def make_core(self, log: LogIndex, configuration: Configuration, commit_index: int) -> PacificaCore:
+        assert isinstance(self.disk.hard_state, BallotRecord)
+        self.lease = Lease(self.group.times)
+        self._asking = None
+        incarnation = self.incarnation
+        self.group.after(0.0, "timer", lambda: self._beats(incarnation))
+        return PacificaCore(
+            "t1",
+            self.name,
+            self.disk.hard_state,
+            configuration,
+            log,
+            self.group.limits,
+            self.lease,
+            self.clock(),
+            commit_index=commit_index,
+        )
+
+    @property
+    def instance(self) -> ServerInstance:
+        return ServerInstance(self.name, self.incarnation + 1, f"start {self.incarnation}")
+
+    def lose_disk(self) -> None:
+        """Crash, and start with an empty replica; the record of its ballot is kept elsewhere."""
+        self.crash()
+        self.disk.entries, self.disk.dropped, self.lost = [], 0, True
+
+    # -- the master
+
+    def beat(self, incarnation: int) -> None:
+        """Send a beacon, which also carries what the replica reports."""
+
+        self._beats_again = False
+
+        def beat(core: GroupCore) -> None:
+            sent_at, instance = self.clock(), self.instance
+            number = self.lease.beacon(sent_at, log_stalled=False)
+            assert number is not None
+            report = core.term, core.role == "leader"
+
+            def answered(word: str) -> None:
+                if word == ACKNOWLEDGED:
+                    self.feed(incarnation, lambda _: self.lease.acknowledged(self.clock(), number, sent_at))
+                elif word == DECIDED and not self._beats_again:  # by the next beacon the edit may be durable
+                    self._beats_again = True
+                    self.group.after(BEAT_AGAIN_S, "timer", lambda: self.beat(incarnation))
+
+            master = self.group.master
+            for delay in self.group.network.delays(self.name, "master"):
+                self.group.after(delay, "network", lambda: master.beacon(instance, number, report, answered))
+
+        if incarnation == self.incarnation and self.core is not None:
+            self.feed(incarnation, beat)
+
+    def _beats(self, incarnation: int) -> None:
+        if incarnation == self.incarnation and self.core is not None:
+            self.beat(incarnation)
+            self.group.after(self.group.times.beacon_s / self.rate, "timer", lambda: self._beats(incarnation))
+
+    def absorb(self, request: object = None) -> None:
+        super().absorb(request)  # type: ignore[arg-type]
+        asked = self.running().asked
+        if asked is not self._asking:
+            self._asking = asked
+            if asked is not None:
+                self._ask(asked, self.incarnation)
+
+    def _ask(self, asked: Configuration, incarnation: int) -> None:
+        """Repeat a request until the core has another configuration."""
+        if incarnation != self.incarnation or self._asking is not asked:
+            return
+        for delay in self.group.network.delays(self.name, "master"):
+            self.group.after(delay, "network", lambda: self.group.master.asked(self.name, asked))
+        self.group.after(ASK_AGAIN_S, "timer", lambda: self._ask(asked, incarnation))
+
+    def order(self, configuration: Configuration, start: str, lease: int) -> None:
+        """Take an order of the master, or its answer to a request, which is the same, if it is for this process."""
+        if start == self.instance.start:
+            self.feed(self.incarnation, lambda _: self._appoint(configuration, lease))
+
+    def _appoint(self, configuration: Configuration, lease: int) -> None:
+        try:
+            self.running().appoint(self.clock(), configuration, lease)
+        except node.REFUSALS as error:
+            self.group.record(f"{self.name} refuses: {error}")
+
+    # -- checks
+
+    def answering(self, request: Request | None, answer: Answer) -> None:
+        pass
+
+    def sending(self, send: Send) -> None:
+        pass

@@ -1,0 +1,240 @@
+"""A PacificA core by single events."""
+
+from __future__ import annotations
+
+import pytest
+
+from ebla.actors.detector.lease import Lease
+from ebla.actors.detector.limits import DetectorLimits
+from ebla.actors.errors import AlreadyInProgress, NotLeader, Unavailable
+from ebla.actors.messages.pacifica import BallotRecord
+from ebla.actors.messages.stream import AppendReply
+from ebla.actors.replication.appointments import appointed
+from ebla.actors.replication.configuration import NON_VOTER, Configuration, Peer
+from ebla.actors.tablet.engine.core import Sent
+from ebla.actors.tablet.engine.log_index import LogIndex
+from ebla.actors.tablet.pacifica.core import INACTIVE, PRIMARY, SECONDARY, PacificaCore
+from ebla.actors.tablet.pacifica.limits import PacificaLimits
+from ebla.actors.tablet.stream.plan import AppendPlan
+from ebla.storage.errors import InvalidArgument
+from ebla.storage.logs.entries import WRITE
+from tests.pacifica.group import configuration
+
+LIMITS, TIMES = PacificaLimits(), DetectorLimits()
+FIRST = configuration("abc", 2)
+D = Peer("d", "host-d", NON_VOTER, promote=True)
+
+
+def leased(now: float = 0.0, number: int = 1) -> Lease:
+    """A lease that holds from `now` on."""
+    lease = Lease(TIMES)
+    lease.number = number - 1
+    renew(lease, now)
+    return lease
+
+
+def renew(lease: Lease, now: float) -> None:
+    number = lease.beacon(now, log_stalled=False)
+    assert number is not None
+    lease.acknowledged(now, number, sent_at=now)
+
+
+def core(
+    lease: Lease,
+    *,
+    me: str = "a",
+    first: Configuration = FIRST,
+    ballots: str = "",
+    record: int = 0,
+    commit: int = 0,
+) -> PacificaCore:
+    """A core whose log has one entry of each ballot of `ballots`."""
+    log = LogIndex()
+    for ballot in ballots:
+        log.append(int(ballot), 1)
+    return PacificaCore("t1", me, BallotRecord(record), first, log, LIMITS, lease, 0.0, commit_index=commit)
+
+
+def plans(made: PacificaCore) -> dict[str, AppendPlan]:
+    return {send.peer: send.request for send in made.take().sends if isinstance(send.request, AppendPlan)}
+
+
+def settle(made: PacificaCore, now: float, *, without: str = "") -> None:
+    """Everybody but `without` takes everything, until there are no more messages."""
+    made.durable(made.last_index, made.log.last_term)
+    for _ in range(10):
+        sends = plans(made)
+        for peer, plan in sends.items():
+            if peer not in without:
+                reply = AppendReply(made.term, True, plan.covers, 0, plan.covers, made.term)
+                made.replied(now, peer, Sent(now, plan), reply)
+        if not sends:
+            return
+
+
+def primary(lease: Lease, now: float = 0.0, first: Configuration = FIRST) -> PacificaCore:
+    made = core(lease, first=first)
+    made.appoint(now, first, lease.number)
+    settle(made, now)
+    return made
+
+
+def test_a_replica_is_inactive_until_the_master_appoints_it() -> None:
+    made = core(leased())
+    assert made.view().role == INACTIVE
+    with pytest.raises(NotLeader):
+        made.read_index(0.0)
+    made.appoint(0.1, FIRST, 1)
+    assert made.view().role == PRIMARY
+    assert made.take().hard_state == BallotRecord(1, "a")
+
+
+def test_an_entry_is_committed_when_every_voter_holds_it() -> None:
+    made = primary(leased())
+    index, ballot = made.propose(0.1, WRITE, 1)
+    sends = plans(made)
+    for held, peer in enumerate("bc"):
+        assert (made.commit_index, ballot) == (index - 1, 1), f"only {held} others hold it"
+        reply = AppendReply(1, True, index, 0, index, 1)
+        made.replied(0.1, peer, Sent(0.1, sends[peer]), reply)
+    assert made.commit_index == index - 1, "our own disk counts too"
+    made.durable(index, 1)
+    assert made.commit_index == index
+
+
+def test_no_replica_leads_a_ballot_twice() -> None:
+    made = core(leased(), record=1)
+    with pytest.raises(Unavailable, match="after 1"):
+        made.appoint(0.1, FIRST, 1)
+    made.appoint(0.2, appointed(FIRST, "a"), 1)
+    assert made.view().role == PRIMARY
+
+
+def test_a_replica_whose_log_is_ahead_of_its_record_may_have_led_that_ballot() -> None:
+    made = core(leased(), ballots="12", record=1)
+    assert made.take().hard_state == BallotRecord(2, None)
+    with pytest.raises(Unavailable):
+        made.appoint(0.1, appointed(FIRST, "a"), 1)
+
+
+def test_an_order_of_another_lease_is_refused() -> None:
+    lease = leased()
+    made = core(lease)
+    renew(lease, TIMES.lease_s + 1)
+    with pytest.raises(Unavailable, match="lease 1"):
+        made.appoint(TIMES.lease_s + 1, FIRST, 1)
+    made.appoint(TIMES.lease_s + 1, FIRST, 2)
+
+
+def test_what_a_primary_knew_of_its_peers_ends_with_its_lease() -> None:
+    """It was paused, so it did not notice that its lease was over; another may have led since."""
+    lease = leased()
+    made = primary(lease)
+    later = TIMES.lease_s + 1
+    renew(lease, later)
+    with pytest.raises(Unavailable, match="appoint it again"):
+        made.appoint(later, appointed(appointed(FIRST, "b"), "a"), 2)
+    made.appoint(later, appointed(appointed(FIRST, "b"), "a"), 2)
+    assert {peer.match for peer in made.progress.values()} == {0}
+
+
+def test_a_primary_without_a_lease_steps_down_and_keeps_its_request_from_counting() -> None:
+    lease = leased()
+    made = primary(lease)
+    made.request_members(0.2, (*FIRST.peers, D))
+    made.tick(lease.until)
+    assert (made.view().role, made.asked) == (INACTIVE, None)
+
+
+def test_a_request_counts_for_commits_until_it_is_answered() -> None:
+    """The master may have granted it already, and may appoint the coming voter at any time."""
+    first = Configuration((*FIRST.peers, D), 1, primary="a", min_members=2)
+    made = primary(leased(), first=first)
+    assert made.asked is not None and [peer.uuid for peer in made.asked.voters()] == list("abcd")
+    index, _ = made.propose(0.1, WRITE, 1)
+    settle(made, 0.1, without="d")
+    assert made.commit_index < index
+    made.appoint(0.2, made.asked, 1)
+    settle(made, 0.2)
+    assert made.commit_index == made.last_index > index
+
+
+def test_reads_wait_for_the_inherited_entries() -> None:
+    lease = leased()
+    made = core(lease, ballots="11", record=1, commit=1)
+    made.appoint(0.1, appointed(FIRST, "a"), 1)
+    with pytest.raises(Unavailable, match="inherited up to 2"):
+        made.read_index(0.1)
+    settle(made, 0.1)
+    assert made.read_index(0.1) == 3
+
+
+def test_a_lone_survivor_that_inherited_nothing_uncommitted_serves_reads_at_once() -> None:
+    made = core(leased(), ballots="11", record=1, commit=2)
+    made.appoint(0.1, appointed(FIRST, "a"), 1)
+    assert made.read_index(0.1) == 2
+
+
+def test_a_silent_secondary_becomes_a_learner_and_the_last_ones_stay() -> None:
+    lease = leased()
+    made = primary(lease)
+    made.tick(LIMITS.silent_s + 0.01)
+    assert made.asked is not None
+    assert [(peer.uuid, peer.kind) for peer in made.asked.peers] == [
+        ("a", "voter"),
+        ("b", "pre_voter"),
+        ("c", "voter"),
+    ]
+    made.appoint(LIMITS.silent_s + 0.02, made.asked, 1)
+    made.tick(LIMITS.silent_s + 0.5)
+    assert made.asked is None, "min_members voters stay"
+    assert made.next_wake(LIMITS.silent_s + 0.5) > LIMITS.silent_s + 0.5 or made.take().sends
+
+
+def test_a_primary_hands_over_only_after_it_has_stepped_down() -> None:
+    made = primary(leased())
+    assert made.step_down(0.1, "b") == "b"
+    assert made.view().role == PRIMARY and made.read_index(0.1) == made.commit_index
+    made.tick(0.3)
+    settle(made, 0.3)
+    assert made.view().role == INACTIVE and made.awaits_successor
+    assert made.asked == appointed(FIRST, "b")
+
+
+def test_a_member_refuses_an_earlier_ballot() -> None:
+    made, other = core(leased(), me="b"), core(leased())
+    other.appoint(0.0, FIRST, 1)
+    plan = plans(other)["b"]
+    made.appoint(0.1, appointed(appointed(FIRST, "c"), "a"), 1)
+    answer = made.receive(0.2, "a", plan.request("a", ()))
+    assert isinstance(answer, AppendReply) and not answer.success and answer.term == 3
+
+
+def test_a_member_that_follows_a_primary_is_a_secondary() -> None:
+    made, other = core(leased(), me="b"), core(leased())
+    other.appoint(0.0, FIRST, 1)
+    plan = plans(other)["b"]
+    made.receive(0.1, "a", plan.request("a", ()))
+    assert (made.view().role, made.view().leader) == (SECONDARY, "a")
+
+
+@pytest.mark.parametrize(
+    ("peers", "words"),
+    [
+        ((*FIRST.peers, Peer("d", "host-d")), "pre-voter"),
+        (FIRST.peers[1:], "step down first"),
+        (FIRST.peers[:1], "needs 2 voters"),
+    ],
+)
+def test_a_change_that_breaks_a_rule_is_refused(peers: tuple[Peer, ...], words: str) -> None:
+    made = primary(leased())
+    with pytest.raises(InvalidArgument, match=words):
+        made.request_members(0.1, peers)
+    assert made.asked is None
+
+
+def test_one_change_is_requested_at_a_time() -> None:
+    made = primary(leased())
+    made.request_members(0.1, (*FIRST.peers, D))
+    with pytest.raises(AlreadyInProgress):
+        made.request_members(0.1, FIRST.peers[:2])

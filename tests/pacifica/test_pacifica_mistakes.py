@@ -1,0 +1,26 @@
+"""The random faults find every known mistake, so they would find others."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from ebla.storage.errors import InvalidArgument
+from tests.pacifica.faults import survive
+from tests.pacifica.mistakes import MISTAKES
+
+SEEDS_MAX = 60
+GROUPS = (("abc", "", False), ("abc", "de", False), ("abc", "d", True))
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_known_mistake_breaks_a_promise(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    where, attribute, mistake = MISTAKES[name]
+    monkeypatch.setattr(where, attribute, mistake)
+    for seed, (voters, spares, loses) in product(range(SEEDS_MAX), GROUPS):
+        try:
+            survive(seed, voters, spares, loses=loses)
+        except (AssertionError, InvalidArgument):
+            return
+    pytest.fail(f"no promise is broken by {SEEDS_MAX} seeds: {name}")
