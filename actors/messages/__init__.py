@@ -431,9 +431,8 @@ class ChecksumReply(msgspec.Struct, frozen=True):
 
 
 class ServerState(msgspec.Struct, frozen=True):
-    """A tablet server as it sees itself. `lost_disks`: data directories that failed, and why. `set_aside`:
-    the directory that was set aside to make this server's directory, and why; "" if there is none.
-    `pending`: by tablet, the configurations that are in force at replicas of this server and not known to be
+    """A tablet server as it sees itself. `lost_disks`: data directories that failed, and why. `set_aside`: the directory that was
+    set aside to make this one, and why; "" if there is none. `pending`: by tablet, configurations in force here and not known to be
     committed. `full_disks`: those of `disks` without space for writes: less than `disk_reserve_bytes` is free."""
 
     instance: ServerInstance

@@ -52,7 +52,7 @@ async def larger_reserve(stage: Stage) -> None:
     await until(stage, lambda space: space.disks[0].free_bytes < SPACE_BYTES)
 
 
-@pytest.mark.parametrize("command", ["check", "nodes", "status"])
+@pytest.mark.parametrize("command", ["check", "nodes"])
 def test_the_warning_comes_before_a_larger_reserve_is_reached(ebla: Cli, command: str) -> None:
     shown = ebla(command, prepare=larger_reserve)
     left = "565,248 of 1,048,576 MiB left under /; free space before writes are refused"
