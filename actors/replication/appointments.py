@@ -4,7 +4,7 @@ The master makes every configuration durable before anybody follows it. Each has
 the ballot before, and a primary.
 
     a change of the primary  a learner becomes a voter, a secondary becomes a learner, another voter becomes the primary
-    the end of a server      another voter becomes the primary
+    the end of a server      another voter becomes the primary, and the server becomes a learner
 
 Every voter holds every committed entry (tablet/pacifica says why), so any voter may become the primary. Only the primary
 itself can say that a learner holds everything, and only a primary whose lease is over, or that has stepped down, may be
@@ -83,6 +83,9 @@ def after_end(
     primaries: Callable[[str], int],
 ) -> Configuration | None:
     """The configuration after the end of the process of server `ended`; None if the stored one stays.
+
+    `alive`: whether a server may lead now: it has a lease, and the replica. Of the present primary: whether it may still
+    serve, even if this master has no sign of it yet: the lease that the master before acknowledged may hold.
 
     The voter with the fewest `primaries` leads if the primary has ended, or is not alive. A `silent` server loses its vote,
     if enough others have one; a server that has restarted keeps it, because it holds everything.

@@ -99,13 +99,21 @@ class Master:
             self.stored,
             uuid,
             silent=silent,
-            alive=lambda other: detector.lease(other) is not None,
+            alive=self._alive,
             primaries=lambda other: 0,
         )
         if made is None:
             then()
         else:
             self._edit(made, then)
+
+    def _alive(self, uuid: str) -> bool:
+        """Whether a server may lead now; of the primary, whether it may still serve."""
+        assert self.detector is not None
+        if uuid == self.stored.primary:
+            ending = [end.uuid for end in self.detector.decide(self.clock())]
+            return not self.detector.has_ended(uuid) and uuid not in ending
+        return self.detector.lease(uuid) is not None
 
     def _edit(self, made: Configuration, then: Callable[[], None]) -> None:
         assert not self._editing and made.index == self.stored.index + 1, (made, self.stored)

@@ -113,6 +113,11 @@ def _take_over_a_live_primary(
     return appointments.appointed(replace(stored, peers=peers), others[-1])
 
 
+def _alive_with_a_beacon(self: group_module.Master, uuid: str) -> bool:
+    assert self.detector is not None
+    return self.detector.lease(uuid) is not None
+
+
 def _demote_all(configuration: Configuration, ready: Any, failing: Any) -> Any:
     return appointments.next_members(replace(configuration, min_members=1), ready, failing)
 
@@ -140,5 +145,10 @@ MISTAKES: dict[str, Mistake] = {
     "a lease has no number": (Lease, "holds", _holds_any),
     "the master grants a request of any ballot": (group_module, "grant", _grant_any),
     "a learner becomes the primary": (group_module, "after_end", _take_over_a_live_primary),
+    "a new master takes a primary without a beacon for dead": (
+        group_module.Master,
+        "_alive",
+        _alive_with_a_beacon,
+    ),
     "too few voters stay": (core_module, "next_members", _demote_all),
 }

@@ -79,6 +79,15 @@ def primary(lease: Lease, now: float = 0.0, first: Configuration = FIRST) -> Pac
     return made
 
 
+def asks_at(made: PacificaCore, now: float) -> float:
+    """The time when it asks for other members although no message is answered; its lease must last."""
+    while made.asked is None:
+        now += 0.05
+        made.tick(now)
+        made.take()
+    return now
+
+
 def test_a_replica_is_inactive_until_the_master_appoints_it() -> None:
     made = core(leased())
     assert made.view().role == INACTIVE
@@ -178,14 +187,14 @@ def test_a_lone_survivor_that_inherited_nothing_uncommitted_serves_reads_at_once
 def test_a_silent_secondary_becomes_a_learner_and_the_last_ones_stay() -> None:
     lease = leased()
     made = primary(lease)
-    made.tick(LIMITS.silent_s + 0.01)
-    assert made.asked is not None
+    now = asks_at(made, 0.0)
+    assert now == pytest.approx(LIMITS.silent_s, abs=0.06) and made.asked is not None
     assert [(peer.uuid, peer.kind) for peer in made.asked.peers] == [
         ("a", "voter"),
         ("b", "pre_voter"),
         ("c", "voter"),
     ]
-    made.appoint(LIMITS.silent_s + 0.02, made.asked, 1)
+    made.appoint(now, made.asked, 1)
     made.tick(LIMITS.silent_s + 0.5)
     assert made.asked is None, "min_members voters stay"
     assert made.next_wake(LIMITS.silent_s + 0.5) > LIMITS.silent_s + 0.5 or made.take().sends
@@ -238,3 +247,33 @@ def test_one_change_is_requested_at_a_time() -> None:
     made.request_members(0.1, (*FIRST.peers, D))
     with pytest.raises(AlreadyInProgress):
         made.request_members(0.1, FIRST.peers[:2])
+
+
+def test_a_change_that_names_a_member_twice_is_refused() -> None:
+    """The master would refuse it too, and the request would be repeated for ever."""
+    made = primary(leased())
+    with pytest.raises(InvalidArgument, match="named twice"):
+        made.request_members(0.1, (*FIRST.peers, D, D))
+    assert made.asked is None
+
+
+def test_what_a_secondary_has_lost_does_not_count_for_commits() -> None:
+    made = primary(leased())
+    index, _ = made.propose(0.1, WRITE, 1)
+    appends = plans(made)
+    made.durable(index, 1)
+    made.replied(0.1, "b", Sent(0.1, appends["b"]), AppendReply(1, True, index, 0, index, 1))
+    made.tick(0.3)
+    lost = AppendReply(1, False, 0, 0, 0, 0)
+    made.replied(0.3, "b", Sent(0.3, plans(made)["b"]), lost)
+    assert made.needs_copy("b")
+    made.replied(0.3, "c", Sent(0.1, appends["c"]), AppendReply(1, True, index, 0, index, 1))
+    assert made.commit_index < index
+
+
+def test_a_pause_of_the_primary_does_not_count_as_silence_of_its_secondaries() -> None:
+    made = primary(leased())
+    resumed = 2 * LIMITS.silent_s
+    made.tick(resumed)
+    assert made.asked is None
+    assert asks_at(made, resumed) == pytest.approx(resumed + LIMITS.silent_s, abs=LIMITS.heartbeat_s)

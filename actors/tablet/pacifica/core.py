@@ -126,6 +126,11 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
 
     # -- time
 
+    def _pass_time(self, now: float) -> None:
+        if self._lead is not None and now - self._now > self.limits.pause_s:
+            self._lead.paused(now)
+        super()._pass_time(now)
+
     def tick(self, now: float) -> None:
         """Do the work that is due. Feed messages that have arrived first."""
         self._pass_time(now)
@@ -225,6 +230,8 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
                 tablet=self.tablet,
             )
         before, made = self.configuration, replace(self.configuration, peers=tuple(peers))
+        if len({peer.uuid for peer in peers}) < len(peers):
+            raise InvalidArgument("a member is named twice; name each once")
         after = [peer.uuid for peer in made.voters()]
         if any(uuid not in [peer.uuid for peer in before.voters()] for uuid in after):
             raise InvalidArgument(
@@ -344,7 +351,7 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
         if self.asked is not None or lead.transfer is not None:
             return
         held = max(self.commit_index, lead.inherited)
-        ready = [uuid for uuid in lead.joining if lead.peers[uuid].match >= held]
+        ready = [uuid for uuid in lead.joining if lead.held_by(uuid) >= held]
         members = next_members(self.configuration, ready, lead.failing(self._now))
         if members != self.configuration.peers:
             self._ask(appointed(replace(self.configuration, peers=members), self.me))

@@ -39,7 +39,7 @@ class Primary(Peers):
     ) -> None:
         self.inherited = inherited
         self.joining: dict[str, None] = {}
-        self.began_at = now
+        self._watching_since = now  # without a pause of this process
         self._limits = limits
         self._stalls: dict[str, Stall] = {}
         super().__init__(me, ballot, configuration, log, limits, now, next_index=log.last_index)
@@ -67,9 +67,18 @@ class Primary(Peers):
 
     def replicated_index(self, own_durable: int, needed: Iterable[str]) -> int:
         """The greatest index that all replicas of `needed` hold durably."""
-        return min(own_durable if uuid == self.me else self.peers[uuid].match for uuid in needed)
+        return min(own_durable if uuid == self.me else self.held_by(uuid) for uuid in needed)
+
+    def held_by(self, uuid: str) -> int:
+        """The index up to which the peer holds our log. A lagging peer may have lost what it acknowledged."""
+        peer = self.peers[uuid]
+        return 0 if peer.state == LAGGING else peer.match
 
     # -- who does not keep up
+
+    def paused(self, now: float) -> None:
+        """Give each peer its full time again: this process was paused, and could not take answers."""
+        self._watching_since = now
 
     def note_durable(self, now: float, own_durable: int) -> None:
         """Update the stalls after a change of what we, or a peer, hold."""
@@ -86,9 +95,9 @@ class Primary(Peers):
         peer = self.peers[uuid]
         if peer.state == LAGGING:
             return NEVER
-        silent = max(peer.healthy_at, self.began_at) + self._limits.silent_s
+        silent = max(peer.healthy_at, self._watching_since) + self._limits.silent_s
         stall = self._stalls.get(uuid)
-        return silent if stall is None else min(silent, stall.since + stalled_s)
+        return silent if stall is None else min(silent, max(stall.since, self._watching_since) + stalled_s)
 
     def failing(self, now: float) -> list[str]:
         """The secondaries that do not keep up; the one that has not for longest comes first."""
