@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from ebla.actors.detector.lease import Lease
 from ebla.actors.detector.limits import DetectorLimits
 from ebla.actors.errors import AlreadyInProgress, NotLeader, Unavailable
 from ebla.actors.messages.pacifica import BallotRecord
-from ebla.actors.messages.stream import AppendReply
-from ebla.actors.replication.appointments import appointed
-from ebla.actors.replication.configuration import NON_VOTER, Configuration, Peer
+from ebla.actors.messages.stream import STRANDED, AppendReply, AppendRequest
+from ebla.actors.replication.appointments import after_end, appointed, grant, next_members
+from ebla.actors.replication.configuration import NON_VOTER, PRE_VOTER, VOTER, Configuration, Peer
 from ebla.actors.tablet.engine.core import Sent
 from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.pacifica.core import INACTIVE, PRIMARY, SECONDARY, PacificaCore
@@ -277,3 +278,144 @@ def test_a_pause_of_the_primary_does_not_count_as_silence_of_its_secondaries() -
     made.tick(resumed)
     assert made.asked is None
     assert asks_at(made, resumed) == pytest.approx(resumed + LIMITS.silent_s, abs=LIMITS.heartbeat_s)
+
+
+def test_a_tablet_with_too_few_voters_commits_nothing_and_takes_learners() -> None:
+    first = configuration("ab", 3)
+    made = primary(leased(), first=first)
+    assert made.commit_index == 0 < made.last_index
+    with pytest.raises(Unavailable, match="has 2 members and takes writes with 3"):
+        made.propose(0.1, WRITE, 1)
+    assert made.request_members(0.1, (*first.peers, D)) == made.asked
+
+
+def test_no_change_is_requested_while_the_primary_hands_over() -> None:
+    made = primary(leased())
+    made.step_down(0.1, "b")
+    with pytest.raises(AlreadyInProgress):
+        made.request_members(0.1, (*FIRST.peers, D))
+
+
+def test_a_primary_hands_over_after_its_request_is_answered() -> None:
+    """The master may have granted the request, and the answer to it may still come."""
+    made = primary(leased())
+    asked = made.request_members(0.1, (*FIRST.peers, D))
+    made.step_down(0.1, "b")
+    made.tick(0.3)
+    settle(made, 0.3, without="d")
+    assert (made.view().role, made.asked) == (PRIMARY, asked)
+    made.appoint(0.4, asked, 1)
+    made.tick(0.6)
+    settle(made, 0.6, without="d")
+    assert made.awaits_successor and made.asked == appointed(asked, "b")
+
+
+def test_a_single_replica_has_nobody_to_hand_over_to() -> None:
+    made = primary(leased(), first=configuration("a", 1))
+    with pytest.raises(Unavailable, match="no secondary"):
+        made.step_down(0.1, None)
+
+
+def test_an_answer_of_a_later_ballot_ends_a_leadership() -> None:
+    made = primary(leased())
+    made.tick(0.3)
+    made.request_members(0.3, (*FIRST.peers, D))
+    plan = plans(made)["b"]
+    made.replied(0.3, "b", Sent(0.3, plan), AppendReply(5, False, 0, 0, 0, 0))
+    assert (made.view().role, made.term, made.asked) == (INACTIVE, 5, None)
+    assert made.take().hard_state == BallotRecord(5, None)
+
+
+def test_an_answer_of_an_earlier_ballot_says_nothing_about_this_one() -> None:
+    made = primary(leased())
+    index, _ = made.propose(0.1, WRITE, 1)
+    sent = Sent(0.1, plans(made)["b"])
+    made.durable(index, 1)
+    made.appoint(0.2, appointed(FIRST, "a"), 1)
+    made.replied(0.3, "b", sent, AppendReply(1, True, index, 0, index, 1))
+    assert made.progress["b"].match < index
+
+
+def test_a_primary_without_an_unsafe_change_is_refused() -> None:
+    first = replace(FIRST, unsafe=1)
+    made = core(leased(), me="b", first=first, ballots="11", record=1, commit=2)
+    request = AppendRequest(2, "a", 2, 1, (), 2)
+    answer = made.receive(0.1, "a", request)
+    assert isinstance(answer, AppendReply) and not answer.success and made.leader is None
+
+
+def test_what_is_committed_and_was_given_up_is_not_replaced() -> None:
+    made = core(leased(), me="b", ballots="11", record=1, commit=2)
+    answer = made.receive(0.1, "a", AppendRequest(2, "a", 1, 1, (), 1, unsafe=1))
+    assert isinstance(answer, AppendReply) and answer.reason == STRANDED
+
+
+ASKED = appointed(FIRST, "a")
+
+
+@pytest.mark.parametrize(
+    ("asked", "sender"),
+    [(ASKED, "b"), (FIRST, "a"), (appointed(ASKED, "a"), "a")],
+    ids=["by a secondary", "of the same ballot", "of a ballot after the next"],
+)
+def test_a_request_that_does_not_follow_the_catalog_is_answered_by_the_catalog(
+    asked: Configuration, sender: str
+) -> None:
+    assert grant(FIRST, asked, sender) is None
+    assert grant(FIRST, ASKED, "a") == ASKED
+
+
+@pytest.mark.parametrize(
+    ("asked", "rule"),
+    [
+        (replace(ASKED, primary="d"), "the primary is a voter"),
+        (replace(ASKED, peers=(*FIRST.peers, D), primary="d"), "the primary is a voter"),
+        (replace(ASKED, peers=(*FIRST.peers, replace(D, member=VOTER)), primary="d"), "only a voter becomes"),
+        (replace(ASKED, peers=(*FIRST.peers, D, D)), "named once"),
+        (replace(ASKED, peers=FIRST.peers[:1]), "min_members voters stay"),
+        (replace(ASKED, unsafe=1), "marks"),
+        (replace(ASKED, min_members=1), "marks"),
+    ],
+)
+def test_a_request_that_no_primary_makes_is_refused(asked: Configuration, rule: str) -> None:
+    with pytest.raises(InvalidArgument, match=rule):
+        grant(FIRST, asked, "a")
+
+
+def test_a_learner_that_becomes_a_voter_and_a_voter_that_becomes_a_learner_lose_their_marks() -> None:
+    marked = replace(FIRST, peers=(FIRST.peers[0], replace(FIRST.peers[1], replace=True), D))
+    a, b, d = next_members(marked, ["d"], ["b"])
+    assert (a, b) == (FIRST.peers[0], replace(FIRST.peers[1], member=NON_VOTER, promote=True))
+    assert d == replace(D, member=VOTER, promote=False)
+
+
+def test_those_that_fail_first_lose_their_vote_first() -> None:
+    assert [peer.member for peer in next_members(FIRST, (), ["c", "b"])] == [VOTER, VOTER, NON_VOTER]
+
+
+def end(ended: str, *, silent: bool, alive: str, stored: Configuration = FIRST) -> Configuration | None:
+    loads = {"a": 0, "b": 9, "c": 5}
+    return after_end(
+        stored, ended, silent=silent, alive=lambda uuid: uuid in alive, primaries=loads.__getitem__
+    )
+
+
+def test_the_live_voter_that_leads_least_follows_a_primary_that_has_ended() -> None:
+    made = end("a", silent=True, alive="bc")
+    assert made is not None and (made.primary, made.index) == ("c", 2)
+    assert [peer.kind for peer in made.peers] == [PRE_VOTER, VOTER, VOTER]
+    restarted = end("a", silent=False, alive="abc")
+    assert restarted == replace(FIRST, primary="c", index=2)
+    assert end("a", silent=True, alive="") is None
+    only_b = end("a", silent=True, alive="b")
+    assert only_b is not None and only_b.primary == "b"
+
+
+def test_a_secondary_that_has_ended_loses_its_vote_only_if_it_is_silent() -> None:
+    made = end("b", silent=True, alive="ac")
+    assert made is not None and made.primary == "a"
+    assert [peer.kind for peer in made.peers] == [VOTER, PRE_VOTER, VOTER]
+    assert end("b", silent=False, alive="abc") is None
+    learner = replace(FIRST, peers=(*FIRST.peers[:2], replace(FIRST.peers[2], member=NON_VOTER)))
+    assert end("c", silent=True, alive="ab", stored=learner) is None
+    assert end("d", silent=True, alive="abc") is None

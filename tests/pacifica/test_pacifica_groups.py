@@ -60,6 +60,36 @@ def test_a_learner_gets_its_vote_under_constant_writes() -> None:
     assert pause_s < 0.5
 
 
+def test_a_learner_that_dies_just_before_its_vote_stops_writes_for_little_longer_than_silent_s() -> None:
+    group = Group("abc", spares="d")
+    group.nodes["d"].disk_s = 0.02
+    group.run(1.0)
+    write_always(group, 0.004)
+    request(group, (*group.first.peers, D))
+
+    def joining() -> bool:
+        core = group.leader().running()
+        return core._lead is not None and bool(core._lead.joining) and core.asked is None
+
+    assert group.run(3.0, until=joining)
+    group.nodes["d"].crash()
+    assert longest_pause(group, 3.0) < group.limits.silent_s + 0.3
+    assert not votes(group, "d")
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["dead", "cut off"])
+def test_the_only_secondary_loses_its_vote_although_events_come_all_the_time(cut: bool) -> None:
+    group = Group("ab", min_members=1)
+    group.run(1.0)
+    write_always(group, 0.001)
+    if cut:
+        group.isolate("b")
+    else:
+        group.nodes["b"].crash()
+    assert longest_pause(group, 4.0) < 2 * group.limits.silent_s + 0.3
+    assert not votes(group, "b")
+
+
 def test_a_dead_secondary_stops_writes_for_little_longer_than_silent_s() -> None:
     group = Group("abc")
     group.run(1.0)

@@ -143,8 +143,6 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
         if lead.transfer and lead.transfer.deadline <= now:
             self._note(f"{lead.transfer.successor} did not catch up; this replica still leads")
             lead.transfer = None
-        if lead.leave(now):
-            self._advance_commit()
         self._consider(lead)
 
     # -- the master's orders
@@ -322,6 +320,7 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
             progress.refused(self._now, refusal)
         if progress.failed(plan) and refusal is None:
             self._note(f"message {plan.number} to {peer} failed (delivered: {delivered})")
+        self._consider(lead)
 
     # -- commits
 
@@ -347,7 +346,10 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
     # -- changes
 
     def _consider(self, lead: Primary) -> None:
-        """Ask for the members that are wanted now, if they differ from those in force."""
+        """Let learners leave that do not keep up. Ask for the members that are wanted now, if they differ from those in
+        force. Every answer, and every failure, leads here: under load an event may come before each tick."""
+        if lead.leave(self._now):
+            self._advance_commit()
         if self.asked is not None or lead.transfer is not None:
             return
         held = max(self.commit_index, lead.inherited)

@@ -107,11 +107,11 @@ class Primary(Peers):
         )
 
     def next_failure(self, now: float) -> float:
-        """The time when one more peer that counts does not keep up."""
-        limits = self._limits
-        at = [self.fails_at(uuid, limits.stalled_s) for uuid in self._voters if uuid != self.me]
-        at.extend(self.fails_at(uuid, limits.silent_s) for uuid in self.joining)
-        return min((time for time in at if time > now), default=float("inf"))
+        """The time when one more secondary does not keep up, or a learner must leave. One that must leave already is due
+        now; a secondary that does not keep up may have to stay."""
+        at = [self.fails_at(uuid, self._limits.stalled_s) for uuid in self._voters if uuid != self.me]
+        at = [time for time in at if time > now] + [self._leaves_at(uuid) for uuid in self.joining]
+        return min(at, default=float("inf"))
 
     # -- learners
 
@@ -126,14 +126,13 @@ class Primary(Peers):
     def leave(self, now: float) -> bool:
         """Let learners that do not keep up count no longer; whether there were any. They get less time than
         secondaries: writers wait for them."""
-        left = [
-            uuid
-            for uuid in self.joining
-            if not self.peers[uuid].streams or self.fails_at(uuid, self._limits.silent_s) <= now
-        ]
+        left = [uuid for uuid in self.joining if self._leaves_at(uuid) <= now]
         for uuid in left:
             del self.joining[uuid]
         return bool(left)
+
+    def _leaves_at(self, uuid: str) -> float:
+        return self.fails_at(uuid, self._limits.silent_s) if self.peers[uuid].streams else NEVER
 
     def health(self, now: float, failed_s: float) -> dict[str, str]:
         """The health of each peer: healthy, unknown, silent, unhealthy (for longer than `failed_s`) or lost."""
