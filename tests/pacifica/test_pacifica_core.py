@@ -10,11 +10,12 @@ from ebla.actors.detector.limits import DetectorLimits
 from ebla.actors.errors import AlreadyInProgress, NotLeader, Unavailable
 from ebla.actors.messages.pacifica import BallotRecord
 from ebla.actors.messages.stream import STRANDED, AppendReply, AppendRequest
-from ebla.actors.replication.appointments import after_end, appointed, grant, next_members
-from ebla.actors.replication.configuration import NON_VOTER, PRE_VOTER, VOTER, Configuration, Peer
+from ebla.actors.replication.appointments import appointed, next_members
+from ebla.actors.replication.configuration import NON_VOTER, Configuration, Peer
+from ebla.actors.replication.health import TABLET_NOT_FOUND
 from ebla.actors.tablet.engine.core import Sent
 from ebla.actors.tablet.engine.log_index import LogIndex
-from ebla.actors.tablet.pacifica.core import INACTIVE, PRIMARY, SECONDARY, PacificaCore
+from ebla.actors.tablet.pacifica.core import INACTIVE, LEARNER, PRIMARY, SECONDARY, PacificaCore
 from ebla.actors.tablet.pacifica.limits import PacificaLimits
 from ebla.actors.tablet.stream.plan import AppendPlan
 from ebla.storage.errors import InvalidArgument
@@ -350,72 +351,56 @@ def test_what_is_committed_and_was_given_up_is_not_replaced() -> None:
     assert isinstance(answer, AppendReply) and answer.reason == STRANDED
 
 
-ASKED = appointed(FIRST, "a")
+def test_a_hand_over_ends_when_its_successor_loses_its_vote() -> None:
+    made = primary(leased())
+    made.step_down(0.1, "b")
+    members = next_members(FIRST, (), ["b"])
+    made.appoint(0.2, appointed(replace(FIRST, peers=members), "a"), 1)
+    assert not made.handing_over
+    made.propose(0.3, WRITE, 1)
 
 
-@pytest.mark.parametrize(
-    ("asked", "sender"),
-    [(ASKED, "b"), (FIRST, "a"), (appointed(ASKED, "a"), "a")],
-    ids=["by a secondary", "of the same ballot", "of a ballot after the next"],
-)
-def test_a_request_that_does_not_follow_the_catalog_is_answered_by_the_catalog(
-    asked: Configuration, sender: str
-) -> None:
-    assert grant(FIRST, asked, sender) is None
-    assert grant(FIRST, ASKED, "a") == ASKED
+def test_a_removed_member_that_is_added_again_has_to_show_anew_what_it_holds() -> None:
+    made = primary(leased())
+    index, _ = made.propose(0.1, WRITE, 1)
+    settle(made, 0.1)
+    assert made.progress["c"].match == index
+    without = appointed(replace(FIRST, peers=FIRST.peers[:2]), "a")
+    made.appoint(0.2, without, 1)
+    settle(made, 0.2)
+    learner = replace(FIRST.peers[2], member=NON_VOTER, promote=True)
+    made.appoint(0.3, appointed(replace(without, peers=(*without.peers, learner)), "a"), 1)
+    assert made.progress["c"].match == 0
+    settle(made, 0.3, without="c")
+    assert made.asked is None
 
 
-@pytest.mark.parametrize(
-    ("asked", "rule"),
-    [
-        (replace(ASKED, primary="d"), "the primary is a voter"),
-        (replace(ASKED, peers=(*FIRST.peers, D), primary="d"), "the primary is a voter"),
-        (replace(ASKED, peers=(*FIRST.peers, replace(D, member=VOTER)), primary="d"), "only a voter becomes"),
-        (replace(ASKED, peers=(*FIRST.peers, D, D)), "named once"),
-        (replace(ASKED, peers=FIRST.peers[:1]), "min_members voters stay"),
-        (replace(ASKED, unsafe=1), "marks"),
-        (replace(ASKED, min_members=1), "marks"),
-    ],
-)
-def test_a_request_that_no_primary_makes_is_refused(asked: Configuration, rule: str) -> None:
-    with pytest.raises(InvalidArgument, match=rule):
-        grant(FIRST, asked, "a")
-
-
-def test_a_learner_that_becomes_a_voter_and_a_voter_that_becomes_a_learner_lose_their_marks() -> None:
-    marked = replace(FIRST, peers=(FIRST.peers[0], replace(FIRST.peers[1], replace=True), D))
-    a, b, d = next_members(marked, ["d"], ["b"])
-    assert (a, b) == (FIRST.peers[0], replace(FIRST.peers[1], member=NON_VOTER, promote=True))
-    assert d == replace(D, member=VOTER, promote=False)
-
-
-def test_those_that_fail_first_lose_their_vote_first() -> None:
-    assert [peer.member for peer in next_members(FIRST, (), ["c", "b"])] == [VOTER, VOTER, NON_VOTER]
-
-
-def end(ended: str, *, silent: bool, alive: str, stored: Configuration = FIRST) -> Configuration | None:
-    loads = {"a": 0, "b": 9, "c": 5}
-    return after_end(
-        stored, ended, silent=silent, alive=lambda uuid: uuid in alive, primaries=loads.__getitem__
+def test_a_learner_is_shown_as_a_learner() -> None:
+    learner = replace(
+        FIRST, peers=(FIRST.peers[0], replace(FIRST.peers[1], member=NON_VOTER), FIRST.peers[2])
     )
+    made = core(leased(), me="b", first=learner)
+    made.receive(0.1, "a", AppendRequest(1, "a", 0, 0, (), 0))
+    assert made.view().role == LEARNER
 
 
-def test_the_live_voter_that_leads_least_follows_a_primary_that_has_ended() -> None:
-    made = end("a", silent=True, alive="bc")
-    assert made is not None and (made.primary, made.index) == ("c", 2)
-    assert [peer.kind for peer in made.peers] == [PRE_VOTER, VOTER, VOTER]
-    restarted = end("a", silent=False, alive="abc")
-    assert restarted == replace(FIRST, primary="c", index=2)
-    assert end("a", silent=True, alive="") is None
-    only_b = end("a", silent=True, alive="b")
-    assert only_b is not None and only_b.primary == "b"
+def test_a_primary_that_has_a_request_awaits_no_successor() -> None:
+    made = primary(leased())
+    made.request_members(0.1, (*FIRST.peers, D))
+    assert not made.awaits_successor
 
 
-def test_a_secondary_that_has_ended_loses_its_vote_only_if_it_is_silent() -> None:
-    made = end("b", silent=True, alive="ac")
-    assert made is not None and made.primary == "a"
-    assert [peer.kind for peer in made.peers] == [VOTER, PRE_VOTER, VOTER]
-    assert end("b", silent=False, alive="abc") is None
-    learner = replace(FIRST, peers=(*FIRST.peers[:2], replace(FIRST.peers[2], member=NON_VOTER)))
-    assert end("c", silent=True, alive="ab", stored=learner) is None
-    assert end("d", silent=True, alive="abc") is None
+def test_a_primary_looks_at_its_lease_in_time() -> None:
+    lease = leased()
+    made = primary(lease, first=configuration("a", 1))
+    made.take()
+    assert made.next_wake(0.1) == lease.until
+    made.tick(lease.until)
+    assert made.view().role == INACTIVE
+
+
+def test_a_refusal_of_a_secondary_is_shown() -> None:
+    made = primary(leased())
+    made.tick(0.3)
+    made.failed(0.3, "b", Sent(0.3, plans(made)["b"]), True, TABLET_NOT_FOUND)
+    assert made.progress["b"].refusal == TABLET_NOT_FOUND
