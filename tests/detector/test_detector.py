@@ -163,6 +163,30 @@ def test_a_later_incarnation_ends_the_former_one_at_once() -> None:
     assert master.lease("a") == ("second", 1)
 
 
+def test_a_late_beacon_of_a_former_lease_does_not_bring_it_back() -> None:
+    master = watching()
+    master.beacon(1.0, FIRST, 3)
+    master.beacon(1.1, FIRST, 2)
+    assert master.lease("a") == ("first", 3)
+
+
+def test_another_process_of_the_same_incarnation_is_not_acknowledged() -> None:
+    """A copy of a server's directory gives such a process."""
+    master = watching()
+    assert master.beacon(0.5, ServerInstance("a", FIRST.seqno, "copy"), 1) == d.EARLIER
+    assert master.decide(0.5) == []
+
+
+def test_a_server_gets_no_order_before_its_first_beacon_nor_after_its_end() -> None:
+    master = watching()
+    assert master.lease("a") is None and not master.has_ended("a")
+    master.beacon(0.5, FIRST, 1)
+    master.beacon(0.6, SECOND, 1)
+    assert master.lease("a") is None and not master.has_ended("a"), "its end is not durable yet"
+    master.ended("a")
+    assert master.lease("a") is None and master.has_ended("a")
+
+
 def test_a_new_server_is_acknowledged_at_once_and_one_off_the_allow_list_never() -> None:
     master = watching(allowed=("a", "b"))
     assert master.beacon(0.0, ServerInstance("b", 1, "x"), 1) == d.ACKNOWLEDGED
