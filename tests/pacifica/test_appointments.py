@@ -55,10 +55,17 @@ def test_those_that_fail_first_lose_their_vote_first() -> None:
     assert [peer.member for peer in next_members(FIRST, (), ["c", "b"])] == [VOTER, VOTER, NON_VOTER]
 
 
-def end(ended: str, *, silent: bool, alive: str, stored: Configuration = FIRST) -> Configuration | None:
+def end(
+    ended: str, *, silent: bool, alive: str, gone: str = "", stored: Configuration = FIRST
+) -> Configuration | None:
     loads = {"a": 0, "b": 9, "c": 5}
     return after_end(
-        stored, ended, silent=silent, alive=lambda uuid: uuid in alive, primaries=loads.__getitem__
+        stored,
+        ended,
+        silent=silent,
+        gone=lambda uuid: uuid in gone,
+        alive=lambda uuid: uuid in alive,
+        primaries=loads.__getitem__,
     )
 
 
@@ -81,3 +88,10 @@ def test_a_secondary_that_has_ended_loses_its_vote_only_if_it_is_silent() -> Non
     learner = replace(FIRST, peers=(*FIRST.peers[:2], replace(FIRST.peers[2], member=NON_VOTER)))
     assert end("c", silent=True, alive="ab", stored=learner) is None
     assert end("d", silent=True, alive="abc") is None
+
+
+def test_a_primary_without_a_sign_of_life_stays_until_it_is_gone() -> None:
+    assert end("b", silent=False, alive="c") is None
+    made = end("b", silent=False, alive="c", gone="a")
+    assert made is not None and made.primary == "c"
+    assert end("b", silent=True, alive="", gone="a") is None, "b may be the one that returns first"
