@@ -135,6 +135,8 @@ def test_a_lease_that_is_over_is_followed_by_another_number() -> None:
     lease.acknowledged(4.5, 1, sent_at=1.0)
     assert not lease.holds(4.6, 1), "an acknowledgement does not continue what is over"
     assert lease.beacon(5.0, log_stalled=False) == 2
+    lease.acknowledged(5.05, 1, sent_at=1.0)
+    assert not lease.holds(5.05, 2), "an answer about the lease before does not begin it"
     lease.acknowledged(5.1, 2, sent_at=5.0)
     assert lease.holds(6.0, 2)
     assert not lease.holds(6.0, 1)

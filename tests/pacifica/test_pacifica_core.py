@@ -269,6 +269,7 @@ def test_what_a_secondary_has_lost_does_not_count_for_commits() -> None:
     lost = AppendReply(1, False, 0, 0, 0, 0)
     made.replied(0.3, "b", Sent(0.3, plans(made)["b"]), lost)
     assert made.needs_copy("b")
+    assert made.asked is not None and made.asked.peers[1].kind == "pre_voter", "it does not wait for silent_s"
     made.replied(0.3, "c", Sent(0.1, appends["c"]), AppendReply(1, True, index, 0, index, 1))
     assert made.commit_index < index
 

@@ -12,7 +12,7 @@ from ebla.actors import errors
 from ebla.actors.messages.pacifica import BallotRecord, PacificaView
 from ebla.actors.messages.protocols import Answer, Request
 from ebla.actors.messages.stream import STRANDED, AppendReply, AppendRequest
-from ebla.actors.replication.appointments import appointed, next_members
+from ebla.actors.replication.appointments import appointed, next_members, require_members
 from ebla.actors.replication.configuration import PRE_VOTER, VOTER, Configuration, Peer
 from ebla.actors.tablet.engine.core import FOLLOWER, LEADER, Pending, Sent
 from ebla.actors.tablet.engine.log_index import LogIndex
@@ -227,20 +227,8 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
                 f"{self._name()} is changing its configuration in ballot {self.term}; try again later",
                 tablet=self.tablet,
             )
-        before, made = self.configuration, replace(self.configuration, peers=tuple(peers))
-        if len({peer.uuid for peer in peers}) < len(peers):
-            raise InvalidArgument("a member is named twice; name each once")
-        after = [peer.uuid for peer in made.voters()]
-        if any(uuid not in [peer.uuid for peer in before.voters()] for uuid in after):
-            raise InvalidArgument(
-                "a new member is added as a pre-voter; it becomes a voter when it has caught up"
-            )
-        if self.me not in after:
-            raise InvalidArgument(f"the primary {self.me} cannot remove itself; let it step down first")
-        if len(after) < min(made.min_members, len(before.voters())):
-            raise InvalidArgument(
-                f"tablet {self.tablet} needs {made.min_members} voters; add a member before you remove one"
-            )
+        require_members(self.configuration, peers, self.me)
+        made = replace(self.configuration, peers=tuple(peers))
         return self._ask(appointed(made, self.me))
 
     def step_down(self, now: float, successor: str | None) -> str:
