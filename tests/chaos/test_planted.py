@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from inspect import getattr_static
 from pathlib import Path
 
 import pytest
@@ -63,11 +64,11 @@ def test_every_defect_has_a_description_and_a_seed_within_its_bound() -> None:
 
 
 def test_a_planted_defect_is_removed_when_its_block_ends() -> None:
-    before = {name: [vars(where)[what] for where, what, _ in each.swaps()] for name, each in DEFECTS.items()}
+    before = {name: [getattr_static(where, what) for where, what, _ in each.swaps()] for name, each in DEFECTS.items()}
     for name, each in DEFECTS.items():
         with planted(name):
-            assert [vars(where)[what] for where, what, _ in each.swaps()] != before[name]
-        assert [vars(where)[what] for where, what, _ in each.swaps()] == before[name]
+            assert [getattr_static(where, what) for where, what, _ in each.swaps()] != before[name]
+        assert [getattr_static(where, what) for where, what, _ in each.swaps()] == before[name]
 
 
 def test_the_docs_have_every_defect_in_their_table() -> None:
