@@ -102,8 +102,13 @@ class ReplicaReport(msgspec.Struct, frozen=True):
 
     @property
     def role(self) -> str:
-        """leader, follower or candidate"""
+        """leader, follower or candidate; of a PacificA replica: primary, secondary, learner or inactive"""
         return self.view.role if self.view else "follower"
+
+    @property
+    def leads(self) -> bool:
+        """Whether the replica leads its group, in any replication protocol."""
+        return self.view is not None and self.view.leads
 
     @property
     def term(self) -> int:

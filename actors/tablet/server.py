@@ -43,6 +43,10 @@ from ebla.actors.tablet.lifecycle.deletion import Deletion
 from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
 from ebla.actors.tablet.measures import measure
 from ebla.actors.tablet.options import TabletServerOptions
+from ebla.actors.tablet.pacifica.leasing import Leasing
+from ebla.actors.tablet.pacifica.orders import Orders, OrderVerbs
+from ebla.actors.tablet.pacifica.parts import Pacifica
+from ebla.actors.tablet.protocols import Protocols
 from ebla.actors.tablet.raft.parts import Raft
 from ebla.actors.tablet.serving.admission import Admission, Load, read, readable
 from ebla.actors.tablet.serving.alterations import alter, require_served
@@ -69,7 +73,7 @@ WRITE_TIMEOUT_S_MAX = 30.0
 STORIES_MAX = 4
 
 
-class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
+class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
     def __init__(self, world: World, options: TabletServerOptions) -> None:
         options.validate()
         self.world = world
@@ -102,7 +106,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         await self.lifecycle.load()
         self.running = True
         loops: list[Any] = [self.identity, self.rounds, self.maintenance, self.scrubber, self.deletion]
-        for part in (*loops, self.copy_sources, self.recovery, *self.reporters):
+        for part in (*loops, self.copy_sources, self.recovery, *self.reporters, self.leasing, self.orders):
             part.start()
         self.world.spawn(self._tick(), "ticks")
 
@@ -112,16 +116,23 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         self.rounds = Rounds(self.world, self.identity, self.shared, self.consensus, self.checksums.applied)
         self.scans = Scans(self.world, self.options)
         self.admission = Admission(self.world, self.options, self.rounds, self.load, self.space)
-        self.member_changes = raft = Raft(self.world, self.instance.uuid, self.options)
+        self.leasing = Leasing(
+            self.world, self.options, self.identity, self.rounds, self.replicas, lambda: self.running
+        )
+        me = self.instance.uuid
+        raft = Raft(self.world, me, self.options)
+        pacifica = Pacifica(self.world, me, self.options, self.leasing.lease)
+        self.member_changes = protocols = Protocols(raft, pacifica)
         self.lifecycle = Lifecycle(
             self.world,
-            self.instance.uuid,
-            raft,
+            me,
+            protocols,
             self.replicas,
             superblocks,
             self.rounds,
             quarantine,
         )
+        self.orders = Orders(self.world, self.options, self.identity, self.rounds, self.lifecycle)
         self.retention = LogRetention(self.options)
         self.maintenance = Maintenance(
             self.world,
@@ -169,7 +180,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         depend on it."""
         if not self.running:
             return
-        self.stopping = True
+        self.stopping = self.orders.closing = True
         await hand_over_all(self.world, self.rounds, list(self.replicas.values()), self.options.poll_s)
         self.running = False  # from here on it neither serves nor leads: see _tick
         await self.copies.close()
@@ -363,7 +374,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         late = f"no successor for tablet {request.tablet} caught up within {request.timeout_s:g} s"
         if replica.core.handing_over:
             raise errors.OutcomeUnknown(f"{late}, and one may yet; check again")
-        if replica.core.role == "leader":
+        if replica.leads:
             raise errors.Unavailable(f"{late}; it still leads here")
         return m.StepDownReply(replica.leader_address(), replica.core.term)
 
@@ -371,7 +382,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
     async def checksum_start(self, request: m.ChecksumStart) -> m.ChecksumStarted:
         replica = self._replica(request.tablet)
         replica.require_running()
-        if replica.core.role != "leader":
+        if not replica.leads:
             raise replica.not_leader()
         now = self.world.clock.monotonic()
         entry = self.rounds.step(replica, replica.propose, now, CHECKPOINT, b"")

@@ -243,7 +243,9 @@ class Copies:
         )
         known = lifecycle.consensus_of(tablet)
         before = msgspec.structs.replace(superblock, state=m.DELETED)
-        tombstone = lifecycle.tombstones.get(tablet) or lifecycle.tombstone(before, known, known)
+        tombstone = lifecycle.tombstones.get(tablet) or lifecycle.tombstone(
+            before, known, known, begun.configuration
+        )
         async with tombstone.turn:
             await self.world.faults.here("tablet.copy.before_mark")
             await lifecycle.superblocks.save(tablet, superblock)
@@ -252,7 +254,11 @@ class Copies:
             if not tombstone.durable:
                 tombstone.move(SET_ASIDE)  # there was no replica
             hard_state = lifecycle.replication.copied(
-                tombstone.hard_state, request.source.uuid, begun.term, knows_end=last is not None
+                tombstone.hard_state,
+                request.source.uuid,
+                begun.term,
+                begun.configuration,
+                knows_end=last is not None,
             )
             merged = ConsensusState(hard_state, begun.configuration)
             try:

@@ -268,7 +268,9 @@ class Lifecycle:
                     state=self.tombstones[tablet].state,
                 )
             assert tablet not in self.all(), ("a tablet has one replica here", tablet)
-            consensus = ConsensusState(self.replication.first_hard_state(), request.configuration)
+            consensus = ConsensusState(
+                self.replication.first_hard_state(request.configuration), request.configuration
+            )
             superblock = Superblock.of(request, self.shared.next_seq)
             if self.superblock(tablet) is not None:
                 await self.remove(tablet)  # finish a deletion that a full disk has delayed
@@ -367,11 +369,16 @@ class Lifecycle:
             self._transitions.pop(tablet, None)
 
     def tombstone(
-        self, superblock: Superblock, consensus: ConsensusState | None, durable: ConsensusState | None
+        self,
+        superblock: Superblock,
+        consensus: ConsensusState | None,
+        durable: ConsensusState | None,
+        configuration: Configuration | None = None,
     ) -> Tombstone:
         """Make a tombstone. `durable`: the part of `consensus` that is on disk. A replica without a
-        record never voted."""
-        none = ConsensusState(self.replication.first_hard_state(), Configuration(()))
+        record never voted; of such a one `configuration` says which protocol it will have, as far as known."""
+        first = self.replication.first_hard_state(configuration or Configuration(()))
+        none = ConsensusState(first, Configuration(()))
         state, saved = consensus or none, durable or none
         voter = self._voter(superblock, state, saved)
         return Tombstone(superblock, state.configuration, voter, self.world.faults)

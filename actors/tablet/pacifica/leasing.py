@@ -1,0 +1,95 @@
+"""The beacons of a tablet server, and its leases: see actors/detector.
+
+Every `beacon_s` one small call goes to each master. Only the active one acknowledges; the refusal of a standby is no trouble.
+A beacon never waits for another, nor for a report. A server whose log writer has been waiting for its disk for half a lease
+sends none: its lease ends, and others take over. When a lease is over, the replicas that lead in it are ticked at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from ebla.actors.detector.lease import Lease
+from ebla.actors.errors import NotActive
+from ebla.actors.messages.appointments import Beacon, BeaconReply
+from ebla.actors.tablet.engine.identity import Identity
+from ebla.actors.tablet.engine.replica import Replica
+from ebla.actors.tablet.engine.rounds import Rounds
+from ebla.actors.tablet.options import TabletServerOptions
+from ebla.actors.tablet.pacifica.core import PacificaCore
+from ebla.actors.world import World
+from ebla.storage.errors import EblaError
+
+log = logging.getLogger(__name__)
+
+
+class Leasing:
+    """`serving`: whether the server serves; one that does not asks for no lease."""
+
+    def __init__(
+        self,
+        world: World,
+        options: TabletServerOptions,
+        identity: Identity,
+        rounds: Rounds,
+        replicas: Mapping[str, Replica],
+        serving: Callable[[], bool],
+    ) -> None:
+        self.world = world
+        self.limits = options.detector
+        self.masters = options.masters
+        self.identity = identity
+        self.rounds = rounds
+        self.replicas = replicas
+        self.serving = serving
+        self.lease = Lease(self.limits)
+        self._refusals: dict[str, str] = {}  # by master: why it did not acknowledge the last beacon
+
+    def start(self) -> None:
+        self.world.spawn(self._run(), "beacons")
+
+    async def _run(self) -> None:
+        due = self.world.clock.monotonic()
+        while True:
+            now = self.world.clock.monotonic()
+            if now >= self.lease.until:
+                self._over(now)
+            if now >= due:
+                self._send(now)
+                due = now + self.limits.beacon_s
+            ends = self.lease.until
+            await self.world.clock.sleep(min(due, ends if ends > now else due) - now)
+
+    def _over(self, now: float) -> None:
+        for replica in list(self.replicas.values()):
+            if isinstance(replica.core, PacificaCore) and replica.leads:
+                self.rounds.step(replica, replica.core.tick, now)
+
+    def _send(self, now: float) -> None:
+        if not self.serving() or self.identity.refused is not None:
+            return
+        stalled = self.rounds.stalled_s(now) > self.limits.lease_s / 2
+        if stalled:
+            self.world.faults.reached("tablet.beacon.withheld")
+        number = self.lease.beacon(now, log_stalled=stalled)
+        if number is None:
+            return
+        for master in self.masters:
+            self.world.spawn(self._beat(master, number), f"beacon to {master}")
+
+    async def _beat(self, master: str, number: int) -> None:
+        """Send one beacon. An answer after lease_s would be worth nothing, so the calls under way are few."""
+        beacon, sent_at = Beacon(self.identity.instance, number), self.world.clock.monotonic()
+        try:
+            reply = await self.world.network.call(master, "beacon", beacon, BeaconReply, self.limits.lease_s)
+        except NotActive:
+            return
+        except EblaError as error:
+            self.identity.failed(error)
+            return
+        if reply.refused != self._refusals.get(master, ""):
+            self._refusals[master] = reply.refused
+            log.info("%s answers to beacons: %s", master, reply.refused or "acknowledged")
+        if not reply.refused:
+            self.lease.acknowledged(self.world.clock.monotonic(), number, sent_at)
