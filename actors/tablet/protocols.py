@@ -14,14 +14,19 @@ from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.engine.rounds import Rounds
+from ebla.actors.tablet.options import TabletServerOptions
+from ebla.actors.tablet.pacifica.core import Leases
 from ebla.actors.tablet.pacifica.parts import Pacifica
 from ebla.actors.tablet.raft.parts import Raft
+from ebla.actors.world import World
 
 
 class Protocols:
-    def __init__(self, raft: Raft, pacifica: Pacifica) -> None:
-        self.raft = raft
-        self.pacifica = pacifica
+    """`leases`: of this server, for its PacificA replicas."""
+
+    def __init__(self, world: World, me: str, options: TabletServerOptions, leases: Leases) -> None:
+        self.raft = Raft(world, me, options)
+        self.pacifica = Pacifica(world, me, options, leases)
 
     def _of(self, hard_state: HardState) -> Raft | Pacifica:
         return self.pacifica if isinstance(hard_state, BallotRecord) else self.raft

@@ -45,9 +45,7 @@ from ebla.actors.tablet.measures import measure
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.pacifica.leasing import Leasing
 from ebla.actors.tablet.pacifica.orders import Orders, OrderVerbs
-from ebla.actors.tablet.pacifica.parts import Pacifica
 from ebla.actors.tablet.protocols import Protocols
-from ebla.actors.tablet.raft.parts import Raft
 from ebla.actors.tablet.serving.admission import Admission, Load, read, readable
 from ebla.actors.tablet.serving.alterations import alter, require_served
 from ebla.actors.tablet.serving.checksums import Checksums
@@ -120,9 +118,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
             self.world, self.options, self.identity, self.rounds, self.replicas, lambda: self.running
         )
         me = self.instance.uuid
-        raft = Raft(self.world, me, self.options)
-        pacifica = Pacifica(self.world, me, self.options, self.leasing.lease)
-        self.member_changes = protocols = Protocols(raft, pacifica)
+        self.member_changes = protocols = Protocols(self.world, me, self.options, self.leasing.lease)
         self.lifecycle = Lifecycle(
             self.world,
             me,
