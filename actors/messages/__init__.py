@@ -212,15 +212,14 @@ class ListServersReply(msgspec.Struct, frozen=True):
 
 
 class MasterStatus(msgspec.Struct, frozen=True):
-    """A master as it sees itself. `edits`: transactions in the edit log so far; of a standby, as far as it knows them.
-    `tablets_ending`: tablets that were dropped or replaced, and of which a server may still hold a replica.
-    `tablets_unknown`: replicas that servers report and the catalog does not know; they are left alone. `tables_kept`:
-    dropped tables that can be recalled. `leader_conflicts`: reports of a second leader in one term, which must never occur.
-    `role`: active or standby; `active`: the address of the active master, if known; `epoch`: of the journal, while this
-    master is active; `checkpointed`: the transaction that its last checkpoint reflects. `masters`, `journals`: the
-    addresses of all masters, and of their journal's nodes, if they have one. `sessions`: of coordination, while this master
-    is active; `sessions_overdue`: those that should have expired some time ago. `caught_up`: as far as it knows, this
-    master could take over now; if not, `read_error` is the error of its last read of the journal, if that failed."""
+    """A master as it sees itself. `edits`: transactions in the edit log so far; of a standby, as far as it knows them. `tablets_ending`:
+    tablets that were dropped or replaced, and of which a server may still hold a replica. `tablets_unknown`: replicas that servers report
+    and the catalog does not know; they are left alone. `tables_kept`: dropped tables that can be recalled. `leader_conflicts`: reports of a
+    second leader in one term, which must never occur. `role`: active or standby; `active`: the address of the active master, if known;
+    `epoch`: of the journal, while this master is active; `checkpointed`: the transaction that its last checkpoint reflects. `masters`,
+    `journals`: the addresses of all masters, and of their journal's nodes, if they have one. `sessions`: of coordination, while this master
+    is active; `sessions_overdue`: those that should have expired some time ago. `caught_up`: as far as it knows, this master could take
+    over now; if not, `read_error` is the error of its last read of the journal, if that failed."""
 
     instance: ServerInstance
     address: str
