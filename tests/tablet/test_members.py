@@ -149,7 +149,9 @@ async def test_one_change_at_a_time_and_none_without_a_majority(group: Group) ->
     assert members(group, leader).index == -1
     await group.restart(*followers)
     core = group.replica(leader := await group.leader()).core
-    await until(group, lambda: core.configuration == core.committed_configuration, "the first change is decided")
+    await until(
+        group, lambda: core.configuration == core.committed_configuration, "the first change is decided"
+    )
     assert len((await change(group, leader, adds(new))).peers) == 4
 
 
