@@ -179,7 +179,7 @@ def lease_without_margin(self: Leadership, now: float) -> float:
 def lead_after_abdicating(self: RaftCore) -> None:
     """A leader that ordered its successor to take over still answers reads."""
     lead = self._lead
-    if lead is None or lead.transfer is None or not lead.successor_ready(self._now, self.limits.lease_s):
+    if lead is None or lead.transfer is None or not lead.successor_ready(self._now - self.limits.lease_s):
         return
     successor, lead.transfer = lead.transfer.successor, None
     self._letters.append(Send(successor, TimeoutNow(self.term, self.me, self.configuration.unsafe)))

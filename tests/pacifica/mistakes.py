@@ -64,7 +64,7 @@ def _ready_too_early(self: PacificaCore, lead: Primary) -> None:
 
 
 def _hand_over_before_stepping_down(self: PacificaCore, lead: Primary) -> None:
-    if self.asked is None and lead.successor_ready(self._now, self.limits.silent_s):
+    if self.asked is None and lead.successor_ready(self._now - self.limits.silent_s):
         assert lead.transfer is not None
         successor, lead.transfer = lead.transfer.successor, None
         self._ask(core_module.appointed(self.configuration, successor))

@@ -291,7 +291,7 @@ class Views:
         if replica.configuration.unsafe < committed.unsafe:
             return
         self._take_leader(view, committed, uuid, replica)
-        if uuid == view.leader and replica.leads and replica.term == view.term:
+        if uuid == view.leader and replica.role == "leader" and replica.term == view.term:
             coming = () if replica.pending is None else tuple(peer.uuid for peer in replica.pending.peers)
             order = replica.configuration.order
             view.leader_report = LeaderReport(uuid, replica.term, order, replica.health, coming)
@@ -305,7 +305,7 @@ class Views:
             named = None
         if replica.term > view.term and (named is not None or view.leader in (None, uuid)):
             view.term, view.leader = replica.term, named
-        elif replica.term < view.term and view.leader is None and replica.leads and named == uuid:
+        elif replica.term < view.term and view.leader is None and replica.role == "leader" and named == uuid:
             # No leader of the newer term is known: its candidate may be gone for good.
             view.term, view.leader = replica.term, named
         elif replica.term == view.term:
