@@ -177,7 +177,8 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
         if not self.running:
             return
         self.stopping = self.orders.closing = True
-        await hand_over_all(self.world, self.rounds, list(self.replicas.values()), self.options.poll_s)
+        replicas = list(self.replicas.values())
+        await hand_over_all(self.world, self.rounds, replicas, self.options.poll_s, self.leasing.holds)
         self.running = False  # from here on it neither serves nor leads: see _tick
         await self.copies.close()
         by_disk: dict[str, list[Replica]] = {}

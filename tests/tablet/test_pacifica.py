@@ -164,6 +164,16 @@ async def test_a_server_that_stops_hands_all_its_tablets_over(group: PacificaGro
 
 
 @pacifica()
+async def test_servers_that_stop_together_with_the_master_do_not_wait_for_it(group: PacificaGroup) -> None:
+    await fill(group, 10)
+    await group.leader()
+    group.stop_master()
+    began = group.client.clock.monotonic()
+    await asyncio.gather(*(group.cluster.stop(address(host)) for host in HOSTS))
+    assert group.client.clock.monotonic() - began < LIMITS.lease_s + 1.0
+
+
+@pacifica()
 async def test_a_server_that_stops_takes_no_leadership_over(group: PacificaGroup) -> None:
     await group.upsert(row(1))
     stopping = asyncio.ensure_future(group.cluster.stop(address(B)))

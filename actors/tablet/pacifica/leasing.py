@@ -46,6 +46,10 @@ class Leasing:
         self.lease = Lease(self.limits)
         self._refusals: dict[str, str] = {}  # by master: why it did not acknowledge the last beacon
 
+    def holds(self) -> bool:
+        """Whether this server has a lease: a master has acknowledged a beacon lately."""
+        return self.lease.holds(self.world.clock.monotonic(), self.lease.number)
+
     def start(self) -> None:
         self.world.spawn(self._run(), "beacons")
 
