@@ -115,7 +115,13 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
         self.scans = Scans(self.world, self.options)
         self.admission = Admission(self.world, self.options, self.rounds, self.load, self.space)
         self.leasing = Leasing(
-            self.world, self.options, self.identity, self.rounds, self.replicas, lambda: self.running
+            self.world,
+            self.options,
+            self.identity,
+            self.rounds,
+            self.replicas,
+            lambda: self.running,
+            self._changed,
         )
         me = self.instance.uuid
         self.member_changes = protocols = Protocols(self.world, me, self.options, self.leasing.lease)

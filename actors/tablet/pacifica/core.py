@@ -83,6 +83,11 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
         return self._lead is None and self.asked is not None
 
     @property
+    def awaits_ballot(self) -> bool:
+        """Whether this replica was appointed to lead its ballot and does not: the master must appoint it, or another, again."""
+        return self._lead is None and self.asked is None and self.hard_state.vote == self.me
+
+    @property
     def apart(self) -> str | None:
         return None
 

@@ -3,6 +3,9 @@
 Every `beacon_s` one small call goes to each master. Only the active one acknowledges; the refusal of a standby is no trouble.
 A beacon never waits for another, nor for a report. A server whose log writer has been waiting for its disk for half a lease
 sends none: its lease ends, and others take over. When a lease is over, the replicas that lead in it are ticked at once.
+
+A primary that does not lead waits for another ballot. It is reported with every beacon, because the master may have taken the first
+report for older than its own order.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class Leasing:
-    """`serving`: whether the server serves; one that does not asks for no lease."""
+    """`serving`: whether the server serves; one that does not asks for no lease. `report`: reports a tablet to the masters."""
 
     def __init__(
         self,
@@ -35,6 +38,7 @@ class Leasing:
         rounds: Rounds,
         replicas: Mapping[str, Replica],
         serving: Callable[[], bool],
+        report: Callable[[str], None],
     ) -> None:
         self.world = world
         self.limits = options.detector
@@ -43,6 +47,7 @@ class Leasing:
         self.rounds = rounds
         self.replicas = replicas
         self.serving = serving
+        self.report = report
         self.lease = Lease(self.limits)
         self._refusals: dict[str, str] = {}  # by master: why it did not acknowledge the last beacon
 
@@ -61,6 +66,7 @@ class Leasing:
                 self._over(now)
             if now >= due:
                 self._send(now)
+                self._report_waiting()
                 due = now + self.limits.beacon_s
             ends = self.lease.until
             await self.world.clock.sleep(min(due, ends if ends > now else due) - now)
@@ -69,6 +75,11 @@ class Leasing:
         for replica in list(self.replicas.values()):
             if isinstance(replica.core, PacificaCore) and replica.leads:
                 self.rounds.step(replica, replica.core.tick, now)
+
+    def _report_waiting(self) -> None:
+        for tablet, replica in self.replicas.items():
+            if isinstance(replica.core, PacificaCore) and replica.core.awaits_ballot:
+                self.report(tablet)
 
     def _send(self, now: float) -> None:
         if not self.serving() or self.identity.refused is not None:
