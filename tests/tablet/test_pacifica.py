@@ -391,3 +391,61 @@ async def test_a_primary_without_a_majority_serves_nothing_that_others_may_chang
     await voting(group, *HOSTS)
     await same_rows(group, *HOSTS)
     assert group.cluster.alive(MASTER)
+
+
+@pacifica()
+async def test_a_lease_counts_from_the_sending_of_the_beacon(group: PacificaGroup) -> None:
+    await group.upsert(row(1))
+    lease, clock = group.server(A).leasing.lease, group.server(A).world.clock
+    begun, over = held(group.master, "beacon")
+    await begun.wait()
+    await group.sleep(2.5)
+    before = lease.until
+    over.set()
+    await until(group, lambda: lease.until > before, "a late answer extends the lease", 1.0)
+    assert lease.until - clock.monotonic() < LIMITS.lease_s - LIMITS.beacon_s / 2
+
+
+@pacifica()
+async def test_a_late_order_of_a_ballot_before_the_replica_is_ignored(group: PacificaGroup) -> None:
+    """The replica is created with a later configuration than the order has."""
+    created = group.creation(A)
+    later = replace(created.configuration, index=5, primary=group.uuid(B))
+    await group.ask(A, "create_tablet", replace(created, configuration=later), m.Empty)
+    server, core = group.server(A), group.core(A, OTHER)
+    for ballot, primary in ((3, A), (4, A), (4, C)):
+        made = replace(created.configuration, index=ballot, primary=group.uuid(primary))
+        server.orders.follow(Appointments(server.instance.start, 1, (Appointed(OTHER, made),)))
+    assert (core.term, core.last_index, core.configuration) == (4, 0, later)
+
+
+@pacifica()
+async def test_a_member_is_not_deleted_by_an_older_configuration(group: PacificaGroup) -> None:
+    """A secondary's newest configuration counts before it is committed: the master has made it durable."""
+    await group.upsert(row(1))
+    group.crash(B)
+    await voting(group, A, C)
+    group.crash(A)
+    core = group.core(C)
+    assert core.configuration.index == 2
+    for index in (0, 1, 2):
+        with pytest.raises(errors.ConfigurationMoved):
+            await group.delete(C, index)
+    await group.delete(C, 3)
+    assert group.state_of(C) == "deleted"
+
+
+@pacifica()
+async def test_a_primary_reports_until_it_has_another_ballot(group: PacificaGroup) -> None:
+    """The master has taken the first report for older than its order."""
+    await group.upsert(row(1))
+    server, now = group.server(A), group.server(A).world.clock.monotonic()
+    server.leasing.lease.number += 1
+    server.rounds.step(group.replica(A), group.core(A).tick, now)
+    assert group.core(A).standing == INACTIVE
+    ballot = group.stored.index
+    for _ in range(3):
+        group.master.acted[TABLET] = group.master.now()
+        await group.sleep(0.6)
+    await until(group, lambda: group.stored.index > ballot, "the master appoints it again", 5.0)
+    assert await group.get(1) == [row(1)]
