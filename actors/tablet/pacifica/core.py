@@ -13,7 +13,7 @@ from ebla.actors.messages.pacifica import BallotRecord, PacificaView
 from ebla.actors.messages.protocols import Answer, Request
 from ebla.actors.messages.stream import STRANDED, AppendReply, AppendRequest
 from ebla.actors.replication.appointments import appointed, next_members
-from ebla.actors.replication.configuration import PRE_VOTER, Configuration, Peer
+from ebla.actors.replication.configuration import PRE_VOTER, VOTER, Configuration, Peer
 from ebla.actors.tablet.engine.core import FOLLOWER, LEADER, Pending, Sent
 from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.pacifica.limits import PacificaLimits
@@ -354,6 +354,9 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
         ready = [uuid for uuid in lead.joining if lead.peers[uuid].match >= held]
         members = next_members(self.configuration, ready, lead.failing(self._now))
         if members != self.configuration.peers:
+            for before, after in zip(self.configuration.peers, members, strict=True):
+                if before.member == VOTER != after.member:
+                    lead.strike(self._now, before.uuid)
             self._ask(appointed(replace(self.configuration, peers=members), self.me))
 
     def _ask(self, configuration: Configuration) -> Configuration:
