@@ -4,6 +4,7 @@ catalog in memory that outlives the toy."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.detector.detector import ACKNOWLEDGED, SILENT, Detector
+from ebla.actors.detector.detector import ACKNOWLEDGED, DECIDED, NEW, SILENT, Detector, End
 from ebla.actors.detector.limits import DetectorLimits
 from ebla.actors.messages.appointments import (
     Appointed,
@@ -40,10 +41,12 @@ AGAIN_S = 1.0  # a report from before the last order or edit, or from soon after
 
 @dataclass
 class Catalog:
-    """The durable part of the toy. `history`: every configuration that was ever durable, by tablet and ballot."""
+    """The durable part of the toy. `history`: every configuration that was ever durable, by tablet and ballot. `recorded`: the
+    last incarnation of each server that was acknowledged."""
 
     stored: dict[str, Configuration] = field(default_factory=dict)
     history: dict[tuple[str, int], Configuration] = field(default_factory=dict)
+    recorded: dict[str, m.ServerInstance] = field(default_factory=dict)
 
     def put(self, tablet: str, made: Configuration) -> None:
         known = self.stored.get(tablet)
@@ -66,7 +69,9 @@ class ToyMaster(Role):
     async def start(self) -> None:
         stored = self.catalog.stored.values()
         servers = dict.fromkeys(peer.uuid for made in stored for peer in made.peers)
-        self.detector = Detector(LIMITS, self.now(), [(uuid, None) for uuid in servers])
+        self.wake = asyncio.Event()
+        known = [(uuid, self.catalog.recorded.get(uuid)) for uuid in servers]
+        self.detector = Detector(LIMITS, self.now(), known)
         self.world.spawn(self._decide(), "decisions")
 
     def now(self) -> float:
@@ -88,6 +93,8 @@ class ToyMaster(Role):
     async def beacon(self, request: Beacon) -> BeaconReply:
         self.beacons.append((self.now(), request.instance.uuid))
         answer = self.detector.beacon(self.now(), request.instance, request.lease)
+        if answer == DECIDED:
+            self.wake.set()
         return BeaconReply("" if answer == ACKNOWLEDGED else answer)
 
     @rpc
@@ -111,15 +118,24 @@ class ToyMaster(Role):
 
     async def _decide(self) -> None:
         while True:
-            await self.world.clock.sleep(DECIDE_S)
+            with contextlib.suppress(TimeoutError):
+                async with self.world.clock.timeout(DECIDE_S):
+                    await self.wake.wait()
+            self.wake.clear()
             for end in self.detector.decide(self.now()):
-                for tablet in list(self.catalog.stored):
-                    await self._replace(tablet, end.uuid, silent=end.reason == SILENT)
-                self.detector.ended(end.uuid)
+                await self._end(end)
             for tablet, stored in list(self.catalog.stored.items()):
                 if stored.primary and self.detector.has_ended(stored.primary):
                     await self._replace(tablet, stored.primary, silent=True)
                 await self._lead(tablet)
+
+    async def _end(self, end: End) -> None:
+        for tablet in list(self.catalog.stored) if end.reason != NEW else ():
+            await self._replace(tablet, end.uuid, silent=end.reason == SILENT)
+        await self.world.clock.sleep(EDIT_S)
+        if end.instance is not None:
+            self.catalog.recorded[end.uuid] = end.instance
+        self.detector.ended(end)
 
     async def _replace(self, tablet: str, uuid: str, *, silent: bool) -> None:
         async with self.editing:
@@ -127,6 +143,7 @@ class ToyMaster(Role):
                 self.catalog.stored[tablet],
                 uuid,
                 silent=silent,
+                gone=self.detector.has_ended,
                 alive=lambda other: self.detector.lease(other) is not None,
                 primaries=lambda other: sum(each.primary == other for each in self.catalog.stored.values()),
             )
@@ -136,7 +153,7 @@ class ToyMaster(Role):
             await self._order(tablet)
 
     async def _lead(self, tablet: str) -> None:
-        """Order the primary to lead, or give it another ballot if it does not lead in this one."""
+        """Order the primary to lead, give it another ballot if it does not lead in this one, or appoint another if it cannot."""
         if self.now() - self.acted.get(tablet, 0.0) < AGAIN_S:
             return
         stored = self.catalog.stored[tablet]
@@ -144,7 +161,9 @@ class ToyMaster(Role):
         at, instance, report = self.reports.get((stored.primary, tablet), (0.0, None, None))
         stamp = self.detector.lease(stored.primary)
         current = stamp is not None and instance is not None and instance.start == stamp.start
-        if report is None or not current or report.term < stored.index:
+        if current and report is not None and report.state != m.RUNNING:
+            await self._replace(tablet, stored.primary, silent=True)
+        elif report is None or not current or report.term < stored.index:
             await self._order(tablet)
         elif report.term == stored.index and not report.leads and at > self.acted.get(tablet, 0.0):
             async with self.editing:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
+from ebla.actors.detector.detector import DECIDED
 from ebla.actors.detector.lease import Lease
 from ebla.actors.errors import NotActive
 from ebla.actors.messages.appointments import Beacon, BeaconReply
@@ -25,6 +26,8 @@ from ebla.actors.world import World
 from ebla.storage.errors import EblaError
 
 log = logging.getLogger(__name__)
+
+AGAIN_S = 0.05
 
 
 class Leasing:
@@ -49,6 +52,7 @@ class Leasing:
         self.serving = serving
         self.report = report
         self.lease = Lease(self.limits)
+        self._again: dict[str, None] = {}  # masters that get a beacon out of turn
         self._refusals: dict[str, str] = {}  # by master: why it did not acknowledge the last beacon
 
     def holds(self) -> bool:
@@ -62,8 +66,7 @@ class Leasing:
         due = self.world.clock.monotonic()
         while True:
             now = self.world.clock.monotonic()
-            if now >= self.lease.until:
-                self._over(now)
+            self._notice_end(now)
             if now >= due:
                 self._send(now)
                 self._report_waiting()
@@ -71,8 +74,9 @@ class Leasing:
             ends = self.lease.until
             await self.world.clock.sleep(min(due, ends if ends > now else due) - now)
 
-    def _over(self, now: float) -> None:
-        for replica in list(self.replicas.values()):
+    def _notice_end(self, now: float) -> None:
+        """Tick the replicas that lead in a lease that is over."""
+        for replica in list(self.replicas.values()) if now >= self.lease.until else ():
             if isinstance(replica.core, PacificaCore) and replica.leads:
                 self.rounds.step(replica, replica.core.tick, now)
 
@@ -82,16 +86,30 @@ class Leasing:
                 self.report(tablet)
 
     def _send(self, now: float) -> None:
-        if not self.serving() or self.identity.refused is not None:
-            return
-        stalled = self.rounds.stalled_s(now) > self.limits.lease_s / 2
-        if stalled:
-            self.world.faults.reached("tablet.beacon.withheld")
-        number = self.lease.beacon(now, log_stalled=stalled)
+        number = self._number(now)
         if number is None:
             return
         for master in self.masters:
             self.world.spawn(self._beat(master, number), f"beacon to {master}")
+
+    async def _beat_again(self, master: str) -> None:
+        """Send a beacon out of turn: the master records an edit about this server, which is durable soon."""
+        await self.world.clock.sleep(AGAIN_S)
+        del self._again[master]
+        now = self.world.clock.monotonic()
+        self._notice_end(now)
+        number = self._number(now)
+        if number is not None:
+            await self._beat(master, number)
+
+    def _number(self, now: float) -> int | None:
+        """The number of the lease that a beacon sent now names; None: this server asks for no lease."""
+        if not self.serving() or self.identity.refused is not None:
+            return None
+        stalled = self.rounds.stalled_s(now) > self.limits.lease_s / 2
+        if stalled:
+            self.world.faults.reached("tablet.beacon.withheld")
+        return self.lease.beacon(now, log_stalled=stalled)
 
     async def _beat(self, master: str, number: int) -> None:
         """Send one beacon. An answer after lease_s would be worth nothing, so the calls under way are few."""
@@ -106,5 +124,8 @@ class Leasing:
         if reply.refused != self._refusals.get(master, ""):
             self._refusals[master] = reply.refused
             log.info("%s answers to beacons: %s", master, reply.refused or "acknowledged")
+        if reply.refused == DECIDED and master not in self._again:
+            self._again[master] = None
+            self.world.spawn(self._beat_again(master), f"next beacon to {master}")
         if not reply.refused:
             self.lease.acknowledged(self.world.clock.monotonic(), number, sent_at)
