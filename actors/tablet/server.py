@@ -158,18 +158,11 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
         self.deletion = Deletion(self.lifecycle, jobs, self._closing)
         self.copies = Copies(self.world, self.options, self.lifecycle, self.deletion, jobs, self._changed)
         self.recovery = Recovery(self.world, self.options, self.replicas)
-        self.reporters = [
-            Reporter(
-                self.world,
-                self.options,
-                self.identity,
-                self.lifecycle.all,
-                master,
-                self.load,
-                self.space,
-            )
-            for master in self.options.masters
-        ]
+        self.reporters = [self._reporter(master) for master in self.options.masters]
+
+    def _reporter(self, master: str) -> Reporter:
+        held = self.lifecycle.all
+        return Reporter(self.world, self.options, self.identity, held, master, self.load, self.space)
 
     def _identify(self, instance: Instance, environment: Environment) -> Identity:
         known = RecordStore(environment, incarnations.DATABASE, m.ServerInstance)

@@ -30,6 +30,7 @@ from ebla.actors.replication.configuration import Configuration, Peer
 from ebla.actors.tablet.pacifica.core import PacificaCore
 from ebla.actors.world import Role, World, rpc
 from ebla.storage.errors import EblaError
+from tests.tablet.copies import until
 from tests.tablet.harness import OTHER, TABLET, Group, address, is_readable, simulated
 
 MASTER = "master/0"
@@ -269,3 +270,10 @@ def pacifica(**options: Any) -> Callable[[Callable[..., Coroutine[Any, Any, None
         return simulated(kind=PacificaGroup, **options)(watched)
 
     return decorate
+
+
+async def voting(group: PacificaGroup, *hosts: str) -> None:
+    """Wait until exactly these hosts vote."""
+    wanted = sorted(hosts)
+    what = f"{wanted} vote"
+    await until(group, lambda: sorted(h for h, k in group.kinds().items() if k == "voter") == wanted, what)

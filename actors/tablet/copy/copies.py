@@ -243,9 +243,7 @@ class Copies:
         )
         known = lifecycle.consensus_of(tablet)
         before = msgspec.structs.replace(superblock, state=m.DELETED)
-        tombstone = lifecycle.tombstones.get(tablet) or lifecycle.tombstone(
-            before, known, known, begun.configuration
-        )
+        tombstone = lifecycle.tombstones.get(tablet) or lifecycle.tombstone(before, known, known)
         async with tombstone.turn:
             await self.world.faults.here("tablet.copy.before_mark")
             await lifecycle.superblocks.save(tablet, superblock)

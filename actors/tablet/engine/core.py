@@ -304,4 +304,4 @@ class Replication(Protocol):
         self, own: HardState, source: str, term: int, configuration: Configuration, *, knows_end: bool
     ) -> HardState:
         """The hard state of a replica that is copied, with `configuration`, from the leader `source` of `term`.
-        `knows_end`: whether it is known where its former log ended."""
+        `own` may be of another protocol if its record was lost. `knows_end`: whether it is known where its former log ended."""

@@ -369,16 +369,12 @@ class Lifecycle:
             self._transitions.pop(tablet, None)
 
     def tombstone(
-        self,
-        superblock: Superblock,
-        consensus: ConsensusState | None,
-        durable: ConsensusState | None,
-        configuration: Configuration | None = None,
+        self, superblock: Superblock, consensus: ConsensusState | None, durable: ConsensusState | None
     ) -> Tombstone:
         """Make a tombstone. `durable`: the part of `consensus` that is on disk. A replica without a
-        record never voted; of such a one `configuration` says which protocol it will have, as far as known."""
-        first = self.replication.first_hard_state(configuration or Configuration(()))
-        none = ConsensusState(first, Configuration(()))
+        record never voted; its protocol is not known before a copy (see Replication.copied)."""
+        unknown = Configuration(())
+        none = ConsensusState(self.replication.first_hard_state(unknown), unknown)
         state, saved = consensus or none, durable or none
         voter = self._voter(superblock, state, saved)
         return Tombstone(superblock, state.configuration, voter, self.world.faults)
