@@ -134,7 +134,9 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
             self.rounds,
             quarantine,
         )
-        self.orders = Orders(self.world, self.options, self.identity, self.rounds, self.lifecycle)
+        self.orders = Orders(
+            self.world, self.options, self.identity, self.rounds, self.lifecycle, self._changed
+        )
         self.retention = LogRetention(self.options)
         self.maintenance = Maintenance(
             self.world,

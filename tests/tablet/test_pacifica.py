@@ -322,3 +322,22 @@ async def test_a_member_is_not_deleted_by_an_older_configuration(group: Pacifica
             await group.delete(C, index)
     await group.delete(C, 3)
     assert group.state_of(C) == "deleted"
+
+
+@pacifica()
+async def test_a_tombstone_that_is_appointed_is_reported_again(group: PacificaGroup) -> None:
+    """The master took its report while another was the primary, and has forgotten it since."""
+    await fill(group, 10)
+    await group.leader()
+    group.crash(C)
+    await voting(group, A, B)
+    group.crash(A)
+    await entomb(group, B)
+    await group.sleep(1.0)
+    group.master.reports.clear()
+    await group.restart(C)
+    await until(group, lambda: group.stored.primary == group.uuid(B), "the tombstone is appointed", 10.0)
+    await group.restart(A)
+    assert await group.leader() == A
+    await voting(group, *HOSTS)
+    await same_rows(group, *HOSTS)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Callable
 
 from ebla.actors import errors
 from ebla.actors.messages.appointments import (
@@ -39,7 +40,7 @@ CALL_TIMEOUT_S = 3.0
 
 
 class Orders:
-    """`closing`: the server is about to stop, and takes no leadership over."""
+    """`closing`: the server is about to stop, and takes no leadership over. `report`: reports a tablet to the masters."""
 
     def __init__(
         self,
@@ -48,11 +49,13 @@ class Orders:
         identity: Identity,
         rounds: Rounds,
         lifecycle: Lifecycle,
+        report: Callable[[str], None],
     ) -> None:
         self.world = world
         self.identity = identity
         self.rounds = rounds
         self.lifecycle = lifecycle
+        self.report = report
         self.closing = False
         self._calls = dict.fromkeys(options.masters, 0)
         self._troubles: dict[str, str] = {}  # by master: why it did not answer the last request
@@ -63,16 +66,21 @@ class Orders:
     # -- orders
 
     def follow(self, appointments: Appointments) -> dict[str, str]:
-        """Give each replica its configuration. Return why some do not follow. Raises IllegalState if all this is for another
-        process: it may know more than this one, or less."""
+        """Give each replica its configuration. Return why some do not follow; they are reported, because the master may take them
+        for well. Raises IllegalState if all this is for another process: it may know more than this one, or less."""
         start = self.identity.instance.start
         if appointments.start != start:
             raise errors.IllegalState(
                 f"the order is for the process {appointments.start} of server {self.identity.uuid}, and this is {start}; send it "
                 "again, with the lease of this one"
             )
-        refused = {each.tablet: self._follow(each, appointments.lease) for each in appointments.appointed}
-        return {tablet: why for tablet, why in refused.items() if why}
+        refused: dict[str, str] = {}
+        for each in appointments.appointed:
+            why = self._follow(each, appointments.lease)
+            if why:
+                refused[each.tablet] = why
+                self.report(each.tablet)
+        return refused
 
     def _follow(self, appointed: Appointed, lease: int) -> str:
         tablet, configuration = appointed.tablet, appointed.configuration
