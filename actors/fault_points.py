@@ -168,6 +168,7 @@ MARKS = (
     "tablet.hard_state.disk_full",
     "tablet.log.disk_full",
     "tablet.heartbeat.failed",
+    "tablet.beacon.withheld",
     "tablet.copy.chunk_lost",
     "tablet.copy.session_ended",
 )

@@ -55,7 +55,7 @@ ARROWS = {
         "detector": "messages",
         "journal": "messages",
         "master": "coordination journal journal/node journal/writer messages replication",
-        "tablet": "messages replication",
+        "tablet": "detector messages replication",
     },
     "actors/master": {
         MODULES: "catalog cluster errands repair rules tables",
@@ -66,10 +66,10 @@ ARROWS = {
         "leadership": "catalog",
     },
     "actors/tablet": {
-        MODULES: "copy engine lifecycle raft serving upkeep",
+        MODULES: "copy engine lifecycle pacifica raft serving upkeep",
         "stream": "engine",
         "raft": "engine stream",
-        "pacifica": "engine stream",
+        "pacifica": "engine lifecycle stream",
         "lifecycle": "engine",
         "copy": "engine lifecycle",
         "serving": "engine lifecycle",

@@ -206,7 +206,7 @@ def test_events_of_a_core_go_through_rounds_step() -> None:
 
 
 # The room itself, the union of all protocols' messages, and the place where a server chooses its protocols.
-KNOW_RAFT = ("actors/messages/protocols.py", "actors/tablet/server.py")
+KNOW_RAFT = ("actors/messages/protocols.py", "actors/tablet/protocols.py")
 
 
 def test_nothing_else_knows_the_replication_protocol() -> None:

@@ -1,5 +1,4 @@
-"""The failure detector of PacificA tables, in two parts that never wait, and that see no clock and no network. No role uses
-it yet: there are no PacificA tables.
+"""The failure detector of PacificA tables, in two parts that never wait, and that see no clock and no network.
 
 limits.py      the times, and how they depend on each other
 lease.py       a tablet server's part: without a lease it serves no PacificA replica

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from ebla.actors.detector.limits import DRIFT, DetectorLimits
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.space import LOW_BYTES
 
@@ -27,6 +28,12 @@ class TabletServerOptions(msgspec.Struct, frozen=True):
     leader_heartbeat_s: float = 0.25
     election_s_min: float = 1.0
     lease_s: float = 0.8
+
+    # Leases for PacificA tablets (actors/detector): a beacon to every master this often, and no service without an
+    # acknowledged one for this long. The masters' grace_s is longer; without a master these tablets pause after
+    # beacon_lease_s, so a takeover of a master must be shorter than that.
+    beacon_s: float = 1.0
+    beacon_lease_s: float = 4.0
 
     # A peer that has been silent, or out of order, for this long counts as failed: the master
     # replaces it. The time is long enough for a host to start again, because a copy costs more.
@@ -96,7 +103,14 @@ class TabletServerOptions(msgspec.Struct, frozen=True):
         """The time between two checks for the successor of a leadership."""
         return self.leader_heartbeat_s / 10
 
+    @property
+    def detector(self) -> DetectorLimits:
+        """The limits of this server's part of the failure detector."""
+        lease_s = self.beacon_lease_s
+        return DetectorLimits(beacon_s=self.beacon_s, lease_s=lease_s, grace_s=DRIFT * lease_s)
+
     def validate(self) -> None:
+        self.detector.validate()
         if not 0 < self.lease_s < self.election_s_min:
             raise InvalidArgument(f"lease_s must lie between 0 and election_s_min ({self.election_s_min})")
         if not 0 < self.leader_heartbeat_s <= self.election_s_min / 3:

@@ -43,7 +43,9 @@ from ebla.actors.tablet.lifecycle.deletion import Deletion
 from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
 from ebla.actors.tablet.measures import measure
 from ebla.actors.tablet.options import TabletServerOptions
-from ebla.actors.tablet.raft.parts import Raft
+from ebla.actors.tablet.pacifica.leasing import Leasing
+from ebla.actors.tablet.pacifica.orders import Orders, OrderVerbs
+from ebla.actors.tablet.protocols import Protocols
 from ebla.actors.tablet.serving.admission import Admission, Load, read, readable
 from ebla.actors.tablet.serving.alterations import alter, require_served
 from ebla.actors.tablet.serving.checksums import Checksums
@@ -69,7 +71,7 @@ WRITE_TIMEOUT_S_MAX = 30.0
 STORIES_MAX = 4
 
 
-class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
+class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
     def __init__(self, world: World, options: TabletServerOptions) -> None:
         options.validate()
         self.world = world
@@ -102,7 +104,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         await self.lifecycle.load()
         self.running = True
         loops: list[Any] = [self.identity, self.rounds, self.maintenance, self.scrubber, self.deletion]
-        for part in (*loops, self.copy_sources, self.recovery, *self.reporters):
+        for part in (*loops, self.copy_sources, self.recovery, *self.reporters, self.leasing, self.orders):
             part.start()
         self.world.spawn(self._tick(), "ticks")
 
@@ -112,15 +114,28 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         self.rounds = Rounds(self.world, self.identity, self.shared, self.consensus, self.checksums.applied)
         self.scans = Scans(self.world, self.options)
         self.admission = Admission(self.world, self.options, self.rounds, self.load, self.space)
-        self.member_changes = raft = Raft(self.world, self.instance.uuid, self.options)
+        self.leasing = Leasing(
+            self.world,
+            self.options,
+            self.identity,
+            self.rounds,
+            self.replicas,
+            lambda: self.running,
+            self._changed,
+        )
+        me = self.instance.uuid
+        self.member_changes = protocols = Protocols(self.world, me, self.options, self.leasing.lease)
         self.lifecycle = Lifecycle(
             self.world,
-            self.instance.uuid,
-            raft,
+            me,
+            protocols,
             self.replicas,
             superblocks,
             self.rounds,
             quarantine,
+        )
+        self.orders = Orders(
+            self.world, self.options, self.identity, self.rounds, self.lifecycle, self._changed
         )
         self.retention = LogRetention(self.options)
         self.maintenance = Maintenance(
@@ -145,18 +160,11 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         self.deletion = Deletion(self.lifecycle, jobs, self._closing)
         self.copies = Copies(self.world, self.options, self.lifecycle, self.deletion, jobs, self._changed)
         self.recovery = Recovery(self.world, self.options, self.replicas)
-        self.reporters = [
-            Reporter(
-                self.world,
-                self.options,
-                self.identity,
-                self.lifecycle.all,
-                master,
-                self.load,
-                self.space,
-            )
-            for master in self.options.masters
-        ]
+        self.reporters = [self._reporter(master) for master in self.options.masters]
+
+    def _reporter(self, master: str) -> Reporter:
+        held = self.lifecycle.all
+        return Reporter(self.world, self.options, self.identity, held, master, self.load, self.space)
 
     def _identify(self, instance: Instance, environment: Environment) -> Identity:
         known = RecordStore(environment, incarnations.DATABASE, m.ServerInstance)
@@ -169,8 +177,9 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         depend on it."""
         if not self.running:
             return
-        self.stopping = True
-        await hand_over_all(self.world, self.rounds, list(self.replicas.values()), self.options.poll_s)
+        self.stopping = self.orders.closing = True
+        replicas = list(self.replicas.values())
+        await hand_over_all(self.world, self.rounds, replicas, self.options.poll_s, self.leasing.holds)
         self.running = False  # from here on it neither serves nor leads: see _tick
         await self.copies.close()
         by_disk: dict[str, list[Replica]] = {}
@@ -364,7 +373,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
         late = f"no successor for tablet {request.tablet} caught up within {request.timeout_s:g} s"
         if replica.core.handing_over:
             raise errors.OutcomeUnknown(f"{late}, and one may yet; check again")
-        if replica.core.role == "leader":
+        if replica.leads:
             raise errors.Unavailable(f"{late}; it still leads here")
         return m.StepDownReply(replica.leader_address(), replica.core.term)
 
@@ -372,7 +381,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, Role):
     async def checksum_start(self, request: m.ChecksumStart) -> m.ChecksumStarted:
         replica = self._replica(request.tablet)
         replica.require_running()
-        if replica.core.role != "leader":
+        if not replica.leads:
             raise replica.not_leader()
         now = self.world.clock.monotonic()
         entry = self.rounds.step(replica, replica.propose, now, CHECKPOINT, b"")

@@ -159,7 +159,7 @@ def anchor_dropped_early(self: LogRetention, tablet: object) -> None:
 
 
 @defect("members", 40, members, "require_unmoved", seed=11)
-def compare_and_set_ignored(replica: object, index: object, unsafe: object) -> None:
+def compare_and_set_ignored(tablet: object, found: object, index: object, unsafe: object) -> None:
     """A change of members ignores the configuration for which it was requested."""
 
 

@@ -24,8 +24,9 @@ from ebla.actors.master.errands.messenger import LEFT
 from ebla.actors.messages.repair import ChangeMembersRequest, UnsafeChangeRequest
 from ebla.actors.replication.configuration import PRE_VOTER, Configuration, Order
 from ebla.actors.tablet.engine.core import LEADER
+from ebla.actors.tablet.engine.member_changes import in_force
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
-from ebla.actors.tablet.raft import members, membership
+from ebla.actors.tablet.raft import membership
 from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.tablet.raft.members import raft_of
 from ebla.actors.tablet.server import TabletServer
@@ -257,9 +258,7 @@ def promoted_have_caught_up(replica: Replica, uuid: str, term: LeaderTerm, who: 
 def changes_were_asked_for(
     before: Configuration, made: Configuration, asked: Iterable[ChangeMembersRequest], who: str
 ) -> None:
-    requests = [
-        request for request in asked if all(members.in_force(made, change) for change in request.changes)
-    ]
+    requests = [request for request in asked if all(in_force(made, change) for change in request.changes)]
     seen = [request.configuration_index for request in requests]
     assert before.index in seen or None in seen, (
         f"{who} has changed its members at index {made.index}, from those of index {before.index}; requests named only {seen}"

@@ -154,7 +154,7 @@ def _server(address: str, survey: Survey) -> ServerHealth:
             uuid=state.instance.uuid,
             host=state.host,
             replicas=sum(replica.state != "deleted" for replica in state.replicas),
-            leaders=sum(r.role == "leader" and r.state == "running" for r in state.replicas),
+            leaders=sum(r.leads and r.state == "running" for r in state.replicas),
             failed=sum(replica.state == "failed" for replica in state.replicas),
             error=error,
             set_aside=state.set_aside,
@@ -279,7 +279,7 @@ def _report(
 
 def _leader(running: dict[str, ReplicaReport]) -> str | None:
     """The replica that claims to lead; of several the one with the greatest term."""
-    claims = [uuid for uuid, view in running.items() if view.role == "leader"]
+    claims = [uuid for uuid, view in running.items() if view.leads]
     return max(claims, key=lambda uuid: running[uuid].term, default=None)
 
 
@@ -407,7 +407,7 @@ def _disagreements(
     found: list[str] = []
     for uuid, view in running.items():
         who = addresses[uuid]
-        if uuid != leader and view.role == "leader":
+        if uuid != leader and view.leads:
             found.append(f"{who} says that it leads in term {view.term}, the leader is in {chief.term}")
         elif view.leader != leader:
             believed = addresses.get(view.leader, short(view.leader)) if view.leader else "no replica"

@@ -338,7 +338,7 @@ class Group:
             for host in self.hosts:
                 if self.alive(host) and self.server(host).running:
                     replica = self.server(host).replicas.get(tablet)
-                    if replica is not None and replica.leads and _readable(self.server(host), replica):
+                    if replica is not None and replica.leads and is_readable(self.server(host), replica):
                         return host
             await self.sleep(0.02)
         raise AssertionError("no leader within 40 s")
@@ -376,7 +376,7 @@ class Group:
         raise AssertionError([(r.state, r.log.last_index, r.store.applied.index) for r in replicas])
 
 
-def _readable(server: TabletServer, replica: Replica) -> bool:
+def is_readable(server: TabletServer, replica: Replica) -> bool:
     try:
         replica.core.read_index(server.world.clock.monotonic())
     except EblaError:
@@ -400,16 +400,17 @@ def held(
 
 
 def simulated(
-    *, hosts: tuple[str, ...] = HOSTS, **options: Any
+    *, hosts: tuple[str, ...] = HOSTS, kind: type[Group] = Group, **options: Any
 ) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
-    """Turn a scenario into a test that runs it against a new group. A parameter `seed` is the simulation's seed."""
+    """Turn a scenario into a test that runs it against a new group. A parameter `seed` is the simulation's seed.
+    `kind`: the class of the group."""
 
     def decorate(scenario: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
         @functools.wraps(scenario)
         def test(**given: Any) -> None:
             async def main() -> None:
                 points = Points()
-                group = Group(SimulatedCluster(points.of), points, options, hosts)
+                group = kind(SimulatedCluster(points.of), points, options, hosts)
                 await group.boot()
                 await scenario(group, **given)
 

@@ -148,7 +148,10 @@ async def test_one_change_at_a_time_and_none_without_a_majority(group: Group) ->
         await change(group, leader, removes(peer_of(group, leader)))
     assert members(group, leader).index == -1
     await group.restart(*followers)
-    leader = await group.leader()
+    core = group.replica(leader := await group.leader()).core
+    await until(
+        group, lambda: core.configuration == core.committed_configuration, "the first change is decided"
+    )
     assert len((await change(group, leader, adds(new))).peers) == 4
 
 

@@ -10,6 +10,7 @@ from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.figures import FiguresRequest
 from ebla.actors.messages import peers
+from ebla.actors.messages.appointments import Appointments, AppointRequest
 from ebla.actors.replication.configuration import (
     Configuration,
     Peer,
@@ -47,6 +48,7 @@ ASKED: dict[str, Any] = {
     "quarantine_purge": m.QuarantineRequest("u"),
     "change_members": m.ChangeMembersRequest("u", TABLET, ()),
     "unsafe_change": m.UnsafeChangeRequest("u", TABLET, ("u",), 1, "r"),
+    "appoint": AppointRequest("u", Appointments("s", 1, ())),
     "figures": FiguresRequest(),
 }
 

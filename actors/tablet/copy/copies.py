@@ -252,7 +252,11 @@ class Copies:
             if not tombstone.durable:
                 tombstone.move(SET_ASIDE)  # there was no replica
             hard_state = lifecycle.replication.copied(
-                tombstone.hard_state, request.source.uuid, begun.term, knows_end=last is not None
+                tombstone.hard_state,
+                request.source.uuid,
+                begun.term,
+                begun.configuration,
+                knows_end=last is not None,
             )
             merged = ConsensusState(hard_state, begun.configuration)
             try:

@@ -57,6 +57,7 @@ CALL_TIMEOUT_S = 15.0  # the peer first sets its data aside and begins a session
 OpId = tuple[int, int]  # index and term of an entry
 
 RETRY_S_MIN, RETRY_S_MAX = 0.5, 30.0
+FIRST_BALLOT = 1  # of a PacificA tablet
 CREATE_GRACE_S = 10.0  # the members of a new tablet are created one after the other
 
 
@@ -192,7 +193,9 @@ def needed(core: GroupCore, uuid: str, now: float) -> tuple[str, OpId | None] | 
     if peer.refusal == TABLET_NOT_FOUND:
         # Members of a new tablet may not be created yet. A member that was added later is created
         # by this copy only.
-        new = core.committed_configuration.index < 0 and now - peer.refused_since < CREATE_GRACE_S
+        known = core.committed_configuration
+        first = known.index < 0 if known.primary is None else known.index <= FIRST_BALLOT
+        new = first and now - peer.refused_since < CREATE_GRACE_S
         return None if new else (m.DOES_NOT_EXIST, None)
     if peer.refusal == TABLET_DELETED:
         return m.DELETED, None

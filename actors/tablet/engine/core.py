@@ -8,8 +8,7 @@ LogIndex: it decides which entries exist, the engine stores them.
 `now` must be read after the event that it is passed with: after the message arrived, after the read
 was requested.
 
-One room implements a protocol: `raft/`. No other part of the tablet server knows which protocol a
-tablet uses.
+One room implements a protocol: `raft/`, `pacifica/`. Which tablet uses which, only protocols.py knows.
 """
 
 from __future__ import annotations
@@ -137,6 +136,7 @@ class GroupCore(Protocol):
     durable_index: int
     configuration: Configuration
     committed_configuration: Configuration
+    asked: Configuration | None  # the configuration that this replica has requested from the master
 
     # -- views
 
@@ -278,10 +278,10 @@ class Voter(Protocol):
 
 
 class Replication(Protocol):
-    """Makes the parts of one replication protocol."""
+    """Makes the parts of the replication protocols, each for its own tablets."""
 
-    def first_hard_state(self) -> HardState:
-        """The hard state of a new replica, which has promised nothing."""
+    def first_hard_state(self, configuration: Configuration) -> HardState:
+        """The hard state of a new replica, which has promised nothing. `configuration`: with which it is created."""
 
     def core(
         self,
@@ -300,6 +300,8 @@ class Replication(Protocol):
         """Make a voter. `durable`: the hard state on disk. `last`: index and term of the log's last
         entry, None if unknown."""
 
-    def copied(self, own: HardState, source: str, term: int, *, knows_end: bool) -> HardState:
-        """The hard state of a replica that is copied from the leader `source` of `term`.
-        `knows_end`: whether it is known where its former log ended."""
+    def copied(
+        self, own: HardState, source: str, term: int, configuration: Configuration, *, knows_end: bool
+    ) -> HardState:
+        """The hard state of a replica that is copied, with `configuration`, from the leader `source` of `term`.
+        `own` may be of another protocol if its record was lost. `knows_end`: whether it is known where its former log ended."""

@@ -13,7 +13,8 @@ import asyncio
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from ebla.actors.replication.configuration import Peer
+from ebla.actors.replication.configuration import Configuration, Peer
+from ebla.actors.tablet.engine.core import NEVER
 from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.links import Link
 from ebla.actors.tablet.engine.records import ConsensusState
@@ -53,10 +54,15 @@ class Rounds:
         self.synced_seq = shared.next_seq  # everything below is on disk
         self._links: dict[tuple[str, str], Link] = {}
         self.touched: dict[str, Replica] = {}  # since maintenance last took them
+        self.asking: dict[
+            str, tuple[Replica, Configuration]
+        ] = {}  # requests to the master: see pacifica/orders.py
+        self.asked = Bell()  # rung for each new one
         self._dirty: dict[str, Replica] = {}
         self._wake = Bell()
         self._unwritten: list[Unwritten] = []
         self._write_wake = Bell()
+        self._unwritten_since = self._syncing_since = self._saving_since = NEVER
 
     def start(self) -> None:
         self.world.spawn(self._run(), "rounds")
@@ -77,8 +83,15 @@ class Rounds:
         except Exception as error:
             replica.explain(error)
             raise
+        self._note_asked(replica)
         self.touch(replica)
         return outcome
+
+    def _note_asked(self, replica: Replica) -> None:
+        asked, known = replica.core.asked, self.asking.get(replica.tablet)
+        if asked is not None and (known is None or known != (replica, asked)):
+            self.asking[replica.tablet] = replica, asked
+            self.asked.ring()
 
     def touch(self, replica: Replica) -> None:
         """Let the replica take part in the next round."""
@@ -93,12 +106,21 @@ class Rounds:
             unwritten.replica.tablet,
             unwritten.slot.seq,
         )
+        if not self._unwritten:
+            self._unwritten_since = self.world.clock.monotonic()
         self._unwritten.append(unwritten)
         self.unwritten_bytes += len(unwritten.entry.payload)
         if unwritten.replica.leads:
             self.touch(unwritten.replica)
         else:
             self._write_wake.ring()
+
+    def stalled_s(self, now: float) -> float:
+        """How long the oldest entry, or hard state, has been waiting for its sync; 0 if none waits."""
+        since = [self._syncing_since, self._saving_since]
+        if self._unwritten:
+            since.append(self._unwritten_since)
+        return max((now - at for at in since if at > NEVER), default=0.0)
 
     # -- the round
 
@@ -120,9 +142,11 @@ class Rounds:
     async def _persist(self, replicas: list[Replica]) -> None:
         """Make hard states, and committed configurations, durable before anything that follows from them."""
         waiting = [(replica, replica.explained(_begin_saving, replica)) for replica in replicas]
+        self._saving_since = self.world.clock.monotonic()
         await self.world.faults.here("tablet.hard_state.before_commit")
         await self._commit(replicas)
         await self.world.faults.here("tablet.hard_state.after_commit")
+        self._saving_since = NEVER
         for replica, waiters in waiting:
             replica.hard_in_flight = False
             if replica.work.hard_state is None:
@@ -194,11 +218,13 @@ class Rounds:
     async def _write_log(self) -> None:
         while True:
             await self._write_wake.wait()
+            self._syncing_since = self._unwritten_since
             batch = self._take_unwritten()
             first_seq = self.shared.reserve(len(batch))
             for seq, unwritten in enumerate(batch, first_seq):
                 unwritten.slot.seq = seq
             await self._sync(first_seq, batch)
+            self._syncing_since = NEVER
             assert first_seq >= self.synced_seq, ("the log is synced in order", first_seq, self.synced_seq)
             self.synced_seq = first_seq + len(batch)
             last: dict[str, Unwritten] = {}

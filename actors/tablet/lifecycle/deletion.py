@@ -164,7 +164,8 @@ class Deletion:
         committed, active = core.committed_configuration, core.configuration
         if active == committed or active.peer(self.lifecycle.me) is None:
             return committed
-        return committed if core.log.term_at(active.index) < request.term else active
+        appended = max(at for at, made in core.log.configurations.items() if made == active)
+        return committed if core.log.term_at(appended) < request.term else active
 
     # -- tombstones
 

@@ -268,7 +268,9 @@ class Lifecycle:
                     state=self.tombstones[tablet].state,
                 )
             assert tablet not in self.all(), ("a tablet has one replica here", tablet)
-            consensus = ConsensusState(self.replication.first_hard_state(), request.configuration)
+            consensus = ConsensusState(
+                self.replication.first_hard_state(request.configuration), request.configuration
+            )
             superblock = Superblock.of(request, self.shared.next_seq)
             if self.superblock(tablet) is not None:
                 await self.remove(tablet)  # finish a deletion that a full disk has delayed
@@ -370,8 +372,9 @@ class Lifecycle:
         self, superblock: Superblock, consensus: ConsensusState | None, durable: ConsensusState | None
     ) -> Tombstone:
         """Make a tombstone. `durable`: the part of `consensus` that is on disk. A replica without a
-        record never voted."""
-        none = ConsensusState(self.replication.first_hard_state(), Configuration(()))
+        record never voted; its protocol is not known before a copy (see Replication.copied)."""
+        unknown = Configuration(())
+        none = ConsensusState(self.replication.first_hard_state(unknown), unknown)
         state, saved = consensus or none, durable or none
         voter = self._voter(superblock, state, saved)
         return Tombstone(superblock, state.configuration, voter, self.world.faults)

@@ -60,7 +60,6 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
             # Entries may reach the disk before the record of their ballot. This replica may have led it.
             self._enter(log.last_term, None)
         self.limits = limits
-        self.asked: Configuration | None = None
         self._leases = leases
         self._lease = 0  # the number of the lease in which this replica leads
 
@@ -68,6 +67,11 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
 
     @property
     def shown_role(self) -> str:
+        return self.role
+
+    @property
+    def standing(self) -> str:
+        """PRIMARY, SECONDARY, LEARNER or INACTIVE."""
         if self._lead:
             return PRIMARY
         if self.leader is None:
@@ -77,6 +81,11 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
     @property
     def awaits_successor(self) -> bool:
         return self._lead is None and self.asked is not None
+
+    @property
+    def awaits_ballot(self) -> bool:
+        """Whether this replica was appointed to lead its ballot and does not: the master must appoint it, or another, again."""
+        return self._lead is None and self.asked is None and self.hard_state.vote == self.me
 
     @property
     def apart(self) -> str | None:
@@ -100,9 +109,7 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
 
     def view(self) -> PacificaView:
         lease = self._lease if self._lead else 0
-        return PacificaView(
-            self.shown_role, self.term, self.leader, self.last_index, self.commit_index, lease
-        )
+        return PacificaView(self.standing, self.term, self.leader, self.last_index, self.commit_index, lease)
 
     def validate(self) -> None:
         super().validate()

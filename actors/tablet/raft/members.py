@@ -7,23 +7,27 @@
               it does, or know of a leader. A forced configuration that is not committed yet may be requested
               again; so may one that keeps fewer members, if a kept member has died meanwhile
 
-The rules are in membership.py; this module has the requests and the waiting.
+The rules are in engine/member_changes.py and membership.py; this module has the requests and the waiting.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.messages import peers
 from ebla.actors.messages.raft import VoteReply, VoteRequest
-from ebla.actors.messages.repair import ADD, MODIFY, REMOVE
 from ebla.actors.messages.stream import FORCED
-from ebla.actors.replication.configuration import VOTER, Configuration, Peer
+from ebla.actors.replication.configuration import Configuration, Peer
 from ebla.actors.tablet.engine.identity import Identity
+from ebla.actors.tablet.engine.member_changes import (
+    TIMEOUT_S_MAX,
+    changed,
+    check,
+    in_force,
+    require_unmoved,
+)
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.tablet.engine.rounds import Rounds
 from ebla.actors.tablet.engine.waits import within
@@ -32,7 +36,6 @@ from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.world import World
 from ebla.storage.errors import EblaError, InvalidArgument
 
-TIMEOUT_S_MAX = 30.0
 FORCE_S = 10.0  # for the commit of a forced configuration
 ASK_S = 3.0  # for a peer's answer about its log
 ANY_TERM = 1 << 62  # for a pre-vote in this term, a peer compares only the logs
@@ -65,7 +68,7 @@ async def change(
     committed = core.committed_configuration
     if all(in_force(committed, change) for change in changes):
         return m.MembersReply(replica.tablet, committed)
-    require_unmoved(replica, request.configuration_index, request.configuration_unsafe)
+    require_unmoved(replica.tablet, committed, request.configuration_index, request.configuration_unsafe)
     wanted = changed(committed, changes)
     index, term = rounds.step(replica, core.propose_configuration, now, wanted)
     assert index > committed.index, ("a change is newer than what it changes", index, committed.index)
@@ -78,68 +81,6 @@ async def change(
             address=world.address,
         )
     return m.MembersReply(replica.tablet, committed)
-
-
-def check(changes: Sequence[m.MemberChange]) -> None:
-    uuids = [change.peer.uuid for change in changes]
-    if not changes or len(dict.fromkeys(uuids)) != len(uuids):
-        raise InvalidArgument(f"name each member that changes once, and one at least; got {uuids}")
-    for change in changes:
-        if change.kind not in (ADD, REMOVE, MODIFY):
-            raise InvalidArgument(f"a change is {ADD!r}, {REMOVE!r} or {MODIFY!r}, not {change.kind!r}")
-
-
-def in_force(configuration: Configuration, change: m.MemberChange) -> bool:
-    """Whether the change is in force already. An added pre-voter may have been promoted since."""
-    present, wanted = configuration.peer(change.peer.uuid), change.peer
-    if change.kind == REMOVE:
-        return present is None
-    if present is None:
-        return False
-    if change.kind == MODIFY:
-        return present == wanted
-    return present.address == wanted.address and (
-        (present.member, present.promote) == (wanted.member, wanted.promote)
-        or (present.member == VOTER and wanted.promote)
-    )
-
-
-def changed(configuration: Configuration, changes: Sequence[m.MemberChange]) -> Configuration:
-    """The configuration after the changes. Raises InvalidArgument for a change that does not fit
-    the members."""
-    peers = {peer.uuid: peer for peer in configuration.peers}
-    for change in changes:
-        wanted = change.peer
-        if in_force(configuration, change):
-            continue
-        if change.kind == ADD:
-            if wanted.uuid in peers:
-                raise InvalidArgument(f"{peers[wanted.uuid]} is a member already; modify it instead")
-            peers[wanted.uuid] = wanted
-        elif change.kind == REMOVE:
-            del peers[wanted.uuid]
-        elif wanted.uuid in peers:
-            peers[wanted.uuid] = wanted
-        else:
-            raise InvalidArgument(f"{wanted.uuid} is no member of {list(peers)}; add it instead")
-    made = msgspec.structs.replace(configuration, peers=tuple(peers.values()))
-    assert all(in_force(made, change) for change in changes), ("every change is made", made, changes)
-    return made
-
-
-def require_unmoved(replica: Replica, index: int | None, unsafe: int) -> None:
-    found = replica.core.committed_configuration
-    if index is not None and (unsafe, index) != found.order:
-        raise errors.ConfigurationMoved(
-            f"the committed configuration of tablet {replica.tablet} is that of index {found.index}{_marked(found.unsafe)}, not of "
-            f"{index}{_marked(unsafe)}; check again",
-            tablet=replica.tablet,
-            found=found.index,
-        )
-
-
-def _marked(unsafe: int) -> str:
-    return f" (forced, {unsafe} so far)" if unsafe else ""
 
 
 async def _applied(world: World, replica: Replica, index: int, timeout_s: float) -> None:
@@ -215,7 +156,8 @@ def _uncommitted(replica: Replica, forced: Configuration) -> EblaError:
 
 def _require_unmoved(replica: Replica, request: m.UnsafeChangeRequest) -> None:
     replica.require_running()
-    require_unmoved(replica, request.configuration_index, request.configuration_unsafe)
+    found = replica.core.committed_configuration
+    require_unmoved(replica.tablet, found, request.configuration_index, request.configuration_unsafe)
 
 
 def _require_forcible(replica: Replica, request: m.UnsafeChangeRequest) -> None:

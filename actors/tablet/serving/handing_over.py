@@ -11,7 +11,7 @@ can get any more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ebla.actors import errors
 from ebla.actors.messages import StepDownRequest
@@ -37,10 +37,16 @@ async def hand_over(
         await world.clock.sleep(poll_s)
 
 
-async def hand_over_all(world: World, rounds: Rounds, replicas: Iterable[Replica], poll_s: float) -> None:
+async def hand_over_all(
+    world: World,
+    rounds: Rounds,
+    replicas: Iterable[Replica],
+    poll_s: float,
+    master_answers: Callable[[], bool],
+) -> None:
     """Try once for each replica that leads, or is elected meanwhile. Wait until other leaders are known, the tries have failed,
     the elections of this server's candidates are decided, or the time is up. A try has failed when the successor does not catch
-    up, or cannot be asked, or no leader is known after an election timeout."""
+    up, or cannot be asked, or no leader is known after an election timeout, or, if a master must appoint it, no master answers."""
     deadline = world.clock.monotonic() + ALL_S_MAX
     untried = list(replicas)
     under_way: list[Replica] = []
@@ -51,7 +57,7 @@ async def hand_over_all(world: World, rounds: Rounds, replicas: Iterable[Replica
         if not under_way and not any(replica.leads or _is_candidate(replica) for replica in untried):
             return
         await world.clock.sleep(poll_s)
-        under_way = [replica for replica in under_way if _is_under_way(replica)]
+        under_way = [replica for replica in under_way if _is_under_way(replica, master_answers)]
 
 
 def _begin(world: World, rounds: Rounds, replica: Replica, successor: str | None) -> bool:
@@ -63,8 +69,11 @@ def _begin(world: World, rounds: Rounds, replica: Replica, successor: str | None
     return True
 
 
-def _is_under_way(replica: Replica) -> bool:
-    return replica.state == RUNNING and (replica.core.handing_over or replica.core.awaits_successor)
+def _is_under_way(replica: Replica, master_answers: Callable[[], bool]) -> bool:
+    core = replica.core
+    if replica.state != RUNNING:
+        return False
+    return core.handing_over or (core.awaits_successor and (core.asked is None or master_answers()))
 
 
 def _is_candidate(replica: Replica) -> bool:

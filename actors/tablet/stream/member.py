@@ -31,7 +31,8 @@ Lead = TypeVar("Lead", bound=Peers)
 
 class MemberState(ABC, Generic[Record, Lead]):
     """`configuration`: the committed one; `commit_index`: an index known to be committed, such as
-    the flushed one (0 is always correct, but may resend entries if the log must back up)."""
+    the flushed one (0 is always correct, but may resend entries if the log must back up). `asked`: what this replica has
+    requested from the master; None in a protocol without one."""
 
     def __init__(
         self,
@@ -55,6 +56,7 @@ class MemberState(ABC, Generic[Record, Lead]):
         self.committed_configuration = configuration
         self._learn_committed_configuration()
         self.configuration = self._active_configuration()
+        self.asked: Configuration | None = None
         self.hard_state = hard_state
         self.term = hard_state.term
         self._unsaved = False

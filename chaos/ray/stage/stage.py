@@ -201,7 +201,7 @@ class RayStage:
         except EblaError:
             return ()
         running = (replica for replica in state.replicas if replica.state == "running")
-        return tuple(replica.tablet for replica in running if replica.role == "leader")
+        return tuple(replica.tablet for replica in running if replica.leads)
 
     async def shut_down(self, host: str) -> None:
         handle = await asyncio.to_thread(find_actor, self.config.namespace, address_of(host))
