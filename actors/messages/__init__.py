@@ -82,10 +82,10 @@ class Registration(msgspec.Struct, frozen=True):
 
 
 class ReplicaReport(msgspec.Struct, frozen=True):
-    """One replica as its server sees it. `state`: running, failed, copying, deleted (a tombstone). `view`:
-    the replica's view of its group, None if it could not be loaded. `health`: a leader's view of each other
-    member: healthy, unknown, silent (for long), failed (out of order for long, or silent and too far behind
-    for the log) or lost (it cannot return: another server has its address). `pending`: the configuration in
+    """One replica as its server sees it. `state`: running, failed, copying, deleted (a tombstone). `view`: the replica's
+    view of its group, None if it could not be loaded; its `role` is that of its protocol, and `leads` is neutral. `health`:
+    a leader's view of each other member: healthy, unknown, silent (for long), failed (out of order for long, or silent and
+    too far behind for the log) or lost (it cannot return: another server has its address). `pending`: the configuration in
     force, if not the committed one."""
 
     tablet: str
@@ -102,8 +102,11 @@ class ReplicaReport(msgspec.Struct, frozen=True):
 
     @property
     def role(self) -> str:
-        """leader, follower or candidate"""
         return self.view.role if self.view else "follower"
+
+    @property
+    def leads(self) -> bool:
+        return self.view is not None and self.view.leads
 
     @property
     def term(self) -> int:
@@ -182,10 +185,10 @@ class AlterTabletRequest(msgspec.Struct, frozen=True):
 
 
 class ServerStatus(msgspec.Struct, frozen=True):
-    """A tablet server as the master sees it. `alive`: a heartbeat came within the unresponsive timeout.
-    `draining`: all replicas shall leave this server; `drained`: it is a member of no tablet any more.
-    `maintained`: it may be silent, and gets no new replicas. A marked server that has sent no heartbeat
-    since the master began has an empty `uuid`, and a `heartbeat_age_s` since then."""
+    """A tablet server as the master sees it. `alive`: a heartbeat came within the unresponsive timeout. `draining`: all
+    replicas shall leave this server; `drained`: it is a member of no tablet any more. `maintained`: it may be silent, and
+    gets no new replicas. A marked server that has sent no heartbeat since the master began has an empty `uuid`, and a
+    `heartbeat_age_s` since then."""
 
     uuid: str
     seqno: int
@@ -209,17 +212,14 @@ class ListServersReply(msgspec.Struct, frozen=True):
 
 
 class MasterStatus(msgspec.Struct, frozen=True):
-    """A master as it sees itself. `edits`: transactions in the edit log so far; of a standby, as far as it
-    knows them. `tablets_ending`: tablets that were dropped or replaced, and of which a server may still hold
-    a replica. `tablets_unknown`: replicas that servers report and the catalog does not know; they are left
-    alone. `tables_kept`: dropped tables that can be recalled. `leader_conflicts`: reports of a second leader
-    in one term, which must never occur. `role`: active or standby; `active`: the address of the active
-    master, if known; `epoch`: of the journal, while this master is active; `checkpointed`: the transaction
-    that its last checkpoint reflects. `masters`, `journals`: the addresses of all masters, and of their
-    journal's nodes, if they have one. `sessions`: of coordination, while this master is active;
-    `sessions_overdue`: those that should have expired some time ago. `caught_up`: as far as it knows, this
-    master could take over now; if not, `read_error` is the error of its last read of the journal, if that
-    failed."""
+    """A master as it sees itself. `edits`: transactions in the edit log so far; of a standby, as far as it knows them. `tablets_ending`:
+    tablets that were dropped or replaced, and of which a server may still hold a replica. `tablets_unknown`: replicas that servers report
+    and the catalog does not know; they are left alone. `tables_kept`: dropped tables that can be recalled. `leader_conflicts`: reports of a
+    second leader in one term, which must never occur. `role`: active or standby; `active`: the address of the active master, if known;
+    `epoch`: of the journal, while this master is active; `checkpointed`: the transaction that its last checkpoint reflects. `masters`,
+    `journals`: the addresses of all masters, and of their journal's nodes, if they have one. `sessions`: of coordination, while this master
+    is active; `sessions_overdue`: those that should have expired some time ago. `caught_up`: as far as it knows, this master could take
+    over now; if not, `read_error` is the error of its last read of the journal, if that failed."""
 
     instance: ServerInstance
     address: str

@@ -28,3 +28,7 @@ class PacificaView(msgspec.Struct, frozen=True, tag="pacifica"):
     last_index: int = 0
     commit_index: int = 0
     lease: int = 0
+
+    @property
+    def leads(self) -> bool:
+        return self.role == "primary"

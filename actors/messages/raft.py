@@ -30,6 +30,10 @@ class RaftView(msgspec.Struct, frozen=True, tag="raft"):
     last_index: int = 0
     commit_index: int = 0
 
+    @property
+    def leads(self) -> bool:
+        return self.role == "leader"
+
 
 class VoteRequest(msgspec.Struct, frozen=True, tag="raft.vote"):
     """Candidate to voter. `pre_vote`: neither side persists anything; `term` is then the term that

@@ -33,9 +33,7 @@ from ebla.actors.master.catalog.records import (
     TableRecord,
     TabletRecord,
 )
-from ebla.actors.replication.configuration import (
-    Peer,
-)
+from ebla.actors.replication.configuration import VOTER, Configuration, Peer
 from ebla.storage.rows.alteration import Alteration, Dropped
 
 PREPARING, CREATING, RUNNING, REPLACED, DELETED = "preparing", "creating", "running", "replaced", "deleted"
@@ -152,6 +150,7 @@ class Catalog:
             edit.properties,
             edit.created_us,
             edit.tablets,
+            min_members=edit.min_members,
         )
         self.names[edit.name] = edit.table
         self.replicas += edit.replicas * len(edit.tablets)
@@ -176,11 +175,24 @@ class Catalog:
         self.tables[record.table] = replace(table, tablets=tuple(tablets))
 
     def _configuration_changed(self, edit: e.ConfigurationChanged) -> None:
-        record = self._expect(edit.tablet, CREATING, RUNNING)
-        assert record.configuration is not None and edit.configuration.order > record.configuration.order, (
-            edit
+        assert edit.configuration.primary is None, ("a replica decides no PacificA configuration", edit)
+        self._reconfigure(edit.tablet, edit.configuration)
+
+    def _configurations_appointed(self, edit: e.ConfigurationsAppointed) -> None:
+        for tablet, configuration in edit.configurations.items():
+            before = self.tablets[tablet].appointed
+            assert before is not None and configuration.index > before.index, (tablet, before, configuration)
+            own = configuration.peer(configuration.primary or "")
+            assert own is not None and own.member == VOTER, ("a primary is a voter", tablet, configuration)
+            self._reconfigure(tablet, configuration)
+
+    def _reconfigure(self, tablet: str, configuration: Configuration) -> None:
+        record = self._expect(tablet, CREATING, RUNNING)
+        assert record.configuration is not None and configuration.order > record.configuration.order, (
+            tablet,
+            configuration,
         )
-        stays = edit.configuration.peer
+        stays = configuration.peer
         before = record.configuration.peers + record.former
         former = self._remembered_peers(peer for peer in before if stays(peer.uuid) is None)
         tombstones = tuple(peer for peer in record.tombstones if stays(peer.uuid) is None)
@@ -188,7 +200,7 @@ class Catalog:
         # cannot vote, and the group may need their votes to elect the leader that would copy the tablet to
         # them.
         unseen = tuple(uuid for uuid in record.unseen if stays(uuid) is not None)
-        changed = replace(record, configuration=edit.configuration, former=former, tombstones=tombstones)
+        changed = replace(record, configuration=configuration, former=former, tombstones=tombstones)
         self._put(replace(changed, unseen=unseen))
 
     def _replicas_seen(self, edit: e.ReplicasSeen) -> None:
@@ -364,6 +376,7 @@ _APPLY: dict[type[Any], Callable[[Catalog, Any], None]] = {
     e.TabletReplaced: Catalog._tablet_replaced,
     e.TabletRunning: lambda c, edit: c._put(replace(c._expect(edit.tablet, CREATING), state=RUNNING)),
     e.ConfigurationChanged: Catalog._configuration_changed,
+    e.ConfigurationsAppointed: Catalog._configurations_appointed,
     e.ReplicasSeen: Catalog._replicas_seen,
     e.FormerMembersGone: Catalog._former_members_gone,
     e.ServerDraining: lambda catalog, edit: _mark(catalog.draining, edit),
