@@ -127,6 +127,7 @@ class Run:
         self.local = LocalScans(deployment)
         stage = Stage(
             replicas=self.scenario.replicas,
+            replication=self.scenario.replication,
             pause_s=self.scenario.pause_s,
             deadlines_s=self.scenario.deadlines_s,
             local_scan=self.local.read,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import suppress
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,8 +15,12 @@ settings.load_profile("unhurried")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    with suppress(ValueError):
-        parser.addoption("--rewrite", action="store_true", help="write golden transcripts anew")
+    parser.addoption("--rewrite", action="store_true", help="write golden transcripts again")
+
+
+@pytest.fixture
+def rewrite(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("rewrite"))
 
 
 # The longest tests, which run first and in this order, so that no core idles at the end.

@@ -9,10 +9,16 @@ One detector lives as long as one term of the active master. The state of a serv
     ending    a beacon                                not acknowledged
     ending    the edit of its end is durable          ended
     ended     a beacon                                alive, acknowledged
+    ended     a beacon of a later incarnation         ending
+    unknown   its first beacon                        ending: new; alive once that is recorded
 
-`decide` returns the servers that are ending; the master then makes one edit for each, which takes all its
-replicas away, and calls `ended` once the edit is durable. If the master's term ends first, so does the detector,
-and the next master's detector counts from its own beginning.
+`decide` returns the servers that are ending; the master then makes one edit for each, which takes its
+replicas away and records its incarnation, and calls `ended` once the edit is durable. If the master's term ends first,
+so does the detector, and the next master's detector counts from its own beginning.
+
+So the catalog has every incarnation that was ever acknowledged, before it was. Only therefore a later
+incarnation proves that the process which may serve has ended: a new master that hears an old beacon first
+would otherwise take the serving process for a later one.
 
 Beacons of an earlier incarnation, of servers that are not allowed, and of servers that restart too often are not
 acknowledged and do not count, in any state: such a server becomes silent.
@@ -40,13 +46,16 @@ UNSTABLE = "the server restarts too often; it gets a lease once it has run for a
 
 # Why a server's replicas are taken away.
 SILENT, RESTARTED = "silent", "restarted"
+NEW = "new"  # its incarnation is recorded; no process of the server can have served before
 
 
 class End(msgspec.Struct, frozen=True):
-    """A decision: the replicas of server `uuid` are taken away. `reason`: SILENT or RESTARTED."""
+    """A decision: the replicas of server `uuid` are taken away, and its incarnation `instance` is recorded (None: none is known
+    yet). `reason`: SILENT, RESTARTED or NEW."""
 
     uuid: str
     reason: str
+    instance: ServerInstance | None
 
 
 class Stamp(NamedTuple):
@@ -73,8 +82,8 @@ class _Watched:
 
 
 class Detector:
-    """`servers`: those that may hold replicas by the catalog, each with its last known incarnation, or None. They
-    count as alive from `now` on. `allowed`: the uuids that get leases; None: all."""
+    """`servers`: those that may hold replicas by the catalog, each with the incarnation that the catalog has recorded, or
+    None. They count as alive from `now` on. `allowed`: the uuids that get leases; None: all."""
 
     def __init__(
         self,
@@ -96,9 +105,7 @@ class Detector:
         """Take a beacon that names `lease`, and return ACKNOWLEDGED or why it is not acknowledged."""
         if self.allowed is not None and shown.uuid not in self.allowed:
             return NOT_ALLOWED
-        server = self._servers.get(shown.uuid)
-        if server is None:
-            server = self._servers[shown.uuid] = _Watched(ENDED, shown, now, now)
+        server = self._servers.setdefault(shown.uuid, _Watched(ENDED, None, now, now))
         if not self._meet(server, shown, now):
             return EARLIER
         if server.state == ENDING:
@@ -112,35 +119,31 @@ class Detector:
     def _meet(self, server: _Watched, shown: ServerInstance, now: float) -> bool:
         """Note the incarnation; False if it is an earlier one."""
         known = server.instance
-        if known is not None and known.start != shown.start:
-            if shown.seqno <= known.seqno:
-                return False
-            quick = now - server.begun_at < self._limits.stable_s
-            server.restarts = server.restarts + 1 if quick else 0
-            server.begun_at = now
-            server.lease = 0
-            if server.state == ALIVE:
-                self._end(server, RESTARTED)
-        if known is None or known.seqno < shown.seqno:
-            server.instance = shown
+        if known is not None and known.start == shown.start:
+            server.instance = max(known, shown, key=lambda each: each.seqno)
+            return True
+        if known is not None and shown.seqno <= known.seqno:
+            return False
+        quick = known is not None and now - server.begun_at < self._limits.stable_s
+        server.restarts = server.restarts + 1 if quick else 0
+        server.instance, server.begun_at, server.heard_at, server.lease = shown, now, now, 0
+        server.state, server.end = ENDING, server.end or (RESTARTED if known else NEW)
         return True
 
     def decide(self, now: float) -> list[End]:
         """The servers that are ending: those decided now, and those whose edit is not durable yet."""
         for server in self._servers.values():
             if server.state == ALIVE and now - server.heard_at >= self._limits.grace_s:
-                self._end(server, SILENT)
-        return [End(uuid, server.end) for uuid, server in self._servers.items() if server.state == ENDING]
+                server.state, server.end = ENDING, SILENT
+        ending = ((uuid, each) for uuid, each in self._servers.items() if each.state == ENDING)
+        return [End(uuid, server.end, server.instance) for uuid, server in ending]
 
-    def _end(self, server: _Watched, reason: str) -> None:
-        assert server.state == ALIVE, ("a server ends once", server)
-        server.state, server.end = ENDING, reason
-
-    def ended(self, uuid: str) -> None:
-        """Note that the edit that takes the server's replicas away is durable."""
-        server = self._servers[uuid]
-        assert server.state == ENDING, ("an edit follows a decision", uuid, server)
-        server.state, server.end = ENDED, ""
+    def ended(self, end: End) -> None:
+        """Note that the edit of this decision is durable. If a later incarnation has come since, another one follows."""
+        server = self._servers[end.uuid]
+        assert server.state == ENDING, ("an edit follows a decision", end, server)
+        if _start(end.instance) == _start(server.instance):
+            server.state, server.end = ALIVE if server.end == NEW else ENDED, ""
 
     def lease(self, uuid: str) -> Stamp | None:
         """What an order to this server names; None: the server gets no orders now."""
@@ -160,3 +163,7 @@ class Detector:
             return now
         heard = [server.heard_at for server in self._servers.values() if server.state == ALIVE]
         return max(now, min(heard, default=float("inf")) + self._limits.grace_s)
+
+
+def _start(instance: ServerInstance | None) -> str:
+    return instance.start if instance is not None else ""

@@ -79,21 +79,23 @@ def after_end(
     ended: str,
     *,
     silent: bool,
+    gone: Callable[[str], bool],
     alive: Callable[[str], bool],
     primaries: Callable[[str], int],
 ) -> Configuration | None:
     """The configuration after the end of the process of server `ended`; None if the stored one stays.
 
-    The voter with the fewest `primaries` leads if the primary has ended, or is not alive. A `silent` server loses its vote,
-    if enough others have one; a server that has restarted keeps it, because it holds everything.
+    If that was the primary, or the primary is `gone` (its end is durable, and it has not returned), the voter with the fewest
+    `primaries` of those that are `alive` (they have a lease) leads. A primary that is neither gone nor alive may serve still:
+    a new active master has not heard of it yet. A `silent` server loses its vote, if enough others have one; a server that has
+    restarted keeps it, because it holds everything.
     """
-    own = stored.peer(ended)
+    own, primary = stored.peer(ended), stored.primary
+    assert primary is not None, ("a PacificA tablet has a primary", stored)
     if own is None or own.member != VOTER:
         return None
-    others = [peer.uuid for peer in stored.voters() if peer.uuid != ended and alive(peer.uuid)]
-    primary = stored.primary
-    assert primary is not None, ("a PacificA tablet has a primary", stored)
-    if primary == ended or not alive(primary):
+    if primary == ended or gone(primary):
+        others = [peer.uuid for peer in stored.voters() if peer.uuid != ended and alive(peer.uuid)]
         if not others:
             return None
         primary = min(others, key=lambda uuid: (primaries(uuid), uuid))

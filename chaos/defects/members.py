@@ -130,9 +130,9 @@ def non_voters_count(
 @defect("members", 60, RaftState, "_become_candidate", seed=1)
 def non_voters_elect(original: Any, self: RaftState, *, pre_vote: bool, ordered: bool) -> Any:
     """The votes of non-voters and pre-voters count in an election."""
-    ballot = original(self, pre_vote=pre_vote, ordered=ordered)
-    ballot.voters = tuple(peer.uuid for peer in self.configuration.peers)
-    return ballot
+    poll = original(self, pre_vote=pre_vote, ordered=ordered)
+    poll.voters = tuple(peer.uuid for peer in self.configuration.peers)
+    return poll
 
 
 @defect("members", 60, RaftCore, "_promote", seed=7)

@@ -13,13 +13,13 @@ from ebla.actors.messages.stream import AppendReply, AppendRequest
 from ebla.actors.tablet.engine.core import Send
 from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.engine.replica import Replica
-from ebla.actors.tablet.raft import core as raft_core
 from ebla.actors.tablet.raft import election
 from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.tablet.raft.election import ElectionTimer
 from ebla.actors.tablet.raft.leadership import Leadership, majority_least
 from ebla.actors.tablet.raft.state import RaftState
 from ebla.actors.tablet.server import TabletServer
+from ebla.actors.tablet.stream import member
 from ebla.actors.tablet.stream.matching import Agreement, Disagreement, compare
 from ebla.actors.tablet.stream.progress import Progress
 from ebla.actors.world import rpc
@@ -97,7 +97,7 @@ def vote_twice(original: Any, request: Any, state: HardState, log: LogIndex, *, 
     return original(request, HardState(state.term), log, leader_alive=leader_alive)
 
 
-@defect("registers", 60, raft_core, "compare", seed=3)
+@defect("registers", 60, member, "compare", seed=3)
 def truncate_without_conflict(
     log: LogIndex, commit_index: int, request: AppendRequest
 ) -> Agreement | Disagreement:
@@ -179,7 +179,7 @@ def lease_without_margin(self: Leadership, now: float) -> float:
 def lead_after_abdicating(self: RaftCore) -> None:
     """A leader that ordered its successor to take over still answers reads."""
     lead = self._lead
-    if lead is None or lead.transfer is None or not lead.successor_ready(self._now, self.limits.lease_s):
+    if lead is None or lead.transfer is None or not lead.successor_ready(self._now - self.limits.lease_s):
         return
     successor, lead.transfer = lead.transfer.successor, None
     self._letters.append(Send(successor, TimeoutNow(self.term, self.me, self.configuration.unsafe)))

@@ -4,6 +4,8 @@ invariants.py     the list of invariants, and the watch that checks them
 seen.py           one running replica, and the state that its invariants read
 applied.py        the writes in the replicated log
 membership.py     changes of members, and copies
+pacifica.py       primaries and voters, against the catalog
+deletions.py      nothing is deleted unasked
 remembering.py    what a server must never forget about a tablet
 hanging.py        a hanging data disk blocks no replica on other disks
 log_times.py      the time of a log never goes back

@@ -18,17 +18,18 @@ An invariant of one state alone, a replica's or the catalog's, is checked when t
     given_up_servers_stop_serving  a server stops when it is informed that it was given up, see observers/sides.py
     terms_and_votes_only_grow      on disk: the term never falls, and a vote in a term is never changed (an old copy of a
                                    directory may break this; the next but one says that its server is not believed)
-    votes_are_given_once           a server answers with one vote per term, over all its starts, see observers/ballots.py
+    votes_are_given_once           a server answers with one vote per term, over all its starts, see observers/votes.py
     old_copies_are_not_believed    no role takes a process on an old copy for the server whose copy it is
     indexes_are_in_order           flushed <= applied <= committed <= last, and durable <= last
     durable_is_on_disk             an entry that a replica calls durable lies in a log on its disk
     one_reader_at_a_time           no two replicas of a tablet believe at one instant that they may serve reads
     one_master_serves              no two masters believe at one instant that they may answer
     catalog_is_well_formed         the master's maps agree with each other
-    nothing_is_deleted_unasked     a tablet's data leaves a disk only if the catalog has ended the tablet, or a tombstone stays
+    nothing_is_deleted_unasked     see deletions.py
     promises_are_remembered        a server never forgets its votes and entries, see remembering.py
     tombstones_remember            neither do its tombstones, and only records that a fault damaged are damaged
     members_change_by_the_rules    majorities consist of voters, and changes of members are legal, see membership.py
+    pacifica_follows_the_catalog   a primary leads by the catalog, whose voters hold what is committed, see pacifica.py
     others_are_flushed             a hanging data disk blocks no replica on other disks, see hanging.py
     sessions_keep_their_log        the log keeps the entries that a copy still needs
     lost_disks_are_reported        a server that has lost a data disk can still report its replicas
@@ -42,19 +43,25 @@ from functools import partial
 from typing import Any
 
 from ebla.actors.errors import NotLeader, Unavailable
-from ebla.actors.master.catalog.catalog import LIVE, Catalog
 from ebla.actors.master.server import ActiveMaster
 from ebla.actors.tablet.engine.core import LEADER
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
-from ebla.actors.tablet.server import RECORDS, TabletServer
+from ebla.actors.tablet.server import TabletServer
 from ebla.chaos.invariants.applied import AppliedLog, answers_match
+from ebla.chaos.invariants.deletions import Deletions
 from ebla.chaos.invariants.hanging import Unflushed, others_are_flushed
 from ebla.chaos.invariants.log_times import LogTimes
-from ebla.chaos.invariants.membership import Membership, Newcomers, anchors_hold, elections_have_a_majority
+from ebla.chaos.invariants.membership import (
+    Membership,
+    Newcomers,
+    anchors_hold,
+    elections_have_a_majority,
+    is_raft,
+)
+from ebla.chaos.invariants.pacifica import pacifica_follows_the_catalog
 from ebla.chaos.invariants.remembering import Remembered
 from ebla.chaos.invariants.seen import Facts, Groups, Seen, by_side, facts_of
 from ebla.chaos.simulation.deployment import Deployment
-from ebla.chaos.simulation.medium import DurableState
 from ebla.chaos.simulation.observers.sides import Committed, Entry, newest_mark
 from ebla.storage.errors import Corruption, StorageError
 from ebla.storage.logs.shared_log import ENTRIES, SEQ_BYTES
@@ -77,12 +84,8 @@ class Memory:
     membership: Membership = field(default_factory=Membership)
     unflushed: Unflushed = field(default_factory=Unflushed)
     newcomers: Newcomers = field(default_factory=Newcomers)
-    data: dict[tuple[str, str], None] = field(default_factory=dict)  # (uuid, tablet) seen on a disk
-    ended: dict[str, None] = field(default_factory=dict)  # tablets that were dropped or replaced
+    deletions: Deletions = field(default_factory=Deletions)
     catalog: Facts = ()  # at the last check
-    paths: list[tuple[str, list[str]]] = field(
-        default_factory=list
-    )  # the environments on each disk, likewise
 
 
 class Watch:
@@ -117,6 +120,8 @@ class Watch:
                 log_time_keeps_its_pace(seen, self.deployment, self.memory)
             group = self._group(servers, tablet)
             logs_match(group)
+            if master is not None:
+                pacifica_follows_the_catalog(group, master.catalog, self.memory.committed)
             for side in by_side(group).values():
                 answers_match([(seen, seen.replica) for seen in side])
         for group in leaders.values():
@@ -130,8 +135,8 @@ class Watch:
         if master is not None:
             if self._catalog_has_changed(master):
                 catalog_is_well_formed(master)
-                remember_what_ended(self.deployment.newest_catalog or master.catalog, self.memory)
-            nothing_is_deleted_unasked(self.deployment, self.memory)
+                self.memory.deletions.remember_what_ended(self.deployment.newest_catalog or master.catalog)
+            self.memory.deletions.nothing_is_deleted_unasked(self.deployment)
 
     def _replicas(self, servers: list[TabletServer]) -> tuple[Groups, Groups]:
         """By tablet: the running replicas that have changed, and the leaders that are not paused."""
@@ -277,7 +282,8 @@ def lost_disks_are_reported(deployment: Deployment, servers: list[TabletServer])
 
 
 def members_change_by_the_rules(seen: Seen, deployment: Deployment, memory: Memory) -> None:
-    memory.membership.check(seen.replica, deployment.cluster.loop.time(), str(seen))
+    if is_raft(seen.replica):
+        memory.membership.check(seen.replica, deployment.cluster.loop.time(), str(seen))
 
 
 def one_leader_per_term(seen: Seen, memory: Memory, servers: list[TabletServer]) -> None:
@@ -288,14 +294,15 @@ def one_leader_per_term(seen: Seen, memory: Memory, servers: list[TabletServer])
     if known is None:
         memory.leaders[seen.tablet, core.term] = seen.uuid
         leaders_have_what_is_committed(seen, memory)
-        elections_have_a_majority(seen.replica, servers, str(seen))
+        if is_raft(seen.replica):
+            elections_have_a_majority(seen.replica, servers, str(seen))
     else:
         assert known == seen.uuid, f"term {core.term} of {seen.tablet} has two leaders: {known}, {seen.uuid}"
 
 
 def leaders_commit_their_own_term(seen: Seen, memory: Memory) -> None:
     core, log = seen.replica.core, seen.replica.log
-    if core.role != "leader":
+    if core.role != "leader" or not is_raft(seen.replica):
         return
     before = memory.led_from.setdefault((seen.tablet, core.term), core.commit_index)
     if core.commit_index > max(before, log.dropped.index):
@@ -363,8 +370,8 @@ def terms_and_votes_only_grow(seen: Seen, memory: Memory) -> None:
 
 def votes_are_given_once(deployment: Deployment, servers: list[TabletServer]) -> None:
     for server in servers:
-        deployment.ballots.forget(server)
-    assert not deployment.ballots.twice, deployment.ballots.twice
+        deployment.votes.forget(server)
+    assert not deployment.votes.twice, deployment.votes.twice
 
 
 def journal_nodes_keep_their_promises(deployment: Deployment) -> None:
@@ -404,39 +411,3 @@ def old_copies_are_not_believed(
         for known in incarnations.all():
             old = memory.old_copies.get(known.start)
             assert old is None, f"{address} takes {old}, which runs on an old copy, for server {known.uuid}"
-
-
-def remember_what_ended(catalog: Catalog, memory: Memory) -> None:
-    for tablet, ended in catalog.tablets.items():
-        if ended.state not in LIVE:
-            memory.ended[tablet] = None
-
-
-def nothing_is_deleted_unasked(deployment: Deployment, memory: Memory) -> None:
-    """That a server does not know a tablet is no reason: the catalog must have ended the tablet."""
-    states = [deployment.cluster.state(address) for address in deployment.servers]
-    paths = [(s.uuid, list(s.environments)) for s in states if s.uuid is not None and not s.is_copy]
-    if paths == memory.paths:
-        return
-    memory.paths = paths
-    present: dict[tuple[str, str], None] = {}
-    for uuid, there in paths:
-        for path in there:
-            if path.startswith("data/"):
-                present[uuid, path.removeprefix("data/")] = None
-    uuids = dict(paths)
-    for uuid, tablet in memory.data:
-        gone = uuid in uuids and (uuid, tablet) not in present
-        assert not gone or tablet in memory.ended or _has_superblock(states, uuid, tablet), (
-            f"server {uuid} deleted the data of tablet {tablet}, which the catalog did not end"
-        )
-    memory.data = present
-
-
-def _has_superblock(states: list[DurableState], uuid: str, tablet: str) -> bool:
-    """Whether the server remembers that it had the tablet: its promises are kept, and its data is in quarantine."""
-    return any(
-        tablet.encode() in state.environments.get("tablet-meta", {}).get(RECORDS, {})
-        for state in states
-        if state.uuid == uuid
-    )

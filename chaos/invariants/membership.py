@@ -26,6 +26,7 @@ from ebla.actors.replication.configuration import PRE_VOTER, Configuration, Orde
 from ebla.actors.tablet.engine.core import LEADER
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
 from ebla.actors.tablet.raft import members, membership
+from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.tablet.raft.members import raft_of
 from ebla.actors.tablet.server import TabletServer
 from ebla.chaos.simulation.network import SimulatedNetwork
@@ -137,10 +138,15 @@ class Newcomers:
         self._known = {
             (server.instance.start, core.tablet): (core.term, core.configuration.order)
             for server, core in cores
-            if core.configuration != core.committed_configuration
+            if isinstance(core, RaftCore)
+            and core.configuration != core.committed_configuration
             and core.configuration.peer(core.me) is not None
             and led.get((core.tablet, core.term)) == core.configuration.order
         }
+
+
+def is_raft(replica: Replica) -> bool:
+    return isinstance(replica.core, RaftCore)
 
 
 def one_change_at_a_time(replica: Replica, who: str) -> None:
@@ -201,9 +207,9 @@ def commits_have_a_majority(replica: Replica, before: LeaderTerm, who: str) -> N
 
 def only_voters_count(replica: Replica, who: str) -> None:
     core = raft_of(replica)
-    ballot, lead = core._ballot, core._lead
+    poll, lead = core._poll, core._lead
     voters = [peer.uuid for peer in core.configuration.voters()]
-    counted = [*(ballot.answers if ballot is not None else ()), *(lead._voters if lead is not None else ())]
+    counted = [*(poll.answers if poll is not None else ()), *(lead._voters if lead is not None else ())]
     strangers = [uuid for uuid in counted if uuid not in voters]
     assert not strangers, f"{who} counts {strangers}, which are not among the voters {voters}"
 

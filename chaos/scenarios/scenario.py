@@ -38,7 +38,7 @@ def small(
 @dataclass(frozen=True)
 class Scenario:
     """`mix`: expected faults per ten seconds, by kind (chaos/plans.py). `duration_s`: of act one. `operations_min`: with fewer
-    answered operations a run is void. `victims`: hosts that faults may hit, by default those of tablet servers.
+    answered operations a run is void. `replication`: of its tables. `victims`: hosts that faults may hit, by default those of tablet servers.
     `deadlines_s`: each operation gets one of them. `excused`: errors that faults explain."""
 
     name: str
@@ -47,6 +47,7 @@ class Scenario:
     shape: Shape = field(default_factory=small)
     duration_s: float = 8.0
     replicas: int = 3
+    replication: str = "raft"
     hold_s: tuple[float, float] = HOLD_S  # how long a fault lasts
     holds_s: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # the same, of some kinds
     amounts: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # of some kinds: from, to

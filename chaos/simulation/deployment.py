@@ -33,9 +33,9 @@ from ebla.actors.world import Faults, Role, World
 from ebla.chaos.plans import MASTER
 from ebla.chaos.simulation.masters import JOURNAL, start_alone
 from ebla.chaos.simulation.medium import DurableState
-from ebla.chaos.simulation.observers.ballots import Ballots, WatchedServer
 from ebla.chaos.simulation.observers.promises import Promises, WatchedMaster, WatchedNode
 from ebla.chaos.simulation.observers.sides import Answers, SidedServer
+from ebla.chaos.simulation.observers.votes import Votes, WatchedServer
 from ebla.chaos.simulation.world import NodeCrashed, SimulatedCluster, Tolerates, tolerates_nothing
 from ebla.options import MASTER as MASTER_ADDRESS
 from ebla.options import ClientWorld
@@ -125,7 +125,7 @@ class Deployment:
         nodes = self.journals if shape.masters > 1 else ()
         self.kept_up = (*self.masters, *self.servers, *nodes)  # addresses whose roles are started again
         self.random: Random = self.cluster.loop.derive("deployment")
-        self.ballots = Ballots()
+        self.votes = Votes()
         self.promises = Promises()
         self.answers = Answers(shape.forced)
         self.newest_catalog: Catalog | None = None  # while the master's directory is an older copy
@@ -206,9 +206,9 @@ class Deployment:
         own = {name: values[number % len(values)] for name, values in self.shape.uneven.items()}
         options = TabletServerOptions(masters=self.masters, host=host, **{**self.shape.server, **own})
         if not self.shape.forced:
-            return lambda world: WatchedServer(world, options, self.ballots, self._is_copy)
+            return lambda world: WatchedServer(world, options, self.votes, self._is_copy)
         now_s = self.cluster.loop.time
-        return lambda world: SidedServer(world, options, self.ballots, self._is_copy, self.answers, now_s)
+        return lambda world: SidedServer(world, options, self.votes, self._is_copy, self.answers, now_s)
 
     def _is_copy(self, uuid: str) -> bool:
         """Whether an old copy of the role's directory is in use somewhere."""

@@ -248,8 +248,14 @@ class Alters(Workload):
         self._short += 1
         name = f"{self.name}-short-{self._short}"
         schema = pa.schema([("k", pa.int64())])
-        replicas = client.stage.replicas
-        made = client.db.create_table(name, schema=schema, primary_key=["k"], replicas=replicas, wait_s=0)
+        made = client.db.create_table(
+            name,
+            schema=schema,
+            primary_key=["k"],
+            replicas=client.stage.replicas,
+            replication=client.stage.replication,
+            wait_s=0,
+        )
         await client.beside("create", name, made)
         gone = client.db.drop_table(name, reserve_s=SHORT_S, deadline_s=client.deadline_s())
         await client.beside("drop", name, gone)

@@ -164,6 +164,7 @@ class Stage:
 
     stopping: bool = False
     replicas: int = 3
+    replication: str = "raft"
     pause_s: float = PAUSE_S
     deadlines_s: Sequence[float] = DEADLINES_S
     local_scan: LocalScan | None = None
@@ -217,6 +218,7 @@ async def make_table(
         primary_key=[key],
         partition_by=ebla.hash(key, buckets=tablets) if tablets > 1 else None,
         replicas=replicas or client.stage.replicas,
+        replication=client.stage.replication,
         wait_s=PREPARE_S,
     )
 
@@ -283,7 +285,10 @@ async def until_known(client: Client, attempt: Callable[[], Awaitable[object]], 
 async def make_own_table(client: Client, name: str, **options: Any) -> aio.Table | None:
     """Create a table of this client, under another name if the name is taken; None if the run stops before."""
     while not client.stopping:
-        call = client.db.create_table(name, primary_key=["k"], replicas=client.stage.replicas, **options)
+        stage = client.stage
+        call = client.db.create_table(
+            name, primary_key=["k"], replicas=stage.replicas, replication=stage.replication, **options
+        )
         try:
             return await client.beside("create", name, call)
         except NoAnswer:

@@ -81,6 +81,7 @@ class Churn(Operators, Workload):
             primary_key=["k"],
             partition_by=client.random.choice([None, ebla.hash("k", buckets=2), ebla.hash("k", buckets=3)]),
             replicas=client.stage.replicas,
+            replication=client.stage.replication,
             wait_s=0.0,
         )
         table = await client.ask("add", name, None, made, lambda table: True)

@@ -15,7 +15,7 @@ from ebla.chaos.plans import Fault, Plan
 from ebla.chaos.runs import Run, plan_of
 from ebla.chaos.scenarios.scenarios import scenario
 from ebla.chaos.simulation.environment import MemoryEnvironment
-from ebla.chaos.simulation.observers.ballots import Ballots
+from ebla.chaos.simulation.observers.votes import Votes
 from ebla.chaos.workloads import chains
 from ebla.chaos.workloads.base import Client
 from ebla.chaos.workloads.locks import Locks
@@ -144,9 +144,9 @@ def test_diverging_clocks_reveal_a_lease_without_margin(monkeypatch: pytest.Monk
 
 
 def test_a_second_vote_of_a_server_in_a_term_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest, noted = Ballots.note, []
+    honest, noted = Votes.note, []
 
-    def twice(self: Ballots, uuid: str, tablet: str, term: int, candidate: str) -> None:
+    def twice(self: Votes, uuid: str, tablet: str, term: int, candidate: str) -> None:
         honest(self, uuid, tablet, term, candidate)
         noted.append((uuid == candidate, tablet, term))
         if len(noted) == 5:
@@ -154,7 +154,7 @@ def test_a_second_vote_of_a_server_in_a_term_is_found(monkeypatch: pytest.Monkey
 
     report = soak.quiet(Run(scenario("elections"), Plan("elections", 1, ())).go)
     assert report.violation == ""
-    monkeypatch.setattr(Ballots, "note", twice)
+    monkeypatch.setattr(Votes, "note", twice)
     report = soak.quiet(Run(scenario("elections"), Plan("elections", 1, ())).go)
     assert "voted in term" in report.violation and "for another" in report.violation
     assert {own for own, _, _ in noted} == {True, False}

@@ -24,7 +24,7 @@ BEACON, ANSWER, ORDER = "beacon", "answer", "order"
 
 
 class Message(NamedTuple):
-    """`sent`: the tick. `rest`: the number of the master for a beacon, the ballot for an order."""
+    """`sent`: the tick. `rest`: the ballot of an order."""
 
     kind: str
     server: int
@@ -72,21 +72,26 @@ class Rules:
         return DetectorLimits(lease_s=LEASE_S, grace_s=self.grace_s, stable_s=1e-9)
 
 
+def instance(number: int, incarnation: int) -> ServerInstance:
+    return ServerInstance(str(number), incarnation, f"start {incarnation}")
+
+
 class Deployment:
-    """One state. `primary` and `ballot`: the durable catalog. `master`: the number of the active master."""
+    """One state. `primary`, `ballot` and `recorded`, the incarnations: the durable catalog. `master`: the number of the active master."""
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
         self.ticks = 0
         self.servers = [Server(rules.lease(rules.limits)) for _ in range(rules.servers)]
         self.master = 1
+        self.recorded = [instance(number, 1) for number in range(rules.servers)]
         self.detector = self._new_detector()
         self.primary, self.ballot = 0, 1
         self.messages: tuple[Message, ...] = ()
 
     def _new_detector(self) -> detector.Detector:
-        names = ((str(number), None) for number in range(self.rules.servers))
-        return self.rules.detector(self.rules.limits, self.now(), names)
+        servers = ((known.uuid, known) for known in self.recorded)
+        return self.rules.detector(self.rules.limits, self.now(), servers)
 
     def now(self) -> float:
         return self.ticks * self.rules.tick_s
@@ -125,7 +130,7 @@ class Deployment:
             )
             yield f"{message} is lost", self._then(Deployment._lose, message)
         for end in self.copy().detector.decide(self.now()):
-            yield f"the end of {end.uuid} is durable", self._then(Deployment._record, end.uuid)
+            yield f"the end of {end.uuid} is durable", self._then(Deployment._record, end)
         if room and self.primary < len(self.servers) and self.detector.lease(str(self.primary)) is not None:
             yield "an order", self._then(Deployment._order)
         if self.primary == len(self.servers) and self.detector.lease("0") is not None:
@@ -142,7 +147,7 @@ class Deployment:
     def _matters(self, message: Message) -> bool:
         """Whether anyone may still take the message. The others leave room for more."""
         if message.kind == BEACON:
-            return message.rest == self.master
+            return True  # it went to every master; one that was a standby then may be active when it arrives
         server = self.servers[message.server]
         if message.incarnation != server.incarnation or (
             message.kind == ORDER and message.rest <= server.ballot_max
@@ -158,7 +163,7 @@ class Deployment:
         server = self.servers[number]
         named = server.lease.beacon(self.now_at(number), log_stalled=False)
         assert named is not None
-        self._send(Message(BEACON, number, server.incarnation, named, self.ticks, self.master))
+        self._send(Message(BEACON, number, server.incarnation, named, self.ticks, 0))
 
     def _send(self, message: Message) -> None:
         self.messages = (*self.messages, message)
@@ -174,7 +179,7 @@ class Deployment:
         number, server = message.server, self.servers[message.server]
         now = self.now_at(number)
         if message.kind == BEACON:
-            shown = ServerInstance(str(number), message.incarnation, str(message.incarnation))
+            shown = instance(number, message.incarnation)
             answer = self.detector.beacon(self.now(), shown, message.lease)
             if answer == detector.ACKNOWLEDGED and len(self.messages) < self.rules.messages_max:
                 self._send(message._replace(kind=ANSWER, rest=0))
@@ -196,11 +201,14 @@ class Deployment:
         server.lease = self.rules.lease(self.rules.limits)
         server.incarnation, server.order = 2, (0, 0)
 
-    def _record(self, uuid: str) -> None:
+    def _record(self, end: detector.End) -> None:
         """The edit of a server's end: the next server in line becomes the primary of a new ballot."""
         self.detector.decide(self.now())
-        self.detector.ended(uuid)
-        if int(uuid) == self.primary:
+        self.detector.ended(end)
+        number = int(end.uuid)
+        if end.instance is not None:
+            self.recorded = [*self.recorded[:number], end.instance, *self.recorded[number + 1 :]]
+        if number == self.primary:
             self.primary, self.ballot = self.primary + 1, self.ballot + 1
 
     def _give_back(self) -> None:
@@ -239,7 +247,8 @@ class Deployment:
             for uuid, each in self.detector._servers.items()
         ]
         messages = sorted(map(self._relative, self.messages))
-        return tuple(servers), tuple(watched), tuple(messages), self.master, self.primary
+        recorded = tuple(known.seqno for known in self.recorded)
+        return tuple(servers), tuple(watched), tuple(messages), self.master, self.primary, recorded
 
     def _relative(self, message: Message) -> tuple[object, ...]:
         server = self.servers[message.server]

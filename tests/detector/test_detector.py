@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ebla.actors.detector import detector as d
-from ebla.actors.detector.detector import RESTARTED, SILENT, Detector, End
+from ebla.actors.detector.detector import NEW, RESTARTED, SILENT, Detector, End
 from ebla.actors.detector.lease import NEVER, Lease
 from ebla.actors.detector.limits import DetectorLimits
 from ebla.actors.messages import ServerInstance
@@ -71,6 +71,18 @@ class GivesOrdersToTheEnding(Detector):
         return d.Stamp(server.instance.start, server.lease)
 
 
+class ForgetsIncarnations(Detector):
+    """It takes the first incarnation that it hears of for the one that is recorded, and acknowledges it."""
+
+    def __init__(self, limits, now, servers, allowed=None) -> None:  # type: ignore[no-untyped-def]
+        super().__init__(limits, now, [(uuid, None) for uuid, _ in servers] if now else servers, allowed)
+
+    def _meet(self, server, shown, now: float) -> bool:  # type: ignore[no-untyped-def]
+        if server.instance is None:
+            server.instance = shown
+        return super()._meet(server, shown, now)
+
+
 class GivesNoGraceAfterATakeover(Detector):
     def __init__(self, limits, now, servers, allowed=None) -> None:  # type: ignore[no-untyped-def]
         super().__init__(limits, now - limits.grace_s if now else now, servers, allowed)
@@ -84,6 +96,7 @@ class GivesNoGraceAfterATakeover(Detector):
         Rules(lease=NamesOneLeaseForEver),
         Rules(detector=GivesOrdersToTheEnding),
         Rules(detector=GivesNoGraceAfterATakeover),
+        Rules(detector=ForgetsIncarnations),
         Rules(grace_s=LEASE_S, slow_tick_s=8),
         Rules(slow_tick_s=6),
         *([Rules(lease=ContinuesALostLease, tick_s=5, slow_tick_s=5)] if FACTOR > 1 else []),
@@ -142,11 +155,11 @@ def test_a_silent_server_ends_once_and_returns_with_its_next_beacon() -> None:
     assert master.lease("a") == ("first", 7)
     assert master.next_wake(1.0) == 1.0 + LIMITS.grace_s
     assert master.decide(5.9) == []
-    assert master.decide(6.0) == master.decide(6.1) == [End("a", SILENT)]
+    assert master.decide(6.0) == master.decide(6.1) == [End("a", SILENT, FIRST)]
     assert master.next_wake(6.1) == 6.1
     assert master.beacon(6.2, FIRST, 8) == d.DECIDED
     assert master.lease("a") is None
-    master.ended("a")
+    master.ended(End("a", SILENT, FIRST))
     assert master.decide(60.0) == []
     assert master.next_wake(60.0) == float("inf")
     assert master.beacon(61.0, FIRST, 8) == d.ACKNOWLEDGED
@@ -156,16 +169,34 @@ def test_a_silent_server_ends_once_and_returns_with_its_next_beacon() -> None:
 def test_a_later_incarnation_ends_the_former_one_at_once() -> None:
     master = watching()
     assert master.beacon(0.5, SECOND, 1) == d.DECIDED
-    assert master.decide(0.5) == [End("a", RESTARTED)]
-    master.ended("a")
+    assert master.decide(0.5) == [End("a", RESTARTED, SECOND)]
+    master.ended(End("a", RESTARTED, SECOND))
     assert master.beacon(0.6, SECOND, 1) == d.ACKNOWLEDGED
     assert master.beacon(0.7, FIRST, 9) == d.EARLIER
     assert master.lease("a") == ("second", 1)
 
 
-def test_a_new_server_is_acknowledged_at_once_and_one_off_the_allow_list_never() -> None:
+def test_an_incarnation_that_comes_while_another_is_recorded_is_recorded_next() -> None:
+    master = watching()
+    assert master.beacon(0.5, SECOND, 1) == d.DECIDED
+    third = ServerInstance("a", 3, "third")
+    assert master.beacon(0.6, third, 1) == d.DECIDED
+    master.ended(End("a", RESTARTED, SECOND))
+    assert master.decide(0.7) == [End("a", RESTARTED, third)]
+    assert master.beacon(0.8, third, 1) == d.DECIDED
+    master.ended(End("a", RESTARTED, third))
+    assert not master.lease("a") and master.has_ended("a")
+    assert master.beacon(0.9, third, 1) == d.ACKNOWLEDGED
+
+
+def test_a_new_server_is_acknowledged_once_it_is_recorded_and_one_off_the_allow_list_never() -> None:
     master = watching(allowed=("a", "b"))
-    assert master.beacon(0.0, ServerInstance("b", 1, "x"), 1) == d.ACKNOWLEDGED
+    new = ServerInstance("b", 1, "x")
+    assert master.beacon(0.0, new, 1) == d.DECIDED
+    assert master.decide(0.0) == [End("b", NEW, new)]
+    master.ended(End("b", NEW, new))
+    assert not master.has_ended("b")
+    assert master.beacon(0.0, new, 1) == d.ACKNOWLEDGED
     assert master.beacon(0.0, ServerInstance("c", 1, "x"), 1) == d.NOT_ALLOWED
     assert master.lease("c") is None
     master.allowed = ("b",)
@@ -180,12 +211,12 @@ def test_a_server_that_restarts_too_often_gets_no_lease_until_it_is_stable() -> 
         shown = ServerInstance("a", start, str(start))
         master.beacon(now, shown, 1)
         for end in master.decide(now):
-            master.ended(end.uuid)
+            master.ended(end)
     assert master.beacon(now, shown, 1) == master.beacon(now + LIMITS.stable_s - 0.1, shown, 1) == d.UNSTABLE
     assert master.beacon(now + LIMITS.stable_s, shown, 1) == d.ACKNOWLEDGED
     later = ServerInstance("a", 99, "later")
     assert master.beacon(now + 3 * LIMITS.stable_s, later, 1) == d.DECIDED
-    master.ended("a")
+    master.ended(End("a", RESTARTED, later))
     assert master.beacon(now + 3 * LIMITS.stable_s, later, 1) == d.ACKNOWLEDGED
 
 

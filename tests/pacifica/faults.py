@@ -41,7 +41,12 @@ class PacificaFaults(RandomFaults[Group]):
 
     def verbs(self) -> list[Callable[[], None]]:
         verbs = [*self.common(), self.cut_from_master, self.stop_master, self.start_master, self.slow_catalog]
-        verbs += [self.pause_leader_past_its_lease, self.lonely_leader, self.late_order]
+        verbs += [
+            self.pause_leader_past_its_lease,
+            self.lonely_leader,
+            self.late_order,
+            self.restart_after_takeover,
+        ]
         if self.loses:
             verbs += [self.lose_disk] * 2
         if len(self.group.nodes) > len(self.group.first.peers):
@@ -59,6 +64,14 @@ class PacificaFaults(RandomFaults[Group]):
         if self.group.master.detector is not None:
             self.group.master.stop()
         self.group.master.start()
+
+    def restart_after_takeover(self) -> None:
+        """Another master takes over, and hears of a restarted server before it hears of the primary."""
+        self.start_master()
+        node = self.random_node()
+        if node.alive:
+            node.crash(commits_kept=99)
+            self.start(node)
 
     def slow_catalog(self) -> None:
         self.group.master.edit_s = self.random.choice([0.01, 0.01, 0.3, 1.5])

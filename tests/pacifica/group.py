@@ -4,9 +4,8 @@ clocks that the test controls. `master` is a name in the network like a server's
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
-from ebla.actors.detector.detector import ACKNOWLEDGED, SILENT, Detector
+from ebla.actors.detector.detector import ACKNOWLEDGED, DECIDED, NEW, SILENT, Detector, End
 from ebla.actors.detector.limits import DetectorLimits
 from ebla.actors.messages import ServerInstance
 from ebla.actors.replication.appointments import after_end, appointed, grant
@@ -27,6 +26,7 @@ class Master:
         self.group = owner
         self.stored = first
         self.history = {first.index: first}
+        self.recorded: dict[str, ServerInstance] = {}  # in the catalog: every incarnation that got a lease
         self.edit_s = 0.01
         self.late_s = 0.0  # orders may take this much longer than other messages
         self.rate, self.origin = 1.0, 0.0
@@ -40,11 +40,11 @@ class Master:
 
     def start(self) -> None:
         """A master becomes active. It knows the catalog only."""
-        servers = [(name, None) for name in self.group.names]
+        servers = [(name, self.recorded.get(name)) for name in self.group.names]
         self.detector = Detector(self.group.times, self.clock(), servers)
         self.term += 1
         self._editing = False
-        self._decide(self.term)
+        self._decides(self.term)
 
     def stop(self) -> None:
         self.detector = None
@@ -53,20 +53,23 @@ class Master:
     # -- what servers say
 
     def beacon(
-        self, instance: ServerInstance, lease: int, report: tuple[int, bool], acknowledge: Callable[[], None]
+        self, instance: ServerInstance, lease: int, report: tuple[int, bool], answer: Callable[[str], None]
     ) -> None:
         if self.detector is None:
             return
-        if self.detector.beacon(self.clock(), instance, lease) != ACKNOWLEDGED:
-            return
+        word = self.detector.beacon(self.clock(), instance, lease)
         for delay in self.group.network.delays("master", instance.uuid):
-            self.group.after(delay, "network", acknowledge)
+            self.group.after(delay, "network", lambda: answer(word))
+        if word == DECIDED:
+            self._decide()
+        if word != ACKNOWLEDGED:
+            return
         ballot, leads = report
         if instance.uuid == self.stored.primary and not self._editing:
             if ballot < self.stored.index:
                 self._order(instance.uuid)
             elif not leads:
-                self._edit(appointed(self.stored, instance.uuid), lambda: None)
+                self._edit(appointed(self.stored, instance.uuid))
 
     def asked(self, sender: str, asked: Configuration) -> None:
         if self.detector is None or self._editing:
@@ -79,48 +82,60 @@ class Master:
 
     # -- decisions
 
-    def _decide(self, term: int) -> None:
+    def _decides(self, term: int) -> None:
+        if self.detector is not None and term == self.term:
+            self._decide()
+            self.group.after(DECIDE_S, "timer", lambda: self._decides(term))
+
+    def _decide(self) -> None:
         detector = self.detector
-        if detector is None or term != self.term:
-            return
+        assert detector is not None
         for end in detector.decide(self.clock()):
-            recorded = partial(detector.ended, end.uuid)
-            self._replace(detector, end.uuid, silent=end.reason == SILENT, then=recorded)
+            self._end(detector, end)
         primary = self.stored.primary
         if primary is not None and detector.has_ended(primary):
-            self._replace(detector, primary, silent=True, then=lambda: None)
-        self.group.after(DECIDE_S, "timer", lambda: self._decide(term))
+            self._edit(self._replaced(detector, primary, silent=True))
 
-    def _replace(self, detector: Detector, uuid: str, *, silent: bool, then: Callable[[], None]) -> None:
-        """Take the replicas of a server away, by one edit; `then` is called when it is durable."""
-        if self._editing:
-            return
-        made = after_end(
+    def _end(self, detector: Detector, end: End) -> None:
+        """Take the replicas of a server away and record its incarnation, by one edit."""
+        made = None if end.reason == NEW else self._replaced(detector, end.uuid, silent=end.reason == SILENT)
+
+        def durable() -> None:
+            if end.instance is not None:
+                self.recorded[end.uuid] = end.instance
+            detector.ended(end)
+
+        self._edit(made, durable)
+
+    def _replaced(self, detector: Detector, uuid: str, *, silent: bool) -> Configuration | None:
+        return after_end(
             self.stored,
             uuid,
             silent=silent,
+            gone=detector.has_ended,
             alive=lambda other: detector.lease(other) is not None,
             primaries=lambda other: 0,
         )
-        if made is None:
-            then()
-        else:
-            self._edit(made, then)
 
-    def _edit(self, made: Configuration, then: Callable[[], None]) -> None:
-        assert not self._editing and made.index == self.stored.index + 1, (made, self.stored)
+    def _edit(self, made: Configuration | None, then: Callable[[], None] = lambda: None) -> None:
+        """Make a configuration durable, and what `then` does, unless another edit is under way: callers come again."""
+        if self._editing:
+            return
+        assert made is None or made.index == self.stored.index + 1, (made, self.stored)
         self._editing, term = True, self.term
 
         def durable() -> None:
             if term != self.term:
                 return  # this master ended before; the edit was lost
             self._editing = False
-            self.stored = self.history[made.index] = made
-            self.group.record(f"ballot {made.index}: {made.primary} leads {shown(made)}")
-            self.group.oracle.catalog_changed()
+            if made is not None:
+                assert made.primary is not None
+                self.stored = self.history[made.index] = made
+                self.group.record(f"ballot {made.index}: {made.primary} leads {shown(made)}")
+                self.group.oracle.catalog_changed()
             then()
-            assert made.primary is not None
-            self._order(made.primary)
+            if made is not None and made.primary is not None:
+                self._order(made.primary)
 
         self.group.after(self.edit_s, "disk", durable)
 

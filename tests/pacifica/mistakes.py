@@ -64,7 +64,7 @@ def _ready_too_early(self: PacificaCore, lead: Primary) -> None:
 
 
 def _hand_over_before_stepping_down(self: PacificaCore, lead: Primary) -> None:
-    if self.asked is None and lead.successor_ready(self._now, self.limits.silent_s):
+    if self.asked is None and lead.successor_ready(self._now - self.limits.silent_s):
         assert lead.transfer is not None
         successor, lead.transfer = lead.transfer.successor, None
         self._ask(core_module.appointed(self.configuration, successor))
@@ -102,6 +102,7 @@ def _take_over_a_live_primary(
     ended: str,
     *,
     silent: bool,
+    gone: Callable[[str], bool],
     alive: Callable[[str], bool],
     primaries: Callable[[str], int],
 ) -> Configuration | None:
@@ -111,6 +112,11 @@ def _take_over_a_live_primary(
         return None
     peers = tuple(replace(peer, member="voter", promote=False) for peer in stored.peers)
     return appointments.appointed(replace(stored, peers=peers), others[-1])
+
+
+def _take_the_unknown_for_gone(stored: Configuration, ended: str, **known: Any) -> Configuration | None:
+    alive = known["alive"]
+    return appointments.after_end(stored, ended, **{**known, "gone": lambda uuid: not alive(uuid)})
 
 
 def _demote_all(configuration: Configuration, ready: Any, failing: Any) -> Any:
@@ -139,6 +145,11 @@ MISTAKES: dict[str, Mistake] = {
     "a lease has no end": (Lease, "holds", _holds_for_ever),
     "a lease has no number": (Lease, "holds", _holds_any),
     "the master grants a request of any ballot": (group_module, "grant", _grant_any),
+    "a primary that a new master has not heard of is replaced": (
+        group_module,
+        "after_end",
+        _take_the_unknown_for_gone,
+    ),
     "a learner becomes the primary": (group_module, "after_end", _take_over_a_live_primary),
     "too few voters stay": (core_module, "next_members", _demote_all),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ebla.actors.detector.detector import ACKNOWLEDGED, DECIDED
 from ebla.actors.detector.lease import Lease
 from ebla.actors.messages import ServerInstance
 from ebla.actors.messages.pacifica import BallotRecord
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from tests.pacifica.group import Group
 
 ASK_AGAIN_S = 0.2
+BEAT_AGAIN_S = 0.05
 
 
 class Node(node.Node[PacificaCore]):
@@ -28,13 +30,14 @@ class Node(node.Node[PacificaCore]):
         self.lease = Lease(group.times)
         self.lost = False  # its disk was replaced by an empty one
         self._asking: Configuration | None = None
+        self._beats_again = False
 
     def make_core(self, log: LogIndex, configuration: Configuration, commit_index: int) -> PacificaCore:
         assert isinstance(self.disk.hard_state, BallotRecord)
         self.lease = Lease(self.group.times)
         self._asking = None
         incarnation = self.incarnation
-        self.group.after(0.0, "timer", lambda: self._beat(incarnation))
+        self.group.after(0.0, "timer", lambda: self._beats(incarnation))
         return PacificaCore(
             "t1",
             self.name,
@@ -58,8 +61,10 @@ class Node(node.Node[PacificaCore]):
 
     # -- the master
 
-    def _beat(self, incarnation: int) -> None:
+    def beat(self, incarnation: int) -> None:
         """Send a beacon, which also carries what the replica reports."""
+
+        self._beats_again = False
 
         def beat(core: GroupCore) -> None:
             sent_at, instance = self.clock(), self.instance
@@ -67,18 +72,24 @@ class Node(node.Node[PacificaCore]):
             assert number is not None
             report = core.term, core.role == "leader"
 
-            def acknowledged() -> None:
-                self.feed(incarnation, lambda _: self.lease.acknowledged(self.clock(), number, sent_at))
+            def answered(word: str) -> None:
+                if word == ACKNOWLEDGED:
+                    self.feed(incarnation, lambda _: self.lease.acknowledged(self.clock(), number, sent_at))
+                elif word == DECIDED and not self._beats_again:  # by the next beacon the edit may be durable
+                    self._beats_again = True
+                    self.group.after(BEAT_AGAIN_S, "timer", lambda: self.beat(incarnation))
 
             master = self.group.master
             for delay in self.group.network.delays(self.name, "master"):
-                self.group.after(
-                    delay, "network", lambda: master.beacon(instance, number, report, acknowledged)
-                )
+                self.group.after(delay, "network", lambda: master.beacon(instance, number, report, answered))
 
         if incarnation == self.incarnation and self.core is not None:
             self.feed(incarnation, beat)
-            self.group.after(self.group.times.beacon_s / self.rate, "timer", lambda: self._beat(incarnation))
+
+    def _beats(self, incarnation: int) -> None:
+        if incarnation == self.incarnation and self.core is not None:
+            self.beat(incarnation)
+            self.group.after(self.group.times.beacon_s / self.rate, "timer", lambda: self._beats(incarnation))
 
     def absorb(self, request: object = None) -> None:
         super().absorb(request)  # type: ignore[arg-type]

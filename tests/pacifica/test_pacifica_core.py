@@ -194,6 +194,9 @@ def test_a_silent_secondary_becomes_a_learner_and_the_last_ones_stay() -> None:
 def test_a_primary_hands_over_only_after_it_has_stepped_down() -> None:
     made = primary(leased())
     assert made.step_down(0.1, "b") == "b"
+    assert made.view().role == PRIMARY and made.read_index(0.1) == made.commit_index
+    made.tick(0.3)
+    settle(made, 0.3)
     assert made.view().role == INACTIVE and made.awaits_successor
     assert made.asked == appointed(FIRST, "b")
 

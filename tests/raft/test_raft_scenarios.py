@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.raft.scenario import play
+from tests.raft.scenario import Stage
+from tests.stream.scenario import play
 
 FILES = sorted((Path(__file__).parents[1] / "scenarios").glob("raft_*.txt"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_scenario_has_exactly_its_transcript(path: Path, rewrite: bool) -> None:
-    played = play(path)
+    played = play(path, Stage())
     if rewrite:
         path.write_text(played)
     assert played == path.read_text(), "run pytest tests/raft --rewrite, and commit what you understand"

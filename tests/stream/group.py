@@ -39,9 +39,13 @@ class Network:
     loss: float = 0.0
     twice: float = 0.0
     cut: dict[tuple[str, str], None] = field(default_factory=dict)
+    lost: dict[tuple[str, str], int] = field(default_factory=dict)  # so many more messages are lost
 
     def delays(self, source: str, target: str) -> list[float]:
         """Return one delay for each copy that arrives."""
+        if self.lost.get((source, target), 0) > 0:
+            self.lost[source, target] -= 1
+            return []
         if (source, target) in self.cut:
             return []
         if not (self.loss or self.twice or self.jitter_s):
@@ -145,6 +149,9 @@ class Group(ABC, Generic[N]):
         for delay in self.network.delays(source, target):
             self.after(delay, "network", arrive)
         self.after(CALL_TIMEOUT_S, "timeout", lambda: call.finish(None, None))
+
+    def lose(self, source: str, target: str, count: str = "1") -> None:
+        self.network.lost[source, target] = int(count)
 
     def cut(self, one: str, other: str) -> None:
         self.network.cut[one, other] = self.network.cut[other, one] = None

@@ -64,7 +64,7 @@ class Election:
         assert (answer.term, answer.reason) == (self.term, "voted")
 
 
-async def ballot(group: Group) -> tuple[Election, str, str]:
+async def prepared_election(group: Group) -> tuple[Election, str, str]:
     """Return an election and its two candidates; the asked server gets no other messages."""
     leader, target, other = await filled(group, 50)
     await group.settle()
@@ -77,7 +77,7 @@ async def ballot(group: Group) -> tuple[Election, str, str]:
 async def test_a_tombstone_gives_a_vote_that_a_full_disk_delayed_only_once_it_is_on_disk(
     group: Group, failed: bool
 ) -> None:
-    election, one, two = await ballot(group)
+    election, one, two = await prepared_election(group)
     state = group.disk(election.asked)
     state.fill()
     first = asyncio.ensure_future(election.ask(one))
@@ -96,7 +96,7 @@ async def test_a_tombstone_gives_a_vote_that_a_full_disk_delayed_only_once_it_is
 
 @simulated()
 async def test_a_tombstone_saves_a_vote_again_whose_commit_was_under_way(group: Group) -> None:
-    election, one, two = await ballot(group)
+    election, one, two = await prepared_election(group)
     begun, over = election.held_commits()
     first = asyncio.ensure_future(election.ask(one))
     await begun.wait()
@@ -146,7 +146,7 @@ async def test_a_vote_that_a_copy_could_not_save_is_on_disk_before_the_copy_is_c
 @simulated()
 async def test_a_stopping_replica_is_reported_and_votes_as_a_tombstone(group: Group) -> None:
     """However long the last flush takes: without a report the master would consider it gone."""
-    election, one, two = await ballot(group)
+    election, one, two = await prepared_election(group)
     server, store = group.server(election.asked), group.replica(election.asked).store
     _, over = held(store, "flush")
     stopping = asyncio.ensure_future(entomb(group, election.asked))
@@ -167,7 +167,7 @@ async def test_a_second_vote_request_waits_until_the_first_vote_is_on_disk(
     group: Group, repeated: bool
 ) -> None:
     """From the same candidate or from another one, which would learn a term that the server may forget."""
-    election, one, two = await ballot(group)
+    election, one, two = await prepared_election(group)
     begun, over = election.held_commits()
     first = asyncio.ensure_future(election.ask(one))
     await begun.wait()

@@ -13,7 +13,7 @@ from ebla.actors.messages.pacifica import BallotRecord, PacificaView
 from ebla.actors.messages.protocols import Answer, Request
 from ebla.actors.messages.stream import STRANDED, AppendReply, AppendRequest
 from ebla.actors.replication.appointments import appointed, next_members
-from ebla.actors.replication.configuration import PRE_VOTER, Configuration, Peer
+from ebla.actors.replication.configuration import PRE_VOTER, VOTER, Configuration, Peer
 from ebla.actors.tablet.engine.core import FOLLOWER, LEADER, Pending, Sent
 from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.pacifica.limits import PacificaLimits
@@ -245,7 +245,8 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
         if chosen is None:
             raise errors.Unavailable(f"{self._name()} has no secondary to hand over to")
         if not lead.may_succeed(chosen):
-            raise InvalidArgument(f"{chosen} is no secondary of {self.configuration}; name one that is")
+            others = [peer.uuid for peer in self.configuration.voters() if peer.uuid != self.me]
+            raise InvalidArgument(f"{chosen} is no secondary of tablet {self.tablet}; name one of {others}")
         lead.transfer = Transfer(chosen, self._now + self.limits.handover_s)
         self._note(f"handing over to {chosen}")
         self._continue_transfer(lead)
@@ -346,6 +347,9 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
         ready = [uuid for uuid in lead.joining if lead.peers[uuid].match >= held]
         members = next_members(self.configuration, ready, lead.failing(self._now))
         if members != self.configuration.peers:
+            for before, after in zip(self.configuration.peers, members, strict=True):
+                if before.member == VOTER != after.member:
+                    lead.strike(self._now, before.uuid)
             self._ask(appointed(replace(self.configuration, peers=members), self.me))
 
     def _ask(self, configuration: Configuration) -> Configuration:
@@ -360,10 +364,12 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
     def _continue_transfer(self, lead: Primary) -> None:
         """Once the successor holds everything, step down, and only then ask for it: nothing here reads from the moment
         when the master may appoint another."""
-        if self.asked is not None or not lead.successor_ready(self._now, self.limits.silent_s):
+        transfer = lead.transfer
+        if transfer is None or self.asked is not None:
             return
-        assert lead.transfer is not None
-        wanted = appointed(self.configuration, lead.transfer.successor)
+        if not lead.successor_ready(since=transfer.deadline - self.limits.handover_s):
+            return
+        wanted = appointed(self.configuration, transfer.successor)
         self._step_down(f"hands over to {wanted.primary}")
         self._ask(wanted)
 

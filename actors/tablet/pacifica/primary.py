@@ -21,6 +21,14 @@ class Stall:
     since: float
 
 
+@dataclass(frozen=True)
+class Strike:
+    """How often in a row a member has lost its vote, and until when it does not get it back."""
+
+    count: int
+    until: float
+
+
 class Primary(Peers):
     """`inherited`: the last entry of the log when this replica became primary. Reads are served once all of it is
     committed: the primary before may have committed, and shown, any of it. `joining`: learners that hold almost
@@ -42,6 +50,7 @@ class Primary(Peers):
         self.began_at = now
         self._limits = limits
         self._stalls: dict[str, Stall] = {}
+        self._strikes: dict[str, Strike] = {}
         super().__init__(me, ballot, configuration, log, limits, now, next_index=log.last_index)
 
     def reconfigure(self, configuration: Configuration, now: float, next_index: int) -> None:
@@ -106,11 +115,20 @@ class Primary(Peers):
 
     # -- learners
 
+    def strike(self, now: float, uuid: str) -> None:
+        """Note that a member loses its vote. A strike is forgotten some time after the last one."""
+        limits, before = self._limits, self._strikes.get(uuid)
+        count = before.count + 1 if before and now < before.until + limits.rejoin_s_max else 1
+        pause_s = min(limits.rejoin_s * 2.0 ** min(count - 1, 32), limits.rejoin_s_max)
+        self._strikes[uuid] = Strike(count, now + pause_s)
+
     def joins(self, now: float, uuid: str, sent_at: float, committed: int) -> None:
         """Let a learner count if it holds what was `committed` when the message left that it answered now, not long
         ago; under load the commit index is always a little ahead of it. It also holds what we inherited: all of
         that may be committed, without our knowing."""
-        peer = self.peers[uuid]
+        peer, strike = self.peers[uuid], self._strikes.get(uuid)
+        if strike is not None and now < strike.until:
+            return
         if peer.caught_up(max(committed, self.inherited)) and now - sent_at <= self._limits.silent_s:
             self.joining[uuid] = None
 

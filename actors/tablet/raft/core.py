@@ -26,7 +26,7 @@ from ebla.actors.messages.stream import FORCED, STRANDED, AppendReply, AppendReq
 from ebla.actors.replication.configuration import PRE_VOTER, Configuration
 from ebla.actors.tablet.engine.core import FOLLOWER, Pending, Send, Sent
 from ebla.actors.tablet.raft import election, forced, membership
-from ebla.actors.tablet.raft.election import Ballot
+from ebla.actors.tablet.raft.election import Poll
 from ebla.actors.tablet.raft.events import PRE_CANDIDATE
 from ebla.actors.tablet.raft.leadership import Leadership
 from ebla.actors.tablet.raft.state import RaftState
@@ -55,16 +55,16 @@ class RaftCore(RaftState):
             self._note("its disk delays entries that the others have committed")
             self._begin_transfer(lead, lead.choose_successor())
         elif not lead and self.timer.deadline <= now:
-            if self._ballot:
-                self.timer.election_failed(now, contested=self._ballot.contested)
+            if self._poll:
+                self.timer.election_failed(now, contested=self._poll.contested)
                 self._become_follower("the election timed out")
             if self._may_campaign():
                 self._campaign(pre_vote=True)
             else:
                 self.timer.reset(now)
-        elif self._ballot:
-            self._ask(self._ballot, self._ballot.due(now))
-        assert self._lead is None or self._ballot is None, ("a leader holds no election", self.role)
+        elif self._poll:
+            self._ask(self._poll, self._poll.due(now))
+        assert self._lead is None or self._poll is None, ("a leader holds no election", self.role)
 
     # -- the leader's verbs
 
@@ -196,7 +196,7 @@ class RaftCore(RaftState):
         """Note that no answer came, or (`refusal`) why the server cannot answer for the replica.
         `delivered` makes no difference: the message is sent again, and a repeat is harmless."""
         self._pass_time(now)
-        plan, lead, ballot = sent.request, self._lead, self._ballot
+        plan, lead, poll = sent.request, self._lead, self._poll
         if isinstance(plan, AppendPlan):
             progress = lead.peers.get(peer) if lead and plan.term == self.term else None
             if progress is not None and refusal is not None:
@@ -205,8 +205,8 @@ class RaftCore(RaftState):
                 progress.refused(self._now, refusal)
             if progress is not None and progress.failed(plan) and refusal is None:
                 self._note(f"message {plan.number} to {peer} failed (delivered: {delivered})")
-        elif ballot is not None and plan is ballot.request:
-            ballot.unanswered(peer, now + self.limits.heartbeat_s)
+        elif poll is not None and plan is poll.request:
+            poll.unanswered(peer, now + self.limits.heartbeat_s)
         elif self._abdication is not None and plan is self._abdication:
             self._note(f"{peer} was not reached to take over, or refuses to ({refusal})")
             self._abdication = None
@@ -225,7 +225,7 @@ class RaftCore(RaftState):
         if request.term > self.term or self.role != FOLLOWER:
             self._become_follower(f"{request.leader} leads", request.term)
         assert self.leader in (None, request.leader), ("a term has one leader", self.leader, request.leader)
-        assert self._ballot is None, ("an accepted leader ends the election", request.leader)
+        assert self._poll is None, ("an accepted leader ends the election", request.leader)
         if self.leader is None:
             self.leader, self._abdication = request.leader, None
             self._note(f"follows {request.leader}")
@@ -294,32 +294,32 @@ class RaftCore(RaftState):
 
     def _campaign(self, *, pre_vote: bool, ordered: bool = False) -> None:
         assert self._may_campaign(), ("only a voter with a durable log campaigns", self.durable_index)
-        ballot = self._become_candidate(pre_vote=pre_vote, ordered=ordered)
-        self._ask(ballot, [voter for voter in ballot.voters if voter != self.me])
-        self._conclude(ballot)
+        poll = self._become_candidate(pre_vote=pre_vote, ordered=ordered)
+        self._ask(poll, [voter for voter in poll.voters if voter != self.me])
+        self._conclude(poll)
 
-    def _ask(self, ballot: Ballot, voters: list[str]) -> None:
-        self._letters.extend(Send(voter, ballot.request) for voter in voters)
+    def _ask(self, poll: Poll, voters: list[str]) -> None:
+        self._letters.extend(Send(voter, poll.request) for voter in voters)
 
     def _count_vote(self, peer: str, sent: Sent, answer: VoteReply) -> None:
-        ballot = self._ballot
-        if ballot is None or sent.request is not ballot.request:
+        poll = self._poll
+        if poll is None or sent.request is not poll.request:
             return  # the answer belongs to a round that is over
-        assert ballot.request.pre_vote == (self.role == PRE_CANDIDATE), (
+        assert poll.request.pre_vote == (self.role == PRE_CANDIDATE), (
             "the role says which election runs",
             self.role,
         )
-        ballot.count(peer, answer.granted)
-        self._conclude(ballot)
+        poll.count(peer, answer.granted)
+        self._conclude(poll)
 
-    def _conclude(self, ballot: Ballot) -> None:
-        assert not (ballot.won and ballot.lost), ("an election has one outcome", ballot.answers)
-        if ballot.won and ballot.request.pre_vote:
+    def _conclude(self, poll: Poll) -> None:
+        assert not (poll.won and poll.lost), ("an election has one outcome", poll.answers)
+        if poll.won and poll.request.pre_vote:
             self._campaign(pre_vote=False)
-        elif ballot.won:
+        elif poll.won:
             self._become_leader()
-        elif ballot.lost:
-            self.timer.election_failed(self._now, contested=ballot.contested)
+        elif poll.lost:
+            self.timer.election_failed(self._now, contested=poll.contested)
             self._become_follower("the election was lost")
 
     # -- the leader's progress
@@ -374,7 +374,7 @@ class RaftCore(RaftState):
         later lease belongs to it.
         """
         lead = self._lead
-        if lead is None or lead.transfer is None or not lead.successor_ready(self._now, self.limits.lease_s):
+        if lead is None or lead.transfer is None or not lead.successor_ready(self._now - self.limits.lease_s):
             return
         successor = lead.transfer.successor
         self._become_follower(f"abdicates in favour of {successor}")

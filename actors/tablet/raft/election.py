@@ -80,7 +80,7 @@ class ElectionTimer:
         self.reset(now)
 
 
-class Ballot:
+class Poll:
     """One round of requests for votes or pre-votes; the candidate's own vote counts.
 
     An answer belongs to the round with the same `request` object: an equal request may be of an

@@ -1,7 +1,7 @@
 """The state of a Raft core, and the steps from one role to another.
 
 The events that call these steps are in core.py. Every change of role, term or configuration is made
-here, so everything that belongs to a role (leadership, ballot, unsent messages) ends with it.
+here, so everything that belongs to a role (leadership, poll, unsent messages) ends with it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.core import CANDIDATE, FOLLOWER, LEADER, Send
 from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.raft import forced
-from ebla.actors.tablet.raft.election import Ballot, ElectionTimer
+from ebla.actors.tablet.raft.election import ElectionTimer, Poll
 from ebla.actors.tablet.raft.events import PRE_CANDIDATE, RaftLimits
 from ebla.actors.tablet.raft.leadership import Leadership
 from ebla.actors.tablet.stream.member import MemberState
@@ -42,7 +42,7 @@ class RaftState(MemberState[HardState, Leadership]):
         self.limits = limits
         self.superseded_by = 0  # the greatest forced epoch that others reported as committed: see forced.py
         self._random = random
-        self._ballot: Ballot | None = None
+        self._poll: Poll | None = None
         self._abdication: TimeoutNow | None = None  # until its outcome is known
         self._letters: list[Send] = []  # all messages but appends: vote requests, or an abdication
         fresh = hard_state.term == 0 and log.last_index == 0
@@ -89,8 +89,8 @@ class RaftState(MemberState[HardState, Leadership]):
         if self._lead:
             return self._lead.next_wake(now)
         wake = self.timer.deadline
-        if self._ballot:
-            wake = min([wake, *self._ballot.ask_again.values()])
+        if self._poll:
+            wake = min([wake, *self._poll.ask_again.values()])
         return max(now, wake)
 
     def view(self) -> RaftView:
@@ -102,7 +102,7 @@ class RaftState(MemberState[HardState, Leadership]):
         assert (self._lead is not None) == (self.role == LEADER), ("a leader has a leadership", known)
         assert self._abdication is None or self.role == FOLLOWER, ("a follower awaits its successor", known)
         campaigns = self.role in (PRE_CANDIDATE, CANDIDATE)
-        assert (self._ballot is not None) == campaigns, ("a candidate has a ballot", known)
+        assert (self._poll is not None) == campaigns, ("a candidate has a poll", known)
 
     # -- effects
 
@@ -126,12 +126,12 @@ class RaftState(MemberState[HardState, Leadership]):
         if led:
             self.leader = None
             self.timer.reset(self._now)
-        self._lead = self._ballot = None
+        self._lead = self._poll = None
         self._letters.clear()
         self._set_role(FOLLOWER, why)
 
-    def _become_candidate(self, *, pre_vote: bool, ordered: bool) -> Ballot:
-        """Open a ballot that includes our own vote. Only a real election uses up a term, not a pre-vote."""
+    def _become_candidate(self, *, pre_vote: bool, ordered: bool) -> Poll:
+        """Open a poll that includes our own vote. Only a real election uses up a term, not a pre-vote."""
         assert self._lead is None, "a leader does not campaign"
         if not pre_vote:
             self._set_hard_state(HardState(self.term + 1, self.me))
@@ -147,21 +147,21 @@ class RaftState(MemberState[HardState, Leadership]):
             ignore_live_leader=ordered,
             unsafe=self.configuration.unsafe,
         )
-        self._ballot = Ballot(request, tuple(peer.uuid for peer in self.configuration.voters()))
+        self._poll = Poll(request, tuple(peer.uuid for peer in self.configuration.voters()))
         self.timer.reset(self._now)
-        return self._ballot
+        return self._poll
 
     def _become_leader(self, forced: Configuration | None = None) -> None:
         """Become the leader. The first entry of the term is empty: entries of older terms are
         committed only by an entry of this term (paper, 5.4.2). In a forced leadership the
         configuration replaces the empty entry."""
-        elected = self._ballot is not None and self._ballot.won and not self._ballot.request.pre_vote
+        elected = self._poll is not None and self._poll.won and not self._poll.request.pre_vote
         assert elected or forced is not None, "a majority elects a leader"
         assert self.hard_state == HardState(self.term, self.me), (
             "a leader voted for itself",
             self.hard_state,
         )
-        self._ballot = None
+        self._poll = None
         self._letters.clear()
         self.leader, self._abdication = self.me, None
         self.timer.failures = 0

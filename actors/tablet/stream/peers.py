@@ -166,15 +166,13 @@ class Peers:
     def may_succeed(self, uuid: str) -> bool:
         return uuid != self.me and uuid in self._voters
 
-    def successor_ready(self, now: float, recent_s: float) -> bool:
-        """Whether the successor has all entries and answered within `recent_s`: abdication in favour of
-        a dead peer would be an outage."""
-        if self.transfer is None:
-            return False
-        peer = self.peers.get(self.transfer.successor)
+    def successor_ready(self, since: float) -> bool:
+        """Whether the successor has all entries, and has answered a message that left after `since`: abdication in
+        favour of a dead peer would be an outage."""
+        peer = self.peers.get(self.transfer.successor) if self.transfer else None
         return (
             peer is not None
             and peer.state == REPLICATE
             and peer.match == self._log.last_index
-            and peer.acked_at + recent_s > now
+            and peer.acked_at > since
         )

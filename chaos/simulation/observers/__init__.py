@@ -1,6 +1,6 @@
 """Roles that record what leaves them, for the invariants.
 
-ballots.py     votes
+votes.py       votes
 promises.py    promises of journal nodes
 sides.py       both sides of a forced configuration
 """

@@ -24,7 +24,7 @@ from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.server import TabletServer
 from ebla.actors.world import World, rpc
-from ebla.chaos.simulation.observers.ballots import Ballots, WatchedServer
+from ebla.chaos.simulation.observers.votes import Votes, WatchedServer
 from ebla.storage.logs.entries import Position
 
 NOTICES_MIN, LATE_S = 8, 1.5  # fewer notices in a row may be lost, and none takes longer
@@ -128,12 +128,12 @@ class SidedServer(WatchedServer):
         self,
         world: World,
         options: TabletServerOptions,
-        ballots: Ballots,
+        votes: Votes,
         is_copy: Callable[[str], bool],
         answers: Answers,
         now_s: Callable[[], float],
     ) -> None:
-        super().__init__(world, options, ballots, is_copy)
+        super().__init__(world, options, votes, is_copy)
         self.answers = answers
         self.now_s = now_s
 

@@ -18,7 +18,7 @@ from ebla.actors.world import World, rpc
 
 
 @dataclass
-class Ballots:
+class Votes:
     """The candidates that servers voted for, by uuid and tablet, by term. `twice` describes a second vote in one term."""
 
     given: dict[tuple[str, str], dict[int, str]] = field(default_factory=dict)
@@ -40,10 +40,10 @@ class WatchedServer(TabletServer):
     """A tablet server that notes its votes, except on an old copy of a directory."""
 
     def __init__(
-        self, world: World, options: TabletServerOptions, ballots: Ballots, is_copy: Callable[[str], bool]
+        self, world: World, options: TabletServerOptions, votes: Votes, is_copy: Callable[[str], bool]
     ) -> None:
         super().__init__(world, options)
-        self.ballots = ballots
+        self.votes = votes
         self.is_copy = is_copy
 
     @rpc
@@ -57,6 +57,6 @@ class WatchedServer(TabletServer):
     def _note(self, source: m.ServerInstance, tablet: str, request: VoteRequest, answer: object) -> None:
         """Note the vote, and the candidate's vote for itself."""
         if not self.is_copy(source.uuid):
-            self.ballots.note(source.uuid, tablet, request.term, request.candidate)
+            self.votes.note(source.uuid, tablet, request.term, request.candidate)
         if isinstance(answer, VoteReply) and answer.granted and not self.is_copy(self.instance.uuid):
-            self.ballots.note(self.instance.uuid, tablet, request.term, request.candidate)
+            self.votes.note(self.instance.uuid, tablet, request.term, request.candidate)
