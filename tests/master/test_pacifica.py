@@ -68,6 +68,22 @@ async def test_a_restarted_server_loses_its_primaries_at_once_and_keeps_its_vote
 
 
 @staged(play)
+async def test_a_process_gets_a_lease_once_its_incarnation_is_in_the_catalog(stage: PacificaStage) -> None:
+    await stage.opened()
+    await stage.cluster.restart(MASTER)
+    assert stage.master.catalog.incarnations == {stage.toy(h).uuid: stage.toy(h).instance for h in "abc"}
+    held = asyncio.Event()
+    stage.points.acts["master.appoint.before_edit"] = held.wait
+    await stage.cluster.restart("tablet-server/a")
+    await asyncio.sleep(2.5)
+    toy = stage.toy("a")
+    assert not toy.lease.holds(stage.toy("a").world.clock.monotonic(), toy.lease.number)
+    held.set()
+    await stage.until(lambda: toy.lease.holds(toy.world.clock.monotonic(), toy.lease.number))
+    assert stage.master.catalog.incarnations[toy.uuid] == toy.instance
+
+
+@staged(play)
 async def test_the_only_replica_leads_again_after_a_restart(stage: PacificaStage) -> None:
     (tablet,) = await stage.opened("a", replicas=1)
     await stage.cluster.restart("tablet-server/a")

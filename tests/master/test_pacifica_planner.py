@@ -37,6 +37,8 @@ class Deployment:
         self.detector = Detector(LIMITS, self.now, [(uuid, None) for uuid in voters])
         self.planner = Planner(self.story.catalog, self.detector)
         self.beacons(voters)
+        self.commit(self.plan())
+        self.beacons(voters)
 
     def instance(self, uuid: str) -> ServerInstance:
         return ServerInstance(uuid, self.starts[uuid], f"start {self.starts[uuid]}")
@@ -72,7 +74,7 @@ class Deployment:
         if plan.configurations:
             self.story.apply(e.ConfigurationsAppointed(plan.configurations))
         for end in plan.ends:
-            self.detector.ended(end.uuid)
+            self.detector.ended(end)
         for tablet in plan.configurations:
             self.planner.changed(tablet)
 
@@ -96,7 +98,7 @@ def test_a_thousand_tablets_of_a_dead_server_are_one_edit_and_spread_their_prima
     deployment = Deployment("abcd", buckets=1000)
     deployment.silence("a")
     plan = deployment.plan()
-    assert plan.ends == [End("a", SILENT)] and len(plan.configurations) == 1000
+    assert plan.ends == [End("a", SILENT, deployment.instance("a"))] and len(plan.configurations) == 1000
     assert deployment.plan() == plan, "until the edit is durable, the same is decided again"
     deployment.commit(plan)
     deployment.story.catalog.check()
@@ -140,17 +142,18 @@ def test_as_many_voters_stay_as_the_minimum_demands() -> None:
 def test_a_restarted_secondary_changes_nothing() -> None:
     deployment = Deployment(primary="a")
     deployment.restart("b")
-    assert deployment.plan() == Plan({}, [End("b", RESTARTED)])
+    assert deployment.plan() == Plan({}, [End("b", RESTARTED, deployment.instance("b"))])
 
 
 def test_a_restarted_secondary_does_not_cost_a_primary_that_this_master_has_no_beacon_of() -> None:
     deployment = Deployment(primary="a")
-    deployment.detector = Detector(LIMITS, deployment.now, [(uuid, None) for uuid in "abc"])
+    recorded = [(uuid, deployment.instance(uuid)) for uuid in "abc"]
+    deployment.detector = Detector(LIMITS, deployment.now, recorded)
     deployment.planner = Planner(deployment.story.catalog, deployment.detector)
     deployment.beacons("bc")
     deployment.restart("b")
     plan = deployment.plan()
-    assert plan == Plan({}, [End("b", RESTARTED)])
+    assert plan == Plan({}, [End("b", RESTARTED, deployment.instance("b"))])
     deployment.commit(plan)
     deployment.passes(GRACE_S, "bc")
     assert deployment.plan().configurations[deployment.tablets[0]].primary in "bc"
@@ -169,7 +172,7 @@ def test_a_server_whose_end_is_decided_gets_nothing() -> None:
     asked = deployment.asks("a", appointed(deployment.stored(), "a"))
     assert deployment.plan(asked).configurations
     deployment.silence("a")
-    assert deployment.plan(asked) == Plan({}, [End("a", SILENT)])
+    assert deployment.plan(asked) == Plan({}, [End("a", SILENT, deployment.instance("a"))])
     assert deployment.beacons("a") != [ACKNOWLEDGED] and deployment.planner.orders() == {}
 
 
@@ -208,7 +211,7 @@ def test_a_report_of_an_earlier_process_does_not_count() -> None:
     deployment.reports("a", 1)
     deployment.restart("a")
     plan = deployment.plan()
-    assert plan == Plan({}, [End("a", RESTARTED)])
+    assert plan == Plan({}, [End("a", RESTARTED, deployment.instance("a"))])
     deployment.commit(plan)
     deployment.beacons("a")
     assert deployment.plan() == Plan({}, []), "the report of the first process is over"
@@ -240,9 +243,9 @@ def test_a_tablet_that_lost_all_servers_waits_for_one_of_its_voters() -> None:
     deployment = Deployment(primary="a")
     deployment.silence("abc")
     plan = deployment.plan()
-    assert len(plan.ends) == 3 and not plan.configurations
+    assert len(plan.ends) == 3
     deployment.commit(plan)
-    assert deployment.plan() == Plan({}, [])
+    assert deployment.stored().primary == "a" and deployment.plan() == Plan({}, [])
     deployment.beacons("c")
     assert deployment.plan().configurations[deployment.tablets[0]].primary == "c"
 

@@ -257,8 +257,8 @@ class PacificaStage(Stage):
         return [host for host in up if self.toy(host).serves(tablet)]
 
     def edits(self) -> int:
-        """How many edits have appointed primaries."""
-        return self.points.passed.get("master.appoint.after_edit", 0)
+        """How many edits of this master have changed configurations."""
+        return self.appointer.edits
 
     def voters(self, tablet: str) -> list[str]:
         return sorted(peer.address.rpartition("/")[2] for peer in self.stored(tablet).voters())

@@ -33,6 +33,7 @@ from ebla.actors.master.catalog.records import (
     TableRecord,
     TabletRecord,
 )
+from ebla.actors.messages import ServerInstance
 from ebla.actors.replication.configuration import VOTER, Configuration, Peer
 from ebla.storage.rows.alteration import Alteration, Dropped
 
@@ -64,6 +65,7 @@ class Catalog:
         self.draining: dict[str, None] = {}  # addresses of servers
         self.maintained: dict[str, None] = {}  # addresses of servers
         self.forgotten: dict[str, str] = {}  # uuid -> address of servers that are gone for good
+        self.incarnations: dict[str, ServerInstance] = {}  # the last of each server that may have had a lease
         self.replicas = 0  # wanted by all tables that are not removed
         self._of_table: dict[str, dict[str, None]] = {}
 
@@ -71,7 +73,7 @@ class Catalog:
 
     def __len__(self) -> int:
         """Return the number of records that a checkpoint would have."""
-        marks = len(self.draining) + len(self.maintained) + len(self.forgotten)
+        marks = len(self.draining) + len(self.maintained) + len(self.forgotten) + len(self.incarnations)
         return len(self.tables) + len(self.tablets) + len(self.requests) + marks + len(self.namespace)
 
     def named(self, name: str) -> TableRecord | None:
@@ -105,6 +107,7 @@ class Catalog:
             dict(self.forgotten),
             tuple(self.maintained),
             self.lineage.image(),
+            tuple(self.incarnations.values()),
         )
 
     # -- changing --------------------------------------------------------------------------------------------
@@ -129,6 +132,7 @@ class Catalog:
         if image.namespace is not None:
             self.namespace.load(image.namespace)
         self.lineage.load(image.lineage)
+        self.incarnations = {each.uuid: each for each in image.incarnations}
         self.check()
 
     def apply(self, edits: Iterable[Edit]) -> None:
@@ -185,6 +189,7 @@ class Catalog:
             own = configuration.peer(configuration.primary or "")
             assert own is not None and own.member == VOTER, ("a primary is a voter", tablet, configuration)
             self._reconfigure(tablet, configuration)
+        self.incarnations.update((each.uuid, each) for each in edit.incarnations)
 
     def _reconfigure(self, tablet: str, configuration: Configuration) -> None:
         record = self._expect(tablet, CREATING, RUNNING)
@@ -225,6 +230,8 @@ class Catalog:
         for marked in (self.draining, self.maintained):
             marked.pop(edit.address, None)
         self.forgotten.update(dict.fromkeys(edit.uuids, edit.address))
+        for uuid in edit.uuids:
+            self.incarnations.pop(uuid, None)
         for record in list(self.tablets.values()):
             known = record.configuration
             if record.state in LIVE:

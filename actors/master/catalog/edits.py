@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ebla.actors.coordination.edits import CoordinationEdit
+from ebla.actors.messages import ServerInstance
 from ebla.actors.replication.configuration import Configuration
 from ebla.storage.schema import TableSchema
 
@@ -69,9 +70,11 @@ class ConfigurationsAppointed(msgspec.Struct, frozen=True, tag="configurations_a
     """PacificA tablets have these configurations, by tablet, each of a later ballot than the one before.
 
     Only now may a server get to know them. Members that left stay known until their data is certainly gone.
+    `incarnations`: of servers, which may get leases from now on; every earlier one has ended (actors/detector).
     """
 
     configurations: dict[str, Configuration]
+    incarnations: tuple[ServerInstance, ...] = ()
 
 
 class ReplicasSeen(msgspec.Struct, frozen=True, tag="replicas_seen"):

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from ebla.actors.coordination.namespace import NamespaceImage
 from ebla.actors.master.catalog.lineage import EMPTY, LineageImage
+from ebla.actors.messages import ServerInstance
 from ebla.actors.replication.configuration import Configuration, Peer
 from ebla.storage.schema import TableSchema
 
@@ -97,6 +98,7 @@ class CatalogImage(msgspec.Struct, frozen=True, omit_defaults=True):
     forgotten: dict[str, str] = {}
     maintained: tuple[str, ...] = ()
     lineage: LineageImage = EMPTY
+    incarnations: tuple[ServerInstance, ...] = ()
 
 
 encode_image = msgspec.msgpack.Encoder().encode

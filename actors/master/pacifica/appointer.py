@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from ebla.actors.detector.detector import ACKNOWLEDGED, Detector
+from ebla.actors.detector.detector import ACKNOWLEDGED, NEW, Detector
 from ebla.actors.errors import Throttled, Unavailable
 from ebla.actors.incarnations import Incarnations, forgotten
 from ebla.actors.master.catalog.catalog import Catalog
@@ -48,7 +48,7 @@ class _Waiting:
 class Appointer:
     """`require_ballots`: ends this master if a server knows a later ballot of a tablet than the catalog.
 
-    `ends`: the servers whose replicas were taken away in this term.
+    `ends`: the servers whose replicas were taken away in this term; `edits`: those that changed configurations.
     """
 
     _world: World
@@ -63,7 +63,7 @@ class Appointer:
     orders: Orders = field(init=False)
 
     def __post_init__(self) -> None:
-        self.ends = 0
+        self.ends = self.edits = 0
         self._wake = asyncio.Event()
         self._waiting: list[_Waiting] = []
         self._plan: Plan = Plan({}, [])
@@ -73,7 +73,8 @@ class Appointer:
         """Begin with the catalog. Every server that may have replicas counts as alive from now on."""
         self.scribe = scribe
         self._incarnations = incarnations
-        self.detector = Detector(self._options.detector, self._now(), (), self._options.leased)
+        recorded = self._catalog.incarnations.items()
+        self.detector = Detector(self._options.detector, self._now(), recorded, self._options.leased)
         self.planner = Planner(self._catalog, self.detector)
         self.orders = Orders(self._world, self._options, self._servers, self.detector, self.planner)
         for tablet in self.planner.unled:
@@ -147,8 +148,7 @@ class Appointer:
         known = self.planner.stored(tablet)
         assert known is not None, tablet
         for peer in known.peers:
-            instance = self._incarnations.known(peer.uuid)
-            self.detector.watch(self._now(), peer.uuid, instance if instance.seqno else None)
+            self.detector.watch(self._now(), peer.uuid, self._catalog.incarnations.get(peer.uuid))
 
     # -- the loop --------------------------------------------------------------------------------------------
 
@@ -182,18 +182,20 @@ class Appointer:
     def _decide(self) -> Sequence[Edit]:
         self._planned_for, self._waiting = self._waiting, []
         self._plan = self.planner.plan(self._now(), [each.request for each in self._planned_for])
-        made = self._plan.configurations
-        return [ConfigurationsAppointed(made)] if made else []
+        made, recorded = self._plan.configurations, self._catalog.incarnations
+        ending = (end.instance for end in self._plan.ends if end.instance is not None)
+        incarnations = tuple(each for each in ending if recorded.get(each.uuid) != each)
+        return [ConfigurationsAppointed(made, incarnations)] if made or incarnations else []
 
     def _conclude(self) -> None:
         """The plan is in the catalog: end the servers that were decided, answer, and let the primaries be ordered."""
         answered, self._planned_for = self._planned_for, []
+        self.edits += bool(self._plan.configurations)
         for end in self._plan.ends:
-            self.detector.ended(end.uuid)
-            self.ends += 1
-            log.warning(
-                "server %s has ended (%s): its PacificA replicas are taken away", end.uuid, end.reason
-            )
+            self.detector.ended(end)
+            if end.reason != NEW:
+                self.ends += 1
+                log.warning("server %s has ended (%s), and its PacificA replicas too", end.uuid, end.reason)
         for tablet, configuration in self._plan.configurations.items():
             self._views.appointed(tablet, configuration)
             self.planner.changed(tablet)

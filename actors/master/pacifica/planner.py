@@ -20,12 +20,11 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from ebla.actors.detector.detector import SILENT, Detector, End
+from ebla.actors.detector.detector import NEW, SILENT, Detector, End
 from ebla.actors.master.catalog.catalog import CREATING, RUNNING, Catalog
 from ebla.actors.messages import ReplicaReport, ServerInstance, TabletReport
 from ebla.actors.messages.appointments import ConfigurationsRequest
@@ -48,7 +47,8 @@ class Reported(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """`configurations`: the next one of each tablet, to be made durable in one edit, together with the `ends`."""
+    """`configurations`: the next one of each tablet, to be made durable in one edit, together with the `ends` and their
+    incarnations."""
 
     configurations: dict[str, Configuration]
     ends: list[End]
@@ -135,7 +135,7 @@ class Planner:
                 del self.unled[tablet]
                 self._reported.pop(tablet, None)
             elif tablet not in plan.configurations:
-                made = self._without_lead(plan.ends, primaries, tablet, known)
+                made = self._without_lead(primaries, tablet, known)
                 if made is not None:
                     plan.configurations[tablet] = made
         return plan
@@ -149,7 +149,9 @@ class Planner:
         """Take the tablet's replicas away from all servers that end. However many there are, one ballot follows."""
         present = known
         for end in plan.ends:
-            made = self._after_end(plan.ends, primaries, present, end.uuid, silent=end.reason == SILENT)
+            if end.reason == NEW:
+                continue
+            made = self._after_end(primaries, present, end.uuid, silent=end.reason == SILENT)
             if made is not None:
                 present = replace(made, index=known.index + 1)
         if present is not known:
@@ -168,14 +170,12 @@ class Planner:
             if granted is not None:
                 plan.configurations[tablet] = granted
 
-    def _without_lead(
-        self, ends: Sequence[End], primaries: _Primaries, tablet: str, known: Configuration
-    ) -> Configuration | None:
+    def _without_lead(self, primaries: _Primaries, tablet: str, known: Configuration) -> Configuration | None:
         """The configuration after that of a tablet whose primary does not lead; None if an order, or time, is enough."""
         assert known.primary is not None, tablet
         reported = self._present_report(tablet, known)
         if self._detector.has_ended(known.primary) or (reported is not None and not reported.runs):
-            return self._after_end(ends, primaries, known, known.primary, silent=True)
+            return self._after_end(primaries, known, known.primary, silent=True)
         if reported is not None and reported.ballot == known.index:
             return appointed(known, known.primary)
         return None
@@ -188,23 +188,19 @@ class Planner:
         return reported if (reported.uuid, reported.start) == (known.primary, stamp.start) else None
 
     def _after_end(
-        self, ends: Sequence[End], primaries: _Primaries, known: Configuration, uuid: str, *, silent: bool
+        self, primaries: _Primaries, known: Configuration, uuid: str, *, silent: bool
     ) -> Configuration | None:
         made = after_end(
-            known, uuid, silent=silent, alive=partial(self._alive, ends, known), primaries=primaries.count
+            known,
+            uuid,
+            silent=silent,
+            gone=self._detector.has_ended,
+            alive=lambda other: self._detector.lease(other) is not None,
+            primaries=primaries.count,
         )
         if made is not None:
             primaries.moved(known, made)
         return made
-
-    def _alive(self, ends: Sequence[End], known: Configuration, uuid: str) -> bool:
-        """Whether the server may become the primary; of the primary: whether it may still serve.
-
-        A primary without a beacon to this master may serve in the lease that the master before acknowledged.
-        """
-        if uuid == known.primary:
-            return not self._detector.has_ended(uuid) and all(end.uuid != uuid for end in ends)
-        return self._detector.lease(uuid) is not None
 
     # -- orders ----------------------------------------------------------------------------------------------
 
