@@ -286,6 +286,24 @@ async def test_only_the_process_that_has_the_lease_gets_configurations(stage: Pa
 
 
 @staged(play)
+async def test_a_master_answers_and_orders_no_server_before_its_heartbeat(stage: PacificaStage) -> None:
+    """A heartbeat shows which catalog the server has seen."""
+    (tablet,) = await stage.opened()
+    first = stage.primary(tablet)
+    toy, orders = stage.toy(first), len(stage.script(first).orders)
+    stage.script(first).no_heartbeats = True
+    await stage.cluster.restart(MASTER)
+    await stage.until(lambda: stage.appointer.detector.lease(toy.uuid) is not None)
+    with pytest.raises(Unavailable, match="has no heartbeat of this process"):
+        await toy.ask((tablet, wanted(stage, tablet)))
+    await asyncio.sleep(1.0)
+    assert len(stage.script(first).orders) == orders and stage.edits() == 0
+    stage.script(first).no_heartbeats = False
+    await stage.until(lambda: not stage.appointer.planner.unled)
+    assert stage.serving(tablet) == [first]
+
+
+@staged(play)
 async def test_requests_that_wait_are_refused_when_the_term_ends(stage: PacificaStage) -> None:
     (tablet,) = await stage.opened()
     held = asyncio.Event()

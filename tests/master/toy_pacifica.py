@@ -45,11 +45,12 @@ LIMITS = OPTIONS.detector
 @dataclass
 class PacificaScript(Script):
     """`ballots`: on the server's disk. `orders`: each order that came, with the time. `withholds`: the server sends no beacons.
-    `reported_ballot`: shown instead of the real one."""
+    `no_heartbeats`: it sends beacons only. `reported_ballot`: shown instead of the real one."""
 
     ballots: dict[str, int] = field(default_factory=dict)
     orders: list[tuple[float, AppointRequest]] = field(default_factory=list)
     withholds: bool = False
+    no_heartbeats: bool = False
     reported_ballot: int | None = None
 
 
@@ -65,6 +66,11 @@ class ToyPacificaServer(ToyTabletServer):
     async def start(self) -> None:
         await super().start()
         self.world.spawn(self._send_beacons(), "beacons")
+
+    async def _send(self, request: m.HeartbeatRequest) -> m.HeartbeatReply:
+        if self.script.no_heartbeats:
+            raise NotRunning("no heartbeats now", state="starting")
+        return await super()._send(request)
 
     # -- leases
 
