@@ -52,6 +52,14 @@ def older_catalog(seen: CatalogVersion, own: CatalogVersion, server: str) -> Old
     )
 
 
+def older_ballot(tablet: str, ballot: int, known: int, server: str) -> OldCopy:
+    return OldCopy(
+        f"older copy of the catalog, bring back the newest: {server} knows ballot {ballot} of tablet {tablet}, and the catalog here "
+        f"has ballot {known}. It would give the same ballots again, to other primaries, and rows would be lost. The setting "
+        "`accepts` does not help here"
+    )
+
+
 class SeenCatalog:
     """The version that a tablet server has seen. It counts at once and is on disk soon after: no heartbeat waits for that."""
 

@@ -122,6 +122,12 @@ MEMBER_POINTS = (  # where members of tablets change
     "master.tombstone_tablet.before_rpc",
 )
 
+PACIFICA_POINTS = (  # where primaries are appointed
+    "master.appoint.before_edit",
+    "master.appoint.after_edit",
+    "master.appoint.before_rpc",
+)
+
 STEP_POINTS = (  # between two consecutive durable steps
     "tablet.private_log.after_extend",
     "tablet.entomb.after_quarantine",
@@ -155,6 +161,7 @@ ALL_POINTS = (
     + ALTER_POINTS
     + REPAIR_POINTS
     + MEMBER_POINTS
+    + PACIFICA_POINTS
     + GROUP_POINTS
     + GROWTH_POINTS
     + JOIN_POINTS

@@ -65,6 +65,7 @@ class Database:
         partition_by: PartitionBy | None = None,
         replicas: int = 3,
         replication: str = "raft",
+        min_members: int | None = None,
         properties: Mapping[str, str] | None = None,
         wait_s: float = WAIT_S,
     ) -> Table:
@@ -79,7 +80,9 @@ class Database:
             partition_by: `ebla.hash(...)`, `ebla.range(...)` or their sum: the division into tablets, which servers carry
                 independently. None for one tablet.
             replicas: Copies of each tablet, on as many hosts. 3 survive the loss of any 1, 5 of any 2.
-            replication: The protocol of the replicas; only "raft" exists.
+            replication: The protocol of the replicas: "raft", or "pacifica" (docs/pacifica.md says which fits).
+            min_members: Of a table with "pacifica": with fewer replicas that vote, a tablet takes no writes. None: more than
+                half of them.
             properties: Texts to keep with the table, such as its owner.
             wait_s: Longest wait in seconds for the tablets; 0: do not wait.
 
@@ -94,8 +97,9 @@ class Database:
         made = TableSchema.from_arrow(schema, key)
         made = TableSchema.from_arrow(schema, key, resolve(partition_by, made))
         count = check_int("replicas", replicas, 1)
+        least = None if min_members is None else check_int("min_members", min_members, 1)
         request = m.CreateTableRequest(
-            self._client.new_request_id(), name, made, count, replication, check_properties(properties)
+            self._client.new_request_id(), name, made, count, replication, check_properties(properties), least
         )
         deadline_s = check_deadline(wait_s or None, "wait_s")
         info = await self._client.ask_master("create_table", request, m.TableInfo, deadline_s=deadline_s)

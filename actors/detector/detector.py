@@ -96,6 +96,11 @@ class Detector:
         self._servers = {uuid: _Watched(ALIVE, instance, now, now) for uuid, instance in servers}
         self.allowed = allowed
 
+    def watch(self, now: float, uuid: str, instance: ServerInstance | None) -> None:
+        """Watch a server that holds replicas from now on; one that sent no beacon yet counts as alive from `now` on."""
+        if uuid not in self._servers:
+            self._servers[uuid] = _Watched(ALIVE, instance, now, now)
+
     def beacon(self, now: float, shown: ServerInstance, lease: int) -> str:
         """Take a beacon that names `lease`, and return ACKNOWLEDGED or why it is not acknowledged."""
         if self.allowed is not None and shown.uuid not in self.allowed:

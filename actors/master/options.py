@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ebla.actors.coordination.limits import Limits
+from ebla.actors.detector.limits import DetectorLimits
 from ebla.actors.journal.options import JournalNodeOptions, JournalOptions, LeaseLimits
 from ebla.storage.errors import InvalidArgument
 
@@ -32,6 +33,9 @@ class MasterOptions(msgspec.Struct, frozen=True, kw_only=True):
     `reserve_s`: for how long a dropped table can be recalled if the drop does not say so (0: the table is
     removed at once).
 
+    `detector`: when a server's PacificA replicas are taken away; `lease_s` and `beacon_s` must be those of the
+    servers. `leased`: the uuids of the servers that get leases; None: all.
+
     `accepts`: tokens of masters whose changes this catalog may lack; the refusal of an older copy names
     them. While there are any, no tablet is replaced because it is late, and no reserve ends.
     """
@@ -56,14 +60,17 @@ class MasterOptions(msgspec.Struct, frozen=True, kw_only=True):
     coordination: Limits = Limits()
     reserve_s: float = 0.0
     accepts: tuple[str, ...] = ()
+    detector: DetectorLimits = DetectorLimits()
+    leased: tuple[str, ...] | None = None
 
     def validate(self) -> None:
         self.coordination.validate()
+        self.detector.validate()
         if not 0 <= self.reserve_s <= RESERVE_S_MAX:
             raise InvalidArgument(f"reserve_s must be 0 to {RESERVE_S_MAX:g}, not {self.reserve_s}")
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if name not in ("coordination", "reserve_s", "accepts") and not value > 0:
+            if isinstance(value, int | float) and name != "reserve_s" and not value > 0:
                 raise InvalidArgument(f"{name} must be greater than zero, not {value}")
 
 

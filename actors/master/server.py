@@ -20,17 +20,17 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import inf
-from typing import Any
+from typing import Any, NoReturn
 
 from ebla.actors import messages as m
-from ebla.actors.catalog_versions import older_catalog
+from ebla.actors.catalog_versions import older_ballot, older_catalog
 from ebla.actors.coordination.service import Coordination
 from ebla.actors.errors import NotFound, NotRunning, Throttled
 from ebla.actors.incarnations import forgotten
 from ebla.actors.master.catalog.catalog import Catalog
 from ebla.actors.master.catalog.checkpoint import Checkpoints
 from ebla.actors.master.catalog.directory import Directory, mark_old
-from ebla.actors.master.catalog.edits import Edit, FormerMembersGone, TabletsForgotten
+from ebla.actors.master.catalog.edits import Edit, FormerMembersGone, TabletAssigned, TabletsForgotten
 from ebla.actors.master.catalog.quorum_edit_log import QuorumEditLog
 from ebla.actors.master.catalog.scribe import Scribe
 from ebla.actors.master.cluster import reports as tablet_reports
@@ -39,11 +39,12 @@ from ebla.actors.master.cluster.servers import Marks, Server, Servers
 from ebla.actors.master.errands.errands import Errands
 from ebla.actors.master.errands.messenger import Messenger
 from ebla.actors.master.options import MasterOptions
+from ebla.actors.master.pacifica.appointer import Appointer
 from ebla.actors.master.repair.members import Members
 from ebla.actors.master.repair.repairs import Repairs, gets_new, held_at
 from ebla.actors.master.tables.answers import Answers
 from ebla.actors.master.tables.tables import Tables
-from ebla.actors.replication.configuration import Peer
+from ebla.actors.replication.configuration import PACIFICA, Peer
 from ebla.actors.world import World, methods, rpc
 from ebla.storage.errors import DiskFull, OldCopy
 
@@ -59,7 +60,7 @@ class ActiveMaster:
     as alive.
     """
 
-    parts = (Coordination, Tables, Members)
+    parts = (Coordination, Tables, Members, Appointer)
 
     def __init__(
         self,
@@ -98,6 +99,9 @@ class ActiveMaster:
         self.members = Members(
             world, self.options, self.catalog, self.views, self.servers, self.repairs, self._wake.set
         )
+        self.appointer = Appointer(
+            world, self.options, self.catalog, self.views, self.servers, self._require_ballots
+        )
 
     # -- life ------------------------------------------------------------------------------------------------
 
@@ -131,6 +135,7 @@ class ActiveMaster:
         self._placing_from = self.repairs.begins_at = self._begun + settle_s
         self.tables.settled_from = max(self._placing_from, self.servers.presumed_until)
         self.coordination.begin(scribe, serves)
+        self.appointer.begin(scribe, self.incarnations)
         self._running = True
         self.world.spawn(self.scribe.run(), "scribe")
         self.world.spawn(self._background(), "background")
@@ -165,6 +170,8 @@ class ActiveMaster:
         if request.instance.uuid in self.catalog.forgotten:
             raise forgotten(request.instance.uuid)
         self._require_newest(request)
+        if request.report is not None:
+            self._require_ballots(request.instance.uuid, self._ballots(request.report))
         others = self.incarnations.all() if self.incarnations.meet(request.instance) else ()
         server = self.servers.heartbeat(request, self._now())
         if server is None:
@@ -189,8 +196,27 @@ class ActiveMaster:
         seen, lineage = request.seen, self.catalog.lineage
         if seen is None or lineage.has(seen) or seen.start in self.options.accepts:
             return
+        self._refuse_to_serve(older_catalog(seen, lineage.version, request.instance.uuid))
+
+    def _require_ballots(self, uuid: str, ballots: dict[str, int]) -> None:
+        """Refuse a server that knows a later ballot of a PacificA tablet than the catalog, and stop serving.
+
+        Every ballot was durable in the catalog before a server knew it, so the catalog went back, and would give the same
+        ballots again.
+        """
+        for tablet, ballot in ballots.items():
+            record = self.catalog.tablets.get(tablet)
+            if record is None or self.catalog.tables[record.table].replication != PACIFICA:
+                continue
+            known = 0 if record.configuration is None else record.configuration.index
+            if ballot > known:
+                self._refuse_to_serve(older_ballot(tablet, ballot, known, uuid))
+
+    def _ballots(self, report: m.TabletReport) -> dict[str, int]:
+        return {replica.tablet: tablet_reports.ballot_of(replica) for replica in report.updated}
+
+    def _refuse_to_serve(self, error: OldCopy) -> NoReturn:
         self._running = False
-        error = older_catalog(seen, lineage.version, request.instance.uuid)
         self.world.spawn(self._end(error), "end of an older catalog")
         raise error
 
@@ -231,6 +257,7 @@ class ActiveMaster:
             return
         server.took(report)
         merged = self.views.merge(self.catalog, server.uuid, report)
+        self.appointer.take(server.instance, report)
         for tablet in merged.absent:
             if tablet in self.catalog.ended:
                 self.errands.absent(tablet, server.uuid)
@@ -304,9 +331,15 @@ class ActiveMaster:
             self._unplaced = plan.unplaced
             if plan.more:
                 self._wake.set()
+            placed.extend(edit.tablet for edit in plan.edits if isinstance(edit, TabletAssigned))
             return plan.edits
 
-        await self.scribe.change("assign", decide, lambda: self.views.drop_ended(self.catalog))
+        def conclude() -> None:
+            self.views.drop_ended(self.catalog)
+            self.appointer.assigned(placed)
+
+        placed: list[str] = []
+        await self.scribe.change("assign", decide, conclude)
 
     async def _forget(self) -> None:
         """Forget ended tablets and end reserves, at most every `bg_s`, since this reads all ended tablets."""
@@ -342,5 +375,5 @@ def status_of(catalog: Catalog, **more: Any) -> m.MasterStatus:
     )
 
 
-_PARTS = {"coordination": Coordination, "tables": Tables, "members": Members}
+_PARTS = {"coordination": Coordination, "tables": Tables, "members": Members, "appointer": Appointer}
 _PART_OF = {method: part for part, kind in _PARTS.items() for method in methods(kind)}

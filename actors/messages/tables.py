@@ -11,7 +11,8 @@ from ebla.storage.schema import TableSchema
 
 class CreateTableRequest(msgspec.Struct, frozen=True):
     """Creates a table. With the same `request_id`, a retry after a lost answer gets the first
-    answer."""
+    answer. `min_members`: of a PacificA table, with fewer voters a tablet takes no writes; None: more
+    than half of the replicas."""
 
     request_id: str
     name: str
@@ -19,6 +20,7 @@ class CreateTableRequest(msgspec.Struct, frozen=True):
     replicas: int
     replication: str = "raft"
     properties: dict[str, str] = {}
+    min_members: int | None = None
 
 
 class DropTableRequest(msgspec.Struct, frozen=True):

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+RAFT, PACIFICA = "raft", "pacifica"  # the replication protocols, by the words of clients
+
 VOTER, NON_VOTER = "voter", "non_voter"
 
 PRE_VOTER = "pre_voter"  # the displayed kind of a non-voter that shall become a voter

@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from ebla.actors.master.catalog.catalog import Catalog
 from ebla.actors.master.catalog.edits import Edit, TabletAssigned, TabletRunning
 from ebla.actors.master.tables import requests
@@ -96,6 +98,19 @@ class Story:
         (tablet,) = self.create(name, replicas=len(uuids))
         self.apply(TabletAssigned(tablet, configuration(*uuids)))
         return tablet
+
+    def appointed(
+        self, voters: str, buckets: int = 1, least: int = 2, primary: str = "", name: str = "flights"
+    ) -> tuple[str, ...]:
+        """Running PacificA tablets on the servers `voters`, led by `primary`, or by each in turn."""
+        least = min(least, len(voters))
+        changes = {"replication": "pacifica", "replicas": len(voters), "min_members": least}
+        tablets = self.create(name, buckets=buckets, **changes)
+        for number, tablet in enumerate(tablets):
+            led = primary or voters[number % len(voters)]
+            first = replace(configuration(*voters, index=1), primary=led, min_members=least)
+            self.apply(TabletAssigned(tablet, first), TabletRunning(tablet))
+        return tablets
 
     def running(self, *uuids: str, name: str = "flights") -> str:
         tablet = self.creating(*uuids, name=name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -27,7 +28,18 @@ from tests.master.builders import create_request, schema
         ({"replicas": 2}, "replicas"),
         ({"replicas": 9}, "replicas"),
         ({"replicas": -1}, "replicas"),
-        ({"replication": "pacifica"}, "replication must be one of raft"),
+        ({"replication": "paxos"}, "replication must be one of raft, pacifica"),
+        ({"min_members": 2}, "min_members is for tables with replication 'pacifica'.*leave it out"),
+        ({"replication": "pacifica", "replicas": 0}, "replicas must be 1 to 7"),
+        ({"replication": "pacifica", "replicas": 8}, "replicas must be 1 to 7"),
+        (
+            {"replication": "pacifica", "min_members": 0},
+            "min_members must be 1 to replicas, which is 3, not 0",
+        ),
+        (
+            {"replication": "pacifica", "min_members": 4},
+            "min_members must be 1 to replicas, which is 3, not 4",
+        ),
         ({"schema": TableSchema((Column("id", "int64", nullable=False),), ())}, "primary_key"),
         ({"schema": TableSchema((Column("id", "int64"),), ("id",))}, "'id'"),
         ({"buckets": 5000}, "buckets"),
@@ -39,6 +51,24 @@ def test_an_impossible_create_is_refused_with_the_field(changes: dict[str, Any],
     values: dict[str, Any] = {"name": "flights", "request_id": "r", **changes}
     with pytest.raises(InvalidArgument, match=named):
         requests.validate_create(create_request(**values))
+
+
+@pytest.mark.parametrize(
+    ("changes", "least"),
+    [
+        ({"replicas": 3}, 0),
+        ({"replication": "pacifica", "replicas": 1}, 1),
+        ({"replication": "pacifica", "replicas": 2}, 2),
+        ({"replication": "pacifica", "replicas": 3}, 2),
+        ({"replication": "pacifica", "replicas": 4}, 3),
+        ({"replication": "pacifica", "replicas": 4, "min_members": 4}, 4),
+        ({"replication": "pacifica", "replicas": 7, "min_members": 1}, 1),
+    ],
+)
+def test_a_pacifica_table_has_any_number_of_replicas_and_a_minimum(changes: dict[str, Any], least: int):
+    request = create_request(request_id="r", **changes)
+    requests.validate_create(request)
+    assert requests.created(request, random.Random(0), 0).min_members == least
 
 
 @pytest.mark.parametrize("name", ["x", "x" * 256, "飛行便\u30002024", "a/b.c-d", "with space"])

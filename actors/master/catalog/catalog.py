@@ -33,9 +33,8 @@ from ebla.actors.master.catalog.records import (
     TableRecord,
     TabletRecord,
 )
-from ebla.actors.replication.configuration import (
-    Peer,
-)
+from ebla.actors.messages import ServerInstance
+from ebla.actors.replication.configuration import VOTER, Configuration, Peer
 from ebla.storage.rows.alteration import Alteration, Dropped
 
 PREPARING, CREATING, RUNNING, REPLACED, DELETED = "preparing", "creating", "running", "replaced", "deleted"
@@ -66,6 +65,7 @@ class Catalog:
         self.draining: dict[str, None] = {}  # addresses of servers
         self.maintained: dict[str, None] = {}  # addresses of servers
         self.forgotten: dict[str, str] = {}  # uuid -> address of servers that are gone for good
+        self.incarnations: dict[str, ServerInstance] = {}  # the last of each server that may have had a lease
         self.replicas = 0  # wanted by all tables that are not removed
         self._of_table: dict[str, dict[str, None]] = {}
 
@@ -73,7 +73,7 @@ class Catalog:
 
     def __len__(self) -> int:
         """Return the number of records that a checkpoint would have."""
-        marks = len(self.draining) + len(self.maintained) + len(self.forgotten)
+        marks = len(self.draining) + len(self.maintained) + len(self.forgotten) + len(self.incarnations)
         return len(self.tables) + len(self.tablets) + len(self.requests) + marks + len(self.namespace)
 
     def named(self, name: str) -> TableRecord | None:
@@ -107,6 +107,7 @@ class Catalog:
             dict(self.forgotten),
             tuple(self.maintained),
             self.lineage.image(),
+            tuple(self.incarnations.values()),
         )
 
     # -- changing --------------------------------------------------------------------------------------------
@@ -131,6 +132,7 @@ class Catalog:
         if image.namespace is not None:
             self.namespace.load(image.namespace)
         self.lineage.load(image.lineage)
+        self.incarnations = {each.uuid: each for each in image.incarnations}
         self.check()
 
     def apply(self, edits: Iterable[Edit]) -> None:
@@ -152,6 +154,7 @@ class Catalog:
             edit.properties,
             edit.created_us,
             edit.tablets,
+            min_members=edit.min_members,
         )
         self.names[edit.name] = edit.table
         self.replicas += edit.replicas * len(edit.tablets)
@@ -176,11 +179,25 @@ class Catalog:
         self.tables[record.table] = replace(table, tablets=tuple(tablets))
 
     def _configuration_changed(self, edit: e.ConfigurationChanged) -> None:
-        record = self._expect(edit.tablet, CREATING, RUNNING)
-        assert record.configuration is not None and edit.configuration.order > record.configuration.order, (
-            edit
+        assert edit.configuration.primary is None, ("a replica decides no PacificA configuration", edit)
+        self._reconfigure(edit.tablet, edit.configuration)
+
+    def _configurations_appointed(self, edit: e.ConfigurationsAppointed) -> None:
+        for tablet, configuration in edit.configurations.items():
+            before = self.tablets[tablet].appointed
+            assert before is not None and configuration.index > before.index, (tablet, before, configuration)
+            own = configuration.peer(configuration.primary or "")
+            assert own is not None and own.member == VOTER, ("a primary is a voter", tablet, configuration)
+            self._reconfigure(tablet, configuration)
+        self.incarnations.update((each.uuid, each) for each in edit.incarnations)
+
+    def _reconfigure(self, tablet: str, configuration: Configuration) -> None:
+        record = self._expect(tablet, CREATING, RUNNING)
+        assert record.configuration is not None and configuration.order > record.configuration.order, (
+            tablet,
+            configuration,
         )
-        stays = edit.configuration.peer
+        stays = configuration.peer
         before = record.configuration.peers + record.former
         former = self._remembered_peers(peer for peer in before if stays(peer.uuid) is None)
         tombstones = tuple(peer for peer in record.tombstones if stays(peer.uuid) is None)
@@ -188,7 +205,7 @@ class Catalog:
         # cannot vote, and the group may need their votes to elect the leader that would copy the tablet to
         # them.
         unseen = tuple(uuid for uuid in record.unseen if stays(uuid) is not None)
-        changed = replace(record, configuration=edit.configuration, former=former, tombstones=tombstones)
+        changed = replace(record, configuration=configuration, former=former, tombstones=tombstones)
         self._put(replace(changed, unseen=unseen))
 
     def _replicas_seen(self, edit: e.ReplicasSeen) -> None:
@@ -213,6 +230,8 @@ class Catalog:
         for marked in (self.draining, self.maintained):
             marked.pop(edit.address, None)
         self.forgotten.update(dict.fromkeys(edit.uuids, edit.address))
+        for uuid in edit.uuids:
+            self.incarnations.pop(uuid, None)
         for record in list(self.tablets.values()):
             known = record.configuration
             if record.state in LIVE:
@@ -364,6 +383,7 @@ _APPLY: dict[type[Any], Callable[[Catalog, Any], None]] = {
     e.TabletReplaced: Catalog._tablet_replaced,
     e.TabletRunning: lambda c, edit: c._put(replace(c._expect(edit.tablet, CREATING), state=RUNNING)),
     e.ConfigurationChanged: Catalog._configuration_changed,
+    e.ConfigurationsAppointed: Catalog._configurations_appointed,
     e.ReplicasSeen: Catalog._replicas_seen,
     e.FormerMembersGone: Catalog._former_members_gone,
     e.ServerDraining: lambda catalog, edit: _mark(catalog.draining, edit),

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ebla.actors.coordination.edits import CoordinationEdit
+from ebla.actors.messages import ServerInstance
 from ebla.actors.replication.configuration import Configuration
 from ebla.storage.schema import TableSchema
 
@@ -32,6 +33,7 @@ class TableCreated(msgspec.Struct, frozen=True, tag="table_created"):
     properties: dict[str, str]
     created_us: int
     tablets: tuple[str, ...]
+    min_members: int = 0
 
 
 class TabletAssigned(msgspec.Struct, frozen=True, tag="tablet_assigned"):
@@ -62,6 +64,17 @@ class ConfigurationChanged(msgspec.Struct, frozen=True, tag="configuration_chang
 
     tablet: str
     configuration: Configuration
+
+
+class ConfigurationsAppointed(msgspec.Struct, frozen=True, tag="configurations_appointed"):
+    """PacificA tablets have these configurations, by tablet, each of a later ballot than the one before.
+
+    Only now may a server get to know them. Members that left stay known until their data is certainly gone.
+    `incarnations`: of servers, which may get leases from now on; every earlier one has ended (actors/detector).
+    """
+
+    configurations: dict[str, Configuration]
+    incarnations: tuple[ServerInstance, ...] = ()
 
 
 class ReplicasSeen(msgspec.Struct, frozen=True, tag="replicas_seen"):
@@ -196,6 +209,7 @@ Edit = (
     | TabletReplaced
     | TabletRunning
     | ConfigurationChanged
+    | ConfigurationsAppointed
     | ReplicasSeen
     | FormerMembersGone
     | ServerDraining

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from ebla.actors.coordination.namespace import NamespaceImage
 from ebla.actors.master.catalog.lineage import EMPTY, LineageImage
+from ebla.actors.messages import ServerInstance
 from ebla.actors.replication.configuration import Configuration, Peer
 from ebla.storage.schema import TableSchema
 
@@ -17,7 +18,8 @@ class TableRecord(msgspec.Struct, frozen=True):
     `tablets`: the present tablet of every partition, by its number. `first`: the schema that tablets are
     created with, if it is not `schema`. The version of `schema` grows with every change that must reach
     all tablets. `dropped_us`, `until_us`: of a kept table, for people; `left_us`: for how much longer it is
-    kept, as of the last ReservesCounted.
+    kept, as of the last ReservesCounted. `min_members`: of PacificA tablets, the fewest voters that take
+    writes; 0 for other tables.
     """
 
     table: str
@@ -33,6 +35,7 @@ class TableRecord(msgspec.Struct, frozen=True):
     dropped_us: int = 0
     until_us: int = 0
     left_us: int = 0
+    min_members: int = 0
 
     @property
     def created_schema(self) -> TableSchema:
@@ -62,6 +65,12 @@ class TabletRecord(msgspec.Struct, frozen=True):
     ended_us: int = 0
     tombstones: tuple[Peer, ...] = ()
 
+    @property
+    def appointed(self) -> Configuration | None:
+        """The configuration of a PacificA tablet, which only the catalog decides; None for other tablets."""
+        known = self.configuration
+        return known if known is not None and known.primary is not None else None
+
     def member(self, uuid: str) -> Peer | None:
         return self.configuration.peer(uuid) if self.configuration else None
 
@@ -89,6 +98,7 @@ class CatalogImage(msgspec.Struct, frozen=True, omit_defaults=True):
     forgotten: dict[str, str] = {}
     maintained: tuple[str, ...] = ()
     lineage: LineageImage = EMPTY
+    incarnations: tuple[ServerInstance, ...] = ()
 
 
 encode_image = msgspec.msgpack.Encoder().encode

@@ -6,13 +6,14 @@ which include replicas that were assigned but not yet reported.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ebla.actors.master.catalog.catalog import Catalog
 from ebla.actors.master.catalog.edits import Edit, TabletAssigned, TabletReplaced
-from ebla.actors.master.catalog.records import TabletRecord
-from ebla.actors.replication.configuration import Configuration, Peer
+from ebla.actors.master.catalog.records import TableRecord, TabletRecord
+from ebla.actors.replication.configuration import PACIFICA, Configuration, Peer
 from ebla.actors.world import Random, new_id
 
 EDITS_MAX = 500  # per plan, so that one log transaction stays small; the rest is planned right after
@@ -31,14 +32,17 @@ class Plan(NamedTuple):
 
 
 class Load:
-    """Live replicas per server, of each table and of all, updated while a plan is made."""
+    """Live replicas per server, of each table and of all, and PacificA primaries; updated while a plan is made."""
 
     def __init__(self, catalog: Catalog) -> None:
         self.total: dict[str, int] = {}
+        self.primaries: Counter[str] = Counter()
         self._of_table: dict[str, dict[str, int]] = {}
         for record in catalog.tablets.values():
             if record.tablet not in catalog.ended and record.configuration is not None:
                 self.add(record.table, record.configuration.peers)
+                if record.configuration.primary is not None:
+                    self.primaries[record.configuration.primary] += 1
 
     def of_table(self, table: str) -> Mapping[str, int]:
         return self._of_table.get(table, {})
@@ -74,6 +78,15 @@ def choose(
             if len(chosen) == replicas:
                 return tuple(chosen.values())
     return None
+
+
+def _first(table: TableRecord, peers: tuple[Peer, ...], load: Load) -> Configuration:
+    """The first configuration of a tablet. A PacificA tablet begins in ballot 1, led by the server with the fewest primaries."""
+    if table.replication != PACIFICA:
+        return Configuration(peers)
+    primary = min(peers, key=lambda peer: load.primaries[peer.uuid]).uuid
+    load.primaries[primary] += 1
+    return Configuration(peers, 1, primary=primary, min_members=table.min_members)
 
 
 class Assignment:
@@ -133,7 +146,7 @@ class Assignment:
             peers = choose(replicas, candidates, load, record.table, self._avoid, self._random)
             assert peers is not None, "there are as many hosts as replicas"
             load.add(record.table, peers)
-            edits.append(TabletAssigned(record.tablet, Configuration(peers)))
+            edits.append(TabletAssigned(record.tablet, _first(catalog.tables[record.table], peers, load)))
         return Plan(edits, unplaced, False)
 
     def _timed_out(self, catalog: Catalog, now: float) -> list[TabletRecord]:

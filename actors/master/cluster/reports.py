@@ -19,6 +19,8 @@ Rules, after Kudu's tablet report processing:
 - A leader counts only if it is a member of the committed configuration, and only in a newer term, or if no
   leader is known in this term. A leader that reports itself also counts in an older term after which no
   leader is known: a candidate of a newer term may have reached only this master, or be gone.
+- A PacificA tablet's configuration is the catalog's, never a replica's. Its leader is the primary that the catalog
+  names, once it reports that it leads in the ballot of the catalog.
 - A follower that knows no leader does not erase the leader of the others.
 - Two leaders in one term are never accepted.
 """
@@ -85,7 +87,7 @@ def _replica_changes(catalog: Catalog, uuid: str, replica: ReplicaReport) -> lis
     assert known is not None, replica.tablet
     edits: list[Edit] = []
     committed = known
-    if replica.configuration.order > known.order and _acceptable(replica):
+    if known.primary is None and replica.configuration.order > known.order and _acceptable(replica):
         committed = replica.configuration
         edits.append(ConfigurationChanged(replica.tablet, committed))
     member = committed.peer(uuid) is not None
@@ -93,6 +95,12 @@ def _replica_changes(catalog: Catalog, uuid: str, replica: ReplicaReport) -> lis
     if record.state == CREATING and replica.state == "running" and member and led:
         edits.append(TabletRunning(replica.tablet))
     return edits
+
+
+def ballot_of(replica: ReplicaReport) -> int:
+    """The highest ballot that a PacificA replica shows."""
+    pending = 0 if replica.pending is None else replica.pending.index
+    return max(replica.term, replica.configuration.index, pending)
 
 
 def _former_gone(
@@ -245,6 +253,14 @@ class Views:
             return 0
         return None if uuid in report.coming else report.term
 
+    def appointed(self, tablet: str, configuration: Configuration) -> None:
+        """Note a PacificA tablet's new configuration: until the primary reports, no leader is known."""
+        view = self.tablets.get(tablet)
+        if view is not None:
+            view.term, view.leader, view.leader_report = configuration.index, None, None
+        self.unsettled.pop(tablet, None)
+        self.news.pop(tablet, None)
+
     def settle(self, catalog: Catalog, tablet: str) -> None:
         """Note whether the members may need a change; without a situation, the leader's next report does."""
         situation = self.situation(catalog, tablet)
@@ -290,10 +306,15 @@ class Views:
             view.leader = None
         if replica.configuration.unsafe < committed.unsafe:
             return
-        self._take_leader(view, committed, uuid, replica)
-        if uuid == view.leader and replica.role == "leader" and replica.term == view.term:
+        if committed.primary is not None:
+            _take_primary(view, committed, uuid, replica)
+        else:
+            self._take_leader(view, committed, uuid, replica)
+        if uuid == view.leader and replica.leads and replica.term == view.term:
             coming = () if replica.pending is None else tuple(peer.uuid for peer in replica.pending.peers)
             order = replica.configuration.order
+            if committed.primary is not None and replica.pending is not None:
+                order = replica.pending.order  # in force, and durable in the catalog
             view.leader_report = LeaderReport(uuid, replica.term, order, replica.health, coming)
         view.version = max(view.version, replica.schema_version)
         if uuid == view.leader or view.leader is None:
@@ -305,7 +326,7 @@ class Views:
             named = None
         if replica.term > view.term and (named is not None or view.leader in (None, uuid)):
             view.term, view.leader = replica.term, named
-        elif replica.term < view.term and view.leader is None and replica.role == "leader" and named == uuid:
+        elif replica.term < view.term and view.leader is None and replica.leads and named == uuid:
             # No leader of the newer term is known: its candidate may be gone for good.
             view.term, view.leader = replica.term, named
         elif replica.term == view.term:
@@ -358,3 +379,11 @@ class Views:
                 view.states.pop(uuid, None)
                 if view.leader == uuid:
                     view.leader = None
+
+
+def _take_primary(view: View, committed: Configuration, uuid: str, replica: ReplicaReport) -> None:
+    """Take the leader of a PacificA tablet: the catalog's primary, if it leads in the catalog's ballot."""
+    if view.term != committed.index:
+        view.term, view.leader = committed.index, None
+    if uuid == committed.primary and replica.term == committed.index:
+        view.leader = uuid if replica.leads else None

@@ -104,6 +104,7 @@ class ActiveTerm:
             return
         self.ended = why
         self.master.coordination.close()
+        self.master.appointer.close()
         self.master.scribe.close()
         self._edits.writer.close()
         self.holder.close()

@@ -12,6 +12,8 @@ import contextlib
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from ebla.actors import messages as m
 from ebla.actors.errors import ConfigurationMoved, NotFound, NotLeader, Unavailable
 from ebla.actors.master.catalog.catalog import RUNNING, Catalog
@@ -117,11 +119,8 @@ class Members:
         if not request.at_once and healing.is_needed(situation, member.uuid):
             return await self._replace(request.tablet, situation, member)
         leads = member.uuid == situation.leader
-        if member.member == VOTER and not leads and not healing.has_majority_without(situation, member.uuid):
-            raise Unavailable(
-                f"without {member.address} no majority of the voters of tablet {request.tablet} would be healthy; bring "
-                "the others back first"
-            )
+        if member.member == VOTER and not leads and not healing.can_lose(situation, member.uuid):
+            raise _too_few_without(request.tablet, situation, member)
         if request.at_once and (member.member == VOTER or member.promote):
             self._require_that_it_stays_away(request.tablet, situation, member)
             _require_enough_without(request.tablet, situation, member)
@@ -144,9 +143,7 @@ class Members:
     def _require_that_it_stays_away(self, tablet: str, situation: healing.Situation, member: Peer) -> None:
         """Refuse a removal after which the rules would add a replica at the same server again."""
         before, server = situation.configuration, self._servers.get(member.uuid)
-        without = Configuration(
-            tuple(peer for peer in before.peers if peer is not member), before.index, before.unsafe
-        )
+        without = replace(before, peers=tuple(peer for peer in before.peers if peer is not member))
         if not healing.wants_more(situation._replace(configuration=without)):
             return
         if server is None or not server.takes_data or not gets_new(self._catalog, server.address):
@@ -408,12 +405,24 @@ class Members:
         return self._world.clock.monotonic()
 
 
+def _too_few_without(tablet: str, situation: healing.Situation, member: Peer) -> Unavailable:
+    if situation.is_appointed:
+        return Unavailable(
+            f"without {member.address} tablet {tablet} would have fewer than the {situation.least} voters that take writes; "
+            "remove it without `--at-once`, which waits until another has caught up"
+        )
+    return Unavailable(
+        f"without {member.address} no majority of the voters of tablet {tablet} would be healthy; bring the others back "
+        "first"
+    )
+
+
 def _require_enough_without(tablet: str, situation: healing.Situation, member: Peer) -> None:
     """Require enough healthy voters besides this member.
 
     Otherwise removals one after the other, each with a healthy majority of the rest, could leave one disk.
     """
-    left, least = healing.healthy_without(situation, member.uuid), healing.majority(situation.replicas)
+    left, least = healing.healthy_without(situation, member.uuid), situation.least
     if left < least and healing.is_needed(situation, member.uuid):
         raise Unavailable(
             f"without {member.address} tablet {tablet} would have {left} healthy {'voter' if left == 1 else 'voters'}, and a "

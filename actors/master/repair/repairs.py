@@ -1,12 +1,12 @@
 """The repairs that are due: the rules of rules/healing.py, applied to all known tablets and servers.
 
 Await-free, and without essential state: a master that took over decides the same from the catalog and the
-leaders' reports. Two things are kept:
+leaders' reports. Two kinds of things are kept:
 
 - the server that was chosen for a tablet, until its next configuration is known, so that many choices at
   once are balanced and a repeated choice is the same;
 - the time since which a replace flag could not be fulfilled, because a short silence of a server must not
-  undo a move.
+  undo a move; and since which the writes of a PacificA tablet wait for a voter.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class Repairs:
         self._views = views
         self._chosen: dict[str, _Chosen] = {}
         self._unfulfilled: dict[str, float] = {}
+        self._writes_wait: dict[str, float] = {}
         self._load: Load | None = None
         self._counted_at = -inf
         self._turn: deque[str] = deque()
@@ -95,6 +96,7 @@ class Repairs:
         leader = situation.configuration.peer(situation.leader)
         assert leader is not None, tablet
         as_of = situation.configuration.order
+        situation = situation._replace(urgent=self._is_urgent(tablet, situation, now))
         action = healing.decide(situation, lambda: self._pick(catalog, servers, record, now))
         if isinstance(action, healing.Stay):
             since = self._unfulfilled.setdefault(tablet, now)
@@ -103,6 +105,13 @@ class Repairs:
         else:
             self._unfulfilled.pop(tablet, None)
         return None if action is None else Repair(tablet, leader, as_of, action)
+
+    def _is_urgent(self, tablet: str, situation: healing.Situation, now: float) -> bool:
+        """Whether writes have been waiting for longer than the first answers to a new primary take."""
+        if not healing.writes_wait(situation):
+            self._writes_wait.pop(tablet, None)
+            return False
+        return now - self._writes_wait.setdefault(tablet, now) >= self._options.detector.grace_s
 
     def blocked(self, catalog: Catalog, servers: Servers, address: str, now: float) -> int:
         """The number of tablets with a member at this address for which no other known server has room."""
@@ -187,8 +196,9 @@ class Repairs:
             known = None if record is None else record.configuration
             if known is None or known.order != chosen.as_of or tablet not in self._views.unsettled:
                 del self._chosen[tablet]
-        for tablet in [tablet for tablet in self._unfulfilled if tablet not in self._views.unsettled]:
-            del self._unfulfilled[tablet]
+        for since in (self._unfulfilled, self._writes_wait):
+            for tablet in [tablet for tablet in since if tablet not in self._views.unsettled]:
+                del since[tablet]
 
 
 def gets_new(catalog: Catalog, address: str) -> bool:

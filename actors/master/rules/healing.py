@@ -16,6 +16,11 @@ place, and the newcomer is evicted. A lost voter may be evicted first, which fre
 evicted only if a majority of the remaining voters is healthy. No change begins unless a majority of the
 present voters is healthy. The leader is never evicted.
 
+PacificA tablets (Situation.least): the primary that reports can change members by itself, with the master, so no majority
+is needed. A voter is evicted only if `min_members` others stay. If fewer voters than that are healthy, writes wait, and so a
+replica is added at once (`urgent`), up to one member more than the table wants. A secondary that does not answer is a
+pre-voter already, by its primary.
+
 Silence is tolerated during maintenance: the health of the silent replicas is then unknown. Members there
 that failed, are lost or are leaving are handled as everywhere else; so is a silent pre-voter, which has no
 complete data yet.
@@ -33,7 +38,7 @@ from ebla.actors.replication.health import HEALTHY, LOST, SILENT, UNHEALTHY, UNK
 class Situation(NamedTuple):
     """`configuration`: the committed one. `replicas`: the number of voters that the table wants. `health`: of
     the other members, from the leader. `draining`: addresses of draining servers; `maintained`: of servers in
-    maintenance."""
+    maintenance. `urgent`: the tablet's writes have been waiting for a voter."""
 
     configuration: Configuration
     replicas: int
@@ -41,6 +46,17 @@ class Situation(NamedTuple):
     health: Mapping[str, str]
     draining: Container[str] = ()
     maintained: Container[str] = ()
+    urgent: bool = False
+
+    @property
+    def is_appointed(self) -> bool:
+        """Whether the master appoints the leader: a PacificA tablet."""
+        return self.configuration.primary is not None
+
+    @property
+    def least(self) -> int:
+        """The fewest voters that take writes."""
+        return self.configuration.min_members if self.is_appointed else majority(self.replicas)
 
 
 class Add(NamedTuple):
@@ -110,15 +126,20 @@ def settled(situation: Situation) -> bool:
     )
 
 
-def has_majority_without(situation: Situation, uuid: str) -> bool:
-    """Whether a majority of the other voters is healthy. False for the leader."""
+def can_lose(situation: Situation, uuid: str) -> bool:
+    """Whether the voter can be removed now: enough of the others vote, and are healthy. False for the leader."""
     tablet = _Tablet(situation)
-    return any(each.peer.uuid == uuid and tablet.has_majority_without(each) for each in tablet.members)
+    return any(each.peer.uuid == uuid and tablet.can_lose(each) for each in tablet.members)
 
 
 def healthy_without(situation: Situation, uuid: str) -> int:
     """The number of other healthy voters."""
     return sum(each.health == HEALTHY and each.peer.uuid != uuid for each in _Tablet(situation).voters)
+
+
+def writes_wait(situation: Situation) -> bool:
+    """Whether too few voters of a PacificA tablet are healthy for writes, and no change of votes helps."""
+    return situation.is_appointed and _Tablet(situation).healthy < situation.least
 
 
 def is_needed(situation: Situation, uuid: str) -> bool:
@@ -139,6 +160,8 @@ class _Tablet:
     def __init__(self, situation: Situation) -> None:
         self.leader = situation.leader
         self.wanted = situation.replicas
+        self.is_appointed, self.least = situation.is_appointed, situation.least
+        self.urgent = situation.urgent
         self.members = [
             Member(peer, _health(situation, peer), peer.replace or peer.address in situation.draining, place)
             for place, peer in enumerate(situation.configuration.peers)
@@ -150,18 +173,20 @@ class _Tablet:
         self.coming = sum(each.peer.promote and not each.broken and not each.leaving for each in self.others)
 
     @property
-    def has_majority(self) -> bool:
+    def can_change(self) -> bool:
         """Whether a change can be committed."""
-        return self.healthy >= majority(len(self.voters))
+        return self.is_appointed or self.healthy >= majority(len(self.voters))
 
     @property
     def wants_more(self) -> bool:
+        if self.urgent and len(self.members) <= self.wanted:
+            return True
         staying = sum(not each.leaving and not each.broken for each in self.voters)
         return staying + self.coming < self.wanted
 
     def evict(self) -> Evict | None:
-        others = self.others if self.has_majority else []
-        voters = [each for each in self.voters if self.has_majority_without(each)]
+        others = self.others if self.can_change else []
+        voters = [each for each in self.voters if self.can_lose(each)]
         for found in (
             [each for each in others if each.health == LOST],
             [each for each in voters if each.health == LOST],
@@ -173,10 +198,12 @@ class _Tablet:
                 return Evict(member.peer, self._why(member))
         return None
 
-    def has_majority_without(self, member: Member) -> bool:
-        """Whether a majority of the remaining voters is healthy. False for the leader."""
+    def can_lose(self, member: Member) -> bool:
+        """Whether a majority of the remaining voters is healthy, or of a PacificA tablet enough remain. False for the leader."""
         if member.peer.uuid == self.leader:
             return False
+        if self.is_appointed:
+            return len(self.voters) > self.least
         rest = self.healthy - (member.health == HEALTHY)
         return rest >= majority(len(self.voters) - 1)
 
@@ -199,7 +226,7 @@ class _Tablet:
         return "one too many"
 
     def add(self, pick: Pick) -> Add | Stay | None:
-        if not self.wants_more or not self.has_majority:
+        if not self.wants_more or not self.can_change:
             return None
         peer = pick()
         if peer is not None:

@@ -23,6 +23,7 @@ from ebla.actors.messages import (
     DropTableRequest,
     RecallTableRequest,
 )
+from ebla.actors.replication.configuration import PACIFICA, RAFT
 from ebla.actors.world import Random, new_id
 from ebla.storage.columns import require_within
 from ebla.storage.errors import DiskFull, InvalidArgument
@@ -31,7 +32,7 @@ from ebla.storage.schema import TableSchema
 
 NAME_MAX = 256
 REPLICAS_MAX = 7  # Kudu's limit: every write waits for a majority
-REPLICATIONS = ("raft",)
+REPLICATIONS = (RAFT, PACIFICA)
 REQUEST_ID_MAX = 128
 PROPERTIES_MAX = 64
 PROPERTY_CHARACTERS_MAX = 4096
@@ -53,14 +54,7 @@ def validate_create(request: CreateTableRequest) -> None:
     """Raise InvalidArgument, with the field, for a request that can never succeed on any cluster."""
     _validate_request_id(request.request_id)
     validate_name(request.name)
-    _require(
-        1 <= request.replicas <= REPLICAS_MAX and request.replicas % 2 == 1,
-        f"replicas must be odd, 1 to {REPLICAS_MAX}, not {request.replicas}",
-    )
-    _require(
-        request.replication in REPLICATIONS,
-        f"replication must be one of {', '.join(REPLICATIONS)}, not {request.replication!r}",
-    )
+    _validate_replication(request)
     require_within(
         "PROPERTIES_MAX",
         len(request.properties),
@@ -79,6 +73,37 @@ def validate_create(request: CreateTableRequest) -> None:
         request.schema == plain(request.schema),
         "schema: a new table has version 0 and no former columns; create it first, then alter it",
     )
+
+
+def _validate_replication(request: CreateTableRequest) -> None:
+    replicas, least = request.replicas, request.min_members
+    _require(
+        request.replication in REPLICATIONS,
+        f"replication must be one of {', '.join(REPLICATIONS)}, not {request.replication!r}",
+    )
+    if request.replication == PACIFICA:
+        _require(1 <= replicas <= REPLICAS_MAX, f"replicas must be 1 to {REPLICAS_MAX}, not {replicas}")
+        _require(
+            least is None or 1 <= least <= replicas,
+            f"min_members must be 1 to replicas, which is {replicas}, not {least}",
+        )
+        return
+    _require(
+        1 <= replicas <= REPLICAS_MAX and replicas % 2 == 1,
+        f"replicas must be odd, 1 to {REPLICAS_MAX}, not {replicas}",
+    )
+    _require(
+        least is None,
+        f"min_members is for tables with replication {PACIFICA!r}; a table with {RAFT!r} always needs a majority: "
+        "leave it out",
+    )
+
+
+def min_members(request: CreateTableRequest) -> int:
+    """The fewest voters with which a tablet of the table takes writes; 0 if the protocol decides."""
+    if request.replication != PACIFICA:
+        return 0
+    return request.replicas // 2 + 1 if request.min_members is None else request.min_members
 
 
 def validate_schema(schema: TableSchema) -> None:
@@ -241,6 +266,7 @@ def created(request: CreateTableRequest, random: Random, wall_us: int) -> TableC
         properties=dict(request.properties),
         created_us=wall_us,
         tablets=tuple(new_id(random) for _ in range(request.schema.partitioning.tablets)),
+        min_members=min_members(request),
     )
 
 

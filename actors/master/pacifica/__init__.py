@@ -1,0 +1,10 @@
+"""The configurations of PacificA tablets: the active master appoints every primary (actors/tablet/pacifica says why).
+
+appointer.py    beacons and requests of tablet servers, and the loop that makes one edit for all changes that are due
+planner.py      decides, without waiting, which tablets get another configuration, and which primaries get an order
+orders.py       the calls to the servers of primaries
+
+The order of the steps: decided, durable in the catalog, in memory, then answered and sent to servers. A server's order or
+answer names its lease, and the detector acknowledges no beacon of a server between the decision about its end and the
+moment when the edit is durable.
+"""

@@ -1,0 +1,235 @@
+"""The active master's part in PacificA tablets: beacons, requests, and one edit for all changes that are due.
+
+The loop wakes for requests, at the times of the detector, and every `bg_s`. Everything that has gathered while the edit
+before was being made durable goes into the next one: the end of a server with a thousand tablets, and the requests of many
+servers, are one edit. If an edit is refused, the requests get the error, and the ends are decided again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from ebla.actors.detector.detector import ACKNOWLEDGED, NEW, Detector
+from ebla.actors.errors import Throttled, Unavailable
+from ebla.actors.incarnations import Incarnations, forgotten
+from ebla.actors.master.catalog.catalog import Catalog
+from ebla.actors.master.catalog.edits import ConfigurationsAppointed, Edit
+from ebla.actors.master.catalog.scribe import RETRY_AFTER_S, Scribe
+from ebla.actors.master.cluster.reports import Views
+from ebla.actors.master.cluster.servers import Servers
+from ebla.actors.master.options import MasterOptions
+from ebla.actors.master.pacifica.orders import Orders
+from ebla.actors.master.pacifica.planner import Plan, Planner
+from ebla.actors.messages import ServerInstance, TabletReport
+from ebla.actors.messages.appointments import (
+    Appointed,
+    Appointments,
+    Beacon,
+    BeaconReply,
+    ConfigurationsRequest,
+)
+from ebla.actors.world import World, rpc
+from ebla.storage.errors import DiskFull, EblaError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class _Waiting:
+    request: ConfigurationsRequest
+    answer: asyncio.Future[Appointments]
+
+
+@dataclass(eq=False)
+class Appointer:
+    """`require_ballots`: ends this master if a server knows a later ballot of a tablet than the catalog.
+
+    `ends`: the servers whose replicas were taken away in this term; `edits`: those that changed configurations.
+    """
+
+    _world: World
+    _options: MasterOptions
+    _catalog: Catalog
+    _views: Views
+    _servers: Servers
+    _require_ballots: Callable[[str, dict[str, int]], None]
+    scribe: Scribe = field(init=False)
+    detector: Detector = field(init=False)
+    planner: Planner = field(init=False)
+    orders: Orders = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ends = self.edits = 0
+        self._wake = asyncio.Event()
+        self._waiting: list[_Waiting] = []
+        self._plan: Plan = Plan({}, [])
+        self._planned_for: list[_Waiting] = []
+
+    def begin(self, scribe: Scribe, incarnations: Incarnations) -> None:
+        """Begin with the catalog. Every server that may have replicas counts as alive from now on."""
+        self.scribe = scribe
+        self._incarnations = incarnations
+        recorded = self._catalog.incarnations.items()
+        self.detector = Detector(self._options.detector, self._now(), recorded, self._options.leased)
+        self.planner = Planner(self._catalog, self.detector)
+        self.orders = Orders(self._world, self._options, self._servers, self.detector, self.planner)
+        for tablet in self.planner.unled:
+            self._watch(tablet)
+        self._world.spawn(self._run(), "appointing primaries")
+
+    def close(self) -> None:
+        """Refuse the requests that wait: the term has ended."""
+        self._refuse(Unavailable(f"{self._world.address} has ended its term; ask the active master"))
+
+    # -- calls -----------------------------------------------------------------------------------------------
+
+    @rpc
+    async def beacon(self, request: Beacon) -> BeaconReply:
+        """Acknowledge a beacon, or say why not. The lease counts only if this answers while the master may lead."""
+        instance = request.instance
+        self._meet(instance)
+        leased = self.planner.is_leased(instance)
+        refused = self.detector.beacon(self._now(), instance, request.lease)
+        if refused == ACKNOWLEDGED:
+            refused = ""
+        if refused or not leased:
+            self._wake.set()
+        return BeaconReply(refused)
+
+    @rpc
+    async def request_configurations(self, request: ConfigurationsRequest) -> Appointments:
+        """Grant what the primaries of one server ask for. The answer is what the catalog has then."""
+        instance = request.instance
+        self._meet(instance)
+        server = self._servers.get(instance.uuid)
+        if server is None or server.instance.start != instance.start:
+            raise Unavailable(
+                f"{self._world.address} has no heartbeat of this process of server {instance.uuid} yet; ask again"
+            )
+        self._require_ballots(
+            instance.uuid, {each.tablet: each.configuration.index - 1 for each in request.requested}
+        )
+        if len(self._waiting) >= self._options.changes_waiting_max:
+            raise Throttled(
+                f"{len(self._waiting)} requests for configurations are waiting",
+                limit="changes_waiting_max",
+                retry_after_s=RETRY_AFTER_S,
+            )
+        answer: asyncio.Future[Appointments] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(request, answer))
+        self._wake.set()
+        return await answer
+
+    def _meet(self, instance: ServerInstance) -> None:
+        """Raise Forgotten or OldCopy for a server whose messages do not count."""
+        if instance.uuid in self._catalog.forgotten:
+            raise forgotten(instance.uuid)
+        self._incarnations.meet(instance)
+
+    def take(self, instance: ServerInstance, report: TabletReport) -> None:
+        """Take a report of a server's present incarnation, after its edits are in the catalog."""
+        before = len(self.planner.unled)
+        self.planner.take(instance, report)
+        if len(self.planner.unled) > before or not report.incremental:
+            self._wake.set()
+
+    def assigned(self, tablets: Sequence[str]) -> None:
+        """Note new tablets, whose servers were chosen."""
+        for tablet in tablets:
+            if self.planner.stored(tablet) is not None:
+                self.planner.changed(tablet)
+                self._watch(tablet)
+
+    def _watch(self, tablet: str) -> None:
+        known = self.planner.stored(tablet)
+        assert known is not None, tablet
+        for peer in known.peers:
+            self.detector.watch(self._now(), peer.uuid, self._catalog.incarnations.get(peer.uuid))
+
+    # -- the loop --------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            await self._due()
+            if not self._has_work():
+                continue
+            try:
+                await self.scribe.change("appoint", self._decide, self._conclude, next_one=True)
+            except (Throttled, DiskFull) as error:
+                log.warning("%s: %s; trying again", self._world.address, error)
+                self._refuse(error)
+                await self._world.clock.sleep(self._options.bg_s)
+            self.orders.send()
+
+    async def _due(self) -> None:
+        """Wait for the next event, or until the detector decides, at most `bg_s`."""
+        now = self._now()
+        wait_s = min(self._options.bg_s, self.detector.next_wake(now) - now)
+        if wait_s > 0:
+            with suppress(TimeoutError):
+                async with self._world.clock.timeout(wait_s):
+                    await self._wake.wait()
+        self._wake.clear()
+
+    def _has_work(self) -> bool:
+        now = self._now()
+        return bool(self._waiting or self.planner.unled) or self.detector.next_wake(now) <= now
+
+    def _decide(self) -> Sequence[Edit]:
+        self._planned_for, self._waiting = self._waiting, []
+        self._plan = self.planner.plan(self._now(), [each.request for each in self._planned_for])
+        made, recorded = self._plan.configurations, self._catalog.incarnations
+        ending = (end.instance for end in self._plan.ends if end.instance is not None)
+        incarnations = tuple(each for each in ending if recorded.get(each.uuid) != each)
+        return [ConfigurationsAppointed(made, incarnations)] if made or incarnations else []
+
+    def _conclude(self) -> None:
+        """The plan is in the catalog: end the servers that were decided, answer, and let the primaries be ordered."""
+        answered, self._planned_for = self._planned_for, []
+        self.edits += bool(self._plan.configurations)
+        for end in self._plan.ends:
+            self.detector.ended(end)
+            if end.reason != NEW:
+                self.ends += 1
+                log.warning("server %s has ended (%s), and its PacificA replicas too", end.uuid, end.reason)
+        for tablet, configuration in self._plan.configurations.items():
+            self._views.appointed(tablet, configuration)
+            self.planner.changed(tablet)
+            self._watch(tablet)
+        self.orders.forget()
+        for each in answered:
+            self._answer(each)
+
+    def _answer(self, waiting: _Waiting) -> None:
+        if waiting.answer.done():
+            return
+        request, stamp = waiting.request, self.detector.lease(waiting.request.instance.uuid)
+        if stamp is None or stamp.start != request.instance.start:
+            waiting.answer.set_exception(
+                Unavailable(f"server {request.instance.uuid} has no lease here now; ask again")
+            )
+            return
+        found = [
+            Appointed(each.tablet, known)
+            for each in request.requested
+            if (known := self.planner.stored(each.tablet)) is not None
+        ]
+        waiting.answer.set_result(Appointments(stamp.start, stamp.number, tuple(found)))
+        for each in found:
+            if each.configuration.primary == request.instance.uuid:
+                self.planner.follows(each.tablet, each.configuration.index)  # the answer is the order
+
+    def _refuse(self, error: EblaError) -> None:
+        refused = [*self._planned_for, *self._waiting]
+        self._planned_for, self._waiting = [], []
+        for each in refused:
+            if not each.answer.done():
+                each.answer.set_exception(error)
+                each.answer.exception()  # retrieved here, since the caller may be gone already
+
+    def _now(self) -> float:
+        return self._world.clock.monotonic()

@@ -1,0 +1,236 @@
+"""The next configurations of PacificA tablets, and the orders that primaries wait for. Await-free.
+
+A tablet gets another configuration because
+
+    its primary asks for one            the rules of replication/appointments.py say whether it is granted
+    a server has ended                  another voter leads, and a silent voter loses its vote
+    its primary has ended before        and no other voter was alive then: one that is alive now leads
+    its primary's replica is not well   the server lives, and has reported that the replica does not run
+    its primary does not lead           it led this ballot until its lease was over: it gets a new ballot
+
+`unled` has the tablets whose primary is not known to lead in the ballot of the catalog: all of them when a master begins,
+then those whose configuration changed, or whose primary reports that it does not lead. Each is ordered, or changed, until
+its primary reports that it leads, or follows an order.
+
+A report counts only in the incarnation that sent it, which must be the one that has the server's lease.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from ebla.actors.detector.detector import NEW, SILENT, Detector, End
+from ebla.actors.master.catalog.catalog import CREATING, RUNNING, Catalog
+from ebla.actors.messages import ReplicaReport, ServerInstance, TabletReport
+from ebla.actors.messages.appointments import ConfigurationsRequest
+from ebla.actors.replication.appointments import after_end, appointed, grant
+from ebla.actors.replication.configuration import Configuration
+from ebla.actors.replication.health import RUNNING as REPLICA_RUNNING
+from ebla.storage.errors import InvalidArgument
+
+log = logging.getLogger(__name__)
+
+
+class Reported(NamedTuple):
+    """The replica of a tablet's primary, as reported by the incarnation `start` of its server. `runs`: it is neither absent nor
+    failed."""
+
+    uuid: str
+    start: str
+    ballot: int
+    runs: bool
+
+
+class Plan(NamedTuple):
+    """`configurations`: the next one of each tablet, to be made durable in one edit, together with the `ends` and their
+    incarnations."""
+
+    configurations: dict[str, Configuration]
+    ends: list[End]
+
+
+class Planner:
+    """`detector`: of this term."""
+
+    def __init__(self, catalog: Catalog, detector: Detector) -> None:
+        self._catalog = catalog
+        self._detector = detector
+        self.unled: dict[str, None] = dict.fromkeys(tablet for tablet, _ in self._all())
+        self._reported: dict[str, Reported] = {}
+
+    def stored(self, tablet: str) -> Configuration | None:
+        """The configuration in the catalog; None if this is no PacificA tablet with replicas."""
+        record = self._catalog.tablets.get(tablet)
+        return record.appointed if record is not None and record.state in (CREATING, RUNNING) else None
+
+    def _all(self) -> Iterator[tuple[str, Configuration]]:
+        for tablet in self._catalog.tablets:
+            known = self.stored(tablet)
+            if known is not None:
+                yield tablet, known
+
+    # -- news ------------------------------------------------------------------------------------------------
+
+    def changed(self, tablet: str) -> None:
+        """Note that the tablet has another configuration, or its first one."""
+        self.unled[tablet] = None
+
+    def follows(self, tablet: str, ballot: int) -> None:
+        """Note that the primary leads in this ballot, or got the configuration of this ballot in its lease."""
+        known = self.stored(tablet)
+        if known is None or known.index == ballot:
+            self.unled.pop(tablet, None)
+            self._reported.pop(tablet, None)
+
+    def take(self, instance: ServerInstance, report: TabletReport) -> None:
+        """Take a report of the present incarnation of a server."""
+        present = {replica.tablet: replica for replica in report.updated}
+        for tablet, replica in present.items():
+            known = self.stored(tablet)
+            if known is not None and known.primary == instance.uuid:
+                self._take(tablet, known, instance, replica)
+        if report.incremental:
+            absent = [tablet for tablet in report.removed if tablet not in present]
+        else:
+            absent = [tablet for tablet, _ in self._all() if tablet not in present]
+        for tablet in absent:
+            known = self.stored(tablet)
+            waits = instance.uuid in self._catalog.tablets[tablet].unseen if known is not None else True
+            if known is not None and known.primary == instance.uuid and not waits:
+                self._note(tablet, Reported(instance.uuid, instance.start, 0, runs=False))
+
+    def _take(
+        self, tablet: str, known: Configuration, instance: ServerInstance, replica: ReplicaReport
+    ) -> None:
+        runs = replica.state == REPLICA_RUNNING and replica.error is None
+        if runs and replica.leads and replica.term == known.index:
+            self.follows(tablet, known.index)
+        else:
+            self._note(tablet, Reported(instance.uuid, instance.start, replica.term, runs))
+
+    def _note(self, tablet: str, reported: Reported) -> None:
+        self._reported[tablet] = reported
+        self.unled[tablet] = None
+
+    # -- decisions -------------------------------------------------------------------------------------------
+
+    def plan(self, now: float, requests: Sequence[ConfigurationsRequest]) -> Plan:
+        """Decide what is due. The servers that are ending get no answer and no order until `ends` are durable."""
+        plan = Plan({}, self._detector.decide(now))
+        primaries = _Primaries(self._all())
+        if plan.ends:
+            for tablet, before in self._all():
+                self._end(plan, primaries, tablet, before)
+        for request in requests:
+            if self.is_leased(request.instance):
+                self._grant(plan, request)
+        for tablet in list(self.unled):
+            known = self.stored(tablet)
+            if known is None:
+                del self.unled[tablet]
+                self._reported.pop(tablet, None)
+            elif tablet not in plan.configurations:
+                made = self._without_lead(primaries, tablet, known)
+                if made is not None:
+                    plan.configurations[tablet] = made
+        return plan
+
+    def is_leased(self, instance: ServerInstance) -> bool:
+        """Whether this incarnation has the server's lease, as far as the master knows."""
+        stamp = self._detector.lease(instance.uuid)
+        return stamp is not None and stamp.start == instance.start
+
+    def _end(self, plan: Plan, primaries: _Primaries, tablet: str, known: Configuration) -> None:
+        """Take the tablet's replicas away from all servers that end. However many there are, one ballot follows."""
+        present = known
+        for end in plan.ends:
+            if end.reason == NEW:
+                continue
+            made = self._after_end(primaries, present, end.uuid, silent=end.reason == SILENT)
+            if made is not None:
+                present = replace(made, index=known.index + 1)
+        if present is not known:
+            plan.configurations[tablet] = present
+
+    def _grant(self, plan: Plan, request: ConfigurationsRequest) -> None:
+        for tablet, asked in ((each.tablet, each.configuration) for each in request.requested):
+            known = self.stored(tablet)
+            if known is None or tablet in plan.configurations:
+                continue  # the answer is what the catalog has then
+            try:
+                granted = grant(known, asked, request.instance.uuid)
+            except InvalidArgument as error:
+                log.error("tablet %s stays as it is: %s", tablet, error)
+                continue
+            if granted is not None:
+                plan.configurations[tablet] = granted
+
+    def _without_lead(self, primaries: _Primaries, tablet: str, known: Configuration) -> Configuration | None:
+        """The configuration after that of a tablet whose primary does not lead; None if an order, or time, is enough."""
+        assert known.primary is not None, tablet
+        reported = self._present_report(tablet, known)
+        if self._detector.has_ended(known.primary) or (reported is not None and not reported.runs):
+            return self._after_end(primaries, known, known.primary, silent=True)
+        if reported is not None and reported.ballot == known.index:
+            return appointed(known, known.primary)
+        return None
+
+    def _present_report(self, tablet: str, known: Configuration) -> Reported | None:
+        """The report of the primary's replica by the process that has its server's lease."""
+        reported, stamp = self._reported.get(tablet), self._detector.lease(known.primary or "")
+        if reported is None or stamp is None:
+            return None
+        return reported if (reported.uuid, reported.start) == (known.primary, stamp.start) else None
+
+    def _after_end(
+        self, primaries: _Primaries, known: Configuration, uuid: str, *, silent: bool
+    ) -> Configuration | None:
+        made = after_end(
+            known,
+            uuid,
+            silent=silent,
+            gone=self._detector.has_ended,
+            alive=lambda other: self._detector.lease(other) is not None,
+            primaries=primaries.count,
+        )
+        if made is not None:
+            primaries.moved(known, made)
+        return made
+
+    # -- orders ----------------------------------------------------------------------------------------------
+
+    def orders(self) -> dict[str, list[str]]:
+        """The tablets that wait for an order, by the server of their primary, which has a lease."""
+        found: dict[str, list[str]] = {}
+        for tablet in self.unled:
+            known = self.stored(tablet)
+            if known is None or known.primary is None or self._detector.lease(known.primary) is None:
+                continue
+            reported = self._present_report(tablet, known)
+            if reported is None or (reported.runs and reported.ballot < known.index):
+                found.setdefault(known.primary, []).append(tablet)
+        return found
+
+
+class _Primaries:
+    """The number of tablets that each server leads, counted when it is first asked for, and kept up to date while a plan is
+    made."""
+
+    def __init__(self, configurations: Iterator[tuple[str, Configuration]]) -> None:
+        self._configurations = configurations
+        self._counts: Counter[str | None] | None = None
+
+    def count(self, uuid: str) -> int:
+        if self._counts is None:
+            self._counts = Counter(known.primary for _, known in self._configurations)
+        return self._counts[uuid]
+
+    def moved(self, before: Configuration, after: Configuration) -> None:
+        if self._counts is not None and before.primary != after.primary:
+            self._counts[before.primary] -= 1
+            self._counts[after.primary] += 1
