@@ -19,8 +19,9 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, as_completed, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import resource_tracker
 from time import monotonic
 from typing import TypeVar
@@ -202,10 +203,14 @@ def paired(plan: Plan) -> bool:
     return (crc32(plan.scenario.encode()) + plan.seed) % PAIRS_EVERY == 0
 
 
+HANDLED = (signal.SIGINT, signal.SIGTERM)  # by the parent process, which ends the workers
+
+
 def _begin_worker() -> None:
-    """Ignore Ctrl-C, which reaches every process of a terminal: the parent handles it. Freeze the objects that exist before
-    the first run, and collect the garbage of each run after it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Ignore Ctrl-C, which reaches every process of a terminal, and SIGTERM, which may reach every process of a group. Freeze the
+    objects that exist before the first run, and collect the garbage of each run after it."""
+    for each in HANDLED:
+        signal.signal(each, signal.SIG_IGN)
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -213,19 +218,19 @@ def _begin_worker() -> None:
 
 @contextmanager
 def workers(count: int) -> Iterator[list[ProcessPoolExecutor]]:
-    """Processes with different hash seeds. Ctrl-C is blocked while they start: a process that does not ignore it yet would
-    end in a traceback."""
+    """Processes with different hash seeds; an exception kills them in the middle of their runs. Ctrl-C is blocked while they
+    start: a process that does not ignore it yet would end in a traceback."""
     before = os.environ.get("PYTHONHASHSEED")
     resource_tracker.ensure_running()  # started with the first process, it would unblock signals
     with ExitStack() as stack:
         found = []
-        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
         try:
             for number in range(count):
                 os.environ["PYTHONHASHSEED"] = str(number + 1)
                 pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _begin_worker)
-                pool.submit(os.getpid).result()  # started under this hash seed
-                stack.callback(pool.shutdown, cancel_futures=True)
+                process = pool.submit(os.getpid).result()  # started under this hash seed
+                stack.push(partial(_end_worker, pool, process))
                 found.append(pool)
         finally:
             if before is None:
@@ -234,6 +239,16 @@ def workers(count: int) -> Iterator[list[ProcessPoolExecutor]]:
                 os.environ["PYTHONHASHSEED"] = before
             signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
         yield found
+
+
+def _end_worker(
+    pool: ProcessPoolExecutor, process: int, kind: type[BaseException] | None, *_: object
+) -> None:
+    """End a worker: at once if an exception of this kind ends the soak, else after its runs."""
+    if kind is not None:
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    pool.shutdown(cancel_futures=True)
 
 
 def runs(

@@ -56,7 +56,7 @@ _PYTHON_ERROR = re.compile(r"(?!java|org\.|scala|py4j)([a-z_]\w*\.)*[A-Z]\w+: \S
 
 def feed(
     spark: SparkSession,
-    source: DataFrame | str,
+    source: DataFrame | str | os.PathLike[str],
     table: Table,
     *,
     mode: str = "upsert",
@@ -67,12 +67,13 @@ def feed(
     deadline_s: float | None = None,
     on_progress: Callable[[FeedProgress], None] | None = None,
 ) -> FeedReport:
-    """Write every row of `source` into `table`; with `mode="insert"` rows whose key exists are not changed.
+    """Write every row of `source`, a DataFrame, a path or the name of a data set, into `table`; with `mode="insert"` rows whose key exists are not changed.
 
     Raises InvalidArgument with the column for rows that do not fit the table; FeedFailed if Spark gives up or is lost. Other
     rows may have been written by then. Ctrl-C ends the Spark job.
     """
     check_arguments(mode, call_rows, partitions)
+    source = os.fspath(source) if isinstance(source, os.PathLike) else source
     known = datasets.DATASETS.get(source) if isinstance(source, str) else None
     frame = as_frame(spark, source, wanted=table.schema) if isinstance(source, str) else source
     check_columns(arrow_schema(frame.schema), table.name, table.schema)
@@ -102,7 +103,11 @@ def table_for(
     partition_by: PartitionBy | None = None,
     replicas: int | None = None,
 ) -> Table:
-    """As `target.table_for`, also with the columns of a DataFrame."""
+    """Open the table `name` to feed it; create it first, with the columns of `source`, if it does not exist.
+
+    As `ebla.pipelines.target.table_for`, with the same errors. `source` may also be a DataFrame. A column of a type
+    that no table has raises InvalidArgument.
+    """
     columns = arrow_schema(source.schema) if isinstance(source, DataFrame) else source
     return target.table_for(
         db, name, columns, primary_key=primary_key, partition_by=partition_by, replicas=replicas

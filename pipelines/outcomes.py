@@ -5,9 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from ebla.pipelines.sources.readers import Unfit
+from ebla.show.handles import shown
 from ebla.storage.errors import EblaError
 
 
+@shown
 class FeedProgress(msgspec.Struct, frozen=True):
     """`rows`: answered by the table. `total_rows`: None for an unknown source."""
 
@@ -22,6 +24,7 @@ class FeedProgress(msgspec.Struct, frozen=True):
         return self.rows / self.seconds if self.seconds > 0 else 0.0
 
 
+@shown
 class FeedReport(msgspec.Struct, frozen=True):
     """`rows`: written; `rejected`: present before (insert only). `retries`: attempts beyond the first. `skipped`: rows that do
     not fit. `repeated`: rows with the key of another row; None if they were not counted."""
@@ -91,6 +94,7 @@ class TabletDigests(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
+@shown
 class VerifyReport(msgspec.Struct, frozen=True):
     """`replicas_equal` is None if replicas were not compared. `ok`: nothing is missing, extra, different or unequal."""
 

@@ -224,8 +224,12 @@ def demo_view(report: DemoReport) -> RenderableType:
             f"{load.rows:,} rows",
             f"in {load.seconds:.1f} s, {load.rows_per_s:,.0f} rows/s, the kill included",
         ),
-        ("killed", kill.slot, f"by SIGKILL, {kill.at_s:.1f} s into the load, with {kill.rows:,} rows in"),
-        ("", "", f"it led {kill.led} of the {report.tablets} tablets and held a replica of {kill.held}"),
+        ("killed", kill.slot, f"by SIGKILL, {kill.at_s:.1f} s into the load, after {kill.rows:,} rows"),
+        (
+            "",
+            "",
+            f"{kill.slot} led {kill.led} of the {report.tablets} tablets and held replicas of {kill.held}",
+        ),
         *_pauses(outage),
         ("back", f"{kill.down_s:.1f} s", f"after the kill; all replicas had caught up {after_s:.1f} s later"),
     ]

@@ -431,10 +431,9 @@ class ChecksumReply(msgspec.Struct, frozen=True):
 
 
 class ServerState(msgspec.Struct, frozen=True):
-    """A tablet server as it sees itself. `lost_disks`: data directories that failed, and why. `set_aside`:
-    the directory that was set aside to make this server's directory, and why; "" if there is none.
-    `pending`: by tablet, the configurations that are in force at replicas of this server and not known to be
-    committed. `full_disks`: those of `disks` without space for writes."""
+    """A tablet server as it sees itself. `lost_disks`: data directories that failed, and why. `set_aside`: the directory that was
+    set aside to make this one, and why; "" if there is none. `pending`: by tablet, configurations in force here and not known to be
+    committed. `full_disks`: those of `disks` without space for writes: less than `disk_reserve_bytes` is free."""
 
     instance: ServerInstance
     address: str
@@ -448,3 +447,4 @@ class ServerState(msgspec.Struct, frozen=True):
     pending: dict[str, Configuration] = {}
     disks: tuple[DiskSpace, ...] = ()
     full_disks: tuple[str, ...] = ()
+    disk_reserve_bytes: int = 0

@@ -52,6 +52,24 @@ def _as(peer: Peer, *, votes: bool) -> Peer:
     return replace(peer, member=NON_VOTER, promote=True, replace=False)
 
 
+def require_members(configuration: Configuration, peers: Sequence[Peer], primary: str) -> None:
+    """Refuse members that the primary may not ask for. The master would not grant them, and the primary would repeat the
+    request for ever."""
+    if len({peer.uuid for peer in peers}) < len(peers):
+        raise InvalidArgument("a member is named twice; name each once")
+    before = [peer.uuid for peer in configuration.voters()]
+    after = [peer.uuid for peer in peers if peer.member == VOTER]
+    if any(uuid not in before for uuid in after):
+        raise InvalidArgument(
+            "a new member is added as a pre-voter; it becomes a voter when it has caught up"
+        )
+    if primary not in after:
+        raise InvalidArgument(f"the primary {primary} cannot remove itself; let it step down first")
+    least = configuration.min_members
+    if len(after) < min(least, len(before)):
+        raise InvalidArgument(f"the tablet needs {least} voters; add a member before you remove one")
+
+
 def grant(stored: Configuration, asked: Configuration, sender: str) -> Configuration | None:
     """The configuration that the primary `sender` asked for, to be made durable; None if the stored one is the answer: it is what
     was asked for, or the sender does not know it yet. Raises InvalidArgument for a request that no primary makes."""

@@ -346,6 +346,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
             disk_bytes=self.space.used_bytes,
             disks=tuple(self.space.disks),
             full_disks=self.space.full_disks(met=self.rounds.disk_full),
+            disk_reserve_bytes=self.space.reserve_bytes,
             lost_disks=self.world.disk.lost_data_dirs(),
             set_aside="" if aside is None else f"{aside.path} of server {aside.uuid}: {aside.reason}",
             pending=self.lifecycle.pending(),

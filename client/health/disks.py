@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from ebla.actors.messages import ServerState
     from ebla.storage.space import DiskSpace
 
+# Free space above the server's reserve (its option disk_reserve_bytes), below which writes are soon refused.
 LOW_SHARE = 0.05  # of a disk
-LOW_BYTES = 256 << 20
+LOW_BYTES = 192 << 20
 
 
 def full_disks(state: ServerState) -> str | None:
@@ -22,7 +23,11 @@ def full_disks(state: ServerState) -> str | None:
 
 def low_disks(state: ServerState) -> str:
     """A warning, or ""."""
-    low = [disk for disk in state.disks if disk.free_bytes < max(LOW_BYTES, LOW_SHARE * disk.total_bytes)]
+    low = [
+        disk
+        for disk in state.disks
+        if disk.free_bytes - state.disk_reserve_bytes < max(LOW_BYTES, LOW_SHARE * disk.total_bytes)
+    ]
     return "" if state.full_disks or not low else f"{_left(low)}; free space before writes are refused"
 
 

@@ -1,6 +1,6 @@
-"""How work and handles show themselves.
+"""How work, handles and results show themselves.
 
 progress.py    the progress of long calls and commands
 steps.py       the steps of a long command
-handles.py     the texts of handles and lists, and their tables in notebooks
+handles.py     the texts of handles, results and lists, and their tables in notebooks
 """

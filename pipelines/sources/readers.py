@@ -23,7 +23,7 @@ import pyarrow.csv as pacsv
 from ebla.pipelines.datasets import SourceUnreadable
 from ebla.pipelines.sources.dialect import Dialect, unclear_escape
 from ebla.pipelines.sources.files import File, Place
-from ebla.pipelines.sources.types import json_text
+from ebla.pipelines.sources.types import RepeatedKey, json_object, json_text
 from ebla.wording import count
 
 BLOCK_BYTES = 8 << 20  # no row is larger
@@ -235,7 +235,6 @@ def _filled(part: Part) -> Part:
 
 
 def _json(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
-    decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
     rows: list[dict[str, str | None]] = []
     quoted: set[str] = set()
     numbers: list[int] = []
@@ -257,14 +256,16 @@ def _json(place: Place, file: File, dialect: Dialect | None) -> Iterator[Part]:
                 continue
             try:
                 row = {}
-                for name, raw in decode(line).items():
+                for name, raw in json_object(line).items():
                     value = bytes(raw)
                     row[name] = json_text(value)
-                    if value.startswith((b'"', b"{", b"[")):
+                    if name not in quoted and value.startswith((b'"', b"{", b"[")):
                         quoted.add(name)
                 rows.append(row)
                 numbers.append(number)
-            except (msgspec.DecodeError, UnicodeError) as error:
+            except RepeatedKey as error:
+                unread.append(Unfit(file.name, number, None, str(error)))
+            except (msgspec.DecodeError, ValueError, RecursionError) as error:
                 unread.append(Unfit(file.name, number, None, f"is no JSON object: {error}"))
             size += len(line)
             if size >= BLOCK_BYTES or len(rows) >= PART_ROWS:

@@ -16,6 +16,7 @@ The words in NULLS are null, except in columns of text.
 from __future__ import annotations
 
 import base64
+import json
 import math
 import re
 from collections.abc import Callable
@@ -240,10 +241,30 @@ def _base64(text: pa.Array, kind: pa.DataType) -> pa.Array:
 # -- values inside of JSON -----------------------------------------------------------------------------------
 
 _DECODE_STRING = msgspec.json.Decoder(str).decode
+_DECODE_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class RepeatedKey(ValueError):
+    """A JSON object has a key twice. A decoder would keep the last value, and drop the others."""
+
+
+def json_object(text: bytes) -> dict[str, msgspec.Raw]:
+    """The values of a JSON object, as JSON. Raises RepeatedKey, or msgspec.DecodeError for other text."""
+    found = _DECODE_OBJECT(text)
+    # Each member has a colon between key and value: if all other colons are inside of these values, no value was dropped.
+    others = text.count(b":") - len(found)
+    if others and others != b"".join(found.values()).count(b":"):
+        names = [name for name, _ in json.loads(text, object_pairs_hook=list, parse_int=str)]
+        if len(names) != len(found):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise RepeatedKey(f"has the key {twice!r} twice; write each key once")
+    return found
+
+
 _DECODE = {
     "list": msgspec.json.Decoder(list[msgspec.Raw]).decode,
-    "struct": msgspec.json.Decoder(dict[str, msgspec.Raw]).decode,
-    "map": msgspec.json.Decoder(dict[str, msgspec.Raw]).decode,
+    "struct": json_object,
+    "map": json_object,
     "pairs": msgspec.json.Decoder(list[tuple[msgspec.Raw, msgspec.Raw]]).decode,
 }
 

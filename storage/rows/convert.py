@@ -179,7 +179,9 @@ def to_array(column: Column, values: Any) -> pa.Array:
         return nested_values.Builder(column, to_array).to_array(values)
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         return _cast(column, values)
-    if isinstance(values, np.ndarray) and values.dtype == object:
+    if getattr(getattr(values, "dtype", None), "char", "") == "g":  # long doubles, which Arrow does not have
+        values = list(np.asarray(values))
+    elif isinstance(values, np.ndarray) and values.dtype == object:
         values = values.tolist()
     elif hasattr(values, "dtype"):
         checked = python_values.objects_to_check(column, values)
@@ -345,9 +347,10 @@ def _remedy(column: Column, given: pa.DataType) -> str:
 
 def _refuse(column: Column, values: Any, row: int, error: Exception | None = None) -> None:
     reason = f" ({error})" if error else ""
+    value = None if isinstance(values, pa.Array) else values[row]
     raise InvalidArgument(
         f"column {column.name!r}, row {row}: {_shown(values, row)} is not {python_values.expected(column)}{reason}; "
-        f"{python_values.remedy(column)}",
+        f"{python_values.remedy(column, value)}",
         column=column.name,
         row=row,
     ) from error

@@ -109,8 +109,10 @@ def expected(column: Column) -> str:
     return _TAKEN[column.type].named
 
 
-def remedy(column: Column) -> str:
-    """A remedy with an example, for messages."""
+def remedy(column: Column, value: Any = None) -> str:
+    """A remedy with an example, for messages on `value`."""
+    if column.type in ("float", "double") and isinstance(value, np.longdouble):
+        return "cast it, which rounds it: np.float64(value), or values.astype('float64') for an array"
     if column.type == "timestamp":
         example = _TIME_EXAMPLES[str(column.unit)].format(", tzinfo=datetime.UTC" if column.zone else "")
         if column.zone and column.unit in ("us", "ns"):
@@ -202,13 +204,17 @@ def exact_decimals(column: Column, values: Sequence[Any]) -> tuple[list[Any], in
 
 
 def exact_floats(column: Column, values: list[Any]) -> tuple[list[Any], int | None]:
-    """The values with integers as floats, which Arrow gets wrong for NumPy's, and the place of the first that a float of the
-    column's width would round."""
-    if not any(issubclass(kind, _INTEGERS) for kind in set(map(type, values))):
+    """The values with integers and long doubles as floats, which Arrow gets wrong for NumPy's, and the place of the first that
+    a float would round: an integer by the column's width, a long double by 64 bits, as any float."""
+    if not any(issubclass(kind, (*_INTEGERS, np.longdouble)) for kind in set(map(type, values))):
         return values, None
     made = list(values)
     for place, value in enumerate(values):
-        if isinstance(value, _INTEGERS):
+        if isinstance(value, np.longdouble):
+            made[place] = float(value)
+            if made[place] != value and not np.isnan(value):
+                return made, place
+        elif isinstance(value, _INTEGERS):
             try:
                 double = float(value)
                 made[place] = _SINGLE.unpack(_SINGLE.pack(double))[0] if column.type == "float" else double

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -160,6 +164,20 @@ def test_workers_ignore_interrupts_from_their_start_on() -> None:
     with soak.workers(1) as (pool,):
         assert signal.SIGINT in pool.submit(signal.pthread_sigmask, signal.SIG_BLOCK, []).result()
         assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+
+
+def test_an_exception_ends_workers_in_the_middle_of_their_runs() -> None:
+    with pytest.raises(SystemExit), soak.workers(1) as (pool,):
+        process = pool.submit(os.getpid).result()
+        handler = pool.submit(signal.getsignal, signal.SIGTERM).result()
+        under_way = pool.submit(time.sleep, 30)
+        raise SystemExit(128 + signal.SIGTERM)
+    assert handler == signal.SIG_IGN, (
+        "a signal to the whole group must leave the end of the workers to the parent"
+    )
+    ended = under_way.cancelled() or isinstance(under_way.exception(), BrokenProcessPool)
+    assert ended, "the run was waited for"
+    assert not Path("/proc", str(process)).exists()
 
 
 def test_a_hunt_tries_the_given_number_of_seeds() -> None:

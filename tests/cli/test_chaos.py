@@ -159,6 +159,23 @@ def test_failures_are_reported_before_the_first_of_them_are_shrunk(
     assert ("the first 10 plans are shrunk" in done.stderr) == (status == 1)
 
 
+@pytest.mark.parametrize("end", [KeyboardInterrupt(), SystemExit(143)])
+def test_ctrl_c_and_sigterm_keep_the_report_of_the_runs_so_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: BaseException
+) -> None:
+    def runs(tasks: Iterator[soak.Task], pools: object, report: soak.Soak) -> Iterator[object]:
+        report.runs += 1
+        raise end
+        yield
+
+    monkeypatch.setattr(soak, "workers", lambda count: nullcontext([]))
+    monkeypatch.setattr(soak, "runs", runs)
+    done = run("simulate -s chains -n 20 --workers 1 --keep", str(tmp_path))
+    assert done.exit_code == (143 if isinstance(end, SystemExit) else 130), done.output
+    assert json.loads((tmp_path / "soak.json").read_text())["runs"] == 1
+    assert str(tmp_path / "soak.html") in done.stderr.replace("\n", "")
+
+
 @pytest.mark.parametrize("name", [next(name for name, each in DEFECTS.items() if each.faults), FOUND.name])
 def test_a_defect_alone_selects_the_run_that_finds_it(name: str) -> None:
     done = run(f"replay --defect {name} --json")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import pytest
+
 from ebla.actors.tablet.engine.space import Space
 from ebla.chaos.simulation.medium import SPACE_BYTES
 from tests.cli.stage import SERVERS, Cli, Stage
@@ -42,6 +44,19 @@ def test_a_nearly_full_disk_gives_a_warning(ebla: Cli) -> None:
     left = "has 200 of 1,048,576 MiB left under /; free space before writes"
     assert f"warning: tablet-server/host-a {left}" in checked.text
     assert "warning" not in ebla("check").out
+
+
+async def larger_reserve(stage: Stage) -> None:
+    stage.cluster.role(SERVERS[0]).space.reserve_bytes = SPACE_BYTES // 2
+    stage.cluster.state(SERVERS[0]).free_bytes = SPACE_BYTES // 2 + (40 << 30)  # 4 % above the reserve
+    await until(stage, lambda space: space.disks[0].free_bytes < SPACE_BYTES)
+
+
+@pytest.mark.parametrize("command", ["check", "nodes"])
+def test_the_warning_comes_before_a_larger_reserve_is_reached(ebla: Cli, command: str) -> None:
+    shown = ebla(command, prepare=larger_reserve)
+    left = "565,248 of 1,048,576 MiB left under /; free space before writes are refused"
+    assert shown.status == 0 and f"warning: tablet-server/host-a has {left}" in shown.text
 
 
 def test_nodes_shows_free_disk_space(ebla: Cli) -> None:

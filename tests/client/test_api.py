@@ -18,9 +18,10 @@ from ray import cloudpickle
 import ebla
 from ebla import aio
 from ebla.actors.errors import from_frame, to_frame
-from ebla.actors.messages import ServerStatus
+from ebla.actors.messages import MasterStatus, ServerInstance, ServerStatus
 from ebla.coordination import awaited, blocking, locks
 from ebla.coordination.nodes import Nodes
+from ebla.pipelines.outcomes import FeedReport, Sample, VerifyReport
 from ebla.show.handles import Listing
 from ebla.storage.space import DiskSpace
 from ebla.table import Alteration
@@ -82,11 +83,12 @@ def test_the_reference_page_has_every_public_name() -> None:
     assert [name for name in ebla.PUBLIC_ERRORS if name not in page] == []
 
 
-def test_a_type_checker_accepts_right_use_and_refuses_wrong_use(tmp_path: Path) -> None:
-    """In a strict check, an error that is expected and does not occur is an error, too."""
-    program = Path(__file__).parent / "user_program.py"
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={tmp_path}"]
-    found = subprocess.run([*command, str(program)], capture_output=True, text=True, timeout=280)
+def test_a_type_checker_accepts_right_use_and_refuses_wrong_use() -> None:
+    """In a strict check, an error that is expected and does not occur is an error, too. The check shares the settings and the
+    cache of `make types`."""
+    root = Path(__file__).parent.parent.parent
+    command = [sys.executable, "-m", "mypy", str(Path(__file__).parent / "user_program.py")]
+    found = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=280)
     assert (found.returncode, found.stdout) == (0, "Success: no issues found in 1 source file\n"), (
         found.stderr
     )
@@ -151,8 +153,8 @@ def test_handles_and_results_show_themselves(loopback: Loopback) -> None:
         "Written(rows=3, rejected=(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ... 2 more))"
     )
     listed = loopback.db.tables()
-    assert repr(listed).splitlines()[0].split() == ["name", "state", "tablets", "replicas"]
-    assert repr(listed).splitlines()[1].split() == ["t", "running", "1", "3"]
+    assert repr(listed).splitlines()[0].split() == ["name", "state", "tablets", "replicas", "rows_bytes"]
+    assert repr(listed).splitlines()[1].split() == ["t", "running", "1", "3", "0", "B"]
     assert repr(loopback.db.tables("nope")) == "[]"
     html = listed._repr_html_()
     assert "<th>tablets</th>" in html and "<td>running</td>" in html
@@ -175,6 +177,53 @@ def test_handles_and_results_show_themselves(loopback: Loopback) -> None:
             "7.0 GiB of 9.0 GiB free",
         ),
     ]
+
+
+def test_a_list_of_dead_servers_says_that_they_are_dead() -> None:
+    dead = ServerStatus("id", 1, "tablet-server/a", "a", False, 20.0, 0, 0, 14 << 20, 150 << 20, "1")
+    headers, *rows = (line.split() for line in repr(Listing([dead, dead])).splitlines())
+    assert [row[headers.index("alive")] for row in rows] == ["False", "False"]
+    assert [row[headers.index("leaders")] for row in rows] == ["0", "0"]
+    assert "draining" not in headers, "an optional field with its default in all rows"
+    assert "<td>False</td>" in Listing([dead])._repr_html_()
+
+
+def test_results_show_themselves_as_text_and_as_html(loopback: Loopback) -> None:
+    table = table_of(loopback)
+    checked = VerifyReport(
+        table="t",
+        source="<rows>.csv",
+        source_rows=1_200,
+        table_rows=1_199,
+        missing=1,
+        extra=0,
+        different=0,
+        duplicates=0,
+        samples=(Sample("missing", {"id": "3", "v": None}),),
+        tablets=(),
+        replicas_equal=None,
+        ok=False,
+        seconds=0.25,
+    )
+    fed = FeedReport("t", "rows.csv", "ab12", "upsert", 20_000, 0, 1, 1, 0, 0.5, 40_000.0)
+    for result, lines in (
+        (table.info(), ["name t", "replicas 3", "columns", "id int64 no 1", "v string yes", "tablets"]),
+        (
+            MasterStatus(ServerInstance("id", 1, "now"), "master/0", 1, 8, 0, 70),
+            ["address master/0", "role active", "leader_conflicts 0", "caught_up True"],
+        ),
+        (loopback.db.tables()[0], ["name t", "state running"]),
+        (checked, ["source_rows 1,200", "ok False", "samples", "missing id=3, v=null"]),
+        (fed, ["table t", "rows 20,000", "rows_per_s 40,000.0"]),
+    ):
+        name, *shown = (" ".join(line.split()) for line in repr(result).splitlines())
+        assert name == type(result).__name__
+        assert set(lines) <= set(shown), shown
+        assert not {"uuid", "instance"} & {line.partition(" ")[0] for line in shown}
+        html = result._repr_html_()
+        assert html.count("<table") == html.count("</table>") >= 1 and "<rows>" not in html
+    assert "<td>source</td><td>&lt;rows&gt;.csv</td>" in checked._repr_html_()
+    assert "replicas_equal" not in repr(checked), "replicas were not compared"
 
 
 def test_a_notebook_shows_a_table_with_its_columns_and_escapes_names(loopback: Loopback) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, assert_type
 
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 
 import ebla
 

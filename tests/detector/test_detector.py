@@ -135,6 +135,8 @@ def test_a_lease_that_is_over_is_followed_by_another_number() -> None:
     lease.acknowledged(4.5, 1, sent_at=1.0)
     assert not lease.holds(4.6, 1), "an acknowledgement does not continue what is over"
     assert lease.beacon(5.0, log_stalled=False) == 2
+    lease.acknowledged(5.05, 1, sent_at=1.0)
+    assert not lease.holds(5.05, 2), "an answer about the lease before does not begin it"
     lease.acknowledged(5.1, 2, sent_at=5.0)
     assert lease.holds(6.0, 2)
     assert not lease.holds(6.0, 1)
@@ -174,6 +176,31 @@ def test_a_later_incarnation_ends_the_former_one_at_once() -> None:
     assert master.beacon(0.6, SECOND, 1) == d.ACKNOWLEDGED
     assert master.beacon(0.7, FIRST, 9) == d.EARLIER
     assert master.lease("a") == ("second", 1)
+
+
+def test_a_late_beacon_of_a_former_lease_does_not_bring_it_back() -> None:
+    master = watching()
+    master.beacon(1.0, FIRST, 3)
+    master.beacon(1.1, FIRST, 2)
+    assert master.lease("a") == ("first", 3)
+
+
+def test_another_process_of_the_same_incarnation_is_not_acknowledged() -> None:
+    """A copy of a server's directory gives such a process."""
+    master = watching()
+    assert master.beacon(0.5, ServerInstance("a", FIRST.seqno, "copy"), 1) == d.EARLIER
+    assert master.decide(0.5) == []
+
+
+def test_a_server_gets_no_order_before_its_first_beacon_nor_after_its_end() -> None:
+    master = watching()
+    assert master.lease("a") is None and not master.has_ended("a")
+    master.beacon(0.5, FIRST, 1)
+    master.beacon(0.6, SECOND, 1)
+    assert master.lease("a") is None and not master.has_ended("a"), "its end is not durable yet"
+    for end in master.decide(0.6):
+        master.ended(end)
+    assert master.lease("a") is None and master.has_ended("a")
 
 
 def test_an_incarnation_that_comes_while_another_is_recorded_is_recorded_next() -> None:

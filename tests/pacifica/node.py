@@ -8,7 +8,7 @@ from ebla.actors.detector.detector import ACKNOWLEDGED, DECIDED
 from ebla.actors.detector.lease import Lease
 from ebla.actors.messages import ServerInstance
 from ebla.actors.messages.pacifica import BallotRecord
-from ebla.actors.messages.protocols import Answer, Request
+from ebla.actors.messages.protocols import Answer, HardState, Request
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.core import GroupCore, Send
 from ebla.actors.tablet.engine.log_index import LogIndex
@@ -30,6 +30,7 @@ class Node(node.Node[PacificaCore]):
         self.lease = Lease(group.times)
         self.lost = False  # its disk was replaced by an empty one
         self._asking: Configuration | None = None
+        self._progress_at = 0.0  # when the log's disk last finished a commit, or got one while it had none
         self._beats_again = False
 
     def make_core(self, log: LogIndex, configuration: Configuration, commit_index: int) -> PacificaCore:
@@ -68,8 +69,9 @@ class Node(node.Node[PacificaCore]):
 
         def beat(core: GroupCore) -> None:
             sent_at, instance = self.clock(), self.instance
-            number = self.lease.beacon(sent_at, log_stalled=False)
-            assert number is not None
+            number = self.lease.beacon(sent_at, log_stalled=self._log_stalled())
+            if number is None:
+                return
             report = core.term, core.role == "leader"
 
             def answered(word: str) -> None:
@@ -90,6 +92,18 @@ class Node(node.Node[PacificaCore]):
         if incarnation == self.incarnation and self.core is not None:
             self.beat(incarnation)
             self.group.after(self.group.times.beacon_s / self.rate, "timer", lambda: self._beats(incarnation))
+
+    def _log_stalled(self) -> bool:
+        return bool(self._commits) and self.group.now - self._progress_at > self.group.times.lease_s / 2
+
+    def _commit(self, hard_state: HardState | None, truncate_from: int | None, epoch: int) -> None:
+        if not self._commits:
+            self._progress_at = self.group.now
+        super()._commit(hard_state, truncate_from, epoch)
+
+    def _committed(self, incarnation: int) -> None:
+        self._progress_at = self.group.now
+        super()._committed(incarnation)
 
     def absorb(self, request: object = None) -> None:
         super().absorb(request)  # type: ignore[arg-type]

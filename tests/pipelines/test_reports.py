@@ -62,7 +62,7 @@ def test_the_demo_shows_the_killed_host_and_the_cost() -> None:
     for figure in (
         "host-3",
         "3.1 s into the load",
-        "126,291 rows in",
+        "after 126,291 rows",
         "1.9 s",
         "11.2 s",
         "0 lost",

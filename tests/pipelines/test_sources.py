@@ -81,6 +81,30 @@ def test_lines_that_are_no_json_objects_are_counted_with_their_numbers(tmp_path:
     assert (found.rows, found.fitting) == (6, 1)
 
 
+def test_a_line_of_json_that_repeats_a_key_is_one_row_that_does_not_fit(tmp_path: Path) -> None:
+    lines = [
+        '{"id": 1, "at": "12:30:15", "a:b": ":", "point": {"x": 1, "y": ":"}}',
+        '{"id": 2, "id": 3}',
+        '{"id" : 4, "at": "1:2", "point": {"x": 0}, "a\\u003ab": "x", "a:b": "y"}',
+        '{"id": 5, "point": {"x": 1, "x": 2}}',
+        '{"id": 6, "at": null, "at": null}',
+        '{"id": 7, "point": null, "at": "{\\"a\\": 1, \\"a\\": 2}"}',
+    ]
+    (tmp_path / "rows.json").write_text("\n".join(lines))
+    point = pa.struct([("x", pa.int64()), ("y", pa.string())])
+    found = checked(
+        tmp_path / "rows.json", id=pa.int64(), at=pa.string(), point=point, **{"a:b": pa.string()}
+    )
+    assert (found.rows, found.fitting) == (6, 2)
+    problems = {row.row: (row.column, row.problem) for row in found.unfit_rows}
+    assert problems.pop(5 - 1) == ("point", '\'{"x": 1, "x": 2}\' is not struct<x: int64, y: string>')
+    assert problems == {
+        2: (None, "has the key 'id' twice; write each key once"),
+        3: (None, "has the key 'a:b' twice; write each key once"),
+        5: (None, "has the key 'at' twice; write each key once"),
+    }
+
+
 def test_a_line_of_json_with_invalid_text_is_one_row_that_does_not_fit(tmp_path: Path) -> None:
     lines = [
         b'{"id": 1, "name": "a"}',

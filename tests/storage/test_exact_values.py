@@ -168,6 +168,37 @@ def test_an_integer_that_a_float_column_would_round_is_refused_in_a_single_row_a
         convert.to_array(column(pa.list_(kind)), [[value]])
 
 
+THIRD = np.longdouble(1) / 3
+LONG_FORMS = {
+    "list": lambda value: [value],
+    "objects": objects,
+    "array": lambda value: np.array([value]),
+    "series": lambda value: pd.Series(np.array([value])),
+    "object series": lambda value: pd.Series([value], dtype=object),
+}
+
+
+@pytest.mark.parametrize("form", LONG_FORMS)
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_a_long_double_is_taken_if_64_bits_hold_it_exactly(kind: pa.DataType, form: str) -> None:
+    make = LONG_FORMS[form]
+    for value in (0.5, -np.inf, 2.0**53):
+        assert convert.to_array(column(kind), make(np.longdouble(value))).to_pylist() == [value]
+    assert str(convert.to_array(column(kind), make(np.longdouble("nan"))).to_pylist()[0]) in ("nan", "None")
+    for value in (THIRD, np.longdouble("1e4000"), np.longdouble(2) ** 60 + 1):
+        with pytest.raises(InvalidArgument, match=r"'v', row 0: .*; cast it, which rounds it: np.float64"):
+            convert.to_array(column(kind), make(value))
+
+
+def test_a_long_double_that_would_be_rounded_is_refused_in_a_single_row_and_inside_a_list() -> None:
+    with pytest.raises(InvalidArgument, match=r"'v', row 0: .*cast it"):
+        convert.raw(column(pa.float64()), THIRD)
+    assert convert.raw(column(pa.float64()), np.longdouble(0.5)) == 0.5
+    for values in ([[THIRD]], [np.array([THIRD])]):
+        with pytest.raises(InvalidArgument, match=r"'v\[\]', row 0: .*cast it"):
+            convert.to_array(column(pa.list_(pa.float64())), values)
+
+
 def test_a_double_for_a_float_column_is_rounded_in_every_form() -> None:
     rounded = float(np.float32(0.1))
     for values in ([0.1], objects(0.1), pd.Series([0.1]), np.array([0.1]), pa.array([0.1])):

@@ -12,7 +12,7 @@ from ebla.actors import errors
 from ebla.actors.messages.pacifica import BallotRecord, PacificaView
 from ebla.actors.messages.protocols import Answer, Request
 from ebla.actors.messages.stream import STRANDED, AppendReply, AppendRequest
-from ebla.actors.replication.appointments import appointed, next_members
+from ebla.actors.replication.appointments import appointed, next_members, require_members
 from ebla.actors.replication.configuration import PRE_VOTER, VOTER, Configuration, Peer
 from ebla.actors.tablet.engine.core import FOLLOWER, LEADER, Pending, Sent
 from ebla.actors.tablet.engine.log_index import LogIndex
@@ -133,6 +133,11 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
 
     # -- time
 
+    def _pass_time(self, now: float) -> None:
+        if self._lead is not None and now - self._now > self.limits.pause_s:
+            self._lead.paused(now)
+        super()._pass_time(now)
+
     def tick(self, now: float) -> None:
         """Do the work that is due. Feed messages that have arrived first."""
         self._pass_time(now)
@@ -145,8 +150,6 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
         if lead.transfer and lead.transfer.deadline <= now:
             self._note(f"{lead.transfer.successor} did not catch up; this replica still leads")
             lead.transfer = None
-        if lead.leave(now):
-            self._advance_commit()
         self._consider(lead)
 
     # -- the master's orders
@@ -231,18 +234,8 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
                 f"{self._name()} is changing its configuration in ballot {self.term}; try again later",
                 tablet=self.tablet,
             )
-        before, made = self.configuration, replace(self.configuration, peers=tuple(peers))
-        after = [peer.uuid for peer in made.voters()]
-        if any(uuid not in [peer.uuid for peer in before.voters()] for uuid in after):
-            raise InvalidArgument(
-                "a new member is added as a pre-voter; it becomes a voter when it has caught up"
-            )
-        if self.me not in after:
-            raise InvalidArgument(f"the primary {self.me} cannot remove itself; let it step down first")
-        if len(after) < min(made.min_members, len(before.voters())):
-            raise InvalidArgument(
-                f"tablet {self.tablet} needs {made.min_members} voters; add a member before you remove one"
-            )
+        require_members(self.configuration, peers, self.me)
+        made = replace(self.configuration, peers=tuple(peers))
         return self._ask(appointed(made, self.me))
 
     def step_down(self, now: float, successor: str | None) -> str:
@@ -322,6 +315,7 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
             progress.refused(self._now, refusal)
         if progress.failed(plan) and refusal is None:
             self._note(f"message {plan.number} to {peer} failed (delivered: {delivered})")
+        self._consider(lead)
 
     # -- commits
 
@@ -347,11 +341,14 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
     # -- changes
 
     def _consider(self, lead: Primary) -> None:
-        """Ask for the members that are wanted now, if they differ from those in force."""
+        """Let learners leave that do not keep up. Ask for the members that are wanted now, if they differ from those in
+        force. Every answer, and every failure, leads here: under load an event may come before each tick."""
+        if lead.leave(self._now):
+            self._advance_commit()
         if self.asked is not None or lead.transfer is not None:
             return
         held = max(self.commit_index, lead.inherited)
-        ready = [uuid for uuid in lead.joining if lead.peers[uuid].match >= held]
+        ready = [uuid for uuid in lead.joining if lead.held_by(uuid) >= held]
         members = next_members(self.configuration, ready, lead.failing(self._now))
         if members != self.configuration.peers:
             for before, after in zip(self.configuration.peers, members, strict=True):

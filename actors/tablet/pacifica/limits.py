@@ -34,5 +34,10 @@ class PacificaLimits(StreamLimits):
         ]
 
     @property
+    def pause_s(self) -> float:
+        """A primary that gets no event for longer was paused itself. (It sends something each `patience_s`.)"""
+        return 0.75 * self.silent_s
+
+    @property
     def patience_s(self) -> float:
         return 2 * self.heartbeat_s

@@ -47,7 +47,7 @@ class Primary(Peers):
     ) -> None:
         self.inherited = inherited
         self.joining: dict[str, None] = {}
-        self.began_at = now
+        self._watching_since = now  # without a pause of this process
         self._limits = limits
         self._stalls: dict[str, Stall] = {}
         self._strikes: dict[str, Strike] = {}
@@ -76,9 +76,18 @@ class Primary(Peers):
 
     def replicated_index(self, own_durable: int, needed: Iterable[str]) -> int:
         """The greatest index that all replicas of `needed` hold durably."""
-        return min(own_durable if uuid == self.me else self.peers[uuid].match for uuid in needed)
+        return min(own_durable if uuid == self.me else self.held_by(uuid) for uuid in needed)
+
+    def held_by(self, uuid: str) -> int:
+        """The index up to which the peer holds our log. A lagging peer may have lost what it acknowledged."""
+        peer = self.peers[uuid]
+        return 0 if peer.state == LAGGING else peer.match
 
     # -- who does not keep up
+
+    def paused(self, now: float) -> None:
+        """Give each peer its full time again: this process was paused, and could not take answers."""
+        self._watching_since = now
 
     def note_durable(self, now: float, own_durable: int) -> None:
         """Update the stalls after a change of what we, or a peer, hold."""
@@ -95,9 +104,9 @@ class Primary(Peers):
         peer = self.peers[uuid]
         if peer.state == LAGGING:
             return NEVER
-        silent = max(peer.healthy_at, self.began_at) + self._limits.silent_s
+        silent = max(peer.healthy_at, self._watching_since) + self._limits.silent_s
         stall = self._stalls.get(uuid)
-        return silent if stall is None else min(silent, stall.since + stalled_s)
+        return silent if stall is None else min(silent, max(stall.since, self._watching_since) + stalled_s)
 
     def failing(self, now: float) -> list[str]:
         """The secondaries that do not keep up; the one that has not for longest comes first."""
@@ -107,11 +116,11 @@ class Primary(Peers):
         )
 
     def next_failure(self, now: float) -> float:
-        """The time when one more peer that counts does not keep up."""
-        limits = self._limits
-        at = [self.fails_at(uuid, limits.stalled_s) for uuid in self._voters if uuid != self.me]
-        at.extend(self.fails_at(uuid, limits.silent_s) for uuid in self.joining)
-        return min((time for time in at if time > now), default=float("inf"))
+        """The time when one more secondary does not keep up, or a learner must leave. One that must leave already is due
+        now; a secondary that does not keep up may have to stay."""
+        at = [self.fails_at(uuid, self._limits.stalled_s) for uuid in self._voters if uuid != self.me]
+        at = [time for time in at if time > now] + [self._leaves_at(uuid) for uuid in self.joining]
+        return min(at, default=float("inf"))
 
     # -- learners
 
@@ -135,14 +144,13 @@ class Primary(Peers):
     def leave(self, now: float) -> bool:
         """Let learners that do not keep up count no longer; whether there were any. They get less time than
         secondaries: writers wait for them."""
-        left = [
-            uuid
-            for uuid in self.joining
-            if not self.peers[uuid].streams or self.fails_at(uuid, self._limits.silent_s) <= now
-        ]
+        left = [uuid for uuid in self.joining if self._leaves_at(uuid) <= now]
         for uuid in left:
             del self.joining[uuid]
         return bool(left)
+
+    def _leaves_at(self, uuid: str) -> float:
+        return self.fails_at(uuid, self._limits.silent_s) if self.peers[uuid].streams else NEVER
 
     def health(self, now: float, failed_s: float) -> dict[str, str]:
         """The health of each peer: healthy, unknown, silent, unhealthy (for longer than `failed_s`) or lost."""

@@ -111,7 +111,7 @@ def simulate(
 
     try:
         _make_runs(ui, tasks, workers or os.cpu_count() or 1, done, total)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):  # Ctrl-C, SIGTERM
         done.seconds = time.monotonic() - began_s
         if keep is not None and done.runs:  # failures are kept, though they are not shrunk
             ui.note(f"the report of what was run is {soak_page.write(done, keep)}")
