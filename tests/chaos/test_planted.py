@@ -64,7 +64,10 @@ def test_every_defect_has_a_description_and_a_seed_within_its_bound() -> None:
 
 
 def test_a_planted_defect_is_removed_when_its_block_ends() -> None:
-    before = {name: [getattr_static(where, what) for where, what, _ in each.swaps()] for name, each in DEFECTS.items()}
+    before = {
+        name: [getattr_static(where, what) for where, what, _ in each.swaps()]
+        for name, each in DEFECTS.items()
+    }
     for name, each in DEFECTS.items():
         with planted(name):
             assert [getattr_static(where, what) for where, what, _ in each.swaps()] != before[name]
