@@ -402,7 +402,29 @@ _ALL = (
     ),
 )
 
-SCENARIOS = {scenario.name: scenario for scenario in _ALL}
+# The same with PacificA tables.
+_PACIFICA = (
+    *(
+        "calm",
+        "registers",
+        "tokens",
+        "bank",
+        "chains",
+        "logs",
+        "churn",
+        "handovers",
+        "elections",
+        "leases",
+        "drift",
+    ),
+    *("restarts", "truncations", "reads", "five", "scans", "hangs", "masters", "everything"),
+)
+
+SCENARIOS = {scenario.name: scenario for scenario in _ALL} | {
+    f"pacifica-{each.name}": replace(each, name=f"pacifica-{each.name}", replication="pacifica")
+    for each in _ALL
+    if each.name in _PACIFICA
+}
 
 
 def scenario(name: str) -> Scenario:
