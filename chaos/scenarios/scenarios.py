@@ -417,7 +417,7 @@ _PACIFICA = (
         "leases",
         "drift",
     ),
-    *("restarts", "truncations", "reads", "five", "scans", "hangs", "masters", "everything"),
+    *("restarts", "truncations", "reads", "five", "scans", "masters", "everything"),
 )
 
 SCENARIOS = {scenario.name: scenario for scenario in _ALL} | {

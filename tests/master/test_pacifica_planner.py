@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 
 import pytest
 from msgspec.structs import replace
@@ -44,7 +45,19 @@ class Deployment:
         return ServerInstance(uuid, self.starts[uuid], f"start {self.starts[uuid]}")
 
     def beacons(self, uuids: str, lease: int = 1) -> list[str]:
+        for uuid in uuids:
+            self.holds(uuid)
         return [self.detector.beacon(self.now, self.instance(uuid), lease) for uuid in uuids]
+
+    def holds(self, uuid: str) -> None:
+        """The server reports that its secondaries run."""
+        known = {tablet: self.stored(tablet) for tablet in self.tablets}
+        replicas = [
+            shown(tablet, made, made.index, "secondary")
+            for tablet, made in known.items()
+            if made.primary != uuid
+        ]
+        self.planner.take(self.instance(uuid), report(*replicas))
 
     def restart(self, uuid: str) -> None:
         self.starts[uuid] += 1
@@ -351,3 +364,26 @@ def test_a_pacifica_table_is_created_with_its_minimum() -> None:
     request = create_request("pair", replication="pacifica", replicas=2)
     story.apply(requests.created(request, story.random, 0))
     assert story.catalog.named("pair").min_members == 2
+
+
+@pytest.mark.parametrize("state", ["failed", "copying", "deleted"])
+def test_a_voter_whose_replica_does_not_run_becomes_no_primary(state: str) -> None:
+    """It may have lost what it acknowledged, even if its server lives."""
+    deployment = Deployment("abc", primary="a")
+    deployment.silence("a")
+    deployment.reports("b", 1, state=state)
+    assert deployment.plan().configurations[deployment.tablets[0]].primary == "c"
+
+
+def test_what_a_former_process_had_says_nothing_about_the_next_one() -> None:
+    deployment = Deployment("ab", least=1, primary="a")
+    deployment.starts["b"] += 1
+    beacon = partial(deployment.detector.beacon, 0.0, deployment.instance("b"), 1)
+    beacon()
+    deployment.commit(deployment.plan())
+    beacon()
+    deployment.detector.beacon(GRACE_S - 1, deployment.instance("b"), 1)
+    deployment.now = GRACE_S
+    assert deployment.plan().configurations == {}, "b has not reported a replica since it started again"
+    deployment.holds("b")
+    assert deployment.plan().configurations[deployment.tablets[0]].primary == "b"

@@ -46,6 +46,13 @@ class Reported(NamedTuple):
     runs: bool
 
 
+class Held(NamedTuple):
+    """A replica as the incarnation `start` of its server reported it last."""
+
+    start: str
+    runs: bool
+
+
 class Plan(NamedTuple):
     """`configurations`: the next one of each tablet, to be made durable in one edit, together with the `ends` and their
     incarnations."""
@@ -62,6 +69,7 @@ class Planner:
         self._detector = detector
         self.unled: dict[str, None] = dict.fromkeys(tablet for tablet, _ in self._all())
         self._reported: dict[str, Reported] = {}
+        self._held: dict[str, dict[str, Held]] = {}  # by tablet and server
 
     def stored(self, tablet: str) -> Configuration | None:
         """The configuration in the catalog; None if this is no PacificA tablet with replicas."""
@@ -92,14 +100,19 @@ class Planner:
         present = {replica.tablet: replica for replica in report.updated}
         for tablet, replica in present.items():
             known = self.stored(tablet)
-            if known is not None and known.primary == instance.uuid:
-                self._take(tablet, known, instance, replica)
+            if known is not None:
+                held = Held(instance.start, _runs(replica))
+                self._held.setdefault(tablet, {})[instance.uuid] = held
+                if known.primary == instance.uuid:
+                    self._take(tablet, known, instance, replica)
         if report.incremental:
             absent = [tablet for tablet in report.removed if tablet not in present]
         else:
+            self._held = {tablet: held for tablet, held in self._held.items() if self.stored(tablet)}
             absent = [tablet for tablet, _ in self._all() if tablet not in present]
         for tablet in absent:
             known = self.stored(tablet)
+            self._held.get(tablet, {}).pop(instance.uuid, None)
             waits = instance.uuid in self._catalog.tablets[tablet].unseen if known is not None else True
             if known is not None and known.primary == instance.uuid and not waits:
                 self._note(tablet, Reported(instance.uuid, instance.start, 0, runs=False))
@@ -107,7 +120,7 @@ class Planner:
     def _take(
         self, tablet: str, known: Configuration, instance: ServerInstance, replica: ReplicaReport
     ) -> None:
-        runs = replica.state == REPLICA_RUNNING and replica.error is None
+        runs = _runs(replica)
         if runs and replica.leads and replica.term == known.index:
             self.follows(tablet, known.index)
         else:
@@ -151,7 +164,7 @@ class Planner:
         for end in plan.ends:
             if end.reason == NEW:
                 continue
-            made = self._after_end(primaries, present, end.uuid, silent=end.reason == SILENT)
+            made = self._after_end(primaries, tablet, present, end.uuid, silent=end.reason == SILENT)
             if made is not None:
                 present = replace(made, index=known.index + 1)
         if present is not known:
@@ -175,7 +188,7 @@ class Planner:
         assert known.primary is not None, tablet
         reported = self._present_report(tablet, known)
         if self._detector.has_ended(known.primary) or (reported is not None and not reported.runs):
-            return self._after_end(primaries, known, known.primary, silent=True)
+            return self._after_end(primaries, tablet, known, known.primary, silent=True)
         if reported is not None and reported.ballot == known.index:
             return appointed(known, known.primary)
         return None
@@ -188,19 +201,25 @@ class Planner:
         return reported if (reported.uuid, reported.start) == (known.primary, stamp.start) else None
 
     def _after_end(
-        self, primaries: _Primaries, known: Configuration, uuid: str, *, silent: bool
+        self, primaries: _Primaries, tablet: str, known: Configuration, uuid: str, *, silent: bool
     ) -> Configuration | None:
         made = after_end(
             known,
             uuid,
             silent=silent,
             gone=self._detector.has_ended,
-            alive=lambda other: self._detector.lease(other) is not None,
+            alive=lambda other: self._may_lead(tablet, other),
             primaries=primaries.count,
         )
         if made is not None:
             primaries.moved(known, made)
         return made
+
+    def _may_lead(self, tablet: str, uuid: str) -> bool:
+        """Whether the process that has the server's lease has reported that its replica runs: another one has lost it, with all
+        that it acknowledged."""
+        held, stamp = self._held.get(tablet, {}).get(uuid), self._detector.lease(uuid)
+        return held is not None and stamp is not None and held == Held(stamp.start, runs=True)
 
     # -- orders ----------------------------------------------------------------------------------------------
 
@@ -215,6 +234,10 @@ class Planner:
             if reported is None or (reported.runs and reported.ballot < known.index):
                 found.setdefault(known.primary, []).append(tablet)
         return found
+
+
+def _runs(replica: ReplicaReport) -> bool:
+    return replica.state == REPLICA_RUNNING and replica.error is None
 
 
 class _Primaries:
