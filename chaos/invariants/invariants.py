@@ -121,7 +121,8 @@ class Watch:
             group = self._group(servers, tablet)
             logs_match(group)
             if master is not None:
-                pacifica_follows_the_catalog(group, master.catalog, self.memory.committed)
+                catalog = self.deployment.newest_catalog or master.catalog
+                pacifica_follows_the_catalog(group, catalog, self.memory.committed)
             for side in by_side(group).values():
                 answers_match([(seen, seen.replica) for seen in side])
         for group in leaders.values():

@@ -403,22 +403,40 @@ _ALL = (
 )
 
 # The same with PacificA tables.
-_PACIFICA = (
-    *(
-        "calm",
-        "registers",
-        "tokens",
-        "bank",
-        "chains",
-        "logs",
-        "churn",
-        "handovers",
-        "elections",
-        "leases",
-        "drift",
-    ),
-    *("restarts", "truncations", "reads", "five", "scans", "masters", "everything"),
-)
+_PACIFICA = [
+    "calm",
+    "registers",
+    "tokens",
+    "bank",
+    "chains",
+    "logs",
+    "churn",
+    "handovers",
+    "elections",
+    "leases",
+    "drift",
+    "restarts",
+    "truncations",
+    "reads",
+    "five",
+    "scans",
+    "masters",
+    "everything",
+    "retries",
+    "clocks",
+    "refusals",
+    "votes",
+    "disks",
+    "full-disks",
+    "hung-data",
+    "copies",
+    "members",
+    "mending",
+    "alters",
+    "recalls",
+    "restores",
+    "crowds",
+]
 
 SCENARIOS = {scenario.name: scenario for scenario in _ALL} | {
     f"pacifica-{each.name}": replace(each, name=f"pacifica-{each.name}", replication="pacifica")
