@@ -54,7 +54,7 @@ def first_answer_for_all(original: Any, self: OpsUnit, result: WriteResult) -> N
     original(self, result)
 
 
-@defect("clocks", 60, LogTime, "next_us", seed=8)
+@defect("clocks", 60, LogTime, "next_us", seed=1)
 def log_time_from_the_wall(self: LogTime, term: int, previous: Position) -> int:
     """Log time is the leader's wall clock, so that a step of it makes answers expire."""
     clock: Any = self._monotonic.__self__  # type: ignore[attr-defined]
@@ -91,7 +91,7 @@ def refusals_forgotten(original: Any, self: Results, *request: Any) -> None:
         original(self, *request)
 
 
-@defect("refusals", 400, Router, "_fail", seed=294)
+@defect("refusals", 400, Router, "_fail", seed=86)
 def refused_by_the_master(self: Router, route: Route, error: EblaError) -> None:
     """A write fails for certain when the master reports its table as dropped, and a late copy of it is applied
     after a recall."""

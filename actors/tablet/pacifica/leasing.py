@@ -1,6 +1,6 @@
 """The beacons of a tablet server, and its leases: see actors/detector.
 
-Every `beacon_s` one small call goes to each master. Only the active one acknowledges; the refusal of a standby is no trouble.
+Every `beacon_s` one small call goes to each master, if this server has a replica of a PacificA tablet. Only the active one acknowledges; the refusal of a standby is no trouble.
 A beacon never waits for another, nor for a report. A server whose log writer has been waiting for its disk for half a lease
 sends none: its lease ends, and others take over. When a lease is over, the replicas that lead in it are ticked at once.
 
@@ -104,12 +104,15 @@ class Leasing:
 
     def _number(self, now: float) -> int | None:
         """The number of the lease that a beacon sent now names; None: this server asks for no lease."""
-        if not self.serving() or self.identity.refused is not None:
+        if not self.serving() or self.identity.refused is not None or not self._needed():
             return None
         stalled = self.rounds.stalled_s(now) > self.limits.lease_s / 2
         if stalled:
             self.world.faults.reached("tablet.beacon.withheld")
         return self.lease.beacon(now, log_stalled=stalled)
+
+    def _needed(self) -> bool:
+        return any(isinstance(replica.core, PacificaCore) for replica in self.replicas.values())
 
     async def _beat(self, master: str, number: int) -> None:
         """Send one beacon. An answer after lease_s would be worth nothing, so the calls under way are few."""
