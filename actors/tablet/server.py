@@ -120,6 +120,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
             self.identity,
             self.rounds,
             self.replicas,
+            lambda: (each.hard_state for each in self.lifecycle.tombstones.values()),
             lambda: self.running,
             self._changed,
         )

@@ -20,6 +20,7 @@ from ebla.actors.fault_points import (
 )
 from ebla.chaos.scenarios.answers import ANSWERS
 from ebla.chaos.scenarios.disks import DISK_SCENARIOS
+from ebla.chaos.scenarios.pacifica import with_pacifica
 from ebla.chaos.scenarios.scenario import (
     CLOCKS,
     DISKS,
@@ -402,47 +403,7 @@ _ALL = (
     ),
 )
 
-# The same with PacificA tables.
-_PACIFICA = [
-    "calm",
-    "registers",
-    "tokens",
-    "bank",
-    "chains",
-    "logs",
-    "churn",
-    "handovers",
-    "elections",
-    "leases",
-    "drift",
-    "restarts",
-    "truncations",
-    "reads",
-    "five",
-    "scans",
-    "masters",
-    "everything",
-    "retries",
-    "clocks",
-    "refusals",
-    "votes",
-    "disks",
-    "full-disks",
-    "hung-data",
-    "copies",
-    "members",
-    "mending",
-    "alters",
-    "recalls",
-    "restores",
-    "crowds",
-]
-
-SCENARIOS = {scenario.name: scenario for scenario in _ALL} | {
-    f"pacifica-{each.name}": replace(each, name=f"pacifica-{each.name}", replication="pacifica")
-    for each in _ALL
-    if each.name in _PACIFICA
-}
+SCENARIOS = {each.name: each for each in (*_ALL, *with_pacifica(_ALL))}
 
 
 def scenario(name: str) -> Scenario:

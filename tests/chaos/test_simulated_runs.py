@@ -17,6 +17,7 @@ from ebla.chaos.defects.planted import DEFECTS, planted
 from ebla.chaos.history import History
 from ebla.chaos.plans import NODES, Fault, Plan
 from ebla.chaos.runs import Run, plan_of
+from ebla.chaos.scenarios import pacifica
 from ebla.chaos.scenarios.scenarios import SCENARIOS as ALL_SCENARIOS
 from ebla.chaos.scenarios.scenarios import scenario
 from ebla.chaos.story import replicas, story
@@ -25,26 +26,14 @@ from ebla.chaos.workloads.registers import Applied, Registers
 pytestmark = pytest.mark.timeout(1800)  # a busy machine is no defect
 
 # A seed of each that reaches what no other run does: a copy is cancelled, a failed replica that holds back the log is given
-# up, a node learns a lease of its peers, and a master reads a checkpoint. After a change, the next seeds may do so instead.
-RARE = {"mending": 7, "disks": 3, "locks": 1, "takeovers": 0}
+# up, a node learns a lease of its peers, a master reads a checkpoint, and a stalled log sends no beacon. After a change, the next seeds may do so instead.
+RARE = {"mending": 7, "disks": 3, "locks": 1, "takeovers": 0, "pacifica-full-disks": 0}
 
 
-# Of the scenarios with PacificA tables, every commit runs these.
-PACIFICA = [
-    "registers",
-    "churn",
-    "elections",
-    "leases",
-    "masters",
-    "everything",
-    "disks",
-    "members",
-    "mending",
-]
 SCENARIOS = [
     each
     for each in ALL_SCENARIOS
-    if not each.startswith("pacifica-") or each.removeprefix("pacifica-") in PACIFICA
+    if not each.startswith(pacifica.PREFIX) or each.removeprefix(pacifica.PREFIX) in pacifica.FIRST
 ]
 
 

@@ -11,12 +11,14 @@ report for older than its own order.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from ebla.actors.detector.detector import DECIDED
 from ebla.actors.detector.lease import Lease
 from ebla.actors.errors import NotActive
 from ebla.actors.messages.appointments import Beacon, BeaconReply
+from ebla.actors.messages.pacifica import BallotRecord
+from ebla.actors.messages.protocols import HardState
 from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.engine.rounds import Rounds
@@ -31,7 +33,8 @@ AGAIN_S = 0.05
 
 
 class Leasing:
-    """`serving`: whether the server serves; one that does not asks for no lease. `report`: reports a tablet to the masters."""
+    """`tombstones`: the records of those on the server. `serving`: whether the server serves; one that does not asks for no
+    lease. `report`: reports a tablet to the masters."""
 
     def __init__(
         self,
@@ -40,6 +43,7 @@ class Leasing:
         identity: Identity,
         rounds: Rounds,
         replicas: Mapping[str, Replica],
+        tombstones: Callable[[], Iterable[HardState]],
         serving: Callable[[], bool],
         report: Callable[[str], None],
     ) -> None:
@@ -49,6 +53,7 @@ class Leasing:
         self.identity = identity
         self.rounds = rounds
         self.replicas = replicas
+        self.tombstones = tombstones
         self.serving = serving
         self.report = report
         self.lease = Lease(self.limits)
@@ -112,7 +117,10 @@ class Leasing:
         return self.lease.beacon(now, log_stalled=stalled)
 
     def _needed(self) -> bool:
-        return any(isinstance(replica.core, PacificaCore) for replica in self.replicas.values())
+        """Whether a PacificA tablet is, or was, on this server: the master may appoint it."""
+        return any(isinstance(replica.core, PacificaCore) for replica in self.replicas.values()) or any(
+            isinstance(record, BallotRecord) for record in self.tombstones()
+        )
 
     async def _beat(self, master: str, number: int) -> None:
         """Send one beacon. An answer after lease_s would be worth nothing, so the calls under way are few."""
