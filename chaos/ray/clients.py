@@ -69,7 +69,8 @@ class Recorded(History):
 class Clients:
     def __init__(self, order: Order) -> None:
         self.order = order
-        self.stage = Stage(replicas=scenario(order.scenario).replicas)
+        asked = scenario(order.scenario)
+        self.stage = Stage(replicas=asked.replicas, replication=asked.replication)
         self.histories: dict[str, Recorded] = {}
         self.workloads = self._make(order.group)
         if order.group == 1:

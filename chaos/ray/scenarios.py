@@ -60,6 +60,7 @@ class RayScenario:
     hosts: int = HOSTS
     operations_min: float = 10.0
     replicas: int = 3
+    replication: str = "raft"
     every_s: float | None = None
 
 
@@ -116,7 +117,14 @@ def scenario(name: str) -> RayScenario:
         other = SHARED[name]
         least = HOSTS_PARTED if any(kind in NETWORK for kind in other.mix) else HOSTS
         hosts = max(least, other.shape.hosts)
-        return RayScenario(name, other.mix, other.workloads, hosts, replicas=other.replicas)
+        return RayScenario(
+            name,
+            other.mix,
+            other.workloads,
+            hosts,
+            replicas=other.replicas,
+            replication=other.replication,
+        )
     known = dict.fromkeys([*SCENARIOS, *SHARED])
     close = did_you_mean(name, known)
     raise InvalidArgument(f"there is no scenario {name!r}; there are {', '.join(known)}{close}")

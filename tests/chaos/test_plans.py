@@ -17,6 +17,7 @@ from ebla.chaos.ray import scenarios as ray
 from ebla.chaos.ray.run import Request, run
 from ebla.chaos.ray.scenarios import scenario_of
 from ebla.chaos.runs import plan_of
+from ebla.chaos.scenarios.pacifica import PREFIX
 from ebla.chaos.scenarios.scenarios import SCENARIOS, scenario
 from ebla.chaos.simulation.nemesis import Nemesis
 from ebla.show.steps import Steps
@@ -47,7 +48,7 @@ def test_a_plan_drawn_for_ray_can_be_carried_out_again(name: str, seed: int) -> 
 
 
 def test_scenarios_with_several_masters_locks_or_lost_hosts_run_only_in_simulation() -> None:
-    assert set(SCENARIOS) - set(ray.SHARED) == {
+    assert {name.removeprefix(PREFIX) for name in set(SCENARIOS) - set(ray.SHARED)} == {
         "masters",
         "takeovers",
         "growing",
@@ -57,6 +58,7 @@ def test_scenarios_with_several_masters_locks_or_lost_hosts_run_only_in_simulati
     }
     with pytest.raises(InvalidArgument, match="there is no scenario 'crowds'"):
         ray.scenario("crowds")
+    assert ray.scenario("pacifica-registers").replication == "pacifica"
 
 
 def test_every_kind_of_fault_is_described_and_is_a_method_of_the_nemesis() -> None:
