@@ -67,7 +67,8 @@ def feed(
     deadline_s: float | None = None,
     on_progress: Callable[[FeedProgress], None] | None = None,
 ) -> FeedReport:
-    """Write every row of `source`, a DataFrame, a path or the name of a data set, into `table`; with `mode="insert"` rows whose key exists are not changed.
+    """Write every row of `source`, a DataFrame, a path or the name of a data set, into `table`; with `mode="insert"` rows
+    whose key exists are not changed.
 
     Raises InvalidArgument with the column for rows that do not fit the table; FeedFailed if Spark gives up or is lost. Other
     rows may have been written by then. Ctrl-C ends the Spark job.

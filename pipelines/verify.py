@@ -12,6 +12,7 @@ are then read in full. Replicas are compared by digests as of one log index per 
 
 from __future__ import annotations
 
+import os
 import time
 from functools import reduce
 from operator import and_
@@ -51,7 +52,7 @@ _JSON = {
 
 def verify(
     spark: SparkSession,
-    source: DataFrame | str,
+    source: DataFrame | str | os.PathLike[str],
     table: Table,
     *,
     samples: int = SAMPLES,
@@ -64,7 +65,10 @@ def verify(
     Raises InvalidArgument if the columns of source and table cannot be compared at all.
     """
     began = time.monotonic()
-    frame = as_frame(spark, source, wanted=table.schema) if isinstance(source, str) else source
+    if isinstance(source, str | os.PathLike):
+        frame = as_frame(spark, os.fspath(source), wanted=table.schema)
+    else:
+        frame = source
     check_columns(arrow_schema(frame.schema), table.name, table.schema)
     progress("comparing source and table")
     comparison = _Comparison(frame, read_table(spark, table, local=local), table)

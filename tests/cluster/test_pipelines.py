@@ -209,7 +209,7 @@ def test_pyarrow_feeds_the_same_rows_and_both_verify_them(stage: Stage, tmp_path
     assert (report.rows, report.rejected, report.repeated) == (ROWS, 0, 0)
     checked = arrow_verify(str(tmp_path / "rows.csv"), target)
     assert (checked.ok, checked.replicas_equal, checked.table_rows) == (True, True, ROWS)
-    spread = verify(stage.session, str(tmp_path / "rows.csv"), target, replicas=False)
+    spread = verify(stage.session, tmp_path / "rows.csv", target, replicas=False)
     assert (spread.ok, spread.source_rows) == (True, ROWS)
 
 
