@@ -9,12 +9,14 @@ A server sends beacons to all masters; the active one acknowledges them. The ser
 server's lease is over before the master takes its replicas away, as long as the server's clock is not slower
 than the master's by grace_s / lease_s or more. Nothing depends on the time of day.
 
-Three rules close the gaps that the two times leave:
+Four rules close the gaps that the two times leave:
 
 - Between a decision and the moment when its edit is durable, no beacon of that server is acknowledged.
 - A new active master counts every server's silence from its own beginning, however old the last beacon is.
 - Leases have numbers, and an order (be primary, be secondary) names the lease of its server. A replica serves only
   during the lease of its last order, even if the order came late or the server was paused and did not notice the loss.
+- The catalog records an incarnation of a server before its first beacon is acknowledged. So a later one than the
+  recorded one has never served, and a beacon of an earlier one, which arrives late, is recognised by every master.
 
 A server that shows a later incarnation of itself has the lock of its directory, so the former process has ended:
 its replicas are taken away at once, without waiting for the silence.

@@ -14,12 +14,12 @@ The core is a state machine without clock, disk, network or waiting, like Raft's
 
 What is promised, and why it holds:
 
-    one primary a ballot     The master makes every configuration durable before anybody sees it, with a ballot that it
+    one primary a ballot     The master makes every configuration durable before a server gets it, with a ballot that it
                              never used before. A replica leads each ballot at most once: after a restart, or a lease
                              that ended, it waits for another.
     committed is on all      A primary commits what all voters hold durably. While it asks the master for another
-                             configuration, all voters of both count. So any voter of the configuration in the catalog has every committed
-                             entry, and the master may appoint any of them. No vote is needed.
+                             configuration, all voters of both count. So every voter in the catalog has every
+                             committed entry, and the master may appoint any of them. No vote is needed.
     current reads            A primary serves reads while its server's lease holds, and once its inherited entries are
                              committed. The master appoints another only when that lease is over, or when the primary
                              has stepped down by itself and asked for it.
