@@ -37,8 +37,8 @@ test: lint types
 	$(BIN)/python -m pytest -q -n 3 --dist loadscope
 
 # Without random troubles and known mistakes.
-QUICK := tests/test_tidy.py tests/raft tests/tablet tests/master tests/journal tests/coordination
-LATER := $(foreach kind,random sweeps mutants churn convergence,--ignore-glob '*$(kind)*')
+QUICK := tests/test_tidy.py tests/raft tests/pacifica tests/tablet tests/master tests/journal tests/coordination
+LATER := $(foreach kind,random sweeps mutants mistakes churn convergence,--ignore-glob '*$(kind)*')
 quick: lint types
 	$(BIN)/python -m pytest -q -n 2 --dist loadscope $(LATER) $(QUICK)
 
