@@ -11,7 +11,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 SOURCES := $(shell find client actors placement storage pipelines chaos -name '*.py' 2>/dev/null | LC_ALL=C sort)
 
-.PHONY: venv test quick lint types docs installs demo picture bench soak sweep clean
+.PHONY: venv test suite quick cores lint types docs installs demo picture bench soak sweep clean
 
 venv: .venv/linked
 
@@ -32,14 +32,21 @@ venv: .venv/linked
 		--config-settings editable_mode=strict -e .
 	@touch $@
 
-# For two cores: one process has the Ray clusters, and mostly waits; two compute, with a lower priority.
-test: lint types
+# Tests start some hundred processes, which share compiled modules.
+unexport PYTHONDONTWRITEBYTECODE
+
+# For two cores: one process has the Ray clusters, and mostly waits; two compute, with a lower priority. Types are checked meanwhile.
+test: lint
+	@$(MAKE) --no-print-directory -j 2 types suite
+suite: venv
 	$(BIN)/python -m pytest -q -n 3 --dist loadscope
 
 # Without random troubles and known mistakes.
-QUICK := tests/test_tidy.py tests/raft tests/pacifica tests/tablet tests/master tests/journal tests/coordination
-LATER := $(foreach kind,random sweeps mutants mistakes churn convergence,--ignore-glob '*$(kind)*')
-quick: lint types
+QUICK := tests/test_tidy.py tests/stream tests/raft tests/pacifica tests/tablet tests/master tests/journal tests/coordination
+LATER := $(foreach kind,random sweeps mutants mistakes,--ignore-glob '*$(kind)*')
+quick: lint
+	@$(MAKE) --no-print-directory -j 2 types cores
+cores: venv
 	$(BIN)/python -m pytest -q -n 2 --dist loadscope $(LATER) $(QUICK)
 
 lint: venv

@@ -23,6 +23,7 @@ The others are answers:
     NotFound / AlreadyPresent                                 the named thing, or the listed rows
     TableDropped     a NotFound: the table is kept           recall it
     Unavailable      no quorum, no master, no host           wait, or run `ebla check`
+    Frozen           the cluster's level forbids it           wait for servers, or set the level
     ConfigurationMoved  the tablet's members have changed      read them again, then decide
     AlreadyInProgress   a copy, or a deletion, is under way    wait for its end
     IllegalState     the replica is in another state         read it again
@@ -206,11 +207,21 @@ class AlreadyPresent(EblaError):
     applied: int | None
 
 
+class Frozen(EblaError):
+    """The cluster is at a `level` at which the master does not do this by itself; see `ebla level`. Nothing was changed."""
+
+    level: str | None
+
+
 class Unavailable(EblaError):
     """The service cannot answer now. A request with this answer was not carried out and never will be; if that is not
     certain, OutcomeUnknown is raised instead."""
 
     retriable = True
+
+
+class NoCluster(Unavailable):
+    """There is no Ray cluster to connect to."""
 
 
 class TimedOut(EblaError, TimeoutError):

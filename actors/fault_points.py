@@ -6,15 +6,20 @@ taken. Both call the world (`Faults` in actors/world.py); a test compares this l
 
 from __future__ import annotations
 
-CHANGES = ("create_table", "drop_table", "report", "assign", "forget")  # of the master's catalog
+
+def _edits(*changes: str) -> tuple[str, ...]:
+    """The points around the edits of these changes of the master's catalog."""
+    return _around("master", "edit", *changes)
+
+
+def _around(role: str, step: str, *acts: str) -> tuple[str, ...]:
+    return tuple(f"{role}.{act}.{side}_{step}" for act in acts for side in ("before", "after"))
+
 
 MASTER_POINTS = (
     "master.format.before_mark",
-    "master.begin.before_edit",
-    "master.begin.after_edit",
-    *(f"master.{change}.{side}_edit" for change in CHANGES for side in ("before", "after")),
-    "master.incarnations.before_commit",
-    "master.incarnations.after_commit",
+    *_edits("begin", "create_table", "drop_table", "report", "assign", "forget"),
+    *_around("master", "commit", "incarnations"),
     "master.checkpoint.before_save",
     "master.checkpoint.before_purge",  # and after the save
     "master.checkpoint.after_purge",
@@ -22,10 +27,8 @@ MASTER_POINTS = (
     "master.delete_tablet.before_rpc",
 )
 
-NAMESPACE_CHANGES = ("open_session", "close_session", "expire_session", "change_nodes")
-NAMESPACE_POINTS = tuple(  # of a master with a used namespace
-    f"master.{change}.{side}_edit" for change in NAMESPACE_CHANGES for side in ("before", "after")
-)
+# Of a master with a used namespace.
+NAMESPACE_POINTS = _edits("open_session", "close_session", "expire_session", "change_nodes")
 
 TABLET_POINTS = (
     "tablet.create.before_consensus",
@@ -38,27 +41,14 @@ TABLET_POINTS = (
     "tablet.delete.after_log",
     "tablet.delete.after_consensus",
     "tablet.delete.after_superblock",
-    "tablet.abandon.before_mark",
-    "tablet.abandon.after_mark",
-    "tablet.hard_state.before_commit",
-    "tablet.hard_state.after_commit",
-    "tablet.log.before_commit",
-    "tablet.log.after_commit",
-    "tablet.flush.before_commit",
-    "tablet.flush.after_commit",
-    "tablet.shared_log.before_trim",
-    "tablet.shared_log.after_trim",
-    "tablet.incarnations.before_commit",
-    "tablet.incarnations.after_commit",
-    "tablet.catalog_version.before_commit",
-    "tablet.catalog_version.after_commit",
-    "tablet.seqno.before_raise",
-    "tablet.seqno.after_raise",
-    "tablet.old_copy.before_mark",
-    "tablet.old_copy.after_mark",
+    *_around("tablet", "mark", "abandon"),
+    *_around("tablet", "commit", "hard_state", "log", "flush"),
+    *_around("tablet", "trim", "shared_log"),
+    *_around("tablet", "commit", "incarnations", "catalog_version"),
+    *_around("tablet", "raise", "seqno"),
+    *_around("tablet", "mark", "old_copy"),
     "tablet.private_log.before_extend",
-    "tablet.private_log.before_trim",
-    "tablet.private_log.after_trim",
+    *_around("tablet", "trim", "private_log"),
 )
 
 POINTS = MASTER_POINTS + TABLET_POINTS  # of a deployment with one master
@@ -73,26 +63,14 @@ GROUP_POINTS = (  # of one master of several, beside those above
 )
 
 GROWTH_POINTS = (  # of a journal that grows from one node to several, which happens once
-    "master.grow.before_edit",
-    "master.grow.after_edit",
-    "master.grow.before_commit",
-    "master.grow.after_commit",
-    *(
-        f"journal.{commit}.{side}_commit"
-        for commit in ("grow", "asks", "admitted")
-        for side in ("before", "after")
-    ),
+    *_edits("grow"),
+    *_around("master", "commit", "grow"),
+    *_around("journal", "commit", "grow", "asks", "admitted"),
 )
-JOIN_POINTS = tuple(  # of the nodes that join it
-    f"journal.{commit}.{side}_commit" for commit in ("join", "admit") for side in ("before", "after")
-)
+JOIN_POINTS = _around("journal", "commit", "join", "admit")  # of the nodes that join it
 
 ALTER_POINTS = (  # where tables are dropped, recalled or altered
-    *(
-        f"master.{change}.{side}_edit"
-        for change in ("alter_table", "recall_table", "end_reserve")
-        for side in ("before", "after")
-    ),
+    *_edits("alter_table", "recall_table", "end_reserve"),
     "master.alter_tablet.before_rpc",
     "tablet.alter.before_entry",
 )
@@ -113,46 +91,24 @@ REPAIR_POINTS = (  # where replicas are deleted to tombstones, and copied
     "tablet.start.before_undo",
 )
 MEMBER_POINTS = (  # where members of tablets change
-    *(
-        f"master.{change}.{side}_edit"
-        for change in ("drain", "maintain", "forget_server")
-        for side in ("before", "after")
-    ),
+    *_edits("drain", "maintain", "suspend", "forget_server", "level"),
     "master.repair_tablet.before_rpc",
     "master.tombstone_tablet.before_rpc",
 )
 
-PACIFICA_POINTS = (  # where primaries are appointed
-    "master.appoint.before_edit",
-    "master.appoint.after_edit",
-    "master.appoint.before_rpc",
-)
+PACIFICA_POINTS = (*_edits("appoint"), "master.appoint.before_rpc")  # where primaries are appointed
+
+FORCED_POINTS = _edits("force")  # where an operator forces a configuration on a PacificA tablet
 
 STEP_POINTS = (  # between two consecutive durable steps
     "tablet.private_log.after_extend",
     "tablet.entomb.after_quarantine",
-    "tablet.tombstone_vote.before_commit",
-    "tablet.tombstone_vote.after_commit",
+    *_around("tablet", "commit", "tombstone_vote"),
 )
 
-JOURNAL_COMMITS = (
-    "format",
-    "rejoin",
-    "whole",
-    "promise",
-    "lease",
-    "prepare",
-    "copy",
-    "accept",
-    "start",
-    "edits",
-    "finalize",
-    "heartbeat",
-    "purge",
-    "learn",
-)
-JOURNAL_POINTS = tuple(
-    f"journal.{commit}.{side}_commit" for commit in JOURNAL_COMMITS for side in ("before", "after")
+JOURNAL_POINTS = (
+    *_around("journal", "commit", "format", "rejoin", "whole", "promise", "lease", "prepare", "copy"),
+    *_around("journal", "commit", "accept", "start", "edits", "finalize", "heartbeat", "purge", "learn"),
 )
 
 ALL_POINTS = (
@@ -162,6 +118,7 @@ ALL_POINTS = (
     + REPAIR_POINTS
     + MEMBER_POINTS
     + PACIFICA_POINTS
+    + FORCED_POINTS
     + GROUP_POINTS
     + GROWTH_POINTS
     + JOIN_POINTS

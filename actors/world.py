@@ -28,6 +28,7 @@ from ebla.storage.environment import Disk
 from ebla.storage.errors import EblaError, InvalidArgument
 
 Reply = TypeVar("Reply")
+T = TypeVar("T")
 
 
 class Random(Protocol):
@@ -102,6 +103,10 @@ class World:
     faults: Faults = field(default_factory=NoFaults)
     validates: bool = False
 
+    def now(self) -> float:
+        """Seconds of the monotonic clock."""
+        return self.clock.monotonic()
+
 
 def new_id(random: Random) -> str:
     """128 random bits in hex: the form of every uuid in ebla."""
@@ -169,20 +174,16 @@ def methods(role: type[Any]) -> dict[str, Method]:
 
 
 OK, ERROR = b"\x00", b"\x01"
-_encode = msgspec.msgpack.Encoder().encode
+encode = msgspec.msgpack.Encoder().encode
 _decode_error = msgspec.msgpack.Decoder(errors.ErrorFrame).decode
 
 
-def encode(message: msgspec.Struct) -> bytes:
-    return _encode(message)
-
-
 def encode_ok(answer: msgspec.Struct) -> bytes:
-    return OK + _encode(answer)
+    return OK + encode(answer)
 
 
 def encode_error(error: EblaError) -> bytes:
-    return ERROR + _encode(errors.to_frame(error))
+    return ERROR + encode(errors.to_frame(error))
 
 
 def decode_answer(data: bytes, answer: type[Reply]) -> Reply:
@@ -245,6 +246,17 @@ class Dispatcher:
         return errors.OutcomeUnknown(message, address=error.address)
 
 
+def settle(future: asyncio.Future[T], outcome: T | EblaError) -> None:
+    """Give a future its result or error, if its caller still waits."""
+    if future.done():
+        return
+    if isinstance(outcome, EblaError):
+        future.set_exception(outcome)
+        future.exception()  # retrieved here, since the caller may be gone already
+    else:
+        future.set_result(outcome)
+
+
 class NearNetwork:
     """The network of a process that has a second role at the same address: calls there never leave the process."""
 
@@ -269,6 +281,4 @@ class NearNetwork:
 
     async def _ask(self, method: str, data: bytes, answer: asyncio.Future[bytes]) -> None:
         """Carried out also if the caller gives up."""
-        found = await self._near.answer(method, data)
-        if not answer.done():
-            answer.set_result(found)
+        settle(answer, await self._near.answer(method, data))

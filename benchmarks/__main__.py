@@ -12,6 +12,7 @@ import asyncio
 import os
 import platform
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -22,9 +23,11 @@ from typing import Any
 import ray
 
 import ebla
-from benchmarks import commands, copies, etcd, loads, masters
+from benchmarks import beacons, commands, copies, etcd, loads, masters, pacifica
 from benchmarks.figures import Figure, markdown, median
 from benchmarks.floor import Echo, Floor
+from benchmarks.reassignment import reassignment
+from benchmarks.takeover import takeover
 from ebla.placement.extras import MissingPackage, needs
 
 OUTPUT = Path(__file__).parent / "RESULTS.md"
@@ -36,8 +39,9 @@ COPY_BYTES = 1_000_000_000
 
 
 class Bench:
-    def __init__(self, db: Any, rows: int) -> None:
+    def __init__(self, db: Any, cluster: Path, rows: int) -> None:
         self.db = db
+        self.cluster = cluster
         self.rows = rows
         self.floor = Floor()
         self.figures: list[Figure] = []
@@ -132,18 +136,28 @@ class Bench:
             self.add(name, rate, "1/s", target=10_000, floor=floor, floor_name="bare actors", peer=peer)
 
     def commands(self) -> None:
-        bare_s, found = commands.medians()
-        for name, taken_s in found.items():
-            self.add(
-                f"`ebla {name}`, the whole process, median of {commands.RUNS}",
-                taken_s,
-                "s",
-                floor=bare_s,
-                floor_name="connection + one call",
-                target=1.3,
-                better="lower",
-                of_floor=True,
-            )
+        bare, found = commands.medians()
+        for name, cost in found.items():
+            for what, taken_s, bare_s in (
+                ("", cost.time_s, bare.time_s),
+                (" of CPU", cost.cpu_s, bare.cpu_s),
+            ):
+                self.add(
+                    f"`ebla {name}`, the whole process, median of {commands.RUNS}",
+                    taken_s,
+                    f"s{what}",
+                    floor=bare_s,
+                    floor_name="connection + one call",
+                    target=1.3,
+                    better="lower",
+                    of_floor=True,
+                )
+
+        fed = commands.feeds()
+        name = f"`ebla feed` of {commands.FEED_ROWS:,} rows of CSV, the whole process, median of {commands.FEEDS}"
+        times_s = [cost.time_s for cost in fed]
+        note = f"{listed(times_s)}; of CPU: {', '.join(f'{cost.cpu_s:.2f}' for cost in fed)}"
+        self.add(name, median(times_s), "s", target=5.0, better="lower", note=note)
 
     def failover(self) -> None:
         middle, gaps = loads.unavailability(self.db, 10)
@@ -187,7 +201,7 @@ class Bench:
         self.add(name, median(gaps), "s", target=3.0, better="lower", note=listed(gaps))
         name = "longest pause of a client that reads and writes meanwhile"
         self.add(name, pause_s, "s", note="one upsert and one get after the other, all the time")
-        large = masters.takeover()
+        large = takeover()
         note = (
             "disk and network are simulated, so LMDB's reading is not in it; another process, with nothing else in it, took "
             f"{large.load_s:.2f} s to decode and check the same {large.checkpoint_mb:.0f} MB"
@@ -195,6 +209,17 @@ class Bench:
         name = f"start from a checkpoint of {large.tablets:,} tablets, until it serves"
         self.add(name, large.serve_s, "s", target=5.0, better="lower", note=note)
         self.add("memory of that catalog", large.catalog_mb, "MB")
+
+    def beacons(self) -> None:
+        found = beacons.costs()
+        among = f"{found.servers} servers with {found.tablets:,} tablets, {found.masters} masters"
+        for name, cost in (("beacons", found.beacons), ("heartbeats without news", found.heartbeats)):
+            note = (
+                f"{cost.calls_per_s:,.0f} calls and {cost.bytes_per_s:,.0f} bytes per second to all masters; the active one "
+                "in a simulated network, without the cost of actor calls"
+            )
+            what = f"CPU of the active master for {name} of {among}"
+            self.add(what, cost.master_ms_per_s, "ms/s", better="lower", note=note)
 
     def copies(self) -> None:
         found = copies.copy(self.db, COPY_BYTES)
@@ -238,8 +263,61 @@ class Bench:
             "a node is lost for good, until every tablet has three voters", found.whole_s, "s", note=note
         )
 
-    def close(self) -> None:
-        self.floor.close()
+    def pacifica(self) -> None:
+        """Every figure has Raft's as its floor, from the same run."""
+        raft, mine = pacifica.single(self.db)
+        name = "PacificA: single-row upsert, p50"
+        self._beside_raft(name, raft.quantile_ms(0.5), mine.quantile_ms(0.5), "ms", of_floor=1.15)
+        raft, mine = pacifica.concurrent(self.db, 20_480, WIDTH)
+        name = f"PacificA: time of one of {WIDTH} concurrent upserts, one process"
+        self._beside_raft(name, WIDTH / raft * 1000, WIDTH / mine * 1000, "ms", of_floor=1.15)
+        rows = min(self.rows, 400_000)
+        raft, mine = pacifica.bulk(self.db, rows)
+        name = f"PacificA: bulk upsert of {rows:,} rows, one client"
+        self._beside_raft(name, rows / raft, rows / mine, "s", of_floor=1.05)
+        found = reassignment()
+        name = f"PacificA: {found.tablets:,} tablets of a dead server have new primaries, after the decision"
+        note = (
+            f"master and three journal nodes in one process, on LMDB; {found.edits} edit, durable after {found.durable_s:.3f} s; "
+            "the servers, which follow the orders, are scripted"
+        )
+        self.add(name, found.ordered_s, "s", target=2.0, better="lower", note=note)
+
+    def kills(self) -> None:
+        raft, mine = pacifica.killed_processes(self.db)
+        name = f"PacificA: SIGKILL of a primary's process to the next write, median of {len(mine.led)}"
+        self._beside_raft(name, median(raft.led), median(mine.led), "s", target=3.0, note=listed(mine.led))
+        name = f"PacificA: longest pause of {len(mine.followed)} writers, SIGKILL of a secondary's process"
+        self._beside_raft(name, max(raft.followed), max(mine.followed), "s", target=2.0)
+
+    def losses(self) -> None:
+        raft, mine = pacifica.lost_nodes(self.db, self.cluster)
+        name = f"PacificA: longest pause of {len(mine.led)} writers, the primary's node is lost"
+        self._beside_raft(name, max(raft.led), max(mine.led), "s", target=7.0, note=listed(mine.led))
+
+    def _beside_raft(
+        self,
+        name: str,
+        raft: float,
+        mine: float,
+        unit: str,
+        *,
+        of_floor: float | None = None,
+        target: float | None = None,
+        note: str = "",
+    ) -> None:
+        """`of_floor`: the target as a multiple of Raft's figure."""
+        self.add(
+            name,
+            mine,
+            unit,
+            floor=raft,
+            floor_name="Raft",
+            target=of_floor or target,
+            of_floor=of_floor is not None,
+            better="lower",
+            note=note,
+        )
 
 
 STEPS: dict[str, Callable[[Bench], None]] = {
@@ -252,8 +330,12 @@ STEPS: dict[str, Callable[[Bench], None]] = {
     "journal": Bench.journal,
     "catalog": Bench.catalog,
     "takeover": Bench.takeover,
+    "beacons": Bench.beacons,
     "copies": Bench.copies,
     "feed": Bench.feed,
+    "pacifica": Bench.pacifica,
+    "kills": Bench.kills,
+    "losses": Bench.losses,
 }
 ALONE: dict[str, Callable[[Bench], None]] = {"repair": Bench.repair}  # on a deployment of its own
 
@@ -272,14 +354,13 @@ STARTED = time.perf_counter()
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument(
-        "--only", default=",".join([*STEPS, *ALONE]), help=f"some of {', '.join([*STEPS, *ALONE])}"
-    )
+    steps = [*STEPS, *ALONE]
+    parser.add_argument("--only", default=",".join(steps), help=f"some of {', '.join(steps)}")
     parser.add_argument("--output", type=Path, default=OUTPUT)
     options = parser.parse_args()
     chosen = options.only.split(",")
-    if unknown := [name for name in chosen if name not in STEPS and name not in ALONE]:
-        parser.error(f"there is no step {unknown[0]!r}; choose from {', '.join([*STEPS, *ALONE])}")
+    if unknown := [name for name in chosen if name not in steps]:
+        parser.error(f"there is no step {unknown[0]!r}; choose from {', '.join(steps)}")
     if "feed" in chosen:
         try:
             with needs("bench"):
@@ -287,17 +368,18 @@ def main() -> None:
         except MissingPackage as error:
             parser.error(f"feed: {error}")
     say("starting a local cluster of 4 nodes, with two masters and three journal nodes")
-    with ebla.local(hosts=4, masters=2, journals=3) as db:
-        bench = Bench(db, options.rows)
+    with (
+        tempfile.TemporaryDirectory(prefix="ebla-bench-") as directory,
+        ebla.local(hosts=pacifica.HOSTS, data_dir=directory, masters=2, journals=3) as db,
+    ):
+        bench = Bench(db, Path(directory) / "cluster", options.rows)
         try:
-            for name in chosen:
-                if name in STEPS:
-                    STEPS[name](bench)
+            for name in filter(STEPS.__contains__, chosen):
+                STEPS[name](bench)
         finally:
-            bench.close()
-    for name in chosen:
-        if name in ALONE:
-            ALONE[name](bench)
+            bench.floor.close()
+    for name in filter(ALONE.__contains__, chosen):
+        ALONE[name](bench)
     today = datetime.now(UTC).strftime("%Y-%m-%d")
     machine = f"Measured {today} on {os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, one local cluster of 4 Ray nodes with two masters and three journal nodes."
     text = markdown(bench.figures, machine)

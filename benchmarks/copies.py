@@ -23,7 +23,7 @@ import pyarrow as pa
 
 import ebla
 from benchmarks import loads
-from benchmarks.figures import Samples, Stopwatch
+from benchmarks.figures import Samples, Stopwatch, Watching, until
 from benchmarks.floor import carry
 from ebla.actors import messages as m
 from ebla.actors.errors import NetworkError, NotRunning
@@ -100,18 +100,8 @@ def copy(db: Any, total_bytes: int) -> Copy:
     db.drop_table("copied")
     db.drop_table("beside")
     source_bytes, target_bytes = memory.grown
-    return Copy(
-        data_bytes,
-        copy_s,
-        floor_s,
-        carried,
-        busy_s,
-        before,
-        during[0],
-        source_bytes,
-        target_bytes,
-        memory.cpu_s,
-    )
+    ends = source_bytes, target_bytes, memory.cpu_s
+    return Copy(data_bytes, copy_s, floor_s, carried, busy_s, before, during[0], *ends)
 
 
 def _move(ask: _Asker, tablet: str, source: str, target: str) -> float:
@@ -129,9 +119,8 @@ def _move(ask: _Asker, tablet: str, source: str, target: str) -> float:
 def _samples(table: Any, enough: Callable[[int], bool]) -> Samples:
     found = Samples()
     while not enough(len(found.seconds)):
-        with Stopwatch() as watch:
+        with found.timed():
             loads.upsert_one(table, len(found.seconds))
-        found.seconds.append(watch.seconds)
     return found
 
 
@@ -220,42 +209,36 @@ class _Asker:
         return next((r.state for r in state.replicas if r.tablet == tablet), m.DOES_NOT_EXIST)
 
     def until(self, holds: Callable[[], Any]) -> None:
-        deadline = time.monotonic() + WITHIN_S
-        while True:
+        """An error that may pass counts as false."""
+
+        def tried() -> Any:
             try:
-                if holds():
-                    return
+                return holds()
             except EblaError as error:
                 if not (error.retriable or isinstance(error, NetworkError | NotRunning)):
                     raise
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"not within {WITHIN_S:g} s")
-            time.sleep(0.02)
+                return None
+
+        until(tried, WITHIN_S, "not", 0.02)
 
 
-class _Memory:
+class _Memory(Watching):
     """The greatest additional anonymous memory of each role's process."""
+
+    every_s = 0.05
 
     def __init__(self, addresses: list[str]) -> None:
         network = RayNetwork(namespace_of(NAME))
         self.pids = [victims.process_of(asyncio.run(victims.ask(network, each))).pid for each in addresses]
-
-    def __enter__(self) -> _Memory:
         self.before = [_anonymous(pid) for pid in self.pids]
         self._cpu_s = sum(map(_cpu_s, self.pids))
         self.most = list(self.before)
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-        return self
 
-    def _watch(self) -> None:
-        while not self._end.wait(0.05):
-            self.most = [max(most, _anonymous(pid)) for most, pid in zip(self.most, self.pids, strict=True)]
+    def look(self) -> None:
+        self.most = [max(most, _anonymous(pid)) for most, pid in zip(self.most, self.pids, strict=True)]
 
     def __exit__(self, *exception: object) -> None:
-        self._end.set()
-        self._thread.join()
+        super().__exit__(*exception)
         self.cpu_s = sum(map(_cpu_s, self.pids)) - self._cpu_s
 
     @property

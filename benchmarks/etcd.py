@@ -12,12 +12,11 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 
 import grpc
 
-from benchmarks.figures import Samples, Stopwatch
+from benchmarks.figures import Samples, Stopwatch, until
 
 PUT = "/etcdserverpb.KV/Put"
 RANGE = "/etcdserverpb.KV/Range"
@@ -45,7 +44,7 @@ def cluster() -> Iterator[list[str]]:
             command += ["--initial-cluster", peers, "--log-level", "error"]
             nodes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
         endpoints = [f"127.0.0.1:{ports[2 * i + 1]}" for i in range(3)]
-        _until_ready(endpoints)
+        until(lambda: _is_ready(endpoints[0]), 30.0, "etcd did not come up")
         yield endpoints
     finally:
         for node in nodes:
@@ -62,16 +61,13 @@ def _free_ports(count: int) -> list[int]:
     return ports
 
 
-def _until_ready(endpoints: list[str]) -> None:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        try:
-            with grpc.insecure_channel(endpoints[0]) as channel:
-                channel.unary_unary(PUT)(_put(b"ready", b"1"), timeout=1)
-                return
-        except grpc.RpcError:
-            time.sleep(0.1)
-    raise RuntimeError("etcd did not come up within 30 s")
+def _is_ready(endpoint: str) -> bool:
+    try:
+        with grpc.insecure_channel(endpoint) as channel:
+            channel.unary_unary(PUT)(_put(b"ready", b"1"), timeout=1)
+    except grpc.RpcError:
+        return False
+    return True
 
 
 def _field(number: int, data: bytes) -> bytes:
@@ -102,12 +98,10 @@ def latency(endpoint: str, count: int) -> tuple[Samples, Samples]:
         put, get = channel.unary_unary(PUT), channel.unary_unary(RANGE)
         for number in range(count):
             key = b"%016d" % number
-            with Stopwatch() as watch:
+            with puts.timed():
                 put(_put(key, b"y" * 100))
-            puts.seconds.append(watch.seconds)
-            with Stopwatch() as watch:
+            with gets.timed():
                 get(_field(1, key))
-            gets.seconds.append(watch.seconds)
     return puts, gets
 
 

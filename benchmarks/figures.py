@@ -1,11 +1,20 @@
-"""The figures of a benchmark, and their table."""
+"""The figures of a benchmark, and their table; and what all measurements need."""
 
 from __future__ import annotations
 
 import statistics
+import subprocess
+import sys
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Self, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -45,6 +54,13 @@ class Samples:
 
     seconds: list[float] = field(default_factory=list)
 
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Add the duration of the block."""
+        with Stopwatch() as watch:
+            yield
+        self.seconds.append(watch.seconds)
+
     def quantile_ms(self, q: float) -> float:
         ordered = sorted(self.seconds)
         return ordered[min(len(ordered) - 1, int(q * len(ordered)))] * 1000
@@ -57,6 +73,46 @@ class Stopwatch:
 
     def __exit__(self, *exception: object) -> None:
         self.seconds = time.perf_counter() - self.start
+
+
+class Watching:
+    """Looks at something again and again, in a thread, during the block."""
+
+    every_s = 0.1
+
+    def __enter__(self) -> Self:
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        return self
+
+    def look(self) -> None:
+        raise AssertionError("each kind looks at its own")
+
+    def _run(self) -> None:
+        while not self._end.wait(self.every_s):
+            self.look()
+
+    def __exit__(self, *exception: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+
+def until(holds: Callable[[], T], within_s: float, what: str, every_s: float = 0.1) -> T:
+    """Wait for the first result that is true, and return it."""
+    deadline = time.monotonic() + within_s
+    while not (found := holds()):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{what} within {within_s:g} s")
+        time.sleep(every_s)
+    return found
+
+
+def in_another_process(module: str, kind: type[T], *arguments: str, given: bytes | None = None) -> T:
+    """The last line of what a module of the benchmarks prints, in a process where nothing else runs."""
+    words = [sys.executable, "-m", f"benchmarks.{module}", *arguments]
+    done = subprocess.run(words, input=given, capture_output=True, check=True)
+    return msgspec.json.decode(done.stdout.splitlines()[-1], type=kind)
 
 
 def median(values: Iterable[float]) -> float:
@@ -78,7 +134,8 @@ def markdown(figures: list[Figure], machine: str) -> str:
         machine,
         "",
         "The floor is the same shape of work without ebla, measured in the same run; the ratio is ebla's figure over it.",
-        "Every ebla write is synced on a majority of three replicas before it is acknowledged.",
+        "Every ebla write is synced on a majority of three replicas before it is acknowledged, in PacificA tables on all voters.",
+        "The floor of a PacificA figure is the same load, or the same fault, on Raft tables.",
         "",
         "| figure | ebla | unit | floor | ratio | etcd | target | |",
         "| --- | ---: | --- | ---: | ---: | ---: | ---: | --- |",

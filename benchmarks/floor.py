@@ -6,7 +6,6 @@ import asyncio
 import os
 import shutil
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -148,16 +147,14 @@ class Floor:
         appends, commits = Samples(), Samples()
         descriptor = os.open(self.directory / "file", os.O_CREAT | os.O_WRONLY)
         for _ in range(count):
-            start = time.perf_counter()
-            os.write(descriptor, b"x" * 4096)
-            os.fdatasync(descriptor)
-            appends.seconds.append(time.perf_counter() - start)
+            with appends.timed():
+                os.write(descriptor, b"x" * 4096)
+                os.fdatasync(descriptor)
         os.close(descriptor)
         environment = lmdb.open(str(self.directory / "lmdb"), map_size=1 << 28)
         for number in range(count):
-            with Stopwatch() as watch, environment.begin(write=True) as transaction:
+            with commits.timed(), environment.begin(write=True) as transaction:
                 transaction.put(b"%08d" % number, PAYLOAD)
-            commits.seconds.append(watch.seconds)
         environment.close()
         return appends.quantile_ms(0.5), commits.quantile_ms(0.5)
 

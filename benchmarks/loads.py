@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import psutil
 import pyarrow as pa
 
 import ebla
-from benchmarks.figures import Samples, Stopwatch, median
+from benchmarks.figures import Samples, Stopwatch, Watching, median, until
 from ebla.actors import messages as m
 from ebla.actors.ray_shell import Pong
 from ebla.actors.ray_world import RayNetwork
@@ -61,13 +60,11 @@ def paired(
     mine, bare = Samples(), Samples()
     for start in range(0, count, turn):
         for number in range(start, start + turn):
-            with Stopwatch() as watch:
+            with mine.timed():
                 ours(number)
-            mine.seconds.append(watch.seconds)
         for _ in range(turn):
-            with Stopwatch() as watch:
+            with bare.timed():
                 floor()
-            bare.seconds.append(watch.seconds)
     return mine, bare
 
 
@@ -110,28 +107,17 @@ def _scanned(scan: Callable[[], Iterator[pa.RecordBatch]]) -> float:
     return median(rates)
 
 
-class Memory:
+class Memory(Watching):
     """The greatest resident size of any tablet server during the block."""
 
-    def __enter__(self) -> Memory:
+    def __init__(self) -> None:
         self.pids = tablet_server_pids()
         self.bytes_max = 0
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-        return self
 
-    def _watch(self) -> None:
-        while not self._end.wait(0.1):
-            for pid in self.pids:
-                try:
-                    self.bytes_max = max(self.bytes_max, psutil.Process(pid).memory_info().rss)
-                except psutil.NoSuchProcess:
-                    continue
-
-    def __exit__(self, *exception: object) -> None:
-        self._end.set()
-        self._thread.join()
+    def look(self) -> None:
+        for pid in self.pids:
+            with suppress(psutil.NoSuchProcess):
+                self.bytes_max = max(self.bytes_max, psutil.Process(pid).memory_info().rss)
 
 
 def feed_flights(db: Any) -> tuple[list[float], float]:
@@ -177,18 +163,12 @@ def unavailability(db: Any, kills: int) -> tuple[float, list[float]]:
         faults.kill_actor(leader)
         table.upsert({"k": b"after", "v": b"%d" % kill})
         gaps.append(time.perf_counter() - last)
-        _until_whole(table)
+        until(lambda: _is_whole(table), 60.0, "the killed server did not come back")
+        time.sleep(WITHHELD_S)
     db.drop_table("failover")
     return median(gaps), gaps
 
 
-def _until_whole(table: Any, timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        if all(r.alive for t in table.info().tablets for r in t.replicas) and all(
-            t.leader for t in table.info().tablets
-        ):
-            time.sleep(WITHHELD_S)
-            return
-        time.sleep(0.1)
-    raise RuntimeError("the killed server did not come back")
+def _is_whole(table: Any) -> bool:
+    tablets = table.info().tablets
+    return all(tablet.leader and all(replica.alive for replica in tablet.replicas) for tablet in tablets)

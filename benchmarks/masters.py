@@ -6,8 +6,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -17,7 +15,7 @@ import lmdb
 import msgspec
 
 import ebla
-from benchmarks.figures import Samples, Stopwatch
+from benchmarks.figures import Samples, Stopwatch, until
 from ebla.actors import messages as m
 from ebla.actors.journal.messages import JournalId, JournalNodeStatus
 from ebla.actors.journal.options import JournalOptions
@@ -66,19 +64,17 @@ async def _journal(world: World, echoes: list[Any], directory: str, samples: int
     one, floor = Samples(), Samples()
     environment = lmdb.open(directory, map_size=1 << 28)
     turn = 20
-    for start in range(-turn, samples, turn):  # the first turn warms up
+    for start in range(-turn, samples, turn):
+        if start == 0:
+            one, floor = Samples(), Samples()  # without the first turn, which warms up
         for _ in range(turn):
-            with Stopwatch() as watch:
+            with one.timed():
                 await writer.append(EDIT)
-            if start >= 0:
-                one.seconds.append(watch.seconds)
         for number in range(turn):
-            with Stopwatch() as watch:
+            with floor.timed():
                 await _two_of(echoes)
                 with environment.begin(write=True) as transaction:
                     transaction.put(b"%08d" % (start + number), EDIT)
-            if start >= 0:
-                floor.seconds.append(watch.seconds)
     environment.close()
     before = await _batches(world)
 
@@ -201,7 +197,9 @@ def failovers(db: Any, schema: Any, kills: int = 7) -> tuple[list[float], float]
     faults = RealFaults()
     with Steady(table) as steady:
         for kill in range(kills):
-            active = _active(len(masters_of("ebla")))
+            what = "no master became active with the same edits on the others"
+            active = until(lambda: _active(len(masters_of("ebla"))), 60.0, what)
+            assert active is not None
             db.create_table(f"before-{kill}", schema=schema, wait_s=0, **KEYS)
             began = time.perf_counter()
             faults.kill_actor(active)
@@ -214,37 +212,14 @@ def failovers(db: Any, schema: Any, kills: int = 7) -> tuple[list[float], float]
     return gaps, steady.longest_s
 
 
-def _active(masters: int, timeout_s: float = 60.0) -> str:
-    """The active master, once all others have its edits."""
+def _active(masters: int) -> str | None:
+    """The active master, if all others have its edits."""
     network = RayNetwork(namespace_of("ebla"))
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        found = [
-            asyncio.run(ask(network, f"master/{number}", "status", m.Empty(), m.MasterStatus, 2.0))
-            for number in range(masters)
-        ]
-        statuses = [status for status in found if not isinstance(status, Unanswered)]
-        active = [status for status in statuses if status.role == "active"]
-        if active and len({status.edits for status in statuses}) == 1 and len(statuses) == masters:
-            return active[0].address
-        time.sleep(0.1)
-    raise RuntimeError("no master became active with the same edits on the others")
-
-
-# -- a large catalog -----------------------------------------------------------------------------------------
-
-
-class Takeover(msgspec.Struct, frozen=True):
-    """The output of benchmarks/takeover.py, which runs in a process of its own."""
-
-    tablets: int
-    load_s: float
-    serve_s: float
-    catalog_mb: float
-    checkpoint_mb: float
-
-
-def takeover(tablets: int = 100_000) -> Takeover:
-    words = [sys.executable, "-m", "benchmarks.takeover", str(tablets)]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    return msgspec.json.decode(done.stdout.splitlines()[-1], type=Takeover)
+    found = [
+        asyncio.run(ask(network, f"master/{number}", "status", m.Empty(), m.MasterStatus, 2.0))
+        for number in range(masters)
+    ]
+    statuses = [status for status in found if not isinstance(status, Unanswered)]
+    active = [status for status in statuses if status.role == "active"]
+    alike = len({status.edits for status in statuses}) == 1 and len(statuses) == masters
+    return active[0].address if active and alike else None

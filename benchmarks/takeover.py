@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 
 import msgspec
 import psutil
 
-from benchmarks.masters import Takeover
+from benchmarks.figures import in_another_process
 from ebla.actors.journal.messages import JournalId
 from ebla.actors.journal.node.node import JournalNode
 from ebla.actors.journal.options import JournalNodeOptions, JournalOptions
@@ -36,7 +36,7 @@ from ebla.actors.master.catalog.records import (
 )
 from ebla.actors.master.leadership.group import Master
 from ebla.actors.master.options import GroupOptions
-from ebla.actors.replication.configuration import Configuration, Peer
+from ebla.actors.replication.configuration import RAFT, Configuration, Peer
 from ebla.actors.world import Role, World
 from ebla.chaos.simulation.loop import run
 from ebla.chaos.simulation.world import SimulatedCluster
@@ -46,21 +46,38 @@ MASTER, NODES = "master/0", ("journal/0", "journal/1", "journal/2")
 JOURNAL = JournalOptions(journal=JournalId("catalog", "bench"), nodes=NODES)
 OPTIONS = GroupOptions(masters=(MASTER,), journal=JOURNAL)
 SERVERS, PER_TABLE = 100, 100
+PEERS = [Peer(f"{number:032x}", f"tablet-server/host-{number}") for number in range(SERVERS)]
 
 
-def image(tablets: int) -> CatalogImage:
-    """A catalog of running tables with 100 tablets each, and three replicas per tablet, on a hundred servers."""
+class Takeover(msgspec.Struct, frozen=True):
+    tablets: int
+    load_s: float
+    serve_s: float
+    catalog_mb: float
+    checkpoint_mb: float
+
+
+def spread(table: int, bucket: int) -> tuple[Peer, ...]:
+    """Three of a hundred servers for a tablet."""
+    return tuple(PEERS[(table + bucket + turn) % SERVERS] for turn in range(3))
+
+
+def image(
+    tablets: int, members: Callable[[int, int], Configuration], replication: str, least: int = 0
+) -> CatalogImage:
+    """A catalog of running tables with 100 tablets each. `members`: of a tablet, by the numbers of its table and its bucket."""
     columns = (Column("k", "binary", nullable=False), Column("v", "binary"))
     schema = TableSchema(columns, ("k",), Partitioning(hash=Hash(("k",), PER_TABLE)))
-    peers = [Peer(f"{number:032x}", f"tablet-server/host-{number}") for number in range(SERVERS)]
     tables, records = [], []
     for number in range(tablets // PER_TABLE):
         table = f"{number:032x}"
         names = tuple(f"{number * PER_TABLE + bucket:032x}" for bucket in range(PER_TABLE))
-        tables.append(TableRecord(table, f"table-{number}", RUNNING, schema, 3, "raft", {}, 0, names))
+        record = TableRecord(
+            table, f"table-{number}", RUNNING, schema, 3, replication, {}, 0, names, min_members=least
+        )
+        tables.append(record)
         for bucket, tablet in enumerate(names):
-            chosen = tuple(peers[(number + bucket + turn) % SERVERS] for turn in range(3))
-            records.append(TabletRecord(tablet, table, bucket, RUNNING, Configuration(chosen, 7)))
+            records.append(TabletRecord(tablet, table, bucket, RUNNING, members(number, bucket)))
     return CatalogImage(tuple(tables), tuple(records), ())
 
 
@@ -75,29 +92,46 @@ class Preparer(Role):
         await Checkpoints(directory.environment).save(self.txid, self.made)
 
 
-async def measured(tablets: int) -> Takeover:
-    cluster = SimulatedCluster()
-    outside = cluster.client_world("outside")
-    for node in NODES:
-        await cluster.start(node, lambda world: JournalNode(world, JournalNodeOptions()))
-    await format_journal(outside, JOURNAL)
-    made = image(tablets)
-    writer = JournalWriter(outside, JOURNAL)
+async def first_edit(world: World) -> int:
+    """Format the journal, and write an edit that changes nothing; its number."""
+    await format_journal(world, JOURNAL)
+    writer = JournalWriter(world, JOURNAL)
     await writer.open()
     await writer.begin()
     txid = await writer.append(e.encode([e.TabletsForgotten(())]))
     writer.close()
-    await cluster.start(MASTER, lambda world: Preparer(world, made, txid))
-    await cluster.stop(MASTER)
+    return txid
+
+
+async def simulated(masters: Sequence[str], made: CatalogImage) -> SimulatedCluster:
+    """A cluster with journal nodes, and the catalog in the directory of each master."""
+    cluster = SimulatedCluster()
+    for node in NODES:
+        await cluster.start(node, lambda world: JournalNode(world, JournalNodeOptions()))
+    txid = await first_edit(cluster.client_world("outside"))
+    for address in masters:
+        await cluster.start(address, lambda world: Preparer(world, made, txid))
+        await cluster.stop(address)
+    return cluster
+
+
+def serves(master: Master) -> bool:
+    return master.active_term is not None and master.active_term.serves()
+
+
+async def measured(tablets: int) -> Takeover:
+    made = image(tablets, lambda table, bucket: Configuration(spread(table, bucket), 7), RAFT)
+    cluster = await simulated([MASTER], made)
     began = time.perf_counter()
     master = await cluster.start(MASTER, lambda world: Master(world, OPTIONS))
     assert isinstance(master, Master)
-    while master.active_term is None or not master.active_term.serves():
+    while not serves(master):
         await asyncio.sleep(0.01)
     served_s = time.perf_counter() - began
+    assert master.active_term is not None
     assert len(master.active_term.master.catalog.tablets) == tablets
     data = encode_image(made)
-    load_s, memory_mb = msgspec.json.decode(_in_a_process_of_its_own("load", data), type=tuple[float, float])
+    load_s, memory_mb = in_another_process("takeover", tuple[float, float], "load", given=data)
     return Takeover(tablets, load_s, served_s, memory_mb, len(data) / 2**20)
 
 
@@ -112,9 +146,8 @@ def load() -> tuple[float, float]:
     return seconds, (psutil.Process().memory_info().rss - before) / 2**20
 
 
-def _in_a_process_of_its_own(word: str, data: bytes) -> bytes:
-    words = [sys.executable, "-m", "benchmarks.takeover", word]
-    return subprocess.run(words, input=data, capture_output=True, check=True).stdout
+def takeover(tablets: int = 100_000) -> Takeover:
+    return in_another_process("takeover", Takeover, str(tablets))
 
 
 if __name__ == "__main__":

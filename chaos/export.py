@@ -2,7 +2,7 @@
 
     to_json_lines     one event a line with all its fields; `read_json_lines` reads the same history
     to_edn            Jepsen's form: one operation map a line, `:value [key value]` where the operation has a key
-    to_knossos        one register key, in the words of Knossos' cas-register
+    to_knossos        registers, one by one, in the words of Knossos' cas-register
     to_elle           registers as transactions, in the words of Elle's rw-register
     to_set            elements that are never removed, in the words of Jepsen's set-full
     to_bank           transfers and the initial balances, in the words of Jepsen's bank
@@ -19,14 +19,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ebla.chaos.checkers.verdict import canonical
+from ebla.chaos.checkers.verdict import by_key, canonical
 from ebla.chaos.history import ENDS, FAIL, INVOKE, OK, Event, History, Operation
 from ebla.storage.errors import InvalidArgument
 
@@ -182,36 +182,24 @@ _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 # -- Knossos
 
 
-def to_knossos(history: History, key: Any) -> str:
-    """The operations on register `key`, as Knossos' cas-register has them.
+def to_knossos(history: History) -> dict[Any, str]:
+    """The operations on each register, by key, as Knossos' cas-register has them.
 
     It reads nil as "unknown". Absence is therefore the value `:absent`, which the first operation writes. An insert is a
     compare-and-set from `:absent`; an update or delete that changed something is a write, and one that found nothing a read
     of `:absent`.
     """
-    operations = _by_key(history).get(canonical(key))
-    if operations is None:
-        raise InvalidArgument(f"the history has no operation on register {key!r}")
-    return _knossos(operations, history.processes)
-
-
-def _by_key(history: History) -> dict[Hashable, list[Operation]]:
-    found: dict[Hashable, list[Operation]] = {}
-    for operation in history.operations(*REGISTER):
-        found.setdefault(canonical(operation.key), []).append(operation)
-    return found
-
-
-def _knossos(operations: Sequence[Operation], process: int) -> str:
-    """`process`: one without operations, for the first write."""
-    first = Event(0, 0, process, INVOKE, "write")
-    lines: list[Line] = [(first, INVOKE, "write", ABSENT), (first, OK, "write", ABSENT)]
-    words: dict[int, Line] = {}
-    for operation in operations:
-        word, value = _as_cas(operation)
-        refused_insert = operation.known and operation.name == "insert" and operation.answer is False
-        _put(words, operation, word, None if word == "read" else value, value, FAIL if refused_insert else "")
-    return _lines([*lines, *_in_order(words)])
+    texts = {}
+    first = Event(0, 0, history.processes, INVOKE, "write")
+    written: list[Line] = [(first, INVOKE, "write", ABSENT), (first, OK, "write", ABSENT)]
+    for operations in by_key(history.operations(*REGISTER)).values():
+        words: dict[int, Line] = {}
+        for each in operations:
+            word, value = _as_cas(each)
+            refused = each.known and each.name == "insert" and each.answer is False
+            _put(words, each, word, None if word == "read" else value, value, FAIL if refused else "")
+        texts[operations[0].key] = _lines([*written, *_in_order(words)])
+    return texts
 
 
 def _as_cas(operation: Operation) -> tuple[str, Any]:
@@ -240,7 +228,7 @@ def to_elle(history: History) -> str:
     and so is a refused insert, which says that some value was there.
     """
     words: dict[int, Line] = {}
-    for operations in _by_key(history).values():
+    for operations in by_key(history.operations(*REGISTER)).values():
         values = Counter(
             canonical(each.argument) for each in operations if each.name not in ("read", "delete")
         )
@@ -342,9 +330,8 @@ def write(history: History, name: str, directory: Path) -> list[Path]:
         texts[directory / f"{name}{BANK_EDN}"] = to_bank(history)
     if name.partition("-")[0] in REGISTERS:
         texts[directory / f"{name}{ELLE}"] = to_elle(history)
-        for operations in _by_key(history).values():
-            path = directory / KNOSSOS_DIRECTORY / f"{name}-key-{operations[0].key}{KNOSSOS}"
-            texts[path] = _knossos(operations, history.processes)
+        for key, text in to_knossos(history).items():
+            texts[directory / KNOSSOS_DIRECTORY / f"{name}-key-{key}{KNOSSOS}"] = text
     for path, text in texts.items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)

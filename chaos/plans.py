@@ -24,6 +24,9 @@ as JSON when it finds a defect, and shrinks by dropping faults. Both name hosts 
     lose            -        share of messages    messages lost
     repeat          -        share of messages    messages delivered twice, out of order
     delay           -        seconds at most      messages late
+    lose_parts      -        share of messages    single messages of envelopes lost; in simulation only, like the next two
+    repeat_parts    -        share of messages    single messages of envelopes delivered twice
+    delay_parts     -        share of messages    single messages of envelopes late
     slow_disk       host     seconds at most      every sync takes up to that long
     slow_disks      -        seconds at most      the same on every host
     hang_disk       host     -                    no sync that begins ends within `for_s`
@@ -69,10 +72,12 @@ import msgspec
 from ebla.actors.fault_points import POINTS
 from ebla.storage.errors import InvalidArgument, did_you_mean
 
+PARTS = ("lose_parts", "repeat_parts", "delay_parts")  # of envelopes
 KINDS = (
     *("crash", "crash_point", "crash_midway", "stop", "pause", "zombie", "node_loss", "node_pause"),
     *("blackout", "client_crash"),
     *("isolate", "split", "cut", "cut_one_way", "cut_master", "cut_clients", "lose", "repeat", "delay"),
+    *PARTS,
     *("slow_disk", "slow_disks", "hang_disk", "full_disk", "grow_map", "fail_sync"),
     *("rot", "misdirect", "stale", "lose_disk", "old_copy", "lose_data", "hang_data"),
     *("old_catalog", "away", "lose_hosts"),
@@ -81,7 +86,7 @@ KINDS = (
 DESTROY = ("fail_sync", "rot", "misdirect", "stale", "lose_disk", "old_copy", "lose_data", "lose_hosts")
 PAIRS = ("cut", "cut_one_way")
 TWO = (*PAIRS, "away")
-EVERYWHERE = ("lose", "repeat", "delay", "blackout", "client_crash", "old_catalog")
+EVERYWHERE = ("lose", "repeat", "delay", *PARTS, "blackout", "client_crash", "old_catalog")
 EVERY_HOST = ("blackout", "slow_disks")
 NODES = ("node_loss", "node_pause")
 MASTER_TOO = ("crash", "stop", "pause", "isolate")
@@ -100,6 +105,7 @@ AMOUNTS = {
     "lose": ((0.0001, 1.0), (0.01, 0.3)),
     "repeat": ((0.0001, 1.0), (0.01, 0.5)),
     "delay": ((0.0001, 60.0), (0.01, 1.0)),
+    **dict.fromkeys(PARTS, ((0.0001, 1.0), (0.05, 0.5))),
     "slow_disk": ((0.0001, 60.0), (0.02, 4.0)),
     "slow_disks": ((0.0001, 60.0), (0.02, 1.0)),
     "clock_rate": (RATE_RANGE, RATE_RANGE),
@@ -253,39 +259,23 @@ def generate(
     for kind, rate in mix.items():
         expected = rate * duration_s / 10 * chance.choice((0.0, 0.5, 1.0, 2.0))
         count = int(expected) + (chance.random() < expected % 1)
-        held_s = holds_s.get(kind, hold_s)
-        faults += [
-            _fault(chance, kind, hosts, damaged, points, duration_s, held_s, amounts) for _ in range(count)
-        ]
+        least_s, most_s = holds_s.get(kind, hold_s)
+        for _ in range(count):
+            at_s = round(chance.uniform(0.0, duration_s), 3)
+            for_s = least_s * (most_s / least_s) ** chance.random()
+            for_s = round(min(for_s, duration_s + OVERTIME_S - at_s), 3)
+            point = chance.choice(list(points)) if kind == "crash_point" else ""
+            where = _where(chance, kind, hosts, damaged, point)
+            faults.append(Fault(at_s, kind, where, for_s, _amount(chance, kind, amounts), point))
     return Plan(scenario, seed, tuple(sorted(faults, key=lambda fault: fault.at_s)))
 
 
-def _fault(
-    chance: Random,
-    kind: str,
-    hosts: Sequence[str],
-    damaged: str,
-    points: Sequence[str],
-    duration_s: float,
-    hold_s: tuple[float, float],
-    amounts: Mapping[str, tuple[float, float]],
-) -> Fault:
-    at_s = round(chance.uniform(0.0, duration_s), 3)
-    for_s = hold_s[0] * (hold_s[1] / hold_s[0]) ** chance.random()
-    for_s = round(min(for_s, duration_s + OVERTIME_S - at_s), 3)
-    point = chance.choice(list(points)) if kind == "crash_point" else ""
+def _where(chance: Random, kind: str, hosts: Sequence[str], damaged: str, point: str) -> tuple[str, ...]:
     role = point.partition(".")[0]
-    of_role = [host for host in hosts if point and host.startswith(f"{role}-")]
-    if of_role:
-        where: tuple[str, ...] = (chance.choice(of_role),)
-    elif point.startswith(MASTER):
-        where = (MASTER,)
-    else:
-        where = _where(chance, kind, hosts, damaged)
-    return Fault(at_s, kind, where, for_s, _amount(chance, kind, amounts), point)
-
-
-def _where(chance: Random, kind: str, hosts: Sequence[str], damaged: str) -> tuple[str, ...]:
+    if of_role := [host for host in hosts if point and host.startswith(f"{role}-")]:
+        return (chance.choice(of_role),)
+    if point.startswith(MASTER):
+        return (MASTER,)
     if kind in EVERYWHERE:
         return ()
     if kind == "split":

@@ -252,10 +252,13 @@ def _end_worker(
 
 
 def runs(
-    asked: Iterable[Task], pools: Sequence[ProcessPoolExecutor], soak: Soak
+    asked: Iterable[Task],
+    pools: Sequence[ProcessPoolExecutor],
+    soak: Soak,
+    twice: Callable[[Plan], bool] = paired,
 ) -> Iterator[tuple[Plan, Report]]:
-    """Make the runs, add them to `soak`, and yield each as it ends. The first one is always made twice, so that every soak
-    of several workers has a comparison."""
+    """Make the runs, add them to `soak`, and yield each as it ends. `twice` says which runs are made twice. The first one always
+    is, so that every soak of several workers has a comparison."""
     soak.workers = len(pools)
     source = enumerate(asked)
     under_way: dict[Future[Report], tuple[int, Plan]] = {}
@@ -273,7 +276,7 @@ def runs(
                 return
             number = min(load, key=lambda each: load[each])
             hand_out(number, task)
-            if len(pools) > 1 and (at == 0 or paired(task.plan)):
+            if len(pools) > 1 and (at == 0 or twice(task.plan)):
                 hand_out((number + 1) % len(pools), task)
                 firsts[task.plan] = ""
 

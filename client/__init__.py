@@ -28,10 +28,13 @@ if TYPE_CHECKING:
     from ebla.errors import Corruption as Corruption
     from ebla.errors import DiskFull as DiskFull
     from ebla.errors import EblaError as EblaError
+    from ebla.errors import FeedFailed as FeedFailed
+    from ebla.errors import Frozen as Frozen
     from ebla.errors import Internal as Internal
     from ebla.errors import InvalidArgument as InvalidArgument
     from ebla.errors import LimitReached as LimitReached
     from ebla.errors import MissingPackage as MissingPackage
+    from ebla.errors import NoCluster as NoCluster
     from ebla.errors import NotEmpty as NotEmpty
     from ebla.errors import NotFound as NotFound
     from ebla.errors import OutcomeUnknown as OutcomeUnknown
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
     from ebla.errors import RequestReused as RequestReused
     from ebla.errors import ScanInterrupted as ScanInterrupted
     from ebla.errors import SessionExpired as SessionExpired
+    from ebla.errors import SourceUnfit as SourceUnfit
+    from ebla.errors import SourceUnreadable as SourceUnreadable
     from ebla.errors import StaleRequest as StaleRequest
     from ebla.errors import TableDropped as TableDropped
     from ebla.errors import Throttled as Throttled
@@ -62,10 +67,13 @@ PUBLIC_ERRORS = (
     "Corruption",
     "DiskFull",
     "EblaError",
+    "FeedFailed",
+    "Frozen",
     "Internal",
     "InvalidArgument",
     "LimitReached",
     "MissingPackage",
+    "NoCluster",
     "NotEmpty",
     "NotFound",
     "OutcomeUnknown",
@@ -73,6 +81,8 @@ PUBLIC_ERRORS = (
     "RequestReused",
     "ScanInterrupted",
     "SessionExpired",
+    "SourceUnfit",
+    "SourceUnreadable",
     "StaleRequest",
     "TableDropped",
     "Throttled",
@@ -90,7 +100,7 @@ _HOMES = {
     "table": ("Database", "Scan", "Table"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
-_MODULES = ("aio", "errors", "ray_data")
+_MODULES = ("aio", "errors", "local_scan", "ray_data")
 
 __all__ = sorted((*_MODULES, *_HOME))
 

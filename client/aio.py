@@ -90,6 +90,7 @@ class Database:
             AlreadyPresent: A table has that name.
             InvalidArgument: The schema, the key or the partitioning is invalid.
             Unavailable: Fewer hosts than `replicas` are up.
+            Frozen: The level of the cluster (`ebla level`) allows no new tables, or too few servers are live.
             TimedOut: The tablets did not come up within `wait_s`; the table exists.
         """
         check_text("name", name)

@@ -26,7 +26,7 @@ def connect(name: str = "ebla", address: str | None = None, *, progress: bool = 
         InvalidArgument: The address is of a kind that ebla does not use, or of another cluster than this process's.
     """
     reached = reach(name, address)
-    return Database((name, reached), make_link(name, progress))
+    return Database((name, reached.address), make_link(name, progress, reached.roles))
 
 
 def local(
@@ -50,12 +50,12 @@ def local(
         dashboard: Start Ray's dashboard, too.
         masters: Number of masters; several need several journals.
         journals: Number of nodes of the journal that keeps the masters' catalog; an odd number.
-        progress: As in `connect`.
+        progress: As in `connect`, and that of the start.
 
     Raises:
         InvalidArgument: This process is connected to a Ray cluster already, or a setting is invalid.
         Unavailable: The deployment did not come up.
     """
     counts = {"masters": masters, "journals": journals}
-    address, end = start_local(hosts, data_dir, name, settings, dashboard, counts)
+    address, end = start_local(hosts, data_dir, name, settings, dashboard, counts, progress)
     return Database((name, address), make_link(name, progress), end)

@@ -15,9 +15,9 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 
@@ -25,7 +25,7 @@ from ebla.actors.errors import Unavailable
 from ebla.actors.ray_shell import MachineClock, Tasks
 from ebla.actors.ray_world import RayNetwork
 from ebla.options import MASTER, ClientWorld
-from ebla.show.progress import watcher
+from ebla.show.progress import Bars, Display, NotebookLines, silent, watcher
 from ebla.storage.errors import InvalidArgument
 from ebla.transport.client import DeploymentClient
 
@@ -38,8 +38,7 @@ async def open_client(
     name: str = "ebla", address: str | None = None, progress: bool = False
 ) -> DeploymentClient:
     """A connection on the running event loop. The first connection to Ray blocks the loop shortly."""
-    reach(name, address)
-    return make_client(name, progress)
+    return make_client(name, progress, reach(name, address).roles)
 
 
 def start_local(
@@ -49,9 +48,10 @@ def start_local(
     settings: Mapping[str, Any] | None,
     dashboard: bool,
     counts: Mapping[str, int | None],
+    progress: bool = False,
 ) -> tuple[str, Callable[[], None]]:
     """The address of the new Ray cluster, and a function that ends everything. The end of the process calls it, too.
-    `counts`: settings of roles, None for the default."""
+    `counts`: settings of roles, None for the default. `progress`: show that of the start."""
     from ebla.placement import launch, state
     from ebla.placement.config import configure
     from ebla.placement.connection import connect_ray
@@ -64,18 +64,20 @@ def start_local(
         )
     kept = None if data_dir is None else Path(data_dir).expanduser().absolute()
     directory = kept or Path(tempfile.mkdtemp(prefix="ebla-"))
-    with contextlib.ExitStack() as undo:
+    with _steps(f"start {name}", progress) as step, contextlib.ExitStack() as undo:
         if kept is None:
             undo.callback(shutil.rmtree, directory, ignore_errors=True)
         given = {key: count for key, count in counts.items() if count is not None}
         wanted = {"name": name, **(settings or {}), **given, "data_dir": str(directory / "data")}
         before = state.load(wanted["data_dir"])
         config = configure(wanted, before.config if before is not None else None)
-        cluster = LocalCluster.start(hosts, directory=directory / "cluster", dashboard=dashboard)
+        cluster = LocalCluster.start(
+            hosts, directory=directory / "cluster", dashboard=dashboard, progress=step
+        )
         undo.callback(cluster.stop)
         address = connect_ray(cluster.address, directory=cluster.directory)
         undo.callback(ray.shutdown)
-        report = launch.up(config)
+        report = launch.up(config, progress=step)
         unwell = [f"{role.address} is {role.state}: {role.error}" for role in report.roles if role.error]
         if unwell:
             raise Unavailable("the deployment did not come up: " + "; ".join(unwell))
@@ -89,19 +91,40 @@ def start_local(
     return address, end
 
 
+@contextlib.contextmanager
+def _steps(title: str, progress: bool) -> Iterator[Callable[[str], None]]:
+    """Shows the steps of a start until the block ends, where the progress of calls is shown: on a terminal or in a notebook."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    terminal = console.is_terminal and not console.is_dumb_terminal
+    if not progress or not (terminal or console.is_jupyter):
+        yield silent
+        return
+    display: Display = NotebookLines() if console.is_jupyter else Bars(console)
+    work = display.add(title)
+    try:
+        yield lambda text: display.update(work, text, 0.0, None)
+    finally:
+        display.remove(work)
+
+
 def namespace_of(name: str) -> str:
     return f"ebla-{name}"
 
 
-def reach(name: str, address: str | None) -> str:
-    """Connect to Ray and check that the deployment exists. Returns the address of the Ray cluster."""
+class Reached(NamedTuple):
+    """`address`: of the Ray cluster. `roles`: the addresses of the deployment's roles that Ray knows, in any state."""
+
+    address: str
+    roles: tuple[str, ...]
+
+
+def reach(name: str, address: str | None) -> Reached:
+    """Connect to Ray and check that the deployment exists."""
     from ebla.placement.connection import connect_ray
 
-    if ":" in name:
-        raise InvalidArgument(
-            f"{name!r} is an address, not the name of a deployment: write ebla.connect(address={name!r}), or "
-            f"`--address {name}`"
-        )
+    require_name(name)
     if ray.is_initialized() and address not in (None, "auto"):
         present = str(ray.get_runtime_context().gcs_address)
         if address != present:
@@ -109,25 +132,43 @@ def reach(name: str, address: str | None) -> str:
                 f"this process is connected to the Ray cluster at {present}, not {address}; leave the address out, or "
                 "call ray.shutdown() first"
             )
-    reached = connect_ray(address)
-    if not masters_of(name):
+    reached = Reached(connect_ray(address), roles_of(name))
+    if not _masters(reached.roles):
         raise Unavailable(
-            f"there is no deployment {name!r} in the Ray cluster at {reached}: start it with `ebla up"
+            f"there is no deployment {name!r} in the Ray cluster at {reached.address}: start it with `ebla up"
             + ("`" if name == "ebla" else f" --name {name}`")
         )
     return reached
 
 
-def masters_of(name: str) -> tuple[str, ...]:
-    """The addresses of the deployment's masters that Ray knows, in order."""
+def require_name(name: str) -> None:
+    if ":" in name:
+        raise InvalidArgument(
+            f"{name!r} is an address, not the name of a deployment: write ebla.connect(address={name!r}), or "
+            f"`--address {name}`"
+        )
+
+
+def roles_of(name: str) -> tuple[str, ...]:
+    """The addresses of the deployment's roles that Ray knows."""
     from ebla.placement.asking import named_actors
 
-    found = [address for address in named_actors(namespace_of(name)) if address.startswith(ROLE)]
+    return tuple(named_actors(namespace_of(name)))
+
+
+def masters_of(name: str) -> tuple[str, ...]:
+    """The addresses of the deployment's masters that Ray knows, in order."""
+    return _masters(roles_of(name))
+
+
+def _masters(roles: Sequence[str]) -> tuple[str, ...]:
+    found = [address for address in roles if address.startswith(ROLE)]
     return tuple(sorted(found, key=lambda address: int(address.removeprefix(ROLE))))
 
 
-def make_client(name: str, progress: bool = False) -> DeploymentClient:
-    """A connection to the deployment, on the running event loop. `progress`: show that of long calls."""
+def make_client(name: str, progress: bool = False, roles: Sequence[str] | None = None) -> DeploymentClient:
+    """A connection to the deployment, on the running event loop. `progress`: show that of long calls. `roles`: the
+    deployment's, if they are known already."""
 
     def failed(what: str, error: BaseException) -> None:
         log.error("the connection to deployment %r failed in %s", name, what, exc_info=error)
@@ -137,7 +178,8 @@ def make_client(name: str, progress: bool = False) -> DeploymentClient:
     world = ClientWorld(
         MachineClock(), RayNetwork(namespace_of(name)), random.Random(os.urandom(32)), tasks.spawn
     )
-    client = DeploymentClient(world, name, masters_of(name) or (MASTER,), on_close=tasks.cancel)
+    masters = masters_of(name) if roles is None else _masters(roles)
+    client = DeploymentClient(world, name, masters or (MASTER,), on_close=tasks.cancel)
     if progress:
         client.watch = watcher()
     return client

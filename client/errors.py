@@ -11,6 +11,8 @@
     DiskFull           a disk is full; nothing was changed            free space, send it again
     Unavailable        no deployment, no quorum, no master;           see `ebla check`
                        the request was not carried out
+    NoCluster          an Unavailable: no Ray cluster answers         start one, or give its address
+    Frozen             the cluster's level creates no tables now      wait for servers, or `ebla level`
     ScanInterrupted    a streamed tablet's snapshot was lost          scan again
     SessionExpired     a session for coordination has ended           open another session
     VersionMismatch    a node has changed since it was read           read it again, decide again
@@ -19,6 +21,9 @@
     RequestReused      a write id was used with other rows            use another write id
     StaleRequest       the answer to a write id is no longer kept     read, then decide
     Corruption         bytes fail their check, on every replica       see `ebla check`
+    SourceUnreadable   the source of a feed cannot be read            mend the source, or say how to read it
+    SourceUnfit        rows of a source do not fit; none was written  mend them, or `on_error="skip"`
+    FeedFailed         a feed ended early; rows may be written        feed again under the same job
     MissingPackage     a package that the call needs is missing       install it as the message says
     Internal           a defect of ebla                               report it; see the role's log
     ConnectionClosed   the connection was closed, or forked           ebla.connect()
@@ -30,6 +35,8 @@ The other errors occur inside the cluster; a user sees them only as the reason o
 
 from __future__ import annotations
 
+from typing import Any
+
 import ebla
 from ebla.actors.coordination.errors import LimitReached as LimitReached
 from ebla.actors.coordination.errors import NotEmpty as NotEmpty
@@ -39,9 +46,11 @@ from ebla.actors.errors import AlreadyInProgress as AlreadyInProgress
 from ebla.actors.errors import AlreadyPresent as AlreadyPresent
 from ebla.actors.errors import ConfigurationMoved as ConfigurationMoved
 from ebla.actors.errors import CopyExpired as CopyExpired
+from ebla.actors.errors import Frozen as Frozen
 from ebla.actors.errors import IllegalState as IllegalState
 from ebla.actors.errors import Internal as Internal
 from ebla.actors.errors import NetworkError as NetworkError
+from ebla.actors.errors import NoCluster as NoCluster
 from ebla.actors.errors import NotActive as NotActive
 from ebla.actors.errors import NotDelivered as NotDelivered
 from ebla.actors.errors import NotFound as NotFound
@@ -90,6 +99,34 @@ class ScanInterrupted(EblaError):
     tablet: str | None
     rows: int | None
     retriable = True
+
+
+class SourceUnreadable(EblaError):
+    """The source cannot be read; `source` names it."""
+
+    fields = ("source",)
+    source: str | None
+
+
+class SourceUnfit(EblaError):
+    """The source has rows that do not fit the table, or rows with the same key. Nothing was written.
+
+    `unfit` and `repeated` are numbers of rows, `rows` the first rows that do not fit.
+    """
+
+    source: str | None
+    unfit: int | None
+    repeated: int | None
+    rows: tuple[Any, ...] | None
+
+
+class FeedFailed(EblaError):
+    """The feed ended early. Rows may have been written; feed again, and the table equals the source."""
+
+    fields = ("job", "rows")
+    job: str | None
+    rows: int | None
+    possibly_applied = True
 
 
 __all__ = [name for name, kind in globals().items() if isinstance(kind, type) and issubclass(kind, EblaError)]

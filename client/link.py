@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ebla import aio
@@ -25,8 +26,7 @@ def shared(name: str, address: str | None) -> Link:
         key = (os.getpid(), name, address)
         known = _shared.get(key)
         if known is None or known.bridge.closed:
-            reach(name, address)
-            known = _shared[key] = make_link(name)
+            known = _shared[key] = make_link(name, roles=reach(name, address).roles)
         return known
 
 
@@ -34,12 +34,12 @@ _shared: dict[tuple[int, str, str | None], Link] = {}
 _shared_gate = threading.Lock()
 
 
-def make_link(name: str, progress: bool = False) -> Link:
+def make_link(name: str, progress: bool = False, roles: Sequence[str] | None = None) -> Link:
     from ebla.deployment import make_client
 
     bridge = Bridge(name)
 
     async def start() -> aio.Database:
-        return aio.Database(make_client(name, progress))
+        return aio.Database(make_client(name, progress, roles))
 
     return Link(bridge, bridge.run(start()))

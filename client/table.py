@@ -28,7 +28,7 @@ from ebla.read import frames
 from ebla.show.handles import describe, table_html
 from ebla.storage.rows import python_values
 from ebla.transport.batches import Ids
-from ebla.transport.bridge import blocking, like
+from ebla.transport.bridge import blocking, like, reading
 from ebla.transport.certainty import Tries
 from ebla.transport.fast_path import MISS, FastGets, FastUpserts
 from ebla.transport.routes import Route
@@ -162,15 +162,8 @@ class Table:
     def name(self) -> str:
         return self._name if self._made is None else self._made.name
 
-    @property
-    @like(aio.Table.schema)
-    def schema(self) -> pa.Schema:
-        return self._awaited.schema
-
-    @property
-    @like(aio.Table.primary_key)
-    def primary_key(self) -> tuple[str, ...]:
-        return self._awaited.primary_key
+    schema: pa.Schema = reading(aio.Table.schema)
+    primary_key: tuple[str, ...] = reading(aio.Table.primary_key)
 
     info = blocking(aio.Table.info)
 
@@ -274,7 +267,7 @@ class Alteration(Changes):
     @like(aio.Alteration.apply)
     def apply(self, *, wait_s: float = WAIT_S) -> m.TableInfo:
         awaited = self._table._awaited.alter()
-        awaited.changes, awaited.name = list(self.changes), self.name
+        awaited.changes, awaited.name, awaited.least = list(self.changes), self.name, self.least
         return self._table._run(awaited.apply(wait_s=wait_s))
 
 
@@ -286,15 +279,8 @@ class Scan:
         self._awaited = awaited
         self._run = database._run
 
-    @property
-    @like(aio.Scan.schema)
-    def schema(self) -> pa.Schema:
-        return self._awaited.schema
-
-    @property
-    @like(aio.Scan.indexes)
-    def indexes(self) -> dict[str, int]:
-        return self._awaited.indexes
+    schema: pa.Schema = reading(aio.Scan.schema)
+    indexes: dict[str, int] = reading(aio.Scan.indexes)
 
     to_arrow = blocking(aio.Scan.to_arrow)
     to_pandas = blocking(aio.Scan.to_pandas)

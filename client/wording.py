@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ebla.actors.messages import TableInfo, TableSummary
+
 
 def size(count: int | None) -> str:
     """980 B, 4.0 KiB, 12 MiB: two digits at least, four at most."""
@@ -35,6 +40,12 @@ def number(value: int | None) -> str:
 
 def count(value: int, noun: str, plural: str | None = None) -> str:
     return f"{value:,} {noun if value == 1 else plural or noun + 's'}"
+
+
+def protocol(table: TableInfo | TableSummary) -> str:
+    """`raft`, or `pacifica, min_members 2`."""
+    least = f", min_members {table.min_members}" if table.min_members else ""
+    return table.replication + least
 
 
 def short(identifier: str | None) -> str:

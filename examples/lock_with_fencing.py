@@ -2,8 +2,8 @@
 
     ebla up --local 3 && python examples/lock_with_fencing.py
 
-The token of a lock grows from holder to holder. Rows carry it in their key, and readers use the rows of the highest token, so the
-late rows of an old holder are never seen.
+The token of a lock grows from holder to holder. Rows carry it in their key, and readers use the rows of the highest token: as soon
+as the new holder has written, late rows of an old holder are not seen.
 """
 
 from __future__ import annotations

@@ -31,9 +31,10 @@ class Account:
     def deposit(self, amount: int, call: int) -> int:
         """Add `amount` once per `call` (calls count up from 0), and return the balance."""
         if call > self._last_call:
-            self._balance, self._last_call = self._balance + amount, call
-            row = {"account": self._name, "balance": self._balance, "last_call": self._last_call}
-            self._table.upsert(row)
+            balance = self._balance + amount
+            self._table.upsert({"account": self._name, "balance": balance, "last_call": call})
+            # Only now: a call whose write failed can be repeated.
+            self._balance, self._last_call = balance, call
         return self._balance
 
     def die(self) -> None:

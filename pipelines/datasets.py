@@ -19,14 +19,6 @@ import pyarrow as pa
 import pyarrow.csv
 
 from ebla.placement.extras import needs
-from ebla.storage.errors import EblaError
-
-
-class SourceUnreadable(EblaError):
-    """The source cannot be read; `source` names it."""
-
-    fields = ("source",)
-    source: str | None
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ from ebla.placement import java, launch
 from ebla.placement.config import configure
 from ebla.placement.connection import connect_ray
 from ebla.placement.local.cluster import START_S, LocalCluster
+from ebla.placement.local.node import slot_of as slot
 from ebla.show.steps import Show, Steps
 from ebla.table import Database, Table
 
@@ -52,10 +53,6 @@ DEAD_S_MIN = 4.0  # before the node is started again
 CATCH_UP_S_MAX = 90.0
 FLIGHTS = datasets.DATASETS["flights"]
 POLL_S = 0.2
-
-
-def slot(number: int) -> str:
-    return f"host-{number}"
 
 
 class Disaster:
@@ -130,12 +127,12 @@ def held(info: m.TableInfo, number: int) -> int:
     return sum(any(replica.address == address for replica in tablet.replicas) for tablet in info.tablets)
 
 
-def run(steps: Steps) -> report.DemoReport:
-    """Run the demo. The cluster and its directory are removed when this returns or raises."""
+def run(steps: Steps, replication: str = m.RAFT) -> report.DemoReport:
+    """Run the demo, with tables of this protocol. The cluster and its directory are removed when this returns or raises."""
     began = time.monotonic()
     with contextlib.ExitStack() as ending:
         cluster, db = _deployment(steps, ending)
-        table, probe, victim = _tables(steps, db)
+        table, probe, victim = _tables(steps, db, replication)
         with steps.step(f"starting Spark, away from {slot(victim)}") as show:
             session = ending.enter_context(
                 spark("ebla demo", avoid_slots=[slot(victim)], quick=True, progress=show)
@@ -163,6 +160,7 @@ def run(steps: Steps) -> report.DemoReport:
         failures=(),
         phases=dict(steps.seconds),
         seconds=time.monotonic() - began,
+        replication=replication,
     )
     return msgspec.structs.replace(found, failures=tuple(_failures(found, FLIGHTS.rows)))
 
@@ -231,17 +229,18 @@ def _deployment(steps: Steps, ending: contextlib.ExitStack) -> tuple[LocalCluste
     return cluster, db
 
 
-def _tables(steps: Steps, db: Database) -> tuple[Table, Probe, int]:
+def _tables(steps: Steps, db: Database, replication: str) -> tuple[Table, Probe, int]:
     """The table of the flights, the probe's table, and the node to kill."""
-    with steps.step(f"making a table of {TABLETS} tablets, {REPLICAS} replicas each"):
+    with steps.step(f"making a table of {TABLETS} tablets, {REPLICAS} replicas each ({replication})"):
         table = table_for(
             db,
             FLIGHTS.name,
             FLIGHTS.name,
             partition_by=ebla.hash(*FLIGHTS.hash_by, buckets=TABLETS),
             replicas=REPLICAS,
+            replication=replication,
         )
-        probe = Probe(db, TABLETS, REPLICAS)
+        probe = Probe(db, TABLETS, REPLICAS, replication)
         return table, probe, _choose_victim(table, probe.table)
 
 

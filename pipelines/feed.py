@@ -29,14 +29,15 @@ import ray.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ebla.actors.errors import ErrorFrame, from_frame
+from ebla.errors import FeedFailed
 from ebla.partitions import PartitionBy
 from ebla.pipelines import datasets, target, tasks
 from ebla.pipelines.executors import executors_alive
 from ebla.pipelines.frames import frame as as_frame
-from ebla.pipelines.outcomes import FeedFailed, FeedProgress, FeedReport
+from ebla.pipelines.outcomes import FeedProgress, FeedReport
 from ebla.pipelines.target import CALL_ROWS, check_arguments, check_columns
 from ebla.placement.extras import needs
-from ebla.storage.columns import Column
+from ebla.storage.arrow_types import column_of
 from ebla.storage.errors import EblaError, InvalidArgument
 from ebla.table import Database, Table
 
@@ -103,6 +104,8 @@ def table_for(
     primary_key: Sequence[str] = (),
     partition_by: PartitionBy | None = None,
     replicas: int | None = None,
+    replication: str | None = None,
+    min_members: int | None = None,
 ) -> Table:
     """Open the table `name` to feed it; create it first, with the columns of `source`, if it does not exist.
 
@@ -111,7 +114,14 @@ def table_for(
     """
     columns = arrow_schema(source.schema) if isinstance(source, DataFrame) else source
     return target.table_for(
-        db, name, columns, primary_key=primary_key, partition_by=partition_by, replicas=replicas
+        db,
+        name,
+        columns,
+        primary_key=primary_key,
+        partition_by=partition_by,
+        replicas=replicas,
+        replication=replication,
+        min_members=min_members,
     )
 
 
@@ -119,7 +129,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     """A DataFrame's columns as Arrow types. Raises InvalidArgument for a type that no table has."""
     fields = [pa.field(f.name, _arrow_type(f.name, f.dataType), f.nullable) for f in schema.fields]
     for field in fields:
-        Column.from_arrow(field)
+        column_of(field)
     return pa.schema(fields)
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ebla.pipelines.sources.readers import Unfit
 from ebla.show.handles import shown
-from ebla.storage.errors import EblaError
 
 
 @shown
@@ -45,29 +43,9 @@ class FeedReport(msgspec.Struct, frozen=True):
     repeated: int | None = None
 
 
-class FeedFailed(EblaError):
-    """The feed ended early. Rows may have been written; feed again, and the table equals the source."""
-
-    fields = ("job", "rows")
-    job: str | None
-    rows: int | None
-    possibly_applied = True
-
-
-class SourceUnfit(EblaError):
-    """The source has rows that do not fit the table, or rows with the same key. Nothing was written.
-
-    `unfit` and `repeated` are numbers of rows, `rows` the first rows that do not fit.
-    """
-
-    source: str | None
-    unfit: int | None
-    repeated: int | None
-    rows: tuple[Unfit, ...] | None
-
-
 class Sample(msgspec.Struct, frozen=True):
-    """A missing, extra or different row. `columns`: those that differ; values as text."""
+    """A missing, extra or different row. `columns`: those that differ; values as text. `key`: of a row of the source that has no key,
+    its file and row."""
 
     kind: str
     key: dict[str, str | None]

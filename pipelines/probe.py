@@ -27,13 +27,14 @@ END_S_MAX = WRITE_S_MAX + 5.0
 
 
 class Probe:
-    def __init__(self, db: Database, tablets: int, replicas: int) -> None:
+    def __init__(self, db: Database, tablets: int, replicas: int, replication: str) -> None:
         self.table = db.create_table(
             NAME,
             schema=pa.schema([pa.field("tablet", pa.int32(), nullable=False), ("n", pa.int64())]),
             primary_key=["tablet"],
             partition_by=ebla.range("tablet", splits=list(range(1, tablets))),
             replicas=replicas,
+            replication=replication,
         )
         self.acknowledged: list[list[float]] = [[] for _ in range(tablets)]
         self.failed = 0

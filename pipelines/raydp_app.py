@@ -35,6 +35,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from ebla.actors.errors import Unavailable
 from ebla.placement import java
+from ebla.placement.asking import first_line
 from ebla.placement.deploy.slots import resource_of_its_own
 from ebla.placement.extras import needs
 from ebla.storage.errors import InvalidArgument
@@ -119,17 +120,10 @@ class SparkMaster(RayDPSparkMaster.__ray_actor_class__):  # type: ignore[misc]
 class PlacedCluster(SparkCluster):  # type: ignore[misc]
     """RayDP's cluster with its master in the last bundle of `group`. The driver's JVM starts at the same time."""
 
-    def __init__(
-        self,
-        name: str,
-        executors: int,
-        cores: int,
-        memory: str,
-        group: PlacementGroup,
-        configs: dict[str, str],
-    ) -> None:
+    def __init__(self, group: PlacementGroup, configs: dict[str, str], *settings: Any) -> None:
+        """`settings`: its name, the number of executors, and the cores and memory of each."""
         self._group = group
-        super().__init__(name, executors, cores, memory, False, configs)
+        super().__init__(*settings, False, configs)
 
     def _set_up_master(self, resources: Any, kwargs: Any) -> None:
         strategy = PlacementGroupSchedulingStrategy(self._group, self._group.bundle_count - 1)
@@ -183,7 +177,7 @@ class Application:
         self._configs[DIRECTORY] = str(self.directory)
         self._set_environment({**java.environment(), "PYSPARK_PYTHON": self._configs["spark.pyspark.python"]})
         with self._bounded():
-            self._cluster = PlacedCluster(*self._settings, self._group, self._configs)
+            self._cluster = PlacedCluster(self._group, self._configs, *self._settings)
 
     def connect(self) -> SparkSession:
         """The session; its executors begin to start. Raises Unavailable after START_S_MAX."""
@@ -200,7 +194,7 @@ class Application:
             except Exception as error:
                 late = f" within {START_S_MAX:.0f} s" if overdue.is_set() else ""
                 raise Unavailable(
-                    f"Spark did not start{late}: {_first_line(error)}; the logs are Ray's, on the node of the actor "
+                    f"Spark did not start{late}: {first_line(error)}; the logs are Ray's, on the node of the actor "
                     f"{self._settings[0]}{RAYDP_SPARK_MASTER_SUFFIX}"
                 ) from error
 
@@ -375,8 +369,3 @@ def _own_interrupts() -> Iterator[None]:
     finally:
         if mine:
             signal.signal(signal.SIGINT, previous)
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"

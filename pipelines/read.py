@@ -24,7 +24,7 @@ from ebla import local_scan
 from ebla.pipelines.executors import hosts_of_executors
 from ebla.placement.deploy.nearby import address_slots
 from ebla.placement.extras import needs
-from ebla.storage.columns import Column
+from ebla.storage.arrow_types import column_of
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.predicates.expressions import Expression
 from ebla.storage.rows.convert import to_array
@@ -70,12 +70,8 @@ def spark_schema(schema: pa.Schema, columns: Sequence[str] | None = None) -> Str
             raise InvalidArgument(
                 f"there is no column {name!r}; the columns are {', '.join(schema.names)}", column=name
             )
-    chosen = pa.schema([_as_spark_keeps_it(schema.field(name)) for name in names])
+    chosen = pa.schema([_inside(schema.field(name), name) for name in names])
     return from_arrow_schema(chosen, prefer_timestamp_ntz=True)
-
-
-def _as_spark_keeps_it(field: pa.Field) -> pa.Field:
-    return field.with_type(_kept(field.type, field.name))
 
 
 def _kept(kind: pa.DataType, column: str) -> pa.DataType:
@@ -143,7 +139,7 @@ def in_spark_types(rows: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
         array = rows.column(field.name)
         if array.type != field.type:
             try:
-                array = to_array(Column.from_arrow(field), array)
+                array = to_array(column_of(field), array)
             except InvalidArgument as error:
                 raise InvalidArgument(
                     f"column {field.name!r} holds {array.type} values that Spark, which keeps {field.type}, cannot "

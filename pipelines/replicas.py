@@ -1,15 +1,61 @@
-"""Compares the replicas of a table with each other, by digests as of one log index per tablet, while writes continue."""
+"""Compares the replicas of a table with each other, by digests as of one log index per tablet, while writes continue; and makes the
+report of a whole comparison."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+
+import msgspec
 
 from ebla.actors.messages import ChecksumReply, TabletLocation
 from ebla.health import survey
 from ebla.health.verdicts import Digests
-from ebla.pipelines.outcomes import ReplicaDigest, TabletDigests
+from ebla.pipelines.outcomes import ReplicaDigest, Sample, TabletDigests, VerifyReport
 from ebla.show.steps import Show
 from ebla.table import Table
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """The numbers of rows in a comparison of a table with its source."""
+
+    source_rows: int
+    table_rows: int
+    missing: int
+    extra: int
+    different: int
+    duplicates: int
+
+    @property
+    def same(self) -> bool:
+        return not (self.missing or self.extra or self.different)
+
+
+def reported(
+    table: Table,
+    source: str,
+    counts: Counts,
+    samples: tuple[Sample, ...],
+    replicas: bool,
+    progress: Show,
+    began: float,
+) -> VerifyReport:
+    """The report of a comparison that `began` then. `replicas`: compare these with each other, too."""
+    tablets: tuple[TabletDigests, ...] = ()
+    if replicas:
+        progress("comparing replicas")
+        tablets = compare_replicas(table, progress)
+    equal = all(tablet.equal for tablet in tablets) if replicas else None
+    return VerifyReport(
+        **msgspec.structs.asdict(counts),
+        table=table.name,
+        source=source,
+        samples=samples,
+        tablets=tablets,
+        replicas_equal=equal,
+        ok=counts.same and equal is not False,
+        seconds=time.monotonic() - began,
+    )
 
 
 def compare_replicas(table: Table, progress: Show) -> tuple[TabletDigests, ...]:

@@ -10,6 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from ebla.actors.messages import RAFT
 from ebla.pipelines.outcomes import FeedReport, Sample, TabletDigests, VerifyReport
 from ebla.pipelines.sources.check import Checked
 from ebla.pipelines.sources.source import Facts
@@ -19,8 +20,9 @@ GOOD, BAD, DIM = "green", "bold red", "dim"
 
 
 class Outage(msgspec.Struct, frozen=True):
-    """The pauses of writes to the probed tablets. `led_s`: the longest time without an acknowledged write on a tablet that the
-    killed node led, `others_s` on any other; `stalled` tablets had a pause of more than half a second."""
+    """The pauses of writes to the probed table, which is not the loaded one. The killed node led `led` of its `tablets`. `led_s`:
+    the longest time without an acknowledged write on one of these, `others_s` on any other; `stalled` tablets had a pause of
+    more than half a second."""
 
     tablets: int
     led: int
@@ -32,7 +34,8 @@ class Outage(msgspec.Struct, frozen=True):
 
 
 class Kill(msgspec.Struct, frozen=True):
-    """The kill of a node, `at_s` after the begin of the load, with `rows` written. The other times are from the kill on."""
+    """The kill of a node, `at_s` after the begin of the load, with `rows` written. Just before, the node led `led` tablets of the
+    loaded table, and had replicas of `held`. The other times are from the kill on."""
 
     slot: str
     at_s: float
@@ -57,6 +60,7 @@ class DemoReport(msgspec.Struct, frozen=True):
     failures: tuple[str, ...]
     phases: dict[str, float]
     seconds: float
+    replication: str = RAFT
 
     @property
     def ok(self) -> bool:
@@ -228,7 +232,7 @@ def demo_view(report: DemoReport) -> RenderableType:
         (
             "",
             "",
-            f"{kill.slot} led {kill.led} of the {report.tablets} tablets and held replicas of {kill.held}",
+            f"it led {kill.led} of the {report.tablets} tablets of {load.table} and held replicas of {kill.held}",
         ),
         *_pauses(outage),
         ("back", f"{kill.down_s:.1f} s", f"after the kill; all replicas had caught up {after_s:.1f} s later"),
@@ -246,7 +250,7 @@ def demo_view(report: DemoReport) -> RenderableType:
         else Text("\n".join(f"✘ {failure}" for failure in report.failures), BAD)
     )
     intro = Text(
-        f"{report.nodes} Ray nodes, {report.tablets} tablets with {report.replicas} replicas each, "
+        f"{report.nodes} Ray nodes, {report.tablets} tablets x {report.replicas} replicas ({report.replication}), "
         "fed and verified by Spark",
         DIM,
     )
@@ -262,13 +266,13 @@ def demo_view(report: DemoReport) -> RenderableType:
 
 
 def _pauses(outage: Outage) -> list[tuple[str, str, str]]:
-    """The longest pause of the probed tablets that the killed node led, and that of the others."""
+    """How many of the probed tablets the killed node led, their longest pause, and that of the others."""
     probes = f"{outage.writes:,} probing writes"
     if not outage.led:
         return [("writes", f"{outage.others_s:.1f} s", f"pause at most; {probes}")]
-    led = f"pause at most, on the {outage.led} of {outage.tablets} probed tablets that it led"
     return [
-        ("writes", f"{outage.led_s:.1f} s", led),
+        ("", "", f"it led {outage.led} of the {outage.tablets} tablets of a second table, which is probed"),
+        ("writes", f"{outage.led_s:.1f} s", "pause at most, on the probed tablets that it led"),
         ("", "", f"{outage.others_s:.1f} s at most on the others; {probes}"),
     ]
 

@@ -10,7 +10,7 @@ requests with the same ids, and the table is the same as after one attempt:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,7 +18,7 @@ import pyarrow as pa
 import xxhash
 
 from ebla.actors.errors import NotFound, RequestReused, StaleRequest
-from ebla.actors.messages import TableInfo
+from ebla.actors.messages import RAFT, TableInfo
 from ebla.partitions import PartitionBy, resolve
 from ebla.pipelines.datasets import DATASETS
 from ebla.storage.errors import InvalidArgument
@@ -42,17 +42,33 @@ def table_for(
     primary_key: Sequence[str] = (),
     partition_by: PartitionBy | None = None,
     replicas: int | None = None,
+    replication: str | None = None,
+    min_members: int | None = None,
 ) -> Table:
-    """The table `name`, created with the columns of `source` if it does not exist. A named data set has a default key.
+    """The table `name`, created if it does not exist.
 
-    Raises InvalidArgument if the table exists with another key, partitioning or number of replicas than the given ones.
+    Args:
+        db: The deployment.
+        name: The table.
+        source: The columns of a new table: a schema of Arrow, or the name of a data set, such as "flights".
+        primary_key: The key. A new table needs one, unless the data set has a default key.
+        partition_by: How a new table is divided into tablets. None: the table is one tablet.
+        replicas: The replicas of each tablet. None: 3 for a new table.
+        replication: As of `Database.create_table`. None: Raft for a new table.
+        min_members: As of `Database.create_table`.
+
+    Raises:
+        InvalidArgument: The table exists with another definition than the given one. Or it does not exist, and there is no
+            key for it, or no data set of this name.
+        Unavailable: There are not enough servers for the replicas.
     """
+    replicated = {"replicas": replicas, "replication": replication, "min_members": min_members}
     try:
         table = db.table(name)
     except NotFound:
         pass
     else:
-        check_same(table.info(), primary_key, partition_by, replicas)
+        check_same(table.info(), primary_key, partition_by, replicated)
         return table
     known = DATASETS.get(source) if isinstance(source, str) else None
     if known is not None:
@@ -67,14 +83,24 @@ def table_for(
             f"{', '.join(schema.names)}"
         )
     return db.create_table(
-        name, schema=schema, primary_key=primary_key, partition_by=partition_by, replicas=replicas or REPLICAS
+        name,
+        schema=schema,
+        primary_key=primary_key,
+        partition_by=partition_by,
+        replicas=replicas or REPLICAS,
+        replication=replication or RAFT,
+        min_members=min_members,
     )
 
 
 def check_same(
-    info: TableInfo, primary_key: Sequence[str], partition_by: PartitionBy | None, replicas: int | None
+    info: TableInfo,
+    primary_key: Sequence[str],
+    partition_by: PartitionBy | None,
+    replicated: Mapping[str, int | str | None],
 ) -> None:
-    """Raise InvalidArgument if an existing table differs from what is given for a new one."""
+    """Raise InvalidArgument if an existing table differs from what is given for a new one. `replicated`: fields of `info`,
+    None if not given."""
     key = info.schema.key
     if primary_key and tuple(primary_key) != key:
         raise InvalidArgument(
@@ -86,11 +112,12 @@ def check_same(
             f"table {info.name!r} exists with another partitioning than {partition_by!r}; leave the partitioning out, or "
             "feed another table"
         )
-    if replicas is not None and replicas != info.replicas:
-        raise InvalidArgument(
-            f"table {info.name!r} exists with {info.replicas} replicas of each tablet, not {replicas}; leave the number "
-            "out, or feed another table"
-        )
+    for name, given in replicated.items():
+        if given not in (None, getattr(info, name)):
+            raise InvalidArgument(
+                f"table {info.name!r} exists with {name} {getattr(info, name)}, not {given}; leave {name} out, or feed "
+                "another table"
+            )
 
 
 def check_columns(given: pa.Schema, table: str, wanted: pa.Schema) -> None:

@@ -18,7 +18,7 @@ import ray
 import ray.exceptions
 
 from ebla.actors.errors import ErrorFrame, to_frame
-from ebla.pipelines.target import Call, calls, write
+from ebla.pipelines.target import calls, write
 from ebla.placement.extras import needs
 from ebla.storage.errors import EblaError
 from ebla.table import Table
@@ -64,7 +64,9 @@ class WriteTask:
         error: bytes | None = None
         try:
             for call in calls(batches, self.call_rows):
-                count, refused = self._write(table, partition, call)
+                count, refused = write(
+                    table, call, mode=self.mode, job=self.job, partition=partition, deadline_s=self.deadline_s
+                )
                 rows, rejected, sent = rows + count, rejected + refused, sent + 1
                 counter.rows(rows + rejected)
         except EblaError as failure:
@@ -75,16 +77,6 @@ class WriteTask:
         values: list[Any] = [partition, attempt, rows, rejected, sent, error]
         arrays = [pa.array([value], field.type) for value, field in zip(values, _RESULT, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, schema=_RESULT)
-
-    def _write(self, table: Table, partition: int, call: Call) -> tuple[int, int]:
-        return write(
-            table,
-            call,
-            mode=self.mode,
-            job=self.job,
-            partition=partition,
-            deadline_s=self.deadline_s,
-        )
 
 
 # -- counting ------------------------------------------------------------------------------------------------

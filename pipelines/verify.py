@@ -18,13 +18,11 @@ from functools import reduce
 from operator import and_
 from typing import Any
 
-import msgspec
-
 from ebla.pipelines.feed import arrow_schema
 from ebla.pipelines.frames import frame as as_frame
-from ebla.pipelines.outcomes import Sample, TabletDigests, VerifyReport
+from ebla.pipelines.outcomes import Sample, VerifyReport
 from ebla.pipelines.read import read_table, spark_schema
-from ebla.pipelines.replicas import compare_replicas
+from ebla.pipelines.replicas import Counts, reported
 from ebla.pipelines.target import check_columns
 from ebla.placement.extras import needs
 from ebla.show.progress import silent
@@ -74,41 +72,14 @@ def verify(
     comparison = _Comparison(frame, read_table(spark, table, local=local), table)
     counts = comparison.counts()
     shown: tuple[Sample, ...] = ()
-    if counts.missing or counts.extra or counts.different:
+    if not counts.same:
         progress("reading different rows")
         shown = comparison.samples(counts, samples)
-    tablets: tuple[TabletDigests, ...] = ()
-    if replicas:
-        progress("comparing replicas")
-        tablets = compare_replicas(table, progress)
-    equal = all(tablet.equal for tablet in tablets) if replicas else None
-    return VerifyReport(
-        table=table.name,
-        source=source if isinstance(source, str) else "DataFrame",
-        source_rows=counts.source_rows,
-        table_rows=counts.table_rows,
-        missing=counts.missing,
-        extra=counts.extra,
-        different=counts.different,
-        duplicates=counts.duplicates,
-        samples=shown,
-        tablets=tablets,
-        replicas_equal=equal,
-        ok=not (counts.missing or counts.extra or counts.different) and equal is not False,
-        seconds=time.monotonic() - began,
-    )
+    name = source if isinstance(source, str) else "DataFrame"
+    return reported(table, name, counts, shown, replicas, progress, began)
 
 
 # -- source and table ----------------------------------------------------------------------------------------
-
-
-class _Counts(msgspec.Struct, frozen=True):
-    source_rows: int
-    table_rows: int
-    missing: int
-    extra: int
-    different: int
-    duplicates: int
 
 
 class _Comparison:
@@ -125,7 +96,7 @@ class _Comparison:
         self.right_digests = self._digested(self.right).withColumn("~table", F.lit(True))
         self.joined = self._join(self.left_digests, self.right_digests)
 
-    def counts(self) -> _Counts:
+    def counts(self) -> Counts:
         """The counts in one pass. Keys that the source repeats need a second pass: any of their rows may be in the table."""
         once = self.left_digests.groupBy(*map(_name, self.key)).agg(
             F.count(F.lit(1)).alias("~rows"), *[F.min(_name(each)).alias(each) for each in _HASHES]
@@ -145,9 +116,9 @@ class _Comparison:
         assert row is not None, "an aggregate has one row"
         duplicates = row.source - row["keys"]
         different = self._different().count() if duplicates else row.different
-        return _Counts(row.source, row.table, row.missing, row.extra, different, duplicates)
+        return Counts(row.source, row.table, row.missing, row.extra, different, duplicates)
 
-    def samples(self, counts: _Counts, wanted: int) -> tuple[Sample, ...]:
+    def samples(self, counts: Counts, wanted: int) -> tuple[Sample, ...]:
         found: list[Sample] = []
         if counts.missing:
             found += [

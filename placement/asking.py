@@ -23,7 +23,7 @@ UNREACHABLE, AWAY, MISSING = "unreachable", "away", "missing"
 class RoleStatus(msgspec.Struct, frozen=True):
     """The state of one role. `state`: starting, running, failed or stopping, as the role reports;
     unreachable (no answer: it restarts, or its host is busy or cut off), away (its slot has no
-    alive node), or missing (never launched, or taken down)."""
+    alive node), or missing (it was not launched)."""
 
     address: str
     slot: str

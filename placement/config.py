@@ -21,7 +21,7 @@ import difflib
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import msgspec
 import yaml
@@ -31,6 +31,8 @@ from ebla.actors.journal.options import JournalNodeOptions, JournalOptions, Leas
 from ebla.actors.master.options import GroupOptions, MasterOptions
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.storage.errors import InvalidArgument
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 TABLES = ("master", "group", "lease", "journal", "journal_node", "tablet_server")
@@ -64,36 +66,28 @@ class DeploymentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         return f"ebla-{self.name}"
 
     def master_options(self) -> MasterOptions:
-        options: MasterOptions = _options("master", MasterOptions, self.master, {})
-        return options
+        return _options("master", MasterOptions, self.master, {})
 
     def journal_options(self, journal: JournalId, nodes: tuple[str, ...]) -> JournalOptions:
         placed = {"journal": journal, "nodes": nodes}
-        options: JournalOptions = _options("journal", JournalOptions, self.journal, placed)
-        return options
+        return _options("journal", JournalOptions, self.journal, placed)
 
     def journal_node_options(self) -> JournalNodeOptions:
-        options: JournalNodeOptions = _options("journal_node", JournalNodeOptions, self.journal_node, {})
-        return options
+        return _options("journal_node", JournalNodeOptions, self.journal_node, {})
 
     def group_options(self, masters: tuple[str, ...], journal: JournalOptions) -> GroupOptions:
-        lease: LeaseLimits = _options("lease", LeaseLimits, self.lease, {})
         placed = {
             "masters": masters,
             "journal": journal,
-            "lease": lease,
+            "lease": _options("lease", LeaseLimits, self.lease, {}),
             "master": self.master_options(),
             "node": self.journal_node_options(),
         }
-        options: GroupOptions = _options("group", GroupOptions, self.group, placed)
-        return options
+        return _options("group", GroupOptions, self.group, placed)
 
     def tablet_server_options(self, masters: tuple[str, ...], host: str, version: str) -> TabletServerOptions:
         placed = {"masters": masters, "host": host, "version": version}
-        options: TabletServerOptions = _options(
-            "tablet_server", TabletServerOptions, self.tablet_server, placed
-        )
-        return options
+        return _options("tablet_server", TabletServerOptions, self.tablet_server, placed)
 
 
 def default_data_dir(name: str) -> str:
@@ -129,7 +123,7 @@ def configure(settings: Mapping[str, Any], base: DeploymentConfig | None = None)
             values[key] = msgspec.to_builtins(DeploymentConfig())[key]
         else:
             values[key] = value
-    config: DeploymentConfig = _convert("", DeploymentConfig, values)
+    config = _convert("", DeploymentConfig, values)
     directory = config.data_dir or default_data_dir(config.name)
     absolute = str(Path(directory).expanduser().absolute())
     spread = tuple(str(Path(path).expanduser().absolute()) for path in config.data_dirs)
@@ -191,13 +185,13 @@ def addresses(role: str, count: int) -> tuple[str, ...]:
     return tuple(f"{role}/{number}" for number in range(count))
 
 
-def _options(table: str, kind: type[Any], own: Mapping[str, Any], placed: Mapping[str, Any]) -> Any:
+def _options(table: str, kind: type[T], own: Mapping[str, Any], placed: Mapping[str, Any]) -> T:
     """The role's options: the operator's `own`, and those that placement sets (`placed`)."""
     known = tuple(key for key in kind.__struct_fields__ if key not in placed)
     _refuse_unknown(own, known, f"{table}.")
     options = _convert(f"{table}.", kind, {**own, **placed})
     try:
-        options.validate()
+        cast(Any, options).validate()
     except InvalidArgument as error:
         raise InvalidArgument(f"{table}: {error}") from error
     return options
@@ -211,7 +205,7 @@ def _refuse_unknown(keys: Any, known: tuple[str, ...], prefix: str) -> None:
             raise InvalidArgument(f"{prefix}{key} is no setting; {hint}")
 
 
-def _convert(prefix: str, kind: type[Any], values: Mapping[str, Any]) -> Any:
+def _convert(prefix: str, kind: type[T], values: Mapping[str, Any]) -> T:
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:

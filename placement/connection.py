@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import ray
 
-from ebla.actors.errors import Unavailable
+from ebla.actors.errors import NoCluster, Unavailable
 from ebla.placement import ray_private
 from ebla.placement.local import failure
 from ebla.placement.local.cluster import LocalCluster
@@ -24,11 +24,8 @@ REMEDY = "start a cluster on this machine with `ebla up --local 4`, or name one 
 DRIVER = ("RAY_timeout_ms_task_wait_for_death_info", "RAY_core_worker_internal_heartbeat_ms")
 
 PROBE_S = 3.0
+PORT_MAX = (1 << 16) - 1
 INTERNET = (socket.AF_INET, socket.AF_INET6)
-
-
-class NoCluster(Unavailable):
-    """There is no Ray cluster to connect to."""
 
 
 def local_directory() -> Path:
@@ -53,7 +50,10 @@ def connect_ray(
             os.environ.setdefault(name, DEFAULTS[name])
         reread_environment()
         quiet_driver()
-        _require_listener(target)
+        if target == "auto":
+            target = _found_here()
+        else:
+            _require_listener(target)
         if not environment or "RAY_AUTH_TOKEN" in os.environ:  # the environment has the local cluster's token
             _require_token(target)
         _init(target, namespace)
@@ -82,12 +82,11 @@ def choose(address: str | None, directory: Path) -> tuple[dict[str, str], str]:
     """The environment that the cluster needs, and its address. Raises Unavailable if a local
     cluster was requested and there is none: a cluster that Ray would find instead belongs to
     others."""
-    wanted = address or os.environ.get("RAY_ADDRESS")
-    if wanted is not None and wanted.startswith("ray://"):
-        raise InvalidArgument(
-            f"{wanted!r} is an address of Ray Client, which ebla does not use; give the address of the cluster's head, such "
-            "as 'host:6379', or run the program in the cluster with `ray job submit`"
-        )
+    named = os.environ.get("RAY_ADDRESS") or None
+    # For "auto" too, Ray looks there first.
+    wanted = (named or address) if address == "auto" else (address or named)
+    if wanted is not None:
+        _require_usable(wanted)
     local = LocalCluster.find(directory)
     if local is not None and local.running and wanted in (None, local.address):
         return local.state.settings.auth.environment(), local.address
@@ -95,6 +94,36 @@ def choose(address: str | None, directory: Path) -> tuple[dict[str, str], str]:
     if absent is not None:
         raise NoCluster(absent)
     return {}, wanted or "auto"
+
+
+def _require_usable(address: str) -> None:
+    if address.startswith("ray://"):
+        raise InvalidArgument(
+            f"{address!r} is an address of Ray Client, which ebla does not use; give the address of the cluster's head, such "
+            "as 'host:6379', or run the program in the cluster with `ray job submit`"
+        )
+    if address == "local":  # Ray would start a cluster inside this process
+        raise InvalidArgument(
+            "'local' is not the address of a cluster that runs; to start one on this machine, use ebla.local() or "
+            "`ebla up --local 4`"
+        )
+    if address != "auto" and "/" not in address and not _is_place(address):
+        problem = "is not HOST:PORT" if ":" in address else "has no port"
+        raise InvalidArgument(
+            f"the address {address!r} {problem}: give host and port of the cluster's head as HOST:PORT, such as 'host:6379'"
+        )
+
+
+def _found_here() -> str:
+    """The address of the cluster that Ray finds on this machine. Ray may remember one that has ended."""
+    found = ray_private.found_here()
+    if found is None:
+        raise NoCluster(f"no Ray cluster runs on this machine: {REMEDY}")
+    try:
+        _require_listener(found)
+    except NoCluster as error:
+        raise NoCluster(f"no Ray cluster runs on this machine (none answers at {found}): {REMEDY}") from error
+    return found
 
 
 def _require_listener(address: str) -> None:
@@ -121,7 +150,8 @@ def _require_token(address: str) -> None:
 
 def _is_place(address: str) -> bool:
     """Whether the address is a host and a port, and not `auto` or a scheme that Ray knows."""
-    return "/" not in address and address.rpartition(":")[2].isdigit()
+    host, _, port = address.rpartition(":")
+    return "/" not in address and bool(host) and port.isdecimal() and 0 < int(port) <= PORT_MAX
 
 
 def _init(address: str, namespace: str | None) -> None:
@@ -134,8 +164,6 @@ def _init(address: str, namespace: str | None) -> None:
             configure_logging=True,
         )
     except ConnectionError as error:
-        if address == "auto":
-            raise NoCluster(f"no Ray cluster runs on this machine: {REMEDY}") from error
         raise NoCluster(f"no Ray cluster answers at {address!r} ({_first_line(error)}); {REMEDY}") from error
     except (RuntimeError, ValueError) as error:
         raise Unavailable(

@@ -9,7 +9,7 @@ outlive Ray is on disk: the directories of the roles, and their slots (placement
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -179,8 +179,9 @@ def _place(state: Deployment, available: Survey, show: Progress, deadline_s: flo
         while there.get(missing) is None or there[missing].state != "CREATED":
             if time.monotonic() > deadline_s:
                 state_now = there[missing].state if missing in there else "unknown to Ray"
+                named = ", ".join(host.slot for host in hosts)
                 raise Unavailable(
-                    f"placement group {missing} is {state_now}: Ray found no room for {groups.slots_text(hosts)}; do "
+                    f"placement group {missing} is {state_now}: Ray found no room for {named}; do "
                     f"these nodes have {slots.BUNDLE_CPU} CPU free?"
                 )
             time.sleep(POLL_S)
@@ -292,22 +293,13 @@ def _end_remaining(namespace: str, deadline_s: float) -> list[str]:
 # -- status --------------------------------------------------------------------------------------------------
 
 
-def status(
-    name: str, *, expected: Mapping[str, str] | None = None, timeout_s: float = STATUS_S
-) -> StatusReport:
-    """The state of all roles, within `timeout_s`. `expected` (address to slot): the roles that
-    should exist."""
+def status(name: str, *, timeout_s: float = STATUS_S) -> StatusReport:
+    """The state of all roles, within `timeout_s`."""
     namespace = _connected_namespace(name)
     found = {address: find_actor(namespace, address) for address in named_actors(namespace)}
     handles = {address: handle for address, handle in found.items() if handle is not None}
     answers = poll(handles, time.monotonic() + timeout_s)
-    slots_of = dict(expected or {})
-    roles = [asking.status(address, slots_of.get(address, ""), answers[address]) for address in handles]
-    roles += [
-        RoleStatus(address, slot, MISSING, error="it was never launched, or taken down; run `ebla up`")
-        for address, slot in slots_of.items()
-        if address not in handles
-    ]
+    roles = [asking.status(address, "", answers[address]) for address in handles]
     return StatusReport(
         name=name,
         namespace=namespace,

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import random
+import socket
 from typing import Any
 
 import ray
+import ray._private.services
 import ray._private.worker
+import ray.util.serialization_addons
+from ray._private.authentication import authentication_token_setup
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
+from ray.exceptions import AuthenticationError
 
 from ebla.storage.errors import InvalidArgument
 
 VERSIONS = ("2.60.",)
+PORTS = range(20_000, 32_000)
+AGENT_PORTS = (
+    "metrics_agent_port",
+    "metrics_export_port",
+    "dashboard_agent_listen_port",
+    "runtime_env_agent_port",
+)
 CHECK_ALIVE = (
     "/ray.rpc.NodeInfoGcsService/CheckAlive"  # an empty request asks whether the GCS itself is there
 )
@@ -24,11 +39,29 @@ def check_version() -> None:
         )
 
 
-def without_client_server(parameters: Any, head: bool) -> None:
-    """RAY_START_HOOK of local nodes: start no Ray Client server, which takes 1 s of CPU and a fixed
-    port and is not used. `ray start` has no flag that turns it off."""
+def of_local_node(parameters: Any, head: bool) -> None:
+    """RAY_START_HOOK of local nodes. It starts no Ray Client server, which takes 1 s of CPU and a
+    fixed port and is not used; `ray start` has no flag that turns it off. And it chooses the ports
+    of the node's agents: where agents choose, the raylet waits for their choice before it joins, and
+    ends after a fixed 15 s, which is too short beside processes that keep all cores busy."""
     check_version()
     parameters.ray_client_server_port = None
+    for name, port in zip(AGENT_PORTS, _free_ports(len(AGENT_PORTS)), strict=True):
+        setattr(parameters, name, port)
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that nobody has bound, out of those that the kernel gives to no outgoing connection."""
+    found: list[int] = []
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        with socket.socket() as trial, contextlib.suppress(OSError):
+            trial.bind(("", port))
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise InvalidArgument(
+        f"no {count} ports of {PORTS.start} to {PORTS.stop - 1} are free; end what uses them"
+    )
 
 
 def reread_environment() -> None:
@@ -37,6 +70,22 @@ def reread_environment() -> None:
     assert not ray.is_initialized(), "a connected process keeps its settings"
     Config.initialize("")
     AuthenticationTokenLoader.instance().reset_cache()
+
+
+def found_here() -> str | None:
+    """HOST:PORT of the cluster that Ray means by the address "auto", None if there is none. As for "auto", the token in
+    Ray's usual file is used from now on, if there is one and no RAY_AUTH_MODE. Only before ray.init."""
+    check_version()
+    services: Any = ray._private.services
+    # As ray.init does: no warning that there are several clusters.
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    services.find_gcs_addresses.cache_clear()
+    try:
+        found: str | None = services.canonicalize_bootstrap_address("auto")
+    except ConnectionError:
+        return None
+    authentication_token_setup.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+    return found
 
 
 def refuses(address: str, timeout_s: float) -> bool:
@@ -48,7 +97,7 @@ def refuses(address: str, timeout_s: float) -> bool:
     loader = AuthenticationTokenLoader.instance()
     try:
         shown = tuple(loader.get_token_for_http_header().items()) if loader.has_token() else ()
-    except RuntimeError:  # the mode needs a token, and there is none
+    except (RuntimeError, AuthenticationError):  # the mode needs a token, and there is none
         return True
     return _answer(address, shown, timeout_s) is grpc.StatusCode.UNAUTHENTICATED
 
@@ -79,3 +128,11 @@ def quiet_driver() -> None:
     in the dashboard and in Ray's logs."""
     check_version()
     ray._private.worker._worker_logs_enabled = False
+
+
+def send_own_types_only() -> None:
+    """Register no serializers for values of pydantic, starlette and pyarrow, whose imports take Ray 0.2 s of CPU at the first
+    call of a process. Such values are pickled as usual. Only before the first call, and only in programs of ebla: a user's
+    functions and Arrow tables need the serializers."""
+    check_version()
+    ray.util.serialization_addons.apply = lambda context: None

@@ -3,6 +3,7 @@
 environment.py    the interface of a disk: ordered maps with atomic, durable, grouped commits
 schema.py         table schemas
 columns.py        columns and their types
+arrow_types.py    columns from Arrow's types
 space.py          free space on a file system, and protections against running out of it
 errors.py         errors of storage, and the root of every error that ebla raises
 rows/             rows and keys as bytes; alterations; which tablet a row is in

@@ -24,9 +24,7 @@ from ebla.storage.space import DiskSpace
 
 T = TypeVar("T")
 
-QUARANTINE = (
-    "quarantine"  # environments below it were moved there; their identity may name their earlier path
-)
+QUARANTINE = "quarantine"  # environments below it were moved; their identity may name the former path
 
 Item = tuple[bytes, bytes]
 

@@ -70,6 +70,20 @@ class InvalidArgument(EblaError, ValueError):
     row: int | None
 
 
+def invalid_column(name: str, problem: str, row: int | None = None) -> InvalidArgument:
+    """The error of a column, which begins with its name."""
+    between = "" if problem[0] in ",:" else " "
+    return InvalidArgument(f"column {name!r}{between}{problem}", column=name, row=row)
+
+
+def require_positive(options: Any, names: Iterable[str], prefix: str = "") -> None:
+    """Raise InvalidArgument unless these fields are greater than zero, those that are numbers."""
+    for name in names:
+        value = getattr(options, name)
+        if isinstance(value, int | float) and not value > 0:
+            raise InvalidArgument(f"{prefix}{name} must be greater than zero, not {value}")
+
+
 class StorageError(EblaError):
     """Something below the role went wrong."""
 

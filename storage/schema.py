@@ -7,13 +7,16 @@ the types. Key columns are never null.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
-import pyarrow as pa
 
 from ebla.storage.columns import NAME_MAX, UNORDERED, check_name, check_type, require, require_within
 from ebla.storage.columns import Column as Column
 from ebla.storage.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 COLUMNS_MAX = 300  # Kudu's limit; wider tables belong in nested values
 KEY_BYTES_MAX = 480  # LMDB's default key limit is 511 bytes; ebla uses the rest
@@ -116,6 +119,8 @@ class TableSchema(msgspec.Struct, frozen=True):
 
     def arrow(self, names: Sequence[str] | None = None) -> pa.Schema:
         """The Arrow schema of all columns, or of `names` in that order."""
+        import pyarrow as pa
+
         chosen = self.columns if names is None else [self.column(name) for name in names]
         return pa.schema(
             [pa.field(c.name, c.arrow_type(), c.nullable and c.name not in self.key) for c in chosen]
@@ -126,6 +131,10 @@ class TableSchema(msgspec.Struct, frozen=True):
         schema: pa.Schema, primary_key: Sequence[str], partitioning: Partitioning | None = None
     ) -> TableSchema:
         """Make and validate a schema. Raises InvalidArgument with the column and the remedy."""
+        import pyarrow as pa
+
+        from ebla.storage.arrow_types import column_of
+
         require(
             isinstance(schema, pa.Schema),
             f'schema is a pyarrow.Schema, such as pa.schema([("id", pa.int64())]), not {type(schema).__name__}',
@@ -136,7 +145,7 @@ class TableSchema(msgspec.Struct, frozen=True):
         )
         columns = tuple(
             msgspec.structs.replace(column, nullable=column.nullable and column.name not in primary_key)
-            for column in map(Column.from_arrow, schema)
+            for column in map(column_of, schema)
         )
         made = TableSchema(columns, tuple(primary_key), partitioning or Partitioning())
         made.validate()

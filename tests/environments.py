@@ -15,10 +15,10 @@ from pathlib import Path, PurePath
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.source import FOLDERS, ROOT
+
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 RUN_S_MAX = 240
-ROOT = Path(__file__).parent.parent
-FOLDERS = ("client", "actors", "placement", "storage", "pipelines", "chaos")
 PYTHONS = ("3.12", "3.13")  # besides the one that runs the tests
 TESTERS = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
 

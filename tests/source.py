@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import ast
 import gc
+from functools import cache
 from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = ("client", "actors", "placement", "storage", "pipelines", "chaos")
 
 
 def parsed(path: Path) -> ast.Module:
@@ -18,3 +22,10 @@ def parsed(path: Path) -> ast.Module:
         return ast.parse(path.read_text())
     finally:
         gc.enable()
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    """Every module of the package, by its path in the repository."""
+    paths = (path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py")))
+    return {str(path.relative_to(ROOT)): parsed(path) for path in paths}

@@ -37,9 +37,4 @@ def staged(
 
 def simulated(test: Test) -> Callable[..., None]:
     """Run the test in the simulated loop."""
-
-    @functools.wraps(test)
-    def run_test(*given: Any, **named: Any) -> None:
-        run(test(*given, **named))
-
-    return run_test
+    return staged(lambda scenario, **seed: run(scenario()), parts=0)(test)

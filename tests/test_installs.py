@@ -13,7 +13,6 @@ import pytest
 from tests.environments import (
     IMPORT_ALL,
     PYTHONS,
-    ROOT,
     SIMULATE,
     TESTERS,
     Environment,
@@ -22,11 +21,13 @@ from tests.environments import (
     interpreter,
     make_wheel,
 )
+from tests.source import ROOT
 
 pytestmark = [pytest.mark.installs, pytest.mark.timeout(3600)]
 
 OWN = f"{sys.version_info[0]}.{sys.version_info[1]}"
 ROOMS = ("raft", "storage", "tablet", "journal", "client", "coordination", "placement")
+FRAMES = ("polars", "duckdb")  # whose rows tests of the client write
 LONG = ("*random*", "*sweeps*", "*mutants*")
 TESTS_S_MAX = 1800
 COLUMNS = ("-c", "k:int64", "-c", "v:string")
@@ -54,7 +55,7 @@ def installed(
     if python is None:
         pytest.skip(f"there is no Python {request.param} on this machine")
     made = create(tmp_path_factory.mktemp("installed"), python)
-    done = install(made, str(wheel), *(f"{name}=={metadata.version(name)}" for name in TESTERS))
+    done = install(made, str(wheel), *(f"{name}=={metadata.version(name)}" for name in (*TESTERS, *FRAMES)))
     assert done.returncode == 0, done.stderr
     return made
 

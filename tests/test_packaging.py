@@ -22,10 +22,8 @@ from packaging.utils import canonicalize_name
 from ebla.placement import extras
 from ebla.placement.extras import EXTRAS, MissingPackage, needs
 from tests.environments import (
-    FOLDERS,
     IMPORT_ALL,
     PYTHONS,
-    ROOT,
     SIMULATE,
     TESTERS,
     Environment,
@@ -36,13 +34,13 @@ from tests.environments import (
     link,
     make_wheel,
 )
-from tests.source import parsed
+from tests.source import ROOT, modules
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # Cores, row formats and simulation of other Pythons are tested without Ray, which is large and needs none of them.
 NOT_NEEDED = ("ray",)
 NOTEBOOK = "IPython"  # imported only in a notebook, which is a process of IPython
-CORES = ("tests/raft/test_raft_scenarios.py", "tests/storage/test_keys.py")
+CORES = ("tests/stream/test_scenarios.py", "tests/storage/test_keys.py")
 
 
 @pytest.fixture(scope="module")
@@ -77,22 +75,11 @@ def core(wheel: zipfile.ZipFile, path: Path, tmp_path_factory: pytest.TempPathFa
 
 def test_a_wheel_holds_every_module_under_the_name_ebla(wheel: zipfile.ZipFile) -> None:
     held = {name for name in wheel.namelist() if name.endswith(".py")}
-    wanted = set()
-    for folder in FOLDERS:
-        for path in (ROOT / folder).rglob("*.py"):
-            inside = path.relative_to(ROOT / folder) if folder == "client" else path.relative_to(ROOT)
-            wanted.add(str(Path("ebla") / inside))
-    assert held == wanted
+    assert held == {f"ebla/{path.removeprefix('client/')}" for path in modules()}
     assert "ebla/py.typed" in wheel.namelist()
 
 
 # -- what is required ----------------------------------------------------------------------------------------
-
-
-def modules() -> Iterator[tuple[Path, ast.Module]]:
-    for folder in FOLDERS:
-        for path in (ROOT / folder).rglob("*.py"):
-            yield path.relative_to(ROOT), parsed(path)
 
 
 def imports(node: ast.AST) -> Iterator[str]:
@@ -120,8 +107,8 @@ def test_every_import_is_of_a_required_package_or_says_which_extra_it_needs() ->
     homes = metadata.packages_distributions()
     required = {canonicalize_name(Requirement(text).name) for text in PROJECT["dependencies"]}
     offenders = [
-        (str(path), name)
-        for path, tree in modules()
+        (path, name)
+        for path, tree in modules().items()
         for name in dict.fromkeys(imports(tree))
         if name not in ("ebla", NOTEBOOK) and name not in sys.stdlib_module_names
         if required.isdisjoint(canonicalize_name(home) for home in homes.get(name, ()))

@@ -6,16 +6,14 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from ebla.actors.fault_points import ALL_POINTS, MARKS
-from tests.source import parsed
+from tests import source
+from tests.source import FOLDERS, ROOT
 
-ROOT = Path(__file__).parent.parent
-FOLDERS = ("actors", "chaos", "client", "placement", "pipelines", "storage")
 LINES_MAX = 400
 FUNCTION_LINES_MAX = 60
 RAY_MODULES = (
@@ -36,16 +34,17 @@ class Module(NamedTuple):
 
 
 @cache
-def below(folder: str) -> tuple[Module, ...]:
-    return tuple(
-        Module(str(path.relative_to(ROOT)), path.read_text(), tuple(ast.walk(parsed(path))))
-        for path in sorted((ROOT / folder).rglob("*.py"))
-    )
+def package() -> tuple[Module, ...]:
+    trees = source.modules().items()
+    return tuple(Module(path, (ROOT / path).read_text(), tuple(ast.walk(tree))) for path, tree in trees)
 
 
 def modules(*folders: str) -> Iterator[Module]:
-    for folder in folders or FOLDERS:
-        yield from (each for each in below(folder.split("/")[0]) if each.name.startswith(f"{folder}/"))
+    return (
+        each
+        for each in package()
+        if each.name.startswith(tuple(f"{folder}/" for folder in folders or FOLDERS))
+    )
 
 
 def imports(nodes: Iterable[ast.AST]) -> Iterator[str]:
@@ -96,11 +95,12 @@ def test_private_parts_of_ray_are_used_in_one_module_only() -> None:
 
 
 def test_no_role_swallows_unknown_errors() -> None:
-    offenders = []
-    for name, _, nodes in modules(*ROLE_FOLDERS):
-        for node in nodes:
-            if isinstance(node, ast.ExceptHandler) and _broad(node) and not _raises(node):
-                offenders.append((name, node.lineno))
+    offenders = [
+        (name, node.lineno)
+        for name, _, nodes in modules(*ROLE_FOLDERS)
+        for node in nodes
+        if isinstance(node, ast.ExceptHandler) and _broad(node) and not _raises(node)
+    ]
     assert offenders == []
 
 
@@ -162,10 +162,7 @@ def fault_calls(name: str) -> Iterator[str]:
                 yield "".join(parts)
 
 
-@pytest.mark.parametrize(
-    ("name", "known"),
-    [("here", ALL_POINTS), ("reached", MARKS)],
-)
+@pytest.mark.parametrize(("name", "known"), [("here", ALL_POINTS), ("reached", MARKS)])
 def test_the_lists_of_fault_points_and_marks_match_the_code(name: str, known: tuple[str, ...]) -> None:
     patterns = list(fault_calls(name))
     assert [p for p in patterns if not any(re.fullmatch(p, each) for each in known)] == []

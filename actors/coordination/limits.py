@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ebla.storage.errors import InvalidArgument
+from ebla.storage.errors import InvalidArgument, require_positive
 
 # Changes that a client has under way in one session: their numbers differ by less. So a client waits for fewer than twice
 # as many answers, even if it knows its lowest unanswered number late.
@@ -28,11 +28,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     poll_s_max: float = 30.0
 
     def validate(self) -> None:
-        for name in self.__struct_fields__:
-            if not getattr(self, name) > 0:
-                raise InvalidArgument(
-                    f"coordination.{name} must be greater than zero, not {getattr(self, name)}"
-                )
+        require_positive(self, self.__struct_fields__, "coordination.")
         if self.unanswered_max < 2 * UNDER_WAY_MAX:
             raise InvalidArgument(
                 f"coordination.unanswered_max must be {2 * UNDER_WAY_MAX} at least, not {self.unanswered_max}: a client has "

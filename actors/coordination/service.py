@@ -141,7 +141,7 @@ class Coordination:
             await self._due.wait()
             self._due.clear()
             if self._expiring_since is None:
-                self._expiring_since = self._world.clock.monotonic()
+                self._expiring_since = self._world.now()
             try:
                 await self._end_overdue()
             except (Throttled, DiskFull) as error:
@@ -171,7 +171,7 @@ class Coordination:
     def overdue(self) -> int:
         """The number of expired sessions, if their end has been under way for too long."""
         since = self._expiring_since
-        if since is None or self._world.clock.monotonic() - since < OVERDUE_S:
+        if since is None or self._world.now() - since < OVERDUE_S:
             return 0
         return sum(map(self._timers.overdue, self.namespace.sessions.values()))
 

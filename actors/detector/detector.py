@@ -10,6 +10,10 @@ One detector lives as long as one term of the active master. The state of a serv
     ending    the edit of its end is durable          ended
     ended     a beacon                                alive, acknowledged
     ended     a beacon of a later incarnation         ending
+    ended     it is a member of no tablet             idle
+    idle      a beacon                                alive, acknowledged
+    idle      a beacon of a later incarnation         ending
+    idle      it gets a replica                       alive
     unknown   its first beacon                        ending: new; alive once that is recorded
 
 `decide` returns the servers that are ending; the master then makes one edit for each, which takes its
@@ -26,7 +30,8 @@ acknowledged and do not count, in any state: such a server becomes silent.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -35,13 +40,15 @@ import msgspec
 from ebla.actors.detector.limits import DetectorLimits
 from ebla.actors.messages import ServerInstance
 
-ALIVE, ENDING, ENDED = "alive", "ending", "ended"
+ALIVE, ENDING, ENDED, IDLE = "alive", "ending", "ended", "idle"
+# For operators: this master presumes the server alive, and has acknowledged no beacon of it.
+UNKNOWN = "unknown"
 
 # The answers to a beacon.
 ACKNOWLEDGED = "acknowledged"
 DECIDED = "its end is being recorded"
 EARLIER = "a later incarnation of this server was seen"
-NOT_ALLOWED = "the server is not on the allow list"
+NOT_ALLOWED = "an operator has suspended the server; `ebla nodes suspend --off` ends that"
 UNSTABLE = "the server restarts too often; it gets a lease once it has run for a while"
 
 # Why a server's replicas are taken away.
@@ -66,6 +73,16 @@ class Stamp(NamedTuple):
     number: int
 
 
+class Shown(NamedTuple):
+    """A server's lease, for operators. `number`, `beacon_age_s`: of the last acknowledged beacon; 0 and None if there was none.
+    `left_s`: when it counts as ended, if no beacon comes before."""
+
+    state: str
+    number: int
+    beacon_age_s: float | None
+    left_s: float
+
+
 @dataclass(slots=True)
 class _Watched:
     """`heard_at`: the receipt of the last beacon that counts. `lease`: the number that it named, 0 if there was none.
@@ -83,14 +100,14 @@ class _Watched:
 
 class Detector:
     """`servers`: those that may hold replicas by the catalog, each with the incarnation that the catalog has recorded, or
-    None. They count as alive from `now` on. `allowed`: the uuids that get leases; None: all."""
+    None. They count as alive from `now` on. `allowed`: whether the server with a uuid gets leases."""
 
     def __init__(
         self,
         limits: DetectorLimits,
         now: float,
         servers: Iterable[tuple[str, ServerInstance | None]],
-        allowed: Collection[str] | None = None,
+        allowed: Callable[[str], bool] = lambda uuid: True,
     ) -> None:
         self._limits = limits
         self._servers = {uuid: _Watched(ALIVE, instance, now, now) for uuid, instance in servers}
@@ -98,12 +115,13 @@ class Detector:
 
     def watch(self, now: float, uuid: str, instance: ServerInstance | None) -> None:
         """Watch a server that holds replicas from now on; one that sent no beacon yet counts as alive from `now` on."""
-        if uuid not in self._servers:
-            self._servers[uuid] = _Watched(ALIVE, instance, now, now)
+        server = self._servers.setdefault(uuid, _Watched(ALIVE, instance, now, now))
+        if server.state == IDLE:
+            server.state, server.heard_at, server.lease = ALIVE, now, 0
 
     def beacon(self, now: float, shown: ServerInstance, lease: int) -> str:
         """Take a beacon that names `lease`, and return ACKNOWLEDGED or why it is not acknowledged."""
-        if self.allowed is not None and shown.uuid not in self.allowed:
+        if not self.allowed(shown.uuid):
             return NOT_ALLOWED
         server = self._servers.setdefault(shown.uuid, _Watched(ENDED, None, now, now))
         if not self._meet(server, shown, now):
@@ -145,6 +163,12 @@ class Detector:
         if _start(end.instance) == _start(server.instance):
             server.state, server.end = ALIVE if server.end == NEW else ENDED, ""
 
+    def leave(self, uuid: str) -> None:
+        """Expect no beacons of a server that has ended and is a member of no tablet. `watch` begins to expect them again."""
+        server = self._servers[uuid]
+        assert server.state == ENDED, ("only a server that has ended is idle", uuid, server)
+        server.state = IDLE
+
     def lease(self, uuid: str) -> Stamp | None:
         """What an order to this server names; None: the server gets no orders now."""
         server = self._servers.get(uuid)
@@ -152,10 +176,28 @@ class Detector:
             return None
         return Stamp(server.instance.start, server.lease)
 
+    def shown(self, now: float, uuid: str) -> Shown | None:
+        """The lease of a server, or None if the server is not watched."""
+        server = self._servers.get(uuid)
+        if server is None:
+            return None
+        age_s = now - server.heard_at
+        left_s = max(0.0, self._limits.grace_s - age_s) if server.state == ALIVE else 0.0
+        if not server.lease:
+            return Shown(UNKNOWN if server.state == ALIVE else server.state, 0, None, left_s)
+        return Shown(server.state, server.lease, age_s, left_s)
+
     def has_ended(self, uuid: str) -> bool:
         """Whether the server's replicas were taken away, and it has not shown that it lives since."""
         server = self._servers.get(uuid)
         return server is not None and server.state == ENDED
+
+    def states(self) -> Counter[str]:
+        """The number of servers by state, for operators."""
+        return Counter(
+            UNKNOWN if each.state == ALIVE and not each.lease else each.state
+            for each in self._servers.values()
+        )
 
     def next_wake(self, now: float) -> float:
         """When `decide` is needed next; `now` if it is needed already, infinity if there is nothing to wait for."""

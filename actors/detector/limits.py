@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ebla.storage.errors import InvalidArgument
+from ebla.storage.errors import InvalidArgument, require_positive
 
 DRIFT = 1.25  # the greatest ratio between the speeds of two clocks
 
@@ -25,9 +25,7 @@ class DetectorLimits(msgspec.Struct, frozen=True, kw_only=True):
     stable_s: float = 60.0
 
     def validate(self) -> None:
-        for name in self.__struct_fields__:
-            if not getattr(self, name) > 0:
-                raise InvalidArgument(f"{name} must be greater than zero, not {getattr(self, name)}")
+        require_positive(self, self.__struct_fields__)
         if self.lease_s < 3 * self.beacon_s:
             raise InvalidArgument(
                 f"lease_s must be at least 3 times beacon_s, or one lost beacon ends the lease; "

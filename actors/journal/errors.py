@@ -18,20 +18,16 @@ JournalBroken and NodesMoved are never outvoted: one node that answers with one 
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from ebla.storage.errors import EblaError
 
 
 class JournalError(EblaError):
-    fields: ClassVar[tuple[str, ...]] = ("journal",)
     journal: str | None
 
 
 class StaleEpoch(JournalError):
     """The request's epoch is lower than the epoch that this node has promised. Nothing was changed."""
 
-    fields = ("journal", "epoch", "promised")
     epoch: int | None
     promised: int | None
 
@@ -39,7 +35,6 @@ class StaleEpoch(JournalError):
 class LeaseHeld(JournalError):
     """This node promises no later epoch while `holder` (None: unknown) has the lease. Nothing was changed."""
 
-    fields = ("journal", "holder", "left_s")
     holder: str | None
     left_s: float | None
     retriable = True
@@ -62,7 +57,6 @@ class Rejoining(JournalError):
 class ForeignJournal(JournalError):
     """The journal of this name has another id, other nodes, or another layout."""
 
-    fields = ("journal", "wanted", "found")
     wanted: str | None
     found: str | None
 
@@ -70,7 +64,6 @@ class ForeignJournal(JournalError):
 class TooFarBehind(JournalError):
     """The writer's queue for a node is full. The other nodes are not held up."""
 
-    fields = ("journal", "limit")
     limit: str | None
 
 
@@ -89,7 +82,6 @@ def broken(journal: str, what: str) -> JournalBroken:
 class QuorumFailed(JournalError):
     """Too many nodes failed; `nodes` has each one's error. The request may be done, now or later."""
 
-    fields = ("journal", "what", "nodes")
     what: str | None
     nodes: list[str] | None
     possibly_applied = True
@@ -98,7 +90,6 @@ class QuorumFailed(JournalError):
 class NodesMoved(JournalError):
     """The sender's nodes are out of date: the journal has `nodes`, of `version`. Nothing was changed."""
 
-    fields = ("journal", "version", "nodes")
     version: int | None
     nodes: list[str] | None
     retriable = True
@@ -107,5 +98,4 @@ class NodesMoved(JournalError):
 class EditsGone(JournalError):
     """The edits after `after` are no longer in the journal."""
 
-    fields = ("journal", "after")
     after: int | None

@@ -10,7 +10,7 @@ import re
 import msgspec
 
 from ebla.actors.journal.messages import JournalId
-from ebla.storage.errors import InvalidArgument
+from ebla.storage.errors import InvalidArgument, require_positive
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 
@@ -25,7 +25,7 @@ class JournalNodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     page_bytes: int = 1 << 20  # of a download, of each of its commits, and of an answer to a reader
 
     def validate(self) -> None:
-        _positive(self)
+        require_positive(self, self.__struct_fields__)
 
 
 class LeaseLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ class LeaseLimits(msgspec.Struct, frozen=True, kw_only=True):
     renew_s: float = 0.3
 
     def validate(self) -> None:
-        _positive(self)
+        require_positive(self, self.__struct_fields__)
         if not self.lease_s < self.held_s:
             raise InvalidArgument(f"lease_s must be below held_s ({self.held_s}), or reads go stale")
         if not self.renew_s <= self.lease_s / 2:
@@ -82,7 +82,7 @@ class JournalOptions(msgspec.Struct, frozen=True, kw_only=True):
     def validate(self) -> None:
         valid_name(self.journal.name)
         valid_nodes(self.nodes)
-        _positive(self)
+        require_positive(self, self.__struct_fields__)
 
     @property
     def majority(self) -> int:
@@ -111,10 +111,3 @@ def valid_nodes(nodes: tuple[str, ...]) -> None:
             f"a journal has an odd number of nodes, not {count}: {count} bear the loss of {(count - 1) // 2}, as "
             f"{count - 1} do, and a majority is one node more; add or leave out one"
         )
-
-
-def _positive(options: msgspec.Struct) -> None:
-    for name in options.__struct_fields__:
-        value = getattr(options, name)
-        if isinstance(value, int | float) and not value > 0:
-            raise InvalidArgument(f"{name} must be greater than zero, not {value}")

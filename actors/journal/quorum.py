@@ -14,8 +14,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Generic, TypeVar
 
+import msgspec
+
 from ebla.actors.errors import InvalidArgument
 from ebla.actors.journal.errors import JournalBroken, NodesMoved, QuorumFailed
+from ebla.actors.journal.options import JournalOptions
 from ebla.actors.world import World
 from ebla.storage.errors import Corruption, Damaged, DiskFull, EblaError
 
@@ -134,6 +137,26 @@ def each(
         answer = calls[node] = asyncio.get_running_loop().create_future()
         world.spawn(one(node, answer), f"ask {node}")
     return calls
+
+
+async def call_nodes(
+    world: World,
+    options: JournalOptions,
+    what: str,
+    method: str,
+    request: msgspec.Struct,
+    reply: type[T],
+    timeout_s: float,
+    *,
+    needed: int | None = None,
+) -> dict[str, T]:
+    """Make one call to every node of the journal, and wait for a majority, or for `needed` nodes."""
+
+    def ask(node: str) -> Awaitable[T]:
+        return world.network.call(node, method, request, reply, timeout_s)
+
+    calls = each(world, options.nodes, ask)
+    return await majority(options.journal.name, what, calls, needed or options.majority)
 
 
 def require_same_nodes(journal: str, mine: Sequence[str], theirs: Mapping[str, Sequence[str]]) -> None:

@@ -5,35 +5,23 @@ The active master's channels to the journal's nodes are on the sheet of actors/j
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from ebla.actors.detector import detector as leases
 from ebla.actors.figures import Figure, Sheet, counter, gauge
 from ebla.actors.journal.writer import measures as journal
 from ebla.actors.journal.writer.channel import ChannelStatus
 from ebla.actors.master.catalog.catalog import CREATING, PREPARING, RUNNING, Catalog
-from ebla.actors.master.catalog.quorum_edit_log import QuorumEditLog
-from ebla.actors.master.catalog.scribe import Scribe
-from ebla.actors.master.cluster.reports import Views
-from ebla.actors.master.cluster.servers import Servers
-from ebla.actors.master.errands.messenger import Messenger
+from ebla.actors.master.pacifica.appointer import Appointer
 from ebla.actors.master.rules.healing import Action, Add, Evict, HandOver, Stay
-from ebla.actors.world import World
+from ebla.actors.master.server import ActiveMaster
 
 ENDING = "ending"
 ALIVE, SILENT = "alive", "silent"
-
-
-class MeasuredMaster(Protocol):
-    """The parts of a master that serves which its figures use."""
-
-    world: World
-    log: QuorumEditLog
-    scribe: Scribe
-    catalog: Catalog
-    views: Views
-    servers: Servers
-    messenger: Messenger
+DETECTED = (leases.ALIVE, leases.UNKNOWN, leases.ENDING, leases.ENDED)
+UNHEALTHY, UNWRITABLE, UNREADABLE, DEAD = UNWELL = ("unhealthy", "unwritable", "unreadable", "dead")
 
 
 class Place(NamedTuple):
@@ -42,15 +30,6 @@ class Place(NamedTuple):
     active: bool
     edits: int
     checkpointed: int
-
-
-class Serving(NamedTuple):
-    """Figures that only a master that serves has."""
-
-    tablets_unknown: int
-    changes_waiting: int
-    leader_conflicts: int
-    tablets_unsettled: int
 
 
 class Lease(NamedTuple):
@@ -106,28 +85,28 @@ SERVERS: Sheet[int] = Sheet(
     ),
 )
 
-SERVING: Sheet[Serving] = Sheet(
+SERVING: Sheet[ActiveMaster] = Sheet(
     (),
     gauge(
         "master_tablets_unknown",
         "tablets",
         "tablets that servers report and the catalog does not know",
-        lambda s: s.tablets_unknown,
+        lambda m: len(m.views.unknown),
     ),
     gauge(
-        "master_changes_waiting", "changes", "changes that wait for the edit log", lambda s: s.changes_waiting
+        "master_changes_waiting", "changes", "changes that wait for the edit log", lambda m: m.scribe.waiting
     ),
     gauge(
         "master_tablets_unsettled",
         "tablets",
         "tablets with a member that is unhealthy, arriving or leaving, or with too few or too many members",
-        lambda s: s.tablets_unsettled,
+        lambda m: len(m.views.unsettled),
     ),
     counter(
         "master_leader_conflicts",
         "reports",
         "reports of a second leader in one term; always 0 unless there is a defect",
-        lambda s: s.leader_conflicts,
+        lambda m: m.views.leader_conflicts,
     ),
 )
 
@@ -143,6 +122,68 @@ REPAIRS: Sheet[int] = Sheet(
     counter("master_repairs", "steps", ", ".join(STEPS.values()) + ": replicas, leaders, replace flags", int),
 )
 
+PACIFICA: Sheet[Appointer] = Sheet(
+    (),
+    counter(
+        "master_ballots",
+        "ballots",
+        "configurations that PacificA tablets got after their first",
+        lambda a: a.ballots,
+    ),
+    counter(
+        "master_ballot_edits",
+        "edits",
+        "edits with these configurations; one may have thousands",
+        lambda a: a.edits,
+    ),
+    counter(
+        "master_servers_ended",
+        "servers",
+        "servers whose PacificA replicas were taken away: silent, or started again",
+        lambda a: a.ends,
+    ),
+    counter(
+        "master_beacons_acknowledged",
+        "beacons",
+        "beacons that gave a server a lease, or extended it",
+        lambda a: a.acknowledged,
+    ),
+    counter(
+        "master_beacons_refused",
+        "beacons",
+        "beacons that were not acknowledged; some when a server starts",
+        lambda a: a.refused,
+    ),
+    gauge(
+        "master_tablets_unled",
+        "tablets",
+        "PacificA tablets of which no primary is known to lead",
+        lambda a: len(a.planner.unled),
+    ),
+)
+
+LEASED: Sheet[int] = Sheet(
+    ("state",),
+    gauge(
+        "master_leases",
+        "servers",
+        f"servers with PacificA replicas: {leases.ALIVE} (with a lease), {leases.UNKNOWN} (no beacon yet), {leases.ENDING} "
+        f"(silent or started again), {leases.ENDED} (their replicas were taken away)",
+        int,
+    ),
+)
+
+UNWELL_TABLETS: Sheet[int] = Sheet(
+    ("state",),
+    gauge(
+        "master_pacifica_tablets",
+        "tablets",
+        f"PacificA tablets that are {UNHEALTHY} (members are missing), {UNWRITABLE} (fewer voters than min_members), "
+        f"{UNREADABLE} (no primary leads) or {DEAD} (and no voter is alive)",
+        int,
+    ),
+)
+
 LEASE: Sheet[Lease] = Sheet(
     (),
     gauge("master_epoch", "", "the journal's epoch, while this master is active", lambda lease: lease.epoch),
@@ -154,10 +195,13 @@ LEASE: Sheet[Lease] = Sheet(
     ),
 )
 
-SHEETS = (PLACE, CATALOG, TABLETS, SERVING, SERVERS, REPAIRS, LEASE, journal.LINE)
+SHEETS = (
+    *(PLACE, CATALOG, TABLETS, SERVING, SERVERS, REPAIRS),
+    *(PACIFICA, LEASED, UNWELL_TABLETS, LEASE, journal.LINE),
+)
 
 
-def measure_active(master: MeasuredMaster) -> Iterator[Figure]:
+def measure_active(master: ActiveMaster) -> Iterator[Figure]:
     yield from PLACE.read(Place(True, master.log.last_txid, master.scribe.checkpointed))
     yield from _catalog(master.catalog)
     yield from _serving(master)
@@ -183,13 +227,31 @@ def _catalog(catalog: Catalog) -> Iterator[Figure]:
         yield from TABLETS.read(count, state)
 
 
-def _serving(master: MeasuredMaster) -> Iterator[Figure]:
-    views = master.views
-    yield from SERVING.read(
-        Serving(len(views.unknown), master.scribe.waiting, views.leader_conflicts, len(views.unsettled))
-    )
-    known = [status.alive for status in master.servers.statuses(master.world.clock.monotonic())]
+def _serving(master: ActiveMaster) -> Iterator[Figure]:
+    yield from SERVING.read(master)
+    known = [status.alive for status in master.servers.statuses(master.world.now())]
     yield from SERVERS.read(known.count(True), ALIVE)
     yield from SERVERS.read(known.count(False), SILENT)
     for kind, step in STEPS.items():
         yield from REPAIRS.read(master.messenger.repaired[kind], step)
+    yield from PACIFICA.read(master.appointer)
+    states = master.appointer.detector.states()
+    for state in DETECTED:
+        yield from LEASED.read(states[state], state)
+    unwell = Counter(_unwell(master))
+    for state in UNWELL:
+        yield from UNWELL_TABLETS.read(unwell[state], state)
+
+
+def _unwell(master: ActiveMaster) -> Iterator[str]:
+    """The state of each PacificA tablet that has no primary, or needs another member."""
+    planner, detector = master.appointer.planner, master.appointer.detector
+    for tablet in dict.fromkeys((*planner.unled, *master.views.unsettled)):
+        known = planner.stored(tablet)
+        if known is None:
+            continue
+        voters = [peer.uuid for peer in known.voters()]
+        if tablet in planner.unled:
+            yield UNREADABLE if any(map(detector.lease, voters)) else DEAD
+        else:
+            yield UNWRITABLE if len(voters) < known.min_members else UNHEALTHY

@@ -124,7 +124,10 @@ class Drained(msgspec.Struct, frozen=True):
 
 
 class DrainReply(msgspec.Struct, frozen=True):
+    """`frozen`: why no replica moves now (LevelReply)."""
+
     servers: tuple[Drained, ...]
+    frozen: str = ""
 
 
 class MaintainRequest(msgspec.Struct, frozen=True):
@@ -145,6 +148,45 @@ class Maintained(msgspec.Struct, frozen=True):
 
 class MaintainReply(msgspec.Struct, frozen=True):
     servers: tuple[Maintained, ...]
+
+
+class SuspendRequest(msgspec.Struct, frozen=True):
+    """`server`: a uuid, an address or a host. `on`: None only asks."""
+
+    server: str
+    on: bool | None = True
+
+
+class Suspended(msgspec.Struct, frozen=True):
+    """`primaries`: the PacificA tablets that the server leads by the catalog; others lead them when its lease is over."""
+
+    address: str
+    suspended: bool
+    primaries: int
+
+
+class SuspendReply(msgspec.Struct, frozen=True):
+    servers: tuple[Suspended, ...]
+
+
+class LevelRequest(msgspec.Struct, frozen=True):
+    """The request to set the level of the cluster. `level`: None only asks."""
+
+    level: str | None = None
+
+
+class LevelReply(msgspec.Struct, frozen=True):
+    """`level`: set by an operator at `since_us` (0: never). `present`: the level in force. `frozen`: since when and why nothing is
+    cured, and how that ends; "" if the cluster is cured. `live`: of the `expected` servers, those that send heartbeats; with
+    fewer than `needed` the cluster is frozen."""
+
+    level: str
+    since_us: int
+    present: str
+    frozen: str
+    live: int
+    expected: int
+    needed: int
 
 
 class ForgetRequest(msgspec.Struct, frozen=True):

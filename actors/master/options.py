@@ -7,7 +7,7 @@ import msgspec
 from ebla.actors.coordination.limits import Limits
 from ebla.actors.detector.limits import DetectorLimits
 from ebla.actors.journal.options import JournalNodeOptions, JournalOptions, LeaseLimits
-from ebla.storage.errors import InvalidArgument
+from ebla.storage.errors import InvalidArgument, require_positive
 
 RESERVE_S_MAX = 10 * 366 * 24 * 3600.0
 
@@ -34,7 +34,11 @@ class MasterOptions(msgspec.Struct, frozen=True, kw_only=True):
     removed at once).
 
     `detector`: when a server's PacificA replicas are taken away; `lease_s` and `beacon_s` must be those of the
-    servers. `leased`: the uuids of the servers that get leases; None: all.
+    servers.
+
+    `live_servers_min`, `live_servers_share`: with fewer live servers, or a smaller share of those that should be there, the
+    cluster is frozen (cluster/levels.py). A cluster of three must cure after the loss of one (Pegasus: 3 servers, and a share
+    of 0.65, 0.5 in its example); a cluster of fewer servers than the number needs all of them.
 
     `accepts`: tokens of masters whose changes this catalog may lack; the refusal of an older copy names
     them. While there are any, no tablet is replaced because it is late, and no reserve ends.
@@ -61,17 +65,17 @@ class MasterOptions(msgspec.Struct, frozen=True, kw_only=True):
     reserve_s: float = 0.0
     accepts: tuple[str, ...] = ()
     detector: DetectorLimits = DetectorLimits()
-    leased: tuple[str, ...] | None = None
+    live_servers_min: int = 2
+    live_servers_share: float = 0.5
 
     def validate(self) -> None:
         self.coordination.validate()
         self.detector.validate()
         if not 0 <= self.reserve_s <= RESERVE_S_MAX:
             raise InvalidArgument(f"reserve_s must be 0 to {RESERVE_S_MAX:g}, not {self.reserve_s}")
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
-            if isinstance(value, int | float) and name != "reserve_s" and not value > 0:
-                raise InvalidArgument(f"{name} must be greater than zero, not {value}")
+        if self.live_servers_share > 1:
+            raise InvalidArgument(f"live_servers_share must be 1 at most, not {self.live_servers_share:g}")
+        require_positive(self, (name for name in self.__struct_fields__ if name != "reserve_s"))
 
 
 class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +111,4 @@ class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
         self.node.validate()
         self.lease.validate()
         self.master.validate()
-        for name in ("look_s", "tail_s", "purge_s", "rpc_timeout_s", "hand_over_s", "grow_s"):
-            if not getattr(self, name) > 0:
-                raise InvalidArgument(f"{name} must be greater than zero, not {getattr(self, name)}")
+        require_positive(self, self.__struct_fields__)

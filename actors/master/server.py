@@ -22,6 +22,8 @@ from contextlib import suppress
 from math import inf
 from typing import Any, NoReturn
 
+from msgspec.structs import replace
+
 from ebla.actors import messages as m
 from ebla.actors.catalog_versions import older_ballot, older_catalog
 from ebla.actors.coordination.service import Coordination
@@ -35,13 +37,16 @@ from ebla.actors.master.catalog.quorum_edit_log import QuorumEditLog
 from ebla.actors.master.catalog.scribe import Scribe
 from ebla.actors.master.cluster import reports as tablet_reports
 from ebla.actors.master.cluster.assignment import Assignment, Candidate
-from ebla.actors.master.cluster.servers import Marks, Server, Servers
+from ebla.actors.master.cluster.levels import Levels
+from ebla.actors.master.cluster.servers import Marks, Server, Servers, gets_new
 from ebla.actors.master.errands.errands import Errands
 from ebla.actors.master.errands.messenger import Messenger
 from ebla.actors.master.options import MasterOptions
 from ebla.actors.master.pacifica.appointer import Appointer
+from ebla.actors.master.pacifica.forcing import Forcing
+from ebla.actors.master.repair.hosts import Hosts
 from ebla.actors.master.repair.members import Members
-from ebla.actors.master.repair.repairs import Repairs, gets_new, held_at
+from ebla.actors.master.repair.repairs import Repairs, held_at
 from ebla.actors.master.tables.answers import Answers
 from ebla.actors.master.tables.tables import Tables
 from ebla.actors.replication.configuration import PACIFICA, Peer
@@ -60,7 +65,7 @@ class ActiveMaster:
     as alive.
     """
 
-    parts = (Coordination, Tables, Members, Appointer)
+    parts = (Coordination, Tables, Members, Hosts, Appointer, Levels, Forcing)
 
     def __init__(
         self,
@@ -76,12 +81,14 @@ class ActiveMaster:
         self.options = options or MasterOptions()
         self.options.validate()
         self.catalog = Catalog() if catalog is None else catalog
-        self.servers = Servers(self.options.unresponsive_s, self._now() + grace_s if grace_s else -inf)
+        self.servers = Servers(self.options.unresponsive_s, self.world.now() + grace_s if grace_s else -inf)
         self.views = tablet_reports.Views()
         self.answers = Answers(self.catalog, self.views, self.servers)
         late_s = inf if self.options.accepts else self.options.assignment_timeout_s
         self.assignment = Assignment(late_s, world.random)
-        self.repairs = Repairs(self.options, world.random, self.views)
+        self._wake = asyncio.Event()
+        self.levels = Levels(world, self.options, self.catalog, self.servers, self._wake.set)
+        self.repairs = Repairs(self.options, world.random, self.views, self.levels.cures)
         self.errands = Errands(self.options, world.random, self.views, self.repairs)
         self.messenger = Messenger(
             world, self.options, self.catalog, self.servers, self.errands, self.repairs
@@ -92,29 +99,19 @@ class ActiveMaster:
         self._unplaced = 0
         self._placing_from = 0.0
         self._forgetting_from = 0.0
-        self._wake = asyncio.Event()
-        self.tables = Tables(
-            world, self.options, self.catalog, self.views, self.servers, self.answers, self._wake.set
+        known = world, self.options, self.catalog, self.views, self.servers
+        self.tables = Tables(*known, self.answers, self.levels, self._wake.set, self._altered)
+        self.hosts = Hosts(
+            world, self.catalog, self.views, self.servers, self.repairs, self.levels, self._wake.set
         )
-        self.members = Members(
-            world, self.options, self.catalog, self.views, self.servers, self.repairs, self._wake.set
-        )
-        self.appointer = Appointer(
-            world, self.options, self.catalog, self.views, self.servers, self._require_ballots
-        )
+        self.members = Members(*known, self.repairs, self.hosts, self._wake.set)
+        self.appointer = Appointer(*known, self._require_ballots)
+        self.forcing = Forcing(world, self.catalog, self.views, self.servers, self.appointer)
 
     # -- life ------------------------------------------------------------------------------------------------
 
     def make_scribe(self, log: QuorumEditLog, checkpoints: Checkpoints, checkpointed: int = 0) -> Scribe:
-        return Scribe(
-            self.world,
-            log,
-            checkpoints,
-            self.catalog,
-            waiting_max=self.options.changes_waiting_max,
-            checkpoint_edits=self.options.checkpoint_edits,
-            checkpointed=checkpointed,
-        )
+        return Scribe(self.world, log, checkpoints, self.catalog, self.options, checkpointed)
 
     def begin(
         self,
@@ -130,16 +127,20 @@ class ActiveMaster:
         """
         self.instance, self.incarnations = directory.instance, directory.incarnations
         self.log, self.scribe = log, scribe
-        self.tables.scribe = self.members.scribe = scribe
-        self._begun = self._now()
+        self.tables.scribe = self.hosts.scribe = self.levels.scribe = self.forcing.scribe = scribe
+        self._begun = self.world.now()
         self._placing_from = self.repairs.begins_at = self._begun + settle_s
-        self.tables.settled_from = max(self._placing_from, self.servers.presumed_until)
+        settled_from = max(self._placing_from, self.servers.presumed_until)
+        self.tables.settled_from = self.levels.settled_from = settled_from
         self.coordination.begin(scribe, serves)
         self.appointer.begin(scribe, self.incarnations)
         self._running = True
         self.world.spawn(self.scribe.run(), "scribe")
         self.world.spawn(self._background(), "background")
         self.world.spawn(self._tick(), "tick")
+
+    def _altered(self, table: str) -> None:
+        self.appointer.altered(self.catalog.tables[table].tablets)
 
     def _require_running(self) -> None:
         if not self._running:
@@ -160,7 +161,7 @@ class ActiveMaster:
         record = self.catalog.tablets.get(request.tablet)
         if record is None:
             raise NotFound(f"there is no tablet {request.tablet!r}", what=request.tablet)
-        return self.answers.tablet(record, self._now())
+        return self.answers.tablet(record, self.world.now())
 
     # -- servers ---------------------------------------------------------------------------------------------
 
@@ -173,7 +174,7 @@ class ActiveMaster:
         if request.report is not None:
             self._require_ballots(request.instance.uuid, self._ballots(request.report))
         others = self.incarnations.all() if self.incarnations.meet(request.instance) else ()
-        server = self.servers.heartbeat(request, self._now())
+        server = self.servers.heartbeat(request, self.world.now())
         if server is None:
             return m.HeartbeatReply(self.instance, True, True, others, self.catalog.lineage.version)
         if request.registration is not None:
@@ -270,8 +271,15 @@ class ActiveMaster:
     async def list_servers(self, request: m.Empty) -> m.ListServersReply:
         catalog = self.catalog
         drained = [each for each in catalog.draining if not any(True for _ in held_at(catalog, each))]
-        marks = Marks(catalog.draining, drained, catalog.maintained)
-        return m.ListServersReply(self.servers.statuses(self._now(), marks, self._begun))
+        marks = Marks(catalog.draining, drained, catalog.maintained, catalog.suspended)
+        found = self.servers.statuses(self.world.now(), marks, self._begun)
+        return m.ListServersReply(tuple(self._with_lease(status) for status in found))
+
+    def _with_lease(self, status: m.ServerStatus) -> m.ServerStatus:
+        shown = self.appointer.detector.shown(self.world.now(), status.uuid)
+        if shown is None:
+            return status
+        return replace(status, lease=shown.state, lease_number=shown.number, beacon_age_s=shown.beacon_age_s)
 
     @rpc
     async def status(self, request: m.Empty) -> m.MasterStatus:
@@ -284,6 +292,7 @@ class ActiveMaster:
             leader_conflicts=self.views.leader_conflicts,
             sessions=len(self.catalog.namespace.sessions),
             sessions_overdue=self.coordination.overdue(),
+            frozen=self.levels.why_frozen(),
         )
 
     # -- in the background -----------------------------------------------------------------------------------
@@ -306,7 +315,7 @@ class ActiveMaster:
                 self.messenger.send()
 
     async def _assign(self) -> None:
-        now = self._now()
+        now = self.world.now()
         if now < self._placing_from:
             return
         if not self.assignment.work(self.catalog, now):
@@ -314,7 +323,7 @@ class ActiveMaster:
             return
 
         def decide() -> Sequence[Edit]:
-            now = self._now()
+            now = self.world.now()
             alive = self.servers.alive(now)
             candidates = [
                 Candidate(server.uuid, server.address, server.host)
@@ -343,24 +352,21 @@ class ActiveMaster:
 
     async def _forget(self) -> None:
         """Forget ended tablets and end reserves, at most every `bg_s`, since this reads all ended tablets."""
-        if self._now() < self._forgetting_from:
+        if self.world.now() < self._forgetting_from:
             return
-        self._forgetting_from = self._now() + self.options.bg_s
+        self._forgetting_from = self.world.now() + self.options.bg_s
 
         def decide() -> Sequence[Edit]:
             gone = self.errands.former_gone(self.catalog)
             edits: list[Edit] = [
                 FormerMembersGone(uuid, tablets, tombstone) for (uuid, tombstone), tablets in gone.items()
             ]
-            tablets = self.errands.forgettable(self.catalog, self._now(), self.world.clock.wall_us())
+            tablets = self.errands.forgettable(self.catalog, self.world.now(), self.world.clock.wall_us())
             return [*edits, TabletsForgotten(tablets)] if tablets else edits
 
         if decide():
             await self.scribe.change("forget", decide, self.errands.departed.clear)
         await self.tables.end_reserves()
-
-    def _now(self) -> float:
-        return self.world.clock.monotonic()
 
 
 def status_of(catalog: Catalog, **more: Any) -> m.MasterStatus:
@@ -375,5 +381,13 @@ def status_of(catalog: Catalog, **more: Any) -> m.MasterStatus:
     )
 
 
-_PARTS = {"coordination": Coordination, "tables": Tables, "members": Members, "appointer": Appointer}
+_PARTS = {
+    "coordination": Coordination,
+    "tables": Tables,
+    "members": Members,
+    "appointer": Appointer,
+    "hosts": Hosts,
+    "levels": Levels,
+    "forcing": Forcing,
+}
 _PART_OF = {method: part for part, kind in _PARTS.items() for method in methods(kind)}

@@ -32,6 +32,10 @@ from ebla.actors.messages.repair import QuarantineEntry as QuarantineEntry
 from ebla.actors.messages.repair import QuarantineRequest as QuarantineRequest
 from ebla.actors.messages.repair import StartCopyRequest as StartCopyRequest
 from ebla.actors.messages.repair import UnsafeChangeRequest as UnsafeChangeRequest
+from ebla.actors.messages.scans import ScanBlock as ScanBlock
+from ebla.actors.messages.scans import ScanClose as ScanClose
+from ebla.actors.messages.scans import ScanContinue as ScanContinue
+from ebla.actors.messages.scans import ScanRequest as ScanRequest
 from ebla.actors.messages.tables import AlterTableRequest as AlterTableRequest
 from ebla.actors.messages.tables import CreateTableRequest as CreateTableRequest
 from ebla.actors.messages.tables import DropTableRequest as DropTableRequest
@@ -43,6 +47,7 @@ from ebla.actors.messages.tables import TableInfo as TableInfo
 from ebla.actors.messages.tables import TableName as TableName
 from ebla.actors.messages.tables import TableSummary as TableSummary
 from ebla.actors.messages.tables import TabletLocation as TabletLocation
+from ebla.actors.replication.configuration import RAFT as RAFT
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.replication.health import COPYING as COPYING
 from ebla.actors.replication.health import DELETED as DELETED
@@ -82,11 +87,10 @@ class Registration(msgspec.Struct, frozen=True):
 
 
 class ReplicaReport(msgspec.Struct, frozen=True):
-    """One replica as its server sees it. `state`: running, failed, copying, deleted (a tombstone). `view`: the replica's
-    view of its group, None if it could not be loaded; its `role` is that of its protocol, and `leads` is neutral. `health`:
-    a leader's view of each other member: healthy, unknown, silent (for long), failed (out of order for long, or silent and
-    too far behind for the log) or lost (it cannot return: another server has its address). `pending`: the configuration in
-    force, if not the committed one."""
+    """One replica as its server sees it. `state`: running, failed, copying, deleted (a tombstone). `view`: the replica's view of its group,
+    None if it could not be loaded; its `role` is that of its protocol, and `leads` is neutral. `health`: a leader's view of each other
+    member: healthy, unknown, silent (for long), failed (out of order for long, or silent and too far behind for the log) or lost (it cannot
+    return: another server has its address). `pending`: the configuration in force, if not the committed one."""
 
     tablet: str
     state: str
@@ -187,8 +191,9 @@ class AlterTabletRequest(msgspec.Struct, frozen=True):
 class ServerStatus(msgspec.Struct, frozen=True):
     """A tablet server as the master sees it. `alive`: a heartbeat came within the unresponsive timeout. `draining`: all
     replicas shall leave this server; `drained`: it is a member of no tablet any more. `maintained`: it may be silent, and
-    gets no new replicas. A marked server that has sent no heartbeat since the master began has an empty `uuid`, and a
-    `heartbeat_age_s` since then."""
+    gets no new replicas; `suspended`: it gets no lease. A marked server that has sent no heartbeat since the master began has
+    an empty `uuid`, and a `heartbeat_age_s` since then. `lease`: alive, ending, ended, or unknown before the first beacon to
+    this master; "" if the server needs none. `lease_number`, `beacon_age_s`: of the last acknowledged beacon."""
 
     uuid: str
     seqno: int
@@ -204,7 +209,11 @@ class ServerStatus(msgspec.Struct, frozen=True):
     draining: bool = False
     drained: bool = False
     maintained: bool = False
+    suspended: bool = False
     disks: tuple[DiskSpace, ...] = ()
+    lease: str = ""
+    lease_number: int = 0
+    beacon_age_s: float | None = None
 
 
 class ListServersReply(msgspec.Struct, frozen=True):
@@ -212,14 +221,14 @@ class ListServersReply(msgspec.Struct, frozen=True):
 
 
 class MasterStatus(msgspec.Struct, frozen=True):
-    """A master as it sees itself. `edits`: transactions in the edit log so far; of a standby, as far as it knows them. `tablets_ending`:
-    tablets that were dropped or replaced, and of which a server may still hold a replica. `tablets_unknown`: replicas that servers report
-    and the catalog does not know; they are left alone. `tables_kept`: dropped tables that can be recalled. `leader_conflicts`: reports of a
-    second leader in one term, which must never occur. `role`: active or standby; `active`: the address of the active master, if known;
-    `epoch`: of the journal, while this master is active; `checkpointed`: the transaction that its last checkpoint reflects. `masters`,
-    `journals`: the addresses of all masters, and of their journal's nodes, if they have one. `sessions`: of coordination, while this master
-    is active; `sessions_overdue`: those that should have expired some time ago. `caught_up`: as far as it knows, this master could take
-    over now; if not, `read_error` is the error of its last read of the journal, if that failed."""
+    """A master as it sees itself. `edits`: transactions in the edit log; of a standby, as far as it knows them. `tablets_ending`: dropped or
+    replaced tablets of which a server may still hold a replica. `tablets_unknown`: replicas that servers report and the catalog does not
+    know; they are left alone. `tables_kept`: dropped tables that can be recalled. `leader_conflicts`: reports of a second leader in one
+    term, which must never occur. `role`: active or standby; `active`: the address of the active master, if known; `epoch`: of the journal,
+    while this master is active; `checkpointed`: the transaction of its last checkpoint. `masters`, `journals`: all addresses of masters, and
+    of nodes of their journal, if there is one. `sessions`: of coordination, while this master is active; `sessions_overdue`: those that
+    should have expired some time ago. `caught_up`: as far as it knows, it could take over now; if not, `read_error` is the error of its
+    last read of the journal, if that failed. `frozen`: why the active master cures nothing (cluster/levels.py), "" if it does."""
 
     instance: ServerInstance
     address: str
@@ -241,6 +250,7 @@ class MasterStatus(msgspec.Struct, frozen=True):
     sessions_overdue: int = 0
     caught_up: bool = True
     read_error: str = ""
+    frozen: str = ""
 
 
 # -- data ----------------------------------------------------------------------------------------------------
@@ -311,43 +321,6 @@ class ReadReply(msgspec.Struct, frozen=True):
 
     values: tuple[list[bytes | None] | None, ...]
     errors: tuple[tuple[str, str, dict[str, Any]] | None, ...]
-
-
-class ScanRequest(msgspec.Struct, frozen=True):
-    """Opens a snapshot scan. `start`, `stop`: bounds of the encoded key. `predicate`: see
-    storage/predicates. Unless `at_leader`, any running replica may answer from its applied rows."""
-
-    tablet: str
-    schema_version: int
-    columns: tuple[str, ...]
-    predicate: bytes | None = None
-    start: bytes = b""
-    stop: bytes | None = None
-    limit: int | None = None
-    block_bytes: int = 1_500_000
-    at_leader: bool = True
-
-
-class ScanContinue(msgspec.Struct, frozen=True):
-    """Asks for the next block; the open was answered with block 0. A repeated request is answered again."""
-
-    scanner: str
-    block: int
-
-
-class ScanClose(msgspec.Struct, frozen=True):
-    scanner: str
-
-
-class ScanBlock(msgspec.Struct, frozen=True):
-    """One block of a scan. `data`: an Arrow IPC stream of record batches. `scanner`: None in the last block.
-    `index`: the log index that the snapshot reflects."""
-
-    scanner: str | None
-    block: int
-    data: bytes
-    rows: int
-    index: int
 
 
 # -- operations ----------------------------------------------------------------------------------------------
@@ -433,7 +406,9 @@ class ChecksumReply(msgspec.Struct, frozen=True):
 class ServerState(msgspec.Struct, frozen=True):
     """A tablet server as it sees itself. `lost_disks`: data directories that failed, and why. `set_aside`: the directory that was
     set aside to make this one, and why; "" if there is none. `pending`: by tablet, configurations in force here and not known to be
-    committed. `full_disks`: those of `disks` without space for writes: less than `disk_reserve_bytes` is free."""
+    committed. `full_disks`: those of `disks` without space for writes: less than `disk_reserve_bytes` is free. `lease_left_s`: for how
+    long the lease of its PacificA replicas is in force; 0 if it has none, and then `lease_refused` is why a master gave none, if
+    one said so."""
 
     instance: ServerInstance
     address: str
@@ -448,3 +423,5 @@ class ServerState(msgspec.Struct, frozen=True):
     disks: tuple[DiskSpace, ...] = ()
     full_disks: tuple[str, ...] = ()
     disk_reserve_bytes: int = 0
+    lease_left_s: float = 0.0
+    lease_refused: str = ""

@@ -62,6 +62,8 @@ class AppointRequest(msgspec.Struct, frozen=True):
 
 
 class AppointReply(msgspec.Struct, frozen=True):
-    """`refused`: for each tablet that did not follow, why."""
+    """`refused`: for each tablet that did not follow, why. `declined`: those of them that have no running replica here, or only
+    an old copy. This process never leads them in the ballot of the order, nor in an earlier one, even if their replicas run later."""
 
     refused: dict[str, str] = {}
+    declined: tuple[str, ...] = ()

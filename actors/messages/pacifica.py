@@ -20,7 +20,7 @@ class BallotRecord(msgspec.Struct, frozen=True, tag="pacifica"):
 class PacificaView(msgspec.Struct, frozen=True, tag="pacifica"):
     """A replica's view of its group, in reports. `role`: primary, secondary, learner or inactive.
     `term`: its ballot. `leader`: the primary's uuid, or None. `lease`: the number of the lease in which a
-    primary leads."""
+    primary leads. `inherited`: the last index that a primary inherited; it serves reads once that is committed."""
 
     role: str = "inactive"
     term: int = 0
@@ -28,6 +28,7 @@ class PacificaView(msgspec.Struct, frozen=True, tag="pacifica"):
     last_index: int = 0
     commit_index: int = 0
     lease: int = 0
+    inherited: int = 0
 
     @property
     def leads(self) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import msgspec
 
-from ebla.storage.rows.altered import Change
+from ebla.actors.replication.configuration import Forced
+from ebla.storage.rows.alteration import Change
 from ebla.storage.schema import TableSchema
 
 
@@ -44,7 +45,7 @@ class RecallTableRequest(msgspec.Struct, frozen=True):
 
 class AlterTableRequest(msgspec.Struct, frozen=True):
     """Alters a table: all changes or none. `table`: the id, if it is known. `rename`: the new name,
-    "" to keep the name. Answered when the alteration is durable; the tablets get it afterwards
+    "" to keep the name. `min_members`: of a PacificA table; None to keep it. Answered when the alteration is durable; the tablets get it afterwards
     (`TableInfo.applied_version`)."""
 
     request_id: str
@@ -52,6 +53,7 @@ class AlterTableRequest(msgspec.Struct, frozen=True):
     table: str
     changes: tuple[Change, ...] = ()
     rename: str = ""
+    min_members: int | None = None
 
 
 class TableName(msgspec.Struct, frozen=True):
@@ -63,6 +65,9 @@ class TableName(msgspec.Struct, frozen=True):
 
 
 class ReplicaLocation(msgspec.Struct, frozen=True):
+    """A member of a tablet, as the master knows it. `role`, of every replication protocol: leader,
+    follower (a voter) or learner (a member without a vote)."""
+
     uuid: str
     address: str
     role: str
@@ -71,7 +76,7 @@ class ReplicaLocation(msgspec.Struct, frozen=True):
 
 class TabletLocation(msgspec.Struct, frozen=True):
     """A tablet and its replicas. `bucket`: the tablet's number in the partitioning; `leader`: an
-    address, None if not known now."""
+    address, None if not known now. `forced`: the configurations that operators forced on a PacificA tablet."""
 
     tablet: str
     bucket: int
@@ -79,12 +84,14 @@ class TabletLocation(msgspec.Struct, frozen=True):
     leader: str | None
     term: int
     replicas: tuple[ReplicaLocation, ...]
+    forced: tuple[Forced, ...] = ()
 
 
 class TableInfo(msgspec.Struct, frozen=True):
     """A table as the master knows it. `state`: preparing (some tablet is not yet writable) or
     running. `applied_version`: the lowest version of any of its tablets; when it equals
-    `schema.version`, the last alteration is in force everywhere."""
+    `schema.version`, the last alteration is in force everywhere. `min_members`: of a PacificA table,
+    with fewer voters a tablet takes no writes; None of a Raft table."""
 
     table: str
     name: str
@@ -96,6 +103,7 @@ class TableInfo(msgspec.Struct, frozen=True):
     tablets: tuple[TabletLocation, ...]
     properties: dict[str, str] = {}
     applied_version: int = 0
+    min_members: int | None = None
 
 
 class ListTablesRequest(msgspec.Struct, frozen=True):
@@ -108,7 +116,7 @@ class ListTablesRequest(msgspec.Struct, frozen=True):
 
 class TableSummary(msgspec.Struct, frozen=True):
     """One table of a list. `state`: preparing, running, or dropped. A dropped table was dropped at
-    `dropped_us`, and can be recalled until `until_us`."""
+    `dropped_us`, and can be recalled until `until_us`. `min_members`: as of TableInfo."""
 
     table: str
     name: str
@@ -118,6 +126,8 @@ class TableSummary(msgspec.Struct, frozen=True):
     rows_bytes: int
     dropped_us: int = 0
     until_us: int = 0
+    replication: str = "raft"
+    min_members: int | None = None
 
 
 class ListTablesReply(msgspec.Struct, frozen=True):

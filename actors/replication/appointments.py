@@ -5,10 +5,11 @@ the ballot before, and a primary.
 
     a change of the primary  a learner becomes a voter, a secondary becomes a learner, another voter becomes the primary
     the end of a server      another voter becomes the primary
+    an operator              after the loss of every voter, a replica that is none becomes the only voter, and the primary
 
-Every voter holds every committed entry (tablet/pacifica says why), so any voter may become the primary. Only the primary
-itself can say that a learner holds everything, and only a primary whose lease is over, or that has stepped down, may be
-replaced.
+Every voter holds every committed entry (tablet/pacifica says why), so any voter may become the primary; only an operator
+may choose another replica, and then entries may be lost. Only the primary itself can say that a learner holds everything,
+and only a primary whose lease is over, or that has stepped down, may be replaced.
 """
 
 from __future__ import annotations
@@ -81,15 +82,25 @@ def grant(stored: Configuration, asked: Configuration, sender: str) -> Configura
         (asked.primary in voters, "the primary is a voter"),
         (asked.primary in [peer.uuid for peer in stored.voters()], "only a voter becomes the primary"),
         (len(dict.fromkeys(uuids)) == len(uuids), "a member is named once"),
+        (all(stored.peer(uuid) is not None for uuid in voters), "only a learner becomes a voter"),
         (len(voters) >= min(stored.min_members, len(stored.voters())), "min_members voters stay"),
         (
             (asked.unsafe, asked.min_members) == (stored.unsafe, stored.min_members),
             "the marks stay as they are",
         ),
+        (stored.settled <= asked.settled <= stored.index, "a settled ballot is one that was led"),
     ):
         if not holds:
             raise InvalidArgument(f"{rule}; {sender} asks for {asked}, and the catalog has {stored}")
     return asked
+
+
+def forced(stored: Configuration, survivor: Peer) -> Configuration:
+    """The configuration by which an operator gives up every member but `survivor`, which leads alone, in the next ballot and
+    forced epoch. `min_members` stays: the survivor serves once a learner has caught up."""
+    alone = Peer(survivor.uuid, survivor.address)
+    made = replace(stored, peers=(alone,), unsafe=stored.unsafe + 1, settled=0)
+    return appointed(made, survivor.uuid)
 
 
 def after_end(

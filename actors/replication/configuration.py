@@ -11,6 +11,8 @@ RAFT, PACIFICA = "raft", "pacifica"  # the replication protocols, by the words o
 
 VOTER, NON_VOTER = "voter", "non_voter"
 
+FIRST_BALLOT = 1  # of a PacificA tablet, whose replicas are created with it
+
 PRE_VOTER = "pre_voter"  # the displayed kind of a non-voter that shall become a voter
 
 Order = tuple[int, int]  # of configurations: the forced epoch, then the index
@@ -43,13 +45,15 @@ class Configuration(msgspec.Struct, frozen=True, omit_defaults=True):
     of the others.
 
     `primary`: of a PacificA tablet, the voter that the master appointed to lead in this ballot; None if the members
-    elect. `min_members`: with fewer voters such a tablet takes no writes."""
+    elect. `min_members`: with fewer voters such a tablet takes no writes. `settled`: a ballot whose first entry all voters hold; a
+    replica whose log ends before is an old copy, and leads no more."""
 
     peers: tuple[Peer, ...]
     index: int = -1
     unsafe: int = 0
     primary: str | None = None
     min_members: int = 0
+    settled: int = 0
 
     @property
     def order(self) -> Order:
@@ -68,3 +72,19 @@ class Configuration(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def majority(self) -> int:
         return len(self.voters()) // 2 + 1
+
+
+class Forced(msgspec.Struct, frozen=True):
+    """A configuration that an operator forced on a PacificA tablet, as the catalog keeps it for ever.
+
+    `ballot`: of that configuration, which has `survivor` alone; `given_up`: all other members of the one before.
+    `by`: the operator, and `at_us` the wall time, both for display only. `last_index`: the end of the survivor's log;
+    `committed`: the highest index that was known to be committed anywhere. Both are as the operator saw them."""
+
+    ballot: int
+    survivor: Peer
+    given_up: tuple[Peer, ...]
+    by: str
+    at_us: int
+    last_index: int
+    committed: int

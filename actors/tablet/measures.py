@@ -16,6 +16,7 @@ from ebla.actors.tablet.engine.rounds import Rounds
 from ebla.actors.tablet.engine.space import Space
 from ebla.actors.tablet.engine.tally import LIMITS, Tally
 from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
+from ebla.actors.tablet.pacifica.leasing import Leasing
 from ebla.actors.tablet.serving.admission import Load
 from ebla.actors.tablet.serving.scans import Scans
 from ebla.actors.tablet.upkeep.scrubber import Scrubber
@@ -37,6 +38,7 @@ class MeasuredServer(Protocol):
     scrubber: Scrubber
     copies: Copies
     copy_sources: CopySources
+    leasing: Leasing
 
 
 class Now(NamedTuple):
@@ -112,9 +114,15 @@ STATE: Sheet[Now] = Sheet(
         lambda now: max((r.core.commit_index - r.store.applied.index for r in now.running), default=0),
     ),
     gauge(
+        "tablet_lease_held",
+        "0/1",
+        "this server has a lease; one without PacificA replicas asks for none",
+        lambda now: now.server.leasing.holds(),
+    ),
+    gauge(
         "tablet_term_max",
         "",
-        "the highest term of any replica",
+        "the highest term or ballot of any replica",
         lambda now: max((r.core.term for r in now.running), default=0),
     ),
 )

@@ -125,15 +125,9 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
             self._changed,
         )
         me = self.instance.uuid
-        self.member_changes = protocols = Protocols(self.world, me, self.options, self.leasing.lease)
+        self.protocols = Protocols(self.world, me, self.options, self.leasing.lease)
         self.lifecycle = Lifecycle(
-            self.world,
-            me,
-            protocols,
-            self.replicas,
-            superblocks,
-            self.rounds,
-            quarantine,
+            self.world, me, self.protocols, self.replicas, superblocks, self.rounds, quarantine
         )
         self.orders = Orders(
             self.world, self.options, self.identity, self.rounds, self.lifecycle, self._changed
@@ -207,7 +201,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
             await self.world.clock.sleep(period)
             if not self.running:
                 return
-            now = self.world.clock.monotonic()
+            now = self.world.now()
             for replica in self.replicas.values():
                 if replica.is_due(now):
                     self.rounds.step(replica, replica.core.tick, now)
@@ -270,7 +264,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
             await readable(self.world, replica)
         # The table may have been altered during the wait; the snapshot follows these checks at once.
         check_readable(replica.rows.schema, request.schema_version)
-        require_served(replica, self.world.clock.monotonic())
+        require_served(replica, self.world.now())
         return await self.scans.open(replica, request)
 
     @rpc
@@ -291,7 +285,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
         replica.require_running()
         index = await readable(self.world, replica)
         check_version(replica.rows.schema, request.schema_version)
-        require_served(replica, self.world.clock.monotonic())
+        require_served(replica, self.world.now())
         return m.ReadIndexReply(request.tablet, index)
 
     @rpc
@@ -351,6 +345,8 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
             lost_disks=self.world.disk.lost_data_dirs(),
             set_aside="" if aside is None else f"{aside.path} of server {aside.uuid}: {aside.reason}",
             pending=self.lifecycle.pending(),
+            lease_left_s=self.leasing.left_s(),
+            lease_refused=self.leasing.refusal(),
         )
 
     @rpc
@@ -384,7 +380,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
         replica.require_running()
         if not replica.leads:
             raise replica.not_leader()
-        now = self.world.clock.monotonic()
+        now = self.world.now()
         entry = self.rounds.step(replica, replica.propose, now, CHECKPOINT, b"")
         return m.ChecksumStarted(request.tablet, entry.index)
 

@@ -9,29 +9,6 @@
     stamp         stamp read-stamps                        batches are never torn, groups never get older
     coordination  acquire use create list get cas ...      one holder, nothing comes twice, versions are linearizable
 
-Each checker's module defines its operations. Each workload's history is judged by its own checker; `together` makes one verdict
-of several.
+Each checker's module defines its operations. Each workload's history is judged by its own checker; `together` (verdict.py) makes
+one verdict of several.
 """
-
-from __future__ import annotations
-
-from ebla.chaos.checkers.bank import check_bank
-from ebla.chaos.checkers.chains import check_list
-from ebla.chaos.checkers.coordination import check_coordination
-from ebla.chaos.checkers.register import check_register
-from ebla.chaos.checkers.sets import check_set
-from ebla.chaos.checkers.sides import check_sides
-from ebla.chaos.checkers.stamps import check_stamp
-from ebla.chaos.checkers.verdict import Verdict, together
-
-__all__ = [
-    "Verdict",
-    "check_bank",
-    "check_coordination",
-    "check_list",
-    "check_register",
-    "check_set",
-    "check_sides",
-    "check_stamp",
-    "together",
-]

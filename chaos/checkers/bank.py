@@ -16,7 +16,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from ebla.chaos.checkers import whole
-from ebla.chaos.checkers.linearizability import REFUSED, STEPS_MAX, UNKNOWN, Call, Linearization, linearize
+from ebla.chaos.checkers.linearizability import REFUSED, UNKNOWN, Call, Linearization, linearize
 from ebla.chaos.checkers.verdict import (
     Recorded,
     Verdict,
@@ -39,7 +39,7 @@ Account = Hashable
 Balances = Mapping[Any, int]
 
 
-def check_bank(recorded: Recorded, balances: Balances, steps_max: int = STEPS_MAX) -> Verdict:
+def check_bank(recorded: Recorded, balances: Balances) -> Verdict:
     """`balances`: the accounts and their initial balances."""
     operations = [each for each in operations_of(recorded, NAMES) if not each.failed]
     transfers = [each for each in operations if each.name == TRANSFER]
@@ -57,7 +57,7 @@ def check_bank(recorded: Recorded, balances: Balances, steps_max: int = STEPS_MA
         (accounts, [each for each in transfers if each.argument["from"] in accounts])
         for accounts in _owners(transfers, balances)
     ]
-    parts = [_check_owner(accounts, own, reads, balances, steps_max) for accounts, own in owned]
+    parts = [_check_owner(accounts, own, reads, balances) for accounts, own in owned]
     if all(part.valid is not False for part in parts):
         torn = next(whole.problems([own for _, own in owned if own], reads, balances), None)
         if torn:
@@ -134,7 +134,6 @@ def _check_owner(
     transfers: Sequence[Operation],
     reads: Sequence[Operation],
     balances: Balances,
-    steps_max: int,
 ) -> Verdict:
     at = {account: place for place, account in enumerate(accounts)}
     calls = []
@@ -149,7 +148,7 @@ def _check_owner(
         found = tuple(read.answer[account] for account in accounts)
         calls.append(Call(_read, None, found, observes=True, operation=read))
     initial = (tuple(balances[account] for account in accounts), 0)
-    result = linearize(calls, initial, steps_max)
+    result = linearize(calls, initial)
     if result.found:
         return Verdict(True, judged=len(calls))
     names = f"accounts {listed(accounts)}"

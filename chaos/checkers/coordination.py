@@ -25,7 +25,7 @@ search.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -35,6 +35,7 @@ from ebla.chaos.checkers.verdict import (
     Verdict,
     brief,
     broken,
+    by_key,
     described,
     listed,
     nothing,
@@ -74,10 +75,7 @@ def _judged(
 def _per_key(
     operations: Iterable[Operation], rule: Callable[[list[Operation]], Iterator[Problem]]
 ) -> Iterator[Problem]:
-    by_key: dict[Hashable, list[Operation]] = {}
-    for operation in operations:
-        by_key.setdefault(operation.key, []).append(operation)
-    for found in by_key.values():
+    for found in by_key(operations).values():
         yield from rule(found)
 
 

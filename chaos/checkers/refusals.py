@@ -17,7 +17,7 @@ from types import MappingProxyType
 from ebla.chaos.checkers.verdict import LISTED_MAX, Verdict, described, places
 from ebla.chaos.history import INFO, INVOKE, OK, Event, History, is_order
 
-EXPLAINED = ("TimedOut", "OutcomeUnknown", "Unavailable", "ScanInterrupted")
+EXPLAINED = ("TimedOut", "OutcomeUnknown", "Unavailable", "Frozen", "ScanInterrupted")
 CERTAIN = ("Unavailable", "NotDelivered")
 ASKED_MIN = 20  # of so many requests one at least must have been carried out
 

@@ -33,6 +33,7 @@ from ebla.chaos.checkers.verdict import (
     Recorded,
     Verdict,
     broken,
+    by_key,
     canonical,
     described,
     joined,
@@ -52,11 +53,8 @@ NO_ORDER: Order = MappingProxyType({})
 
 def check_register(recorded: Recorded, order: Order = NO_ORDER, steps_max: int = STEPS_MAX) -> Verdict:
     """Judge each key's operations. `steps_max` bounds the search for each key."""
-    by_key: dict[Hashable, list[Operation]] = {}
-    for operation in operations_of(recorded, STEPS):
-        if not operation.failed:
-            by_key.setdefault(canonical(operation.key), []).append(operation)
-    verdicts = [check_key(operations, order, steps_max) for operations in by_key.values()]
+    keyed = by_key(each for each in operations_of(recorded, STEPS) if not each.failed)
+    verdicts = [check_key(operations, order, steps_max) for operations in keyed.values()]
     if not verdicts:
         return nothing("no register was used")
     return together([each for each in verdicts if each.judged] or verdicts, "keys")

@@ -17,10 +17,11 @@ there; one that equals the least proves that all others are gone.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import inf
+from operator import sub
 
 from ebla.chaos.checkers.verdict import (
     Problem,
@@ -359,15 +360,19 @@ class _Set:
 
     def _sizes(self) -> tuple[list[int], list[int]]:
         """The least and the most elements that can be there, by place."""
-        least, most = [0] * (self.last_place + 1), [0] * (self.last_place + 1)
-        for element in self.elements.values():
-            if element.there_by < element.gone_from:
-                _step(least, element.there_by, 1)
-                _step(least, element.gone_from, -1)
-            if element.add is not None:
-                _step(most, element.there_from, 1)
-                _step(most, element.gone_by, -1)
-        return list(accumulate(least)), list(accumulate(most))
+        sure = [each for each in self.elements.values() if each.there_by < each.gone_from]
+        added = [each for each in self.elements.values() if each.add is not None]
+        least = self._until(each.there_by for each in sure), self._until(each.gone_from for each in sure)
+        most = self._until(each.there_from for each in added), self._until(each.gone_by for each in added)
+        return list(map(sub, *least)), list(map(sub, *most))
+
+    def _until(self, places: Iterable[float]) -> list[int]:
+        """How many of these places are reached, by place of the history."""
+        reached = [0] * (self.last_place + 1)
+        for place in places:
+            if place <= self.last_place:
+                reached[int(place)] += 1
+        return list(accumulate(reached))
 
     def wrong_counts(self) -> Iterator[Problem]:
         """A count is possible at some moment between its beginning and its end."""
@@ -380,11 +385,8 @@ class _Set:
 
     def shrinking_counts(self) -> Iterator[Problem]:
         """The number of elements ever added, including those removed since, never shrinks between counts."""
-        most_gone, least_gone = [0] * (self.last_place + 1), [0] * (self.last_place + 1)
-        for element in self.elements.values():
-            _step(most_gone, element.gone_from, 1)
-            _step(least_gone, element.gone_by, 1)
-        most_gone, least_gone = list(accumulate(most_gone)), list(accumulate(least_gone))
+        most_gone = self._until(each.gone_from for each in self.elements.values())
+        least_gone = self._until(each.gone_by for each in self.elements.values())
         return self._shrinking(
             lambda count: count.answer + least_gone[count.began],
             lambda count: count.answer + most_gone[count.ended or 0],
@@ -393,12 +395,8 @@ class _Set:
 
     def returning_counts(self) -> Iterator[Problem]:
         """The number of removed elements (added, but not there) never shrinks between counts."""
-        least_added, most_added = [0] * (self.last_place + 1), [0] * (self.last_place + 1)
-        for element in self.elements.values():
-            _step(least_added, element.there_by, 1)
-            if element.add is not None:
-                _step(most_added, element.there_from, 1)
-        least_added, most_added = list(accumulate(least_added)), list(accumulate(most_added))
+        least_added = self._until(each.there_by for each in self.elements.values())
+        most_added = self._until(each.there_from for each in self.elements.values() if each.add is not None)
         return self._shrinking(
             lambda count: least_added[count.began] - count.answer,
             lambda count: most_added[count.ended or 0] - count.answer,
@@ -418,11 +416,6 @@ class _Set:
                     seen, proof = least(count), count
             if proof and most(later) < seen:
                 yield f"{described(later)} is impossible after {described(proof)}: {what}", [proof, later]
-
-
-def _step(changes: list[int], place: float, by: int) -> None:
-    if place < len(changes):
-        changes[int(place)] += by
 
 
 def _brief(operation: Operation) -> str:

@@ -21,7 +21,16 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ebla.chaos.checkers.register import check_key
-from ebla.chaos.checkers.verdict import Recorded, Verdict, broken, described, nothing, operations_of, together
+from ebla.chaos.checkers.verdict import (
+    Recorded,
+    Verdict,
+    broken,
+    by_key,
+    described,
+    nothing,
+    operations_of,
+    together,
+)
 from ebla.chaos.history import Operation
 
 READ, WRITE = "read", "write"
@@ -49,13 +58,8 @@ class Seen:
 
 
 def check_sides(recorded: Recorded, seen: Seen) -> Verdict:
-    by_key: dict[Hashable, list[Operation]] = {}
-    for operation in operations_of(recorded, NAMES):
-        if not operation.failed:
-            by_key.setdefault(operation.key, []).append(operation)
-    verdicts = [
-        verdict for key, operations in by_key.items() for verdict in _check_key(key, operations, seen)
-    ]
+    keyed = by_key(each for each in operations_of(recorded, NAMES) if not each.failed)
+    verdicts = [verdict for key, operations in keyed.items() for verdict in _check_key(key, operations, seen)]
     judged = [each for each in verdicts if each.judged]
     return together(judged, "keys") if judged else nothing("no register was used")
 

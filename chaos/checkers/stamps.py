@@ -11,7 +11,7 @@ before the read began, not older than the value of any read that ended before, a
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -21,6 +21,7 @@ from ebla.chaos.checkers.verdict import (
     Verdict,
     brief,
     broken,
+    by_key,
     canonical,
     described,
     listed,
@@ -37,9 +38,7 @@ NAMES = (STAMP, READ)
 
 def check_stamp(recorded: Recorded, rows: int | None = None) -> Verdict:
     """`rows`: of each group; by default the number that its longest read shows."""
-    groups: dict[Hashable, list[Operation]] = {}
-    for operation in operations_of(recorded, NAMES):
-        groups.setdefault(canonical(operation.key), []).append(operation)
+    groups = by_key(operations_of(recorded, NAMES))
     verdicts = [_check_group(operations, rows) for operations in groups.values()]
     if not verdicts:
         return nothing("no group was used")

@@ -67,6 +67,13 @@ def operations_of(recorded: Recorded, names: Iterable[str]) -> list[Operation]:
     return sorted((each for each in found if each.name in wanted), key=lambda each: each.began)
 
 
+def by_key(operations: Iterable[Operation]) -> dict[Hashable, list[Operation]]:
+    found: dict[Hashable, list[Operation]] = {}
+    for operation in operations:
+        found.setdefault(canonical(operation.key), []).append(operation)
+    return found
+
+
 def canonical(value: Any) -> Hashable:
     """A hashable form of a plain value: equal exactly where the values are, with True distinct from 1."""
     kind = type(value)

@@ -3,6 +3,7 @@
 planted.py         the table of all defects, and the block in which one is planted
 defect.py          how a defect is written, and plans that are written by hand
 raft.py            elections, commits, leases and reads
+pacifica.py        leases, changes and commits of PacificA tablets
 storage.py         logs, flushes and scans
 answers.py         stored answers, log time and refusals
 masters.py         masters, standbys and their journal

@@ -57,8 +57,8 @@ def first_answer_for_all(original: Any, self: OpsUnit, result: WriteResult) -> N
 @defect("clocks", 60, LogTime, "next_us", seed=1)
 def log_time_from_the_wall(self: LogTime, term: int, previous: Position) -> int:
     """Log time is the leader's wall clock, so that a step of it makes answers expire."""
-    clock: Any = self._monotonic.__self__  # type: ignore[attr-defined]
-    return max(previous.time_us, int(clock.wall_us()) - WALL_START_US)
+    world: Any = self._monotonic.__self__  # type: ignore[attr-defined]
+    return max(previous.time_us, int(world.clock.wall_us()) - WALL_START_US)
 
 
 @defect("clocks", 20)

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ebla.actors.master.repair.members import Members
+from ebla.actors.master.repair.hosts import Hosts
 from ebla.actors.messages.raft import Answer, Request, VoteRequest
 from ebla.actors.messages.stream import AppendRequest
 from ebla.actors.replication.configuration import Configuration
@@ -67,6 +67,6 @@ def given_up_leads_on(self: RaftCore, peer: str, sent: Any, answer: Answer) -> N
     self.failed(self._now, peer, sent, True)
 
 
-@defect("disasters", 20, Members, "_require_gone", seed=1)
-def living_forgotten(self: Members, address: object, uuids: object) -> None:
+@defect("disasters", 20, Hosts, "_require_gone", seed=1)
+def living_forgotten(self: Hosts, address: object, uuids: object) -> None:
     """A living server is forgotten."""

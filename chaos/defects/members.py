@@ -127,7 +127,7 @@ def non_voters_count(
     self._voters = tuple(peer.uuid for peer in configuration.peers)
 
 
-@defect("members", 60, RaftState, "_become_candidate", seed=4)
+@defect("members", 60, RaftState, "_become_candidate", seed=10)
 def non_voters_elect(original: Any, self: RaftState, *, pre_vote: bool, ordered: bool) -> Any:
     """The votes of non-voters and pre-voters count in an election."""
     poll = original(self, pre_vote=pre_vote, ordered=ordered)
@@ -147,7 +147,7 @@ def promoted_while_pending(self: RaftCore, peer: str, sent_at: float, committed:
         self._append_configuration(membership.promoted(self.configuration, peer))
 
 
-@defect("members", 60, Progress, "caught_up", seed=21)
+@defect("members", 60, Progress, "caught_up", seed=44)
 def promoted_before_caught_up(self: Progress, committed: object) -> bool:
     """A leader promotes a pre-voter that lacks committed entries."""
     return True
@@ -158,12 +158,12 @@ def anchor_dropped_early(self: LogRetention, tablet: object) -> None:
     """The log drops entries that an open copy session still has to send."""
 
 
-@defect("members", 40, members, "require_unmoved", seed=13)
+@defect("members", 40, members, "require_unmoved", seed=14)
 def compare_and_set_ignored(tablet: object, found: object, index: object, unsafe: object) -> None:
     """A change of members ignores the configuration for which it was requested."""
 
 
-@defect("members", 80, seed=16)
+@defect("members", 80, seed=9)
 def newcomer_evicted() -> list[Swap]:
     """A replica whose addition is not committed yet is made a tombstone."""
 

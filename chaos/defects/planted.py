@@ -19,13 +19,26 @@ from ebla.chaos.defects import (
     growing,
     masters,
     members,
+    pacifica,
     raft,
     storage,
 )
 from ebla.chaos.defects.defect import Defect
 from ebla.storage.errors import InvalidArgument
 
-MODULES = (raft, storage, answers, masters, growing, coordination, members, alters, disasters, disks)
+MODULES = (
+    raft,
+    pacifica,
+    storage,
+    answers,
+    masters,
+    growing,
+    coordination,
+    members,
+    alters,
+    disasters,
+    disks,
+)
 DEFECTS = {
     each.name: each for module in MODULES for each in vars(module).values() if isinstance(each, Defect)
 }

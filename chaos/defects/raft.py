@@ -40,7 +40,7 @@ def follower_counts_twice(self: Leadership, own_durable: int) -> int:
     return int(majority_least([*sorted(held)[1:], best], self._majority))
 
 
-@defect("five", 400, RaftCore, "_advance_commit", seed=10)
+@defect("five", 400, RaftCore, "_advance_commit", seed=135)
 def older_term_by_counting(self: RaftCore) -> None:
     """An entry of an older term is committed by counting its copies."""
     if self._lead is not None:

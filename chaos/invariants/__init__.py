@@ -1,9 +1,10 @@
-"""Invariants of a simulated deployment, one function each.
+"""Invariants of a simulated deployment.
 
 invariants.py     the list of invariants, and the watch that checks them
 seen.py           one running replica, and the state that its invariants read
 applied.py        the writes in the replicated log
 membership.py     changes of members, and copies
+levels.py         a frozen cluster is not cured
 pacifica.py       primaries and voters, against the catalog
 deletions.py      nothing is deleted unasked
 remembering.py    what a server must never forget about a tablet

@@ -20,6 +20,7 @@ from ebla.storage.logs.entries import WRITE
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.tablets.results import Answer
 
+COLUMN = "v"
 Answers = dict[bytes, tuple[int, dict[int, Answer]]]
 
 
@@ -41,12 +42,10 @@ class _Tablet:
 
 
 class AppliedLog:
-    """Collects writes of the named tables; the values of `column` identify writes."""
+    """Collects writes of the named tables; the values of COLUMN identify writes."""
 
-    def __init__(self, tables: tuple[str, ...], column: str = "v") -> None:
+    def __init__(self, tables: tuple[str, ...]) -> None:
         self.tables = tables
-        self.column = column
-        self.columns = (column,)
         # By table, then by tablet and mark (observers/sides.py).
         self._tablets: dict[str, dict[tuple[str, int], _Tablet]] = {}
 
@@ -74,7 +73,7 @@ class AppliedLog:
                 continue
             codec = tablet.codec_of(batch)
             for key, row in zip(batch.keys, batch.values, strict=True):
-                value = codec.decode_row(key, row, None, self.columns)[self.column]
+                value = codec.decode_row(key, row, None, (COLUMN,))[COLUMN]
                 tablet.values.setdefault(value, index)
                 tablet.values[value] = min(index, tablet.values[value])  # a retry is a second entry
 

@@ -1,4 +1,4 @@
-"""Invariants of a deployment, one function each, and the memory that some of them need.
+"""Invariants of a deployment, and the memory that some of them need.
 
 now      about one state of the whole deployment
 since    about this state and earlier ones; the memory is outside of every node, so no fault touches it
@@ -13,9 +13,9 @@ An invariant of one state alone, a replica's or the catalog's, is checked when t
     logs_match                     two logs with one entry in common are equal up to it (entries chain their history)
     committed_never_changes        a committed entry keeps its index in every replica for ever; with a forced configuration,
                                    on each side of it, see observers/sides.py
-    log_time_keeps_its_pace        log time never goes back, and never runs ahead of the clocks, see log_times.py
+    log time keeps its pace        it never goes back, and never runs ahead of the clocks, see log_times.py
     survivors_keep_their_logs      the survivor that leads a forced configuration keeps its whole log
-    given_up_servers_stop_serving  a server stops when it is informed that it was given up, see observers/sides.py
+    given-up servers stop serving  a server stops when it is informed that it was given up, see observers/sides.py
     terms_and_votes_only_grow      on disk: the term never falls, and a vote in a term is never changed (an old copy of a
                                    directory may break this; the next but one says that its server is not believed)
     votes_are_given_once           a server answers with one vote per term, over all its starts, see observers/votes.py
@@ -24,12 +24,15 @@ An invariant of one state alone, a replica's or the catalog's, is checked when t
     durable_is_on_disk             an entry that a replica calls durable lies in a log on its disk
     one_reader_at_a_time           no two replicas of a tablet believe at one instant that they may serve reads
     one_master_serves              no two masters believe at one instant that they may answer
-    catalog_is_well_formed         the master's maps agree with each other
+    catalogs are well-formed       the master's maps agree with each other
     nothing_is_deleted_unasked     see deletions.py
     promises_are_remembered        a server never forgets its votes and entries, see remembering.py
     tombstones_remember            neither do its tombstones, and only records that a fault damaged are damaged
-    members_change_by_the_rules    majorities consist of voters, and changes of members are legal, see membership.py
+    members change by the rules    majorities consist of voters, and changes of members are legal, see membership.py
+    frozen_masters_cure_nothing    a frozen master asks for no change of members, see levels.py
     pacifica_follows_the_catalog   a primary leads by the catalog, whose voters hold what is committed, see pacifica.py
+    pacifica_readers_are_current   a replica serves reads with all that is committed, and while its server lives
+    leases_are_recorded            a server has a lease only in an incarnation that the catalog has
     others_are_flushed             a hanging data disk blocks no replica on other disks, see hanging.py
     sessions_keep_their_log        the log keeps the entries that a copy still needs
     lost_disks_are_reported        a server that has lost a data disk can still report its replicas
@@ -50,6 +53,7 @@ from ebla.actors.tablet.server import TabletServer
 from ebla.chaos.invariants.applied import AppliedLog, answers_match
 from ebla.chaos.invariants.deletions import Deletions
 from ebla.chaos.invariants.hanging import Unflushed, others_are_flushed
+from ebla.chaos.invariants.levels import FrozenMasters
 from ebla.chaos.invariants.log_times import LogTimes
 from ebla.chaos.invariants.membership import (
     Membership,
@@ -58,7 +62,11 @@ from ebla.chaos.invariants.membership import (
     elections_have_a_majority,
     is_raft,
 )
-from ebla.chaos.invariants.pacifica import pacifica_follows_the_catalog
+from ebla.chaos.invariants.pacifica import (
+    leases_are_recorded,
+    pacifica_follows_the_catalog,
+    pacifica_readers_are_current,
+)
 from ebla.chaos.invariants.remembering import Remembered
 from ebla.chaos.invariants.seen import Facts, Groups, Seen, by_side, facts_of
 from ebla.chaos.simulation.deployment import Deployment
@@ -95,16 +103,19 @@ class Watch:
         self._known: dict[Replica, Seen] = {}  # keeps the replicas, so that each id stays that of one object
         self.memory.membership.listen(deployment.cluster.network)
         self.memory.committed.listen(deployment)
+        self.frozen_masters = FrozenMasters(self._master)
+        self.frozen_masters.listen(deployment.cluster.network)
 
     def check(self) -> None:
         """Raise AssertionError for the first invariant that does not hold."""
         servers, master = list(self._servers()), self._master()
         old_copies_are_not_believed(self.deployment, servers, master, self.memory)
         votes_are_given_once(self.deployment, servers)
-        journal_nodes_keep_their_promises(self.deployment)
-        given_up_servers_stop_serving(self.deployment)
+        for broken in (self.deployment.promises.broken, self.deployment.answers.broken):
+            assert not broken, broken
         one_master_serves(self.deployment)
         changed, leaders = self._replicas(servers)
+        now = self.deployment.cluster.loop.time()
         for tablet, those in changed.items():
             for seen in those:
                 indexes_are_in_order(seen)
@@ -114,10 +125,11 @@ class Watch:
                     terms_and_votes_only_grow(seen, self.memory)
                 promises_are_remembered(seen, self.memory)
                 one_leader_per_term(seen, self.memory, servers)
-                members_change_by_the_rules(seen, self.deployment, self.memory)
+                if is_raft(seen.replica):
+                    self.memory.membership.check(seen.replica, now, str(seen))
                 leaders_commit_their_own_term(seen, self.memory)
                 committed_never_changes(seen, self.memory)
-                log_time_keeps_its_pace(seen, self.deployment, self.memory)
+                self.memory.log_times.check(seen.replica, now, str(seen))
             group = self._group(servers, tablet)
             logs_match(group)
             if master is not None:
@@ -128,14 +140,21 @@ class Watch:
         for group in leaders.values():
             for side in by_side(group).values():
                 one_reader_at_a_time(side)
+            detector = None if master is None else master.appointer.detector
+            newest = None if master is None else self.deployment.newest_catalog or master.catalog
+            pacifica_readers_are_current(group, detector, newest, self.memory.committed)
         tombstones_remember(self.deployment, servers, self.memory)
+        self.frozen_masters.check()
         self.memory.newcomers.check(servers)
         sessions_keep_their_log(servers)
         others_are_flushed(self.deployment.cluster, servers, self.memory.unflushed)
         lost_disks_are_reported(self.deployment, servers)
         if master is not None:
+            for server in servers:
+                if server.instance.start not in self.memory.old_copies:
+                    leases_are_recorded(server, self.deployment.newest_catalog or master.catalog)
             if self._catalog_has_changed(master):
-                catalog_is_well_formed(master)
+                master.catalog.check()
                 self.memory.deletions.remember_what_ended(self.deployment.newest_catalog or master.catalog)
             self.memory.deletions.nothing_is_deleted_unasked(self.deployment)
 
@@ -258,10 +277,6 @@ def one_master_serves(deployment: Deployment) -> None:
     assert len(serving) <= 1, f"two masters serve at once: {serving}"
 
 
-def catalog_is_well_formed(master: ActiveMaster) -> None:
-    master.catalog.check()
-
-
 # -- since ---------------------------------------------------------------------------------------------------
 
 
@@ -280,11 +295,6 @@ def lost_disks_are_reported(deployment: Deployment, servers: list[TabletServer])
                 held.report()
             except StorageError as error:
                 raise AssertionError(f"{server.world.address} cannot report its replicas: {error}") from error
-
-
-def members_change_by_the_rules(seen: Seen, deployment: Deployment, memory: Memory) -> None:
-    if is_raft(seen.replica):
-        memory.membership.check(seen.replica, deployment.cluster.loop.time(), str(seen))
 
 
 def one_leader_per_term(seen: Seen, memory: Memory, servers: list[TabletServer]) -> None:
@@ -350,10 +360,6 @@ def committed_never_changes(seen: Seen, memory: Memory) -> None:
     memory.commit_indexes[id(replica)] = last
 
 
-def log_time_keeps_its_pace(seen: Seen, deployment: Deployment, memory: Memory) -> None:
-    memory.log_times.check(seen.replica, deployment.cluster.loop.time(), str(seen))
-
-
 def survivors_keep_their_logs(seen: Seen, memory: Memory) -> None:
     """The log at the time of the request that forced the survivor to lead."""
     log = seen.replica.log
@@ -373,14 +379,6 @@ def votes_are_given_once(deployment: Deployment, servers: list[TabletServer]) ->
     for server in servers:
         deployment.votes.forget(server)
     assert not deployment.votes.twice, deployment.votes.twice
-
-
-def journal_nodes_keep_their_promises(deployment: Deployment) -> None:
-    assert not deployment.promises.broken, deployment.promises.broken
-
-
-def given_up_servers_stop_serving(deployment: Deployment) -> None:
-    assert not deployment.answers.broken, deployment.answers.broken
 
 
 def promises_are_remembered(seen: Seen, memory: Memory) -> None:

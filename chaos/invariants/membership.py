@@ -37,8 +37,6 @@ NO_ORDER: Order = (0, -2)  # of no configuration
 DRIFT = 1.3  # clocks run up to a tenth apart
 
 _configuration = msgspec.msgpack.Decoder(Configuration).decode
-_request = msgspec.msgpack.Decoder(ChangeMembersRequest).decode
-_forced = msgspec.msgpack.Decoder(UnsafeChangeRequest).decode
 
 
 @dataclass
@@ -65,15 +63,13 @@ class Membership:
     forced: dict[str, list[UnsafeChangeRequest]] = field(default_factory=dict)
 
     def listen(self, network: SimulatedNetwork) -> None:
-        network.tap("change_members", self._note_change)
-        network.tap("unsafe_change", self._note_forced)
+        network.tap("change_members", ChangeMembersRequest, self._note_change)
+        network.tap("unsafe_change", UnsafeChangeRequest, self._note_forced)
 
-    def _note_change(self, data: bytes) -> None:
-        request = _request(data)
+    def _note_change(self, request: ChangeMembersRequest) -> None:
         self.asked.setdefault(request.tablet, []).append(request)
 
-    def _note_forced(self, data: bytes) -> None:
-        request = _forced(data)
+    def _note_forced(self, request: UnsafeChangeRequest) -> None:
         self.forced.setdefault(request.tablet, []).append(request)
 
     def check(self, replica: Replica, now: float, who: str) -> None:

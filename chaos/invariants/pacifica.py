@@ -1,16 +1,24 @@
-"""Invariants of PacificA tablets, against the catalog of the active master at the same instant.
+"""Invariants of PacificA tablets, against the catalog and the detector of the active master at the same instant.
 
 primaries_lead_by_the_catalog   a replica leads only by a configuration that the catalog has, or had
 voters_hold_what_is_committed   every voter of the catalog's configuration has every committed entry in its synced log
+readers_see_what_is_committed   a replica that serves reads has every committed entry
+ended_servers_do_not_serve      no replica serves reads while its server counts as dead
+given_up_is_over                no replica serves reads without knowing the catalog's forced configuration
+leases_are_recorded             a server has a lease only if the catalog has its incarnation
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ebla.actors.detector.detector import Detector
+from ebla.actors.errors import NotLeader, Unavailable
 from ebla.actors.master.catalog.catalog import Catalog
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.core import LEADER
+from ebla.actors.tablet.pacifica.core import PacificaCore
+from ebla.actors.tablet.server import TabletServer
 from ebla.chaos.invariants.seen import Seen
 from ebla.chaos.simulation.observers.sides import Committed, Entry
 
@@ -22,6 +30,37 @@ def pacifica_follows_the_catalog(group: list[Seen], catalog: Catalog, committed:
     if stored is not None and stored.primary is not None:
         primaries_lead_by_the_catalog(group, stored)
         voters_hold_what_is_committed(group, stored, committed.of(group[0].tablet, stored.unsafe))
+
+
+def pacifica_readers_are_current(
+    leaders: list[Seen], detector: Detector | None, catalog: Catalog | None, committed: Committed
+) -> None:
+    """`leaders`: of one tablet, on servers that are not paused; `detector`, `catalog`: of the active master."""
+    record = catalog.tablets.get(leaders[0].tablet) if catalog is not None and leaders else None
+    stored = record.appointed if record is not None else None
+    for seen in leaders:
+        core = seen.replica.core
+        if not isinstance(core, PacificaCore):
+            return
+        try:
+            sees = core.read_index(seen.server.world.clock.monotonic())
+        except (NotLeader, Unavailable):
+            continue
+        last = max(committed.of(seen.tablet, core.forced_epoch), default=0)
+        assert sees >= last, f"{seen} serves reads up to entry {sees}, and {last} are committed"
+        ended = detector is not None and detector.has_ended(seen.uuid)
+        assert not ended, f"{seen} serves reads, and its server counts as dead"
+        given_up = stored is not None and core.forced_epoch < stored.unsafe
+        assert not given_up, f"{seen} serves reads, and an operator has given it up: {stored}"
+
+
+def leases_are_recorded(server: TabletServer, catalog: Catalog) -> None:
+    if not server.leasing.holds():
+        return
+    recorded = catalog.incarnations.get(server.instance.uuid)
+    assert recorded is not None and recorded.start == server.instance.start, (
+        f"{server.world.address} has a lease as {server.instance}, and the catalog has {recorded}"
+    )
 
 
 def primaries_lead_by_the_catalog(group: list[Seen], stored: Configuration) -> None:
@@ -37,8 +76,12 @@ def primaries_lead_by_the_catalog(group: list[Seen], stored: Configuration) -> N
                 f"{seen} leads by {core.configuration}, the catalog has {stored}"
             )
             assert stored.primary == seen.uuid, f"{seen} leads for {stored.primary}"
-        least = core.configuration.min_members
-        assert len(core.configuration.voters()) >= least, f"{seen} leads fewer than {least} voters"
+        # An operator may leave fewer voters, or demand more of them. Such a configuration commits nothing, not even itself.
+        known = core.configuration
+        enough = len(known.voters()) >= known.min_members
+        assert enough or core.committed_configuration.index < known.index, (
+            f"{seen} commits with fewer than {known.min_members} voters"
+        )
 
 
 def voters_hold_what_is_committed(

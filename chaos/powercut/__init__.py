@@ -25,13 +25,3 @@ refusal (damage/flips.py). For wrong answers damage/audit.py says which further 
 
 The tool must find planted defects (planted.py). Start with runs.py; report.py makes the figures.
 """
-
-from __future__ import annotations
-
-from ebla.chaos.powercut.cuts.cuts import Cut
-from ebla.chaos.powercut.damage.flips import Flip
-from ebla.chaos.powercut.recording.events import Plan
-from ebla.chaos.powercut.recording.slots import CannotRecord
-from ebla.chaos.powercut.runs import flip, record, record_recovery, replay, spoil
-
-__all__ = ["CannotRecord", "Cut", "Flip", "Plan", "flip", "record", "record_recovery", "replay", "spoil"]

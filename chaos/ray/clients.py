@@ -70,7 +70,7 @@ class Clients:
     def __init__(self, order: Order) -> None:
         self.order = order
         asked = scenario(order.scenario)
-        self.stage = Stage(replicas=asked.replicas, replication=asked.replication)
+        self.stage = Stage(replicas=asked.replicas, replication=asked.replication_of(order.group))
         self.histories: dict[str, Recorded] = {}
         self.workloads = self._make(order.group)
         if order.group == 1:
@@ -101,7 +101,7 @@ class Clients:
         for workload in self.workloads:
             await workload.prepare(self._client(workload, self._session(), 0))
         if self.order.group == 1:
-            await self._in_thread(lambda: shared.prepare(self._database()))
+            await self._in_thread(lambda: shared.prepare(self._database(), self.stage.replication))
         network = RayNetwork(namespace_of(self.order.deployment))
         return Reply(
             "prepared", calls=tuple(await sample(network, self.order.sample) if self.order.sample else ())

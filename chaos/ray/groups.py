@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -25,10 +26,10 @@ class ClientsFailed(EblaError):
     """A process of clients failed; the message says which and why."""
 
 
+@dataclass
 class _Group:
-    def __init__(self, order: Order, process: asyncio.subprocess.Process) -> None:
-        self.order = order
-        self.process = process
+    order: Order
+    process: asyncio.subprocess.Process
 
     @property
     def lives(self) -> bool:

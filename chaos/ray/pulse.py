@@ -14,8 +14,8 @@ import pyarrow as pa
 
 import ebla
 from ebla import aio
-from ebla.chaos.checkers.verdict import Verdict, broken, passed
-from ebla.chaos.history import History, Operation
+from ebla.chaos.checkers.verdict import Verdict, broken, by_key, passed
+from ebla.chaos.history import History
 from ebla.chaos.workloads.base import PREPARE_S, Client, NoAnswer, Workload, persist
 
 SCHEMA = pa.schema([pa.field("tablet", pa.int32(), nullable=False), ("n", pa.int64())])
@@ -37,6 +37,7 @@ class Pulse(Workload):
             schema=SCHEMA,
             primary_key=["tablet"],
             partition_by=ebla.range("tablet", splits=list(range(1, self.tablets))),
+            replication=client.stage.replication,
             wait_s=PREPARE_S,
         )
 
@@ -72,11 +73,8 @@ def _number(row: dict[str, Any] | None) -> int:
 
 def check_pulse(history: History) -> Verdict:
     """Compare every tablet's last reads with its writes, of which no two overlapped."""
-    by_tablet: dict[int, list[Operation]] = {}
-    for operation in history.operations("write", "read"):
-        by_tablet.setdefault(operation.key, []).append(operation)
     judged = 0
-    for tablet, operations in by_tablet.items():
+    for tablet, operations in by_key(history.operations("write", "read")).items():
         last, unknown = 0, list[int]()
         for operation in operations:
             judged += operation.known

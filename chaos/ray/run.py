@@ -47,7 +47,7 @@ from ebla.storage.errors import InvalidArgument
 
 GROUPS = 2  # processes of clients
 CLIENTS = 2  # in each process, each with a connection of its own
-PREPARE_S_MAX = 120.0
+PREPARE_S_MAX = 300.0
 CALM_S = 3.0  # after the last fault, so that its recovery is seen
 ANSWER_S_MAX = 60.0  # after healing, until every request is answered
 CONCLUDE_S_MAX = 180.0  # for a process's last reads, which have ANSWER_S_MAX, and its verdicts
@@ -109,23 +109,15 @@ def run(request: Request, steps: Steps, show: Show = lambda text: None) -> RunRe
         return _report(request, wanted, hosts, plan, seen, steps)
 
 
+@dataclass
 class _Run:
-    def __init__(
-        self,
-        request: Request,
-        plan: Plan,
-        stage: RayStage,
-        reasons: Mapping[str, str],
-        steps: Steps,
-        show: Show,
-    ) -> None:
-        self.request = request
-        self.plan = plan
-        self.stage = stage
-        self.reasons = reasons
-        self.steps = steps
-        self.show = show
-        self.seen = Seen()
+    request: Request
+    plan: Plan
+    stage: RayStage
+    reasons: Mapping[str, str]
+    steps: Steps
+    show: Show
+    seen: Seen = field(default_factory=Seen)
 
     async def acts(self) -> Seen:
         stage, steps = self.stage, self.steps

@@ -1,20 +1,24 @@
 """The scenarios on real Ray: workloads and likely faults. Rates are lower than in simulation, because recovery takes seconds here: a
 role is back after one or two, a node after ten.
 
-A scenario of the simulation (chaos/scenarios/scenarios.py) can be run, too: with its workloads, replicas and mix of faults. The
-roles have production options here.
+Each of them can be run with PacificA tables, too (`pacifica-kills`, ...), and `both` has tables of both protocols.
+
+A scenario of the simulation (chaos/scenarios/scenarios.py) can be run as well: with its workloads, replicas and mix of faults.
+The roles have production options here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
+from ebla.actors.replication.configuration import PACIFICA, RAFT
 from ebla.chaos.plans import EVERY_HOST, MASTER, NODES, RAY, SIMULATION, Fault, Plan, generate
 from ebla.chaos.ray.faults.probes import IN_SIMULATION, NETWORK
 from ebla.chaos.scenarios import scenarios as simulated
+from ebla.chaos.scenarios.pacifica import PREFIX
 from ebla.chaos.scenarios.scenario import small
 from ebla.chaos.workloads.bank import Bank
 from ebla.chaos.workloads.base import Workload
@@ -28,10 +32,12 @@ from ebla.storage.errors import InvalidArgument, did_you_mean
 
 HOSTS = 3
 HOSTS_PARTED = 4  # the head is not cut off: three more hosts allow every kind of partition
+BOTH = "both"
 NO_POINTS = ("",)  # for drawn plans: fault points are passed in simulation only
 TRIES_MAX = 50
 FIRST_S = 2.0
 FOR_S = 1.0
+PAUSED_S = 8.0  # past the lease of a PacificA server, and past the grace of the master
 # Seconds until the hit host serves again after the end of a fault.
 BACK_S = {
     "crash": 3.0,
@@ -49,10 +55,20 @@ TWIN_PAUSE_S = 0.3  # of a client of the simulated twin: acts are long here
 
 
 @dataclass(frozen=True)
+class Hit:
+    """A fault of a turn: of the host whose turn it is, or of the master."""
+
+    kind: str
+    for_s: float = FOR_S
+    of_master: bool = False
+
+
+@dataclass(frozen=True)
 class RayScenario:
-    """`mix`: expected faults per ten seconds, by kind. `every_s`: if set, the kinds take turns, one fault in this many seconds, so
-    that each is alone and its recovery can be measured. `operations_min`: with fewer acknowledged operations per second of act one
-    a run is void."""
+    """`mix`: expected faults per ten seconds, by kind. `every_s`: if set, there is one turn in this many seconds, so that each is
+    alone and its recovery can be measured. `turns`: the faults of each turn, all at the same moment; by default one of each kind.
+    `replication`: of the tables; with BOTH, of the processes of clients every other one has PacificA tables. `operations_min`: with
+    fewer acknowledged operations per second of act one a run is void."""
 
     name: str
     mix: Mapping[str, float]
@@ -60,8 +76,15 @@ class RayScenario:
     hosts: int = HOSTS
     operations_min: float = 10.0
     replicas: int = 3
-    replication: str = "raft"
+    replication: str = RAFT
     every_s: float | None = None
+    turns: tuple[tuple[Hit, ...], ...] = ()
+
+    def replication_of(self, group: int) -> str:
+        """The protocol of the tables of a process of clients."""
+        if self.replication == BOTH:
+            return PACIFICA if group % 2 == 0 else RAFT
+        return self.replication
 
 
 def _everything() -> list[Workload]:
@@ -75,11 +98,22 @@ def _some() -> list[Workload]:
 PARTED = {"isolate": 0.5, "split": 0.5, "cut": 0.5, "cut_one_way": 0.5}
 DISKS = {"slow_disk": 0.5, "full_disk": 0.5, "fail_sync": 0.15, "lose_disk": 0.15}
 
+# Leaders' servers and the master, alone and together. Between two turns of a server others take over what it led.
+LEADERS = (
+    (Hit("crash"),),
+    (Hit("crash", of_master=True),),
+    (Hit("pause", PAUSED_S),),
+    (Hit("crash"), Hit("crash", of_master=True)),
+    (Hit("pause", PAUSED_S, of_master=True),),
+    (Hit("pause", PAUSED_S), Hit("pause", PAUSED_S, of_master=True)),
+)
+
 _ALL = (
     RayScenario("calm", {}, _everything),
     RayScenario("crashes", {"crash": 2.0}, _everything),
     RayScenario("kills", {"crash": 1.0}, _some, every_s=12.0),
     RayScenario("losses", {"node_loss": 1.0, "stop": 1.0}, _some, every_s=25.0),
+    RayScenario("leaders", {"crash": 1.0, "pause": 1.0}, _some, every_s=20.0, turns=LEADERS),
     RayScenario("stops", {"stop": 0.7, "crash": 0.5, "client_crash": 0.1}, _some),
     RayScenario("blackouts", {"blackout": 0.5}, _some),
     RayScenario("pauses", {"pause": 1.5}, _everything),
@@ -96,7 +130,9 @@ _ALL = (
     ),
 )
 
-SCENARIOS = {each.name: each for each in _ALL}
+_PACIFICA = [replace(each, name=PREFIX + each.name, replication=PACIFICA) for each in _ALL]
+_BOTH = RayScenario("both", {"crash": 2.0}, _everything, replication=BOTH)
+SCENARIOS = {each.name: each for each in (*_ALL, *_PACIFICA, _BOTH)}
 
 
 def _runs_here(each: simulated.Scenario) -> bool:
@@ -137,7 +173,13 @@ def simulated_twin(plan: Plan) -> simulated.Scenario:
     hosts = max([wanted.hosts, *(_number(host) for fault in plan.faults for host in fault.where)])
     shape = small(hosts=hosts)
     return simulated.Scenario(
-        plan.scenario, wanted.mix, wanted.workloads, shape, last_s + TAIL_S, pause_s=TWIN_PAUSE_S
+        plan.scenario,
+        wanted.mix,
+        wanted.workloads,
+        shape,
+        last_s + TAIL_S,
+        replication=wanted.replication_of(1),
+        pause_s=TWIN_PAUSE_S,
     )
 
 
@@ -184,17 +226,19 @@ def plan_of(name: str, seed: int, hosts: Sequence[str], duration_s: float) -> Pl
 def _in_turn(
     wanted: RayScenario, every_s: float, seed: int, hosts: Sequence[str], until_s: float
 ) -> tuple[Fault, ...]:
-    """Kind after kind, host after host: a host that was hit leads fewer tablets than the next one. If nodes are hit, all other
+    """Turn after turn, host after host: a host that was hit leads fewer tablets than the next one. If nodes are hit, all other
     kinds hit the first host: its node is spared, and it would end up leading all tablets."""
-    kinds = list(wanted.mix)
-    rest = hosts[:1] if any(kind in NODES for kind in kinds) else hosts
+    turns = wanted.turns or tuple((Hit(kind),) for kind in wanted.mix)
+    rest = hosts[:1] if any(kind in NODES for kind in wanted.mix) else hosts
     found: list[Fault] = []
-    at_s = min(FIRST_S, until_s)
+    at_s, number = min(FIRST_S, until_s), 0
     while at_s <= until_s:
-        turn, which = divmod(len(found), len(kinds))
-        among = hosts[1:] if kinds[which] in NODES else rest
-        found.append(Fault(at_s, kinds[which], (among[(seed + turn) % len(among)],), FOR_S))
-        at_s += every_s
+        again, which = divmod(number, len(turns))
+        for hit in turns[which]:
+            among = hosts[1:] if hit.kind in NODES else rest
+            host = MASTER if hit.of_master else among[(seed + again + which) % len(among)]
+            found.append(Fault(at_s, hit.kind, (host,), hit.for_s))
+        at_s, number = at_s + every_s, number + 1
     return tuple(found)
 
 

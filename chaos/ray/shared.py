@@ -13,8 +13,9 @@ import heapq
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -27,8 +28,6 @@ from ebla.chaos.workloads.base import DEADLINES_S, PAUSE_S, PREPARE_S
 from ebla.chaos.workloads.registers import SCHEMA
 from ebla.storage.errors import EblaError
 
-T = TypeVar("T")
-
 NAME = "shared"
 KEYS = 4  # at a time
 TABLETS = 4
@@ -38,13 +37,14 @@ END_S = 60.0
 TRIES_MAX = 20
 
 
-def prepare(db: ebla.Database) -> None:
+def prepare(db: ebla.Database, replication: str) -> None:
     """Create the table: called by the first process, before the others begin."""
     db.create_table(
         NAME,
         schema=SCHEMA,
         primary_key=["k"],
         partition_by=ebla.hash("k", buckets=TABLETS),
+        replication=replication,
         wait_s=PREPARE_S,
     )
 
@@ -135,30 +135,27 @@ class _Caller:
         key, limit_s = self._shared.key(self._chance), self._chance.choice(DEADLINES_S)
         table = self._table
         if what == "get":
-            self.read_one(key, limit_s)
+            self._read([(self._process, key)], lambda: [table.get({"k": key}, deadline_s=limit_s)])
         elif what == "get_many":
             self.read(self._shared.live(), limit_s)
-        elif what == "delete":
-            self._write(
-                what, key, None, lambda: table.delete({"k": key}, if_absent="ignore", deadline_s=limit_s)
-            )
         else:
-            value = self._shared.value()
+            value = None if what == "delete" else self._shared.value()
             row = {"k": key, "v": value}
-            self._write(what, key, value, lambda: self._put(what, row, limit_s))
+            calls: dict[str, Callable[..., ebla.Written]] = {
+                "write": partial(table.upsert, row),
+                "insert": partial(table.insert, row, if_present="ignore"),
+                "update": partial(table.update, row, if_absent="ignore"),
+                "delete": partial(table.delete, {"k": key}, if_absent="ignore"),
+            }
+            self._write(what, key, value, calls[what], limit_s)
 
-    def _put(self, what: str, row: dict[str, int], limit_s: float) -> ebla.Written:
-        if what == "write":
-            return self._table.upsert(row, deadline_s=limit_s)
-        if what == "insert":
-            return self._table.insert(row, if_present="ignore", deadline_s=limit_s)
-        return self._table.update(row, if_absent="ignore", deadline_s=limit_s)
-
-    def _write(self, what: str, key: int, value: int | None, call: Callable[[], ebla.Written]) -> None:
+    def _write(
+        self, what: str, key: int, value: int | None, call: Callable[..., ebla.Written], limit_s: float
+    ) -> None:
         shared, process = self._shared, self._process
         shared.note(process, INVOKE, what, key, value)
         try:
-            written = call()
+            written = call(deadline_s=limit_s)
         except EblaError as error:
             kind = INFO if error.possibly_applied else FAIL
             shared.note(process, kind, what, key, value, f"{type(error).__name__}: {error}")
@@ -166,9 +163,6 @@ class _Caller:
                 self._process = shared.process()
         else:
             shared.note(process, OK, what, key, None if what == "write" else written.rows == 1)
-
-    def read_one(self, key: int, limit_s: float) -> bool:
-        return self._read([(self._process, key)], lambda: [self._table.get({"k": key}, deadline_s=limit_s)])
 
     def read(self, keys: Sequence[int], limit_s: float) -> bool:
         """Read all keys in one call; each is an operation of its own, by a process of its own."""

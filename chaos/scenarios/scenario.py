@@ -9,7 +9,7 @@ from typing import Any
 
 from ebla.actors.fault_points import POINTS
 from ebla.chaos.checkers.refusals import EXPLAINED
-from ebla.chaos.plans import HOLD_S
+from ebla.chaos.plans import HOLD_S, PARTS
 from ebla.chaos.simulation.deployment import Shape
 from ebla.chaos.workloads.base import DEADLINES_S, PAUSE_S, Workload
 
@@ -64,76 +64,17 @@ class Scenario:
         return self.victims or self.shape.host_names()
 
 
-PROCESSES = {
-    "crash": 2.0,
-    "crash_point": 6.0,
-    "stop": 1.0,
-    "pause": 2.0,
-    "zombie": 1.0,
-    "blackout": 0.5,
-    "client_crash": 0.5,
-}
-NETWORK = {
-    "isolate": 2.0,
-    "split": 1.0,
-    "cut": 2.0,
-    "cut_one_way": 2.0,
-    "lose": 1.0,
-    "repeat": 1.0,
-    "delay": 1.0,
-}
-CLOCKS = {"clock_rate": 2.0, "clock_jump": 1.0}
-DISKS = {
-    "rot": 2.0,
-    "misdirect": 1.0,
-    "stale": 0.5,
-    "fail_sync": 0.5,
-    "full_disk": 1.0,
-    "slow_disk": 1.0,
-    "lose_disk": 0.3,
-    "old_copy": 0.5,
-}
-ELECTIONS = {
-    "crash": 4.0,
-    "crash_point": 6.0,
-    "blackout": 2.0,
-    "isolate": 4.0,
-    "split": 4.0,
-    "slow_disk": 6.0,
-    "lose": 1.0,
-}
-LEASES = {"pause": 10.0, "delay": 8.0, "cut_one_way": 6.0, "clock_rate": 2.0}
-# Requests arrive so late that their table was dropped and recalled meanwhile.
-LATE = {"delay": 10.0, "lose": 1.0, "crash": 0.5, "isolate": 0.5, "cut_clients": 1.0}
+def rates(table: str) -> dict[str, float]:
+    """A mix: kinds of faults, each with its expected faults per ten seconds."""
+    pairs = (pair.split() for pair in table.split(","))
+    return {kind: float(rate) for kind, rate in pairs}
 
-# Tables heal while their members change: more hosts than replicas, and short logs.
-MOVES = small(
-    hosts=5,
-    clients=2,
-    server={
-        "follower_failed_s": 1.5,
-        "log_retained_entries_max": 25,
-        "copy_idle_s": 2.0,
-        "copy_bytes_per_s": 20_000,  # slow, so that elections happen during copies
-    },
-    master={"rpc_backoff_max_s": 1.0},
+
+PROCESSES = rates("crash 2, crash_point 6, stop 1, pause 2, zombie 1, blackout 0.5, client_crash 0.5")
+NETWORK = rates("isolate 2, split 1, cut 2, cut_one_way 2, lose 1, repeat 1, delay 1")
+ENVELOPES = dict.fromkeys(PARTS, 1.0)
+CLOCKS = {"clock_rate": 2.0, "clock_jump": 1.0}
+DISKS = rates(
+    "rot 2, misdirect 1, stale 0.5, fail_sync 0.5, full_disk 1, slow_disk 1, lose_disk 0.3, old_copy 0.5"
 )
-GROWING = {
-    "crash": 3.0,
-    "crash_point": 8.0,
-    "crash_midway": 2.0,
-    "stop": 0.5,
-    "pause": 1.0,
-    "zombie": 1.0,
-    "blackout": 0.3,
-    "isolate": 2.0,
-    "cut": 1.0,
-    "cut_one_way": 1.0,
-    "lose": 0.5,
-    "repeat": 0.5,
-    "delay": 0.5,
-    "slow_disk": 2.0,
-    "full_disk": 0.5,
-    "fail_sync": 1.0,
-    "lose_disk": 1.0,
-}
+ELECTIONS = rates("crash 4, crash_point 6, blackout 2, isolate 4, split 4, slow_disk 6, lose 1")

@@ -18,20 +18,16 @@ from ebla.actors.fault_points import (
     REPAIR_POINTS,
     STEP_POINTS,
 )
-from ebla.chaos.scenarios.answers import ANSWERS
-from ebla.chaos.scenarios.disks import DISK_SCENARIOS
 from ebla.chaos.scenarios.pacifica import with_pacifica
 from ebla.chaos.scenarios.scenario import (
     CLOCKS,
     DISKS,
     ELECTIONS,
-    GROWING,
-    LATE,
-    LEASES,
-    MOVES,
+    ENVELOPES,
     NETWORK,
     PROCESSES,
     Scenario,
+    rates,
     small,
 )
 from ebla.chaos.workloads.alters import Alters
@@ -40,9 +36,11 @@ from ebla.chaos.workloads.base import Workload
 from ebla.chaos.workloads.chains import Chains
 from ebla.chaos.workloads.churn import HAND_OVERS, TABLES, Churn
 from ebla.chaos.workloads.inspections import Inspections
+from ebla.chaos.workloads.levels import Levels
 from ebla.chaos.workloads.locks import Locks
 from ebla.chaos.workloads.moves import COPIES, Moves
 from ebla.chaos.workloads.recalls import Recalls
+from ebla.chaos.workloads.refused import Refused
 from ebla.chaos.workloads.registers import Registers
 from ebla.chaos.workloads.salvage import Salvage
 from ebla.chaos.workloads.stamps import Stamps
@@ -58,7 +56,6 @@ def _everything() -> list[Workload]:
 
 _MASTERS = small(masters=2, journals=3)
 _GROWN = replace(_MASTERS, masters=1, grows=True, clients=4)
-_MANY = small(clients=6)
 _LOCKS = small(hosts=1, clients=4, masters=2, journals=3)
 
 # Two of five hosts are lost for good, so that tables of three replicas can heal.
@@ -105,7 +102,7 @@ _ALL = (
     Scenario("elections", ELECTIONS, lambda: [Chains(tablets=2), Registers(keys=2, tablets=3)], pause_s=0.1),
     Scenario(
         "leases",
-        LEASES,
+        {"pause": 10.0, "delay": 8.0, "cut_one_way": 6.0, "clock_rate": 2.0},
         lambda: [Registers(keys=2, tablets=8)],
         small(clients=4),
         duration_s=6.0,
@@ -139,7 +136,39 @@ _ALL = (
         holds_s={"split": (1.2, 2.6), "slow_disk": (3.0, 8.0)},
         check_s=0.05,
     ),
-    *ANSWERS,
+    Scenario(
+        "retries",
+        {"blackout": 8.0, "crash": 2.0, "lose": 4.0, "repeat": 4.0, "delay": 4.0, "full_disk": 2.0},
+        lambda: [Tokens()],
+        small(clients=5, server={"memtable_bytes": 300}),
+        holds_s={"blackout": (0.05, 0.5), "repeat": (3.0, 8.0), "delay": (3.0, 8.0)},  # the last two overlap
+        pause_s=0.15,
+    ),
+    Scenario(  # answers expire after seconds, and each server has another setting
+        "clocks",
+        rates(
+            "clock_jump 8, clock_rate 4, blackout 3, client_crash 6, crash 2, isolate 2, lose 2, repeat 4, "
+            "delay 4"
+        ),
+        lambda: [Tokens(calls=2)],
+        small(clients=4, uneven={"results_retention_s": (4.0, 5.0, 6.0)}),
+        duration_s=10.0,
+        holds_s={"blackout": (0.05, 0.5), "repeat": (3.0, 8.0), "delay": (3.0, 8.0)},
+        pause_s=0.04,
+        deadlines_s=(1.0,),
+    ),
+    Scenario(  # refused requests arrive again, late
+        "refusals",
+        rates("repeat 8, delay 8, lose 2, cut_clients 1, crash 1.5, isolate 1, cut_master 1"),
+        lambda: [Refused()],
+        small(
+            clients=3,
+            server={"memtable_bytes": 4 << 20, "shared_log_bytes": 16 << 20},  # for rows that are large
+        ),
+        duration_s=10.0,
+        holds_s={"repeat": (3.0, 8.0), "delay": (3.0, 8.0)},
+        pause_s=0.1,
+    ),
     Scenario(
         "reads",
         {"crash": 6.0, "slow_disks": 6.0, "isolate": 2.0, "cut": 2.0},
@@ -164,18 +193,10 @@ _ALL = (
     ),
     Scenario(
         "scans",
-        {
-            "grow_map": 8.0,
-            "crash": 3.0,
-            "pause": 2.0,
-            "isolate": 2.0,
-            "cut_master": 2.0,
-            "cut_clients": 2.0,
-            "lose": 1.0,
-            "repeat": 4.0,
-            "slow_disk": 2.0,
-            "full_disk": 1.0,
-        },
+        rates(
+            "grow_map 8, crash 3, pause 2, isolate 2, cut_master 2, cut_clients 2, lose 1, repeat 4, "
+            "slow_disk 2, full_disk 1"
+        ),
         lambda: [Bank(clients=10, slow=0.6), Registers(keys=6, tablets=3, many=0.6, scanned=0.3), Stamps()],
         small(
             server={
@@ -198,10 +219,32 @@ _ALL = (
         deadlines_s=(7.0,),
         excused=(),
     ),
-    *DISK_SCENARIOS,
+    Scenario("disks", DISKS, lambda: [Registers(), Chains()], pause_s=0.2),
+    Scenario(  # servers start on full disks, with unfinished deletions and copies
+        "full-disks",
+        {"full_disk": 12.0, "crash": 8.0, "crash_point": 12.0, "isolate": 1.0},
+        lambda: [Moves(), Churn(TABLES), Registers(keys=2, tablets=2)],
+        small(
+            hosts=5,
+            clients=3,
+            server={"follower_failed_s": 1.5, "log_retained_entries_max": 25, "copy_idle_s": 2.0},
+            master={"rpc_backoff_max_s": 1.0},
+        ),
+        holds_s={"full_disk": (1.0, 4.0), "crash": (0.2, 1.5), "crash_point": (0.2, 1.5)},
+        pause_s=0.2,
+        points=REPAIR_POINTS,
+    ),
+    Scenario(  # some of a server's data disks hang for longer than the server waits
+        "hung-data",
+        {"hang_data": 6.0, "crash": 1.0, "isolate": 1.0},
+        lambda: [Chains(tablets=6), Registers(keys=2, tablets=4)],
+        small(clients=5, server={"memtable_bytes": 3_000, "disk_hung_s": 0.5}),
+        holds_s={"hang_data": (3.0, 8.0), "crash": (0.2, 2.0), "isolate": (0.2, 2.0)},
+        pause_s=0.1,
+    ),
     Scenario(
         "everything",
-        {**PROCESSES, **NETWORK, **CLOCKS, **DISKS, "cut_master": 1.0, "cut_clients": 1.0},
+        {**PROCESSES, **NETWORK, **CLOCKS, **DISKS, "cut_master": 1.0, "cut_clients": 1.0, **ENVELOPES},
         _everything,
         duration_s=5.0,
         pause_s=0.3,
@@ -216,25 +259,11 @@ _ALL = (
     ),
     Scenario(
         "masters",
-        {
-            "crash": 4.0,
-            "crash_point": 4.0,
-            "stop": 1.0,
-            "pause": 3.0,
-            "zombie": 1.0,
-            "blackout": 0.3,
-            "isolate": 5.0,
-            "cut": 3.0,
-            "cut_one_way": 3.0,
-            "lose": 0.5,
-            "repeat": 0.5,
-            "delay": 0.5,
-            "slow_disk": 2.0,
-            "full_disk": 0.5,
-            "fail_sync": 0.4,
-            "lose_disk": 0.8,
-            "clock_rate": 3.0,
-        },
+        rates(
+            "crash 4, crash_point 4, stop 1, pause 3, zombie 1, blackout 0.3, isolate 5, cut 3, "
+            "cut_one_way 3, lose 0.5, repeat 0.5, delay 0.5, slow_disk 2, full_disk 0.5, fail_sync 0.4, "
+            "lose_disk 0.8, clock_rate 3"
+        ),
         lambda: [Churn(TABLES), Registers(keys=2), Inspections()],
         _MASTERS,
         duration_s=12.0,
@@ -246,22 +275,10 @@ _ALL = (
     ),
     Scenario(
         "locks",
-        {
-            "crash": 5.0,
-            "crash_point": 8.0,
-            "stop": 1.0,
-            "pause": 4.0,
-            "zombie": 1.0,
-            "client_crash": 4.0,
-            "isolate": 3.0,
-            "cut": 2.0,
-            "cut_one_way": 2.0,
-            "lose": 1.0,
-            "repeat": 1.0,
-            "delay": 1.0,
-            "slow_disk": 1.0,
-            "clock_rate": 3.0,
-        },
+        rates(
+            "crash 5, crash_point 8, stop 1, pause 4, zombie 1, client_crash 4, isolate 3, cut 2, "
+            "cut_one_way 2, lose 1, repeat 1, delay 1, slow_disk 1, clock_rate 3"
+        ),
         lambda: [Locks()],
         _LOCKS,
         duration_s=12.0,
@@ -272,33 +289,46 @@ _ALL = (
         points=(*NAMESPACE_POINTS, *GROUP_POINTS),
         victims=(*_LOCKS.master_hosts(), *_LOCKS.journal_hosts()),
     ),
-    Scenario(
+    Scenario(  # tables heal while their members change: more hosts than replicas, and short logs
         "members",
-        {
-            "crash": 5.0,
-            "crash_point": 8.0,
-            "crash_midway": 2.0,
-            "stop": 1.0,
-            "pause": 2.0,
-            "isolate": 4.0,
-            "split": 2.0,
-            "cut": 2.0,
-            "lose": 1.0,
-            "repeat": 1.0,
-            "delay": 1.0,
-            "slow_disk": 1.0,
-            "full_disk": 1.0,
-            "lose_disk": 1.0,
-            "fail_sync": 0.5,
-            "rot": 1.0,
-            "grow_map": 1.0,
-        },
+        rates(
+            "crash 5, crash_point 8, crash_midway 2, stop 1, pause 2, isolate 4, split 2, cut 2, lose 1, "
+            "repeat 1, delay 1, slow_disk 1, full_disk 1, lose_disk 1, fail_sync 0.5, rot 1, grow_map 1"
+        ),
         lambda: [Moves(), Registers(keys=2, tablets=4), Chains(tablets=2), Tokens(), Churn(TABLES)],
-        MOVES,
+        small(
+            hosts=5,
+            clients=2,
+            server={
+                "follower_failed_s": 1.5,
+                "log_retained_entries_max": 25,
+                "copy_idle_s": 2.0,
+                "copy_bytes_per_s": 20_000,  # slow, so that elections happen during copies
+            },
+            master={"rpc_backoff_max_s": 1.0},
+        ),
         duration_s=8.0,
         holds_s={"crash": (0.3, 5.0), "isolate": (0.5, 5.0)},
         pause_s=0.25,
         points=(*REPAIR_POINTS, *REPAIR_POINTS, *STEP_POINTS, *STEP_POINTS, *MEMBER_POINTS, *POINTS),
+    ),
+    Scenario(
+        "levels",
+        rates(
+            "crash 6, crash_point 6, isolate 4, split 1, pause 2, cut 2, lose 1, repeat 1, delay 1, "
+            "slow_disk 1, lose_disk 1"
+        ),
+        lambda: [Levels(), Registers(keys=2, tablets=4), Tokens()],
+        small(
+            hosts=5,
+            clients=2,
+            server={"follower_failed_s": 1.5},
+            master={"rpc_backoff_max_s": 1.0, "unresponsive_s": 2.0},
+        ),
+        duration_s=12.0,
+        holds_s={"crash": (0.5, 6.0), "isolate": (0.5, 6.0)},
+        pause_s=0.25,
+        points=(*MEMBER_POINTS, *REPAIR_POINTS, *POINTS),
     ),
     Scenario(
         "mending",
@@ -324,7 +354,14 @@ _ALL = (
         pause_s=0.1,
         points=(*ALTER_POINTS, *ALTER_POINTS, *POINTS),
     ),
-    Scenario("recalls", LATE, lambda: [Recalls()], _MANY, hold_s=(1.0, 8.0), amounts={"delay": (0.5, 4.0)}),
+    Scenario(  # requests arrive so late that their table was dropped and recalled meanwhile
+        "recalls",
+        {"delay": 10.0, "lose": 1.0, "crash": 0.5, "isolate": 0.5, "cut_clients": 1.0},
+        lambda: [Recalls()],
+        small(clients=6),
+        hold_s=(1.0, 8.0),
+        amounts={"delay": (0.5, 4.0)},
+    ),
     Scenario(
         "restores",
         {"old_catalog": 8.0, "crash": 2.0, "isolate": 1.0, "pause": 1.0, "slow_disk": 2.0},
@@ -351,18 +388,10 @@ _ALL = (
     ),
     Scenario(
         "disasters",
-        {
-            "away": 3.0,
-            "lose_hosts": 1.5,
-            "lose_data": 0.7,
-            "crash": 1.5,
-            "crash_point": 2.0,
-            "isolate": 4.0,
-            "cut": 3.0,
-            "lose": 0.5,
-            "delay": 0.5,
-            "slow_disk": 2.0,
-        },
+        rates(
+            "away 3, lose_hosts 1.5, lose_data 0.7, crash 1.5, crash_point 2, isolate 4, cut 3, lose 0.5, "
+            "delay 0.5, slow_disk 2"
+        ),
         lambda: [Salvage(), Registers(keys=2, tablets=2)],
         _LOSSES,
         duration_s=12.0,
@@ -372,16 +401,7 @@ _ALL = (
     ),
     Scenario(  # the same, with masters that fail over
         "takeovers",
-        {
-            "crash": 2.0,
-            "pause": 1.0,
-            "isolate": 1.5,
-            "cut": 1.0,
-            "cut_one_way": 1.0,
-            "lose": 0.5,
-            "lose_disk": 1.0,
-            "clock_jump": 2.0,
-        },
+        rates("crash 2, pause 1, isolate 1.5, cut 1, cut_one_way 1, lose 0.5, lose_disk 1, clock_jump 2"),
         lambda: [Alters(), Churn(TABLES), Inspections()],
         _MASTERS,
         duration_s=15.0,
@@ -391,7 +411,11 @@ _ALL = (
     ),
     Scenario(  # the journal of a single master grows to three nodes
         "growing",
-        GROWING,
+        rates(
+            "crash 3, crash_point 8, crash_midway 2, stop 0.5, pause 1, zombie 1, blackout 0.3, isolate 2, "
+            "cut 1, cut_one_way 1, lose 0.5, repeat 0.5, delay 0.5, slow_disk 2, full_disk 0.5, "
+            "fail_sync 1, lose_disk 1"
+        ),
         lambda: [Churn(TABLES), Alters()],
         _GROWN,
         duration_s=12.0,

@@ -3,7 +3,7 @@
 loop.py              an asyncio event loop in virtual time: each seed has one history
 world.py             roles in one process: their worlds, crashes and restarts
 deployment.py        masters, journal nodes, tablet servers and clients together
-network.py           delays, cuts and losses, and the two failures that a caller can see
+network.py           delays, cuts and losses of calls and of single messages in them, and the two failures that a caller can see
 disk.py              a disk in memory with the promises of LMDB
 medium.py            its durable state, which outlives crashes
 environment.py       environments of that disk

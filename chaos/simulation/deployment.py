@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from ebla import aio
 from ebla.actors.errors import AlreadyPresent
+from ebla.actors.journal.node.journal import Journal
 from ebla.actors.journal.node.node import JournalNode
 from ebla.actors.journal.node.rejoin import rejoin_journal
 from ebla.actors.journal.options import JournalNodeOptions, JournalOptions, LeaseLimits
@@ -262,13 +263,7 @@ class Deployment:
 
     def rejoining(self) -> list[str]:
         """Journal nodes that lost their directories, and do not count again yet."""
-        found = []
-        for node in self.journals:
-            role = self.node(node)
-            journal = None if role is None else role.journals.get(JOURNAL.name)
-            if journal is None or journal.view.state.token:
-                found.append(node)
-        return found
+        return [node for node in self.journals if self._counting(node) is None]
 
     def node(self, address: str) -> JournalNode | None:
         """The journal node at this address, if it is alive."""
@@ -277,14 +272,16 @@ class Deployment:
             return role.node
         return role if isinstance(role, JournalNode) else None
 
+    def _counting(self, address: str) -> Journal | None:
+        """The journal of the node at this address, if the node counts."""
+        node = self.node(address)
+        journal = None if node is None else node.journals.get(JOURNAL.name)
+        return None if journal is None or journal.view.state.token else journal
+
     def has_grown(self) -> bool:
         """Whether the journal has several nodes, and each counts: the loss of one directory loses nothing."""
-        nodes = [self.node(address) for address in self.journals]
-        journals = [None if node is None else node.journals.get(JOURNAL.name) for node in nodes]
-        return all(
-            journal is not None and journal.form.journal.version == 2 and not journal.view.state.token
-            for journal in journals
-        )
+        journals = map(self._counting, self.journals)
+        return all(journal is not None and journal.form.journal.version == 2 for journal in journals)
 
     def on_the_way(self, tablet: str) -> bool:
         """Whether a member of the tablet is not a voter yet."""
@@ -335,6 +332,15 @@ class Deployment:
 
     def release(self, host: str) -> None:
         self._held_down[address_of(host)] -= 1
+
+    @contextlib.contextmanager
+    def down(self, *hosts: str) -> Iterator[None]:
+        """Crash the hosts' roles, and keep them down while the block lasts."""
+        for host in hosts:
+            self.hold_down(host)
+        yield
+        for host in hosts:
+            self.release(host)
 
     def tolerates_loss_of(self, host: str) -> bool:
         """Whether other hosts have the data of its disk. The directory of a single master is the only copy, and a journal node that

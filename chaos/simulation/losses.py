@@ -5,17 +5,19 @@
                 them keeps a running voter; all other tablets keep a majority
     lose_data   the rows of a server's tablets; each tablet keeps a voter that has its rows
 
+A PacificA tablet needs one voter in place of a majority. Voters that are silent just then may lose their votes before the loss is
+noticed, and `min_members` stay: so fewer than that are lost. One that loses all voters keeps another running replica.
+
 A server that was forgotten while it was down gives up its directory when it returns, and starts as a new server.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
-
+from ebla.actors.master.leadership.group import Master
 from ebla.actors.master.messages import ForgetRequest
 from ebla.actors.replication.configuration import VOTER, Configuration
 from ebla.actors.tablet.engine.replica import RUNNING, Replica
@@ -26,15 +28,14 @@ from ebla.chaos.simulation.network_faults import NetworkFaults
 from ebla.storage.errors import Corruption, OldCopy
 from ebla.storage.tablets.tablet_store import path_of
 
-_forget_request = msgspec.msgpack.Decoder(ForgetRequest).decode
-
 
 @dataclass
 class Known:
     """A tablet as all servers know it, including those that are down: replicas by address, and all configurations that may be
-    in force."""
+    in force. `appointed`: the configuration in the catalog, of a PacificA tablet."""
 
     table: str
+    appointed: Configuration | None = None
     replicas: dict[str, Replica] = field(default_factory=dict)
 
     def configurations(self) -> Iterator[Configuration]:
@@ -42,6 +43,9 @@ class Known:
         committed = max((core.committed_configuration for core in cores), key=lambda each: each.order)
         yield committed
         yield from (core.configuration for core in cores if core.configuration.order > committed.order)
+        yield from (core.asked for core in cores if core.asked is not None)
+        if self.appointed is not None:
+            yield self.appointed
 
     def sound(self, configuration: Configuration) -> list[str]:
         """The addresses of its voters whose replicas run, or ran, and know that they may vote."""
@@ -54,12 +58,16 @@ class Known:
             and own.member == VOTER
         ]
 
+    def running(self) -> list[str]:
+        """The addresses of its replicas that run, or ran."""
+        return [address for address, replica in self.replicas.items() if replica.state == RUNNING]
+
 
 class HostLosses(NetworkFaults):
     def __init__(self, deployment: Deployment) -> None:
         super().__init__(deployment)
         self._data_lost: dict[str, None] = {}  # addresses of servers whose data disks failed
-        self.network.tap("forget_server", self._note_forget)
+        self.network.tap("forget_server", ForgetRequest, self._note_forget)
 
     def lost_data(self, address: str, error: BaseException) -> bool:
         return isinstance(error, Corruption) and address in self._data_lost
@@ -67,18 +75,15 @@ class HostLosses(NetworkFaults):
     def gives_up(self, address: str, error: BaseException) -> bool:
         return isinstance(error, OldCopy) and address in self.deployment.forgotten
 
-    def _note_forget(self, data: bytes) -> None:
-        address = _forget_request(data).server
+    def _note_forget(self, request: ForgetRequest) -> None:
+        address = request.server
         if address in self.deployment.servers and not self.deployment.cluster.alive(address):
             self.deployment.forgotten[address] = None
 
     async def _away(self, fault: Fault) -> None:
         self.effects[fault.kind] += any(map(self.deployment.cluster.alive, map(address_of, fault.where)))
-        for host in fault.where:
-            self.deployment.hold_down(host)
-        await asyncio.sleep(fault.for_s)
-        for host in fault.where:
-            self.deployment.release(host)
+        with self.deployment.down(*fault.where):
+            await asyncio.sleep(fault.for_s)
 
     async def _lose_hosts(self, fault: Fault) -> None:
         for host in self._tolerable_pair(fault.where[0]):
@@ -111,22 +116,37 @@ class HostLosses(NetworkFaults):
         lost, hit = [address_of(host) for host in pair], 0
         for tablet in known.values():
             for configuration in tablet.configurations():
-                sound = tablet.sound(configuration)
-                left = [each for each in sound if each not in lost and each not in self.deployment.gone]
-                if len(left) >= configuration.majority:
+                appoints = configuration.primary is not None
+                if appoints and tablet.appointed is None:
+                    return None  # no master knows its voters
+                left = self._left(tablet.sound(configuration), lost)
+                if appoints and left and len(configuration.voters()) - len(left) < configuration.min_members:
+                    continue
+                if not appoints and len(left) >= configuration.majority:
                     continue
                 if tablet.table not in self.deployment.shape.forced:
                     return None
-                if not any(map(self.deployment.cluster.alive, left)):
+                survivors = self._left(tablet.running(), lost) if appoints else left
+                if not any(map(self.deployment.cluster.alive, survivors)):
                     return None
                 hit += 1
         return hit
+
+    def _left(self, addresses: Sequence[str], lost: Sequence[str]) -> list[str]:
+        return [each for each in addresses if each not in lost and each not in self.deployment.gone]
 
     def _known(self) -> dict[str, Known]:
         found: dict[str, Known] = {}
         for address in self.deployment.servers:
             server = self.deployment.cluster.role(address)
             for tablet, replica in server.replicas.items() if isinstance(server, TabletServer) else ():
-                known = found.setdefault(tablet, Known(replica.superblock.table_name))
+                made = Known(replica.superblock.table_name, self._appointed(tablet))
+                known = found.setdefault(tablet, made)
                 known.replicas[address] = replica
         return found
+
+    def _appointed(self, tablet: str) -> Configuration | None:
+        master = self.deployment.cluster.role(self.deployment.master_address())
+        term = master.active_term if isinstance(master, Master) else None
+        record = None if term is None else term.master.catalog.tablets.get(tablet)
+        return None if record is None else record.appointed

@@ -9,7 +9,7 @@ that had an effect.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from random import Random
@@ -133,9 +133,8 @@ class Nemesis(Restores):
 
     async def _crash(self, fault: Fault) -> None:
         host, _, _ = self._hit(fault)
-        self.deployment.hold_down(host)
-        await asyncio.sleep(fault.for_s)
-        self.deployment.release(host)
+        with self.deployment.down(host):
+            await asyncio.sleep(fault.for_s)
 
     async def _crash_midway(self, fault: Fault) -> None:
         """A node that does not take the step for a while crashes between two steps."""
@@ -190,11 +189,8 @@ class Nemesis(Restores):
 
     async def _blackout(self, fault: Fault) -> None:
         self.effects[fault.kind] += 1
-        for host in self.deployment.all_hosts:
-            self.deployment.hold_down(host)
-        await asyncio.sleep(fault.for_s)
-        for host in self.deployment.all_hosts:
-            self.deployment.release(host)
+        with self.deployment.down(*self.deployment.all_hosts):
+            await asyncio.sleep(fault.for_s)
 
     async def _stop(self, fault: Fault) -> None:
         host = fault.where[0]
@@ -215,13 +211,8 @@ class Nemesis(Restores):
     @contextmanager
     def _paused(self, address: str) -> Iterator[None]:
         """Pause the present process; one that is started meanwhile runs."""
-
-        def resume(left: list[float]) -> None:
-            if not left:
-                self.cluster.resume(address)
-
         self.cluster.pause(address)
-        with self._held("pause", address, 1.0, resume):
+        with self._switched("pause", address, lambda: None, partial(self.cluster.resume, address)):
             yield
 
     async def _zombie(self, fault: Fault) -> None:
@@ -265,10 +256,9 @@ class Nemesis(Restores):
 
     async def _full_disk(self, fault: Fault) -> None:
         state = self.cluster.state(address_of(fault.where[0]))
-        act = {True: state.fill, False: state.free}
         with (
             self._seen(fault, lambda: state.seen["full"]),
-            self._held("full", fault.where[0], 1.0, lambda held: act[bool(held)]()),
+            self._switched("full", fault.where[0], state.fill, state.free),
         ):
             await asyncio.sleep(fault.for_s)
 
@@ -289,10 +279,8 @@ class Nemesis(Restores):
             held.enter_context(self._seen(fault, lambda: state.seen["hung"]))
             for path in rows:
                 if chance.random() < HANGING:
-                    act = {True: state.hang_data, False: state.unhang_data}
-                    held.enter_context(
-                        self._held("hang", f"{fault.where[0]} {path}", 1.0, partial(_hang, act, path))
-                    )
+                    acts = partial(state.hang_data, path), partial(state.unhang_data, path)
+                    held.enter_context(self._switched("hang", f"{fault.where[0]} {path}", *acts))
             await asyncio.sleep(fault.for_s)
 
     async def _fail_sync(self, fault: Fault) -> None:
@@ -312,9 +300,8 @@ class Nemesis(Restores):
             return
         host, address, _ = self._hit(fault)
         self._damages(address)
-        self.deployment.hold_down(host)
-        await asyncio.sleep(fault.for_s)
-        self.deployment.release(host)
+        with self.deployment.down(host):
+            await asyncio.sleep(fault.for_s)
         await self._replace(host)
 
     async def _old_copy(self, fault: Fault) -> None:
@@ -329,9 +316,8 @@ class Nemesis(Restores):
         self.effects[fault.kind] += 1
         self._damages(address)
         self._old_copies[address] = old
-        self.deployment.hold_down(host)
-        self.cluster.put_disk(address, old)
-        self.deployment.release(host)
+        with self.deployment.down(host):
+            self.cluster.put_disk(address, old)
         await self._recognised(address, old)
         if self.cluster.state(address) is old and old.given_up:
             await self._replace(host)
@@ -352,10 +338,9 @@ class Nemesis(Restores):
     async def _replace(self, host: str) -> None:
         """Set the directory aside; the role starts as a new one. A journal node must rejoin its journal."""
         self._damages(address_of(host))
-        self.deployment.hold_down(host)
-        self.cluster.put_disk(address_of(host), DurableState())
-        del self._damaged[address_of(host)]
-        self.deployment.release(host)
+        with self.deployment.down(host):
+            self.cluster.put_disk(address_of(host), DurableState())
+            del self._damaged[address_of(host)]
         if address_of(host) in self.deployment.journals:
             await self.deployment.rejoin(address_of(host))
 
@@ -407,10 +392,6 @@ class Nemesis(Restores):
     def _lived_by(self, address: str, ahead_s: float) -> float:
         """How far the clock is ahead, if its node is alive."""
         return round(ahead_s, 6) if self.cluster.alive(address) else 0.0
-
-
-def _hang(act: dict[bool, Callable[..., None]], path: str, held: list[float]) -> None:
-    act[bool(held)](path)
 
 
 def _set_pace(state: DurableState, amounts: list[float]) -> None:

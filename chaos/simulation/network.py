@@ -7,6 +7,12 @@ Requests and answers travel as bytes: nodes share no objects, and every message 
     the node dies with the request   OutcomeUnknown, soon
     request or answer lost or late   OutcomeUnknown, at the caller's timeout; a late request still runs
 
+Single messages of an envelope between servers may fail while the rest of the envelope travels normally (`parts`):
+
+    lose_parts     the request or its answer is lost: the sender gets `not_running` for this tablet
+    repeat_parts   the request arrives a second time, in an envelope of its own, up to PART_LATE_S later
+    delay_parts    the request travels in an envelope of its own, up to PART_LATE_S longer; the answers wait for it
+
 A name in `cut` and `isolate` is an address (`master/host-a`) or a host (`host-a`, every role on it).
 """
 
@@ -15,21 +21,29 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from ebla.actors.errors import NetworkError, NotDelivered, OutcomeUnknown
+from ebla.actors.messages.peers import Envelope, EnvelopeReply
+from ebla.actors.messages.protocols import Answer
+from ebla.actors.replication.health import NOT_RUNNING
 from ebla.actors.world import OK, Dispatcher, decode_answer, encode
+from ebla.chaos.plans import PARTS
 from ebla.chaos.simulation.loop import Domain, SimulatedLoop
 
+Request = TypeVar("Request")
 Reply = TypeVar("Reply")
 
 LATENCY_S = (0.0002, 0.002)  # one way, same data centre
 SLOW_S = 0.05  # a message sometimes meets a full queue
 SLOW_PROBABILITY = 0.01
+LOSE_PARTS, REPEAT_PARTS, DELAY_PARTS = PARTS
+PART_LATE_S = 1.0
 
 
 @dataclass
@@ -66,6 +80,7 @@ class SimulatedNetwork:
         self.slow_s = SLOW_S
         self.drop_probability = 0.0
         self.repeat_probability = 0.0
+        self.parts: dict[str, float] = {}  # by fault of PARTS: the share of messages
         self._endpoints: dict[str, Endpoint] = {}
         self._cuts: dict[tuple[str, str], None] = {}
         self._isolated: dict[str, None] = {}
@@ -145,9 +160,10 @@ class SimulatedNetwork:
         if endpoint:
             endpoint.received = {}
 
-    def tap(self, method: str, observe: Callable[[bytes], None]) -> None:
-        """Call `observe` with the request of every call of the method, when it is made."""
-        self._taps.setdefault(method, []).append(observe)
+    def tap(self, method: str, kind: type[Request], observe: Callable[[Request], None]) -> None:
+        """Call `observe` with the request of every call of the method, decoded as this kind, when it is made."""
+        decode = msgspec.msgpack.Decoder(kind).decode
+        self._taps.setdefault(method, []).append(lambda data: observe(decode(data)))
 
     # -- calls -----------------------------------------------------------------------------------------------
 
@@ -159,7 +175,22 @@ class SimulatedNetwork:
         message: msgspec.Struct,
         reply: type[Reply],
         timeout_s: float,
+        late_s: float | None = None,
     ) -> Reply:
+        """`late_s`: how much longer than others a part of an envelope travels; None for a whole message."""
+        if late_s is None and self.parts and isinstance(message, Envelope):
+            return await _carry_parts(self, sender, address, message, timeout_s)  # type: ignore[return-value]
+        exchange = self.send(sender, address, method, message, late_s or 0.0)
+        timer = self.loop.call_later(timeout_s, self._time_out, exchange, timeout_s)
+        try:
+            return decode_answer(await exchange.answer, reply)
+        finally:
+            timer.cancel()
+
+    def send(
+        self, sender: str, address: str, method: str, message: msgspec.Struct, late_s: float = 0.0
+    ) -> Exchange:
+        """Let a request travel, for `late_s` longer than others."""
         self._exchanges += 1
         answer: asyncio.Future[bytes] = self.loop.create_future()
         data = encode(message)
@@ -169,15 +200,11 @@ class SimulatedNetwork:
         exchange = Exchange(title, sender, address, method, data, zlib.crc32(data), answer)
         self._trace("call", exchange, exchange.digest)
         repeated = self.random.random() < self.repeat_probability
-        self._travel(sender, address, self._arrive, exchange)
+        self._travel(sender, address, self._arrive, exchange, late_s=late_s)
         if repeated:
             self.seen["repeat"] += 1
-            self._travel(sender, address, self._arrive, exchange)
-        timer = self.loop.call_later(timeout_s, self._time_out, exchange, timeout_s)
-        try:
-            return decode_answer(await answer, reply)
-        finally:
-            timer.cancel()
+            self._travel(sender, address, self._arrive, exchange, late_s=late_s)
+        return exchange
 
     def _arrive(self, exchange: Exchange) -> None:
         address = exchange.address
@@ -215,9 +242,16 @@ class SimulatedNetwork:
             self._trace(type(error).__name__, exchange, 0)
             exchange.answer.set_exception(error)
 
-    def _travel(self, sender: str, receiver: str, arrive: Callable[..., None], *arguments: object) -> None:
+    def _travel(
+        self,
+        sender: str,
+        receiver: str,
+        arrive: Callable[..., None],
+        *arguments: object,
+        late_s: float = 0.0,
+    ) -> None:
         """Carry a message from `sender` to `receiver`. A cut at the departure or at the arrival stops it."""
-        delay_s = self._delay_s()
+        delay_s = self._delay_s() + late_s
         if self.random.random() < self.drop_probability:
             self.seen["lose"] += 1
         elif self.connected(sender, receiver):
@@ -264,3 +298,46 @@ class NodeNetwork:
 def _names(address: str) -> tuple[str, str, str]:
     """The names by which faults select a node: its address, its host or number, and its kind (`client`, `master`)."""
     return address, address.rpartition("/")[2], address.partition("/")[0]
+
+
+async def _carry_parts(
+    network: SimulatedNetwork, sender: str, address: str, envelope: Envelope, timeout_s: float
+) -> EnvelopeReply:
+    """Send an envelope, draw what happens to each of its messages, and return one answer to all of them."""
+
+    def late_s() -> float:
+        return network.random.uniform(0.0, PART_LATE_S)
+
+    async def call(places: Sequence[int], after_s: float) -> EnvelopeReply:
+        part = _only(envelope, places)
+        return await network.call(sender, address, "replicate", part, EnvelopeReply, timeout_s, after_s)
+
+    fates = [_fate(network) for _ in envelope.requests]
+    lost = [place for place, fate in enumerate(fates) if fate == LOSE_PARTS]
+    unseen = [place for place in lost if network.random.random() < 0.5]  # of the others the answer is lost
+    late = [place for place, fate in enumerate(fates) if fate == DELAY_PARTS]
+    for place in (place for place, fate in enumerate(fates) if fate == REPEAT_PARTS):
+        network.send(sender, address, "replicate", _only(envelope, [place]), late_s()).answer.cancel()
+    there = [place for place in range(len(fates)) if place not in unseen and place not in late]
+    groups = [(there, 0.0), *(([place], late_s()) for place in late)]
+    replies = await asyncio.gather(*(call(*group) for group in groups))
+    outcomes: dict[int, tuple[Answer | None, str | None]] = {}
+    for (places, _), reply in zip(groups, replies, strict=True):
+        found = zip(reply.answers, reply.refusals, strict=True)
+        outcomes.update(zip(places, found, strict=True))
+    outcomes.update((place, (None, NOT_RUNNING)) for place in lost)
+    answers, refusals = zip(*(outcomes[place] for place in range(len(fates))), strict=True)
+    return EnvelopeReply(replies[0].source, answers, refusals)
+
+
+def _fate(network: SimulatedNetwork) -> str:
+    """The fault that hits a message, or ""."""
+    for kind, share in network.parts.items():
+        if network.random.random() < share:
+            network.seen[kind] += 1
+            return kind
+    return ""
+
+
+def _only(envelope: Envelope, places: Sequence[int]) -> Envelope:
+    return replace(envelope, requests=tuple(envelope.requests[place] for place in places))

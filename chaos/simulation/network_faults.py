@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
-from ebla.chaos.plans import Fault
+from ebla.chaos.plans import PARTS, Fault
 from ebla.chaos.simulation.deployment import Deployment, address_of
 from ebla.chaos.simulation.network import SLOW_PROBABILITY, SLOW_S
 
@@ -46,7 +46,7 @@ class NetworkFaults:
 
     @contextmanager
     def _held(
-        self, kind: str, target: str, amount: float, apply: Callable[[list[float]], None]
+        self, kind: str, target: str, amount: float, apply: Callable[[list[float]], object]
     ) -> Iterator[None]:
         """Keep a fault in force until the block ends. `apply` gets the amounts of all such faults, whenever they change."""
         amounts = self._in_force.setdefault((kind, target), [])
@@ -56,12 +56,19 @@ class NetworkFaults:
         amounts.remove(amount)
         apply(amounts)
 
+    @contextmanager
+    def _switched(
+        self, kind: str, target: str, on: Callable[[], object], off: Callable[[], object]
+    ) -> Iterator[None]:
+        """`_held` for a fault that is in force or not."""
+        with self._held(kind, target, 1.0, lambda held: on() if held else off()):
+            yield
+
     async def _isolate(self, fault: Fault) -> None:
-        name = address_of(fault.where[0])
-        act = {True: self.network.isolate, False: self.network.rejoin}
+        name, network = address_of(fault.where[0]), self.network
         with (
-            self._seen(fault, lambda: self.network.seen[f"isolate {name}"]),
-            self._held("isolate", name, 1.0, lambda held: act[bool(held)](name)),
+            self._seen(fault, lambda: network.seen[f"isolate {name}"]),
+            self._switched("isolate", name, partial(network.isolate, name), partial(network.rejoin, name)),
         ):
             await asyncio.sleep(fault.for_s)
 
@@ -88,14 +95,9 @@ class NetworkFaults:
             stopped = [f"cut {a} {b}" for a, b in ways]
             held.enter_context(self._seen(fault, lambda: sum(self.network.seen[way] for way in stopped)))
             for way in ways:
-                held.enter_context(self._held("cut", "|".join(way), 1.0, partial(self._cut_way, way)))
+                acts = (partial(act, *way, one_way=True) for act in (self.network.cut, self.network.mend))
+                held.enter_context(self._switched("cut", "|".join(way), *acts))
             await asyncio.sleep(fault.for_s)
-
-    def _cut_way(self, way: tuple[str, str], held: list[float]) -> None:
-        if held:
-            self.network.cut(*way, one_way=True)
-        else:
-            self.network.mend(*way, one_way=True)
 
     async def _everywhere(self, fault: Fault) -> None:
         with (
@@ -104,13 +106,16 @@ class NetworkFaults:
         ):
             await asyncio.sleep(fault.for_s)
 
-    _lose = _repeat = _delay = _everywhere
+    _lose = _repeat = _delay = _lose_parts = _repeat_parts = _delay_parts = _everywhere
 
     def _set_share(self, kind: str, amounts: list[float]) -> None:
         if kind == "lose":
             self.network.drop_probability = max(amounts, default=0.0)
         elif kind == "repeat":
             self.network.repeat_probability = max(amounts, default=0.0)
+        elif kind in PARTS:
+            self.network.parts.pop(kind, None)
+            self.network.parts.update({kind: max(amounts)} if amounts else {})
         else:
             self.network.slow_probability = SLOW_SHARE if amounts else SLOW_PROBABILITY
             self.network.slow_s = max(amounts, default=SLOW_S)

@@ -63,9 +63,8 @@ class Restores(HostLosses):
         return master if master is not None and master.catalog.lineage.begun else None
 
     def _put(self, directory: DurableState) -> None:
-        self.deployment.hold_down(MASTER)
-        self.deployment.cluster.put_disk(MASTER_ADDRESS, directory)
-        self.deployment.release(MASTER)
+        with self.deployment.down(MASTER):
+            self.deployment.cluster.put_disk(MASTER_ADDRESS, directory)
 
     def _have_all_seen_more(self, version: CatalogVersion) -> bool:
         states = map(self.deployment.cluster.state, self.deployment.servers)

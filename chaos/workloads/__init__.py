@@ -11,6 +11,7 @@ locks.py          locks, sequential nodes, watches
 alters.py         columns are added, dropped and renamed during inserts
 churn.py          tables are created and dropped
 moves.py          members are added, moved and removed
+levels.py         the cluster is frozen and thawed, hosts are suspended
 salvage.py        an operator repairs tablets after hosts are lost
 recalls.py        a table is dropped and recalled during inserts
 refused.py        refused requests arrive again

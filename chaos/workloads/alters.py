@@ -1,4 +1,5 @@
-"""Alters: columns are added, dropped and renamed, tables are dropped and recalled, during inserts.
+"""Alters: columns are added, dropped and renamed, tables are dropped and recalled, during inserts. PacificA tables also get another
+`min_members`.
 
 Every client has a table of its own. The values that it writes into a column contain the column's number; there are few names, so
 that they are used repeatedly. The expected content of a row follows from that alone, also if the answer to an alteration was lost:
@@ -23,9 +24,18 @@ import pyarrow as pa
 
 import ebla
 from ebla import aio
+from ebla.actors.replication.configuration import PACIFICA
 from ebla.chaos.checkers.verdict import Verdict, passed
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import Client, NoAnswer, Workload, make_own_table, persist, until_stopped
+from ebla.chaos.workloads.base import (
+    Client,
+    NoAnswer,
+    Workload,
+    create,
+    make_own_table,
+    persist,
+    until_stopped,
+)
 from ebla.storage.rows.convert import defaults
 from ebla.storage.schema import Column, TableSchema
 from ebla.transport.routes import TableRoutes
@@ -33,6 +43,7 @@ from ebla.write.alter import Alteration
 
 NAMES = ("a", "b", "c", "d", "e")
 ROWS_MAX = 12  # of one insert
+MINIMA = 0.3  # of the alterations of a PacificA table
 READS, READ_S = 8, 1.0  # reads during an alteration, and how long each may take
 KEPT_S = 600.0  # far more than a run takes, and less than wall clocks jump
 SHORT_S = 0.3
@@ -76,7 +87,7 @@ class Alters(Workload):
     async def run(self, client: Client) -> None:
         name = f"{self.name}-{len(self._tables)}"
         schema = pa.schema([("k", pa.int64()), ("a", pa.int64()), ("b", pa.int64())])
-        table = await make_own_table(client, name, schema=schema, partition_by=ebla.hash("k", buckets=2))
+        table = await make_own_table(client, name, schema, partition_by=ebla.hash("k", buckets=2))
         if table is None:
             return
         mine = _Mine(table, table._routes.info.table)
@@ -139,7 +150,9 @@ class Alters(Workload):
         if free and (not change.changes or client.random.random() < 0.5):
             default = client.random.choice([None, -client.random.randint(1, 1_000_000)])
             change.add_column(client.random.choice(free), pa.int64(), default=default)
-        if not change.changes:
+        if client.stage.replication == PACIFICA and client.random.random() < MINIMA:
+            change.min_members(client.random.randint(1, client.stage.replicas))
+        if not change.changes and change.least is None:
             return
         await asyncio.gather(self._apply(client, mine, change), self._read_meanwhile(client, mine))
 
@@ -247,15 +260,7 @@ class Alters(Workload):
         """Create and drop a table that is never recalled."""
         self._short += 1
         name = f"{self.name}-short-{self._short}"
-        schema = pa.schema([("k", pa.int64())])
-        made = client.db.create_table(
-            name,
-            schema=schema,
-            primary_key=["k"],
-            replicas=client.stage.replicas,
-            replication=client.stage.replication,
-            wait_s=0,
-        )
+        made = create(client, name, pa.schema([("k", pa.int64())]), wait_s=0)
         await client.beside("create", name, made)
         gone = client.db.drop_table(name, reserve_s=SHORT_S, deadline_s=client.deadline_s())
         await client.beside("drop", name, gone)

@@ -208,19 +208,21 @@ def judged(
     return together([verdict, refusals])
 
 
+def create(
+    client: Client, name: str, schema: pa.Schema, key: str = "k", **options: Any
+) -> Awaitable[aio.Table]:
+    """Create a table, by default with the scenario's number of replicas and its replication."""
+    stage = client.stage
+    options = {"replicas": stage.replicas, "replication": stage.replication, **options}
+    return client.db.create_table(name, schema=schema, primary_key=[key], **options)
+
+
 async def make_table(
-    client: Client, name: str, schema: pa.Schema, key: str, *, tablets: int = 1, replicas: int | None = None
+    client: Client, name: str, schema: pa.Schema, key: str, *, tablets: int = 1, **options: Any
 ) -> aio.Table:
-    """Create a table before the faults; by default with the scenario's number of replicas."""
-    return await client.db.create_table(
-        name,
-        schema=schema,
-        primary_key=[key],
-        partition_by=ebla.hash(key, buckets=tablets) if tablets > 1 else None,
-        replicas=replicas or client.stage.replicas,
-        replication=client.stage.replication,
-        wait_s=PREPARE_S,
-    )
+    """Create a table before the faults."""
+    parts = ebla.hash(key, buckets=tablets) if tablets > 1 else None
+    return await create(client, name, schema, key, partition_by=parts, wait_s=PREPARE_S, **options)
 
 
 async def until_stopped(client: Client, step: Callable[[], Awaitable[None]]) -> None:
@@ -282,15 +284,11 @@ async def until_known(client: Client, attempt: Callable[[], Awaitable[object]], 
     raise TimedOut(f"no answer to {what} in {ATTEMPTS_MAX} attempts")
 
 
-async def make_own_table(client: Client, name: str, **options: Any) -> aio.Table | None:
+async def make_own_table(client: Client, name: str, schema: pa.Schema, **options: Any) -> aio.Table | None:
     """Create a table of this client, under another name if the name is taken; None if the run stops before."""
     while not client.stopping:
-        stage = client.stage
-        call = client.db.create_table(
-            name, primary_key=["k"], replicas=stage.replicas, replication=stage.replication, **options
-        )
         try:
-            return await client.beside("create", name, call)
+            return await client.beside("create", name, create(client, name, schema, **options))
         except NoAnswer:
             name += "'"
             await client.pause()

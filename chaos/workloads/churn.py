@@ -19,7 +19,7 @@ from ebla.actors.master.messages import HandOverReply, HandOverRequest
 from ebla.chaos.checkers.sets import check_set
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
-from ebla.chaos.workloads.base import Client, Workload, persist, until_stopped
+from ebla.chaos.workloads.base import Client, Workload, create, persist, until_stopped
 from ebla.chaos.workloads.operators import Operators, known_digests
 from ebla.health.survey import digests
 
@@ -75,15 +75,8 @@ class Churn(Operators, Workload):
             return
         self._next += 1
         name = f"{self.name}-{self._next}"
-        made = client.db.create_table(
-            name,
-            schema=SCHEMA,
-            primary_key=["k"],
-            partition_by=client.random.choice([None, ebla.hash("k", buckets=2), ebla.hash("k", buckets=3)]),
-            replicas=client.stage.replicas,
-            replication=client.stage.replication,
-            wait_s=0.0,
-        )
+        parts = client.random.choice([None, ebla.hash("k", buckets=2), ebla.hash("k", buckets=3)])
+        made = create(client, name, SCHEMA, partition_by=parts, wait_s=0.0)
         table = await client.ask("add", name, None, made, lambda table: True)
         mine.append(name)
         rows = [{"k": k, "v": name} for k in range(ROWS)]

@@ -10,7 +10,8 @@ with all before it:
     segments stay          a finalized segment is the same on every node, and stays the same
     no false alarm         no node is reported as damaged, or as another deployment's
 
-When all faults have ended, `ebla check` reports a healthy deployment, and every node of the journal is healthy.
+When all faults have ended, `ebla check` reports a healthy deployment, the diagnosis of a tablet advises no force, and every node of
+the journal is healthy.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ebla.chaos.checkers.verdict import Verdict, passed
 from ebla.chaos.history import History
 from ebla.chaos.workloads.base import Client, Workload, until_stopped
 from ebla.health.verdicts import FAILED, HEALTHY, Survey, Unanswered
-from ebla.operate import journals
+from ebla.operate import diagnosis, journals
 from ebla.operate.checking import check
 from ebla.operate.cluster import Cluster
 from ebla.operate.waiting import Progress
@@ -112,6 +113,8 @@ class Inspections(Workload):
             self.seen.problems.append(
                 f"all faults have ended, but `ebla check` says {health.status}: {'; '.join(health.reasons)}"
             )
+        for tablet in health.tablets[:1]:
+            await self._diagnose(client, cluster, tablet.tablet)
         status = await self._inspect(client, cluster)
         unwell = [f"{node.address} is {node.status}" for node in status.nodes if node.status != HEALTHY]
         if unwell or status.active is None or len(status.nodes) != len(client.stage.journals):
@@ -125,6 +128,14 @@ class Inspections(Workload):
     @staticmethod
     def _cluster(client: Client) -> Cluster:
         return Cluster(client.db._client, client.stage.servers, client.stage.journals)
+
+    async def _diagnose(self, client: Client, cluster: Cluster, tablet: str) -> None:
+        """Make `ebla tablet diagnose`: nothing needs to be forced."""
+        found = await client.beside("diagnose", tablet, diagnosis.diagnose(cluster, tablet))
+        if found.force:
+            self.seen.problems.append(
+                f"all faults have ended, but the diagnosis of {tablet} advises force: {found.force}"
+            )
 
     async def _inspect(self, client: Client, cluster: Cluster) -> journals.JournalReport:
         """Make `ebla journal status`, without the hosts' names."""

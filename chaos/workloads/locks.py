@@ -99,7 +99,7 @@ class Locks(Workload):
             left = [name for name in await nodes.children(path) if not name.startswith("p-")]
             if left:
                 self.problems.append(f"all sessions have ended, but {path} still holds {left}")
-        for read, paths_read in ((_list, PARENTS), (_get, REGISTERS), (_get_side, SIDES)):
+        for read, paths_read in ((_list, PARENTS), (_get, REGISTERS), (_get, SIDES)):
             for path in paths_read:
                 await persist(client, partial(read, client, path))
         await persist(client, lambda: self._notice_change(client))
@@ -273,7 +273,7 @@ class _User:
         await _get(self.client, self.client.random.choice(REGISTERS))
 
     async def _get_side(self, _: Session) -> None:
-        await _get_side(self.client, self.client.random.choice(SIDES))
+        await _get(self.client, self.client.random.choice(SIDES))
 
     async def _stop_heartbeats(self, session: Session) -> None:
         """Stop the session's own heartbeats, as if its process were paused between two steps."""
@@ -311,7 +311,7 @@ class _User:
     async def _set_both(self, session: Session) -> None:
         """Set both nodes by one change, which is refused as a whole if the second version is an earlier one."""
         client = self.client
-        version = (await _get_side(client, SIDES[0]))[1]
+        version = (await _get(client, SIDES[0]))[1]
         named = max(1, version - 1) if client.random.random() < 0.2 else version
         value = self.workload._take()
 
@@ -355,18 +355,14 @@ async def _list(client: Client, parent: str) -> None:
 
 
 async def _get(client: Client, path: str) -> list[int]:
-    async def read() -> list[int]:
-        return _shown(await client.db.coordination.get(path, deadline_s=client.deadline_s()))
+    """Read a register: a node, or one of the two nodes of PAIR."""
+    register, ahead = (PAIR, SIDES.index(path)) if path in SIDES else (path, 0)
 
-    return await client.ask("get", path, None, read(), list, reads=True)
-
-
-async def _get_side(client: Client, path: str) -> list[int]:
     async def read() -> list[int]:
         value, version = _shown(await client.db.coordination.get(path, deadline_s=client.deadline_s()))
-        return [value, version - SIDES.index(path)]
+        return [value, version - ahead]
 
-    return await client.ask("get", PAIR, None, read(), list, reads=True)
+    return await client.ask("get", register, None, read(), list, reads=True)
 
 
 async def _watch(client: Client, path: str) -> Watch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -9,11 +10,14 @@ import msgspec
 
 from ebla.actors import messages as m
 from ebla.chaos.checkers.refusals import Explained
-from ebla.chaos.workloads.base import Client
+from ebla.chaos.checkers.verdict import Verdict, passed
+from ebla.chaos.history import History, is_order
+from ebla.chaos.workloads.base import Client, NoAnswer
 from ebla.health.verdicts import Digests, Unanswered
 
 Reply = TypeVar("Reply")
 ANSWER_S = 5.0
+MARKED_S = (0.5, 4.0)
 
 
 def known_digests(result: Digests) -> dict[str, tuple[int, str]]:
@@ -27,6 +31,11 @@ class Operators:
     the next request about it."""
 
     explained: Explained = MappingProxyType({"beside-info": ("NotFound", "TableDropped")})
+
+    def judge(self, history: History) -> Verdict:
+        """Valid if a request was carried out: the other workloads judge the effects."""
+        judged = sum(each.known and is_order(each.name) for each in history.operations())
+        return passed(judged, "no request of an operator was carried out")
 
     async def _hand_over(self, client: Client) -> None:
         """Let a tablet's leader step down, for a named successor or the best one."""
@@ -51,6 +60,32 @@ class Operators:
         self, client: Client, method: str, request: msgspec.Struct, reply: type[Reply]
     ) -> Reply:
         return await self._ask_role(client, client.db._client.master, method, request, reply)
+
+    async def _mark(
+        self,
+        client: Client,
+        address: str,
+        verb: str,
+        request: Callable[[str, bool], msgspec.Struct],
+        reply: type[msgspec.Struct],
+    ) -> None:
+        """Mark a server, and remove the mark after a while; repeat until that is acknowledged."""
+        try:
+            await self._ask_master(client, verb, request(address, True), reply)
+            await client.clock.sleep(client.random.uniform(*MARKED_S))
+        finally:
+            await self._until_answered(client, verb, request(address, False), reply)
+
+    async def _until_answered(
+        self, client: Client, method: str, request: msgspec.Struct, reply: type[msgspec.Struct]
+    ) -> None:
+        """Repeat a request to the master until it is answered."""
+        while True:
+            try:
+                await self._ask_master(client, method, request, reply)
+                return
+            except NoAnswer:
+                await client.clock.sleep(0.5)
 
     async def _ask_role(
         self, client: Client, address: str, method: str, request: msgspec.Struct, reply: type[Reply]

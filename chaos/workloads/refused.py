@@ -61,7 +61,7 @@ class Refused(Workload):
 
     async def run(self, client: Client) -> None:
         name = f"{self.name}-{client.random.getrandbits(48)}"
-        table = await make_own_table(client, name, schema=SCHEMA)
+        table = await make_own_table(client, name, SCHEMA)
         if table is None:
             return
         mine = _Mine(table, table._routes.info.table)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
 import pyarrow as pa
 
+import ebla
 from ebla import aio
 from ebla.chaos.checkers.register import check_register
 from ebla.chaos.checkers.verdict import Verdict
@@ -15,6 +16,7 @@ from ebla.chaos.history import History
 from ebla.chaos.workloads.base import Client, Workload, at_once, by_key, make_table, persist, until_stopped
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+OPERATIONS = 80
 
 
 @dataclass(frozen=True)
@@ -29,30 +31,22 @@ class Applied:
 NOTHING_KNOWN = Applied()
 
 
+@dataclass(eq=False)
 class Registers(Workload):
-    """`keys` at a time; each is retired after `operations`, so that judging stays cheap. `many`: the share of reads that get all
+    """`keys` at a time; each is retired after OPERATIONS, so that judging stays cheap. `many`: the share of reads that get all
     keys in one call. `scanned`: the share of reads that scan the table, which freezes the memtable, so that later reads find a
     key in several layers. `calls`: as many of a client begin at one moment, so that their rows travel together."""
 
+    keys: int = 5
+    tablets: int = 2
+    many: float = 0.0
+    scanned: float = 0.0
+    calls: int = 1
     name = "registers"
 
-    def __init__(
-        self,
-        keys: int = 5,
-        tablets: int = 2,
-        operations: int = 80,
-        many: float = 0.0,
-        scanned: float = 0.0,
-        calls: int = 1,
-    ) -> None:
-        self.keys = keys
-        self.many = many
-        self.scanned = scanned
-        self.calls = calls
-        self.tablets = tablets
-        self.operations = operations
+    def __post_init__(self) -> None:
         self._asked: dict[int, int] = {}
-        self._live = list(range(keys))
+        self._live = list(range(self.keys))
         self._next_value = 0
 
     async def prepare(self, client: Client) -> None:
@@ -84,7 +78,7 @@ class Registers(Workload):
         place = client.random.randrange(self.keys)
         key = self._live[place]
         asked = self._asked[key] = self._asked.get(key, 0) + 1
-        if asked >= self.operations:
+        if asked >= OPERATIONS:
             self._live[place] = max(self._live) + 1
         return key
 
@@ -104,15 +98,14 @@ class Registers(Workload):
         row, limit_s = {"k": key, "v": value}, client.deadline_s()
         if what == "write":
             await client.ask(what, key, value, table.upsert(row, deadline_s=limit_s))
-        elif what == "insert":
-            call = table.insert(row, if_present="ignore", deadline_s=limit_s)
-            await client.ask(what, key, value, call, lambda written: written.rows == 1)
-        elif what == "update":
-            call = table.update(row, if_absent="ignore", deadline_s=limit_s)
-            await client.ask(what, key, value, call, lambda written: written.rows == 1)
-        else:
-            call = table.delete({"k": key}, if_absent="ignore", deadline_s=limit_s)
-            await client.ask(what, key, None, call, lambda written: written.rows == 1)
+            return
+        change: Callable[..., Awaitable[ebla.Written]] = {
+            "insert": partial(table.insert, row, if_present="ignore"),
+            "update": partial(table.update, row, if_absent="ignore"),
+            "delete": partial(table.delete, {"k": key}, if_absent="ignore"),
+        }[what]
+        call, noted = change(deadline_s=limit_s), None if what == "delete" else value
+        await client.ask(what, key, noted, call, lambda written: written.rows == 1)
 
     async def _read(self, client: Client, table: aio.Table, key: int) -> None:
         call = table.get({"k": key}, deadline_s=client.deadline_s())

@@ -2,7 +2,8 @@
 
 The operator follows docs/repair.md. It inspects the deployment, as `ebla check` does. A host counts as lost when its machine has
 been down for a while. If a tablet has lost its majority, the operator forces a configuration of the survivors, as `ebla tablet
-unsafe-change-config` does; it never asks a second survivor while the first may have obeyed. It forgets hosts that are lost, and
+unsafe-change-config` does; it never asks a second survivor while the first may have obeyed. If a PacificA tablet has lost all voters,
+the operator forces it onto its newest replica, as `ebla tablet diagnose --accept-loss` does. It forgets hosts that are lost, and
 sometimes tries to forget one that is not. A host that it gave up may return: then the data that only its replicas had is in
 quarantine, and the operator exports it from there. Sometimes the operator renames the table.
 
@@ -22,7 +23,8 @@ from ebla import aio
 from ebla.actors import messages as m
 from ebla.actors.errors import InvalidArgument
 from ebla.actors.master.messages import ForgetReply, ForgetRequest
-from ebla.actors.replication.configuration import VOTER
+from ebla.actors.messages.diagnosis import TabletEvidence
+from ebla.actors.replication.configuration import PACIFICA, VOTER, Configuration
 from ebla.chaos.checkers.refusals import Explained
 from ebla.chaos.checkers.sides import Seen, check_sides
 from ebla.chaos.checkers.verdict import Verdict
@@ -31,7 +33,8 @@ from ebla.chaos.workloads.base import Client, NoAnswer, Workload, make_table, pe
 from ebla.chaos.workloads.operators import Operators
 from ebla.health.survey import survey
 from ebla.health.tablets import judge
-from ebla.health.verdicts import UNAVAILABLE, Survey, TabletHealth, Unanswered
+from ebla.health.verdicts import DEAD, OUT_OF_SERVICE, UNREADABLE, Survey, TabletHealth, Unanswered
+from ebla.operate import diagnosis
 from ebla.operate.forcing import Plan, planned, request_of
 from ebla.operate.naming import Refused
 from ebla.storage.tablets.restore import ROWS_FILE
@@ -146,14 +149,16 @@ class Salvage(Operators, Workload):
         self._note_machines(client, found)
         tablets = [tablet for tablet in judge(found).tablets if tablet.table in NAMES]
         for tablet in tablets:
-            if tablet.status == UNAVAILABLE:
+            if tablet.status == DEAD and tablet.replication == PACIFICA:
+                await self._accept_loss(client, found, tablet)
+            elif tablet.status in (UNREADABLE, DEAD) and tablet.replication != PACIFICA:
                 await self._save(client, found, tablet)
         await self._forget_some(client, found)
         if client.random.random() < RESCUES:
             await self._rescue(client, found)
         if client.random.random() < RENAMES:
             await self._rename(client)
-        return len(tablets) == self.tablets and all(tablet.status != UNAVAILABLE for tablet in tablets)
+        return len(tablets) == self.tablets and all(tablet.status not in OUT_OF_SERVICE for tablet in tablets)
 
     def _note_machines(self, client: Client, found: Survey) -> None:
         for address in found.states:
@@ -176,15 +181,27 @@ class Salvage(Operators, Workload):
                 plan = planned(found, tablet, keep)
             except Refused:
                 continue
-            if all(self._is_given_up(client, found, plan, uuid) for uuid in plan.lost):
+            if all(self._is_given_up(client, found, plan.configuration, uuid) for uuid in plan.lost):
                 for uuid, address in plan.survivors:
                     if await self._force(client, plan, uuid, address):
                         return
 
-    def _is_given_up(self, client: Client, found: Survey, plan: Plan, uuid: str) -> bool:
+    async def _accept_loss(self, client: Client, found: Survey, tablet: TabletHealth) -> None:
+        request = m.TabletRequest(tablet.tablet)
+        evidence = await self._ask_master(client, "tablet_evidence", request, TabletEvidence)
+        try:
+            plan = diagnosis.planned(diagnosis.diagnosed(evidence, tablet, found, {}))
+        except Refused:
+            return
+        known = plan.configuration
+        if all(self._is_given_up(client, found, known, peer.uuid) for peer in known.voters()):
+            order = diagnosis.request_of(plan, "the operator of a simulation")
+            await self._ask_master(client, "force_primary", order, m.MembersReply)
+
+    def _is_given_up(self, client: Client, found: Survey, known: Configuration, uuid: str) -> bool:
         """Whether the machine is lost, or its server answers and has no running replica."""
-        peer = plan.configuration.peer(uuid)
-        assert peer is not None, plan
+        peer = known.peer(uuid)
+        assert peer is not None, known
         answered = not isinstance(found.states.get(peer.address, _SILENT), Unanswered)
         return answered or self._is_lost(client, peer.address)
 

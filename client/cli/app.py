@@ -11,16 +11,16 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from ebla.cli.frame.commands import Address, Json, Name, RootGroup, Verbose, alone, command, group
+from ebla.cli.frame.commands import Address, Json, Name, Quiet, RootGroup, Verbose, alone, command, group
 from ebla.cli.frame.ui import Common
 
 
-def _add(to: typer.Typer, **commands: Callable[..., None]) -> None:
+def _add(to: typer.Typer, **commands: Callable[..., Any]) -> None:
     for name, function in commands.items():
         command(to, name.replace("_", "-"), function)
 
 
-def _group(to: typer.Typer, name: str, help: str, **commands: Callable[..., None]) -> typer.Typer:
+def _group(to: typer.Typer, name: str, help: str, **commands: Callable[..., Any]) -> typer.Typer:
     made = group(help)
     to.add_typer(made, name=name)
     _add(made, **commands)
@@ -28,7 +28,7 @@ def _group(to: typer.Typer, name: str, help: str, **commands: Callable[..., None
 
 
 def _deployment(app: typer.Typer) -> None:
-    from ebla.cli.nodes import check, deployment, draining, metrics, nodes
+    from ebla.cli.nodes import check, deployment, draining, level, metrics, nodes
 
     _add(
         app,
@@ -36,14 +36,22 @@ def _deployment(app: typer.Typer) -> None:
         down=deployment.down,
         status=deployment.status,
         check=check.check,
+        level=level.level,
         metrics=metrics.metrics,
     )
     hosts = group(
-        "Nodes: the tablet servers and their hosts; maintenance, draining and forgetting.", alone=True
+        "Nodes: the tablet servers and their hosts; maintenance, draining, suspending and forgetting.",
+        alone=True,
     )
     app.add_typer(hosts, name="nodes")
     alone(hosts, nodes.nodes)
-    _add(hosts, drain=draining.drain, maintain=draining.maintain, forget=draining.forget)
+    _add(
+        hosts,
+        drain=draining.drain,
+        maintain=draining.maintain,
+        suspend=draining.suspend,
+        forget=draining.forget,
+    )
 
 
 def _data(app: typer.Typer) -> None:
@@ -75,7 +83,7 @@ def _tables(app: typer.Typer) -> None:
 
 
 def _tablets(app: typer.Typer) -> None:
-    from ebla.cli.tablets import copies, forcing, members, quarantine, tablets
+    from ebla.cli.tablets import copies, diagnosing, forcing, members, quarantine, tablets
 
     tablet = _group(
         app,
@@ -83,6 +91,7 @@ def _tablets(app: typer.Typer) -> None:
         "Tablets: the parts of a table, each replicated on its own.",
         list=tablets.list_tablets,
         show=tablets.show,
+        diagnose=diagnosing.diagnose,
         flush=tablets.flush,
         step_down=tablets.step_down,
         add_replica=members.add_replica,
@@ -147,7 +156,7 @@ def _chaos(app: typer.Typer) -> None:
 
 
 PARTS: dict[Callable[[typer.Typer], None], tuple[str, ...]] = {
-    _deployment: ("up", "down", "status", "check", "metrics", "nodes"),
+    _deployment: ("up", "down", "status", "check", "level", "metrics", "nodes"),
     _data: ("feed", "verify", "demo"),
     _tables: ("table",),
     _tablets: ("tablet",),
@@ -173,7 +182,11 @@ class Root(RootGroup):
         return super().get_command(ctx, name)
 
 
-app = group("Durable, replicated tables inside a Ray cluster.", completion=True)
+app = group(
+    "Durable, replicated tables inside a Ray cluster.\n\nStart with `ebla up --local 4` on this machine, or `ebla up` in a running "
+    "Ray cluster; then `ebla status`.",
+    completion=True,
+)
 app.info.cls = Root
 
 
@@ -192,13 +205,10 @@ def root(
     name: Name = None,
     json: Json = False,
     verbose: Verbose = 0,
+    quiet: Quiet = False,
     version: Annotated[
         bool,
         typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
-    """Durable, replicated tables inside a Ray cluster.
-
-    Start with `ebla up` (in a running Ray cluster, or `ebla up --local 4` on this machine), then run `ebla status`.
-    """
-    ctx.obj = Common(address, name, json, verbose)
+    ctx.obj = Common(address, name, json, verbose, quiet)

@@ -14,7 +14,7 @@ from ebla.coordination import awaited as coordination
 from ebla.coordination import locks
 from ebla.coordination.nodes import Node, Nodes
 from ebla.errors import ConnectionClosed
-from ebla.transport.bridge import blocking, like
+from ebla.transport.bridge import blocking, like, reading
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -46,20 +46,9 @@ class Watch:
         self._run = run
         self._awaited = awaited
 
-    @property
-    @like(coordination.Watch.path)
-    def path(self) -> str:
-        return self._awaited.path
-
-    @property
-    @like(coordination.Watch.node)
-    def node(self) -> Node | None:
-        return self._awaited.node
-
-    @property
-    @like(coordination.Watch.children)
-    def children(self) -> list[str]:
-        return self._awaited.children
+    path: str = reading(coordination.Watch.path)
+    node: Node | None = reading(coordination.Watch.node)
+    children: list[str] = reading(coordination.Watch.children)
 
     change = blocking(coordination.Watch.change)
 
@@ -72,28 +61,10 @@ class Session(Coordination):
 
     _awaited: coordination.Session
 
-    def __init__(self, run: Run, awaited: coordination.Session) -> None:
-        super().__init__(run, awaited)
-
-    @property
-    @like(coordination.Session.id)
-    def id(self) -> str:
-        return self._awaited.id
-
-    @property
-    @like(coordination.Session.timeout_s)
-    def timeout_s(self) -> float:
-        return self._awaited.timeout_s
-
-    @property
-    @like(coordination.Session.expired)
-    def expired(self) -> bool:
-        return self._awaited.expired
-
-    @property
-    @like(coordination.Session.is_sure)
-    def is_sure(self) -> bool:
-        return self._awaited.is_sure
+    id: str = reading(coordination.Session.id)
+    timeout_s: float = reading(coordination.Session.timeout_s)
+    expired: bool = reading(coordination.Session.expired)
+    is_sure: bool = reading(coordination.Session.is_sure)
 
     keep = blocking(coordination.Session.keep)
     create = blocking(coordination.Session.create)
@@ -129,20 +100,9 @@ class Lock:
         self._run = run
         self._awaited = awaited
 
-    @property
-    @like(locks.Lock.path)
-    def path(self) -> str:
-        return self._awaited.path
-
-    @property
-    @like(locks.Lock.held)
-    def held(self) -> bool:
-        return self._awaited.held
-
-    @property
-    @like(locks.Lock.token)
-    def token(self) -> int:
-        return self._awaited.token
+    path: str = reading(locks.Lock.path)
+    held: bool = reading(locks.Lock.held)
+    token: int = reading(locks.Lock.token)
 
     acquire = blocking(locks.Lock.acquire)
     release = blocking(locks.Lock.release)

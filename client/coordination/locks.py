@@ -92,7 +92,7 @@ class Lock:
         except SessionExpired:
             raise
         except BaseException as error:  # the lock of a cancelled caller is released, too
-            self._spawn(self._finish(request))
+            self._spawn(self._persist(request))
             if not isinstance(error, EblaError):
                 raise
             log.info("the lock %s will be released later: %s", self.path, error)
@@ -135,11 +135,8 @@ class Lock:
 
     # -- cleaning up
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         self._session._connection.world.spawn(work, f"leave the lock {self.path}")
-
-    async def _finish(self, request: Request) -> None:
-        await self._persist(request)
 
     async def _undo(self, request: Request) -> None:
         """Delete the own node if it was created."""

@@ -2,7 +2,9 @@
 
 survey.py       asks masters, journal nodes and servers
 verdicts.py     the values: surveys and verdicts
-tablets.py      judges tablets, replicas and servers
+tablets.py      judges tablets and replicas
+service.py      judges what a tablet still does: the five health classes
+servers.py      judges servers
 masters.py      judges masters and their journal
 checksums.py    judges the digests of replicas
 disks.py        judges the disks of servers

@@ -4,39 +4,33 @@ from __future__ import annotations
 
 import msgspec
 
-from ebla.health.verdicts import (
-    CHECKSUM_MISMATCH,
-    HEALTHY,
-    UNAVAILABLE,
-    UNDER_REPLICATED,
-    Digests,
-    ReplicaHealth,
-    Unanswered,
-)
+from ebla.health import verdicts as v
 
 
-def with_digest(replica: ReplicaHealth, digests: Digests) -> ReplicaHealth:
+def with_digest(replica: v.ReplicaHealth, digests: v.Digests) -> v.ReplicaHealth:
     answer = digests.replicas.get(replica.uuid)
     if answer is None:
         return replica
-    if isinstance(answer, Unanswered):
+    if isinstance(answer, v.Unanswered):
         return msgspec.structs.replace(replica, error=replica.error or f"no digest: {answer.message}")
     return msgspec.structs.replace(replica, rows=answer.rows, digest=answer.digest)
 
 
-def different_rows(replicas: tuple[ReplicaHealth, ...], digests: Digests | None) -> list[tuple[str, str]]:
+def different_rows(replicas: tuple[v.ReplicaHealth, ...], digests: v.Digests | None) -> list[tuple[str, str]]:
     if digests is None:
         return []
     if digests.error is not None:
-        return [(UNAVAILABLE, f"no checksum could be made: {digests.error.message}")]
+        return [(v.UNWRITABLE, f"no checksum could be made: {digests.error.message}")]
     found: list[tuple[str, str]] = []
     for replica in replicas:
-        if replica.digest is None and replica.status == HEALTHY:
-            found.append((UNDER_REPLICATED, f"replica at {replica.address}: {replica.error or 'no digest'}"))
+        if replica.digest is None and replica.status == v.HEALTHY:
+            found.append(
+                (v.UNDER_REPLICATED, f"replica at {replica.address}: {replica.error or 'no digest'}")
+            )
     different = {replica.digest for replica in replicas if replica.digest is not None}
     if len(different) > 1:
         listed = ", ".join(
             f"{r.address} {r.digest} ({r.rows:,} rows)" for r in replicas if r.digest is not None
         )
-        found.append((CHECKSUM_MISMATCH, f"different rows as of index {digests.index}: {listed}"))
+        found.append((v.CHECKSUM_MISMATCH, f"different rows as of index {digests.index}: {listed}"))
     return found

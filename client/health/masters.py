@@ -8,23 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ebla.health.verdicts import (
-    ACTIVE,
-    DEGRADED,
-    FAILED,
-    HEALTHY,
-    LAGGING,
-    MISSING,
-    RECOVERING,
-    REJOINING,
-    UNAVAILABLE,
-    UNREACHABLE,
-    JournalHealth,
-    MasterHealth,
-    Survey,
-    Unanswered,
-    answered,
-)
+from ebla.health import verdicts as v
 
 if TYPE_CHECKING:
     from ebla.actors.journal.messages import JournalNodeStatus
@@ -35,19 +19,19 @@ LAG_EDITS_MAX = 1000  # roles are asked at slightly different moments
 LAG_MS_MAX = 120_000.0  # the writer leaves out a node that is so slow, or ends the segment
 
 
-def judge_masters(survey: Survey) -> tuple[MasterHealth, ...]:
-    newest = max((each.edits for each in answered(survey.masters).values()), default=0)
+def judge_masters(survey: v.Survey) -> tuple[v.MasterHealth, ...]:
+    newest = max((each.edits for each in v.answered(survey.masters).values()), default=0)
     return tuple(_master(address, answer, newest) for address, answer in survey.masters.items())
 
 
-def judge_journals(survey: Survey) -> tuple[JournalHealth, ...]:
-    id, nodes = journal_id(survey), answered(survey.journals).values()
+def judge_journals(survey: v.Survey) -> tuple[v.JournalHealth, ...]:
+    id, nodes = journal_id(survey), v.answered(survey.journals).values()
     statuses = [status for node in nodes for status in node.journals if id in ("", status.journal.id)]
     writer = max((status.writer for status in statuses), default=0)
     committed = max((status.committed for status in statuses), default=0)
     waiting = {address for status in statuses for address in status.admits}
     lines: dict[str, ChannelStatus] = {}
-    if survey.writer is not None and not isinstance(survey.writer, Unanswered):
+    if survey.writer is not None and not isinstance(survey.writer, v.Unanswered):
         lines = {line.node: line for line in survey.writer.nodes}
     return tuple(
         _node(address, each, id, writer, committed, lines.get(address), waits=address in waiting)
@@ -55,38 +39,40 @@ def judge_journals(survey: Survey) -> tuple[JournalHealth, ...]:
     )
 
 
-def journal_id(survey: Survey) -> str:
+def journal_id(survey: v.Survey) -> str:
     """The id of this deployment's journal: of the one that is written, or else that a majority of the nodes has; "" if unknown."""
-    if survey.writer is not None and not isinstance(survey.writer, Unanswered):
+    if survey.writer is not None and not isinstance(survey.writer, v.Unanswered):
         return survey.writer.journal.id
     held: dict[str, int] = {}
-    for node in answered(survey.journals).values():
+    for node in v.answered(survey.journals).values():
         for status in node.journals:
             held[status.journal.id] = held.get(status.journal.id, 0) + 1
     return next((id for id, count in held.items() if 2 * count > len(survey.journals)), "")
 
 
-def status_of(masters: tuple[MasterHealth, ...], journals: tuple[JournalHealth, ...]) -> str:
+def status_of(masters: tuple[v.MasterHealth, ...], journals: tuple[v.JournalHealth, ...]) -> str:
     """The status of the whole deployment, by its masters and journal nodes."""
-    able = sum(node.status in (HEALTHY, LAGGING) for node in journals)
+    able = sum(node.status in (v.HEALTHY, v.LAGGING) for node in journals)
     if (masters and not is_served(masters)) or (journals and 2 * able <= len(journals)):
-        return UNAVAILABLE
+        return v.UNAVAILABLE
     statuses = [*(master.status for master in masters), *(node.status for node in journals)]
-    if _stands_alone(masters) or any(status not in (HEALTHY, LAGGING) for status in statuses):
-        return DEGRADED
-    return RECOVERING if LAGGING in statuses else HEALTHY
+    if _stands_alone(masters) or any(status not in (v.HEALTHY, v.LAGGING) for status in statuses):
+        return v.DEGRADED
+    return v.RECOVERING if v.LAGGING in statuses else v.HEALTHY
 
 
-def reasons_of(masters: tuple[MasterHealth, ...], journals: tuple[JournalHealth, ...]) -> list[str]:
-    found = [f"{master.address}: {master.error}" for master in masters if master.status != HEALTHY]
+def reasons_of(masters: tuple[v.MasterHealth, ...], journals: tuple[v.JournalHealth, ...]) -> list[str]:
+    found = [f"{master.address}: {master.error}" for master in masters if master.status != v.HEALTHY]
     if not masters:
         found.append("no master is known")
     elif not is_served(masters) and any(master.role for master in masters):
         found.append("no master is active: tables are not known, and none can be created, altered or dropped")
     elif is_served(masters) and _stands_alone(masters):
         found.append("no standby could take over from the active master")
-    found += [f"{node.address} is {node.status}: {node.error}" for node in journals if node.status != HEALTHY]
-    able = sum(node.status in (HEALTHY, LAGGING) for node in journals)
+    found += [
+        f"{node.address} is {node.status}: {node.error}" for node in journals if node.status != v.HEALTHY
+    ]
+    able = sum(node.status in (v.HEALTHY, v.LAGGING) for node in journals)
     if journals and 2 * able <= len(journals):
         found.append(
             f"{able} of {len(journals)} journal nodes take edits, no majority: no table can be created, altered or dropped"
@@ -94,79 +80,81 @@ def reasons_of(masters: tuple[MasterHealth, ...], journals: tuple[JournalHealth,
     return found
 
 
-def is_served(masters: tuple[MasterHealth, ...]) -> bool:
-    return any(master.role == ACTIVE for master in masters)
+def is_served(masters: tuple[v.MasterHealth, ...]) -> bool:
+    return any(master.role == v.ACTIVE for master in masters)
 
 
-def _stands_alone(masters: tuple[MasterHealth, ...]) -> bool:
+def _stands_alone(masters: tuple[v.MasterHealth, ...]) -> bool:
     """Whether there are standbys, but none could take over."""
-    standbys = [master for master in masters if master.role != ACTIVE]
-    return bool(standbys) and not any(master.status == HEALTHY for master in standbys)
+    standbys = [master for master in masters if master.role != v.ACTIVE]
+    return bool(standbys) and not any(master.status == v.HEALTHY for master in standbys)
 
 
-def _master(address: str, status: MasterStatus | Unanswered, newest: int) -> MasterHealth:
+def _master(address: str, status: MasterStatus | v.Unanswered, newest: int) -> v.MasterHealth:
     """`newest`: the last edit that any master has."""
-    if isinstance(status, Unanswered):
-        return MasterHealth(address, UNREACHABLE, status.message)
+    if isinstance(status, v.Unanswered):
+        return v.MasterHealth(address, v.UNREACHABLE, status.message)
     sessions, overdue = status.sessions, status.sessions_overdue
     if overdue:
         late = "session has expired and is" if overdue == 1 else "sessions have expired and are"
         error = f"{overdue} {late} still there: no edit goes through; see its log and `ebla journal status`"
-        return MasterHealth(address, LAGGING, error, status.role, sessions, overdue)
+        return v.MasterHealth(address, v.LAGGING, error, status.role, sessions, overdue, status.frozen)
     if not status.caught_up:
         why = status.read_error or "it has not read all of the journal yet"
-        return MasterHealth(address, LAGGING, f"it could not take over: {why}", status.role)
+        return v.MasterHealth(address, v.LAGGING, f"it could not take over: {why}", status.role)
     if (lag := newest - status.edits) > LAG_EDITS_MAX:
-        return MasterHealth(address, LAGGING, f"it is {lag:,} edits behind", status.role)
-    return MasterHealth(address, HEALTHY, role=status.role, sessions=sessions)
+        return v.MasterHealth(address, v.LAGGING, f"it is {lag:,} edits behind", status.role)
+    return v.MasterHealth(address, v.HEALTHY, role=status.role, sessions=sessions, frozen=status.frozen)
 
 
 def _node(
     address: str,
-    node: JournalNodeStatus | Unanswered,
+    node: JournalNodeStatus | v.Unanswered,
     id: str,
     writer: int,
     committed: int,
     line: ChannelStatus | None,
     *,
     waits: bool,
-) -> JournalHealth:
+) -> v.JournalHealth:
     """`id`, `writer` and `committed` are the journal's; `line`: the active master's report of the node.
     `waits`: the journal has grown, and the node has yet to be admitted."""
-    if isinstance(node, Unanswered):
-        return JournalHealth(address, UNREACHABLE, node.message)
+    if isinstance(node, v.Unanswered):
+        return v.JournalHealth(address, v.UNREACHABLE, node.message)
     if node.failed:
-        return JournalHealth(address, FAILED, "; ".join(node.failed.values()))
+        return v.JournalHealth(address, v.FAILED, "; ".join(node.failed.values()))
     if not node.journals:
         when = (
             " before it was admitted to the journal; if it does not join again by itself," if waits else ";"
         )
         lost = f"its directory was lost{when} `ebla journal rejoin {address}`"
-        return JournalHealth(address, MISSING, lost)
+        return v.JournalHealth(address, v.MISSING, lost)
     for status in node.journals:
         if id not in ("", status.journal.id):
             foreign = (
                 f"it holds the journal of another deployment (id {status.journal.id}, not {id}); stop it, put its own "
                 f"directory back or an empty one in its place, then `ebla journal rejoin {address}`"
             )
-            return JournalHealth(address, FAILED, foreign)
+            return v.JournalHealth(address, v.FAILED, foreign)
         if status.joining:
             remedy = f"; if it stays so, `ebla journal rejoin {address}`" if waits else ""
             joins = f"it joins the journal, and counts when it has been admitted{remedy}"
-            return JournalHealth(address, REJOINING, joins)
+            return v.JournalHealth(address, v.REJOINING, joins)
         if status.rejoining:
-            return JournalHealth(
-                address, REJOINING, "it lost its directory, and counts when it has caught up"
+            return v.JournalHealth(
+                address, v.REJOINING, "it lost its directory, and counts when it has caught up"
             )
         if line is not None and line.out_of_sync:
             why = f": {line.error}" if line.error else ""
-            return JournalHealth(address, LAGGING, f"it is left out, and back with the next segment{why}")
+            return v.JournalHealth(address, v.LAGGING, f"it is left out, and back with the next segment{why}")
         if status.writer < writer:
-            return JournalHealth(address, LAGGING, "it is left out, and back with the next segment")
+            return v.JournalHealth(address, v.LAGGING, "it is left out, and back with the next segment")
         if status.damaged:
-            return JournalHealth(address, LAGGING, f"it fetches {len(status.damaged)} damaged segments again")
+            return v.JournalHealth(
+                address, v.LAGGING, f"it fetches {len(status.damaged)} damaged segments again"
+            )
         if (lag := committed - status.last) > LAG_EDITS_MAX:
-            return JournalHealth(address, LAGGING, f"it is {lag:,} edits behind")
+            return v.JournalHealth(address, v.LAGGING, f"it is {lag:,} edits behind")
     if line is not None and line.lag_ms > LAG_MS_MAX:
-        return JournalHealth(address, LAGGING, f"it is {line.lag_ms / 1000:.0f} s behind")
-    return JournalHealth(address, HEALTHY)
+        return v.JournalHealth(address, v.LAGGING, f"it is {line.lag_ms / 1000:.0f} s behind")
+    return v.JournalHealth(address, v.HEALTHY)

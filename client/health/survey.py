@@ -63,9 +63,9 @@ async def survey(
 ) -> Survey:
     """Ask all roles once, for all tables or for some. `slots`: the addresses of servers that should exist, `journals` those of
     journal nodes; masters name further ones."""
-    known = await _ask_masters(network, masters)
-    others = _named(known, lambda status: status.masters)
-    known |= await _ask_masters(network, [each for each in others if each not in known])
+    known = await ask_each(network, masters, "status", m.MasterStatus, MASTER_S)
+    others = [each for each in _named(known, lambda status: status.masters) if each not in known]
+    known |= await ask_each(network, others, "status", m.MasterStatus, MASTER_S)
     nodes = dict.fromkeys([*_named(known, lambda status: status.journals), *journals])
     leading = next((each for each, status in answered(known).items() if status.role == ACTIVE), None)
     servers: tuple[m.ServerStatus, ...] = ()
@@ -84,34 +84,25 @@ async def survey(
         for tablet in info.tablets:
             addresses.update(dict.fromkeys(replica.address for replica in tablet.replicas))
     states, (kept, writer) = await asyncio.gather(
-        gathered([ask(network, each, "status", m.Empty(), m.ServerState, timeout_s) for each in addresses]),
+        ask_each(network, list(addresses), "status", m.ServerState, timeout_s),
         _ask_journal(network, list(nodes), leading, timeout_s),
     )
-    return Survey(
-        known,
-        servers,
-        tuple(infos),
-        dict(zip(addresses, states, strict=True)),
-        tuple(slots),
-        dict(zip(nodes, kept, strict=True)),
-        writer,
-    )
+    return Survey(known, servers, tuple(infos), states, tuple(slots), kept, writer)
 
 
-async def _ask_masters(network: Network, masters: Sequence[str]) -> dict[str, m.MasterStatus | Unanswered]:
-    answer = await gathered(
-        [ask(network, each, "status", m.Empty(), m.MasterStatus, MASTER_S) for each in masters]
-    )
-    return dict(zip(masters, answer, strict=True))
+async def ask_each(
+    network: Network, addresses: Sequence[str], method: str, reply: type[T], timeout_s: float
+) -> dict[str, T | Unanswered]:
+    """The answers of roles to a question without arguments, by address."""
+    asked = [ask(network, each, method, m.Empty(), reply, timeout_s) for each in addresses]
+    return dict(zip(addresses, await gathered(asked), strict=True))
 
 
 async def _ask_journal(
     network: Network, nodes: Sequence[str], leading: str | None, timeout_s: float
-) -> tuple[list[JournalNodeStatus | Unanswered], JournalWriterStatus | Unanswered | None]:
+) -> tuple[dict[str, JournalNodeStatus | Unanswered], JournalWriterStatus | Unanswered | None]:
     """Ask the nodes, and the active master after them: it has committed all that a node calls committed."""
-    kept = await gathered(
-        [ask(network, each, "journal_status", m.Empty(), JournalNodeStatus, timeout_s) for each in nodes]
-    )
+    kept = await ask_each(network, nodes, "journal_status", JournalNodeStatus, timeout_s)
     if leading is None or not nodes:
         return kept, None
     return kept, await ask(network, leading, "journal_writer", m.Empty(), JournalWriterStatus, MASTER_S)

@@ -1,9 +1,12 @@
-"""Judges every tablet, replica and server, by the reports of the master and of each server. Await-free.
+"""Judges every tablet and replica, by the reports of the master and of each server. Await-free.
 
 A tablet is judged by what each of its replicas reports at its own server, and by whether these reports agree with each other
 and with the master. The statuses of a tablet, from bad to good:
 
-    UNAVAILABLE          no majority runs, or no replica leads: reads and writes wait
+    DEAD                 no voter runs
+    UNREADABLE           a voter runs, but nothing is read or written: service.py says why
+    UNWRITABLE           it is read, and not written
+    UNAVAILABLE          of a deployment only: no master is active, or the journal takes no edits
     CHECKSUM_MISMATCH    replicas hold different rows as of the same log index
     CONSENSUS_MISMATCH   replicas, or the master, disagree about the leader or the configuration
     DISK_FULL            of a deployment only: it works, but a server refuses writes for want of space
@@ -20,79 +23,54 @@ survey again before they report it (`may_pass`).
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from ebla.actors.messages.pacifica import PacificaView
+from ebla.health import verdicts as v
 from ebla.health.checksums import different_rows, with_digest
-from ebla.health.disks import free_bytes, full_disks, low_disks
 from ebla.health.masters import judge_journals, judge_masters, reasons_of, status_of
-from ebla.health.verdicts import (
-    BOOTSTRAPPING,
-    CONSENSUS_MISMATCH,
-    COPYING,
-    DEGRADED,
-    DISK_FULL,
-    DISK_LOST,
-    FAILED,
-    HEALTHY,
-    LAGGING,
-    MISSING,
-    OUT_OF_ORDER,
-    RECOVERING,
-    SILENT,
-    STATUSES,
-    STOPPED,
-    TOMBSTONE,
-    UNAVAILABLE,
-    UNDER_REPLICATED,
-    UNREACHABLE,
-    WRONG_SERVER,
-    ClusterHealth,
-    Digests,
-    ReplicaHealth,
-    ServerHealth,
-    Survey,
-    TableHealth,
-    TabletHealth,
-    Unanswered,
-)
+from ebla.health.servers import judge_server
+from ebla.health.service import lost_service
 from ebla.wording import count, short
 
 if TYPE_CHECKING:
-    from ebla.actors.messages import ReplicaReport, ServerState, ServerStatus, TableInfo, TabletLocation
+    from ebla.actors.messages import ReplicaReport, ServerState, TableInfo, TabletLocation
 
-STARTING = (BOOTSTRAPPING, COPYING)
-VOTER, PRE_VOTER, NON_VOTER = "voter", "pre-voter", "non-voter"
+STARTING = (v.BOOTSTRAPPING, v.COPYING)
 NO_ROOM = "; no other host that is up can take it: "
 LAG_ENTRIES_MAX = 1000  # committed entries; reports differ by some ms of full load
 
 
 def worst(statuses: list[str]) -> str:
-    return max(statuses, key=STATUSES.index, default=HEALTHY)
+    return max(statuses, key=v.STATUSES.index, default=v.HEALTHY)
 
 
-def may_pass(health: ClusterHealth) -> bool:
+def may_pass(health: v.ClusterHealth) -> bool:
     """Whether the problem may end in a moment: an election, a heartbeat under way, a starting replica."""
-    if any(master.status != HEALTHY for master in health.masters):
+    if any(master.status != v.HEALTHY for master in health.masters):
         return True
-    if any(node.status != HEALTHY for node in health.journals):
+    if any(node.status != v.HEALTHY for node in health.journals):
+        return True
+    if any(server.status == v.NO_LEASE for server in health.servers):
         return True
     return any(
-        tablet.status in (RECOVERING, CONSENSUS_MISMATCH, UNAVAILABLE)
-        and 2 * sum(replica.status in (HEALTHY, LAGGING, *STARTING) for replica in tablet.replicas)
+        tablet.status in (v.RECOVERING, v.CONSENSUS_MISMATCH, *v.OUT_OF_SERVICE)
+        and 2 * sum(replica.status in (v.HEALTHY, v.LAGGING, *STARTING) for replica in tablet.replicas)
         > len(tablet.replicas)
         for tablet in health.tablets
     )
 
 
-def judge(survey: Survey, digests: dict[str, Digests] | None = None) -> ClusterHealth:
+def judge(survey: v.Survey, digests: dict[str, v.Digests] | None = None) -> v.ClusterHealth:
     """The verdict on everything; with `digests` (by tablet) also on whether replicas have the same rows."""
     masters, journals = judge_masters(survey), judge_journals(survey)
     addresses = {*survey.slots, *(server.address for server in survey.servers), *survey.states}
-    servers = tuple(_server(address, survey) for address in sorted(addresses))
-    tablets: list[TabletHealth] = []
-    tables: list[TableHealth] = []
+    servers = tuple(judge_server(address, survey) for address in sorted(addresses))
+    tablets: list[v.TabletHealth] = []
+    tables: list[v.TableHealth] = []
     for info in sorted(survey.tables, key=lambda table: table.name):
         judged = [
             judge_tablet(info, location, survey, digests)
@@ -100,96 +78,40 @@ def judge(survey: Survey, digests: dict[str, Digests] | None = None) -> ClusterH
         ]
         tablets += judged
         tables.append(_table(info, judged))
-    reasons = (*reasons_of(masters, journals), *_reasons(servers, tables))
+    reasons = (*reasons_of(masters, journals), *_reasons_of_servers(servers), *v.reasons_of_tables(tables))
     status = worst([*(table.status for table in tables), status_of(masters, journals)])
-    if any(server.status == DISK_FULL for server in servers):
-        status = worst([status, DISK_FULL])
-    if status == HEALTHY and reasons:
-        status = DEGRADED
-    return ClusterHealth(
+    if any(server.status == v.DISK_FULL for server in servers):
+        status = worst([status, v.DISK_FULL])
+    if status == v.HEALTHY and reasons:
+        status = v.DEGRADED
+    return v.ClusterHealth(
         status, not reasons, reasons, masters, servers, tuple(tables), tuple(tablets), journals
     )
 
 
-def _reasons(servers: tuple[ServerHealth, ...], tables: list[TableHealth]) -> tuple[str, ...]:
+def _reasons_of_servers(servers: tuple[v.ServerHealth, ...]) -> list[str]:
     found: list[str] = []
     for server in servers:
-        if server.status not in (HEALTHY, STOPPED):
+        if server.status not in (v.HEALTHY, v.STOPPED):
             found.append(f"{server.address} is {server.status}: {server.error}")
         elif server.failed:
             found.append(f"{server.address} has {count(server.failed, 'failed replica')}")
-    for table in tables:
-        for status in reversed(STATUSES[1:]):
-            if table.tablets.get(status):
-                found.append(f"table {table.name}: {count(table.tablets[status], 'tablet')} {status}")
-    return tuple(found)
+    return found
 
 
-# -- roles ---------------------------------------------------------------------------------------------------
+# -- tables -------------------------------------------------------------------------------------------------
 
 
-def _server(address: str, survey: Survey) -> ServerHealth:
-    """Judge a server by its own state and by its heartbeats to the master."""
-    listed = next((server for server in survey.servers if server.address == address), None)
-    state = survey.states.get(address) or Unanswered("NotAsked", "it was not asked")
-    if isinstance(state, Unanswered):
-        health = ServerHealth(address, UNREACHABLE, None, None, 0, 0, 0, error=state.message)
-        if listed is not None:
-            health = msgspec.structs.replace(
-                health,
-                uuid=listed.uuid or None,
-                host=listed.host,
-                replicas=listed.replicas,
-                free_bytes=free_bytes(listed.disks),
-            )
-            if listed.drained:
-                health = msgspec.structs.replace(
-                    health, status=STOPPED, replicas=0, error="stopped after draining"
-                )
-    else:
-        status, error = _condition(state, listed, survey)
-        health = ServerHealth(
-            address=address,
-            status=status,
-            uuid=state.instance.uuid,
-            host=state.host,
-            replicas=sum(replica.state != "deleted" for replica in state.replicas),
-            leaders=sum(r.leads and r.state == "running" for r in state.replicas),
-            failed=sum(replica.state == "failed" for replica in state.replicas),
-            error=error,
-            set_aside=state.set_aside,
-            free_bytes=free_bytes(state.disks),
-            low=low_disks(state),
-        )
-    if listed is None:
-        return health
-    age_s, draining, maintained = listed.heartbeat_age_s, listed.draining, listed.maintained
-    return msgspec.structs.replace(health, heartbeat_age_s=age_s, draining=draining, maintained=maintained)
-
-
-def _condition(state: ServerState, listed: ServerStatus | None, survey: Survey) -> tuple[str, str | None]:
-    """The status of a server that answers, and the reason if it is not healthy."""
-    uuid = state.instance.uuid
-    if listed is not None and listed.uuid not in ("", uuid):
-        return WRONG_SERVER, f"server {short(uuid)} answers there, the master knows {short(listed.uuid)}"
-    if survey.active is not None and (listed is None or not listed.alive):
-        return SILENT, "it answers, but the master receives no heartbeat from it"
-    if state.lost_disks:
-        lost = ", ".join(f"{path} ({why})" for path, why in state.lost_disks.items())
-        return DISK_LOST, f"lost {lost}; replace the disk, or take the directory out of data_dirs"
-    full = full_disks(state)
-    return (DISK_FULL, full) if full else (HEALTHY, None)
-
-
-def _table(info: TableInfo, tablets: list[TabletHealth]) -> TableHealth:
+def _table(info: TableInfo, tablets: list[v.TabletHealth]) -> v.TableHealth:
     statuses = [tablet.status for tablet in tablets]
     leading = [r for tablet in tablets for r in tablet.replicas if r.uuid == tablet.leader]
-    return TableHealth(
+    return v.TableHealth(
         name=info.name,
         status=worst(statuses),
         wanted=info.replicas,
-        tablets={status: statuses.count(status) for status in STATUSES if status in statuses},
+        tablets={status: statuses.count(status) for status in v.STATUSES if status in statuses},
         bytes=sum(replica.bytes or 0 for replica in leading),
+        classes=dict(Counter(tablet.health_class for tablet in tablets)),
     )
 
 
@@ -197,8 +119,8 @@ def _table(info: TableInfo, tablets: list[TabletHealth]) -> TableHealth:
 
 
 def judge_tablet(
-    info: TableInfo, location: TabletLocation, survey: Survey, digests: dict[str, Digests] | None = None
-) -> TabletHealth:
+    info: TableInfo, location: TabletLocation, survey: v.Survey, digests: dict[str, v.Digests] | None = None
+) -> v.TabletHealth:
     views: dict[str, ReplicaReport] = {}
     statuses: dict[str, tuple[str, str | None]] = {}
     for place in location.replicas:
@@ -206,47 +128,53 @@ def judge_tablet(
         statuses[place.uuid] = status, error
         if view is not None:
             views[place.uuid] = view
-    running = {uuid: view for uuid, view in views.items() if statuses[uuid][0] == HEALTHY}
+    running = {uuid: view for uuid, view in views.items() if statuses[uuid][0] == v.HEALTHY}
     leader = _leader(running)
     commit_index = running[leader].commit_index if leader is not None else None
-    marks = {server.address: (server.draining, server.maintained) for server in survey.servers}
+    marks = {each.address: (each.draining, each.maintained, each.suspended) for each in survey.servers}
     chief = None if leader is None else running[leader]
     replicas = tuple(
         _as_member(
             _replica(place.uuid, place.address, *statuses[place.uuid], views.get(place.uuid), commit_index),
             chief,
-            *marks.get(place.address, (False, False)),
+            *marks.get(place.address, (False, False, False)),
         )
         for place in sorted(location.replicas, key=lambda place: place.address)
     )
     digested = None if digests is None else digests.get(location.tablet)
     if digested is not None:
         replicas = tuple(with_digest(replica, digested) for replica in replicas)
-    problems = _problems(info, location, replicas, running, leader, room=_has_room(location, survey))
+    problems = _problems(info, location, replicas, running, leader, survey)
     problems += different_rows(replicas, digested)
-    return TabletHealth(
+    status = worst([status for status, _ in problems])
+    return v.TabletHealth(
         tablet=location.tablet,
         table=info.name,
         bucket=location.bucket,
-        status=worst([status for status, _ in problems]),
+        status=status,
         leader=leader,
-        term=running[leader].term if leader is not None else max((v.term for v in views.values()), default=0),
+        term=running[leader].term
+        if leader is not None
+        else max((view.term for view in views.values()), default=0),
         wanted=info.replicas,
-        healthy=sum(replica.status == HEALTHY for replica in replicas),
+        healthy=sum(replica.status == v.HEALTHY for replica in replicas),
         replicas=replicas,
         reasons=tuple(reason for _, reason in problems),
         checksum_index=digested.index if digested is not None and digested.error is None else None,
-        unsafe=max((view.configuration.unsafe for view in views.values()), default=0),
+        unsafe=max([len(location.forced), *(view.configuration.unsafe for view in views.values())]),
+        replication=info.replication,
+        health_class=v.health_class(status),
+        forced=location.forced,
     )
 
 
-def _has_room(location: TabletLocation, survey: Survey) -> bool:
+def _has_room(location: TabletLocation, survey: v.Survey) -> bool:
     """Whether another host could take a further replica, as far as servers are known."""
     places = [place.address for place in location.replicas]
     taken = [server.host for server in survey.servers if server.address in places]
     return not survey.servers or any(
         server.alive
-        and not (server.draining or server.maintained)
+        and not (server.draining or server.maintained or server.suspended)
         and server.address not in places
         and server.host not in taken
         for server in survey.servers
@@ -254,27 +182,27 @@ def _has_room(location: TabletLocation, survey: Survey) -> bool:
 
 
 def _report(
-    tablet: str, uuid: str, state: ServerState | Unanswered | None
+    tablet: str, uuid: str, state: ServerState | v.Unanswered | None
 ) -> tuple[str, str | None, ReplicaReport | None]:
     """The replica's own status, the reason, and its report if there is one."""
     if state is None:
-        return UNREACHABLE, "its server was not asked", None
-    if isinstance(state, Unanswered):
-        return UNREACHABLE, state.message, None
+        return v.UNREACHABLE, "its server was not asked", None
+    if isinstance(state, v.Unanswered):
+        return v.UNREACHABLE, state.message, None
     if state.instance.uuid != uuid:
-        return WRONG_SERVER, f"server {short(state.instance.uuid)} answers at this address", None
+        return v.WRONG_SERVER, f"server {short(state.instance.uuid)} answers at this address", None
     view = next((replica for replica in state.replicas if replica.tablet == tablet), None)
     if view is None:
-        return MISSING, "its server does not have it", None
+        return v.MISSING, "its server does not have it", None
     if view.state == "deleted":
-        return TOMBSTONE, "; ".join(filter(None, ("its leader is to have it copied", view.error))), None
+        return v.TOMBSTONE, "; ".join(filter(None, ("its leader is to have it copied", view.error))), None
     if view.state == "failed" or (view.state == "running" and view.error):
-        return FAILED, view.error or "no reason given", view
+        return v.FAILED, view.error or "no reason given", view
     if view.state == "copying":
-        return COPYING, "it is being copied", view
+        return v.COPYING, "it is being copied", view
     if view.state != "running":
-        return BOOTSTRAPPING, f"it is {view.state}", view
-    return HEALTHY, None, view
+        return v.BOOTSTRAPPING, f"it is {view.state}", view
+    return v.HEALTHY, None, view
 
 
 def _leader(running: dict[str, ReplicaReport]) -> str | None:
@@ -290,13 +218,13 @@ def _replica(
     error: str | None,
     view: ReplicaReport | None,
     commit_index: int | None,
-) -> ReplicaHealth:
+) -> v.ReplicaHealth:
     if view is None:
-        return ReplicaHealth(uuid, address, status, error=error)
-    lag = None if commit_index is None or status == FAILED else max(0, commit_index - view.applied_index)
-    if status == HEALTHY and lag is not None and lag > LAG_ENTRIES_MAX:
-        status, error = LAGGING, f"it is {lag:,} entries behind"
-    return ReplicaHealth(
+        return v.ReplicaHealth(uuid, address, status, error=error)
+    lag = None if commit_index is None or status == v.FAILED else max(0, commit_index - view.applied_index)
+    if status == v.HEALTHY and lag is not None and lag > LAG_ENTRIES_MAX:
+        status, error = v.LAGGING, f"it is {lag:,} entries behind"
+    return v.ReplicaHealth(
         uuid=uuid,
         address=address,
         status=status,
@@ -316,16 +244,17 @@ def _replica(
 
 
 def _as_member(
-    replica: ReplicaHealth, chief: ReplicaReport | None, draining: bool, maintained: bool
-) -> ReplicaHealth:
+    replica: v.ReplicaHealth, chief: ReplicaReport | None, draining: bool, maintained: bool, suspended: bool
+) -> v.ReplicaHealth:
     """The replica with the leader's report of it, and the marks of its server."""
-    replica = msgspec.structs.replace(replica, draining=draining, maintained=maintained)
+    marks = {"draining": draining, "maintained": maintained, "suspended": suspended}
+    replica = msgspec.structs.replace(replica, **marks)
     peer = None if chief is None else chief.configuration.peer(replica.uuid)
     if chief is None or peer is None:
         return replica
     return msgspec.structs.replace(
         replica,
-        member=VOTER if peer.member == "voter" else PRE_VOTER if peer.promote else NON_VOTER,
+        member=v.VOTER if peer.member == "voter" else v.PRE_VOTER if peer.promote else v.NON_VOTER,
         replace=peer.replace,
         health="healthy" if replica.uuid == chief.leader else chief.health.get(replica.uuid),
     )
@@ -334,67 +263,69 @@ def _as_member(
 def _problems(
     info: TableInfo,
     location: TabletLocation,
-    replicas: tuple[ReplicaHealth, ...],
+    replicas: tuple[v.ReplicaHealth, ...],
     running: dict[str, ReplicaReport],
     leader: str | None,
-    *,
-    room: bool,
+    survey: v.Survey,
 ) -> list[tuple[str, str]]:
     if not location.replicas:
-        return [(UNAVAILABLE, f"it is {location.state}: no server has it yet")]
+        return [(v.UNREADABLE, f"it is {location.state}: no server has it yet")]
     found: list[tuple[str, str]] = []
     voters = [place.uuid for place in location.replicas if place.role != "learner"]
-    room = room or len(voters) > info.replicas or any(replica.member == PRE_VOTER for replica in replicas)
+    coming = any(each.member == v.PRE_VOTER and each.status != v.UNREACHABLE for each in replicas)
+    room = _has_room(location, survey) or len(voters) > info.replicas or coming
     lacks_room = not room and leader is not None  # without a leader room would not help
     stuck = f"{NO_ROOM}add one" if lacks_room else ""
     for replica in replicas:
-        if replica.status == HEALTHY:
+        if replica.status == v.HEALTHY:
             continue
-        passes = replica.status in (LAGGING, *STARTING) or replica.member == PRE_VOTER
-        word = RECOVERING if passes else UNDER_REPLICATED
-        why = f": {replica.error}" if replica.status != UNREACHABLE else _unreachable(replica, lacks_room)
-        found.append((word, f"{_name(replica)} at {replica.address} is {replica.status}{why}"))
+        passes = replica.status in (v.LAGGING, *STARTING) or replica.member == v.PRE_VOTER
+        word = v.RECOVERING if passes else v.UNDER_REPLICATED
+        why = f": {replica.error}" if replica.status != v.UNREACHABLE else _unreachable(replica, lacks_room)
+        name = _name(replica, info)
+        found.append((word, f"{name} at {replica.address} is {replica.status}{why}"))
     if len(voters) < info.replicas:
-        found.append((UNDER_REPLICATED, f"it has {len(voters)} of {count(info.replicas, 'replica')}{stuck}"))
-    found += [(RECOVERING, reason) for reason in _unfinished(replicas, len(voters), info.replicas, stuck)]
-    voting = sum(uuid in running for uuid in voters)
-    if voting <= len(voters) // 2:
-        found.append((UNAVAILABLE, f"{voting} of {count(len(voters), 'voter')} run, no majority"))
-    elif leader is None:
-        found.append((UNAVAILABLE, "none of its replicas leads"))
+        found.append(
+            (v.UNDER_REPLICATED, f"it has {len(voters)} of {count(info.replicas, 'replica')}{stuck}")
+        )
+    found += [(v.RECOVERING, reason) for reason in _unfinished(replicas, len(voters), info, stuck)]
+    lost = lost_service(info, location, replicas, running, leader, survey)
+    if lost is not None:
+        found.append(lost)
     if leader is not None:
         found += _disagreements(location, running, leader)
     return found
 
 
-def _unreachable(replica: ReplicaHealth, lacks_room: bool) -> str:
+def _unreachable(replica: v.ReplicaHealth, lacks_room: bool) -> str:
     """The remark on an unreachable replica. The reason of the silence is reported once, with the server."""
     if replica.maintained:
         return ": its server is in maintenance"
-    return f"{NO_ROOM}bring it back, or add one" if lacks_room and replica.member != NON_VOTER else ""
+    return f"{NO_ROOM}bring it back, or add one" if lacks_room and replica.member != v.NON_VOTER else ""
 
 
-def _unfinished(replicas: tuple[ReplicaHealth, ...], voters: int, wanted: int, stuck: str) -> list[str]:
+def _unfinished(replicas: tuple[v.ReplicaHealth, ...], voters: int, info: TableInfo, stuck: str) -> list[str]:
     """Unfinished changes of members; `stuck`: why they do not continue."""
     found = []
     for replica in replicas:
-        if replica.status == HEALTHY and replica.member == PRE_VOTER:
-            found.append(f"the pre-voter at {replica.address} is about to vote")
+        if replica.status == v.HEALTHY and replica.member == v.PRE_VOTER:
+            name = v.member_word(v.PRE_VOTER, info.replication)
+            found.append(f"the {name} at {replica.address} is about to vote")
         if replica.replace:
             found.append(f"replica at {replica.address} is to be replaced{stuck}")
         elif replica.draining:
             found.append(
-                f"replica at {replica.address} is to go: its server drains{stuck if replica.member != NON_VOTER else ''}"
+                f"replica at {replica.address} is to go: its server drains{stuck if replica.member != v.NON_VOTER else ''}"
             )
-        if replica.status == HEALTHY and replica.health in OUT_OF_ORDER:
+        if replica.status == v.HEALTHY and replica.health in v.OUT_OF_ORDER:
             found.append(f"replica at {replica.address} is {replica.health} as its leader sees it")
-    if voters > wanted:
-        found.append(f"it has {voters} voters, {voters - wanted} more than its table wants")
+    if voters > info.replicas:
+        found.append(f"it has {voters} voters, {voters - info.replicas} more than its table wants")
     return found
 
 
-def _name(replica: ReplicaHealth) -> str:
-    return "replica" if replica.member in (None, VOTER) else replica.member
+def _name(replica: v.ReplicaHealth, info: TableInfo) -> str:
+    return "replica" if replica.member in (None, v.VOTER) else v.member_word(replica.member, info.replication)
 
 
 def _disagreements(
@@ -404,16 +335,17 @@ def _disagreements(
     addresses = {place.uuid: place.address for place in location.replicas}
     chief = running[leader]
     members = _members(chief)
+    era = "ballot" if isinstance(chief.view, PacificaView) else "term"
     found: list[str] = []
     for uuid, view in running.items():
         who = addresses[uuid]
         if uuid != leader and view.leads:
-            found.append(f"{who} says that it leads in term {view.term}, the leader is in {chief.term}")
+            found.append(f"{who} says that it leads in {era} {view.term}, the leader is in {chief.term}")
         elif view.leader != leader:
             believed = addresses.get(view.leader, short(view.leader)) if view.leader else "no replica"
             found.append(f"{who} takes {believed} for the leader, not {addresses[leader]}")
         elif view.term != chief.term:
-            found.append(f"{who} is in term {view.term}, the leader in {chief.term}")
+            found.append(f"{who} is in {era} {view.term}, the leader in {chief.term}")
         if _members(view) != members:
             found.append(f"{who} has another configuration than the leader")
     if location.leader != addresses[leader]:
@@ -422,7 +354,7 @@ def _disagreements(
         )
     if sorted(addresses) != sorted(members):
         found.append("the master has another configuration than the leader")
-    return [(CONSENSUS_MISMATCH, reason) for reason in found]
+    return [(v.CONSENSUS_MISMATCH, reason) for reason in found]
 
 
 def _members(view: ReplicaReport) -> dict[str, str]:

@@ -5,10 +5,13 @@ STATUSES are the statuses of a tablet, from good to bad; tablets.py explains the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+
+from ebla.actors.replication.configuration import PACIFICA, RAFT, Forced
+from ebla.wording import count
 
 if TYPE_CHECKING:
     from ebla.actors.journal.messages import JournalNodeStatus
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+VOTER, PRE_VOTER, NON_VOTER = "voter", "pre-voter", "non-voter"  # members of a tablet
+
 ACTIVE = "active"  # the role of the master that serves
 HEALTHY = "HEALTHY"
 RECOVERING = "RECOVERING"
@@ -32,7 +37,8 @@ UNDER_REPLICATED = "UNDER_REPLICATED"
 DEGRADED = "DEGRADED"  # all tables are well; a server, a master or a journal node is not
 CONSENSUS_MISMATCH = "CONSENSUS_MISMATCH"
 CHECKSUM_MISMATCH = "CHECKSUM_MISMATCH"
-UNAVAILABLE = "UNAVAILABLE"
+UNAVAILABLE = "UNAVAILABLE"  # of a deployment: no master is active, or no edit can be made durable
+UNWRITABLE, UNREADABLE, DEAD = "UNWRITABLE", "UNREADABLE", "DEAD"  # of tablets, see service.py
 DISK_FULL = "DISK_FULL"  # a server refuses writes, and creates no replica, until there is space
 STATUSES = (
     HEALTHY,
@@ -43,7 +49,19 @@ STATUSES = (
     CONSENSUS_MISMATCH,
     CHECKSUM_MISMATCH,
     UNAVAILABLE,
+    UNWRITABLE,
+    UNREADABLE,
+    DEAD,
 )
+OUT_OF_SERVICE = (UNWRITABLE, UNREADABLE, DEAD)
+
+FULLY_HEALTHY, UNHEALTHY = "fully healthy", "writable but unhealthy"
+CLASSES = {
+    HEALTHY: FULLY_HEALTHY,
+    UNWRITABLE: "readable but unwritable",
+    UNREADABLE: "unreadable",
+    DEAD: "dead",
+}
 
 LAGGING, BOOTSTRAPPING, COPYING, FAILED = "LAGGING", "BOOTSTRAPPING", "COPYING", "FAILED"
 MISSING, UNREACHABLE, WRONG_SERVER = "MISSING", "UNREACHABLE", "WRONG_SERVER"
@@ -53,6 +71,7 @@ TOMBSTONE = (
 DISK_LOST = "DISK_LOST"  # a data directory of the server failed; its replicas there are created again
 STOPPED = "STOPPED"  # a drained server that does not answer
 SILENT = "SILENT"  # a server that answers, but whose heartbeats do not reach the master
+NO_LEASE = "NO_LEASE"  # a server that answers, and whose PacificA replicas may not lead
 OUT_OF_ORDER = ("silent", "unhealthy", "lost")  # a replica, as its leader reports
 
 
@@ -69,6 +88,11 @@ class Unanswered(msgspec.Struct, frozen=True):
 def answered(roles: Mapping[str, T | Unanswered]) -> dict[str, T]:
     """The roles that answered, by address."""
     return {address: answer for address, answer in roles.items() if not isinstance(answer, Unanswered)}
+
+
+def silent(roles: Mapping[str, Any]) -> dict[str, str]:
+    """The roles that did not answer, by address, and why."""
+    return {address: answer.message for address, answer in roles.items() if isinstance(answer, Unanswered)}
 
 
 class Survey(msgspec.Struct, frozen=True):
@@ -100,6 +124,16 @@ class Survey(msgspec.Struct, frozen=True):
         }
 
 
+def member_word(member: str, replication: str) -> str:
+    """How people call a member: the pre-voter of a PacificA tablet is its learner."""
+    return "learner" if replication == PACIFICA and member == PRE_VOTER else member
+
+
+def health_class(status: str) -> str:
+    """The health class of a tablet with this status."""
+    return CLASSES.get(status, UNHEALTHY)
+
+
 class Digests(msgspec.Struct, frozen=True):
     """The digests of one tablet's replicas at log index `index`, by server uuid; `error`: why there is no index."""
 
@@ -115,7 +149,7 @@ class ReplicaHealth(msgspec.Struct, frozen=True):
     """`leader` and `members` are those that this replica reports (uuids); `lag` counts committed entries that it has not applied.
     Positions are None if it gave no answer. By the leader's configuration: `member` is voter, pre-voter or non-voter;
     `replace`: it leaves as soon as another has caught up; `health`: the leader's report of it (healthy, unknown, silent,
-    failed, lost). `draining`, `maintained`: its server is being drained, or in maintenance."""
+    failed, lost). `draining`, `maintained`, `suspended`: the marks of operators on its server."""
 
     uuid: str
     address: str
@@ -139,10 +173,12 @@ class ReplicaHealth(msgspec.Struct, frozen=True):
     health: str | None = None
     draining: bool = False
     maintained: bool = False
+    suspended: bool = False
 
 
 class TabletHealth(msgspec.Struct, frozen=True):
-    """`unsafe`: how often a configuration was forced on it without a majority."""
+    """`unsafe`: how often a configuration was forced on it; `forced`: of a PacificA tablet, what the catalog keeps of each.
+    `term`: of a PacificA tablet its ballot. `health_class`: what it still does (service.py)."""
 
     tablet: str
     table: str
@@ -156,20 +192,37 @@ class TabletHealth(msgspec.Struct, frozen=True):
     reasons: tuple[str, ...]
     checksum_index: int | None = None
     unsafe: int = 0
+    replication: str = RAFT
+    health_class: str = FULLY_HEALTHY
+    forced: tuple[Forced, ...] = ()
 
 
 class TableHealth(msgspec.Struct, frozen=True):
-    """`tablets` counts the tablets by status."""
+    """`tablets` counts the tablets by status, `classes` by health class."""
 
     name: str
     status: str
     wanted: int
     tablets: dict[str, int]
     bytes: int
+    classes: dict[str, int]
+
+    def sick(self) -> list[tuple[str, int]]:
+        """The statuses of the tablets that are not healthy, the worst first, with the numbers of tablets."""
+        found = [(status, self.tablets.get(status, 0)) for status in reversed(STATUSES[1:])]
+        return [(status, number) for status, number in found if number]
+
+
+def reasons_of_tables(tables: Sequence[TableHealth]) -> list[str]:
+    return [
+        f"table {table.name}: {count(number, 'tablet')} {status}"
+        for table in tables
+        for status, number in table.sick()
+    ]
 
 
 class ServerHealth(msgspec.Struct, frozen=True):
-    """`status`: HEALTHY, STOPPED, UNREACHABLE, WRONG_SERVER, SILENT, DISK_LOST or DISK_FULL. `free_bytes`: on the fullest of its
+    """`status`: HEALTHY, STOPPED, UNREACHABLE, WRONG_SERVER, SILENT, NO_LEASE, DISK_LOST or DISK_FULL. `free_bytes`: on the fullest of its
     disks; `low`: a warning that one of them is nearly full. `set_aside`: the old directory of a server that came back as a
     new one, and why; it may be inspected, and deleted."""
 
@@ -185,12 +238,13 @@ class ServerHealth(msgspec.Struct, frozen=True):
     draining: bool = False
     set_aside: str = ""
     maintained: bool = False
+    suspended: bool = False
     free_bytes: int | None = None
     low: str = ""
 
 
 class MasterHealth(msgspec.Struct, frozen=True):
-    """`status`: HEALTHY, LAGGING (sessions should have expired some time ago; a standby could not take over now, or is far
+    """`frozen`: since when and why the active master cures nothing. `status`: HEALTHY, LAGGING (sessions should have expired some time ago; a standby could not take over now, or is far
     behind) or UNREACHABLE. `role`: active or standby, None without an answer. `sessions`: of coordination, at the active
     master; `sessions_overdue` of them should have expired."""
 
@@ -200,6 +254,7 @@ class MasterHealth(msgspec.Struct, frozen=True):
     role: str | None = None
     sessions: int = 0
     sessions_overdue: int = 0
+    frozen: str = ""
 
 
 class JournalHealth(msgspec.Struct, frozen=True):

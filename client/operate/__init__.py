@@ -6,6 +6,7 @@ naming.py        which server, host or replica is meant
 checking.py      the health of everything, checked again while it may recover, and compared by digests
 members.py       changes of a tablet's members, and waiting until they have taken effect
 forcing.py       a configuration without a majority
+diagnosis.py     why a tablet does not work; a forced configuration of a PacificA tablet
 copies.py        the copies that run, and how each ended
 quarantine.py    the data of deleted replicas on all servers
 draining.py      emptying a host

@@ -9,7 +9,7 @@ import msgspec
 
 from ebla.health import survey
 from ebla.health.tablets import judge, may_pass
-from ebla.health.verdicts import UNAVAILABLE, ClusterHealth, TabletHealth
+from ebla.health.verdicts import OUT_OF_SERVICE, ClusterHealth, TabletHealth
 from ebla.operate.cluster import Cluster
 from ebla.operate.quarantine import Kept, kept
 from ebla.operate.waiting import Deadline, Progress
@@ -51,11 +51,11 @@ async def compare(
     progress: Progress,
     note: Callable[[str], None],
 ) -> ClusterHealth:
-    """The verdict with the digests that replicas return within `timeout_s`. UNAVAILABLE tablets are noted and left out."""
+    """The verdict with the digests that replicas return within `timeout_s`. Tablets that take no writes are noted and left out."""
     seen = await cluster.survey(tables)
-    away = [tablet for tablet in judge(seen).tablets if tablet.status == UNAVAILABLE]
+    away = [tablet for tablet in judge(seen).tablets if tablet.status in OUT_OF_SERVICE]
     if away:
-        note(f"not compared, for they are UNAVAILABLE: {tablet_names(away)}")
+        note(f"not compared, for they take no writes: {tablet_names(away)}")
     left_out = {tablet.tablet for tablet in away}
     infos = [
         msgspec.structs.replace(

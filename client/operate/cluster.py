@@ -11,18 +11,18 @@ import msgspec
 
 from ebla.actors import messages as m
 from ebla.actors.ray_shell import Pong
-from ebla.errors import NotFound, TableDropped
+from ebla.errors import NotFound
 from ebla.health import survey
 from ebla.health.tablets import judge
 from ebla.health.verdicts import ClusterHealth, Survey, TabletHealth, Unanswered
 from ebla.operate.naming import PREFIX_MIN, Refused
 from ebla.operate.waiting import Deadline, Progress
-from ebla.storage.errors import EblaError, did_you_mean
+from ebla.storage.errors import EblaError
 from ebla.transport.client import DeploymentClient
 from ebla.wording import brief
 
 if TYPE_CHECKING:
-    from ebla.aio import Database, Table
+    from ebla.aio import Database
 
 T = TypeVar("T")
 
@@ -105,28 +105,13 @@ class Cluster:
 
     async def hosts(self, addresses: Sequence[str]) -> dict[str, str | None]:
         """The slot of each role, as the role itself reports it; None if it does not answer."""
-        pongs = await survey.gathered([self.ask(each, "ping", m.Empty(), Pong, PING_S) for each in addresses])
-        slots = [None if isinstance(pong, Unanswered) else pong.slot for pong in pongs]
-        return dict(zip(addresses, slots, strict=True))
+        pongs = await survey.ask_each(self.network, addresses, "ping", Pong, PING_S)
+        return {each: None if isinstance(pong, Unanswered) else pong.slot for each, pong in pongs.items()}
 
     # -- tables and tablets by name
 
-    async def table(self, name: str) -> Table:
-        """Raises NotFound with the name that may have been meant."""
-        try:
-            return await self.database.table(name)
-        except NotFound as error:
-            raise await self.unknown_table(name) from error
-
     async def table_info(self, name: str) -> m.TableInfo:
-        return await (await self.table(name)).info()
-
-    async def unknown_table(self, name: str) -> NotFound:
-        """The error for a name that no table has: similar names, or that the table can be recalled."""
-        kept = [each for each in await self.database.tables(name, deleted=True) if each.name == name]
-        if kept:
-            return TableDropped.of(kept[-1].table, name, kept[-1].until_us)
-        return unknown_table(name, [table.name for table in await self.database.tables()])
+        return await (await self.database.table(name)).info()
 
     async def tablet(self, given: str) -> tuple[m.TableInfo, m.TabletLocation]:
         """The tablet with this id, or the only one whose id begins with it."""
@@ -146,13 +131,6 @@ class Cluster:
         info, location = await self.tablet(given)
         seen = await self.survey([info.name])
         return seen, next(each for each in judge(seen).tablets if each.tablet == location.tablet)
-
-
-def unknown_table(name: str, names: Sequence[str]) -> NotFound:
-    hint = did_you_mean(name, names)
-    if not hint:
-        hint = "; see `ebla table list`" if names else "; there are no tables yet: `ebla table create`"
-    return NotFound(f"there is no table {name!r}{hint}", what="table")
 
 
 def too_short(given: str, why: str) -> Refused:

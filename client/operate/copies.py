@@ -8,8 +8,8 @@ from collections.abc import Callable
 import msgspec
 
 from ebla.actors.messages import CancelCopyRequest, CopyJob, CopyJobs, Empty, ServerState
-from ebla.health.survey import gathered
-from ebla.health.verdicts import COPYING, FAILED, MISSING, TOMBSTONE, Unanswered
+from ebla.health.survey import ask_each
+from ebla.health.verdicts import COPYING, FAILED, MISSING, TOMBSTONE, Unanswered, answered, silent
 from ebla.operate.cluster import Cluster, too_short
 from ebla.operate.naming import Refused, names
 from ebla.wording import host_of, short
@@ -40,21 +40,11 @@ class Copies(msgspec.Struct, frozen=True):
 
 
 async def running(cluster: Cluster) -> Copies:
-    addresses = await cluster.servers()
-    answers = await gathered(
-        [cluster.ask(each, "list_copies", Empty(), CopyJobs, SERVER_S) for each in addresses]
-    )
-    jobs: list[CopyJob] = []
-    reported: list[CopyJob] = []
-    silent: dict[str, str] = {}
-    for address, answer in zip(addresses, answers, strict=True):
-        if isinstance(answer, Unanswered):
-            silent[address] = answer.message
-        else:
-            jobs += answer.jobs
-            reported += answer.ended
-    jobs.sort(key=lambda job: (job.table_name, job.tablet))
-    return Copies(tuple(jobs), silent, reported=tuple(reported))
+    answers = await ask_each(cluster.network, await cluster.servers(), "list_copies", CopyJobs, SERVER_S)
+    known = answered(answers).values()
+    jobs = sorted((job for each in known for job in each.jobs), key=lambda job: (job.table_name, job.tablet))
+    reported = tuple(job for each in known for job in each.ended)
+    return Copies(tuple(jobs), silent(answers), reported=reported)
 
 
 async def watch(cluster: Cluster, show: Callable[[Copies], None]) -> Copies:

@@ -95,7 +95,8 @@ async def staying(cluster: Cluster, reply: DrainReply) -> dict[str, list[str]]:
 def waiting(reply: DrainReply) -> str:
     """The reasons why the remaining replicas do not move yet."""
     leaderless = sum(each.leaderless for each in reply.servers)
-    text = f"; {leaderless} without a leader, see `ebla check`" if leaderless else ""
+    text = f"; cure is frozen {reply.frozen}" if reply.frozen else ""
+    text += f"; {leaderless} without a leader, see `ebla check`" if leaderless else ""
     if silent := silent_hosts([address for each in reply.servers for address in each.waits_for]):
         text += f"; {silent}"
     return text

@@ -8,7 +8,7 @@ from collections.abc import Container, Iterator, Sequence
 import msgspec
 
 from ebla.actors.messages import MembersReply, ReplicaReport, UnsafeChangeRequest
-from ebla.actors.replication.configuration import VOTER, Configuration
+from ebla.actors.replication.configuration import PACIFICA, VOTER, Configuration
 from ebla.health.verdicts import Survey, TabletHealth, answered
 from ebla.operate.cluster import Cluster
 from ebla.operate.naming import Refused, replica_meant
@@ -38,6 +38,11 @@ class Plan(msgspec.Struct, frozen=True):
 def planned(survey: Survey, health: TabletHealth, keep: Sequence[str]) -> Plan:
     """A plan to keep the servers that `keep` names. Raises Refused if it is not needed, or cannot work."""
     reports = survey.reports(health.tablet)
+    if health.replication == PACIFICA:
+        raise Refused(
+            f"tablet {short(health.tablet)} uses PacificA, where one voter that returns is enough",
+            hint=f"`ebla tablet diagnose {short(health.tablet)}`; with `--accept-loss`, if no voter will ever return",
+        )
     _require_need(survey, health, reports)
     kept: dict[str, ReplicaReport] = {}
     for word in keep:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import msgspec
 
 from ebla.actors.messages import Empty, QuarantineEntries, QuarantineEntry, QuarantineRequest, ServerState
-from ebla.health.survey import gathered
-from ebla.health.verdicts import Unanswered
+from ebla.health.survey import ask_each, gathered
+from ebla.health.verdicts import Unanswered, answered, silent
 from ebla.operate.cluster import Cluster
 from ebla.operate.naming import PREFIX_MIN, Refused
 from ebla.storage.errors import did_you_mean
@@ -73,15 +73,8 @@ class Kept(msgspec.Struct, frozen=True):
 
 async def kept(cluster: Cluster) -> Kept:
     """Ask the servers that Ray knows, each once."""
-    asked = [
-        cluster.ask(each, "quarantine_list", Empty(), QuarantineEntries, SERVER_S) for each in cluster.slots
-    ]
-    held = [
-        entry
-        for answer in await gathered(asked)
-        if not isinstance(answer, Unanswered)
-        for entry in answer.entries
-    ]
+    asked = ask_each(cluster.network, cluster.slots, "quarantine_list", QuarantineEntries, SERVER_S)
+    held = [entry for listed in answered(await asked).values() for entry in listed.entries]
     oldest = min((entry.at_us for entry in held), default=None)
     return Kept(sum(entry.bytes for entry in held), len(held), oldest)
 
@@ -98,14 +91,9 @@ async def entries(cluster: Cluster) -> Found:
             return state
         return [Held(address, state.instance.uuid, entry) for entry in listed.entries]
 
-    held: list[Held] = []
-    silent: dict[str, str] = {}
-    for address, answer in zip(addresses, await gathered([one(each) for each in addresses]), strict=True):
-        if isinstance(answer, Unanswered):
-            silent[address] = answer.message
-        else:
-            held += answer
-    return Found(tuple(sorted(held, key=lambda each: (each.entry.at_us, each.entry.name))), silent)
+    answers = dict(zip(addresses, await gathered([one(each) for each in addresses]), strict=True))
+    held = [each for some in answered(answers).values() for each in some]
+    return Found(tuple(sorted(held, key=lambda each: (each.entry.at_us, each.entry.name))), silent(answers))
 
 
 async def restore(cluster: Cluster, names: Sequence[str], directory: str) -> list[Held]:

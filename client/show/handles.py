@@ -11,7 +11,7 @@ import msgspec
 
 from ebla.actors.messages import MasterStatus, ServerStatus, TableInfo, TableSummary
 from ebla.storage.schema import TableSchema
-from ebla.wording import count, size
+from ebla.wording import count, protocol, size
 
 Record = TypeVar("Record", bound=msgspec.Struct)
 Kind = TypeVar("Kind", bound=type[msgspec.Struct])
@@ -133,7 +133,7 @@ def describe(info: TableInfo) -> str:
     """A table in one line."""
     return (
         f"{info.name!r}: {count(len(info.schema.columns), 'column')}, key ({', '.join(info.schema.key)}), "
-        f"{count(len(info.tablets), 'tablet')}, {info.replicas} x {info.replication}"
+        f"{count(len(info.tablets), 'tablet')}, {info.replicas} x {protocol(info)}"
     )
 
 

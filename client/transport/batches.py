@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -22,9 +22,11 @@ from ebla.actors.world import Random
 from ebla.options import UNIT_BYTES, WriteId, Written
 from ebla.storage.errors import EblaError
 from ebla.storage.rows.checksum import rows_digest
-from ebla.storage.rows.ragged import Array
 from ebla.transport.certainty import Tries
 from ebla.transport.routes import BULK, Route, WriteOp, same
+
+if TYPE_CHECKING:
+    from ebla.storage.rows.ragged import Array
 
 VERBS = {UPSERT: "upsert", INSERT: "insert", UPDATE: "update", DELETE: "delete"}
 ROW_OVERHEAD_BYTES = 10  # MessagePack adds at most this to a row's key and value

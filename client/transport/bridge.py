@@ -50,6 +50,16 @@ def like(awaited: object) -> Callable[[T], T]:
     return document
 
 
+def reading(awaited: Any) -> Any:
+    """The awaited property, for objects that have the awaited object as `_awaited`."""
+
+    @functools.wraps(awaited.fget)
+    def get(self: Any) -> Any:
+        return awaited.fget(self._awaited)
+
+    return property(get)
+
+
 class Waiter(Generic[T]):
     """One call under way. Releasing the lock is the cheapest way to wake the one thread that waits."""
 

@@ -59,8 +59,11 @@ class Server:
         self.suspect_until = float("-inf")
 
     def silent(self, now: float) -> None:
-        self.silences += 1
-        self.suspect_until = now + SUSPECT_S
+        """Calls of several lanes and tablets that fail while the server is suspected belong to one silence: otherwise the next
+        attempts would be long at once, and a new leader would be found late."""
+        if now >= self.suspect_until:
+            self.silences += 1
+            self.suspect_until = now + SUSPECT_S
 
     def attempt_s(self, size: int) -> float:
         """The time of one attempt: see ATTEMPT_S; longer for large bodies."""

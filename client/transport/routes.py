@@ -10,9 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ebla.actors.errors import (
     NetworkError,
@@ -29,9 +27,13 @@ from ebla.actors.world import Random
 from ebla.options import BACKOFF_FIRST_S, BACKOFF_MAX_S, HOPS_MAX, THROTTLE_MAX_S, Written
 from ebla.storage.errors import DiskFull, EblaError, StorageError
 from ebla.storage.rows.checksum import seed
-from ebla.storage.rows.partition import Partitioner
 from ebla.storage.schema import TableSchema
-from ebla.table_codec import TableCodec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ebla.storage.rows.partition import Partitioner
+    from ebla.table_codec import TableCodec
 
 # Kinds of work that queue at a route; each kind has its own calls.
 READ, WRITE, BULK = 0, 1, 2
@@ -114,11 +116,12 @@ class Route:
 
 
 class TableRoutes:
-    """A table as the master describes it, and a route for each tablet. An altered table gets a new `codec`."""
+    """A table as the master describes it, and a route for each tablet. An altered table gets a new `codec`. pyarrow and numpy
+    are imported with the first codec: commands that only ask roles start without them."""
 
     def __init__(self, info: TableInfo) -> None:
         self.info = info
-        self.codec = TableCodec(info.schema)
+        self.codec = _codec(info.schema)
         self.routes = [Route(self, location) for location in _by_bucket(info)]
         self.all_running = all(route.running for route in self.routes)
 
@@ -151,7 +154,7 @@ class TableRoutes:
                 raise self.dropped()
         self.info = info
         if info.schema.version > self.schema.version:
-            self.codec = TableCodec(info.schema)
+            self.codec = _codec(info.schema)
         for route, location in zip(self.routes, locations, strict=True):
             route.locate(location)
         self.all_running = all(route.running for route in self.routes)
@@ -162,6 +165,12 @@ class TableRoutes:
             f"db.table({self.name!r})",
             what="table",
         )
+
+
+def _codec(schema: TableSchema) -> TableCodec:
+    from ebla.table_codec import TableCodec
+
+    return TableCodec(schema)
 
 
 def _by_bucket(info: TableInfo) -> list[TabletLocation]:

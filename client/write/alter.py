@@ -14,13 +14,13 @@ import msgspec
 import pyarrow as pa
 
 from ebla.actors import messages as m
-from ebla.arguments import check_deadline, check_text
+from ebla.arguments import check_deadline, check_int, check_text
 from ebla.options import WAIT_S
+from ebla.storage.arrow_types import column_of
 from ebla.storage.errors import InvalidArgument
-from ebla.storage.rows.altered import AddColumn, Change, DropColumn, RenameColumn
+from ebla.storage.rows.alteration import AddColumn, Change, DropColumn, RenameColumn
 from ebla.storage.rows.convert import defaults, pack_default
 from ebla.storage.rows.python_values import shown
-from ebla.storage.schema import Column
 from ebla.transport.client import DeploymentClient
 from ebla.transport.routes import TableRoutes
 
@@ -32,6 +32,7 @@ class Changes:
         self.table = table  # its present name
         self.changes: list[Change] = []
         self.name = ""
+        self.least: int | None = None
 
     def add_column(self, name: str, type: pa.DataType, *, nullable: bool = True, default: Any = None) -> Self:
         """Add a column at the end. `default`: its value in existing rows, and in new rows that do not name it. A column that
@@ -41,7 +42,7 @@ class Changes:
             raise InvalidArgument(
                 f"type is a type of Arrow, such as pa.int64(), not {shown(type)}", column=name
             )
-        column = Column.from_arrow(pa.field(name, type, nullable))
+        column = column_of(pa.field(name, type, nullable))
         packed = pack_default(column, default)
         self.changes.append(AddColumn(msgspec.structs.replace(column, default=packed)))
         return self
@@ -61,8 +62,15 @@ class Changes:
         self.name = check_text("name", name)
         return self
 
+    def min_members(self, number: int) -> Self:
+        """Change `min_members` of a PacificA table: with fewer replicas that vote, a tablet takes no writes. The tablets get the new
+        number soon after `apply`, each by a new configuration."""
+        self.least = check_int("number", number, 1)
+        return self
+
     def __repr__(self) -> str:
         texts = [_notation(change) for change in self.changes] + [f"rename({self.name!r})"] * bool(self.name)
+        texts += [f"min_members({self.least})"] * (self.least is not None)
         return f"<ebla.Alteration of {self.table!r}: {', '.join(texts) or 'no changes yet'}>"
 
 
@@ -100,14 +108,14 @@ class Alteration(Changes):
             InvalidArgument: A change is impossible. Nothing is changed.
             AlreadyPresent: A table has the new name. Nothing is changed.
         """
-        if not self.changes and not self.name:
+        if not self.changes and not self.name and self.least is None:
             raise InvalidArgument(
-                "there is nothing to alter: add, rename or drop columns, or rename the table"
+                "there is nothing to alter: add, rename or drop columns, rename the table, or change min_members"
             )
         deadline_s = check_deadline(wait_s or None, "wait_s")
         table = self._routes.info
         request = m.AlterTableRequest(
-            self._client.new_request_id(), table.name, table.table, tuple(self.changes), self.name
+            self._client.new_request_id(), table.name, table.table, tuple(self.changes), self.name, self.least
         )
         info = await self._client.ask_master("alter_table", request, m.TableInfo, deadline_s=deadline_s)
         self._routes.update(info)

@@ -138,7 +138,8 @@ class BulkWrite:
             await self.client.world.clock.sleep(0)
         for cutting in list(self._cuttings.values()):
             self._close(cutting)
-        self._release_rest()
+        for target in list(self._held):
+            self._release(target, WRITE)
         while self._sent:
             await self._wait()
 
@@ -289,10 +290,6 @@ class BulkWrite:
             else:
                 self._chains[unit.route] = deque()
                 self._enqueue(unit)
-
-    def _release_rest(self) -> None:
-        for target in list(self._held):
-            self._release(target, WRITE)
 
     def _enqueue(self, unit: BatchUnit) -> None:
         unit.deadline = (self.client.world.clock.monotonic() + self.deadline_s, self.deadline_s)

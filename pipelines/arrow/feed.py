@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
+from ebla.errors import FeedFailed, SourceUnfit
 from ebla.pipelines import target
-from ebla.pipelines.outcomes import FeedFailed, FeedProgress, FeedReport, SourceUnfit
+from ebla.pipelines.outcomes import FeedProgress, FeedReport
 from ebla.pipelines.sources.check import Checked, check, fitting_batches
 from ebla.pipelines.sources.readers import Unfit
 from ebla.pipelines.sources.source import ShowRows, Source, infer, opened
@@ -153,7 +154,7 @@ def refuse_unfit(checked: Checked) -> None:
             f"has {key}, as row {first.earlier_row})"
         )
     raise SourceUnfit(
-        f"{' and '.join(problems)}; nothing was written. Mend the source, or leave these rows out with --on-error skip",
+        f"{' and '.join(problems)}; nothing was written. Mend the source, or leave these rows out with --on-error skip (in Python, on_error='skip')",
         source=checked.source,
         unfit=checked.unfit,
         repeated=checked.repeated,

@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 import xxhash
 
 from ebla.pipelines import target
-from ebla.pipelines.outcomes import Sample, TabletDigests, VerifyReport
-from ebla.pipelines.replicas import compare_replicas
+from ebla.pipelines.outcomes import Sample, VerifyReport
+from ebla.pipelines.replicas import Counts, reported
 from ebla.pipelines.sources.check import texts
 from ebla.pipelines.sources.fitting import FittedPart, Fitter
 from ebla.pipelines.sources.source import Source, infer, opened
@@ -60,31 +60,12 @@ def verify(
     comparison = _Comparison(found, table, samples)
     comparison.read_source(reading)
     comparison.read_table(lambda rows: progress(f"reading the table: {rows:,} rows"))
-    if comparison.missing_count or comparison.different_count:
+    counts = comparison.counts
+    if counts.missing or counts.different:
         progress("reading different rows")
         comparison.read_samples()
     found.check_unchanged()
-    tablets: tuple[TabletDigests, ...] = ()
-    if replicas:
-        progress("comparing replicas")
-        tablets = compare_replicas(table, progress)
-    equal = all(tablet.equal for tablet in tablets) if replicas else None
-    same = not (comparison.missing_count or comparison.extra_count or comparison.different_count)
-    return VerifyReport(
-        table=table.name,
-        source=found.name,
-        source_rows=comparison.source_rows,
-        table_rows=comparison.table_rows,
-        missing=comparison.missing_count,
-        extra=comparison.extra_count,
-        different=comparison.different_count,
-        duplicates=comparison.duplicates,
-        samples=tuple(comparison.samples()),
-        tablets=tablets,
-        replicas_equal=equal,
-        ok=same and equal is not False,
-        seconds=time.monotonic() - began,
-    )
+    return reported(table, found.name, counts, tuple(comparison.samples()), replicas, progress, began)
 
 
 class _Comparison:
@@ -159,6 +140,11 @@ class _Comparison:
                 waiting.discard(digest)
                 self._show(digest, fitted, part.columns, int(places[at]), missing)
 
+    @property
+    def counts(self) -> Counts:
+        differences = self.missing_count, self.extra_count, self.different_count
+        return Counts(self.source_rows, self.table_rows, *differences, self.duplicates)
+
     def samples(self) -> list[Sample]:
         return [*(self._keyless + self._missing)[: self.wanted], *self._extra, *self._compared]
 
@@ -188,7 +174,9 @@ class _Comparison:
     def _without_key(self, fitted: FittedPart) -> list[Sample]:
         keys = set(self.schema.key)
         return [
-            Sample("missing", {"row": f"{row.file} row {row.row}"}, (), {row.column or "row": row.problem})
+            Sample(
+                "missing", {"file": row.file, "row": str(row.row)}, (), {row.column or "problem": row.problem}
+            )
             for row in fitted.unfit
             if row.column is None or row.column in keys
         ]

@@ -1,7 +1,7 @@
 """The dialect of a CSV file, from its bytes: encoding, separator, decimal mark and the names of its columns.
 
     encoding     a byte order mark decides; else UTF-8 if the whole file is valid UTF-8, else cp1252 (latin-1 where cp1252 has
-                 no character)
+                 no character). A file that is UTF-8 up to one wrong byte is refused: the caller decides
     separator    the one of , ; tab | that divides the first rows into equally many fields; Excel's line `sep=;` decides
     decimal      a comma if the separator is another character, numbers with a comma occur and none with a point, and not all
                  of them may be thousands (1,234)
@@ -23,17 +23,19 @@ from typing import Any
 
 import msgspec
 
-from ebla.pipelines.datasets import SourceUnreadable
+from ebla.errors import SourceUnreadable
 from ebla.storage.errors import InvalidArgument, did_you_mean
 
 SAMPLE_BYTES = 262_144
 CHUNK_BYTES = 1 << 20
+NAME_SHOWN_MAX = 40
 SEPARATORS = (",", ";", "\t", "|")
 OPTIONS = ("sep", "encoding", "quote", "escape", "decimal", "names")
 _WORDS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": "|"}
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _UNDEFINED = (0x81, 0x8D, 0x8F, 0x90, 0x9D)  # in cp1252
 _SEP_LINE = re.compile(r'\A"?sep=(.)"?\r?\n', re.IGNORECASE)
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # not tab and line ends
 _NUMBER = re.compile(r"[+-]?\d+([.,]\d+)?")
 _WITH_COMMA = re.compile(r"[+-]?\d+,\d+")
 _WITH_POINT = re.compile(r"[+-]?\d*\.\d+")
@@ -109,7 +111,7 @@ def _twice(names: Sequence[str]) -> str | None:
 
 def recognise(stream: Any, path: str, options: Mapping[str, str]) -> Dialect:
     """Read the whole stream once, in chunks; only its beginning is kept. Raises SourceUnreadable with the remedy."""
-    encoding, sample, whole = _encoding(stream, options.get("encoding"))
+    encoding, sample, whole = _encoding(stream, path, options.get("encoding"))
     try:
         text = codecs.getincrementaldecoder(encoding)().decode(sample, final=whole)
     except UnicodeError as error:
@@ -139,6 +141,13 @@ def recognise(stream: Any, path: str, options: Mapping[str, str]) -> Dialect:
 
 
 def _check_names(names: Sequence[str], path: str) -> None:
+    control = next((name for name in names if _CONTROL.search(name)), None)
+    if control is not None:
+        raise SourceUnreadable(
+            f"{path} has control characters in the name of a column, {control[:NAME_SHOWN_MAX]!r}; convert the file if it is no "
+            "CSV, name its encoding with the option encoding, or rename the column",
+            source=path,
+        )
     if all(_NUMBER.fullmatch(name) for name in names):
         raise SourceUnreadable(
             f"{path} begins with numbers ({', '.join(names[:3])}), not with the names of columns; name them with the "
@@ -150,20 +159,48 @@ def _check_names(names: Sequence[str], path: str) -> None:
         raise SourceUnreadable(f"{path} has two columns {twice!r}; rename one in its first row", source=path)
 
 
-def _encoding(stream: Any, given: str | None) -> tuple[str, bytes, bool]:
-    """The encoding, the beginning of the bytes, and whether that is all."""
-    utf8 = codecs.getincrementaldecoder("utf-8")()
-    valid, undefined, sample, size = True, False, b"", 0
+class _Utf8:
+    """Whether bytes are UTF-8. `accents`: other characters than ASCII came before the first wrong byte, so that the file was
+    written as UTF-8: a guess of another encoding would garble them all."""
+
+    def __init__(self) -> None:
+        self.valid, self.accents = True, False
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._read, self._lines = 0, 1  # up to the first wrong byte
+        self._wrong = 0
+
+    def see(self, chunk: bytes, final: bool = False) -> None:
+        if not self.valid:
+            return
+        held = self._decoder.getstate()[0]
+        try:
+            text = self._decoder.decode(chunk, final)
+            self._read += len(chunk)
+        except UnicodeDecodeError as error:
+            self.valid, start = False, error.start
+            text, self._wrong = error.object[:start].decode(), error.object[start]
+            self._read += start - len(held)
+        self._lines += text.count("\n")
+        self.accents = self.accents or not text.isascii()
+
+    def refusal(self, path: str) -> SourceUnreadable:
+        return SourceUnreadable(
+            f"{path} is UTF-8 up to line {self._lines}, where the byte 0x{self._wrong:02x} (byte {self._read + 1} of the file) is "
+            "not; mend the line, or give the option encoding=cp1252 if the whole file has that encoding",
+            source=path,
+        )
+
+
+def _encoding(stream: Any, path: str, given: str | None) -> tuple[str, bytes, bool]:
+    """The encoding, the beginning of the bytes, and whether that is all. Raises SourceUnreadable for a mixture of two."""
+    utf8 = _Utf8()
+    undefined, sample, size = False, b"", 0
     while chunk := stream.read(CHUNK_BYTES):
         size += len(chunk)
         sample += chunk[: SAMPLE_BYTES - len(sample)]
         if given or sample.startswith(tuple(_MARKS)):
             break
-        if valid:
-            try:
-                utf8.decode(chunk)
-            except UnicodeDecodeError:
-                valid = False
+        utf8.see(chunk)
         undefined = undefined or any(byte in chunk for byte in _UNDEFINED)
     whole = size == len(sample) and not stream.read(1)
     marked = next((name for mark, name in _MARKS.items() if sample.startswith(mark)), None)
@@ -171,13 +208,23 @@ def _encoding(stream: Any, given: str | None) -> tuple[str, bytes, bool]:
         return given, sample, whole
     if marked:
         return marked, sample, whole
-    if sample[1:64:2].count(0) > sample[:64:2].count(0) + 8:
-        return "utf-16-le", sample, whole
-    if sample[:64:2].count(0) > sample[1:64:2].count(0) + 8:
-        return "utf-16-be", sample, whole
-    if valid and not utf8.getstate()[0]:
+    wide = utf16_without_mark(sample)
+    if wide:
+        return wide, sample, whole
+    utf8.see(b"", final=True)
+    if utf8.valid:
         return "utf-8", sample, whole
+    if utf8.accents:
+        raise utf8.refusal(path)
     return "latin-1" if undefined else "cp1252", sample, whole
+
+
+def utf16_without_mark(head: bytes) -> str | None:
+    """Which of the two encodings it is, if every other byte is often zero."""
+    even, odd = head[:64:2].count(0), head[1:64:2].count(0)
+    if odd > even + 8:
+        return "utf-16-le"
+    return "utf-16-be" if even > odd + 8 else None
 
 
 def unclear_escape(path: str) -> SourceUnreadable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 from collections.abc import Sequence
 from glob import glob, has_magic
@@ -13,7 +14,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from ebla.pipelines.datasets import SourceUnreadable
+from ebla.errors import SourceUnreadable
+from ebla.pipelines.sources.dialect import utf16_without_mark
 from ebla.storage.errors import InvalidArgument
 
 FORMATS = ("csv", "json", "parquet", "arrow", "orc")
@@ -34,7 +36,17 @@ _REFUSED = {
     b"PK\x03\x04": "is an Excel workbook or another zip file; save it as CSV, or unpack it",
     b"\xd0\xcf\x11\xe0": "is an Excel workbook; save it as CSV",
     b"FEA1": "is a Feather file of version 1; write it again with a present pyarrow",
+    **dict.fromkeys(
+        (b"\xfd7zXZ\0", b"LZIP\x01", b"7z\xbc\xaf\x27\x1c", b"Rar!\x1a\x07", b"\x1f\x9d", b"PK\x05\x06"),
+        f"is compressed in a way that is not read here; decompress it first, or compress it with one of {', '.join(PACKED)}",
+    ),
+    b"SQLite format 3\0": "is a SQLite database; export the table as CSV (sqlite3 -header -csv FILE 'SELECT ...')",
+    b"Obj\x01": "is an Avro file; convert it to parquet",
+    b"\x89HDF\r\n\x1a\n": "is an HDF5 file; convert it to parquet",
+    **dict.fromkeys((b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"%PDF-"), "is an image or a PDF, not rows"),
+    **dict.fromkeys((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE), "is UTF-32; convert it to UTF-8"),
 }
+_TAR_MARK = slice(257, 262), b"ustar"
 
 
 class File(msgspec.Struct, frozen=True):
@@ -157,23 +169,29 @@ def _is_hidden(part: str) -> bool:
 
 
 def format_of(path: str, head: bytes, wanted: str | None = None) -> str:
-    """The format by the first bytes of the content, else as `wanted`, else by the ending of the path."""
+    """The format by the first bytes of the content, else as `wanted`, else by the ending of the path. Raises InvalidArgument if
+    content and `wanted` contradict each other."""
     if not head:
         raise SourceUnreadable(f"{path} is empty", source=path)
     for magic, problem in _REFUSED.items():
         if head.startswith(magic):
             raise SourceUnreadable(f"{path} {problem}", source=path)
+    at, mark = _TAR_MARK
+    if head[at] == mark:
+        raise SourceUnreadable(f"{path} is a tar archive; unpack it first", source=path)
     seen = next((format for magic, format in _FORMATS.items() if head.startswith(magic)), None)
     named = wanted or _by_ending(path)
     if seen is None and named in BINARY:
         raise SourceUnreadable(
             f"{path} does not begin as a file of format {named}; is it complete?", source=path
         )
+    if seen is not None and wanted not in (None, seen):
+        raise InvalidArgument(f"{path} is {seen}, not {wanted}; leave the format out")
     if seen is not None:
         return seen
     if named is not None:
         return named
-    if b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff")) and head[:64].count(b"\0") < 8:
+    if b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff")) and not utf16_without_mark(head):
         raise SourceUnreadable(
             f"{path} is no text, and of none of the formats {', '.join(BINARY)}; convert it to one of them",
             source=path,

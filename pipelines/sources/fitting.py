@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from ebla.pipelines.sources.readers import Part, Unfit
 from ebla.pipelines.sources.types import Fitted, from_text, halved
+from ebla.storage.arrow_types import column_of
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.rows import convert
 from ebla.storage.rows.python_values import UNREADABLE, shown
@@ -151,7 +152,7 @@ def in_types(part: Part, types: pa.Schema, decimal: str) -> pa.RecordBatch:
         if array is None:
             arrays.append(pa.nulls(part.columns.num_rows, field.type))
             continue
-        values, bad = typed(array, Column.from_arrow(field), part, decimal)
+        values, bad = typed(array, column_of(field), part, decimal)
         if bad.any():
             at = int(np.argmax(bad))
             raise InvalidArgument(

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from ebla.pipelines.datasets import SourceUnreadable
+from ebla.errors import SourceUnreadable
 from ebla.pipelines.sources.dialect import Dialect, unclear_escape
 from ebla.pipelines.sources.files import File, Place
 from ebla.pipelines.sources.types import RepeatedKey, json_object, json_text

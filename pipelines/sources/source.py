@@ -15,15 +15,18 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from ebla.errors import SourceUnreadable
 from ebla.pipelines import datasets
-from ebla.pipelines.datasets import SourceUnreadable
 from ebla.pipelines.sources import dialect as dialects
 from ebla.pipelines.sources import readers
 from ebla.pipelines.sources.dialect import Dialect
 from ebla.pipelines.sources.files import File, Place
-from ebla.pipelines.sources.readers import Part
+from ebla.pipelines.sources.readers import Part, Unfit
 from ebla.pipelines.sources.types import Guess, from_text, storable
+from ebla.storage.errors import InvalidArgument
+from ebla.storage.rows.python_values import shown
 
 ShowRows = Callable[[int], None]  # gets the number of rows that were read so far
 
@@ -49,9 +52,8 @@ def open_source(name: str, format: str | None = None, options: Mapping[str, str]
     place = Place(name)
     files = place.find(format)
     if given and files[0].format != "csv":
-        raise SourceUnreadable(
-            f"{name!r} is {files[0].format}, which has no option {min(given)}; leave the option out",
-            source=name,
+        raise InvalidArgument(
+            f"{name!r} is {files[0].format}, which has no option {min(given)}; leave the option out"
         )
     found: dict[str, Dialect] = {}
     for file in files if files[0].format == "csv" else ():
@@ -75,7 +77,8 @@ def _dialect(place: Place, file: File, options: Mapping[str, str]) -> Dialect:
 class FileSource:
     """Files of one format. Can be pickled: each process opens the files itself.
 
-    `columns`: the columns to read, in this order; None for those of each part. `left_out`: columns that are not read.
+    `columns`: the columns to read, in this order; None for those of each part. `left_out`: columns that are not read. `odd`: for
+    a column of text, the first value that most of the others' type does not have.
     """
 
     name: str
@@ -84,6 +87,7 @@ class FileSource:
     dialects: dict[str, Dialect]
     columns: tuple[str, ...] | None = None
     left_out: tuple[str, ...] = ()
+    odd: tuple[Unfit, ...] = ()
 
     @property
     def facts(self) -> Facts:
@@ -162,6 +166,7 @@ class DatasetSource:
 
     name: str
     decimal: str = "."
+    odd: tuple[Unfit, ...] = ()
 
     @property
     def facts(self) -> Facts:
@@ -195,8 +200,11 @@ def infer(source: Source, show: ShowRows = lambda rows: None) -> tuple[Source, p
     guesses: dict[str, Guess | pa.DataType] = {}
     nameless = {name: _Nameless() for name in sorted(source.nameless)}
     rows, decimal, same = 0, source.decimal, _SameColumns(source)
+    unread: list[Unfit] = []
+    odd: dict[str, Unfit] = {}
     for part in source.parts():
         same.check(part)
+        unread = unread or part.unread[:1]
         for name, array in zip(part.columns.schema.names, part.columns.columns, strict=True):
             if name in nameless:
                 nameless[name].see(array, part)
@@ -204,6 +212,8 @@ def infer(source: Source, show: ShowRows = lambda rows: None) -> tuple[Source, p
                 guess = guesses.setdefault(name, Guess(decimal))
                 if isinstance(guess, Guess):
                     guess.see(array, name in part.quoted)
+                    if guess.odd is not None and name not in odd:
+                        odd[name] = _odd(part, name, *guess.odd)
             else:
                 guesses[name] = _joined(source, name, guesses.get(name), array.type)
         rows += part.columns.num_rows
@@ -217,9 +227,22 @@ def infer(source: Source, show: ShowRows = lambda rows: None) -> tuple[Source, p
             )
     fields = [(name, each.found() if isinstance(each, Guess) else each) for name, each in guesses.items()]
     if not fields:
-        raise SourceUnreadable(f"{source.name!r} has no columns", source=source.name)
+        raise SourceUnreadable(f"{source.name!r} has no columns{_reason(unread)}", source=source.name)
     types = pa.schema(fields)
-    return replace(source, columns=tuple(types.names), left_out=tuple(nameless)), types
+    found = replace(source, columns=tuple(types.names), left_out=tuple(nameless), odd=tuple(odd.values()))
+    return found, types
+
+
+def _odd(part: Part, name: str, value: str, kind: pa.DataType) -> Unfit:
+    at = pc.index(pc.utf8_trim_whitespace(part.columns.column(name)), value).as_py()
+    return Unfit(part.file, int(part.numbers[at]), name, f"{shown(value)} is not {kind}")
+
+
+def _reason(unread: list[Unfit]) -> str:
+    """Why a source without columns has none: no line of JSON was read, of which this is the first."""
+    if not unread:
+        return ""
+    return f": row {unread[0].row} {unread[0].problem}; write one object per line, in UTF-8"
 
 
 class _SameColumns:

@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from ebla.storage.arrow_types import column_of
 from ebla.storage.columns import Column
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.rows import nested_values
@@ -271,7 +272,7 @@ _DECODE = {
 
 def _nested(text: pa.Array, kind: pa.DataType) -> pa.Array:
     raws = [None if each is None else each.encode() for each in text.to_pylist()]
-    return _from_json(Column.from_arrow(pa.field("value", kind)), raws)
+    return _from_json(column_of(pa.field("value", kind)), raws)
 
 
 def _from_json(column: Column, values: list[Any]) -> pa.Array:
@@ -332,11 +333,16 @@ _WIDER: dict[pa.DataType, tuple[pa.DataType, ...]] = {
 }
 
 
+FIRST_ROWS = 64
+
+
 class Guess:
-    """The narrowest type of all text of a column that was seen; None while all of it is null."""
+    """The narrowest type of all text of a column that was seen; None while all of it is null. `odd`: the first value that is not of
+    the type which most of the first values have, and this type; None if there is no such type, or the column is no string."""
 
     def __init__(self, decimal: str = ".") -> None:
         self.kind: pa.DataType | None = None
+        self.odd: tuple[str, pa.DataType] | None = None
         self._decimal = decimal
         self._long = False  # a number was seen that a double may not hold
 
@@ -350,9 +356,6 @@ class Guess:
         given = given.drop_null()
         if not len(given):
             return
-        self._long = self._long or bool(
-            pc.any(pc.match_substring_regex(given, rf"^-?\d{{{_DIGITS_EXACT + 1},}}$")).as_py()
-        )
         if self.kind is None:
             tried = [kind for kind, _ in _CERTAIN]
             tried = [kind for kind in tried if pt.is_temporal(kind)] if quoted else tried
@@ -360,6 +363,11 @@ class Guess:
             tried = [self.kind, *_WIDER.get(self.kind, ())]
             tried = [kind for kind in tried if pt.is_temporal(kind) or not quoted]
         self.kind = next((kind for kind in tried if self._is(given, kind)), pa.string())
+        if self.kind == pa.string():
+            self.odd = self._odd(given, tried)
+        if self.kind in (pa.int64(), pa.float64()) and not self._long:
+            long = rf"^-?\d{{{_DIGITS_EXACT + 1},}}$"
+            self._long = bool(pc.any(pc.match_substring_regex(given, long)).as_py())
 
     def found(self) -> pa.DataType:
         if self.kind is None or (self.kind == pa.float64() and self._long):
@@ -367,9 +375,24 @@ class Guess:
         return self.kind
 
     def _is(self, text: pa.Array, kind: pa.DataType) -> bool:
-        plain = text
+        for part in (text[:FIRST_ROWS], text):  # the first rows show most of the types that do not fit
+            if not pc.all(self._have_form(part, kind)).as_py():
+                return False
+        return not from_text(self._plain(text, kind), kind, json=True).bad.any()
+
+    def _have_form(self, text: pa.Array, kind: pa.DataType) -> pa.Array:
+        return pc.match_substring_regex(self._plain(text, kind), _FORMS[kind])
+
+    def _plain(self, text: pa.Array, kind: pa.DataType) -> pa.Array:
         if self._decimal == "," and kind == pa.float64():
-            plain = pc.replace_substring(pc.replace_substring(text, ".", "~"), ",", ".")
-        if not pc.all(pc.match_substring_regex(plain, _FORMS[kind])).as_py():
-            return False
-        return not from_text(plain, kind, json=True).bad.any()
+            return pc.replace_substring(pc.replace_substring(text, ".", "~"), ",", ".")
+        return text
+
+    def _odd(self, text: pa.Array, tried: list[pa.DataType]) -> tuple[str, pa.DataType] | None:
+        first = text[:FIRST_ROWS]
+        for kind in tried:
+            if 2 * self._have_form(first, kind).true_count > len(first):
+                widest = (kind, *_WIDER.get(kind, ()))[-1]
+                odd = text.filter(pc.invert(self._have_form(text, widest)))
+                return (odd[0].as_py(), kind) if len(odd) else None
+        return None

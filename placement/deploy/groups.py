@@ -115,7 +115,3 @@ def remove(group: Group) -> None:
 def _handle(group: Group) -> PlacementGroup:
     # By id, because Ray resolves a name in the caller's own namespace.
     return PlacementGroup(ray.PlacementGroupID(bytes.fromhex(group.id)))
-
-
-def slots_text(hosts: Sequence[Host]) -> str:
-    return ", ".join(host.slot for host in hosts)

@@ -22,7 +22,7 @@ def slots_here() -> tuple[str, ...]:
     global _known
     now = time.monotonic()
     if now - _known[0] > KEPT_S:
-        here = machine_of(_here())
+        here = machine_of(str(ray.util.get_node_ip_address()))  # type: ignore[no-untyped-call]
         found = (
             slot
             for address, slots in address_slots().items()
@@ -31,10 +31,6 @@ def slots_here() -> tuple[str, ...]:
         )
         _known = now, tuple(sorted(found))
     return _known[1]
-
-
-def _here() -> str:
-    return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
 
 
 def address_slots() -> dict[str, tuple[str, ...]]:

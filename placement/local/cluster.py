@@ -38,7 +38,7 @@ from ebla.storage.errors import EblaError, InvalidArgument
 
 STATE, LOCK = "local.json", "local.lock"
 NODES_MAX = 64
-START_S = 120.0  # an idle 2-core machine needs about 12 s for four nodes
+START_S = 300.0  # an idle 2-core machine needs about 12 s for four nodes, a very busy one two minutes
 POLL_S = 0.05
 TERM_S = 4.0
 KILL_S = 10.0
@@ -148,7 +148,7 @@ class LocalCluster:
             )
         if not found.running:
             raise LocalClusterError(
-                f"the local cluster in {directory} runs only in part; end it with `ebla down --local` and start "
+                f"the local cluster in {directory} runs only in part; end it with `ebla down` and start "
                 "it again, the data stays"
             )
         return found
@@ -395,7 +395,7 @@ def _refuse_running(directory: Path, progress: Progress | None) -> None:
         return
     if found.running:
         raise LocalClusterError(
-            f"a local cluster runs in {directory} already; use it, or end it with `ebla down --local`"
+            f"a local cluster runs in {directory} already; use it, or end it with `ebla down`"
         )
     if progress is not None:
         progress("ending what an interrupted local cluster left behind")

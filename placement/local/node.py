@@ -32,7 +32,8 @@ OBJECT_STORE_BYTES_MIN = 80 * MIB  # Ray refuses less than 75 MiB
 # A killed raylet refuses its health checks at once: it counts as dead after 7 x 0.5 s. A slow
 # raylet has 2 s for each answer, 17 s in all, so that a busy machine does not count as dead. Calls
 # in flight to a dead actor fail in 0.1 s, not in 2 s. By default workers run at nice 15, and a
-# tablet server would starve beside a busy client on the same machine.
+# tablet server would starve beside a busy client on the same machine. A raylet ends if its agents
+# do not answer in time, by default in half a minute.
 DEFAULTS = {
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_health_check_period_ms": "500",
@@ -41,6 +42,7 @@ DEFAULTS = {
     "RAY_timeout_ms_task_wait_for_death_info": "50",
     "RAY_core_worker_internal_heartbeat_ms": "50",
     "RAY_worker_niceness": "0",
+    "RAY_agent_register_timeout_ms": "120000",
 }
 FIXED = {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 # Variables of another cluster, if this process belongs to one.
@@ -107,8 +109,7 @@ def command(
     words += ["--temp-dir", str(temporary), "--labels", f"{SLOT_LABEL}={slot_of(number)}"]
     words += ["--node-ip-address", own_address]
     words += ["--num-cpus", str(settings.num_cpus), "--object-store-memory", str(settings.object_store_bytes)]
-    words += ["--disable-usage-stats", "--metrics-export-port", "0", "--runtime-env-agent-port", "0"]
-    words += ["--dashboard-agent-listen-port", "0", "--dashboard-agent-grpc-port", "0"]
+    words += ["--disable-usage-stats"]
     words += ["--min-worker-port", "0", "--max-worker-port", "0"]  # by default, every raylet starts at 10002
     if head_address is not None:
         return [*words, "--address", head_address]
@@ -127,7 +128,7 @@ def environment(settings: NodeSettings, cluster: str, number: int, base: Mapping
         **inherited,
         **FIXED,
         **settings.auth.environment(),
-        "RAY_START_HOOK": "ebla.placement.ray_private.without_client_server",
+        "RAY_START_HOOK": "ebla.placement.ray_private.of_local_node",
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{inherited.get('PATH', os.defpath)}",
         MARK: mark_of(cluster, number),
         **settings.extra,

@@ -155,10 +155,7 @@ class EnvironmentFiles:
             _rename(place, moved)
         elif not os.path.lexists(moved):
             raise Damaged(f"environment {path} must exist and does not; restore it", path=path)
-        for each in (
-            moved.parent,
-            place.parent,
-        ):  # even if the move was done: it may have been interrupted here
+        for each in (moved.parent, place.parent):  # also after a move, which may have been interrupted here
             if each.is_dir():
                 sync_path(each)
 

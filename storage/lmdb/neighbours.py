@@ -79,9 +79,7 @@ def require_order(
 ) -> None:
     """Raise Corruption unless `rows` (key and value joined), read from `start` on, are in the order of their keys: a damaged
     pointer may lead to another page."""
-    if not ascend(
-        rows
-    ):  # joined rows may be out of order although their keys ascend, if one key begins with another
+    if not ascend(rows):  # although their keys may ascend, if one begins with another
         again = reader.items(database, start, stop, limit=len(rows))
         require_ascending([key for key, _ in again], path)
 

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import msgspec
 import numpy as np
 
-from ebla.storage.errors import InvalidArgument
+from ebla.storage.errors import InvalidArgument, invalid_column
 from ebla.storage.rows.keys import successor
 from ebla.storage.rows.python_values import nanoseconds, shown
 
@@ -188,10 +188,10 @@ class Reference:
         return Comparison(self.name, relation, _value(value, self.name))
 
     def _refuse(self, *_: Any) -> NoReturn:
-        raise InvalidArgument(
-            f"column {self.name!r} alone is no condition; compare it, and put comparisons into parentheses, as in "
+        raise invalid_column(
+            self.name,
+            "alone is no condition; compare it, and put comparisons into parentheses, as in "
             f'(col("{self.name}") == 1) & (col("b") == 2)',
-            column=self.name,
         )
 
     __bool__ = __and__ = __rand__ = __or__ = __ror__ = __invert__ = _refuse
@@ -221,9 +221,8 @@ def _value(given: Any, column: str) -> Value:
         return Value("bool", given)
     if isinstance(given, int):
         if given.bit_length() > BITS_MAX:
-            raise InvalidArgument(
-                f"column {column!r} cannot be compared with {shown(given)}: no column holds so large a number",
-                column=column,
+            raise invalid_column(
+                column, f"cannot be compared with {shown(given)}: no column holds so large a number"
             )
         return Value("int", int(given)) if given in _INT64 else Value("bigint", str(given))
     if isinstance(given, float):
@@ -251,10 +250,10 @@ def _value(given: Any, column: str) -> Value:
             f"columns {column!r} and {given.name!r} cannot be compared with each other, only with values",
             column=column,
         )
-    raise InvalidArgument(
-        f"column {column!r} cannot be compared with {shown(given)} ({type(given).__name__}); give a bool, int, float, "
+    raise invalid_column(
+        column,
+        f"cannot be compared with {shown(given)} ({type(given).__name__}); give a bool, int, float, "
         "str, bytes, date, datetime, time, timedelta or Decimal",
-        column=column,
     )
 
 

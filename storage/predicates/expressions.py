@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebla.storage.columns import TIMED, UNORDERED
-from ebla.storage.errors import InvalidArgument
+from ebla.storage.errors import InvalidArgument, invalid_column
 from ebla.storage.predicates.conditions import (
     ISIN_MAX,
     And,
@@ -144,10 +144,10 @@ def _bind(node: Node, schema: TableSchema) -> Node:
 
 def _bound(column: Column, values: Sequence[Value]) -> tuple[Value, ...]:
     if column.type in UNORDERED:
-        raise InvalidArgument(
-            f"column {column.name!r} is a {column.type}, which cannot be compared, only asked for null with is_null() or "
+        raise invalid_column(
+            column.name,
+            f"is a {column.type}, which cannot be compared, only asked for null with is_null() or "
             "is_not_null(); put the value to compare into a column of its own, or filter the rows after the scan",
-            column=column.name,
         )
     own = _BOUND.get(column.type)
     if own and all(value.kind == own for value in values):
@@ -160,10 +160,10 @@ def _bound(column: Column, values: Sequence[Value]) -> tuple[Value, ...]:
     except (InvalidArgument, *_MALFORMED) as error:
         row = getattr(error, "row", None)
         culprit = given[row] if row is not None and row < len(given) else values[min(len(given), last)].data
-        raise InvalidArgument(
-            f"column {column.name!r} cannot be compared with {python_values.shown(culprit)}: it takes "
+        raise invalid_column(
+            column.name,
+            f"cannot be compared with {python_values.shown(culprit)}: it takes "
             f"{python_values.expected(column)}; {python_values.remedy(column)}",
-            column=column.name,
         ) from error
     if own:
         return tuple(Value(own, raw) for raw in python_values.raws(column, array))

@@ -14,6 +14,6 @@ python_values.py    the Python values that a column takes
 altered.py          the schema after an alteration
 nested.py           lists, structs and maps as bytes
 nested_values.py    lists, structs and maps in the user's form to arrays
-alteration.py       the last alteration, as every replica keeps it
+alteration.py       changes of columns; the last alteration, as every replica keeps it
 partition.py        the tablet of a row, and the tablets that a predicate needs
 """

@@ -1,4 +1,4 @@
-"""The last alteration of a table, as every replica of its tablets keeps it.
+"""Changes of columns, and the last alteration of a table, as every replica of its tablets keeps it.
 
 A tablet is created with the first schema of its table. Each later alteration is an entry of its log, so replicas agree
 on the rows before and after it. The newest applied alteration is flushed together with the rows
@@ -9,7 +9,26 @@ from __future__ import annotations
 
 import msgspec
 
+from ebla.storage.columns import Column
 from ebla.storage.schema import TableSchema
+
+
+class AddColumn(msgspec.Struct, frozen=True, tag="add"):
+    """Stored rows, and new rows without a value for the column, have its default (null if none)."""
+
+    column: Column
+
+
+class RenameColumn(msgspec.Struct, frozen=True, tag="rename"):
+    name: str
+    to: str
+
+
+class DropColumn(msgspec.Struct, frozen=True, tag="drop"):
+    name: str
+
+
+Change = AddColumn | RenameColumn | DropColumn
 
 
 class Dropped(msgspec.Struct, frozen=True):

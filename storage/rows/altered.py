@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 
 from ebla.storage.columns import Column, FormerName, require_within
-from ebla.storage.errors import InvalidArgument
+from ebla.storage.errors import InvalidArgument, invalid_column
 from ebla.storage.rows import convert
+from ebla.storage.rows.alteration import AddColumn, Change, DropColumn, RenameColumn
 from ebla.storage.schema import Hash, Partitioning, Range, TableSchema
 
 VERSIONS_MAX = 60_000  # a row has two bytes for the number of its layout
@@ -22,24 +23,6 @@ COLUMNS_EVER_MAX = 600  # including dropped ones, because rows with them must be
 NAMES_EVER_MAX = 100  # of one column
 
 replace = msgspec.structs.replace
-
-
-class AddColumn(msgspec.Struct, frozen=True, tag="add"):
-    """Stored rows, and new rows without a value for the column, have its default (null if none)."""
-
-    column: Column
-
-
-class RenameColumn(msgspec.Struct, frozen=True, tag="rename"):
-    name: str
-    to: str
-
-
-class DropColumn(msgspec.Struct, frozen=True, tag="drop"):
-    name: str
-
-
-Change = AddColumn | RenameColumn | DropColumn
 
 
 def altered(schema: TableSchema, changes: Sequence[Change]) -> TableSchema:
@@ -89,10 +72,9 @@ def _add(schema: TableSchema, change: AddColumn) -> TableSchema:
             column=given.name,
         )
     if not given.nullable and given.default is None:
-        raise InvalidArgument(
-            f"column {given.name!r} may not be null, and stored rows have no value for it; give a default, or make it "
-            "nullable",
-            column=given.name,
+        raise invalid_column(
+            given.name,
+            "may not be null, and stored rows have no value for it; give a default, or make it nullable",
         )
     number = 1 + max(column.id for column in (*schema.columns, *schema.former))
     column = replace(given, id=number, since=schema.version, until=0, names=())
@@ -135,10 +117,7 @@ def _with_names(partitioning: Partitioning, new: Callable[[str], str]) -> Partit
 def _drop(schema: TableSchema, change: DropColumn) -> TableSchema:
     column = schema.column(change.name)
     if column.name in schema.key:
-        raise InvalidArgument(
-            f"column {column.name!r} is part of the key; a key column can be renamed, not dropped",
-            column=column.name,
-        )
+        raise invalid_column(column.name, "is part of the key; a key column can be renamed, not dropped")
     left = tuple(each for each in schema.columns if each is not column)
     if column.since == schema.version:  # it was added just now: no row has it
         return replace(schema, columns=left)

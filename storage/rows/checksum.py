@@ -17,22 +17,28 @@ A row of an altered table names the layout it was written in (storage/rows/alter
 and the checksum is MARKed, so that its residue is another constant. Tables have rows of both kinds, distinguished by
 the residue; rows of the first layout have no mark. MARK has an even number of bits, so an odd number of flipped bits
 never changes one kind into the other.
+
+numpy is imported at the first block: a client that only asks masters starts without it.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import repeat, starmap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import crc32c
-import numpy as np
-import numpy.typing as npt
 import xxhash
 
 from ebla.storage.errors import Corruption
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    U32 = npt.NDArray[np.uint32]
 
 CRC_BYTES = 4
 BRIDGE_BYTES = 4
@@ -49,8 +55,6 @@ crc = _crc = crc32c.crc32c
 
 # What MARK makes of the residue: a CRC is linear.
 MARKED = RESIDUE ^ int(_crc(MARK.to_bytes(4, "little"), _FLIP)) ^ _FLIP
-
-U32 = npt.NDArray[np.uint32]
 
 
 def seed(tablet: str) -> int:
@@ -123,6 +127,8 @@ def verify_row(key: bytes, value: bytes, seed: int, path: str | None = None) -> 
 
 def seals(open_rows: Sequence[bytes], seeds: int | Sequence[int], mark: int = 0) -> U32:
     """The checksums of rows that end in four zero bytes in place of the checksum."""
+    import numpy as np
+
     each = repeat(seeds) if isinstance(seeds, int) else seeds
     crcs = array("I", starmap(_crc, zip(open_rows, each, strict=False)))
     return _undo(np.frombuffer(crcs, np.uint32) ^ np.uint32(RESIDUE)) ^ np.uint32(mark)
@@ -131,6 +137,8 @@ def seals(open_rows: Sequence[bytes], seeds: int | Sequence[int], mark: int = 0)
 @lru_cache(BRIDGES_MAX)
 def bridge(seed: int, residue: int = RESIDUE) -> bytes:
     """Four bytes that lead a CRC from the residue back to `seed`. Cached, one per tablet."""
+    import numpy as np
+
     return ((residue ^ _FLIP) ^ int(_undo(np.array([seed ^ _FLIP], np.uint32))[0])).to_bytes(4, "little")
 
 
@@ -151,8 +159,11 @@ def _hex(data: bytes) -> str:
     return data[:_SHOWN_BYTES].hex() + ("..." if len(data) > _SHOWN_BYTES else "")
 
 
+@cache
 def _undo_tables() -> npt.NDArray[Any]:
     """For each byte of a register, the register four zero bytes (32 shifts) earlier."""
+    import numpy as np
+
     register = np.arange(256, dtype=np.uint32)[None, :] << np.array([[0], [8], [16], [24]], np.uint32)
     for _ in range(32):
         top = register >> np.uint32(31)
@@ -160,13 +171,13 @@ def _undo_tables() -> npt.NDArray[Any]:
     return register
 
 
-_UNDO = _undo_tables()
-
-
 def _undo(registers: U32) -> U32:
     """The four bytes (as a little-endian number) that lead an empty register to each of `registers`."""
+    import numpy as np
+
+    tables = _undo_tables()
     octets = np.ascontiguousarray(registers, "<u4").view(np.uint8).reshape(-1, 4)
-    undone: U32 = _UNDO[0][octets[:, 0]]
+    undone: U32 = tables[0][octets[:, 0]]
     for place in (1, 2, 3):
-        undone ^= _UNDO[place][octets[:, place]]
+        undone ^= tables[place][octets[:, place]]
     return undone

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from ebla.storage.columns import Column
-from ebla.storage.errors import InvalidArgument
+from ebla.storage.errors import InvalidArgument, invalid_column
 from ebla.storage.rows import nested, nested_values, python_values
 from ebla.storage.rows.fixed import Fixed, nulls
 
@@ -59,14 +59,12 @@ def to_batch(rows: Any, columns: Sequence[Column], schema: pa.Schema) -> pa.Reco
         elif column.nullable or not given.rows:
             array = pa.nulls(given.rows, column.arrow_type())
         else:
-            raise InvalidArgument(
-                f"column {column.name!r} may not be null and is missing; {given.remedy}", column=column.name
-            )
+            raise invalid_column(column.name, f"may not be null and is missing; {given.remedy}")
         if len(array) != given.rows:
-            raise InvalidArgument(
-                f"column {column.name!r} has {len(array)} values and the first column {given.rows}; "
+            raise invalid_column(
+                column.name,
+                f"has {len(array)} values and the first column {given.rows}; "
                 "give all columns the same number",
-                column=column.name,
             )
         refuse_nulls(column, array)
         arrays.append(array)
@@ -99,18 +97,14 @@ def defaults(column: Column, rows: int) -> pa.Array:
         fixed = Fixed(column)
         return fixed.array(np.frombuffer(packed * rows, fixed.slot), None)
     except (ValueError, pa.ArrowException) as error:
-        raise InvalidArgument(
-            f"column {column.name!r}: {packed[:40]!r} is no default of type {kind}", column=column.name
-        ) from error
+        raise invalid_column(column.name, f": {packed[:40]!r} is no default of type {kind}") from error
 
 
 def refuse_nulls(column: Column, array: pa.Array) -> None:
     if not column.nullable and array.null_count:
         row = int(np.argmax(nulls(array)))
-        raise InvalidArgument(
-            f"column {column.name!r} may not be null, but row {row} has no value for it; give it one",
-            column=column.name,
-            row=row,
+        raise invalid_column(
+            column.name, f"may not be null, but row {row} has no value for it; give it one", row
         )
 
 
@@ -128,10 +122,7 @@ def columns_of(rows: Any) -> Columns:
     if isinstance(rows, Mapping):
         for name, values in rows.items():
             if isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
-                raise InvalidArgument(
-                    f"column {name!r} is not a list of values; for a single row give [{{...}}]",
-                    column=str(name),
-                )
+                raise invalid_column(str(name), "is not a list of values; for a single row give [{...}]")
         count = len(next(iter(rows.values()))) if rows else 0
         return Columns(list(rows), count, rows.__getitem__, add)
     if isinstance(rows, Sequence) and not isinstance(rows, (str, bytes)):
@@ -157,9 +148,7 @@ def _native(values: Any) -> Any:
 def _check_names(rows: Any, given: Columns, known: set[str]) -> None:
     if len(set(given.names)) != len(given.names):
         twice = next(name for name in given.names if given.names.count(name) > 1)
-        raise InvalidArgument(
-            f"column {twice!r} appears twice in the rows; rename or drop one", column=str(twice)
-        )
+        raise invalid_column(str(twice), "appears twice in the rows; rename or drop one")
     unknown = [name for name in given.names if name not in known]
     if not unknown:
         return
@@ -194,16 +183,14 @@ def to_array(column: Column, values: Any) -> pa.Array:
         else:
             array = pa.array(values, from_pandas=True)
     except _REFUSALS as error:
-        raise InvalidArgument(
-            f"column {column.name!r}: {error}; give values of type {column.arrow_type()}", column=column.name
-        ) from error
+        raise invalid_column(column.name, f": {error}; give values of type {column.arrow_type()}") from error
     return _cast(column, array)
 
 
 def raw(column: Column, value: Any) -> Any:
     """The raw form of one value (storage/rows/scalars.py), by the exact, slow conversion."""
     if value is None:
-        raise InvalidArgument(f"column {column.name!r} needs a value here; give it one", column=column.name)
+        raise invalid_column(column.name, "needs a value here; give it one")
     return python_values.raws(column, to_array(column, [value]))[0]
 
 
@@ -246,9 +233,8 @@ def _cast(column: Column, array: Any, given: list[Any] | None = None) -> pa.Arra
         array = _durations(column, array)
     if array.type != kind:
         if not _related(column, array.type):
-            raise InvalidArgument(
-                f"column {column.name!r} holds {kind}, not {array.type}; {_remedy(column, array.type)}",
-                column=column.name,
+            raise invalid_column(
+                column.name, f"holds {kind}, not {array.type}; {_remedy(column, array.type)}"
             )
         try:
             array = _exact_cast(array, kind)
@@ -261,9 +247,7 @@ def _cast(column: Column, array: Any, given: list[Any] | None = None) -> pa.Arra
         except pa.ArrowInvalid as error:
             bad = _first_bad(len(array), lambda start, stop: array[start:stop].validate(full=True))
             rule = "strings must be UTF-8" if column.variable else "a time is within one day"
-            raise InvalidArgument(
-                f"column {column.name!r}, row {bad}: {error}; {rule}", column=column.name, row=bad
-            ) from error
+            raise invalid_column(column.name, f", row {bad}: {error}; {rule}", bad) from error
     return pa.ExtensionArray.from_storage(column.arrow_type(), array) if column.type == "json" else array
 
 
@@ -348,11 +332,11 @@ def _remedy(column: Column, given: pa.DataType) -> str:
 def _refuse(column: Column, values: Any, row: int, error: Exception | None = None) -> None:
     reason = f" ({error})" if error else ""
     value = None if isinstance(values, pa.Array) else values[row]
-    raise InvalidArgument(
-        f"column {column.name!r}, row {row}: {_shown(values, row)} is not {python_values.expected(column)}{reason}; "
+    raise invalid_column(
+        column.name,
+        f", row {row}: {_shown(values, row)} is not {python_values.expected(column)}{reason}; "
         f"{python_values.remedy(column, value)}",
-        column=column.name,
-        row=row,
+        row,
     ) from error
 
 

@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from ebla.storage.columns import Column, is_list
-from ebla.storage.errors import InvalidArgument
+from ebla.storage.arrow_types import is_list
+from ebla.storage.columns import Column
+from ebla.storage.errors import InvalidArgument, invalid_column
 from ebla.storage.rows import nested, python_values
 from ebla.storage.rows.fixed import nulls
 from ebla.storage.rows.ragged import Array
@@ -40,9 +41,8 @@ class Builder:
             try:
                 array.validate(full=True)
             except pa.ArrowInvalid as error:
-                raise InvalidArgument(
-                    f"column {self.column.name!r} is not valid Arrow data: {error}; make it again",
-                    column=self.column.name,
+                raise invalid_column(
+                    self.column.name, f"is not valid Arrow data: {error}; make it again"
                 ) from error
             return self._from_arrow(array)
         if isinstance(values, np.ndarray) and values.ndim > 1 and self.column.type == "list":
@@ -67,20 +67,17 @@ class Builder:
         ):
             lengths, parts = nested.items(array)
             return self._runs(lengths, parts, null)
-        raise InvalidArgument(
-            f"column {self.column.name!r} holds {self.column.arrow_type()}, not {array.type}; cast it to "
+        raise invalid_column(
+            self.column.name,
+            f"holds {self.column.arrow_type()}, not {array.type}; cast it to "
             f"{self.column.arrow_type()} first",
-            column=self.column.name,
         )
 
     def _struct(self, array: pa.StructArray, null: Array | None) -> pa.Array:
         names = [field.name for field in array.type]
         if len(set(names)) != len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise InvalidArgument(
-                f"column {self.column.name!r} has the field {twice!r} twice; rename one",
-                column=self.column.name,
-            )
+            raise invalid_column(self.column.name, f"has the field {twice!r} twice; rename one")
         _refuse_unknown(self.column, names, None)
         given = dict(zip(names, array.flatten(), strict=True))
         parts = [
@@ -181,10 +178,7 @@ def decoded(column: Column, array: pa.Array | pa.ChunkedArray) -> pa.Array:
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
         if isinstance(array, pa.ChunkedArray):
-            raise InvalidArgument(
-                f"column {column.name!r} holds over 2 GiB in one call; send it in smaller batches",
-                column=column.name,
-            )
+            raise invalid_column(column.name, "holds over 2 GiB in one call; send it in smaller batches")
     while True:
         kind = array.type
         if isinstance(kind, pa.BaseExtensionType):
@@ -205,10 +199,10 @@ def _refuse_tensor(column: Column, kind: Any) -> None:
     """The storage of a tensor has its elements in one run, without the dimensions."""
     dimensions = len(getattr(kind, "shape", ()))
     if dimensions > 1:
-        raise InvalidArgument(
-            f"column {column.name!r} holds {column.arrow_type()}, not tensors of {dimensions} dimensions; give each as a list "
+        raise invalid_column(
+            column.name,
+            f"holds {column.arrow_type()}, not tensors of {dimensions} dimensions; give each as a list "
             "of lists, for a column of that type, or as one flat list",
-            column=column.name,
         )
 
 
@@ -226,11 +220,11 @@ def _raise_at(error: InvalidArgument, column: Column, rows: Array | None) -> NoR
 
 
 def _refuse(column: Column, values: Sequence[Any], row: int) -> NoReturn:
-    raise InvalidArgument(
-        f"column {column.name!r}, row {row}: {python_values.shown(values[row])} is not "
+    raise invalid_column(
+        column.name,
+        f", row {row}: {python_values.shown(values[row])} is not "
         f"{python_values.expected(column)}; {python_values.remedy(column)}",
-        column=column.name,
-        row=row,
+        row,
     )
 
 
@@ -239,8 +233,6 @@ def _refuse_unknown(column: Column, names: Iterable[Any], row: int | None) -> No
     for name in names:
         if name not in known:
             where = "" if row is None else f", row {row}"
-            raise InvalidArgument(
-                f"column {column.name!r}{where}: there is no field {name!r}; the fields are {', '.join(known)}",
-                column=column.name,
-                row=row,
+            raise invalid_column(
+                column.name, f"{where}: there is no field {name!r}; the fields are {', '.join(known)}", row
             )

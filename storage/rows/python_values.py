@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from ebla.storage.columns import UNITS, Column
-from ebla.storage.errors import InvalidArgument
+from ebla.storage.errors import invalid_column
 from ebla.storage.rows import nested
 from ebla.storage.rows.fixed import Fixed
 from ebla.storage.rows.ragged import objects
@@ -299,10 +299,10 @@ def plain_values(name: str, array: pa.Array | pa.ChunkedArray) -> list[Any]:
         found: list[Any] = array.to_pylist()
         return found
     except UNREADABLE as error:
-        raise InvalidArgument(
-            f"column {name!r} ({array.type}) holds a value that Python cannot express: {error}; read it as "
+        raise invalid_column(
+            name,
+            f"({array.type}) holds a value that Python cannot express: {error}; read it as "
             "Arrow, with get_many(..., as_arrow=True) or scan(...).to_arrow()",
-            column=name,
         ) from error
 
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ebla.storage.errors import Corruption, InvalidArgument
+from ebla.storage.errors import Corruption, invalid_column
 from ebla.storage.rows import checksum, convert, nested, ragged
 from ebla.storage.rows.fixed import nulls
 from ebla.storage.rows.header import Header
@@ -59,9 +59,7 @@ class RowCodec:
         else:
             for name in columns:
                 if name in schema.key:
-                    raise InvalidArgument(
-                        f"column {name!r} is part of the key and cannot be set", column=name
-                    )
+                    raise invalid_column(name, "is part of the key and cannot be set")
             chosen, names = [schema.column(name) for name in columns], [*schema.key, *columns]
         self.schema = schema
         self.names = names
@@ -339,9 +337,7 @@ class RowCodec:
 
     def _bit(self, name: str) -> int:
         if name not in self.header.bit:
-            raise InvalidArgument(
-                f"column {name!r} is not in these rows, which hold {', '.join(self.names)}", column=name
-            )
+            raise invalid_column(name, f"is not in these rows, which hold {', '.join(self.names)}")
         return self.header.bit[name]
 
     def _column(self, block: Block, name: str, null: Array | None, path: str | None) -> pa.Array:

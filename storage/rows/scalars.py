@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ebla.storage.columns import Column, known_zone
-from ebla.storage.errors import InvalidArgument
+from ebla.storage.errors import InvalidArgument, invalid_column
 from ebla.storage.rows import convert, nested, python_values
 from ebla.storage.rows.fixed import width_of
 
@@ -273,10 +273,10 @@ def _from_unknown_zone(column: Column) -> Convert:
     """Refuse only Python values: bytes and Arrow need no rules of the zone to store, copy and scan rows."""
 
     def from_raw(raw: int) -> Any:
-        raise InvalidArgument(
-            f"column {column.name!r} has times of the zone {column.zone!r}, which is not known here; install tzdata, "
+        raise invalid_column(
+            column.name,
+            f"has times of the zone {column.zone!r}, which is not known here; install tzdata, "
             "or read it as Arrow",
-            column=column.name,
         )
 
     return from_raw
@@ -299,8 +299,7 @@ def _from_nanoseconds(column: Column) -> Convert:
 
 
 def _beyond(column: Column, raw: int) -> InvalidArgument:
-    return InvalidArgument(
-        f"column {column.name!r} holds {raw} ({column.arrow_type()}), which Python's datetime cannot express; "
-        "read it as Arrow",
-        column=column.name,
+    return invalid_column(
+        column.name,
+        f"holds {raw} ({column.arrow_type()}), which Python's datetime cannot express; read it as Arrow",
     )

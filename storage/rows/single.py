@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ebla.storage.errors import Corruption, InvalidArgument
+from ebla.storage.errors import Corruption, InvalidArgument, invalid_column
 from ebla.storage.rows import checksum, convert, nested
 from ebla.storage.rows.header import Header
 from ebla.storage.rows.keys import KeyCodec, check_key
@@ -184,9 +184,7 @@ class SingleRows:
         name = next(
             column.name for column in self.header.columns if missing >> self.header.bit[column.name] & 1
         )
-        raise InvalidArgument(
-            f"column {name!r} may not be null, but the row has no value for it", column=name
-        )
+        raise invalid_column(name, "may not be null, but the row has no value for it")
 
     def _explain(self, row: Mapping[str, Any]) -> None:
         for column in self.header.columns:

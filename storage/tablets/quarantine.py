@@ -57,24 +57,13 @@ class Quarantine:
 
     # -- for deletions
 
-    async def add(
-        self,
-        name: str,
-        tablet: str,
-        table_name: str,
-        superblock: bytes,
-        consensus: bytes,
-        reason: str,
-        at_us: int,
-        last_index: int,
-    ) -> None:
-        """Record a replica durably, before anything is moved. `name` is new, and a plain part of a path."""
-        record = Quarantined(name, tablet, table_name, reason, at_us, last_index, superblock, consensus)
-        self._busy[name] = "being moved"
+    async def add(self, record: Quarantined) -> None:
+        """Record a replica durably, before anything is moved. Its name is new, and a plain part of a path."""
+        self._busy[record.name] = "being moved"
         try:
-            await self._records.save(name, record)
+            await self._records.save(record.name, record)
         except BaseException:
-            del self._busy[name]
+            del self._busy[record.name]
             raise
 
     async def finish(self, name: str, tablet: str) -> None:

@@ -11,12 +11,8 @@ import xxhash
 from ebla.storage.environment import Item
 from ebla.storage.errors import Corruption
 
-_encode = msgspec.msgpack.Encoder().encode
+pack = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[tuple[bytes, bytes]]).decode
-
-
-def pack(items: list[Item]) -> bytes:
-    return _encode(items)
 
 
 def unpack(data: bytes) -> list[Item]:

@@ -14,8 +14,12 @@ from ebla.chaos.workloads.salvage import Salvage
 LOST = (Fault(3.0, "lose_hosts", ("host-2",)), Fault(6.0, "lose_hosts", ("host-2",)))
 
 
-def played(seed: int, faults: tuple[Fault, ...]) -> tuple[Run, Report]:
-    run = Run(scenario("disasters"), Plan("disasters", seed, faults))
+# The first host's replicas are learners when the other voters of one tablet go away, and come back.
+VOTERS_AWAY = (Fault(3.0, "crash", ("host-2",), 3.0), Fault(4.3, "away", ("host-3", "host-4"), 8.0))
+
+
+def played(seed: int, faults: tuple[Fault, ...], name: str = "disasters") -> tuple[Run, Report]:
+    run = Run(scenario(name), Plan(name, seed, faults))
     report = soak.quiet(run.go)
     assert report.violation == ""
     return run, report
@@ -48,6 +52,13 @@ def test_servers_that_were_given_up_return_and_get_the_answer() -> None:
     assert {tablet for _, tablet in answered} == {
         tablet for tablet, marks in run.applied.sides(Salvage.name).items() if 1 in marks
     }
+
+
+def test_a_pacifica_tablet_without_voters_is_forced_onto_a_learner_and_its_voters_return() -> None:
+    run, report = played(1, VOTERS_AWAY, "pacifica-disasters")
+    assert report.carried_out["salvage.order-force_primary"] > 0
+    assert sorted(sides(run)) == [0, 0, 1]
+    assert all(set(marks) == {0} for marks in run.applied.sides("registers").values())
 
 
 def test_a_data_disk_is_lost_only_where_other_voters_have_its_rows() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from ebla.chaos import soak
-from ebla.chaos.plans import Fault, Plan
+from ebla.chaos.plans import EVERYWHERE, Fault, Plan
 from ebla.chaos.runs import Run
 from ebla.chaos.scenarios.scenarios import scenario
 from ebla.chaos.simulation import loop
@@ -36,6 +36,7 @@ IN_FORCE: dict[str, Callable[[Deployment], object]] = {
     "lose": lambda deployment: deployment.cluster.network.drop_probability > 0,
     "repeat": lambda deployment: deployment.cluster.network.repeat_probability > 0,
     "delay": lambda deployment: deployment.cluster.network.slow_s > 0.25,
+    "lose_parts": lambda deployment: "lose_parts" in deployment.cluster.network.parts,
     "slow_disk": lambda deployment: deployment.cluster.state(HERE).commit_s != COMMIT_S,
     "slow_disks": lambda deployment: deployment.cluster.state(THERE).commit_s != COMMIT_S,
     "hang_disk": lambda deployment: (
@@ -43,7 +44,13 @@ IN_FORCE: dict[str, Callable[[Deployment], object]] = {
     ),
     "full_disk": lambda deployment: deployment.cluster.state(HERE).full,
 }
-AMOUNTS = {"lose": (0.1, 0.2), "repeat": (0.1, 0.2), "delay": (0.3, 0.4), "slow_disk": (0.1, 0.2)}
+AMOUNTS = {
+    "lose": (0.1, 0.2),
+    "lose_parts": (0.1, 0.2),
+    "repeat": (0.1, 0.2),
+    "delay": (0.3, 0.4),
+    "slow_disk": (0.1, 0.2),
+}
 
 
 def play(scenario: Callable[[Nemesis], Awaitable[None]], *faults: Fault) -> None:
@@ -62,7 +69,7 @@ def play(scenario: Callable[[Nemesis], Awaitable[None]], *faults: Fault) -> None
 @pytest.mark.parametrize("second", [(0.5, 1.0), (0.5, 0.2)], ids=["ends later", "ends earlier"])
 def test_overlapping_faults_end_with_the_last(kind: str, second: tuple[float, float]) -> None:
     seen: list[tuple[float, bool]] = []
-    where = () if kind in ("lose", "repeat", "delay") else (HOST, OTHER) if "cut" in kind else (HOST,)
+    where = () if kind in EVERYWHERE else (HOST, OTHER) if "cut" in kind else (HOST,)
     first_amount, second_amount = AMOUNTS.get(kind, (0.1, 0.2) if kind == "slow_disks" else (0.0, 0.0))
     at_s, for_s = second
     faults = (
@@ -105,23 +112,23 @@ def test_a_fault_without_effect_is_not_counted(kind: str, monkeypatch: pytest.Mo
     """The fault is switched off, while another fault causes similar errors elsewhere."""
     where, name = NOTHING[kind]
     monkeypatch.setattr(where, name, lambda *_, **__: 0)
-    on = () if kind in ("delay", "lose") else (HOST,)
+    on = () if kind in EVERYWHERE else (HOST,)
     amount = {"delay": 0.5, "lose": 0.2, "clock_rate": 1.05, "slow_disk": 1.0}.get(kind, 0.0)
     faults = (Fault(1.0, "crash", (OTHER,), 1.0), Fault(1.0, kind, on, 2.0, amount))
-    report = soak.quiet(Run(scenario("registers"), Plan("registers", 1, faults)).go)
+    report = soak.carry_out(soak.Task(Plan("registers", 1, faults)))
     assert report.effects.get("crash") == 1
     assert not report.effects.get(kind)
 
 
 def test_a_clock_of_a_stopped_host_is_no_fault() -> None:
     faults = (Fault(0.5, "crash", (HOST,), 5.0), Fault(1.0, "clock_rate", (HOST,), 2.0, 1.05))
-    report = soak.quiet(Run(scenario("registers"), Plan("registers", 1, faults)).go)
+    report = soak.carry_out(soak.Task(Plan("registers", 1, faults)))
     assert (report.effects["crash"], report.effects["clock_rate"]) == (1, 0)
 
 
 @pytest.mark.parametrize("kind", ["cut_master", "cut_clients"])
 def test_a_server_that_is_cut_off_works_again_after_the_cut(kind: str) -> None:
-    report = soak.quiet(Run(scenario("churn"), Plan("churn", 1, (Fault(1.0, kind, (HOST,), 4.0),))).go)
+    report = soak.carry_out(soak.Task(Plan("churn", 1, (Fault(1.0, kind, (HOST,), 4.0),))))
     assert (report.violation, report.effects[kind]) == ("", 1)
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ebla.actors.tablet.raft.leadership import Leadership, majority_least
 from ebla.chaos import soak
+from ebla.chaos.defects.planted import planted
 from ebla.chaos.invariants import invariants
 from ebla.chaos.plans import Fault, Plan
-from ebla.chaos.runs import Run, plan_of
+from ebla.chaos.runs import plan_of
 from ebla.chaos.scenarios.scenarios import scenario
 from ebla.chaos.simulation.environment import MemoryEnvironment
 from ebla.chaos.simulation.observers.votes import Votes
@@ -32,7 +32,7 @@ def test_an_error_in_an_invariant_is_a_violation(monkeypatch: pytest.MonkeyPatch
             raise KeyError("unexpected")
 
     monkeypatch.setattr(invariants, "entries_can_be_read", broken)
-    report = soak.quiet(Run(scenario("calm"), plan_of(scenario("calm"), 1)).go)
+    report = soak.carry_out(soak.Task(plan_of(scenario("calm"), 1)))
     assert "KeyError" in report.violation
 
 
@@ -83,7 +83,7 @@ def test_faults_in_force_at_a_violation_count_by_their_visible_effects(
         Fault(50.0, "pause", ("host-2",), 1.0),
     )
     monkeypatch.setattr(invariants, "one_master_serves", broken)
-    report = soak.quiet(Run(scenario("chains"), Plan("chains", 1, decided + idle)).go)
+    report = soak.carry_out(soak.Task(Plan("chains", 1, decided + idle)))
     assert report.violation.startswith("AssertionError: it broke")
     found = {kind: count for kind, count in report.effects.items() if count}
     assert found == {fault.kind: 1 for fault in decided}
@@ -100,7 +100,7 @@ def test_data_reported_as_durable_must_be_on_the_disk(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(MemoryEnvironment, "commit", hasty)
     plan = Plan("chains", 3, (Fault(1.0, "slow_disk", ("host-1",), 3.0, 1.0),))
-    report = soak.quiet(Run(scenario("chains"), plan).go)
+    report = soak.carry_out(soak.Task(plan))
     assert "which is not on its disk" in report.violation
 
 
@@ -111,25 +111,20 @@ def test_a_scan_that_returns_a_row_twice_is_found(monkeypatch: pytest.MonkeyPatc
         return honest(pa.concat_tables([found, found.slice(0, 1)]))
 
     monkeypatch.setattr(chains, "_nodes", twice)
-    report = soak.quiet(Run(scenario("chains"), Plan("chains", 1, ())).go)
+    report = soak.carry_out(soak.Task(Plan("chains", 1, ())))
     assert "once more" in report.violation and "but no process appended it" in report.violation
 
 
 def test_a_run_lasts_until_the_last_fault_of_its_plan() -> None:
     points = (Fault(9.0, "crash_point", ("host-1",), 1.0, 0.0, "tablet.log.before_commit"),)
-    report = soak.quiet(Run(scenario("chains"), Plan("chains", 1, points)).go)
+    report = soak.carry_out(soak.Task(Plan("chains", 1, points)))
     assert (report.violation, report.effects["crash_point"]) == ("", 1)
-    report = soak.quiet(Run(scenario("calm"), Plan("calm", 1, (Fault(30.0, "crash", ("host-1",), 1.0),))).go)
+    report = soak.carry_out(soak.Task(Plan("registers", 1, (Fault(30.0, "crash", ("host-1",), 1.0),))))
     assert (report.violation, report.effects["crash"]) == ("", 1)
 
 
-def test_diverging_clocks_reveal_a_lease_without_margin(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_diverging_clocks_reveal_a_lease_without_margin() -> None:
     """In a written plan: the leader's clock is slow, the others are fast, and the leader is cut off twice."""
-
-    def lease_until(self: Leadership, now: float) -> float:
-        acked = [now if uuid == self.me else self.peers[uuid].acked_at for uuid in self._voters]
-        return majority_least(acked, self._majority) + self._limits.election_s_min
-
     rates = {"host-1": 0.9, "host-2": 1.1, "host-3": 1.1}
     faults = (
         *(Fault(0.0, "clock_rate", (host,), 6.4, rate) for host, rate in rates.items()),
@@ -137,9 +132,9 @@ def test_diverging_clocks_reveal_a_lease_without_margin(monkeypatch: pytest.Monk
         Fault(4.2, "split", ("host-1",), 2.0),
     )
     plans = [Plan("leases", seed, faults) for seed in range(4)]
-    assert [soak.quiet(Run(scenario("leases"), plan).go).violation for plan in plans] == [""] * 4
-    monkeypatch.setattr(Leadership, "lease_until", lease_until)
-    found = [soak.quiet(Run(scenario("leases"), plan).go).violation for plan in plans]
+    assert [soak.carry_out(soak.Task(plan)).violation for plan in plans] == [""] * 4
+    with planted("lease-without-margin"):
+        found = [soak.carry_out(soak.Task(plan)).violation for plan in plans]
     assert any("two serve reads at once" in violation for violation in found), found
 
 
@@ -152,9 +147,9 @@ def test_a_second_vote_of_a_server_in_a_term_is_found(monkeypatch: pytest.Monkey
         if len(noted) == 5:
             honest(self, uuid, tablet, term, "another")
 
-    report = soak.quiet(Run(scenario("elections"), Plan("elections", 1, ())).go)
+    report = soak.carry_out(soak.Task(Plan("elections", 1, ())))
     assert report.violation == ""
     monkeypatch.setattr(Votes, "note", twice)
-    report = soak.quiet(Run(scenario("elections"), Plan("elections", 1, ())).go)
+    report = soak.carry_out(soak.Task(Plan("elections", 1, ())))
     assert "voted in term" in report.violation and "for another" in report.violation
     assert {own for own, _, _ in noted} == {True, False}

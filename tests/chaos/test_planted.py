@@ -14,7 +14,7 @@ from ebla.chaos.defects.planted import DEFECTS, defect, planted
 from ebla.storage.errors import InvalidArgument
 from tests.chaos import reseed
 
-pytestmark = pytest.mark.timeout(1800)  # a busy machine is no defect
+pytestmark = pytest.mark.timeout(3600)  # a busy machine is no defect
 
 # A defect that no longer fits the class it replaces a part of ends in one of these, and proves nothing.
 OWN_ERRORS = ("TypeError(", "NameError(", "AttributeError(")

@@ -28,11 +28,12 @@ from ebla.chaos.ray.pulse import check_pulse
 from ebla.chaos.ray.report import figures
 from ebla.chaos.ray.report.injection import MISSED, OBSERVED, SKIPPED, UNOBSERVED, VIOLATED, FaultReport
 from ebla.chaos.ray.run import Request, Seen, violations, voids
-from ebla.chaos.ray.scenarios import BACK_S, GONE_S, SCENARIOS, plan_of, scenario
+from ebla.chaos.ray.scenarios import BACK_S, GONE_S, PAUSED_S, SCENARIOS, plan_of, scenario
 from ebla.chaos.ray.stage import disk_shim, namespaces
 from ebla.chaos.ray.stage.stage import host_names
 from ebla.chaos.runs import plan_of as simulated_plan_of
 from ebla.chaos.scenarios import scenarios as simulation
+from ebla.chaos.scenarios.pacifica import PREFIX
 from ebla.storage.errors import InvalidArgument
 
 FAULT = Fault(1.0, "crash", ("host-2",))
@@ -126,6 +127,30 @@ def test_faults_with_a_measured_recovery_hit_one_host_after_another() -> None:
     assert all(len({each.where for each in faults[place : place + 3]}) == 3 for place in range(3))
 
 
+def test_the_leaders_scenario_hits_servers_and_the_master_alone_and_together() -> None:
+    faults = plan_of("pacifica-leaders", 0, host_names(3), 110.0).faults
+    hit = [(each.at_s, each.kind, each.where[0]) for each in faults]
+    assert hit == [
+        (2.0, "crash", "host-1"),
+        (22.0, "crash", MASTER),
+        (42.0, "pause", "host-3"),
+        (62.0, "crash", "host-1"),
+        (62.0, "crash", MASTER),
+        (82.0, "pause", MASTER),
+        (102.0, "pause", "host-3"),
+        (102.0, "pause", MASTER),
+    ]
+    assert {each.for_s for each in faults if each.kind == "pause"} == {PAUSED_S}
+
+
+def test_every_scenario_of_ray_can_have_pacifica_tables() -> None:
+    for name, each in SCENARIOS.items():
+        assert name == "both" or name.startswith(PREFIX) or SCENARIOS[PREFIX + name].mix == each.mix
+        assert [each.replication_of(group) for group in (1, 2)] == (
+            ["raft", "pacifica"] if name == "both" else [each.replication] * 2
+        )
+
+
 def test_a_scenario_with_partitions_needs_four_hosts() -> None:
     with pytest.raises(InvalidArgument, match="partitions needs 4 hosts, not 3; raise --hosts"):
         plan_of("partitions", 0, host_names(3), 60.0)
@@ -136,6 +161,7 @@ def test_a_scenario_with_partitions_needs_four_hosts() -> None:
 REQUEST = Request("crashes", Path(), Path(), 10.0)
 GOOD = Judged("registers-1", "registers-1.jsonl", True, "", (), 100)
 HIT = FaultReport(number=0, fault=FAULT, outcome=OBSERVED, at_s=1.0)
+MISS, SKIP = (msgspec.structs.replace(HIT, outcome=outcome) for outcome in (MISSED, SKIPPED))
 
 
 def reasons_of(**changes: object) -> list[str]:
@@ -145,8 +171,7 @@ def reasons_of(**changes: object) -> list[str]:
 
 def test_a_run_with_enough_operations_and_faults_counts() -> None:
     assert reasons_of() == []
-    missed, skipped = (msgspec.structs.replace(HIT, outcome=outcome) for outcome in (MISSED, SKIPPED))
-    assert reasons_of(faults=(HIT, missed, skipped, skipped)) == []
+    assert reasons_of(faults=(HIT, MISS, SKIP, SKIP)) == []
 
 
 @pytest.mark.parametrize(
@@ -158,15 +183,9 @@ def test_a_run_with_enough_operations_and_faults_counts() -> None:
             {"faults": (msgspec.structs.replace(HIT, outcome=UNOBSERVED, reason="it continues"),)},
             "it continues",
         ),
-        ({"faults": (msgspec.structs.replace(HIT, outcome=MISSED),)}, "no fault of the plan was carried out"),
-        (
-            {"faults": (msgspec.structs.replace(HIT, outcome=SKIPPED),)},
-            "no fault of the plan was carried out",
-        ),
-        (
-            {"faults": (HIT, *[msgspec.structs.replace(HIT, outcome=MISSED)] * 2)},
-            "1 of 3 faults had their effect, fewer than half",
-        ),
+        ({"faults": (MISS,)}, "no fault of the plan was carried out"),
+        ({"faults": (SKIP,)}, "no fault of the plan was carried out"),
+        ({"faults": (HIT, MISS, MISS)}, "1 of 3 faults had their effect, fewer than half"),
         (
             {"never": ["bank-1.transfer was asked 40 times and never carried out"]},
             "bank-1.transfer was asked",
@@ -205,6 +224,9 @@ def test_a_recovery_lasts_until_every_led_tablet_is_written_again() -> None:
     assert figures.recovery_s(late, [0], 10.02, seen_s=11.5) == 4.48, (
         "the recovery begins when the role has ended"
     )
+    calm = {0: [9.9, 10.1, 11.2, 11.9, 12.2, 12.3]}
+    assert figures.recovery_s(calm, [0], 10.02, seen_s=12.0) == 1.18, "no outage of a second began later"
+    assert figures.recovery_s({0: [10.0, 10.1, 11.9, 12.0]}, [0], 10.02, seen_s=12.0) == 1.88
 
 
 @settings(deadline=None)
@@ -218,17 +240,34 @@ def test_windows_are_the_times_without_an_acknowledged_write(times: list[float],
     assert sum(window.length_s for window in found) <= ended + 0.1
 
 
-def test_overlapping_faults_do_not_count_as_alone() -> None:
-    def fault(number: int, at_s: float, undone_s: float | None, kind: str = "crash") -> FaultReport:
-        hit = Fault(at_s, kind, ("host-2",))
-        return FaultReport(number=number, fault=hit, outcome=OBSERVED, at_s=at_s, undone_s=undone_s, led=(0,))
+def fault(
+    number: int, at_s: float, undone_s: float, kind: str = "crash", where: str = "host-2", *led: int
+) -> FaultReport:
+    """One that was observed; it led tablet 0 by default."""
+    hit = Fault(at_s, kind, (where,))
+    return FaultReport(
+        number=number, fault=hit, outcome=OBSERVED, at_s=at_s, undone_s=undone_s, led=led or (0,)
+    )
 
+
+def test_overlapping_faults_do_not_count_as_alone() -> None:
     pulse = {0: [float(second) for second in range(60)]}
     faults = [fault(0, 5.0, 8.0), fault(1, 7.0, 9.0), fault(2, 20.0, 21.0), fault(3, 30.0, 31.0, "lose_disk")]
     found = figures.with_figures([*faults, fault(4, 40.0, 41.0)], pulse, {"pulse": pulse[0]})
     assert [each.alone for each in found] == [False, False, True, False, False]
     assert figures.recoveries(found)["crash"].faults == 1
     assert found[2].windows == {"pulse": 1.0}
+
+
+def test_faults_of_one_moment_have_one_recovery() -> None:
+    later = [25.1, 30.0, 35.0, 39.9, 40.1]
+    pulse = {0: [19.9, 22.0, 25.0, *later], 1: [19.9, 21.0, 23.0, 24.0, 25.0, *later]}
+    both = fault(0, 20.0, 24.0, "crash", "host-1", 1), fault(1, 20.0, 24.0, "crash", MASTER, 0, 1)
+    alone = fault(2, 40.0, 40.0, "crash", MASTER)
+    found = figures.with_figures([*both, alone], pulse, {})
+    assert all(each.alone for each in found)
+    lasted = {kind: (each.faults, each.max_s) for kind, each in figures.recoveries(found).items()}
+    assert lasted == {"crash + crash master": (1, 5.0), "crash master": (1, 0.1)}
 
 
 def test_operations_are_counted_by_the_second_of_their_answer() -> None:

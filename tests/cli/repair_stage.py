@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 
 import msgspec
 import pytest
@@ -11,10 +12,10 @@ from ebla.actors import messages as m
 from ebla.actors.world import World, rpc
 from ebla.chaos.simulation.loop import run
 from ebla.operate.cluster import Cluster
-from ebla.options import ClientWorld
 from ebla.transport.client import DeploymentClient
 from tests.cli.stage import Cli
-from tests.master.healed import OPTIONS, opened
+from tests.client.toy import client_world
+from tests.master.healed import OPTIONS, follower, hosts_of, leader, opened
 from tests.master.stage import MASTER, Stage
 from tests.master.toy_tablet_server import Script, ToyTabletServer
 
@@ -91,32 +92,40 @@ class RepairStage(Stage):
 
     async def start(self, hosts: str) -> DeploymentClient:
         self.tablets = await opened(self, hosts, buckets=2)
-        world = self.cluster.client_world("operator")
-        return DeploymentClient(
-            ClientWorld(world.clock, world.network, world.random, world.spawn), "toys", (MASTER,)
-        )
+        return DeploymentClient(client_world(self.cluster, "operator"), "toys", (MASTER,))
 
     def of(self, host: str) -> Reported:
         return self.reported[host]
 
 
-def on_toys(monkeypatch: pytest.MonkeyPatch, hosts: str = "abcd") -> Cli:
+@dataclass
+class Toys(Cli):
+    """Commands on these hosts, and the places of the first tablet's replicas, which are the same in every run."""
+
+    hosts: str = "abcd"
+
+    def __post_init__(self) -> None:
+        self.tablet, self.held, self.leader, self.follower = places(self.hosts)
+        self.spare = next((host for host in self.hosts if host not in self.held), "")
+
+
+def on_toys(monkeypatch: pytest.MonkeyPatch, hosts: str = "abcd") -> Toys:
     async def start() -> tuple[RepairStage, Cluster]:
         stage = RepairStage()
         session = await stage.start(hosts)
         return stage, Cluster(session, [f"tablet-server/{host}" for host in hosts])
 
-    return Cli(monkeypatch, start, SEED)
+    return Toys(monkeypatch, start, SEED, hosts=hosts)
 
 
-def first_tablet(hosts: str = "abcd") -> str:
-    """The id of a tablet, which is the same in every run."""
-    found: list[str] = []
+@cache
+def places(hosts: str) -> tuple[str, list[str], str, str]:
+    """The first tablet, the hosts of its replicas, its leader and a follower."""
 
-    async def main() -> None:
+    async def main() -> tuple[str, list[str], str, str]:
         stage = RepairStage()
         await stage.start(hosts)
-        found.extend(stage.tablets)
+        tablet = stage.tablets[0]
+        return tablet, hosts_of(stage, tablet), leader(stage, tablet), follower(stage, tablet)
 
-    run(main(), SEED)
-    return found[0]
+    return run(main(), SEED)

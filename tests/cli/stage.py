@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 from collections.abc import Awaitable, Callable, Coroutine
@@ -45,6 +46,7 @@ class Outcome:
     status: int
     out: str
     err: str
+    seen: Any = None  # what `after` returned
 
     @property
     def json(self) -> Any:
@@ -69,6 +71,11 @@ class Outcome:
         assert (self.status, words in self.message) == (status, True), self.err or self.out
 
 
+def invoke(*words: str, typed: str | None = None) -> Outcome:
+    result = CliRunner().invoke(app, words, input=typed, catch_exceptions=False)
+    return Outcome(result.exit_code, result.stdout, result.stderr)
+
+
 class Stage(real_roles.Stage):
     async def table(self, name: str = "flights", buckets: int = 2) -> aio.Table:
         table = await self.db.create_table(
@@ -81,16 +88,13 @@ class Stage(real_roles.Stage):
         return table
 
 
-async def flights(stage: Stage) -> None:
-    await stage.table()
-
-
 Act = Callable[[Any], Awaitable[object]]
 
 
 @dataclass
 class Cli:
     """Runs commands, each on a new deployment: `start` opens the deployment, `prepare` and `after` run around the command.
+    `after` also runs after a failure, and may be a function without `await`; the outcome has its result.
 
     The command is one string, with further words that have spaces. `typed` is the input of a user at a terminal.
     """
@@ -98,32 +102,39 @@ class Cli:
     monkeypatch: pytest.MonkeyPatch
     start: Callable[[], Awaitable[tuple[Any, Cluster]]]
     seed: int = 0
+    prepare: Act | None = None  # for commands without another `prepare`
 
     def __call__(
         self,
         command: str,
         *words: str,
         prepare: Act | None = None,
-        after: Act | None = None,
+        after: Callable[[Any], object] | None = None,
         typed: str | None = None,
     ) -> Outcome:
+        prepare = prepare or self.prepare
+        seen: list[object] = [None]  # without a connection there is nothing to see
+
         def connected(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, Any]]) -> Any:
             async def main() -> Any:
                 stage, cluster = await self.start()
                 if prepare is not None:
                     await prepare(stage)
-                answer = await work(cluster)
-                if after is not None:
-                    await after(stage)
-                return answer
+                try:
+                    return await work(cluster)
+                finally:
+                    if after is not None:
+                        found = after(stage)
+                        seen.append(await found if inspect.isawaitable(found) else found)
 
             return run(main(), self.seed)
 
         self.monkeypatch.setattr(seam, "connected", connected)
         if typed is not None:
             self.monkeypatch.setattr(Ui, "interactive", property(lambda self: True))
-        result = CliRunner().invoke(app, [*command.split(), *words], input=typed, catch_exceptions=False)
-        return Outcome(result.exit_code, result.stdout, result.stderr)
+        outcome = invoke(*command.split(), *words, typed=typed)
+        outcome.seen = seen[-1]
+        return outcome
 
 
 async def start() -> tuple[Stage, Cluster]:

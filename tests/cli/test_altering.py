@@ -7,15 +7,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.cli.stage import Cli, Stage, flights
+from tests.cli.stage import Cli, Stage
 
 
-def test_one_alteration_adds_renames_and_drops_columns(ebla: Cli) -> None:
+def test_one_alteration_adds_renames_and_drops_columns(loaded: Cli) -> None:
     words = "--add delay:int32=-1 --add seen:timestamp[us,tz=UTC]:null --rename at=left -d distance -y --json"
-    done = ebla("table alter flights", *words.split(), prepare=flights).json
+    done = loaded("table alter flights", *words.split()).json
     assert done["in_force"] and (done["table"]["schema_version"], done["table"]["applied_version"]) == (1, 1)
     assert " ".join(each["name"] for each in done["table"]["columns"]) == "carrier flight left delay seen"
-    plain = ebla("table alter flights --as flown --wait 0", prepare=flights)
+    plain = loaded("table alter flights --as flown --wait 0")
     assert plain.lines == ["altered table flown: 4 columns, version 0"]
 
 
@@ -42,11 +42,12 @@ def test_a_description_shows_defaults_and_the_version(ebla: Cli) -> None:
         (("--rename", "att=left"), "no column 'att'", 2),
         (("--drop", "flight", "-y"), "part of the key", 2),
         (("--drop", "at"), "add -y", 1),
+        (("--min-members", "2"), "min_members is for tables with replication 'pacifica'", 2),
     ],
 )
-def test_a_refused_alteration_says_what_to_write(ebla: Cli, words: Any, reason: str, status: int) -> None:
-    ebla("table alter flights", *words, prepare=flights).require(status, reason)
-    assert "did you mean 'flights'" in ebla("table alter flight --as x", prepare=flights).err
+def test_a_refused_alteration_says_what_to_write(loaded: Cli, words: Any, reason: str, status: int) -> None:
+    loaded("table alter flights", *words).require(status, reason)
+    assert "did you mean 'flights'" in loaded("table alter flight --as x").err
 
 
 async def dropped(stage: Stage) -> None:
@@ -54,25 +55,23 @@ async def dropped(stage: Stage) -> None:
     await stage.db.drop_table("flights", reserve_s=3 * 86_400)
 
 
-def test_a_drop_with_a_reserve_says_how_to_undo_it(ebla: Cli) -> None:
-    done = ebla("table drop flights -y --reserve 3d", prepare=flights)
+def test_a_drop_with_a_reserve_says_how_to_undo_it(loaded: Cli) -> None:
+    done = loaded("table drop flights -y --reserve 3d")
     assert done.lines == ["dropped table flights; `ebla table recall flights` brings it back"]
     for wrong in ("soon", "-1d", "3y", "nan"):
-        ebla(f"table drop flights -y --reserve {wrong}", prepare=flights).require(
-            2, "is not a time; write 3d"
-        )
+        loaded(f"table drop flights -y --reserve {wrong}").require(2, "is not a time; write 3d")
 
 
-def test_dropped_tables_are_listed_and_recalled(ebla: Cli) -> None:
-    listed = ebla("table list --deleted", prepare=dropped)
+def test_dropped_tables_are_listed_and_recalled(loaded: Cli) -> None:
+    listed = loaded("table list --deleted", prepare=dropped)
     assert listed.lines[0].split() == ["TABLE", "DROPPED", "KEPT", "UNTIL", "SIZE", "ID"]
-    (found,) = ebla("table list --deleted --json", prepare=dropped).json["tables"]
+    (found,) = loaded("table list --deleted --json", prepare=dropped).json["tables"]
     assert (found["name"], found["state"]) == ("flights", "dropped")
     assert found["until_us"] - found["dropped_us"] == 3 * 86_400 * 1_000_000
-    assert ebla("table list --deleted", prepare=flights).lines == ["no dropped tables are kept"]
-    assert ebla("table recall flights", prepare=dropped).lines == ["recalled table flights"]
-    renamed = ebla("table recall flights --as flown --json", prepare=dropped)
+    assert loaded("table list --deleted").lines == ["no dropped tables are kept"]
+    assert loaded("table recall flights", prepare=dropped).lines == ["recalled table flights"]
+    renamed = loaded("table recall flights --as flown --json", prepare=dropped)
     assert renamed.json["table"]["name"] == "flown"
     for words in (("describe", "flights"), ("scan", "flights"), ("drop", "flights", "-y")):
-        ebla("table", *words, prepare=dropped).require(1, "recall it: db.recall_table('flights')")
-    ebla("table recall flights", prepare=flights).require(1, "is kept for recall")
+        loaded("table", *words, prepare=dropped).require(1, "recall it: db.recall_table('flights')")
+    loaded("table recall flights").require(1, "is kept for recall")

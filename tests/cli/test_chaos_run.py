@@ -16,7 +16,6 @@ import msgspec
 import psutil
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner
 
 from ebla.chaos.pages import STYLE, VALID, VIOLATION, VOID
 from ebla.chaos.plans import Fault, Plan
@@ -27,12 +26,13 @@ from ebla.chaos.ray.report.injection import OBSERVED, FaultReport
 from ebla.chaos.ray.run import Request
 from ebla.chaos.ray.scenarios import SCENARIOS
 from ebla.chaos.ray.stage import stage
-from ebla.cli.app import app
+from ebla.chaos.scenarios import pacifica
 from ebla.cli.chaos import running as command
 from ebla.cli.chaos.running import Options, main
 from ebla.placement.local import node as local_node
 from ebla.placement.local import processes
 from ebla.placement.local.cluster import STATE, LocalCluster, LocalState, NodeState
+from tests.cli.stage import invoke
 
 LISTS = (("netns", "list"), ("-o", "link"))
 HIT = Fault(1.0, "crash", ("host-2",))
@@ -147,26 +147,20 @@ def test_a_run_that_cannot_begin_has_its_own_exit_status(
 ) -> None:
     (tmp_path / "plan").write_text("{not a plan")
     given = [word.replace("PLAN", str(tmp_path / "plan")) for word in words]
-    done = CliRunner().invoke(app, ["chaos", "run", "--json", *given])
-    error = json.loads(done.stdout)["error"]
-    assert (done.exit_code, error["exit_status"]) == (2, 2), done.stderr
-    assert why in error["message"]
+    done = invoke("chaos", "run", "--json", *given)
+    assert (done.status, done.json["error"]["exit_status"]) == (2, 2), done.err
+    assert why in done.json["error"]["message"]
 
 
 def test_the_help_names_every_scenario_of_its_own() -> None:
-    shown = " ".join(CliRunner().invoke(app, ["chaos", "run", "--help"]).stdout.replace("│", " ").split())
-    named = shown.partition("`ebla chaos scenarios`, and ")[2].partition(".")[0].split(", ")
-    assert named == list(SCENARIOS)
+    shown = " ".join(invoke("chaos", "run", "--help").out.replace("│", " ").split())
+    named = shown.partition("`ebla chaos scenarios`, and ")[2].partition(";")[0].split(", ")
+    variants = [pacifica.PREFIX + name for name in named]
+    assert [*named, *variants, "both"] == list(SCENARIOS)
+    assert f"each also with PacificA tables ({pacifica.PREFIX}" in shown and "`both`" in shown
 
 
-def test_an_unknown_scenario_is_refused_before_the_run(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    assert main(Options(scenario="earthquakes")) == report.STATUS[VOID]
-    assert "there is no scenario 'earthquakes'; there are calm, crashes" in capfd.readouterr().err
-
-
-# -- after an interrupted run -------------------------------------------------------------------------------
+# -- after an interrupted run --------------------------------------------------------------------------------
 
 
 def test_an_interrupted_run_leaves_no_network_namespace(tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ def test_completion_for_bash_is_installed_and_offers_commands_and_options(
 
 
 def test_completion_for_zsh_offers_commands(tmp_path: Path) -> None:
+    """Reads the script and its answers as text: zsh itself is not needed on the machine, and does not run the script here."""
     shown = run("_EBLA_COMPLETE=source_zsh ebla", tmp_path)
     assert "#compdef ebla" in shown
     offered = run("ebla; true", tmp_path, _EBLA_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS="ebla jour")

@@ -9,7 +9,6 @@ from itertools import count
 from typing import Any
 
 from ebla.actors.coordination.messages import OpenSessionRequest, SessionReply
-from ebla.actors.coordination.namespace import Namespace
 from ebla.actors.coordination.service import OVERDUE_S
 from ebla.coordination.awaited import Session
 from ebla.options import MASTER
@@ -23,7 +22,7 @@ async def some_nodes(stage: Stage) -> None:
     await session.create("/workers/w-", b"host-a", ephemeral=True, sequential=True, parents=True)
 
 
-def test_ls_lists_children_and_their_sessions(ebla: Cli):
+def test_ls_lists_children_and_their_sessions(ebla: Cli) -> None:
     shown = ebla("coord ls", prepare=some_nodes)
     assert shown.status == 0
     assert [line.split()[0] for line in shown.lines] == ["NAME", "config", "workers"]
@@ -33,7 +32,7 @@ def test_ls_lists_children_and_their_sessions(ebla: Cli):
     assert ebla("coord ls /config/deep/er", prepare=some_nodes).lines == ["/config/deep/er has no children"]
 
 
-def test_get_shows_text_as_text_and_bytes_as_bytes(ebla: Cli):
+def test_get_shows_text_as_text_and_bytes_as_bytes(ebla: Cli) -> None:
     shown = ebla("coord get /config", prepare=some_nodes)
     assert "limits: 7" in shown.out and "none: it is permanent" in shown.out
     found = ebla("coord get /config/deep/er --json", prepare=some_nodes).json
@@ -42,15 +41,14 @@ def test_get_shows_text_as_text_and_bytes_as_bytes(ebla: Cli):
     assert ebla("coord get /config --raw", prepare=some_nodes).out == "limits: 7"
 
 
-def test_a_missing_node_is_an_error_with_the_next_step(ebla: Cli):
+def test_a_missing_node_is_an_error_with_the_next_step(ebla: Cli) -> None:
     missing = ebla("coord get /config/none", prepare=some_nodes)
-    assert missing.status == 1
-    assert "there is no node /config/none; see `ebla coord ls /config`" in missing.err
+    missing.require(1, "there is no node /config/none; see `ebla coord ls /config`")
     assert "--create creates it" in ebla("coord set /none x").err
     assert ebla("coord ls nowhere").status == 2
 
 
-def test_set_compares_versions_and_creates_nodes_on_request(ebla: Cli):
+def test_set_compares_versions_and_creates_nodes_on_request(ebla: Cli) -> None:
     made = ebla("coord set /a/b/c x --create --json").json
     assert (made["created"], made["version"]) == (True, 3)
     done = ebla("coord set /config new --version 1", prepare=some_nodes)
@@ -60,7 +58,7 @@ def test_set_compares_versions_and_creates_nodes_on_request(ebla: Cli):
     assert again == {"path": "/config", "created": False, "version": 6}
 
 
-def test_rm_deletes_a_node_and_with_recursive_its_descendants(ebla: Cli):
+def test_rm_deletes_a_node_and_with_recursive_its_descendants(ebla: Cli) -> None:
     refused = ebla("coord rm /config", prepare=some_nodes)
     refused.require(1, "has 1 children; delete them first")
     assert "next: `--recursive` deletes the nodes below, too" in refused.err
@@ -69,25 +67,22 @@ def test_rm_deletes_a_node_and_with_recursive_its_descendants(ebla: Cli):
     assert ebla("coord rm /config/deep/er", prepare=some_nodes).lines == ["deleted 1 node"]
 
 
-def test_rm_of_another_version_or_of_the_root_deletes_nothing(ebla: Cli):
-    held: list[Namespace] = []
+def test_rm_of_another_version_or_of_the_root_deletes_nothing(ebla: Cli) -> None:
+    def nodes(stage: Stage) -> Any:
+        return stage.cluster.role(MASTER).active_term.master.coordination.namespace.nodes
 
-    async def noted(stage: Stage) -> None:
-        await some_nodes(stage)
-        held.append(stage.cluster.role(MASTER).active_term.master.coordination.namespace)
-
-    ebla("coord rm /config -r -y --version 77", prepare=noted).require(1, "/config has version 1, not 77")
-    assert "/config/deep/er" in held[-1].nodes
-    for words in (("/",), ("/", "-r", "-y"), ("/", "-r", "-y", "--version", "1")):
-        held.clear()
-        root = ebla("coord rm", *words, prepare=noted)
-        assert not held or "/config/deep/er" in held[-1].nodes
+    other = ebla("coord rm /config -r -y --version 77", prepare=some_nodes, after=nodes)
+    other.require(1, "/config has version 1, not 77")
+    assert "/config/deep/er" in other.seen
+    for words in ("/", "/ -r -y", "/ -r -y --version 1"):
+        root = ebla(f"coord rm {words}", prepare=some_nodes, after=nodes)
         root.require(2, "the root cannot be deleted; name a node below it")
+        assert root.seen is None or "/config/deep/er" in root.seen
     right = ebla("coord rm /config -r -y --version 1 --json", prepare=some_nodes)
     assert right.json["deleted"] == 3
 
 
-def test_rm_in_several_changes_meets_concurrent_changes(ebla: Cli):
+def test_rm_in_several_changes_meets_concurrent_changes(ebla: Cli) -> None:
     async def many(stage: Stage) -> None:
         session = await stage.db.session(30.0)
         for number in range(250):
@@ -118,12 +113,10 @@ def test_rm_in_several_changes_meets_concurrent_changes(ebla: Cli):
     assert ebla("coord rm /many -r -y --json", prepare=made).json["deleted"] == 259
     set_again = disturbed(lambda other: other.set("/many", b"new"))
     refused = ebla("coord rm /many -r -y --version 1", prepare=set_again)
-    assert refused.status == 1 and "99 nodes below it had been deleted by then" in " ".join(
-        refused.err.split()
-    )
+    refused.require(1, "99 nodes below it had been deleted by then")
 
 
-def test_sessions_are_listed_and_a_command_leaves_none(ebla: Cli):
+def test_sessions_are_listed_and_a_command_leaves_none(ebla: Cli) -> None:
     shown: Any = ebla("coord sessions --json", prepare=some_nodes).json
     (session,) = shown["sessions"]
     assert (session["name"], session["nodes"], session["timeout_ms"]) == ("a worker", 1, 30_000)
@@ -140,14 +133,14 @@ async def a_session_that_cannot_expire(stage: Stage) -> None:
     await asyncio.sleep(1.0 + OVERDUE_S + 0.5)
 
 
-def test_check_counts_sessions(ebla: Cli):
+def test_check_counts_sessions(ebla: Cli) -> None:
     assert ebla("check", prepare=some_nodes).lines[-1].endswith("3 of 3 servers up, 1 session")
     (master,) = ebla("check --json", prepare=some_nodes).json["masters"]
     assert (master["status"], master["sessions"], master["sessions_overdue"]) == ("HEALTHY", 1, 0)
     assert "session" not in ebla("check").out
 
 
-def test_expired_sessions_that_remain_are_a_finding(ebla: Cli):
+def test_expired_sessions_that_remain_are_a_finding(ebla: Cli) -> None:
     found = ebla("check --json", prepare=a_session_that_cannot_expire)
     (master,) = found.json["masters"]
     assert (found.status, master["sessions"], master["sessions_overdue"]) == (1, 1, 1)

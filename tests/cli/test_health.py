@@ -7,119 +7,36 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 import pytest
 
 from ebla.actors import messages as m
 from ebla.actors.errors import NotActive, NotRunning
 from ebla.actors.incarnations import old_copy
-from ebla.actors.messages.raft import RaftView
-from ebla.actors.replication.configuration import (
-    NON_VOTER,
-    Configuration,
-    Peer,
-)
+from ebla.actors.replication.configuration import NON_VOTER, Configuration, Peer
 from ebla.actors.tablet.raft.forced import GIVEN_UP
 from ebla.cli.nodes import check
 from ebla.health.survey import survey, unanswered
 from ebla.health.tablets import LAG_ENTRIES_MAX, judge, may_pass, worst
-from ebla.health.verdicts import STATUSES, ClusterHealth, Digests, Survey, TabletHealth, Unanswered
+from ebla.health.verdicts import STATUSES, ClusterHealth, Digests, Survey, Unanswered
 from ebla.storage.errors import EblaError
-from ebla.storage.schema import TableSchema
 from ebla.wording import brief
+from tests.cli.surveys import (
+    GONE,
+    HOSTS,
+    MASTER,
+    address,
+    configuration,
+    replace,
+    report,
+    seen,
+    status_of,
+    statuses,
+    table,
+    tablet,
+    uuid,
+    with_room,
+)
 
-SCHEMA = TableSchema.from_arrow(pa.schema([pa.field("k", pa.int64(), False)]), ["k"])
-HOSTS = ("a", "b", "c")
-MASTER = "master/0"
-replace = msgspec.structs.replace
-
-
-def address(host: str) -> str:
-    return f"tablet-server/{host}"
-
-
-def uuid(host: str) -> str:
-    return host * 32
-
-
-def configuration(hosts: tuple[str, ...] = HOSTS, index: int = -1) -> Configuration:
-    return Configuration(tuple(Peer(uuid(host), address(host)) for host in hosts), index)
-
-
-def report(host: str, leader: str | None = "a", **other: Any) -> m.ReplicaReport:
-    made = m.ReplicaReport(
-        tablet="t1",
-        state="running",
-        configuration=configuration(),
-        applied_index=100,
-        flushed_index=90,
-        rows_bytes=4096,
-    )
-    view = RaftView("leader" if host == leader else "follower", 3, uuid(leader) if leader else None, 100, 100)
-    seen = {name: other.pop(name) for name in view.__struct_fields__ if name in other}
-    return replace(made, view=replace(view, **seen), **other)
-
-
-def state(host: str, *replicas: m.ReplicaReport) -> m.ServerState:
-    instance = m.ServerInstance(uuid(host), 1, "s")
-    return m.ServerState(instance, address(host), host, replicas, 0, 0, 0)
-
-
-def status_of(host: str, **other: Any) -> m.ServerStatus:
-    made = m.ServerStatus(
-        uuid=uuid(host),
-        seqno=1,
-        address=address(host),
-        host=host,
-        alive=True,
-        heartbeat_age_s=0.2,
-        replicas=1,
-        leaders=0,
-        disk_bytes=0,
-        memory_bytes=0,
-        version="0.1.0",
-    )
-    return replace(made, **other)
-
-
-def table(hosts: tuple[str, ...] = HOSTS, leader: str | None = "a", replicas: int = 3) -> m.TableInfo:
-    places = tuple(
-        m.ReplicaLocation(uuid(host), address(host), "leader" if host == leader else "follower", True)
-        for host in hosts
-    )
-    tablet = m.TabletLocation("t1", 0, "running", address(leader) if leader else None, 3, places)
-    return m.TableInfo("T", "flights", "running", SCHEMA, replicas, "raft", 0, (tablet,))
-
-
-def seen(*reports: m.ReplicaReport | Unanswered | None, info: m.TableInfo | None = None) -> Survey:
-    """A survey with one report per host: Unanswered if its server is silent, None if its server lacks the replica."""
-    states: dict[str, m.ServerState | Unanswered] = {}
-    for host, said in zip(HOSTS, reports, strict=True):
-        if isinstance(said, Unanswered):
-            states[address(host)] = said
-        else:
-            states[address(host)] = state(host, said) if said else state(host)
-    status = m.MasterStatus(m.ServerInstance("m", 1, "s"), MASTER, 1, 1, 0, 1)
-    return Survey({MASTER: status}, tuple(status_of(host) for host in HOSTS), (info or table(),), states)
-
-
-def with_room(survey: Survey) -> Survey:
-    """Add a host without replicas."""
-    return replace(
-        survey, servers=(*survey.servers, status_of("d")), states={**survey.states, address("d"): state("d")}
-    )
-
-
-def tablet(survey: Survey, digests: dict[str, Digests] | None = None) -> TabletHealth:
-    (judged,) = judge(survey, digests).tablets
-    return judged
-
-
-def statuses(judged: TabletHealth) -> list[str]:
-    return [replica.status for replica in judged.replicas]
-
-
-GONE = Unanswered("OutcomeUnknown", "no answer")
 WELL = seen(report("a"), report("b"), report("c"))
 
 
@@ -180,22 +97,13 @@ def test_a_server_on_an_old_copy_is_shown_with_the_remedy() -> None:
 
 
 def test_another_server_at_the_address_is_not_the_replica() -> None:
-    survey = seen(report("a"), report("b"), report("c"))
-    survey.states[address("c")] = replace(state("c"), instance=m.ServerInstance("f" * 32, 1, "s"))
-    judged = tablet(survey)
+    judged = tablet(with_state("c", instance=m.ServerInstance("f" * 32, 1, "s"), replicas=()))
     assert (judged.status, judged.replicas[2].status) == ("UNDER_REPLICATED", "WRONG_SERVER")
-    assert [server.status for server in judge(survey).servers] == ["HEALTHY", "HEALTHY", "WRONG_SERVER"]
 
 
-def test_a_tablet_without_a_running_majority_is_unavailable() -> None:
-    judged = tablet(seen(report("a"), GONE, GONE))
-    assert judged.status == "UNAVAILABLE"
-    assert "1 of 3 voters run, no majority" in judged.reasons
-
-
-def test_a_tablet_without_a_leader_is_unavailable_and_may_recover() -> None:
+def test_a_tablet_without_a_leader_is_unreadable_and_may_recover() -> None:
     survey = seen(*(report(host, None, role="candidate") for host in HOSTS), info=table(leader=None))
-    assert tablet(survey).status == "UNAVAILABLE"
+    assert tablet(survey).status == "UNREADABLE"
     assert "none of its replicas leads" in tablet(survey).reasons
     assert may_pass(judge(survey))
 
@@ -204,13 +112,14 @@ def test_a_tablet_that_is_being_created_is_unavailable() -> None:
     info = table()
     waiting = replace(info.tablets[0], state="creating", replicas=(), leader=None)
     judged = tablet(seen(None, None, None, info=replace(info, tablets=(waiting,))))
-    assert (judged.status, judged.reasons) == ("UNAVAILABLE", ("it is creating: no server has it yet",))
+    assert (judged.status, judged.reasons) == ("UNREADABLE", ("it is creating: no server has it yet",))
 
 
 def disagreeing(leader: str | None = "a", **other: Any) -> Survey:
     return seen(report("a"), report("b"), report("c", leader, **other))
 
 
+ANOTHER = "tablet-server/c has another configuration than the leader"
 DEMOTED = Configuration((*configuration().peers[:2], replace(configuration().peers[2], member=NON_VOTER)))
 
 
@@ -220,18 +129,10 @@ DEMOTED = Configuration((*configuration().peers[:2], replace(configuration().pee
         (disagreeing("b"), "tablet-server/c takes tablet-server/b for the leader, not tablet-server/a"),
         (disagreeing(None), "tablet-server/c takes no replica for the leader, not tablet-server/a"),
         (disagreeing(term=2), "tablet-server/c is in term 2, the leader in 3"),
-        (
-            disagreeing("c", term=2),
-            "tablet-server/c says that it leads in term 2, the leader is in 3",
-        ),
-        (
-            disagreeing(configuration=configuration(("a", "b"))),
-            "tablet-server/c has another configuration than the leader",
-        ),
-        (
-            disagreeing(configuration=DEMOTED),
-            "tablet-server/c has another configuration than the leader",
-        ),
+        (disagreeing("c", term=2), "tablet-server/c says that it leads in term 2, the leader is in 3"),
+        (disagreeing("c"), "tablet-server/c says that it leads in term 3, the leader is in 3"),
+        (disagreeing(configuration=configuration(("a", "b"))), ANOTHER),
+        (disagreeing(configuration=DEMOTED), ANOTHER),
         (
             seen(report("a"), report("b"), report("c"), info=table(leader="b")),
             "the master takes tablet-server/b for the leader, not tablet-server/a",
@@ -243,11 +144,6 @@ def test_a_disagreement_about_the_leader_is_a_consensus_mismatch(survey: Survey,
     assert (judged.status, judged.leader) == ("CONSENSUS_MISMATCH", uuid("a"))
     assert reason in judged.reasons
     assert may_pass(judge(survey))
-
-
-def test_two_leaders_of_one_term_are_a_mismatch() -> None:
-    judged = tablet(seen(report("a"), report("b", "b"), report("c")))
-    assert judged.status == "CONSENSUS_MISMATCH"
 
 
 def test_a_tablet_with_a_starting_or_lagging_replica_is_recovering() -> None:
@@ -282,18 +178,36 @@ def test_one_replica_of_one_is_healthy_and_two_of_three_wanted_are_not() -> None
     assert (judged.status, judged.reasons) == ("UNDER_REPLICATED", ("it has 2 of 3 replicas",))
 
 
-def test_a_server_without_heartbeats_is_silent() -> None:
-    quiet = replace(WELL, servers=(status_of("a"), status_of("b"), status_of("c", alive=False)))
-    health = judge(quiet)
-    assert [server.status for server in health.servers] == ["HEALTHY", "HEALTHY", "SILENT"]
-    assert (health.status, health.healthy) == ("DEGRADED", False)
+def with_state(host: str, **changes: Any) -> Survey:
+    """All is well, but one server reports something else of itself."""
+    return replace(
+        WELL, states={**WELL.states, address(host): replace(WELL.states[address(host)], **changes)}
+    )
 
 
-def test_a_slot_without_a_known_server_is_unreachable() -> None:
-    survey = replace(WELL, slots=(address("d"),), states={**WELL.states, address("d"): GONE})
+@pytest.mark.parametrize(
+    ("survey", "found", "status"),
+    [
+        (replace(WELL, servers=(*WELL.servers[:2], status_of("c", alive=False))), ["SILENT"], "DEGRADED"),
+        (with_state("c", lost_disks={"/data/2": "Input/output error"}), ["DISK_LOST"], "DEGRADED"),
+        (with_state("c", instance=m.ServerInstance("f" * 32, 1, "s")), ["WRONG_SERVER"], "UNDER_REPLICATED"),
+        (
+            replace(WELL, slots=(address("d"),), states={**WELL.states, address("d"): GONE}),
+            ["HEALTHY", "UNREACHABLE"],
+            "DEGRADED",
+        ),
+    ],
+    ids=[
+        "without heartbeats",
+        "a lost disk",
+        "another server at its address",
+        "a slot without a known server",
+    ],
+)
+def test_a_server_that_is_not_well_is_shown(survey: Survey, found: list[str], status: str) -> None:
     health = judge(survey)
-    assert health.servers[3].status == "UNREACHABLE"
-    assert not health.healthy
+    assert [server.status for server in health.servers] == ["HEALTHY", "HEALTHY", *found]
+    assert (health.status, health.healthy) == (status, False)
 
 
 def test_without_a_master_the_deployment_is_unavailable_and_servers_are_still_shown() -> None:
@@ -331,10 +245,10 @@ def test_a_replica_without_a_digest_is_not_called_healthy() -> None:
     assert judged.reasons == ("replica at tablet-server/c: no digest: it has applied 90",)
 
 
-def test_a_checksum_that_cannot_start_makes_the_tablet_unavailable() -> None:
+def test_a_tablet_whose_checkpoint_cannot_be_written_is_unwritable() -> None:
     refused = {"t1": Digests(0, {}, Unanswered("NotLeader", "no leader"))}
     judged = tablet(WELL, refused)
-    assert (judged.status, judged.checksum_index) == ("UNAVAILABLE", None)
+    assert (judged.status, judged.checksum_index) == ("UNWRITABLE", None)
 
 
 def test_the_verdict_survives_json() -> None:
@@ -342,21 +256,15 @@ def test_the_verdict_survives_json() -> None:
     assert msgspec.json.decode(msgspec.json.encode(health), type=ClusterHealth) == health
 
 
-def test_a_lost_disk_is_unhealthy_and_a_new_server_names_the_directory_set_aside() -> None:
-    lost = replace(state("c", report("c")), lost_disks={"/data/2": "Input/output error"})
-    renewed = replace(state("b", report("b")), set_aside="/x.set-aside of server f: a sync failed")
-    survey = replace(WELL, states={**WELL.states, address("c"): lost, address("b"): renewed})
-    health = judge(survey)
-    assert [server.status for server in health.servers] == ["HEALTHY", "HEALTHY", "DISK_LOST"]
+def test_a_lost_disk_is_named_with_the_remedy() -> None:
+    health = judge(with_state("c", lost_disks={"/data/2": "Input/output error"}))
     assert "/data/2 (Input/output error); replace the disk" in (health.servers[2].error or "")
-    assert health.servers[1].set_aside == "/x.set-aside of server f: a sync failed"
-    assert not health.healthy
 
 
 def test_directories_set_aside_and_forced_tablets_are_named_in_full() -> None:
     path = "/mnt/data-of-this-host/ebla/host-4/tablet-server.set-aside of server 82875e17: it was forgotten"
-    renewed = replace(state("b", report("b")), set_aside=path)
-    health = judge(replace(WELL, states={**WELL.states, address("b"): renewed}))
+    health = judge(with_state("b", set_aside=path))
+    assert (health.servers[1].set_aside, health.healthy) == (path, True)
     assert check._set_aside(health) == [
         f"  {address('b')} is a new server; the old directory was set aside as {path}"
     ]
@@ -418,9 +326,7 @@ def test_a_non_voter_needs_no_other_host() -> None:
 
 
 @pytest.mark.parametrize("error", [NotActive("a standby by now"), NotRunning("stopping", state="starting")])
-def test_a_master_that_stops_during_a_survey_is_unanswered(
-    error: EblaError,
-):
+def test_a_master_that_stops_during_a_survey_is_unanswered(error: EblaError) -> None:
     """A hand-over or a stop ends the master between two requests of one survey."""
 
     class Ending:

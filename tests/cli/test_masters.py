@@ -82,13 +82,13 @@ def test_masters_are_listed_as_standbys_while_none_is_active(several: Cli) -> No
 
 
 def test_a_failover_names_the_new_active_master_and_its_duration(several: Cli) -> None:
-    async def after(stage: GroupStage) -> None:
+    async def after(stage: GroupStage) -> int:
         await stage.until(lambda: len(stage.served) > 1 and stage.served[-2] != stage.served[-1])
-        assert len(stage.serving()) == 1
+        return len(stage.serving())
 
-    document = several("master failover --json", prepare=a_table, after=after).json
-    assert {document["before"], document["active"]} == {"master/0", "master/1"}
-    assert document["seconds"] >= 0
+    done = several("master failover --json", prepare=a_table, after=after)
+    assert ({done.json["before"], done.json["active"]}, done.seen) == ({"master/0", "master/1"}, 1)
+    assert done.json["seconds"] >= 0
     assert "is the active master now, after" in several("master failover").out
 
 
@@ -161,10 +161,12 @@ async def one_directory_lost(stage: GroupStage) -> None:
 
 
 def test_a_node_that_lost_its_directory_rejoins(several: Cli) -> None:
-    missing = " ".join(several("check", prepare=one_directory_lost).out.split())
+    missing = several("check", prepare=one_directory_lost).text
     assert "journal/1 is MISSING" in missing and "ebla journal rejoin journal/1" in missing, missing[-300:]
-    again = several("journal rejoin journal/1 --json", prepare=one_directory_lost, after=rejoining)
-    assert again.json == {"node": "journal/1", "learned_from": ["journal/0", "journal/2"]}
+    for node in ("journal/1", "1"):
+        again = several(f"journal rejoin {node} --json", prepare=one_directory_lost, after=rejoining)
+        assert again.json == {"node": "journal/1", "learned_from": ["journal/0", "journal/2"]}
+        assert again.seen == [True]
 
     async def rejoined(stage: GroupStage) -> None:
         await one_directory_lost(stage)
@@ -173,8 +175,6 @@ def test_a_node_that_lost_its_directory_rejoins(several: Cli) -> None:
         )
 
     assert several("journal status --json", prepare=rejoined).json["nodes"][1]["status"] == "REJOINING"
-    number = several("journal rejoin 1 --json", prepare=one_directory_lost, after=rejoining)
-    assert number.json == again.json
 
 
 def test_the_remedy_of_a_missing_directory_is_shown_before_the_writers_view(several: Cli) -> None:
@@ -248,9 +248,9 @@ def test_a_foreign_journal_node_is_failed_and_the_other_nodes_are_healthy(
     assert "2 of 3 healthy" in head and "(another)" not in head
 
 
-async def rejoining(stage: GroupStage) -> None:
+def rejoining(stage: GroupStage) -> list[bool]:
     node = stage.cluster.role("journal/1")
-    assert [bool(journal.view.state.token) for journal in node.journals.values()] == [True]
+    return [bool(journal.view.state.token) for journal in node.journals.values()]
 
 
 def test_an_unknown_or_healthy_node_cannot_rejoin(several: Cli) -> None:
@@ -280,7 +280,8 @@ def test_the_tables_fit_their_terminal(monkeypatch: pytest.MonkeyPatch, several:
 def test_check_covers_masters_and_journal_nodes(several: Cli) -> None:
     well = several("check", prepare=a_table)
     assert well.status == 0
-    assert well.lines[-1].endswith("3 of 3 servers up, 2 of 2 masters, 3 of 3 journal nodes")
+    assert well.lines[-2].endswith("3 of 3 servers up, 2 of 2 masters,")
+    assert well.lines[-1] == "  3 of 3 journal nodes"
 
 
 @pytest.mark.parametrize(
@@ -291,6 +292,7 @@ def test_check_covers_masters_and_journal_nodes(several: Cli) -> None:
         (standby_cut, "DEGRADED", "it could not take over: "),
         (one_node_down, "DEGRADED", "journal/1 is UNREACHABLE"),
         (no_majority, "UNAVAILABLE", "1 of 3 journal nodes take edits, no majority"),
+        (no_majority, "UNAVAILABLE", "no master is active"),
         (no_master_up, "UNAVAILABLE", "master/1: "),
     ],
 )
@@ -303,7 +305,7 @@ def test_check_finds_losses_that_the_next_one_would_make_an_outage(
     assert any(words in reason for reason in outcome.json["reasons"]), outcome.json["reasons"]
 
 
-# -- metrics -----------------------------------------------------------------------------------------------
+# -- metrics -------------------------------------------------------------------------------------------------
 
 
 def test_every_role_reports_its_figures(several: Cli) -> None:
@@ -317,12 +319,8 @@ def test_every_role_reports_its_figures(several: Cli) -> None:
     assert {figure["name"] for figure in figures} == {each.name for each in figure_docs.definitions()}
     active = [figure["value"] for figure in figures if figure["name"] == "master_active"]
     assert sorted(active) == [0, 1]
-    rows = [
-        figure
-        for figure in figures
-        if figure["name"] == "tablet_replicas" and figure["tags"]["state"] == "leader"
-    ]
-    assert sum(figure["value"] for figure in rows) == 2
+    replicas = [figure for figure in figures if figure["name"] == "tablet_replicas"]
+    assert sum(figure["value"] for figure in replicas if figure["tags"]["state"] == "leader") == 2
 
 
 def test_metrics_of_one_kind_of_role_or_of_one_role(several: Cli) -> None:

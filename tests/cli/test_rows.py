@@ -1,106 +1,88 @@
-"""`ebla table get | put | delete | count`: rows on a simulated deployment of real roles."""
+"""`ebla table get | put | delete | count | scan | export`: rows on a simulated deployment of real roles."""
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as parquet
 import pytest
 
-from tests.cli.stage import ROWS, Cli, Stage, flights
+from ebla.cli.tables import scanning
+from tests.cli.stage import ROWS, Cli, Stage
 
 
-def rows_left(expected: list[dict[str, Any]]) -> Any:
-    """A check after the command: the table has exactly these rows."""
-
-    async def check(stage: Stage) -> None:
-        table = await stage.db.table("flights")
-        found = (await table.scan().to_arrow()).to_pylist()
-        assert sorted(found, key=lambda row: (row["carrier"], row["flight"])) == expected
-
-    return check
+async def rows_left(stage: Stage) -> list[dict[str, Any]]:
+    found = (await (await stage.db.table("flights")).scan().to_arrow()).to_pylist()
+    return sorted(found, key=lambda row: (row["carrier"], row["flight"]))
 
 
 KEY = ("carrier=AA", "flight=3")
 THIRD = ROWS[2]
 
 
-def test_a_row_is_shown_by_its_key(ebla: Cli) -> None:
-    shown = ebla("table get flights", *KEY, prepare=flights)
+def test_a_row_is_shown_by_its_key(loaded: Cli) -> None:
+    shown = loaded("table get flights", *KEY)
     assert [line.split() for line in shown.lines] == [
         ["carrier", "AA"],
         ["flight", "3"],
         ["distance", "300"],
         ["at", "null"],
     ]
-    assert ebla("table get flights --json", *KEY, prepare=flights).json == {"table": "flights", "row": THIRD}
+    assert loaded("table get flights --json", *KEY).json == {"table": "flights", "row": THIRD}
 
 
 @pytest.mark.parametrize("verb", ["get", "delete", "put --update --null distance"])
-def test_a_row_that_does_not_exist_is_an_error(ebla: Cli, verb: str) -> None:
-    absent = ebla(f"table {verb} flights carrier=AA flight=99", prepare=flights)
+def test_a_row_that_does_not_exist_is_an_error(loaded: Cli, verb: str) -> None:
+    absent = loaded(f"table {verb} flights carrier=AA flight=99")
     assert (absent.status, absent.message) == (
         1,
         "ebla: table 'flights' has no row with carrier=AA, flight=99",
     )
-    error = ebla(f"table {verb} flights carrier=AA flight=99 --json", prepare=flights).json["error"]
+    error = loaded(f"table {verb} flights carrier=AA flight=99 --json").json["error"]
     assert (error["kind"], error["exit_status"], error["possibly_applied"]) == ("NotFound", 1, False)
 
 
-def test_put_replaces_a_row_and_update_keeps_its_other_columns(ebla: Cli) -> None:
-    at = "at=2013-01-31T05:00"
+def test_put_replaces_a_row_and_update_keeps_its_other_columns(loaded: Cli) -> None:
     changed = [{**row, "distance": None} if row is THIRD else row for row in ROWS]
-    outcome = ebla("table put flights", *KEY, prepare=flights, after=rows_left(changed))
-    assert (outcome.status, outcome.text) == (0, "wrote 1 row to flights")
-
-    async def still_there(stage: Stage) -> None:
-        row = await (await stage.db.table("flights")).get({"carrier": "AA", "flight": 3})
-        assert (
-            row is not None
-            and row["distance"] == 300
-            and row["at"].isoformat() == "2013-01-31T05:00:00+00:00"
-        )
-
-    assert ebla("table put flights --update", *KEY, at, prepare=flights, after=still_there).status == 0
-    assert (
-        ebla(
-            "table put flights --update --null distance", *KEY, prepare=flights, after=rows_left(changed)
-        ).status
-        == 0
-    )
+    outcome = loaded("table put flights", *KEY, after=rows_left)
+    assert (outcome.status, outcome.text, outcome.seen) == (0, "wrote 1 row to flights", changed)
+    at = datetime(2013, 1, 31, 5, tzinfo=UTC)
+    updated = loaded("table put flights --update at=2013-01-31T05:00", *KEY, after=rows_left)
+    assert (updated.status, updated.seen[2]) == (0, {**THIRD, "at": at})
+    assert loaded("table put flights --update --null distance", *KEY, after=rows_left).seen == changed
 
 
-def test_a_row_is_deleted_by_its_key(ebla: Cli) -> None:
-    left = [row for row in ROWS if row is not THIRD]
-    outcome = ebla("table delete flights --json", *KEY, prepare=flights, after=rows_left(left))
+def test_a_row_is_deleted_by_its_key(loaded: Cli) -> None:
+    outcome = loaded("table delete flights --json", *KEY, after=rows_left)
     assert outcome.json == {"table": "flights", "deleted": 1}
-    words = ("carrier=AA", "flight=99", "--if-exists", "--json")
-    assert ebla("table delete flights", *words, prepare=flights, after=rows_left(ROWS)).json["deleted"] == 0
+    assert outcome.seen == [row for row in ROWS if row is not THIRD]
+    absent = loaded("table delete flights carrier=AA flight=99 --if-exists --json", after=rows_left)
+    assert (absent.json["deleted"], absent.seen) == (0, ROWS)
 
 
 WHERE = ("--where", "distance < 300")
 
 
-def test_rows_are_deleted_by_a_condition_once_confirmed(ebla: Cli) -> None:
+def test_rows_are_deleted_by_a_condition_once_confirmed(loaded: Cli) -> None:
     left = [row for row in ROWS if row["distance"] >= 300]
-    assert (
-        ebla("table delete flights -y --json", *WHERE, prepare=flights, after=rows_left(left)).json["deleted"]
-        == 4
-    )
-    typed = ebla("table delete flights", *WHERE, prepare=flights, typed="y\n", after=rows_left(left))
+    certain = loaded("table delete flights -y --json", *WHERE, after=rows_left)
+    assert (certain.json["deleted"], certain.seen) == (4, left)
+    typed = loaded("table delete flights", *WHERE, typed="y\n", after=rows_left)
     assert "Delete 4 rows of flights with distance < 300? [y/N]" in typed.err
-    assert typed.text == "deleted 4 rows of flights"
-    refused = ebla("table delete flights", *WHERE, prepare=flights, typed="n\n")
-    assert (refused.status, "nothing was changed" in refused.err) == (1, True)
-    unasked = ebla("table delete flights --json", *WHERE, prepare=flights)
+    assert (typed.text, typed.seen) == ("deleted 4 rows of flights", left)
+    refused = loaded("table delete flights", *WHERE, typed="n\n", after=rows_left)
+    refused.require(1, "nothing was changed")
+    unasked = loaded("table delete flights --json", *WHERE, after=rows_left)
     assert (unasked.status, "add -y" in unasked.json["error"]["hint"]) == (1, True)
+    assert refused.seen == unasked.seen == ROWS
 
 
-def test_rows_are_counted_with_and_without_a_condition(ebla: Cli) -> None:
-    assert ebla("table count flights", *WHERE, prepare=flights).lines == ["4"]
-    assert ebla("table count flights --json", prepare=flights).json == {
-        "table": "flights",
-        "count": len(ROWS),
-    }
+def test_rows_are_counted_with_and_without_a_condition(loaded: Cli) -> None:
+    assert loaded("table count flights", *WHERE).lines == ["4"]
+    assert loaded("table count flights --json").json == {"table": "flights", "count": len(ROWS)}
 
 
 @pytest.mark.parametrize(
@@ -118,10 +100,64 @@ def test_rows_are_counted_with_and_without_a_condition(ebla: Cli) -> None:
         ("delete flights carrier=AA flight=1 --where flight==1", "name either the key"),
         ("count flights --where flght==1", "flght"),
         ("export flights rows.csv -f table", "'table' is not one of 'csv', 'json', 'parquet'"),
+        ("export flights rows.xlsx", "does not show its format"),
+        ("scan flights -c carier", "did you mean 'carrier'?"),
     ],
 )
 def test_a_wrong_command_line_changes_nothing_and_names_the_mistake(
-    ebla: Cli, command: str, words: str
+    loaded: Cli, command: str, words: str
 ) -> None:
-    outcome = ebla(f"table {command}", prepare=flights, after=rows_left(ROWS))
-    assert (outcome.status, words in outcome.message) == (2, True), outcome.err
+    outcome = loaded(f"table {command}", after=rows_left)
+    outcome.require(2, words)
+    assert outcome.seen in (None, ROWS), "refused before or after the connection"
+
+
+# -- scans and exports ---------------------------------------------------------------------------------------
+
+
+def test_rows_are_shown_as_a_table(loaded: Cli) -> None:
+    outcome = loaded("table scan flights -w", "carrier == 'UA' and distance >= 900")
+    assert outcome.lines[0].split() == ["carrier", "flight", "distance", "at"]
+    assert sorted(line.split() for line in outcome.lines[1:]) == [["UA", "10", "1000"], ["UA", "9", "900"]]
+    assert "2 rows" in outcome.err
+
+
+def test_rows_are_one_json_document(loaded: Cli) -> None:
+    words = ("table", "scan", "flights", "-c", "flight,carrier", "-w", "flight == 3", "--json")
+    document = loaded(*words).json
+    assert document["columns"] == ["flight", "carrier"]
+    assert document["count"] == 2
+    assert sorted(row["carrier"] for row in document["rows"]) == ["AA", "UA"]
+
+
+def test_rows_go_to_stdout_as_csv_and_as_json_lines(loaded: Cli) -> None:
+    csv = loaded("table scan flights -f csv --limit 3")
+    assert csv.lines[0] == '"carrier","flight","distance","at"'
+    assert len(csv.lines) == 4
+    lines = loaded("table scan flights -f json")
+    rows = [json.loads(line) for line in lines.lines]
+    assert sorted(rows, key=lambda row: (row["carrier"], row["flight"])) == ROWS
+
+
+def test_rows_go_into_files_by_their_ending(loaded: Cli, tmp_path: Path) -> None:
+    for name in ("rows.parquet", "rows.csv", "rows.jsonl"):
+        path = tmp_path / name
+        outcome = loaded("table export flights", str(path), "--json")
+        assert outcome.json["count"] == len(ROWS)
+        assert outcome.json["bytes"] == path.stat().st_size
+    assert parquet.read_table(tmp_path / "rows.parquet").num_rows == len(ROWS)
+    assert (tmp_path / "rows.csv").read_text().count("\n") == len(ROWS) + 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.csv", "rows.jsonl", "rows.parquet"]
+
+
+def test_an_interrupted_scan_leaves_no_file(
+    loaded: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def interrupted(*_: Any) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(scanning, "_write", interrupted)
+    (tmp_path / "rows.csv").write_text("the old content")
+    outcome = loaded("table export flights", str(tmp_path / "rows.csv"))
+    assert outcome.status == 130
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["the old content"]

@@ -19,10 +19,14 @@ from ebla.storage.schema import Column, TableSchema
 
 
 def spec(columns: list[str] | None = None, **given: Any) -> TableSpec:
-    names = ("key", "hashed", "ranged", "replicas", "schema_file", "data_file")
-    return gather(columns or [], **{name: given.get(name) for name in names})
+    names = ("key", "hashed", "ranged", "schema_file", "data_file")
+    replicated = ("replicas", "replication", "min_members")
+    return gather(columns or [], **{name: given.get(name) for name in (*names, *replicated)})
 
 
+ITEMS = (Column("item", "int64", False),)
+TIMES = (Column("key", "string", False), Column("value", "timestamp", unit="s", zone="+05:30"))
+POINT = (Column("x", "double", False), Column("y", "decimal", precision=10, scale=2))
 NESTED = [
     "time[ns]",
     "duration[s]",
@@ -38,10 +42,7 @@ NESTED = [
         ("flight:int32", Column("flight", "int32", False)),
         ("tailnum:string:null", Column("tailnum", "string", True)),
         ("time_hour:timestamp[us,UTC]", Column("time_hour", "timestamp", False, unit="us", zone="UTC")),
-        (
-            "t:timestamp[ms, Europe/Berlin]:null",
-            Column("t", "timestamp", True, unit="ms", zone="Europe/Berlin"),
-        ),
+        ("t:timestamp[ms, Europe/Rome]:null", Column("t", "timestamp", True, unit="ms", zone="Europe/Rome")),
         ("t:timestamp[ns]", Column("t", "timestamp", False, unit="ns")),
         ("t:timestamp[s,+05:30]", Column("t", "timestamp", False, unit="s", zone="+05:30")),
         ("fare:decimal(10,2)", Column("fare", "decimal", False, precision=10, scale=2)),
@@ -54,31 +55,9 @@ NESTED = [
         ("at:time[ms]", Column("at", "time", False, unit="ms")),
         ("took:duration(us):null", Column("took", "duration", True, unit="us")),
         ("tags:list<string>:null", Column("tags", "list", True, fields=(Column("item", "string"),))),
-        (
-            "tags:List<item: int not null>",
-            Column("tags", "list", False, fields=(Column("item", "int64", False),)),
-        ),
-        (
-            "m:map<string, timestamp[s,+05:30]>",
-            Column(
-                "m",
-                "map",
-                False,
-                fields=(
-                    Column("key", "string", False),
-                    Column("value", "timestamp", unit="s", zone="+05:30"),
-                ),
-            ),
-        ),
-        (
-            "p:struct<x: double not null, y: decimal(10,2)>",
-            Column(
-                "p",
-                "struct",
-                False,
-                fields=(Column("x", "double", False), Column("y", "decimal", precision=10, scale=2)),
-            ),
-        ),
+        ("tags:List<item: int not null>", Column("tags", "list", False, fields=ITEMS)),
+        ("m:map<string, timestamp[s,+05:30]>", Column("m", "map", False, fields=TIMES)),
+        ("p:struct<x: double not null, y: decimal(10,2)>", Column("p", "struct", False, fields=POINT)),
     ],
 )
 def test_a_column_is_declared_by_name_and_type(text: str, column: Column) -> None:
@@ -183,6 +162,8 @@ range:
   columns: [time_hour, carrier]
   splits: [["2013-04-01", UA], ["2013-07-01", AA]]
 replicas: 3
+replication: pacifica
+min_members: 3
 """
 
 
@@ -191,7 +172,7 @@ def test_a_yaml_file_defines_a_whole_table(tmp_path: Path) -> None:
     path.write_text(YAML)
     made = spec(schema_file=path)
     assert [c.name for c in made.columns] == ["time_hour", "carrier", "flight", "tailnum"]
-    assert made.replicas == 3
+    assert (made.replicas, made.replication, made.min_members) == (3, "pacifica", 3)
     partition_by = made.partition_by()
     assert partition_by is not None
     assert partition_by.columns == ("time_hour", "carrier")
@@ -201,15 +182,13 @@ def test_a_yaml_file_defines_a_whole_table(tmp_path: Path) -> None:
 def test_flags_override_the_file(tmp_path: Path) -> None:
     path = tmp_path / "flights.yaml"
     path.write_text(YAML)
-    made = spec(["flight:int64", "note:string:null"], schema_file=path, hashed="flight:2", replicas=1)
-    assert [type_name(c) for c in made.columns] == [
-        "timestamp[us,UTC]",
-        "string",
-        "int64",
-        "string",
-        "string",
-    ]
+    made = spec(
+        ["flight:int64", "note:string:null"], schema_file=path, hashed="flight:2", replicas=1, min_members=1
+    )
+    types = " ".join(type_name(c) for c in made.columns)
+    assert types == "timestamp[us,UTC] string int64 string string"
     assert (made.hash.buckets if made.hash else 0, made.replicas) == (2, 1)
+    assert (made.replication, made.min_members) == ("pacifica", 1)
 
 
 @pytest.mark.parametrize(
@@ -219,6 +198,7 @@ def test_flags_override_the_file(tmp_path: Path) -> None:
         ("- a", "must be a mapping"),
         ("columns: 5", "columns is a mapping"),
         ("columns: {a: int32}\nkey: a\nreplicas: many", "replicas is a whole number"),
+        ("columns: {a: int32}\nkey: a\nreplication: 2", "replication is a word, not 2"),
         ("columns: {a: int32}\nkey: a\nhash: {columns: [a]}", "hash has columns and buckets"),
         ("columns: {a: int32}\nkey: a\nrange: {columns: a, splits: 5}", "list of splits"),
         ("a: [", "is not YAML"),

@@ -43,22 +43,9 @@ class LoopNetwork:
             raise OutcomeUnknown("no answer", address=where) from None
 
 
-class ObservedToy(Toy):
-    """Calls `on_call` before each call."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.on_call: Any = None
-
-    async def meet(self, faults: Any, where: str, method: str) -> None:
-        if faults is self.before and self.on_call is not None:
-            self.on_call(method)
-        await super().meet(faults, where, method)
-
-
 class Loopback:
     def __init__(self) -> None:
-        self.toy = ObservedToy()
+        self.toy = Toy()
         self.bridge = Bridge("toy")
         self.bridge.run(self._start())
         self.link = Link(self.bridge, aio.Database(self.session))

@@ -32,6 +32,10 @@ class Stage:
             "t", schema=SCHEMA, primary_key=["id"], partition_by=ebla.hash("id", buckets=buckets)
         )
 
+    def client(self, name: str = "another") -> aio.Database:
+        """Another, independent client."""
+        return aio.Database(DeploymentClient(client_world(self.cluster, name)))
+
     async def leaders(self, table: aio.Table) -> list[str]:
         return [tablet.leader or "" for tablet in (await table.info()).tablets]
 

@@ -13,14 +13,9 @@ import ebla
 from ebla import aio
 from ebla.errors import AlreadyPresent, InvalidArgument, NotFound, TableDropped, TimedOut
 from ebla.options import Written
-from ebla.transport.client import DeploymentClient
 from tests.client.real_roles import Stage, on_real_roles
 from tests.client.tables import SCHEMA, arrow, row, rows
-from tests.client.toy import HOSTS, address, client_world
-
-
-def other_client(stage: Stage) -> aio.Database:
-    return aio.Database(DeploymentClient(client_world(stage.cluster, "another client")))
+from tests.client.toy import HOSTS, address
 
 
 async def everything(table: aio.Table) -> list[dict[str, Any]]:
@@ -73,7 +68,7 @@ async def test_old_rows_show_the_defaults_and_new_rows_their_own_values(stage: S
 @on_real_roles
 async def test_a_reused_column_name_shows_no_old_value(stage: Stage) -> None:
     table = await stage.table()
-    stale = await other_client(stage).table("t")
+    stale = await stage.client().table("t")
     await table.insert(rows(1))
     await table.alter().drop_column("v").apply()
     await table.alter().add_column("v", pa.int64()).apply()
@@ -90,7 +85,7 @@ async def test_a_reused_column_name_shows_no_old_value(stage: Stage) -> None:
 async def test_handles_with_an_old_schema_keep_working_and_learn_the_new_one(stage: Stage) -> None:
     table = await stage.table()
     await table.insert(rows(*range(10)))
-    handles = [await other_client(stage).table("t") for _ in range(4)]
+    handles = [await stage.client().table("t") for _ in range(4)]
     scan = handles[2].scan(columns=["id"], where=ebla.col("n") < 5)
     gone = handles[3].scan(columns=["id", "v"])
     await table.alter().rename_column("v", "w").add_column("x", pa.int8(), default=1).apply()
@@ -108,7 +103,7 @@ async def test_handles_with_an_old_schema_keep_working_and_learn_the_new_one(sta
 @on_real_roles
 async def test_key_columns_are_renamed_with_their_partitioning(stage: Stage) -> None:
     table = await stage.table()
-    stale = await other_client(stage).table("t")
+    stale = await stage.client().table("t")
     await table.insert(rows(*range(20)))
     await table.alter().rename_column("id", "number").apply()
     assert table.primary_key == ("number",)
@@ -124,7 +119,7 @@ async def test_a_table_is_renamed_and_handles_follow_it(stage: Stage) -> None:
     await stage.db.create_table("other", schema=SCHEMA, primary_key=["id"])
     with pytest.raises(AlreadyPresent):
         await table.alter().rename("other").apply()
-    stale = await other_client(stage).table("t")
+    stale = await stage.client().table("t")
     await table.alter().rename("u").apply()
     assert table.name == "u" and sorted(each.name for each in await stage.db.tables()) == ["other", "u"]
     await stale.insert(rows(1))
@@ -186,7 +181,7 @@ async def test_every_insert_is_applied_once_while_columns_come_and_go_and_server
 ) -> None:
     """Two clients insert rows, counted exactly."""
     table = await stage.table()
-    stale = await other_client(stage).table("t")
+    stale = await stage.client().table("t")
     over = asyncio.Event()
     done: dict[int, int] = {}
 
@@ -231,7 +226,7 @@ async def test_readers_with_an_old_schema_are_served_during_an_alteration_on_slo
 ) -> None:
     table = await stage.table(buckets=2)
     await table.insert(rows(1, 2))
-    writer, *handles = [await other_client(stage).table("t") for _ in range(7)]
+    writer, *handles = [await stage.client().table("t") for _ in range(7)]
     for leader in await stage.leaders(table):
         stage.cluster.state(leader).commit_s = (0.3, 0.3)
     over = asyncio.Event()

@@ -26,7 +26,6 @@ from ebla.storage.schema import Column, TableSchema
 from tests.client.loopback import Loopback
 from tests.client.real_roles import Stage, on_real_roles
 from tests.client.tables import SCHEMA, on_table, row
-from tests.client.test_quick import Fast
 from tests.client.toy import HOSTS, Bench, address, on_toys
 
 CLIENT = b"c" * 16
@@ -179,16 +178,6 @@ def test_a_stored_time_that_python_cannot_hold_is_named_by_every_read() -> None:
             with pytest.raises(InvalidArgument, match=r"'day'.*Arrow"):
                 read()
         assert table.get_many([{"id": 1}], as_arrow=True).num_rows == table.scan().to_arrow().num_rows == 1
-
-
-@pytest.mark.parametrize("key", ["a", None, [1]])
-def test_the_fast_path_of_a_get_refuses_bad_keys_like_the_ordinary_path(loopback: Loopback, key: Any) -> None:
-    table = loopback.db.table("t")
-    fast = Fast(loopback, table)
-    table._fast = fast.gets, fast.upserts
-    with pytest.raises(InvalidArgument, match="a key is a dict"):
-        table.get(key)
-    assert fast.network.calls == 0 and fast.gets.get({"id": -1}, 5.0) == (None, 5.0)
 
 
 # -- requests to the master ------------------------------------------------------------------------------------

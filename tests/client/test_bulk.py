@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -17,31 +15,12 @@ from ebla.aio import Table
 from ebla.errors import AlreadyPresent, InvalidArgument, NotFound, TimedOut
 from ebla.options import UNANSWERED_BYTES_MAX, UNIT_BYTES, Written
 from ebla.write.bulk import _has_duplicates
-from tests.client.tables import SCHEMA, arrow, on_table, row, rows
-from tests.client.toy import HOSTS, Bench, address, refuse, silence
+from tests.client.tables import arrow, on_table, row, rows
+from tests.client.toy import Bench, address, refuse, silence
 
 
 def call_sizes(bench: Bench) -> list[int]:
-    return [sum(len(w.batch) for w in q.writes) for _, method, q in bench.toy.calls if method == "write"]
-
-
-@pytest.mark.parametrize(
-    "form",
-    [
-        lambda table: table,
-        lambda table: table.combine_chunks().to_batches()[0],
-        lambda table: table.to_pandas(),
-        lambda table: table.to_pylist(),
-    ],
-    ids=["table", "batch", "pandas", "dicts"],
-)
-@on_table()
-async def test_rows_are_accepted_in_every_form(bench: Bench, table: Table, form: Any) -> None:
-    data = arrow(50)
-    assert await table.upsert(form(data)) == Written(50)
-    assert (await table.scan().to_arrow()).sort_by("id").equals(data.cast(table.schema))
-    assert await table.delete(form(data.slice(10))) == Written(40)
-    assert await table.scan().count() == 10
+    return [sum(len(write.batch) for write in request.writes) for request in bench.toy.requests("write")]
 
 
 @on_table()
@@ -61,13 +40,13 @@ async def test_a_large_load_is_sent_in_calls_of_about_a_megabyte_with_all_tablet
     awkward = [size for size in sizes if 100 * 1024 < size < 1_000_000]
     assert len(large) >= 4 and awkward == []
     assert max(sizes) < 1_300_000
-    batches = [len(w.batch) for _, method, q in bench.toy.calls if method == "write" for w in q.writes]
+    batches = [len(write.batch) for request in bench.toy.requests("write") for write in request.writes]
     assert np.median(batches) > UNIT_BYTES * 0.8 and max(batches) <= UNIT_BYTES + 100
     for where, method, request in bench.toy.calls:
         if method == "write" and sum(len(w.batch) for w in request.writes) >= 1_000_000:
             led = {t.id for t in bench.toy.tables["t"].tablets if t.leader == where}
             assert {write.tablet for write in request.writes} == led
-    assert bench.toy.rows("t") == count
+    assert bench.toy.rows() == count
 
 
 @on_table(1)
@@ -99,13 +78,12 @@ async def test_row_errors_name_the_callers_positions_over_all_tablets(
     present = list(range(0, 2000, 7))
     await table.upsert([row(n) for n in present])
     if lead_changes:
-        for tablet in bench.toy.tables["t"].tablets:
-            bench.toy.lead(tablet, HOSTS[(tablet.bucket + 1) % 3])
+        bench.toy.lead_all()
     with pytest.raises(AlreadyPresent) as caught:
         await table.insert(arrow(2000, width=100))
     assert caught.value.rows == present
     assert caught.value.applied == 2000 - len(present)
-    assert bench.toy.rows("t") == 2000
+    assert bench.toy.rows() == 2000
     assert "the first at position 0" in str(caught.value)
 
 
@@ -183,12 +161,12 @@ async def test_a_failed_tablet_ends_a_large_call_with_its_error_and_leaves_nothi
     bench.toy.tables["t"].tablets[3].leader = ""
     with pytest.raises(TimedOut, match="t003") as caught:
         await table.upsert(arrow(20_000, width=100), deadline_s=2.0)
-    applied = bench.toy.rows("t")
+    applied = bench.toy.rows()
     assert 0 < applied < 20_000
     assert f"{applied} rows of the call were applied" in caught.value.__notes__
     bench.toy.lead(bench.toy.tables["t"].tablets[3], "host-a")
     await bench.world.clock.sleep(5.0)
-    assert bench.toy.rows("t") == applied
+    assert bench.toy.rows() == applied
 
 
 @on_table(1)
@@ -201,10 +179,10 @@ async def test_a_cancelled_call_stops_sending_and_its_rows_on_the_way_are_writte
     pending.cancel()
     with pytest.raises(asyncio.CancelledError):
         await pending
-    sent, written = bench.toy.count("write"), bench.toy.rows("t")
+    sent, written = bench.toy.count("write"), bench.toy.rows()
     await bench.world.clock.sleep(30.0)
     assert bench.toy.count("write") == sent
-    assert written < bench.toy.rows("t") < 100_000
+    assert written < bench.toy.rows() < 100_000
 
 
 @on_table(1)
@@ -225,13 +203,3 @@ def test_a_repeated_key_is_always_detected(keys: list[bytes], cut: int) -> None:
     arrays = [pa.array(part, pa.binary()) for part in (keys[:cut], keys[cut:]) if part]
     sliced = [pa.array([b"zz", *array.to_pylist()], pa.binary()).slice(1) for array in arrays]
     assert _has_duplicates(arrays) == _has_duplicates(sliced) == (len(set(keys)) < len(keys))
-
-
-@on_table()
-async def test_pandas_and_arrow_agree_on_nulls(bench: Bench, table: Table) -> None:
-    await table.upsert(pd.DataFrame({"id": [1, 2], "v": ["a", None]}))
-    assert await table.get_many([{"id": 1}, {"id": 2}]) == [
-        {"id": 1, "v": "a", "n": None},
-        {"id": 2, "v": None, "n": None},
-    ]
-    assert table.schema.names == SCHEMA.names

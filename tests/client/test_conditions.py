@@ -88,6 +88,6 @@ async def test_servers_evaluate_prefixes_lists_and_nulls(bench: Bench, table: ai
         bench.toy.calls.clear()
         found = await table.scan(["id"], where).to_arrow()
         assert found["id"].to_pylist() == expected, where
-        (request,) = (request for _, method, request in bench.toy.calls if method == "scan")
+        (request,) = bench.toy.requests("scan")
         assert request.predicate is not None
         assert await table.count(where) == len(expected)

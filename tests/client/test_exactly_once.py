@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 from ebla.actors import errors
@@ -12,10 +13,6 @@ from tests.client.tables import arrow, make, on_table, row, rows
 from tests.client.toy import HOSTS, Bench, address, on_toys, refuse, silence
 
 LOST = errors.OutcomeUnknown("the answer was lost")
-
-
-def leaders(bench: Bench) -> list[str]:
-    return [address(host) for host in HOSTS]
 
 
 @on_table(1)
@@ -31,10 +28,10 @@ async def test_a_request_with_a_lost_answer_is_repeated_with_the_same_bytes(
 
 @on_table()
 async def test_bulk_inserts_over_lost_answers_apply_every_row_once(bench: Bench, table: Table) -> None:
-    for leader in leaders(bench):
-        bench.toy.after[leader, "write"] = [refuse(LOST), refuse(LOST)]
+    for host in HOSTS:
+        bench.toy.after[address(host), "write"] = [refuse(LOST), refuse(LOST)]
     assert await table.insert(arrow(3000, width=100)) == Written(3000)
-    assert bench.toy.rows("t") == 3000
+    assert bench.toy.rows() == 3000
     by_id: dict[tuple[bytes, int], set[int]] = {}
     for _, batch in bench.toy.batches():
         by_id.setdefault((batch.client, batch.sequence), set()).add(batch.digest)
@@ -111,12 +108,9 @@ async def test_the_batches_of_a_write_id_do_not_depend_on_chunks_or_leaders(
     await table.upsert(data, write_id=(b"spark-task-00001", 0))
     first = sorted((tablet, batch) for tablet, batch in bench.toy.batches())
     bench.toy.calls.clear()
-    for tablet in bench.toy.tables["t"].tablets:
-        bench.toy.lead(tablet, "host-a")
+    bench.toy.lead_all("host-a")
     other = await bench.client("another").table("t")
     pieces = [data.slice(at, 700) for at in range(0, 4000, 700)]
-    import pyarrow as pa
-
     await other.upsert(pa.concat_tables(pieces), write_id=(b"spark-task-00001", 0))
     second = sorted({(t, b.sequence, b.digest) for t, b in bench.toy.batches()})
     assert second == [(t, b.sequence, b.digest) for t, b in first]
@@ -134,5 +128,5 @@ async def test_creating_a_table_over_a_lost_answer_returns_the_table_it_made(ben
     bench.toy.after["master/0", "create_table"] = [refuse(LOST)]
     table = await make(bench)
     assert table.name == "t"
-    requests = [request for _, method, request in bench.toy.calls if method == "create_table"]
-    assert len(requests) == 2 and requests[0] == requests[1]
+    first, again = bench.toy.requests("create_table")
+    assert first == again

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from ebla.storage.columns import UNORDERED
 from ebla.storage.errors import InvalidArgument
-from ebla.storage.predicates import conditions, expressions
+from ebla.storage.predicates import conditions
 from ebla.storage.predicates.conditions import (
     And,
     Comparison,
@@ -384,8 +384,3 @@ def test_malformed_predicate_bytes_are_refused() -> None:
     liar = msgspec.msgpack.encode({**good, "column": "money", "value": ["decimal", "x"]})
     with pytest.raises(InvalidArgument, match="'money' cannot be compared"):
         bind(decode(liar), TABLE)
-
-
-def test_one_module_exports_what_users_need() -> None:
-    assert expressions.col is conditions.col
-    assert set(expressions.__all__) >= {"col", "bind", "mask", "columns", "key_bounds", "encode", "decode"}

@@ -11,7 +11,7 @@ from ebla.aio import Table
 from ebla.errors import NotFound, TimedOut
 from ebla.options import PATIENCE_S, SMALL_CALLS_MAX, Written
 from tests.client.tables import arrow, make, on_table, row
-from tests.client.toy import HOSTS, Bench, address, on_toys, refuse, silence
+from tests.client.toy import Bench, address, on_toys, refuse, silence
 
 
 @on_table(1)
@@ -72,6 +72,22 @@ async def test_a_silent_leader_costs_one_short_try(bench: Bench, table: Table) -
         await bench.world.clock.sleep(1.0)
         bench.toy.lead(tablet, "host-b")
         await pending
+
+
+@on_table(6)
+async def test_calls_that_fail_together_count_as_one_silence(bench: Bench, table: Table) -> None:
+    """The next attempts at the silent server stay short, and the new leaders are found soon, even after several seconds."""
+    bench.toy.lead_all("host-a")
+    await asyncio.gather(*(table.upsert(row(number)) for number in range(60)))
+    bench.toy.before[address("host-a"), "write"] = [silence() for _ in range(99)]
+    pending = []
+    for number in range(60):
+        pending.append(asyncio.ensure_future(table.upsert(row(number))))
+        await bench.world.clock.sleep(0.02)
+    await bench.world.clock.sleep(4.8 - 60 * 0.02)
+    bench.toy.lead_all("host-b")
+    with bench.lasts(2.5):
+        await asyncio.gather(*pending)
 
 
 @on_table(1)
@@ -135,8 +151,7 @@ async def test_a_dropped_table_is_not_found_even_if_its_name_is_reused(bench: Be
 @on_table()
 async def test_writes_continue_while_the_master_is_down(bench: Bench, table: Table) -> None:
     bench.cluster.crash("master/0")
-    for tablet in bench.toy.tables["t"].tablets:
-        bench.toy.lead(tablet, HOSTS[(tablet.bucket + 1) % 3])
+    bench.toy.lead_all()
     assert await table.upsert(arrow(100)) == Written(100)
     assert await table.scan().count() == 100
 
@@ -208,4 +223,4 @@ async def test_a_tablet_without_a_leader_is_probed_at_a_bounded_rate_by_any_numb
     assert bench.toy.count("write") < 40
     bench.toy.lead(tablet, "host-b")
     assert all(written == Written(1) for written in await asyncio.gather(*pending))
-    assert bench.toy.rows("t") == 300
+    assert bench.toy.rows() == 300

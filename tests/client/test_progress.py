@@ -140,7 +140,7 @@ def test_on_a_terminal_a_bar_is_shown_on_standard_error_and_deleted_at_the_end()
 
         reader = threading.Thread(target=read)
         reader.start()
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=600)
         reader.join(10)
     os.close(ours)
     text = b"".join(chunks).decode()

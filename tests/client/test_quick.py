@@ -94,10 +94,12 @@ def test_without_a_blocking_network_every_get_takes_the_ordinary_path(fast: Fast
     assert gets.get({"id": 1}, 5.0) == (MISS, 5.0)
 
 
-def test_the_ordinary_path_refuses_an_invalid_key(fast: Fast) -> None:
-    assert fast.gets.get({"id": "x"}, 5.0)[0] is MISS
+@pytest.mark.parametrize("key", ["a", None, [1], {"id": "x"}])
+def test_the_ordinary_path_refuses_an_invalid_key(fast: Fast, key: Any) -> None:
+    fast.table._fast = fast.gets, fast.upserts
     with pytest.raises(InvalidArgument):
-        fast.table.get({"id": "x"})
+        fast.table.get(key)
+    assert fast.network.calls == 0 and fast.gets.get({"id": 1}, 5.0) == (None, 5.0)
 
 
 # -- upserts

@@ -11,7 +11,7 @@ import ebla
 from ebla.aio import Table
 from ebla.errors import Corruption, InvalidArgument
 from tests.client.tables import arrow, on_table, row
-from tests.client.toy import HOSTS, Bench, on_toys
+from tests.client.toy import Bench, on_toys
 
 
 @on_table()
@@ -43,8 +43,7 @@ async def test_many_keys_are_read_while_leaders_change(bench: Bench, table: Tabl
     await table.upsert(arrow(10_000))
     pending = asyncio.ensure_future(table.get_many(pa.table({"id": range(12_000)}), as_arrow=True))
     await bench.world.clock.sleep(0.0005)
-    for tablet in bench.toy.tables["t"].tablets:
-        bench.toy.lead(tablet, HOSTS[(tablet.bucket + 1) % 3])
+    bench.toy.lead_all()
     assert (await pending)["id"].to_pylist() == list(range(10_000))
 
 

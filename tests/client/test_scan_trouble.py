@@ -83,7 +83,7 @@ async def test_a_table_dropped_during_its_scan_is_reported_and_never_a_short_res
 @on_real_roles
 async def test_a_scan_of_a_table_that_was_dropped_before_it_began_says_so_at_once(stage: Stage) -> None:
     table = await loaded(stage)
-    other = aio.Database(DeploymentClient(client_world(stage.cluster, "another")))
+    other = stage.client()
     await other.drop_table("t")
     await other._client.world.clock.sleep(10.0)  # its tablets have been deleted
     clock = stage.cluster.loop

@@ -30,7 +30,7 @@ async def test_a_predicate_is_evaluated_by_the_servers(bench: Bench, table: Tabl
     scan = table.scan(columns=["id"], where=(ebla.col("n") >= 100) & (ebla.col("n") < 110))
     assert sorted((await scan.to_arrow())["id"].to_pylist()) == list(range(100, 110))
     assert await scan.count() == 10
-    requests = [request for _, method, request in bench.toy.calls if method == "scan"]
+    requests = bench.toy.requests("scan")
     assert all(request.predicate for request in requests)
 
 
@@ -46,7 +46,7 @@ async def test_only_the_tablets_that_can_hold_matching_rows_are_asked(bench: Ben
     await ranged.upsert(arrow(400))
     bench.toy.calls.clear()
     assert await ranged.scan(where=(ebla.col("id") >= 150) & (ebla.col("id") < 250)).count() == 100
-    requests = [request for _, method, request in bench.toy.calls if method == "scan"]
+    requests = bench.toy.requests("scan")
     assert sorted(request.tablet for request in requests) == ["t009", "t010"]
     assert all(request.start > b"" and request.stop is not None for request in requests)
     assert await ranged.scan(where=(ebla.col("id") > 5) & (ebla.col("id") < 5)).count() == 0
@@ -60,7 +60,7 @@ async def test_a_limit_holds_over_all_tablets(bench: Bench, table: Table, limit:
     assert (await table.scan(limit=limit).to_arrow()).num_rows == wanted
     assert len([row async for row in table.scan(limit=limit)]) == wanted
     assert await table.scan(limit=limit).count() == wanted
-    requests = [request for _, method, request in bench.toy.calls if method == "scan"]
+    requests = bench.toy.requests("scan")
     assert all(request.limit == limit for request in requests)
     await bench.world.clock.sleep(5.0)
     assert bench.toy.scanners == {}
@@ -111,8 +111,7 @@ async def test_a_scan_left_early_closes_its_scanners(bench: Bench, table: Table)
 
 @on_table(loaded=1000)
 async def test_a_tablet_that_moves_before_it_is_read_is_read_elsewhere(bench: Bench, table: Table) -> None:
-    for tablet in bench.toy.tables["t"].tablets:
-        bench.toy.lead(tablet, "host-b")
+    bench.toy.lead_all("host-b")
     bench.crash("host-a")
     assert sorted(row["id"] for row in (await table.scan().to_arrow()).to_pylist()) == list(range(1000))
 
@@ -168,6 +167,5 @@ async def test_a_leader_that_crashes_during_a_collected_scan_does_not_change_its
     await bench.world.clock.sleep(0.03)
     assert bench.toy.count("scan_more") > 0 and not pending.done()
     bench.crash("host-b")
-    for tablet in bench.toy.tables["t"].tablets:
-        bench.toy.lead(tablet, "host-c")
+    bench.toy.lead_all("host-c")
     assert sorted((await pending)["id"].to_pylist()) == list(range(1000))

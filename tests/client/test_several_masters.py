@@ -1,4 +1,4 @@
-"""Clients of several masters: their requests, their writes without an active master, and their survey."""
+"""Clients of several masters: their requests, and their writes without an active master."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import pytest
 from ebla import aio
 from ebla.actors import messages as m
 from ebla.actors.errors import TimedOut
-from ebla.health import survey, tablets
-from ebla.health.verdicts import HEALTHY, UNAVAILABLE
 from tests.master.group_stage import GroupStage, play
 from tests.staged import staged
 
@@ -40,9 +38,7 @@ async def test_a_client_follows_a_standby_to_the_active_master_and_stays_with_it
 
 
 @on_group
-async def test_a_client_times_out_when_no_master_is_active_and_says_why(
-    stage: GroupStage,
-) -> None:
+async def test_a_client_times_out_when_no_master_is_active_and_says_why(stage: GroupStage) -> None:
     for node in stage.journals:
         stage.cluster.crash(node)
     await stage.until(lambda: not stage.serving())
@@ -64,23 +60,3 @@ async def test_rows_are_read_and_written_while_no_master_is_active(stage: GroupS
         await stage.cluster.restart(master)
     await stage.ready()
     assert (await table.info()).state == "running"
-
-
-@on_group
-async def test_a_survey_distinguishes_the_active_master_from_standbys_and_reports_when_none_is_active(
-    stage: GroupStage,
-) -> None:
-    active = await stage.ready()
-    slots = [f"tablet-server/{host}" for host in stage.hosts]
-    found = await survey.survey(stage.outside.network, stage.masters, slots)
-    roles = {address: status.role for address, status in found.masters.items()}
-    assert roles == {active: "active", stage.other(active): "standby"}
-    assert tablets.judge(found).status == HEALTHY
-    for node in stage.journals:
-        stage.cluster.crash(node)
-    await stage.until(lambda: not stage.serving())
-    found = await survey.survey(stage.outside.network, stage.masters, slots)
-    assert {each.role for each in found.masters.values()} == {"standby"}
-    judged = tablets.judge(found)
-    assert judged.status == UNAVAILABLE
-    assert any("no master is active" in reason for reason in judged.reasons)

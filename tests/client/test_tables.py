@@ -10,7 +10,7 @@ import pytest
 import ebla
 from ebla.actors import errors
 from ebla.aio import Table
-from ebla.errors import AlreadyPresent, ConnectionClosed, InvalidArgument, NotFound, TimedOut, Unavailable
+from ebla.errors import AlreadyPresent, ConnectionClosed, InvalidArgument, NotFound, TimedOut
 from ebla.options import Written
 from tests.client.tables import SCHEMA, make, on_table, row
 from tests.client.toy import Bench, address, on_toys, refuse, silence
@@ -60,15 +60,6 @@ async def test_tables_are_found_listed_and_dropped_by_name(bench: Bench) -> None
         await bench.db.drop_table("flights")
     with pytest.raises(AlreadyPresent):
         await make(bench, name="fleet")
-
-
-@on_toys
-async def test_a_table_that_the_cluster_cannot_hold_is_refused_within_seconds_with_the_masters_reason(
-    bench: Bench,
-) -> None:
-    bench.toy.before["master/0", "create_table"] = [refuse(errors.Unavailable("5 replicas, 3 hosts"))] * 1000
-    with bench.lasts(5.0), pytest.raises(Unavailable, match="5 replicas, 3 hosts"):
-        await make(bench)
 
 
 @on_toys

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 
 from ebla import aio
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.messages import DELETE, INSERT, UPDATE, UPSERT, RowBatch
+from ebla.actors.tablet.serving.scans import _to_ipc
 from ebla.actors.world import Role, World, rpc
 from ebla.chaos.simulation.loop import run
 from ebla.chaos.simulation.world import SimulatedCluster
@@ -89,7 +89,6 @@ class Toy:
         self.tables: dict[str, Table] = {}
         self.tablets: dict[str, Tablet] = {}
         self.tablets_made = 0
-        self.hosts = list(HOSTS)
         self.calls: list[tuple[str, str, Any]] = []
         # By address and method: the faults of the next calls, before and after their work.
         self.before: dict[tuple[str, str], list[Fault]] = {}
@@ -100,26 +99,35 @@ class Toy:
         self.block_rows = 1000
         self.schema_version = 0  # of the next created tables
         self.ready_after = 0  # number of "preparing" answers of get_table
+        self.on_call: Callable[[str], object] = lambda method: None
+
+    def requests(self, method: str) -> list[Any]:
+        return [request for _, called, request in self.calls if called == method]
 
     def count(self, method: str) -> int:
-        return sum(called == method for _, called, _ in self.calls)
+        return len(self.requests(method))
 
     def batches(self) -> list[tuple[str, RowBatch]]:
         """List every batch that was sent, with repetitions, in order."""
         decode = msgspec.msgpack.Decoder(RowBatch).decode
-        writes = [request for _, method, request in self.calls if method == "write"]
-        return [(write.tablet, decode(write.batch)) for request in writes for write in request.writes]
+        return [
+            (each.tablet, decode(each.batch)) for request in self.requests("write") for each in request.writes
+        ]
 
-    def rows(self, table: str) -> int:
+    def rows(self, table: str = "t") -> int:
         return sum(len(tablet.rows) for tablet in self.tables[table].tablets)
 
     def lead(self, tablet: Tablet, host: str) -> None:
         tablet.leader = address(host)
         tablet.term += 1
 
+    def lead_all(self, host: str | None = None) -> None:
+        """Every tablet of the table `t` gets this leader, or the next host of each."""
+        for tablet in self.tables["t"].tablets:
+            self.lead(tablet, host or HOSTS[(tablet.bucket + 1) % 3])
+
     async def meet(self, faults: dict[tuple[str, str], list[Fault]], where: str, method: str) -> None:
-        waiting = faults.get((where, method))
-        if waiting:
+        if waiting := faults.get((where, method)):
             await waiting.pop(0)()
 
 
@@ -130,6 +138,7 @@ class ToyRole(Role):
 
     async def _called(self, method: str, request: Any) -> None:
         self.toy.calls.append((self.world.address, method, request))
+        self.toy.on_call(method)
         await self.toy.meet(self.toy.before, self.world.address, method)
 
 
@@ -137,8 +146,7 @@ class ToyMaster(ToyRole):
     @rpc
     async def create_table(self, request: m.CreateTableRequest) -> m.TableInfo:
         await self._called("create_table", request)
-        known = self.toy.tables.get(request.name)
-        if known is not None:
+        if known := self.toy.tables.get(request.name):
             if known.info.properties.get("request") != request.request_id:
                 raise errors.AlreadyPresent(f"table {request.name!r} exists already", what="table")
             return self._info(known)
@@ -160,6 +168,7 @@ class ToyMaster(ToyRole):
             0,
             (),
             {"request": request.request_id},
+            min_members=request.min_members,
         )
         self.toy.tables[request.name] = Table(info, tablets)
         self.toy.tablets.update({tablet.id: tablet for tablet in tablets})
@@ -199,7 +208,7 @@ class ToyMaster(ToyRole):
     def _info(self, table: Table) -> m.TableInfo:
         preparing = self.toy.ready_after > 0
         self.toy.ready_after = max(0, self.toy.ready_after - 1)
-        replicas = tuple(m.ReplicaLocation(h, address(h), "follower", True) for h in self.toy.hosts)
+        replicas = tuple(m.ReplicaLocation(h, address(h), "follower", True) for h in HOSTS)
         tablets = tuple(
             m.TabletLocation(each.id, each.bucket, "creating", None, 0, ())
             if preparing
@@ -212,8 +221,7 @@ class ToyMaster(ToyRole):
 
 class ToyServer(ToyRole):
     def _led(self, tablet_id: str) -> Tablet:
-        refusals = self.toy.refusals.get(tablet_id)
-        if refusals:
+        if refusals := self.toy.refusals.get(tablet_id):
             raise refusals.pop(0)
         tablet = self.toy.tablets.get(tablet_id)
         if tablet is None:
@@ -231,26 +239,21 @@ class ToyServer(ToyRole):
         await self.toy.meet(self.toy.after, self.world.address, "write")
         return m.WriteReply(results, failures)
 
-    def _each(
-        self, parts: Iterable[Any], work: Callable[[Tablet, Any], Any]
-    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    def _each(self, parts: Iterable[Any], work: Callable[[Tablet, Any], Any]) -> Iterator[tuple[Any, ...]]:
         """Do the work for each part, on its tablet: the results and the failures, None for a part without."""
-        results, failures = [], []
-        for part in parts:
-            result, failure = None, None
+
+        def outcome(part: Any) -> tuple[Any, Any]:
             try:
-                result = work(self._led(part.tablet), part)
+                return work(self._led(part.tablet), part), None
             except EblaError as error:
-                failure = type(error).__name__, error.message, error.values()
-            results.append(result)
-            failures.append(failure)
-        return tuple(results), tuple(failures)
+                return None, (type(error).__name__, error.message, error.values())
+
+        return zip(*map(outcome, parts), strict=True)
 
     def _apply(self, tablet: Tablet, write: Any) -> m.WriteResult:
         batch = msgspec.msgpack.decode(write.batch, type=RowBatch)
         request = (batch.client, batch.sequence)
-        known = tablet.answers.get(request)
-        if known is not None:
+        if known := tablet.answers.get(request):
             if known[0] != batch.digest:
                 raise errors.RequestReused("other rows")
             return known[1]
@@ -313,24 +316,17 @@ class ToyServer(ToyRole):
         if predicate is not None:
             batch = batch.filter(expressions.mask(predicate, batch))
         batch = batch.select(list(request.columns)).slice(0, request.limit)
-        parts = range(0, max(1, batch.num_rows), self.toy.block_rows)
+        size, index = self.toy.block_rows, len(tablet.applied)
+        parts = [batch.slice(at, size) for at in range(0, max(1, batch.num_rows), size)]
         self.toy.scans_opened += 1
-        name = f"scanner-{self.toy.scans_opened}" if len(parts) > 1 else None
-        index = len(tablet.applied)
+        name = f"scanner-{self.toy.scans_opened}"
         blocks = [
-            m.ScanBlock(
-                name,
-                i,
-                _ipc(batch.slice(at, self.toy.block_rows)),
-                len(batch[at : at + self.toy.block_rows]),
-                index,
-            )
-            for i, at in enumerate(parts)
+            m.ScanBlock(name, i, _to_ipc([part], tablet.codec, request.columns), part.num_rows, index)
+            for i, part in enumerate(parts)
         ]
         blocks[-1] = msgspec.structs.replace(blocks[-1], scanner=None)
-        if name is not None:
+        if len(blocks) > 1:
             self.toy.scanners[name] = blocks
-        await self.toy.meet(self.toy.after, self.world.address, "scan")
         return blocks[0]
 
     @rpc
@@ -356,13 +352,6 @@ class ToyServer(ToyRole):
         assert request.tablet is not None
         tablet = self._led(request.tablet)
         return m.FlushReply({tablet.id: len(tablet.applied)})
-
-
-def _ipc(batch: pa.RecordBatch) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return bytes(sink.getvalue())
 
 
 @dataclass

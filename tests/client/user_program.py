@@ -29,7 +29,7 @@ def right(db: ebla.Database) -> None:
     assert_type(table.primary_key, tuple[str, ...])
     for row in table.scan(columns=["v"], where=(ebla.col("id") > 3) | ~(ebla.col("v") == "b"), limit=10):
         assert_type(row, dict[str, Any])
-    table.alter().add_column("n", pa.int32(), default=0).rename("u").apply(wait_s=5.0)
+    table.alter().add_column("n", pa.int32(), default=0).min_members(2).rename("u").apply(wait_s=5.0)
     with db.session(timeout_s=10.0) as session, session.lock("/locks/nightly") as lock:
         assert_type(lock.token, int)
     try:

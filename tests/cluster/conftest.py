@@ -32,11 +32,17 @@ from ebla.placement.local.cluster import LocalCluster
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parent.parent
+SPARK_EXAMPLE = REPOSITORY / "examples" / "spark_pipeline.py"
 HOSTS = ("host-1", "host-2", "host-3", "host-4")
 THREE_HOSTS = HOSTS[:3]
-WITHIN_S = 60.0
+WITHIN_S = 240.0
 POLL_S = 0.05
 DOWN_S = 2.0  # at the end of a module; roles that have not stopped by then are killed
+CPUS = 3  # that each node offers, one more than the executor of Spark in the tests needs: Ray starts workers for all of them
+LEAN = {
+    "RAY_START_HOOK": "tests.cluster.ray_start.without_log_monitor",
+    "PYTHONPATH": str(REPOSITORY),  # also for the roles of tests
+}
 
 T = TypeVar("T")
 
@@ -101,9 +107,13 @@ class Shared:
 
     def whole(self) -> LocalCluster:
         if self._cluster is None or LocalCluster.find(self.directory) is None:
-            importable = {"PYTHONPATH": str(REPOSITORY)}  # for the roles of tests
             self._cluster = LocalCluster.start(
-                len(HOSTS), directory=self.directory, dashboard=False, auth="disabled", environment=importable
+                len(HOSTS),
+                directory=self.directory,
+                dashboard=False,
+                num_cpus=CPUS,
+                auth="disabled",
+                environment=LEAN,
             )
         for number in self._cluster.state.nodes:
             if not self._cluster.alive(number):

@@ -68,7 +68,12 @@ OWN = ("deployment", "role", "host", "node", "journal", "state", "limit", "envir
 RARE = ("journal_synced_segments_total", "master_leader_conflicts_total", "tablet_writes_refused_total")
 # Counters that may or may not have an increment.
 POSSIBLE = (
+    "master_ballot_edits_total",
+    "master_ballots_total",
+    "master_beacons_acknowledged_total",
+    "master_beacons_refused_total",
     "master_repairs_total",
+    "master_servers_ended_total",
     "tablet_copied_bytes_total",
     "tablet_copies_done_total",
     "tablet_copies_failed_total",
@@ -139,7 +144,7 @@ def test_every_figure_is_scraped_from_ray_with_its_tags(db: Database, table: Tab
         )
         return found if all(whole) and not missing(found) else None
 
-    found = eventually(settled, f"every figure is scraped; missing: {missing(scrape())}", within_s=120.0)
+    found = eventually(settled, f"every figure is scraped; missing: {missing(scrape())}", within_s=300.0)
     active = next(
         dict(own) for (name, own), value in found.items() if (name, value) == ("ray_ebla_master_active", 1)
     )

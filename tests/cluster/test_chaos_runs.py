@@ -20,14 +20,15 @@ from ebla.placement.local.cluster import LocalCluster
 from ebla.show.steps import Steps
 from tests.cluster.conftest import restored_environment
 
-DURATION_S = 22.0
+DURATION_S = 18.0
+# No host has a fault while it recovers from a crash: on a slow machine that takes longer than the act.
 FAULTS = (
-    Fault(1.0, "crash", ("host-2",)),
-    Fault(5.0, "pause", ("host-3",), 2.5),
-    Fault(8.0, "node_loss", ("host-2",), 1.0),
-    Fault(9.0, "clock_jump", ("host-1",), 1.0, 60.0),
-    Fault(15.0, "stop", ("host-3",), 0.5),
-    Fault(19.0, "crash", ("master",)),
+    Fault(1.0, "node_loss", ("host-2",), 1.0),
+    Fault(4.0, "pause", ("host-3",), 2.5),
+    Fault(6.0, "clock_jump", ("host-1",), 1.0, 60.0),
+    Fault(8.0, "stop", ("host-3",), 0.5),
+    Fault(11.0, "crash", ("host-1",)),
+    Fault(15.0, "crash", ("master",)),
 )
 
 

@@ -59,7 +59,7 @@ class Terminal:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=600,
         )
         return Outcome(done.returncode, done.stdout, done.stderr)
 
@@ -136,7 +136,7 @@ def test_status_shows_roles_and_health(terminal: Terminal) -> None:
 
 def test_a_submitted_job_feeds_a_table_with_token_authentication(terminal: Terminal) -> None:
     made = terminal.ebla(CREATE)
-    assert (made.status, made.out) == (0, "created table flights: 4 columns, 2 tablets x 3 replicas\n")
+    assert (made.status, made.out) == (0, "created table flights: 4 columns, 2 tablets x 3 replicas, raft\n")
     source = terminal.home / "flights.csv"
     rows = (f"{'AA' if n % 2 else 'UA'},{n},{n * 10},2013-07-04T12:00:00Z" for n in range(ROWS))
     source.write_text("\n".join(["carrier,flight,distance,at", *rows]) + "\n")

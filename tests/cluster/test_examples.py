@@ -1,10 +1,12 @@
-"""Every script in examples/ runs on a real deployment, as its first lines say."""
+"""Every script in examples/ runs on a real deployment, as its first lines say. test_pipelines.py runs the one with Spark."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,30 +14,43 @@ import pytest
 from ebla.placement import launch
 from ebla.placement.config import configure
 from ebla.placement.local.cluster import LocalCluster
-from tests.cluster.conftest import REPOSITORY, THREE_HOSTS
+from tests.cluster.conftest import REPOSITORY, SPARK_EXAMPLE, THREE_HOSTS
 
 pytestmark = pytest.mark.cluster
 
-EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
+EXAMPLES = sorted(set((REPOSITORY / "examples").glob("*.py")) - {SPARK_EXAMPLE})
+TOGETHER = 2
+Done = subprocess.CompletedProcess[str]
 
 
 @pytest.fixture(scope="module")
-def environment(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a user's shell on a node of a cluster with a deployment."""
+def runs(
+    cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[dict[Path, Future[Done]]]:
+    """The requested scripts, in the environment of a user's shell on a node of a cluster with a deployment."""
     data_dir = tmp_path_factory.mktemp("examples") / "data"
     assert launch.up(configure({"data_dir": str(data_dir), "slots": THREE_HOSTS})).ready
-    return {**os.environ, "RAY_ADDRESS": cluster.address}
+    environment = {**os.environ, "RAY_ADDRESS": cluster.address}
+
+    def run(script: Path) -> Done:
+        return subprocess.run(
+            [sys.executable, str(script)],
+            env=environment,
+            cwd=tmp_path_factory.mktemp(script.stem),
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+
+    requested = {
+        item.callspec.params["script"] for item in request.session.items if item.path == Path(__file__)
+    }
+    with ThreadPoolExecutor(TOGETHER) as pool:
+        yield {script: pool.submit(run, script) for script in sorted(requested)}
 
 
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
-def test_the_example_runs(environment: dict[str, str], script: Path, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
+def test_the_example_runs(runs: dict[Path, Future[Done]], script: Path) -> None:
+    done = runs[script].result()
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip(), "an example shows its result"

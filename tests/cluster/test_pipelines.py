@@ -6,8 +6,10 @@ All tests use one Spark session and run in this order on one table, `everything`
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
-from contextlib import ExitStack
+import inspect
+import runpy
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,10 +25,10 @@ from pyspark.sql import functions as F
 
 import ebla
 from ebla import local_scan
-from ebla.pipelines import raydp_app, tasks
+from ebla.errors import SourceUnreadable
+from ebla.pipelines import raydp_app, session, tasks
 from ebla.pipelines.arrow.feed import feed as arrow_feed
 from ebla.pipelines.arrow.verify import verify as arrow_verify
-from ebla.pipelines.datasets import SourceUnreadable
 from ebla.pipelines.executors import executors_alive, hosts_of_executors
 from ebla.pipelines.feed import feed, table_for
 from ebla.pipelines.frames import frame
@@ -38,11 +40,13 @@ from ebla.placement import launch
 from ebla.placement.config import configure
 from ebla.placement.local.cluster import LocalCluster
 from ebla.table import Database, Table
-from tests.cluster.conftest import THREE_HOSTS, eventually
+from tests.cluster.conftest import SPARK_EXAMPLE, THREE_HOSTS, eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.cluster
 
-ROWS = 12_000
+ROWS = 4_000
+HALF = ROWS // 2
+BATCH = 150  # rows: a partition has several batches
 TABLETS = 4
 ALLOWED = {"host-1", "host-2"}
 PLACE = pa.struct([("x", pa.int32()), ("seen", pa.timestamp("us", "UTC"))])
@@ -104,23 +108,22 @@ def stage(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> It
     root = tmp_path_factory.mktemp("pipelines")
     pq.write_table(everything(), root / "source.parquet", row_group_size=ROWS // 4)
     with ExitStack() as ending:
-        settings = {"name": "spark", "data_dir": str(root / "data"), "slots": THREE_HOSTS}
-        assert launch.up(configure(settings)).ready
-        db = ending.enter_context(ebla.connect("spark"))
+        assert launch.up(configure({"data_dir": str(root / "data"), "slots": THREE_HOSTS})).ready
+        db = ending.enter_context(ebla.connect())
         application = ExitStack()
         ending.enter_context(application)
-        session = application.enter_context(
+        started = application.enter_context(
             spark(
                 "tests",
                 executors=1,
                 cores=2,
                 avoid_slots=["host-3", "host-4"],
                 quick=True,
-                configs={"spark.sql.execution.arrow.maxRecordsPerBatch": "500"},
+                configs={"spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH)},
             )
         )
-        source = frame(session, str(root / "source.parquet"))
-        yield Stage(cluster, db, session, root / "data", source, application.close)
+        source = frame(started, str(root / "source.parquet"))
+        yield Stage(cluster, db, started, root / "data", source, application.close)
 
 
 @pytest.fixture
@@ -266,20 +269,23 @@ def test_without_a_local_replica_a_tablet_is_read_from_its_leader(table: Table) 
 class BreakingOff(tasks.WriteTask):
     """Fails in its first attempt at each partition, after some answered calls."""
 
-    def _write(self, table: Table, partition: int, call: tasks.Call) -> tuple[int, int]:
-        written = super()._write(table, partition, call)
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return super().__call__(self._broken_off(batches))
+
+    def _broken_off(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None
-        if call.position >= 1000 and context.attemptNumber() == 0:
-            raise RuntimeError("the worker is lost")
-        return written
+        for number, batch in enumerate(batches):
+            if number == 3 and context.attemptNumber() == 0:
+                raise RuntimeError("the worker is lost")
+            yield batch
 
 
 def test_repeated_tasks_write_no_row_twice(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Repeated calls get their first answers; otherwise an insert would refuse the rows as present."""
     monkeypatch.setattr(tasks, "WriteTask", BreakingOff)
     target = table_for(stage.db, "repeated", stage.source, primary_key=["id"])
-    report = feed(stage.session, stage.source, target, mode="insert", call_rows=500)
+    report = feed(stage.session, stage.source, target, mode="insert", call_rows=BATCH)
     assert report.retries > 0
     assert (report.rows, report.rejected) == (ROWS, 0)
     assert verify(stage.session, stage.source, target, replicas=False).ok
@@ -299,18 +305,35 @@ def test_spark_feeds_and_reads_an_altered_table(stage: Stage) -> None:
     """Rows of both layouts are on the disks; old rows show the default of the new column."""
     source = stage.source.select("id", "name", "int")
     grown = table_for(stage.db, "grown", source, primary_key=["id"], partition_by=ebla.hash("id", buckets=2))
-    assert feed(stage.session, source.where("id < 5000"), grown).rows == 5000
+    assert feed(stage.session, source.where(f"id < {HALF}"), grown).rows == HALF
     change = grown.alter().add_column("grade", pa.int32(), default=5)
     change.rename_column("int", "number").drop_column("name").apply()
-    added = F.when(F.col("id") < 5000, 5).otherwise(F.col("id") % 97).cast("int")
+    added = F.when(F.col("id") < HALF, 5).otherwise(F.col("id") % 97).cast("int")
     expected = stage.source.select("id", F.col("int").alias("number"), added.alias("grade"))
-    assert feed(stage.session, expected.where("id >= 5000"), grown).rows == ROWS - 5000
+    assert feed(stage.session, expected.where(f"id >= {HALF}"), grown).rows == ROWS - HALF
     for local in (True, False):
         rows = read_table(stage.session, grown, local=local)
         assert rows.columns == ["id", "number", "grade"]
         assert rows.exceptAll(expected).count() == 0
         assert rows.count() == ROWS
     assert verify(stage.session, expected, grown).ok
+
+
+def test_the_example_with_spark_runs(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the session of these tests: the start of another one takes twenty seconds."""
+
+    @contextmanager
+    def in_this_session(*arguments: Any, **options: Any) -> Iterator[SparkSession]:
+        inspect.signature(spark).bind(*arguments, **options)
+        yield stage.session
+
+    monkeypatch.setattr(session, "spark", in_this_session)
+    runpy.run_path(str(SPARK_EXAMPLE), run_name="__main__")
+    assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()] == [
+        [city, "10,000"] for city in ("Aleppo", "Ebla", "Mari")
+    ]
 
 
 def test_a_value_that_does_not_fit_names_its_column(stage: Stage, table: Table) -> None:

@@ -220,9 +220,7 @@ def test_down_leaves_only_the_data_and_up_uses_it(
     report = launch.down("test")
     assert report.killed == () and len(report.stopped) == 4
     assert named_actors(config.namespace) == [] and groups.present("test") == []
-    assert [role.state for role in launch.status("test", expected={"toy/host-1": "host-1"}).roles] == [
-        "missing"
-    ]
+    assert launch.status("test").roles == ()
     again = launch.up(config, plan=plan)
     assert len(again.launched) == 4 and again.ready
     assert call.when_back("toy/host-1", "show", Empty(), State).count == 5
@@ -260,7 +258,7 @@ def test_an_interrupted_start_leaves_nothing_behind(tmp_path: Path, number: sign
 
     state = eventually(under_way, "the head is being started")
     starting.send_signal(number)
-    _, printed = starting.communicate(timeout=60)
+    _, printed = starting.communicate(timeout=600)
     if number == signal.SIGKILL:
         with pytest.raises(LocalClusterError, match="runs only in part"):
             LocalCluster.attach(tmp_path)

@@ -25,7 +25,7 @@ def test_the_example_of_the_readme_runs(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     assert "{'id': 1, 'name': 'ada', 'score': 9.5}" in done.stdout

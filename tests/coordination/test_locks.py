@@ -12,7 +12,7 @@ from ebla.actors.coordination.errors import SessionExpired
 from ebla.coordination.awaited import Session
 from ebla.coordination.locks import Lock
 from ebla.errors import InvalidArgument, NotFound, TimedOut
-from tests.coordination.crowd import Process, session
+from tests.coordination.clients import Process, session
 from tests.master.group_stage import GroupStage, play
 from tests.staged import staged
 from tests.sweeps import seeds
@@ -118,16 +118,6 @@ async def test_an_acquire_given_up_before_its_answer_leaves_no_node(stage: Group
         while len(await mine.children(PATH)) > 1:
             await asyncio.sleep(0.1)
     assert await mine.children(PATH) == []
-
-
-@staged(play)
-async def test_a_dead_holder_is_followed_by_the_next_after_its_timeout(stage: GroupStage) -> None:
-    process = Process(stage, "dies")
-    held = (await process.session(2.0)).lock(PATH)
-    token = await held.acquire()
-    lock = (await session(stage, "next")).lock(PATH)
-    stage.cluster.crash(process.address)
-    assert await lock.acquire(timeout_s=8.0) > token
 
 
 @staged(play)

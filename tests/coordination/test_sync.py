@@ -71,7 +71,8 @@ def test_every_call_works_in_the_synchronous_api(db: Database):
         assert (session.timeout_s, session.expired, session.is_sure) == (5.0, False, True)
         made = session.create("/a/b-", b"1", ephemeral=True, sequential=True, parents=True)
         assert session.children("/a") == [made.path.removeprefix("/a/")]
-        assert session.get(made.path).owner == session.id
+        node = session.get(made.path)
+        assert (node.data, node.version, node.owner) == (b"1", made.version, session.id)
         watch = session.watch("/a/c")
         assert watch.path == "/a/c" and watch.node is None
         session.change(ebla.Create("/a/c"), ebla.Check(made.path, made.version))

@@ -17,8 +17,8 @@ LIMITS = DetectorLimits()
 FIRST, SECOND = ServerInstance("a", 1, "first"), ServerInstance("a", 2, "second")
 
 
-def watching(known: ServerInstance | None = FIRST, allowed: tuple[str, ...] | None = None) -> Detector:
-    return Detector(LIMITS, 0.0, [("a", known)], allowed)
+def watching(known: ServerInstance | None = FIRST, allowed: str = "ab") -> Detector:
+    return Detector(LIMITS, 0.0, [("a", known)], lambda uuid: uuid in allowed)
 
 
 # -- every history -------------------------------------------------------------------------------------------
@@ -74,8 +74,8 @@ class GivesOrdersToTheEnding(Detector):
 class ForgetsIncarnations(Detector):
     """It takes the first incarnation that it hears of for the one that is recorded, and acknowledges it."""
 
-    def __init__(self, limits, now, servers, allowed=None) -> None:  # type: ignore[no-untyped-def]
-        super().__init__(limits, now, [(uuid, None) for uuid, _ in servers] if now else servers, allowed)
+    def __init__(self, limits, now, servers) -> None:  # type: ignore[no-untyped-def]
+        super().__init__(limits, now, [(uuid, None) for uuid, _ in servers] if now else servers)
 
     def _meet(self, server, shown, now: float) -> bool:  # type: ignore[no-untyped-def]
         if server.instance is None:
@@ -84,8 +84,8 @@ class ForgetsIncarnations(Detector):
 
 
 class GivesNoGraceAfterATakeover(Detector):
-    def __init__(self, limits, now, servers, allowed=None) -> None:  # type: ignore[no-untyped-def]
-        super().__init__(limits, now - limits.grace_s if now else now, servers, allowed)
+    def __init__(self, limits, now, servers) -> None:  # type: ignore[no-untyped-def]
+        super().__init__(limits, now - limits.grace_s if now else now, servers)
 
 
 @pytest.mark.parametrize(
@@ -216,8 +216,8 @@ def test_an_incarnation_that_comes_while_another_is_recorded_is_recorded_next() 
     assert master.beacon(0.9, third, 1) == d.ACKNOWLEDGED
 
 
-def test_a_new_server_is_acknowledged_once_it_is_recorded_and_one_off_the_allow_list_never() -> None:
-    master = watching(allowed=("a", "b"))
+def test_a_new_server_is_acknowledged_once_it_is_recorded_and_a_suspended_one_never() -> None:
+    master = watching(allowed="ab")
     new = ServerInstance("b", 1, "x")
     assert master.beacon(0.0, new, 1) == d.DECIDED
     assert master.decide(0.0) == [End("b", NEW, new)]
@@ -226,9 +226,23 @@ def test_a_new_server_is_acknowledged_once_it_is_recorded_and_one_off_the_allow_
     assert master.beacon(0.0, new, 1) == d.ACKNOWLEDGED
     assert master.beacon(0.0, ServerInstance("c", 1, "x"), 1) == d.NOT_ALLOWED
     assert master.lease("c") is None
-    master.allowed = ("b",)
+    master.allowed = lambda uuid: uuid == "b"
     assert master.beacon(1.0, FIRST, 1) == d.NOT_ALLOWED
     assert [end.uuid for end in master.decide(LIMITS.grace_s)] == ["a", "b"]
+
+
+def test_a_server_that_left_its_last_tablet_has_not_ended_and_is_watched_again_with_the_next_one() -> None:
+    master = watching()
+    master.beacon(0.0, FIRST, 1)
+    (end,) = master.decide(6.0)
+    master.ended(end)
+    master.leave("a")
+    assert not master.has_ended("a") and master.decide(60.0) == [] and master.lease("a") is None
+    assert master.beacon(60.0, ServerInstance("a", FIRST.seqno, "copy"), 1) == d.EARLIER
+    master.watch(60.0, "a", FIRST)
+    assert not master.has_ended("a") and master.lease("a") is None, "its former lease is over"
+    assert master.beacon(60.5, FIRST, 2) == d.ACKNOWLEDGED and master.lease("a") == ("first", 2)
+    assert [end.reason for end in master.decide(70.0)] == [SILENT]
 
 
 def test_a_server_that_restarts_too_often_gets_no_lease_until_it_is_stable() -> None:
@@ -259,3 +273,22 @@ def test_times_that_contradict_each_other_are_refused(wrong: dict[str, float], r
     with pytest.raises(InvalidArgument, match=remedy):
         DetectorLimits(**wrong).validate()
     LIMITS.validate()
+
+
+# -- for operators -------------------------------------------------------------------------------------------
+
+
+def test_operators_see_the_state_of_a_lease_and_the_age_of_its_last_acknowledged_beacon() -> None:
+    detector = watching()
+    assert detector.shown(1.0, "a") == (d.UNKNOWN, 0, None, 4.0), "this master presumes that it is alive"
+    assert detector.shown(1.0, "b") is None
+    assert detector.beacon(2.0, FIRST, 3) == d.ACKNOWLEDGED
+    assert detector.shown(2.5, "a") == (d.ALIVE, 3, 0.5, 4.5)
+    (end,) = detector.decide(2.0 + LIMITS.grace_s)
+    assert detector.shown(8.0, "a") == (d.ENDING, 3, 6.0, 0.0)
+    assert detector.beacon(8.0, FIRST, 3) == d.DECIDED
+    assert detector.shown(8.0, "a") == (d.ENDING, 3, 6.0, 0.0), "a refused beacon changes nothing"
+    detector.ended(end)
+    assert detector.shown(9.0, "a") == (d.ENDED, 3, 7.0, 0.0)
+    assert detector.beacon(10.0, FIRST, 4) == d.ACKNOWLEDGED
+    assert detector.shown(10.0, "a") == (d.ALIVE, 4, 0.0, 5.0)

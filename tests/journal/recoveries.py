@@ -31,6 +31,13 @@ async def fails(stage: Stage, line: Line) -> None:
     await settled(hand)
 
 
+async def ends_at(stage: Stage, request: int) -> None:
+    """A recovery that c does not hear of ends, because this request does not reach b."""
+    line = without(C)
+    line.faults[B, request] = DROP
+    await fails(stage, line)
+
+
 async def settled(hand: Hand) -> None:
     """Requests under way arrive."""
     await asyncio.sleep(1.0)
@@ -50,9 +57,7 @@ async def the_longest_copy_of_one_writer_is_recovered(stage: Stage) -> None:
 async def a_shorter_copy_that_was_accepted_beats_a_longer_one(stage: Stage) -> None:
     """Epoch 2 gets answers of a and b, and both accept 4. For epoch 3, segment 4 may have been finalized."""
     await Raw(stage, 1).leave((3, 4, 5))
-    line = without(C)
-    line.faults[B, 5] = DROP  # its finalize reaches only a
-    await fails(stage, line)
+    await ends_at(stage, 5)  # its finalize reaches only a
     assert stage.view(A).segments[1].finalized and not stage.view(B).segments[1].finalized
     end = await recovered(stage, without(A))
     assert end == End(4, digest(1, 1, 4))
@@ -62,9 +67,7 @@ async def a_shorter_copy_that_was_accepted_beats_a_longer_one(stage: Stage) -> N
 async def edits_of_a_minority_survive_if_it_answers(stage: Stage) -> None:
     """Epoch 2 chooses 4, which only a accepts, so only a is longer."""
     await Raw(stage, 1).leave((3, 4, 5))
-    line = without(C)
-    line.faults[B, 4] = DROP
-    await fails(stage, line)
+    await ends_at(stage, 4)
     assert stage.view(A).segments[1].accepted == 2 and stage.view(B).segments[1].accepted == 0
     assert (await recovered(stage, without(B))).txid == 4
     await stage.finish()
@@ -73,9 +76,7 @@ async def edits_of_a_minority_survive_if_it_answers(stage: Stage) -> None:
 async def a_later_writer_beats_an_older_acceptance(stage: Stage) -> None:
     """Epoch 2 chose the one edit of writer 1 that a has, and stopped. Epoch 3 got no answer with it, and wrote."""
     await Raw(stage, 1).leave((1, -1, -1))
-    line = without(C)
-    line.faults[B, 4] = DROP
-    await fails(stage, line)
+    await ends_at(stage, 4)
     assert stage.view(A).segments[1].accepted == 2
     third = stage.hand(without(A))
     assert (await third.recover()).txid == 0
@@ -87,9 +88,7 @@ async def a_later_writer_beats_an_older_acceptance(stage: Stage) -> None:
 
 async def a_segment_that_is_started_again_forgets_its_acceptance(stage: Stage) -> None:
     await Raw(stage, 1).leave((1, -1, -1))
-    line = without(C)
-    line.faults[B, 4] = DROP
-    await fails(stage, line)
+    await ends_at(stage, 4)
     third = Raw(stage, 3)
     await third.promise(A, B, C)
     await third.start([A])
@@ -104,9 +103,7 @@ async def a_segment_that_is_started_again_forgets_its_acceptance(stage: Stage) -
 async def a_finalized_copy_beats_everything(stage: Stage) -> None:
     """Epoch 2 decided 4, and only a knows that it is final. Epoch 3 gets answers of c first, or of a, or of both."""
     await Raw(stage, 1).leave((4, 4, 5))
-    line = without(C)
-    line.faults[B, 5] = DROP
-    await fails(stage, line)
+    await ends_at(stage, 5)
     assert stage.view(A).segments[1].finalized
     for absent in (B, C, A):
         assert (await recovered(stage, without(absent))).txid == 4
@@ -151,9 +148,7 @@ async def first_edits_of_two_writers_are_distinguished(stage: Stage) -> None:
     """Without a marker a segment's first edit may be [x] of writer 1 on a and [y] of writer 2 on b and c: the same start,
     the same end. The decision is y, everywhere."""
     await Raw(stage, 1).leave((1, -1, -1))
-    second = stage.hand(without(A))
-    await second.recover()
-    await second.write(1)
+    second = await stage.wrote(1, without(A))
     second.session.close()
     end = await recovered(stage, without(C))
     assert end == End(1, digest(2, 1, 1))

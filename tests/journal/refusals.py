@@ -35,9 +35,7 @@ async def the_same_epoch_is_promised_once(stage: Stage) -> None:
 async def a_superseded_writer_does_not_raise_its_epoch(stage: Stage) -> None:
     """Its segment is finalized, and a majority has promised to a contender, which has written. A node without that promise
     and those with it would form a majority for the epoch after the contender's."""
-    writer = stage.hand()
-    await writer.recover()
-    await writer.write(2)
+    writer = await stage.wrote(2)
     await writer.finalize()
     contender = Raw(stage, writer.session.epoch + 1)
     await contender.promise(B, C)
@@ -277,9 +275,7 @@ async def only_committed_edits_of_a_segment_in_progress_are_shown(stage: Stage) 
 async def a_later_commit_does_not_expose_an_older_leftover(stage: Stage) -> None:
     """a has 1-5 of writer 1, of which 3 were decided. Writer 2 continues at 4 on b and c, and then on a."""
     await Raw(stage, 1).leave((5, 3, 3))
-    second = stage.hand(without(A))
-    await second.recover()
-    await second.write(3)
+    await stage.wrote(3, without(A))
     reported = Raw(stage, 2)
     reported.committed = 6
     await reported.heartbeat(A)

@@ -1,5 +1,5 @@
 """Histories in which a node loses its directory and rejoins. Each is a scenario of three nodes a, b, c, in which a loses
-its directory; test_rejoin.py plays them, and names the mistake that each finds.
+its directory; test_recovery.py plays them, and test_mutants.py names the mistake that each finds.
 """
 
 from __future__ import annotations
@@ -57,9 +57,7 @@ async def next_segment(hand: Hand) -> None:
 
 async def a_lost_directory_does_not_lose_a_committed_edit(stage: Stage) -> None:
     """a and b have it, c does not; a loses it, and b is out of reach."""
-    hand = stage.hand(without(C))
-    await hand.recover()
-    await hand.write(3)
+    hand = await stage.wrote(3, without(C))
     hand.session.close()
     await replace(stage)
     await fails(stage, without(B))
@@ -96,9 +94,7 @@ async def a_segment_start_from_before_the_loss_is_ignored(stage: Stage) -> None:
 
 async def a_node_without_earlier_edits_does_not_count(stage: Stage) -> None:
     """It takes the edits of the segment that was started since, and is asked for nothing else until it has the rest."""
-    hand = stage.hand()
-    await hand.recover()
-    await hand.write(3)
+    hand = await stage.wrote(3)
     await replace(stage)
     keep_from_peers(stage)
     await next_segment(hand)
@@ -124,14 +120,10 @@ async def a_node_without_earlier_edits_does_not_count(stage: Stage) -> None:
 
 async def a_node_is_complete_when_it_has_all_edits(stage: Stage) -> None:
     """Then it counts again: a and c have everything, b is out of reach."""
-    hand = stage.hand(without(C))
-    await hand.recover()
-    await hand.write(3)
+    hand = await stage.wrote(3, without(C))
     hand.session.close()
     await stage.finish()
-    hand = stage.hand()
-    await hand.recover()
-    await hand.write(2)
+    hand = await stage.wrote(2)
     await replace(stage)
     await next_segment(hand)
     await catch_up(stage)

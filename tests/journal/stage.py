@@ -76,6 +76,13 @@ class Stage:
         """A new writer; `line` is its network, perfect by default."""
         return Hand(self, Session(self.line_world(line), self.options))
 
+    async def wrote(self, count: int, line: Line | None = None) -> Hand:
+        """A new writer, in a segment of so many edits."""
+        hand = self.hand(line)
+        await hand.recover()
+        await hand.write(count)
+        return hand
+
     def line_world(self, line: Line | None) -> World:
         world = self.world()
         if line is None:

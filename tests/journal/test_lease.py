@@ -33,10 +33,16 @@ async def state(stage: Stage, node: str = A) -> m.LeaseState:
     return found
 
 
-def hold(stage: Stage, **limits: float) -> tuple[Session, Holder]:
+def hold(stage: Stage) -> tuple[Session, Holder]:
     world = stage.world()
-    holder = Holder(world, stage.options, LeaseLimits(**limits))
+    holder = Holder(world, stage.options, LeaseLimits())
     return Session(world, stage.options, holder), holder
+
+
+async def begun(stage: Stage, epoch: int) -> Holder:
+    session, holder = hold(stage)
+    await session.new_epoch(epoch)
+    return holder
 
 
 # -- a node --------------------------------------------------------------------------------------------------
@@ -190,8 +196,7 @@ async def test_a_lease_begins_with_the_promises_and_lasts_while_a_majority_renew
 
 @staged(play)
 async def test_a_holder_stops_before_a_node_promises_to_another(stage: Stage) -> None:
-    session, holder = hold(stage)
-    await session.new_epoch(1)
+    holder = await begun(stage, 1)
     for node in stage.nodes:
         stage.cluster.network.cut(holder.claim.holder, node)
     for _ in range(1000):
@@ -201,7 +206,7 @@ async def test_a_holder_stops_before_a_node_promises_to_another(stage: Stage) ->
             break
         await asyncio.sleep(0.01)
     assert not believes
-    await hold(stage)[0].new_epoch(2)
+    await begun(stage, 2)
 
 
 @staged(play)
@@ -221,11 +226,10 @@ async def test_a_lease_counts_from_its_request_not_from_the_answer(stage: Stage)
 
 @staged(play)
 async def test_a_superseded_holder_loses_its_lease_for_good(stage: Stage) -> None:
-    session, holder = hold(stage)
-    await session.new_epoch(1)
+    holder = await begun(stage, 1)
     stage.cluster.network.isolate(holder.claim.holder)
     await asyncio.sleep(1.8)
-    await hold(stage)[0].new_epoch(2)
+    await begun(stage, 2)
     stage.cluster.network.heal()
     assert isinstance(await holder.ended(), StaleEpoch)
     assert not holder.holds()
@@ -263,8 +267,7 @@ async def test_a_holder_keeps_its_lease_while_its_writer_raises_its_epoch(stage:
 @staged(play)
 async def test_one_later_promise_does_not_end_a_lease(stage: Stage) -> None:
     """A contender that reached no other node had its promise."""
-    session, holder = hold(stage)
-    await session.new_epoch(1)
+    holder = await begun(stage, 1)
     stage.cluster.network.cut(holder.claim.holder, A)
     await asyncio.sleep(2.0)
     await promise(stage, 2)
@@ -283,24 +286,22 @@ async def test_one_later_promise_does_not_end_a_lease(stage: Stage) -> None:
 @staged(play)
 async def test_a_holder_without_a_majority_gives_up(stage: Stage) -> None:
     """It still reaches one node, and would block a contender that reaches this node and another."""
-    session, holder = hold(stage)
-    await session.new_epoch(1)
+    holder = await begun(stage, 1)
     stage.cluster.network.cut(holder.claim.holder, B)
     stage.cluster.crash(C)
     assert isinstance(await asyncio.wait_for(holder.ended(), 60.0), Unavailable)
     await asyncio.sleep(2.5)
-    await hold(stage)[0].new_epoch(2)
+    await begun(stage, 2)
 
 
 @staged(play)
 async def test_after_a_release_another_holder_can_begin_at_once(stage: Stage) -> None:
-    session, holder = hold(stage)
-    await session.new_epoch(1)
+    holder = await begun(stage, 1)
     with pytest.raises(QuorumFailed, match="LeaseHeld"):
-        await hold(stage)[0].new_epoch(2)
+        await begun(stage, 2)
     await holder.release()
     assert not holder.holds()
-    await hold(stage)[0].new_epoch(2)
+    await begun(stage, 2)
 
 
 @pytest.mark.parametrize("limits", [{"lease_s": 2.0, "held_s": 2.0}, {"renew_s": 1.0}, {"held_s": 0.0}])

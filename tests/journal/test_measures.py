@@ -94,9 +94,7 @@ async def test_a_damaged_segment_is_counted_until_it_is_fetched_again(stage: Sta
 
 @staged(play)
 async def test_a_node_that_lost_its_directory_rejoins_until_it_counts_again(stage: Stage) -> None:
-    hand = stage.hand()
-    await hand.recover()
-    await hand.write(3)
+    hand = await stage.wrote(3)
     await replace(stage)
     assert figures_of(stage.role(A))["journal_rejoining/edits"] == 1
     await next_segment(hand)

@@ -88,23 +88,6 @@ async def test_edits_in_progress_are_read_up_to_what_is_committed_and_only_on_re
     assert await everything(stage) == [b"0", b"1", b"2", b"3", b"4"]
 
 
-@staged(play, segment_txns=10)
-async def test_a_tailing_reader_gets_every_edit_once(stage: Stage) -> None:
-    writer = await writer_of(stage)
-    reader, found = stage.reader(), []
-    position = reader.beginning()
-    for number in range(60):
-        await writer.append(b"%d" % number)
-        if number % 7 == 0:
-            page = await reader.read_all(position, in_progress=True)
-            found += page.edits
-            position = page.position
-    await asyncio.sleep(2.0)
-    found += (await reader.read_all(position, in_progress=True)).edits
-    assert [edit for _, edit in found] == [b"%d" % number for number in range(60)]
-    assert len(dict(found)) == 60
-
-
 @staged(play)
 async def test_a_reader_refuses_a_copy_that_does_not_continue(stage: Stage) -> None:
     await three_segments(stage)
@@ -144,9 +127,7 @@ async def test_a_damaged_edit_is_read_from_another_node(stage: Stage) -> None:
 
 @staged(play, read_bytes=20000)
 async def test_pages_have_about_the_requested_size(stage: Stage) -> None:
-    hand = stage.hand()
-    await hand.recover()
-    await hand.write(2000)
+    hand = await stage.wrote(2000)
     await hand.finalize()
     reader = stage.reader()
     page = await reader.read(reader.beginning())

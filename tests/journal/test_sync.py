@@ -9,7 +9,7 @@ import pytest
 from ebla.actors.errors import AlreadyPresent
 from ebla.actors.journal import messages as m
 from ebla.actors.journal.errors import NotFormatted, OutOfSync, QuorumFailed
-from ebla.actors.journal.writer.session import format_journal, has_journal
+from ebla.actors.journal.writer.session import format_journal
 from ebla.storage.errors import Corruption, EblaError, InvalidArgument
 from tests.journal.line import DROP, Line, without
 from tests.journal.raw import Raw, digest
@@ -140,19 +140,6 @@ async def test_purged_segments_are_not_restored(stage: Stage) -> None:
     assert finals(stage, C) == [(1, 3), (4, 6), (7, 9)]
 
 
-@staged(play, sync_s=10.0)
-async def test_a_damaged_segment_is_fetched_again(stage: Stage) -> None:
-    await segments(stage, 2)
-    key = stage.environment(A).items("edits")[1][0]
-    stage.cluster.state(A).rot(PATH, "edits", key)
-    with pytest.raises(Corruption):
-        await stage.read(A, 0, in_progress=False)
-    await asyncio.sleep(25.0)
-    assert len((await stage.read(A, 0, in_progress=False)).edits) == 3
-    assert (await stage.status(A)).journals[0].damaged == {}
-    stage.judge_copies()
-
-
 @staged(play)
 async def test_a_damaged_copy_does_not_count_in_a_recovery_and_is_replaced(stage: Stage) -> None:
     await Raw(stage, 1).leave((3, 3, 3))
@@ -204,16 +191,16 @@ async def test_a_journal_with_a_damaged_header_is_not_served(stage: Stage) -> No
 
 @staged(play)
 async def test_formatting_needs_all_nodes_and_names_the_missing_one(stage: Stage) -> None:
-    assert await has_journal(stage.outside, stage.options)
     other = type(stage.options)(journal=m.JournalId("other", "two"), nodes=stage.nodes)
-    assert not await has_journal(stage.outside, other)
     stage.cluster.crash(B)
     with pytest.raises(QuorumFailed, match="journal/b"):
         await format_journal(stage.outside, other)
+    asked = "format_state", m.JournalName("other"), m.FormatState
+    assert (await stage.ask(A, *asked)).id is None
     await stage.cluster.restart(B)
     await format_journal(stage.outside, other)
     await format_journal(stage.outside, other)  # no writer has written to it
-    assert await has_journal(stage.outside, other)
+    assert (await stage.ask(A, *asked)).id == "two"
 
 
 @staged(play)
@@ -225,23 +212,6 @@ async def test_a_journal_with_a_promise_is_formatted_again_only_by_force(stage: 
         await stage.ask(A, "format", m.FormatRequest(JOURNAL, stage.nodes), m.Done)
     await format_journal(stage.outside, stage.options, force=True)
     assert all(stage.view(node).last == 0 for node in stage.nodes)
-
-
-@staged(play)
-async def test_a_node_with_a_lost_disk_does_not_count(stage: Stage) -> None:
-    """It has lost its promise; the others continue without it."""
-    await segments(stage, 1)
-    stage.cluster.crash(C)
-    stage.cluster.lose_disk(C)
-    await stage.cluster.restart(C)
-    with pytest.raises(NotFormatted, match="let it rejoin"):
-        await Raw(stage, 9).promise(C)
-    with pytest.raises(AlreadyPresent):
-        await format_journal(stage.outside, stage.options)
-    assert JOURNAL.name not in stage.role(C).journals
-    hand = stage.hand()
-    assert (await hand.recover()).txid == 3
-    await hand.write(3)
 
 
 @pytest.mark.parametrize("side", ["before", "after"])

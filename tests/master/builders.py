@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -24,10 +24,6 @@ from ebla.actors.replication.configuration import (
     Configuration,
     Peer,
 )
-from ebla.chaos.simulation import loop
-from ebla.chaos.simulation.disk import MemoryDisk
-from ebla.chaos.simulation.medium import DurableState
-from ebla.storage.environment import Environment
 from ebla.storage.schema import Column, Hash, Partitioning, TableSchema
 
 
@@ -116,17 +112,3 @@ class Story:
         tablet = self.creating(*uuids, name=name)
         self.apply(TabletRunning(tablet))
         return tablet
-
-
-def in_memory(
-    scenario: Callable[[Environment, DurableState], Coroutine[Any, Any, None]], seed: int = 0
-) -> None:
-    """Run a scenario over the master's environment on a simulated disk."""
-
-    async def main() -> None:
-        state = DurableState()
-        disk = MemoryDisk(state, random.Random(seed))
-        await disk.open_instance("master")
-        await scenario(await disk.open_environment("catalog", ("edits", "checkpoint"), create=True), state)
-
-    loop.run(main(), seed)

@@ -124,6 +124,14 @@ class GroupStage(Requests):
         alive = [server.address for server in servers.alive(servers_now(self.role(master)))]
         return sorted(alive) == sorted(up)
 
+    def cut_from_journals(self, master: str) -> None:
+        for node in self.journals:
+            self.cluster.network.cut(master, node)
+
+    def mend_to_journals(self, master: str) -> None:
+        for node in self.journals:
+            self.cluster.network.mend(master, node)
+
     def other(self, master: str) -> str:
         return next(each for each in self.masters if each != master)
 

@@ -14,18 +14,27 @@ from ebla.actors.errors import NetworkError, NotActive, NotFound, NotRunning, Un
 from ebla.actors.master.catalog.catalog import Catalog
 from ebla.actors.master.catalog.lineage import LineageImage
 from ebla.actors.master.catalog.records import CatalogImage
+from ebla.actors.master.messages import DrainReply, DrainRequest, MaintainReply, MaintainRequest
 from ebla.actors.master.options import MasterOptions
 from ebla.actors.master.server import ActiveMaster
 from ebla.chaos.simulation import loop
 from ebla.chaos.simulation.masters import alone, maker_of, start_alone
 from ebla.chaos.simulation.medium import DurableState
 from ebla.chaos.simulation.world import SimulatedCluster
-from ebla.storage.rows.altered import Change
+from ebla.storage.rows.alteration import Change
 from tests.master.builders import create_request
 from tests.master.toy_tablet_server import Script, ToyRaft, ToyTabletServer
 
 MASTER = "master/m"
 SEGMENT_TXNS = 10
+OPTIONS = MasterOptions(
+    bg_s=0.1,
+    unresponsive_s=2.0,
+    assignment_timeout_s=5.0,
+    forget_min_s=5.0,
+    rpc_backoff_max_s=1.0,
+    checkpoint_edits=5,
+)
 T = TypeVar("T")
 
 
@@ -82,6 +91,15 @@ class Requests(ABC):
     async def recall(self, table: str = "flights", name: str = "", request_id: str = "") -> m.TableInfo:
         request = m.RecallTableRequest(request_id or f"recall {table} {name}", table, name)
         return await self.send("recall_table", request, m.TableInfo)
+
+    async def drain(self, host: str, on: bool | None = True) -> DrainReply:
+        return await self.persist(lambda: self.ask("drain", DrainRequest(host, on), DrainReply))
+
+    async def maintain(self, host: str, on: bool | None = True) -> MaintainReply:
+        return await self.persist(lambda: self.ask("maintain", MaintainRequest(host, on), MaintainReply))
+
+    async def servers(self) -> tuple[m.ServerStatus, ...]:
+        return (await self.ask("list_servers", m.Empty(), m.ListServersReply)).servers
 
     async def table(self, name: str = "flights") -> m.TableInfo:
         return await self.ask("get_table", m.TableName(name), m.TableInfo)
@@ -181,9 +199,12 @@ class Stage(Requests):
         servers = self.master.servers.alive(self.master.world.clock.monotonic())
         return self.server(host).uuid in [server.uuid for server in servers]
 
-    def crash_at(self, point: str) -> None:
+    def crash_at(self, point: str, *addresses: str) -> None:
+        """The master, or these."""
+
         async def crash() -> None:
-            self.cluster.crash(MASTER)
+            for address in addresses or (MASTER,):
+                self.cluster.crash(address)
 
         self.points.acts[point] = crash
 

@@ -122,12 +122,7 @@ async def test_a_new_node_that_loses_its_directory_after_it_was_asked_to_count_m
 ) -> None:
     await opened(stage)
     late = jm.Stamp(GROWN, 99, 1, 0)
-
-    async def lose() -> None:
-        for address in NEW:
-            stage.cluster.crash(address)
-
-    stage.points.acts["journal.asks.after_commit"] = lose
+    stage.crash_at("journal.asks.after_commit", *NEW)
     growing = asyncio.ensure_future(grow_at_last(stage))
     await stage.until(lambda: stage.points.passed.get("journal.asks.after_commit", 0) > 0)
     asked = next(each.node for each in only_node(stage).view.state.admits if each.asked)
@@ -167,11 +162,7 @@ async def test_a_pending_admission_is_shown_and_not_logged_again_and_again(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     await opened(stage)
-
-    async def crash() -> None:
-        stage.cluster.crash(NEW[0])
-
-    stage.points.acts["journal.grow.after_commit"] = crash
+    stage.crash_at("journal.grow.after_commit", NEW[0])
     await grow(stage)
     caplog.set_level("INFO")
     await asyncio.sleep(10.0)

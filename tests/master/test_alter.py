@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ebla.actors import messages as m
 from ebla.actors.errors import (
@@ -18,13 +19,12 @@ from ebla.actors.errors import (
 )
 from ebla.actors.master.options import MasterOptions
 from ebla.storage.errors import InvalidArgument
-from ebla.storage.rows.altered import AddColumn, DropColumn, RenameColumn
+from ebla.storage.rows.alteration import AddColumn, DropColumn, RenameColumn
 from ebla.storage.schema import Column
 from tests.master import group_stage
 from tests.master.builders import create_request, schema
 from tests.master.group_stage import GroupStage
-from tests.master.stage import MASTER, Stage, play
-from tests.master.test_recall import OPTIONS
+from tests.master.stage import MASTER, OPTIONS, Stage, play
 from tests.staged import staged
 
 ADD = AddColumn(Column("x", "int64"))
@@ -34,9 +34,8 @@ def names(info: m.TableInfo) -> list[str]:
     return [column.name for column in info.schema.columns]
 
 
-@staged(play, options=MasterOptions(**OPTIONS))
+@staged(play, options=OPTIONS, hosts="abc")
 async def test_an_answered_alteration_is_durable_and_reaches_every_tablet(stage: Stage) -> None:
-    await stage.open("a", "b", "c")
     await stage.made("flights", buckets=3)
     for script in stage.scripts.values():
         script.deaf = True
@@ -52,13 +51,15 @@ async def test_an_answered_alteration_is_durable_and_reaches_every_tablet(stage:
     assert (info.schema.version, info.applied_version) == (1, 1)
     replicas = [r for host in stage.scripts for r in stage.server(host).replicas.values()]
     assert {r.request.schema.version for r in replicas} == {0}
+    sent = [len(script.alters) for script in stage.scripts.values()]
+    await asyncio.sleep(5.0)
+    assert [len(script.alters) for script in stage.scripts.values()] == sent, "no errand after the report"
     stage.master.catalog.check()
 
 
-@staged(play, options=MasterOptions(**{**OPTIONS, "rpc_backoff_max_s": 1e6}))
+@staged(play, options=replace(OPTIONS, rpc_backoff_max_s=1e6), hosts="abc")
 async def test_a_new_alteration_is_sent_at_once(stage: Stage) -> None:
     """Found on Ray: each alteration and recall reached its tablets ten seconds after the previous one."""
-    await stage.open("a", "b", "c")
     await stage.made("flights", buckets=3)
     for version, change in enumerate((ADD, RenameColumn("x", "y"), DropColumn("y")), 1):
         await stage.alter(change, request_id=f"change {version}")
@@ -66,9 +67,8 @@ async def test_a_new_alteration_is_sent_at_once(stage: Stage) -> None:
         assert (await stage.table()).applied_version == version
 
 
-@staged(play)
+@staged(play, hosts="abc")
 async def test_a_retry_is_answered_but_not_repeated_also_after_a_restart(stage: Stage) -> None:
-    await stage.open("a", "b", "c")
     await stage.create("flights")
     stage.cluster.network.cut(MASTER, "client", one_way=True)
     with pytest.raises(OutcomeUnknown):
@@ -86,9 +86,8 @@ async def test_a_retry_is_answered_but_not_repeated_also_after_a_restart(stage: 
         await stage.alter(ADD)
 
 
-@staged(play)
+@staged(play, hosts="abc")
 async def test_an_impossible_alteration_is_refused_and_changes_nothing(stage: Stage) -> None:
-    await stage.open("a", "b", "c")
     await stage.create("flights")
     await stage.create("weather")
     refusals: list[tuple[type[Exception], tuple[Any, ...], dict[str, str]]] = [
@@ -112,9 +111,8 @@ async def test_an_impossible_alteration_is_refused_and_changes_nothing(stage: St
         await stage.ask("create_table", create_request("more", schema=altered), m.TableInfo)
 
 
-@staged(play)
+@staged(play, hosts="abc")
 async def test_a_renamed_table_frees_its_old_name(stage: Stage) -> None:
-    await stage.open("a", "b", "c")
     made = await stage.create("flights")
     info = await stage.alter(rename="flown")
     assert (info.name, info.schema.version, info.applied_version) == ("flown", 0, 0)
@@ -127,54 +125,6 @@ async def test_a_renamed_table_frees_its_old_name(stage: Stage) -> None:
     await stage.cluster.restart(MASTER)
     assert (await stage.table("flown")).table == made.table
     stage.master.catalog.check()
-
-
-POINTS = ["master.alter_table.before_edit", "master.alter_table.after_edit", "master.alter_tablet.before_rpc"]
-
-
-@pytest.mark.parametrize("point", POINTS)
-@staged(play, options=MasterOptions(**OPTIONS))
-async def test_an_alteration_is_atomic_at_every_durable_step(stage: Stage, point: str) -> None:
-    await stage.open("a", "b", "c")
-    await stage.made("flights", buckets=4)
-    stage.crash_at(point)
-    crashes = stage.revive_master()
-    info = await stage.persist(lambda: stage.alter(ADD))
-    assert info.schema.version == 1
-    while (await stage.persist(stage.table)).applied_version < 1:
-        await asyncio.sleep(0.1)
-    leaders = stage.raft.leaders
-    for host in stage.scripts:
-        for tablet, replica in stage.server(host).replicas.items():
-            assert replica.version == (leaders[tablet] == stage.server(host).uuid)
-    assert crashes == [1], f"{point} was not reached"
-    stage.master.catalog.check()
-
-
-@pytest.mark.parametrize("point", POINTS)
-def test_a_successor_finishes_an_alteration_without_repeating_it(point: str):
-    async def scenario(stage: GroupStage) -> None:
-        first = await stage.ready()
-        await stage.made("flights", buckets=3)
-        stage.points.arm(first, point, lambda: stage.cluster.crash(first))
-        assert (await stage.alter(ADD)).schema.version == 1
-        while (await stage.persist(stage.table)).applied_version < 1:
-            await asyncio.sleep(0.1)
-        assert not stage.cluster.alive(first), f"{point} was not reached"
-        assert (await stage.alter(ADD)).schema.version == 1
-        info = await stage.alter(DropColumn("x"), request_id="another")
-        assert info.schema.version == 2
-        while (await stage.persist(stage.table)).applied_version < 2:
-            await asyncio.sleep(0.1)
-        await stage.until(
-            lambda: all(
-                replica.rows.schema == info.schema
-                for host in stage.hosts
-                for replica in stage.role(f"tablet-server/{host}").replicas.values()
-            )
-        )
-
-    group_stage.play(scenario, seed=POINTS.index(point))
 
 
 @staged(group_stage.play, master=MasterOptions())

@@ -12,6 +12,7 @@ from ebla.actors.errors import RequestReused, StaleRequest
 from ebla.actors.master.catalog import catalog as c
 from ebla.actors.master.catalog import edits as e
 from ebla.actors.master.catalog.records import decode_image, encode_image
+from ebla.actors.master.cluster.levels import FREEZED
 from ebla.actors.master.tables import requests
 from ebla.actors.messages import DropTableRequest
 from ebla.actors.replication.configuration import (
@@ -19,14 +20,7 @@ from ebla.actors.replication.configuration import (
     Peer,
 )
 from tests.master.builders import Story, configuration, create_request
-
-
-def test_a_created_table_is_running_and_its_tablets_prepare():
-    story = Story()
-    tablets = story.create("flights", buckets=4)
-    assert story.catalog.named("flights").state == c.RUNNING
-    assert [story.catalog.tablets[t].state for t in tablets] == [c.PREPARING] * 4
-    assert [story.catalog.tablets[t].bucket for t in tablets] == [0, 1, 2, 3]
+from tests.master.stage import content
 
 
 def test_a_dropped_name_is_free_at_once_and_reusable_while_the_old_tablets_still_end():
@@ -65,18 +59,6 @@ def test_a_removed_table_is_forgotten_with_its_last_tablet():
     story.catalog.check()
 
 
-def test_former_members_are_known_until_they_are_gone():
-    story = Story()
-    tablet = story.running("a", "b", "c")
-    story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", "d", index=5)))
-    assert [peer.uuid for peer in story.catalog.tablets[tablet].holders()] == ["a", "b", "d", "c"]
-    story.apply(e.ConfigurationChanged(tablet, configuration("b", "c", "d", index=6)))
-    assert [peer.uuid for peer in story.catalog.tablets[tablet].former] == ["a"]
-    story.apply(e.FormerMembersGone("a", (tablet,)))
-    assert story.catalog.tablets[tablet].former == ()
-    story.catalog.check()
-
-
 def test_tombstones_are_known_until_the_server_has_the_tablet_again_or_is_replaced():
     story = Story()
     tablet = story.running("a", "b", "c")
@@ -96,21 +78,36 @@ def test_tombstones_are_known_until_the_server_has_the_tablet_again_or_is_replac
     story.catalog.check()
 
 
-def test_an_old_image_without_maintenance_has_no_servers_in_it():
+@pytest.mark.parametrize(
+    ("edit", "fields"),
+    [
+        (e.ServerMaintained("tablet-server/a", True), ["maintained"]),
+        (e.ServerSuspended("tablet-server/a", True), ["suspended"]),
+        (e.LevelSet(FREEZED, 7), ["level", "level_us"]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_notice_is_in_the_image_and_an_older_image_has_none(edit: e.Edit, fields: list[str]):
     story = Story()
-    story.apply(e.ServerDraining("tablet-server/a", True), e.ServerMaintained("tablet-server/b", True))
-    reported = msgspec.msgpack.decode(encode_image(story.catalog.image()))
-    assert reported.pop("maintained") == ["tablet-server/b"]
-    older = c.Catalog()
-    older.load(decode_image(msgspec.msgpack.encode(reported)))
-    assert (list(older.draining), list(older.maintained)) == (["tablet-server/a"], [])
+    before = content(story.catalog)
+    story.apply(edit)
+    assert content(story.catalog) != before
+    encoded = encode_image(story.catalog.image())
+    older = {name: known for name, known in msgspec.msgpack.decode(encoded).items() if name not in fields}
+    for data, image in ((encoded, content(story.catalog)), (msgspec.msgpack.encode(older), before)):
+        catalog = c.Catalog()
+        catalog.load(decode_image(data))
+        assert content(catalog) == image
+    with pytest.raises(AssertionError):
+        story.apply(edit)
 
 
 def test_a_forgotten_server_loses_its_notices():
     story = Story()
+    story.apply(e.ServerSuspended("tablet-server/a", True))
     story.apply(e.ServerDraining("tablet-server/a", True), e.ServerMaintained("tablet-server/a", True))
     story.apply(e.ServerForgotten("tablet-server/a", ("u",)))
-    assert not story.catalog.draining and not story.catalog.maintained
+    assert not story.catalog.draining and not story.catalog.maintained and not story.catalog.suspended
 
 
 def test_an_illegal_edit_raises():
@@ -156,11 +153,11 @@ def test_the_oldest_request_ids_are_forgotten_beyond_a_limit(monkeypatch):
     assert list(story.catalog.requests) == ["c", "d", "e"]
 
 
-def test_edits_survive_encoding():
-    story = Story()
-    tablet = story.running("a", "b", "c")
-    story.apply(e.ReplicasSeen("a", (tablet,)))
-    assert e.decode(e.encode(story.edits)) == story.edits
+NOTICES = [
+    (e.ServerDraining, "draining"),
+    (e.ServerMaintained, "maintained"),
+    (e.ServerSuspended, "suspended"),
+]
 
 
 class CatalogMachine(RuleBasedStateMachine):
@@ -234,13 +231,10 @@ class CatalogMachine(RuleBasedStateMachine):
                 held = {each.uuid for each in self.story.catalog.tablets[tablet].holders()}
                 assert (peer.uuid in held) == tombstone
 
-    @rule(address=st.sampled_from("stu"))
-    def drain(self, address: str) -> None:
-        self.story.apply(e.ServerDraining(address, address not in self.story.catalog.draining))
-
-    @rule(address=st.sampled_from("stu"))
-    def maintain(self, address: str) -> None:
-        self.story.apply(e.ServerMaintained(address, address not in self.story.catalog.maintained))
+    @rule(address=st.sampled_from("stu"), notice=st.sampled_from(NOTICES))
+    def notice(self, address: str, notice: tuple[type[e.Edit], str]) -> None:
+        edit, name = notice
+        self.story.apply(edit(address, address not in getattr(self.story.catalog, name)))
 
     @rule(data=st.data())
     def time_out(self, data: st.DataObject) -> None:
@@ -281,16 +275,8 @@ class CatalogMachine(RuleBasedStateMachine):
         second.load(first.image())
         second.apply(self.story.edits[half:])
         assert second.image() == self.story.catalog.image()
-        for name in (
-            "preparing",
-            "creating",
-            "unseen",
-            "formers",
-            "ended",
-            "names",
-            "draining",
-            "maintained",
-        ):
+        notices = [name for _, name in NOTICES]
+        for name in ("preparing", "creating", "unseen", "formers", "ended", "names", *notices):
             assert set(getattr(second, name)) == set(getattr(whole, name))
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 
+from msgspec.structs import replace
+
 from ebla.actors.master.catalog import edits as e
 from ebla.actors.master.cluster.servers import Servers
 from ebla.actors.master.errands.errands import Errand, Errands
 from ebla.actors.master.options import MasterOptions
+from ebla.actors.replication.appointments import appointed, next_members
 from ebla.actors.replication.configuration import Peer
 from tests.master.builders import Story, configuration, heartbeat
 
@@ -16,10 +19,10 @@ OPTIONS = MasterOptions(
 )
 
 
-def live(*uuids: str, now: float = 0.0) -> Servers:
+def live(*uuids: str) -> Servers:
     servers = Servers(unresponsive_s=1e9)
     for uuid in uuids:
-        servers.heartbeat(heartbeat(uuid, register=True), now)
+        servers.heartbeat(heartbeat(uuid, register=True), 0.0)
     return servers
 
 
@@ -65,6 +68,24 @@ def test_an_unreported_member_is_created_after_a_change_of_the_others():
         ("create", "c"),
         ("tombstone", "b"),
     ]
+
+
+def test_a_voter_of_a_later_ballot_is_not_created():
+    """It may have acknowledged entries before its first report, and lost them: empty, it would count as one that has everything."""
+    story, todo = Story(), errands()
+    (tablet,) = story.appointed("abc", primary="a")
+    story.apply(e.ReplicasSeen("a", (tablet,)))
+    begun = todo.begin(story.catalog, live("a", "b", "c"), 0.0)
+    assert kinds(begun) == [("create", "b"), ("create", "c")]
+    first = story.catalog.tablets[tablet].configuration
+    second = appointed(replace(first, peers=next_members(first, (), ["c"])), "a")
+    story.apply(e.ConfigurationsAppointed({tablet: second}))
+    assert [todo.still_wanted(each, story.catalog) for each in begun] == [False, True]
+    for each in begun:
+        todo.abandoned(each)
+    assert kinds(todo.begin(story.catalog, live("a", "b", "c"), 0.0)) == [("create", "c")], (
+        "a learner counts for nothing"
+    )
 
 
 def test_a_prepared_tablet_causes_no_errand():

@@ -8,12 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from ebla.actors import messages as m
+from ebla.actors.coordination import messages as c
 from ebla.actors.errors import NotActive
 from ebla.actors.journal.errors import JournalBroken
-from ebla.actors.journal.messages import Claim, NewEpochReply, NewEpochRequest
-from ebla.actors.master.messages import JournalWriterStatus
 from tests.master.builders import create_request
-from tests.master.group_stage import JOURNAL, GroupStage, play
+from tests.master.group_stage import GroupStage, play
 from tests.master.test_standby import fill, same
 from tests.staged import staged
 
@@ -30,6 +29,13 @@ async def test_one_master_serves_and_the_other_names_it(stage: GroupStage) -> No
         ("list_tables", m.ListTablesRequest(), m.ListTablesReply),
         ("get_tablet", m.TabletRequest("t"), m.TabletLocation),
         ("list_servers", m.Empty(), m.ListServersReply),
+        ("open_session", c.OpenSessionRequest("one", 1000), c.SessionReply),
+        ("keep_session", c.SessionRequest("s"), c.SessionReply),
+        ("close_session", c.SessionRequest("s"), m.Empty),
+        ("list_sessions", m.Empty(), c.ListSessionsReply),
+        ("change_nodes", c.ChangeRequest("s", 0, 0, (c.Create("/a"),)), c.ChangeReply),
+        ("read_node", c.NodeRequest("/"), c.NodeReply),
+        ("wait_node", c.WaitRequest("/a", 0, 1000), c.NodeReply),
     ):
         with pytest.raises(NotActive) as refused:
             await stage.at(standby, method, request, reply)
@@ -60,42 +66,6 @@ async def test_a_killed_master_is_replaced_by_a_standby_with_the_whole_catalog(
     stage.cluster.crash(stage.other(first))
     assert await stage.names() == ["table 0", "table 2", "table 3"]
     assert stage.served == [first, stage.other(first), first]
-
-
-@staged(play)
-async def test_an_active_term_continues_when_its_writer_raises_the_epoch(stage: GroupStage) -> None:
-    active = await stage.ready()
-    began = (await stage.at(active, "journal_writer", m.Empty(), JournalWriterStatus)).epoch
-    contender = NewEpochRequest(JOURNAL, began + 1, Claim(stage.other(active), "gone by now", 2000))
-    # Its lease there has run out while it was cut off from the active master.
-    stage.cluster.network.cut(active, stage.journals[2])
-    await asyncio.sleep(3.0)
-    await stage.at(stage.journals[2], "new_epoch", contender, NewEpochReply)
-    stage.cluster.network.heal()
-    for _ in range(40):
-        await stage.names()
-        await asyncio.sleep(0.5)
-    reported = await stage.at(active, "journal_writer", m.Empty(), JournalWriterStatus)
-    assert reported.epoch > began + 1
-    assert not any(node.out_of_sync for node in reported.nodes)
-    stage.cluster.crash(stage.journals[0])
-    await stage.create("flights")
-    assert stage.served == [active]
-    stage.cluster.crash(active)
-    assert await stage.names() == ["flights"]
-
-
-@pytest.mark.parametrize("point", ["master.create_table.before_edit", "master.create_table.after_edit"])
-@staged(play)
-async def test_the_successor_gives_the_lost_answer_of_a_create(stage: GroupStage, point: str) -> None:
-    first = await stage.ready()
-    stage.points.arm(first, point, lambda: stage.cluster.crash(first))
-    made = await stage.create("flights", request_id="one")
-    assert stage.served[-1] == stage.other(first)
-    again = await stage.create("flights", request_id="one")
-    assert again.table == made.table
-    status = await stage.at(stage.served[-1], "status", m.Empty(), m.MasterStatus)
-    assert status.tables == 1
 
 
 @staged(play)
@@ -143,8 +113,7 @@ async def test_a_master_without_journal_nodes_stops_before_another_begins(
     """Clients and tablet servers still reach it, so only its lease stops its answers."""
     first = await stage.ready()
     await stage.create("old")
-    for node in stage.journals:
-        stage.cluster.network.cut(first, node)
+    stage.cut_from_journals(first)
     while stage.served[-1] == first:
         try:
             await stage.at(first, "list_tables", m.ListTablesRequest(), m.ListTablesReply)
@@ -169,8 +138,7 @@ async def test_different_clock_rates_do_not_let_two_masters_serve(
     for address in (*stage.journals, stage.other(first)):
         stage.cluster.clock(address).set_rate(new)
     await asyncio.sleep(5.0)
-    for node in stage.journals:
-        stage.cluster.network.cut(first, node)
+    stage.cut_from_journals(first)
     await stage.until(lambda: stage.serving() == [stage.other(first)])
 
 

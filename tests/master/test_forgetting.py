@@ -6,14 +6,13 @@ import asyncio
 
 import pytest
 
-from ebla.actors import messages as m
 from ebla.actors.errors import NotFound, Unavailable
 from ebla.actors.master.catalog.catalog import Catalog
 from ebla.actors.master.catalog.records import (
     decode_image,
     encode_image,
 )
-from ebla.actors.master.messages import DrainReply, DrainRequest, ForgetReply, ForgetRequest
+from ebla.actors.master.messages import ForgetReply, ForgetRequest
 from ebla.chaos.simulation.medium import DurableState
 from ebla.storage.errors import Forgotten, InvalidArgument, OldCopy
 from tests.master.healed import OPTIONS as TOYS
@@ -30,8 +29,7 @@ async def forget(stage: Stage, name: str = GONE) -> ForgetReply:
 
 
 async def listed(stage: Stage) -> list[str]:
-    reply = await stage.ask("list_servers", m.Empty(), m.ListServersReply)
-    return [each.host for each in reply.servers]
+    return [each.host for each in await stage.servers()]
 
 
 async def lost(stage: Stage) -> list[str]:
@@ -93,7 +91,7 @@ async def test_the_directory_of_a_forgotten_host_is_given_up_when_it_returns(
     await stage.until(lambda: len(stage.master.servers.known()) == 4)
     back = stage.cluster.role(server(GONE)).instance.uuid
     assert back != uuid
-    await stage.persist(lambda: stage.ask("drain", DrainRequest("b"), DrainReply))
+    await stage.drain("b")
     await stage.until(lambda: healed(stage) and any(GONE in voters(stage, t) for t in tablets))
     with pytest.raises(Unavailable, match="sent a heartbeat a moment ago"):
         await forget(stage)
@@ -102,11 +100,10 @@ async def test_the_directory_of_a_forgotten_host_is_given_up_when_it_returns(
 @staged(play, 0, TOYS)
 async def test_a_stopped_drained_server_is_forgotten_with_its_drain(stage: Stage) -> None:
     await opened(stage, "abcd", buckets=2)
-    await stage.persist(lambda: stage.ask("drain", DrainRequest(GONE), DrainReply))
-    asked = DrainRequest(GONE, None)
-    while (await stage.ask("drain", asked, DrainReply)).servers[0].replicas:
+    await stage.drain(GONE)
+    while (await stage.drain(GONE, None)).servers[0].replicas:
         await asyncio.sleep(0.2)
-    servers = (await stage.ask("list_servers", m.Empty(), m.ListServersReply)).servers
+    servers = await stage.servers()
     assert [each.host for each in servers if each.drained] == [GONE]
     stage.cluster.crash(server(GONE))
     await stage.persist(lambda: forget(stage))

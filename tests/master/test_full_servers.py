@@ -26,16 +26,26 @@ async def fill(stage: Stage, *hosts: str) -> None:
         await stage.until(lambda uuid=uuid: not stage.master.servers.get(uuid).takes_data)
 
 
+@pytest.mark.parametrize(
+    ("full", "refusal"), [(True, "free space there"), (False, "lost its data directories; choose another")]
+)
 @staged(play, 0, OPTIONS)
-async def test_new_tablets_are_placed_on_servers_with_space(stage: Stage) -> None:
+async def test_new_tablets_are_placed_on_servers_with_space(stage: Stage, full: bool, refusal: str) -> None:
     await open_stage(stage)
-    await fill(stage, "b")
+    disk, known = role(stage, "b").world.disk, stage.master.servers.get(role(stage, "b").instance.uuid)
+    honest = disk.takes_data
+    if full:
+        stage.cluster.state(server("b")).fill()
+    else:
+        disk.takes_data = lambda: False
+    await stage.until(lambda: not known.takes_data)
     tablets = await stage.tablets("flights", buckets=8)
     assert {tuple(voters(stage, tablet)) for tablet in tablets} == {("a", "c", "d")}
-    with pytest.raises(InvalidArgument, match="free space there"):
+    with pytest.raises(InvalidArgument, match=refusal):
         await asked(stage, "move_replica", MoveReplicaRequest(tablets[0], "a", "b"))
     stage.cluster.state(server("b")).free()
-    await stage.until(lambda: stage.master.servers.get(role(stage, "b").instance.uuid).takes_data)
+    disk.takes_data = honest
+    await stage.until(lambda: known.takes_data)
     trains = await stage.tablets("trains", buckets=8)
     assert any("b" in voters(stage, tablet) for tablet in trains)
 

@@ -63,12 +63,7 @@ async def test_the_journal_grows_and_every_node_has_the_catalog(stage: Stage) ->
 @staged(run)
 async def test_growing_that_ends_at_any_step_is_carried_on(stage: Stage, point: str) -> None:
     await opened(stage)
-
-    async def crash() -> None:
-        for address in NEW if point in JOIN_POINTS else (MASTER,):
-            stage.cluster.crash(address)
-
-    stage.points.acts[point] = crash
+    stage.crash_at(point, *(NEW if point in JOIN_POINTS else ()))
     growing = asyncio.ensure_future(grow_at_last(stage))
     await stage.until(lambda: stage.points.passed.get(point, 0) > 0)
     await asyncio.sleep(0.3)
@@ -152,11 +147,7 @@ async def test_the_copy_of_the_catalog_is_not_purged_while_the_journal_grows(sta
 async def test_a_growth_that_fails_after_the_copy_lets_purges_continue(stage: Stage) -> None:
     stage.group = replace(stage.group, grow_s=5.0)
     await opened(stage)
-
-    async def crash() -> None:
-        stage.cluster.crash(NEW[1])
-
-    stage.points.acts["master.grow.after_edit"] = crash
+    stage.crash_at("master.grow.after_edit", NEW[1])
     with pytest.raises(Unavailable, match="journal/2 does not join the journal"):
         await grow(stage)
     copied = stage.master.log.last_txid
@@ -212,21 +203,3 @@ async def test_a_full_disk_refuses_changes_of_a_segment_that_must_end_and_reads_
     before = content(stage.master.catalog)
     await stage.cluster.restart(MASTER)
     assert content(stage.master.catalog) == before
-
-
-@pytest.mark.parametrize("seed", range(4))
-@staged(run)
-async def test_requests_to_create_tables_survive_the_growth(stage: Stage, seed: int) -> None:
-    await opened(stage)
-    made: list[str] = []
-
-    async def create_many() -> None:
-        for number in range(40):
-            await create(stage, f"during {number}")
-            made.append(f"during {number}")
-
-    creating = asyncio.ensure_future(create_many())
-    await grow_at_last(stage)
-    await creating
-    for name in made:
-        assert await stage.exists(name)

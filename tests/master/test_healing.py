@@ -10,7 +10,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from ebla.actors.master.rules.healing import (
     Action,
@@ -22,7 +21,6 @@ from ebla.actors.master.rules.healing import (
     can_lose,
     decide,
     settled,
-    writes_wait,
 )
 from ebla.actors.replication.configuration import (
     NON_VOTER,
@@ -62,46 +60,6 @@ def situation(members: str, replicas: int = 3) -> Situation:
         if "=" in marks:
             maintained.append(address(uuid))
     return Situation(Configuration(tuple(peers), 7), replicas, leader, health, draining, maintained)
-
-
-def pacifica(members: str, least: int, *, replicas: int = 3, urgent: bool = False) -> Situation:
-    found = situation(members, replicas)
-    known = replace(found.configuration, primary=found.leader, min_members=least)
-    return found._replace(configuration=known, urgent=urgent)
-
-
-@pytest.mark.parametrize(
-    ("members", "least", "urgent", "step"),
-    [
-        ("a* b c", 2, False, None),
-        ("a* b c?<", 2, False, None),  # a secondary that does not answer; it may return
-        ("a* b c.<", 2, False, "evict c"),
-        ("a* b", 2, False, "add z"),
-        ("a* b.", 2, False, "add z"),  # no majority is needed
-        ("a* b?", 2, False, "add z"),
-        ("a* b? c?<", 2, False, None),
-        ("a* b? c?<", 2, True, "add z"),  # writes wait for b
-        ("a* b? c?< d?<", 2, True, None),  # one more than wanted is coming
-        ("a* b? c?< d.<", 2, True, "evict d"),
-        ("a* bx c", 2, False, "evict b"),
-        ("a* bx", 2, False, "add z"),  # b stays until another has caught up
-        ("a* b c d", 2, False, "evict d"),
-        ("a* b c d!", 4, False, None),  # the minimum stays
-        ("a*- b c d", 2, False, "a hands over"),
-        ("a* b~ c d", 3, False, "evict b"),
-    ],
-)
-def test_the_primary_of_a_pacifica_tablet_changes_members_without_a_majority(
-    members: str, least: int, urgent: bool, step: str | None
-):
-    action = decide(pacifica(members, least, urgent=urgent), lambda: Peer("z", address("z")))
-    assert (None if action is None else reported(action)) == step
-
-
-def test_writes_of_a_pacifica_tablet_wait_if_fewer_voters_than_the_minimum_are_healthy():
-    for members, waits in (("a* b c", False), ("a* b?", True), ("a* b c?", False), ("a* b. c?<", True)):
-        assert writes_wait(pacifica(members, 2)) == waits, members
-        assert not writes_wait(situation(members))
 
 
 def reported(action: Action | None) -> str:

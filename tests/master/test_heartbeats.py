@@ -8,11 +8,9 @@ import pytest
 
 from ebla.actors import messages as m
 from ebla.actors.errors import OldCopy, Throttled
-from ebla.actors.replication.configuration import (
-    Configuration,
-    Peer,
-)
+from ebla.actors.master.cluster.servers import Servers
 from ebla.chaos.simulation.medium import DurableState
+from ebla.storage.errors import InvalidArgument
 from tests.master.builders import configuration, heartbeat, replica, report
 from tests.master.stage import MASTER, Stage, play
 from tests.staged import staged
@@ -38,67 +36,6 @@ async def test_a_forgetful_master_never_deletes_data(stage: Stage) -> None:
     assert stage.replicas() == 24
 
 
-@staged(play, hosts="abc")
-async def test_a_restarted_master_requests_one_full_report_of_every_server(stage: Stage) -> None:
-    await stage.made("flights", buckets=3)
-    await asyncio.sleep(2.0)
-    script = stage.scripts["a"]
-    script.beats.clear()
-    script.replies.clear()
-    await stage.cluster.restart(MASTER)
-    info = await stage.table("flights")
-    assert info.state == "running"
-    assert [tablet.leader for tablet in info.tablets] == [None] * 3
-    assert all(len(tablet.replicas) == 3 for tablet in info.tablets)
-    await stage.until(
-        lambda: all(
-            t.leader
-            for t in stage.master.answers.table(
-                stage.master.catalog.named("flights"), stage.master.world.clock.monotonic()
-            ).tablets
-        )
-    )
-    await asyncio.sleep(2.0)
-    assert sum(beat.registration is not None for beat in script.beats) == 1
-    assert sum(not beat.report.incremental for beat in script.beats) == 1
-    assert [reply.needs_register for reply in script.replies].count(True) == 1
-
-
-@staged(play, hosts="abc")
-async def test_a_leader_change_is_reported_without_an_edit(stage: Stage) -> None:
-    await stage.made("flights")
-    await stage.until(lambda: stage.replicas() == 3)
-    await asyncio.sleep(1.0)
-    (tablet,) = (await stage.table("flights")).tablets
-    edits = (await stage.status()).edits
-    other = next(r for r in tablet.replicas if r.address != tablet.leader)
-    stage.raft.elect(tablet.tablet, other.uuid)
-    await asyncio.sleep(2.0)
-    (after,) = (await stage.table("flights")).tablets
-    assert (after.leader, after.term) == (other.address, 2)
-    assert (await stage.status()).edits == edits
-
-
-@staged(play, hosts="abcd")
-async def test_a_configuration_change_is_adopted_and_survives_a_restart(stage: Stage) -> None:
-    await stage.made("flights")
-    await stage.until(lambda: stage.replicas() == 3)
-    (tablet,) = (await stage.table("flights")).tablets
-    spare = next(host for host in stage.scripts if host not in stage.holders(tablet.tablet))
-    out, *stay = tablet.replicas
-    peers = [Peer(r.uuid, r.address) for r in stay]
-    changed = Configuration((*peers, Peer(stage.server(spare).uuid, f"tablet-server/{spare}")), index=7)
-    copied = next(iter(stage.server(stage.holders(tablet.tablet)[0]).replicas.values()))
-    await stage.server(spare).put(copied)
-    stage.raft.configurations[tablet.tablet] = changed
-    await stage.until(lambda: stage.master.catalog.tablets[tablet.tablet].configuration == changed)
-    await stage.cluster.restart(MASTER)
-    record = stage.master.catalog.tablets[tablet.tablet]
-    assert record.configuration == changed and [peer.uuid for peer in record.former] == [out.uuid]
-    await stage.drop("flights")
-    await stage.until(lambda: stage.replicas() == 0)  # also on the former member
-
-
 @staged(play)
 async def test_an_earlier_incarnation_is_refused_and_changes_nothing(stage: Stage) -> None:
     await stage.open()
@@ -109,7 +46,7 @@ async def test_an_earlier_incarnation_is_refused_and_changes_nothing(stage: Stag
     for register in (True, False):
         with pytest.raises(OldCopy, match="shows number 1, and master/m has seen 2"):
             await stage.ask("heartbeat", heartbeat("x", 1, register=register), m.HeartbeatReply)
-    (server,) = (await stage.ask("list_servers", m.Empty(), m.ListServersReply)).servers
+    (server,) = await stage.servers()
     assert server.seqno == 2
     reply = await stage.ask("heartbeat", heartbeat("x", 3), m.HeartbeatReply)
     assert (reply.needs_register, reply.needs_full_report) == (True, True)
@@ -129,7 +66,7 @@ async def test_a_restarted_master_refuses_an_old_copy_but_not_a_late_heartbeat(s
     for seqno in (2, 1001):
         with pytest.raises(OldCopy, match=f"shows number {seqno}, and master/m has seen 1001"):
             await stage.ask("heartbeat", heartbeat("x", seqno, start="t"), m.HeartbeatReply)
-    assert (await stage.ask("list_servers", m.Empty(), m.ListServersReply)).servers == ()
+    assert await stage.servers() == ()
     reply = await stage.ask("heartbeat", heartbeat("x", 1000, start="s"), m.HeartbeatReply)
     assert reply.needs_register
     assert stage.master.incarnations.known("x") == m.ServerInstance("x", 1001, "s")
@@ -144,33 +81,6 @@ async def test_a_new_incarnation_gets_the_numbers_of_all_servers(stage: Stage) -
     assert (await stage.ask("heartbeat", x, m.HeartbeatReply)).others == ()
     later = heartbeat("x", 6, start=x.instance.start)
     assert (await stage.ask("heartbeat", later, m.HeartbeatReply)).others == (later.instance, y.instance)
-
-
-@staged(play, hosts="abc")
-async def test_a_repeated_or_late_report_does_no_harm(stage: Stage) -> None:
-    await stage.made("flights")
-    (tablet,) = (await stage.table("flights")).tablets
-    leader = next(r for r in tablet.replicas if r.address == tablet.leader)
-    host = next(h for h in stage.scripts if stage.server(h).uuid == leader.uuid)
-    await asyncio.sleep(1.0)
-    edits = (await stage.status()).edits
-    for beat in list(stage.scripts[host].beats):
-        await stage.ask("heartbeat", beat, m.HeartbeatReply)
-    assert (await stage.table("flights")).tablets[0].leader == tablet.leader
-    assert (await stage.status()).edits == edits
-
-
-def test_reports_arrive_despite_lost_messages():
-    async def scenario(stage: Stage) -> None:
-        await stage.open("a", "b", "c")
-        stage.cluster.network.drop_probability = 0.3
-        await stage.persist(lambda: stage.create("flights", buckets=10))
-        await stage.running("flights")
-        await stage.until(lambda: not stage.master.catalog.unseen)
-        assert stage.replicas() == 30
-
-    for seed in range(3):
-        play(scenario, seed)
 
 
 @staged(play, hosts="abc")
@@ -207,16 +117,6 @@ async def test_reports_of_a_server_become_durable_one_at_a_time(stage: Stage) ->
     assert (await stage.table("flights")).state == "running"
 
 
-@staged(play, hosts="abcd")
-async def test_a_silent_server_gets_no_new_replicas(stage: Stage) -> None:
-    stage.scripts["d"].silent = True
-    await stage.until(lambda: not stage.alive("d"))
-    await stage.made("flights", buckets=8)
-    assert not stage.scripts["d"].creates
-    servers = (await stage.ask("list_servers", m.Empty(), m.ListServersReply)).servers
-    assert [server.alive for server in servers] == [True, True, True, False]
-
-
 @staged(play, hosts="abc")
 async def test_the_status_shows_two_leaders_in_one_term(stage: Stage) -> None:
     await stage.made("flights")
@@ -230,3 +130,76 @@ async def test_the_status_shows_two_leaders_in_one_term(stage: Stage) -> None:
     await stage.ask("heartbeat", beat, m.HeartbeatReply)
     assert (await stage.status()).leader_conflicts == 1
     assert (await stage.table("flights")).tablets[0].leader == tablet.leader
+
+
+def registered(uuid: str = "a", seqno: int = 1, now: float = 0.0) -> Servers:
+    servers = Servers(unresponsive_s=10.0)
+    servers.heartbeat(heartbeat(uuid, seqno, register=True), now)
+    return servers
+
+
+def test_an_unknown_server_is_asked_to_register():
+    servers = Servers(unresponsive_s=10.0)
+    assert servers.heartbeat(heartbeat("a"), 0.0) is None
+    assert servers.alive(0.0) == []
+    assert servers.heartbeat(heartbeat("a", register=True), 0.0).uuid == "a"
+
+
+def test_the_same_incarnation_may_register_again():
+    servers = registered()
+    server = servers.get("a")
+    server.took(report(full=True))
+    assert servers.heartbeat(heartbeat("a", 1, register=True), 1.0) is server
+    assert server.reported_in_full
+
+
+def test_a_later_incarnation_must_register_and_report_everything():
+    servers = registered("a", 1)
+    before = servers.get("a")
+    before.took(report(full=True))
+    assert servers.heartbeat(heartbeat("a", 2), 1.0) is None
+    assert servers.current(before)
+    after = servers.heartbeat(heartbeat("a", 2, register=True), 1.0)
+    assert not servers.current(before) and not after.reported_in_full
+    assert after.expects(report(sequence=0, full=True)) and not after.expects(report(sequence=0))
+
+
+def test_a_higher_incarnation_number_is_accepted_and_a_lower_one_refused():
+    servers = registered("a", 5)
+    server = servers.get("a")
+    for seqno in (1005, 5):
+        assert servers.heartbeat(heartbeat("a", seqno, start="start 5"), 1.0) is server
+        assert servers.statuses(1.0)[0].seqno == 1005
+
+
+def test_a_known_server_cannot_move_to_another_address():
+    servers = registered("a")
+    with pytest.raises(InvalidArgument, match="cannot move"):
+        servers.heartbeat(heartbeat("a", 2, register=True, host="elsewhere"), 1.0)
+    assert servers.get("a").host == "a"
+
+
+def test_a_host_with_a_lost_disk_returns_as_another_server():
+    servers = registered("a")
+    servers.heartbeat(heartbeat("b", register=True, host="a"), 1.0)
+    assert servers.get("a") is None
+    assert [server.uuid for server in servers.alive(1.0)] == ["b"]
+    assert servers.heartbeat(heartbeat("a"), 2.0) is None
+
+
+def test_a_silent_server_is_dead_until_its_next_heartbeat():
+    servers = registered(now=0.0)
+    assert servers.is_alive("a", 10.0) and not servers.is_alive("a", 10.1)
+    (status,) = servers.statuses(12.0)
+    assert (status.alive, status.heartbeat_age_s) == (False, 12.0)
+    servers.heartbeat(heartbeat("a", replicas=3, leaders=1, disk_bytes=7), 13.0)
+    (status,) = servers.statuses(13.0)
+    assert (status.alive, status.replicas, status.leaders, status.disk_bytes) == (True, 3, 1, 7)
+
+
+def test_only_new_and_sufficient_reports_count():
+    server = registered().get("a")
+    assert not server.expects(report(sequence=3)), "incremental before any full report"
+    server.took(report(sequence=3, full=True))
+    assert server.expects(report(sequence=3)) and server.expects(report(sequence=9))
+    assert not server.expects(report(sequence=2)) and not server.expects(report(sequence=2, full=True))

@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
-from ebla.actors import messages as m
 from ebla.actors.errors import NotFound, Unavailable
 from ebla.actors.master.messages import (
-    DrainReply,
-    DrainRequest,
     ForgetReply,
     ForgetRequest,
-    MaintainReply,
-    MaintainRequest,
     MoveReplicaRequest,
 )
 from ebla.actors.replication.health import SILENT
 from ebla.actors.tablet.server import RECORDS
 from ebla.storage.errors import Corruption, InvalidArgument
-from tests.master import group_stage, real_servers
-from tests.master.healed import OPTIONS, asked, follower, hosts_of, opened, silence, spare, well
+from tests.master import real_servers
+from tests.master.healed import OPTIONS, asked, follower, hosts_of, leader, opened, silence, spare, wake, well
 from tests.master.real_servers import healed, members_of, role, server, voters, with_a_tablet
 from tests.master.stage import MASTER, Stage, play
 from tests.staged import staged
 
-FIVE = ("a", "b", "c", "d", "e")
 LONG_S = 60.0  # ten times the limit for a silent follower
-
-
-async def maintain(stage: Any, name: str, on: bool | None = True) -> MaintainReply:
-    return await stage.persist(lambda: stage.ask("maintain", MaintainRequest(name, on), MaintainReply))
 
 
 def words(stage: Stage, tablet: str) -> set[str]:
@@ -43,11 +32,11 @@ def words(stage: Stage, tablet: str) -> set[str]:
 # -- on real tablet servers ----------------------------------------------------------------------------------
 
 
-async def down_in_maintenance(stage: Stage, hosts: tuple[str, ...] = real_servers.HOSTS) -> tuple[str, str]:
+async def down_in_maintenance(stage: Stage) -> tuple[str, str]:
     """A tablet, and the host of one of its voters, which is in maintenance and has been silent for long."""
-    tablet, down = await with_a_tablet(stage, hosts)
+    tablet, down = await with_a_tablet(stage)
     before = voters(stage, tablet)
-    await maintain(stage, down)
+    await stage.maintain(down)
     stage.cluster.crash(server(down))
     await stage.until(lambda: SILENT in words(stage, tablet))
     await asyncio.sleep(LONG_S)
@@ -63,7 +52,7 @@ async def test_a_silent_server_in_maintenance_keeps_its_replicas(stage: Stage) -
     await stage.until(lambda: stage.master.views.of(tablet).leader_report is not None)
     await asyncio.sleep(LONG_S)
     assert down in voters(stage, tablet), "the next incarnation of the master knows it"
-    listed = (await stage.ask("list_servers", m.Empty(), m.ListServersReply)).servers
+    listed = await stage.servers()
     reported = {each.address: (each.maintained, each.alive, each.uuid) for each in listed}
     assert reported[server(down)] == (True, False, ""), "and reports it without a heartbeat"
     await stage.cluster.restart(server(down))
@@ -75,35 +64,17 @@ async def test_a_silent_server_in_maintenance_keeps_its_replicas(stage: Stage) -
 @staged(play, 0, real_servers.OPTIONS)
 async def test_a_silent_server_is_replaced_at_the_end_of_maintenance(stage: Stage) -> None:
     tablet, down = await down_in_maintenance(stage)
-    (reported,) = (await maintain(stage, down, False)).servers
+    (reported,) = (await stage.maintain(down, False)).servers
     assert (reported.maintained, reported.alive, reported.replicas) == (False, False, 1)
     await stage.until(lambda: "pre_voter" in members_of(stage, tablet).values(), timeout_s=1.0)
     await stage.until(lambda: len(voters(stage, tablet)) == 3 and down not in voters(stage, tablet))
 
 
 @staged(play, 0, real_servers.OPTIONS)
-async def test_another_failed_server_is_replaced_during_maintenance(stage: Stage) -> None:
-    hosts = (*FIVE, "f")
-    tablet, down = await with_a_tablet(stage, hosts, replicas=5)
-    await maintain(stage, down)
-    stage.cluster.crash(server(down))
-    await stage.until(lambda: SILENT in words(stage, tablet))
-    leader = stage.master.views.of(tablet).leader
-    dead = next(
-        host for host in voters(stage, tablet) if host != down and role(stage, host).instance.uuid != leader
-    )
-    free = next(host for host in hosts if host not in voters(stage, tablet))
-    stage.cluster.crash(server(dead))
-    wanted = sorted(host for host in hosts if host != dead)
-    await stage.until(lambda: members_of(stage, tablet) == dict.fromkeys(wanted, "voter"))
-    assert {down, free} <= set(wanted)
-
-
-@staged(play, 0, real_servers.OPTIONS)
 async def test_a_voter_that_lost_its_votes_is_replaced_during_maintenance(stage: Stage) -> None:
     tablet, lost = await with_a_tablet(stage)
     free = next(host for host in real_servers.HOSTS if host not in voters(stage, tablet))
-    await maintain(stage, lost)
+    await stage.maintain(lost)
     stage.cluster.crash(server(lost))
     stage.cluster.state(server(lost)).rot("consensus-meta", RECORDS, tablet.encode())
     await stage.cluster.restart(server(lost))
@@ -115,7 +86,7 @@ async def test_a_voter_that_lost_its_votes_is_replaced_during_maintenance(stage:
 async def test_a_replica_damaged_in_maintenance_is_copied_in_place(stage: Stage) -> None:
     tablet, damaged = await with_a_tablet(stage)
     before = members_of(stage, tablet)
-    await maintain(stage, damaged)
+    await stage.maintain(damaged)
     role(stage, damaged).replicas[tablet].fail(Corruption("a failed checksum"))
     await stage.until(lambda: healed(stage) and role(stage, damaged).replicas[tablet].state == "running")
     assert members_of(stage, tablet) == before
@@ -125,37 +96,13 @@ async def test_a_replica_damaged_in_maintenance_is_copied_in_place(stage: Stage)
 async def test_a_replica_behind_the_log_is_replaced_during_maintenance(stage: Stage) -> None:
     short = {"log_retained_entries_max": 20, "memtable_bytes": 2_000}
     tablet, down = await with_a_tablet(stage, **short)
-    await maintain(stage, down)
+    await stage.maintain(down)
     stage.cluster.crash(server(down))
     await stage.until(lambda: SILENT in words(stage, tablet))
     table = await real_servers.table(stage)
     for number in range(200):
         await table.upsert([{"id": number, "note": "x" * 100}])
     await stage.until(lambda: len(voters(stage, tablet)) == 3 and down not in voters(stage, tablet))
-
-
-@staged(play, 0, real_servers.OPTIONS)
-async def test_a_host_that_drains_and_is_in_maintenance_is_drained(stage: Stage) -> None:
-    tablet, down = await down_in_maintenance(stage)
-    await stage.persist(lambda: stage.ask("drain", DrainRequest(down), DrainReply))
-    await stage.until(lambda: len(voters(stage, tablet)) == 3 and down not in members_of(stage, tablet))
-    assert stage.master.catalog.maintained and stage.master.catalog.draining
-
-
-@staged(group_stage.play, 0, hosts="abcd")
-async def test_the_next_master_knows_the_maintenance(stage: group_stage.GroupStage) -> None:
-    for on in (True, False, True):
-        await maintain(stage, "b", on)
-    await stage.create("flights")
-    (tablet,) = (await stage.running("flights")).tablets
-    first = stage.serving()[0]
-    stage.cluster.crash(first)
-    assert await stage.ready() != first
-    listed = (await stage.ask("list_servers", m.Empty(), m.ListServersReply)).servers
-    assert [each.host for each in listed if each.maintained] == ["b"]
-    with pytest.raises(InvalidArgument, match="is in maintenance and gets nothing new"):
-        move = MoveReplicaRequest(tablet.tablet, "a", "b")
-        await stage.persist(lambda: stage.ask("move_replica", move, m.MembersReply))
 
 
 # -- the notice ----------------------------------------------------------------------------------------------
@@ -169,10 +116,10 @@ async def test_a_server_in_maintenance_gets_no_new_replicas(stage: Stage, point:
     revived = stage.revive_master()
     if point is not None:
         stage.crash_at(point)
-    (reported,) = (await maintain(stage, name)).servers
+    (reported,) = (await stage.maintain(name)).servers
     assert (reported.address, reported.maintained, reported.replicas) == (server(name), True, 0)
     edits = stage.master.log.last_txid
-    assert (await maintain(stage, name)).servers[0].maintained and stage.master.log.last_txid == edits
+    assert (await stage.maintain(name)).servers[0].maintained and stage.master.log.last_txid == edits
     await stage.until(lambda: all(stage.alive(each) for each in "abcde"))
     await stage.made("more", buckets=4)
     assert all(name not in hosts_of(stage, each) for each in stage.master.catalog.tablets)
@@ -181,7 +128,7 @@ async def test_a_server_in_maintenance_gets_no_new_replicas(stage: Stage, point:
     silence(stage, gone := follower(stage, tablet))
     await stage.until(lambda: well(stage) and gone not in hosts_of(stage, tablet))
     assert name not in hosts_of(stage, tablet)
-    assert not (await maintain(stage, stage.server(name).uuid, False)).servers[0].maintained
+    assert not (await stage.maintain(stage.server(name).uuid, False)).servers[0].maintained
     await asked(stage, "move_replica", MoveReplicaRequest(tablet, hosts_of(stage, tablet)[0], name))
     await stage.until(lambda: name in hosts_of(stage, tablet) and well(stage))
     assert revived[0] == (point is not None)
@@ -190,7 +137,7 @@ async def test_a_server_in_maintenance_gets_no_new_replicas(stage: Stage, point:
 
 @staged(play, options=OPTIONS, hosts="abc")
 async def test_a_table_that_needs_the_server_in_maintenance_is_refused(stage: Stage) -> None:
-    await maintain(stage, "c")
+    await stage.maintain("c")
     await asyncio.sleep(5.0)
     with pytest.raises((InvalidArgument, Unavailable), match="3 replicas"):
         await stage.create("flights")
@@ -200,36 +147,31 @@ async def test_a_table_that_needs_the_server_in_maintenance_is_refused(stage: St
 async def test_a_move_waits_for_the_server_in_maintenance(stage: Stage) -> None:
     """Otherwise only two voters would not be silent, or the silent one would be removed."""
     (tablet,) = await opened(stage)
-    first, second = [host for host in hosts_of(stage, tablet) if host != _leader(stage, tablet)]
+    first, second = [host for host in hosts_of(stage, tablet) if host != leader(stage, tablet)]
     target = spare(stage, tablet)
-    await maintain(stage, first)
+    await stage.maintain(first)
     silence(stage, first)
     await stage.until(lambda: SILENT in words(stage, tablet))
     await asked(stage, "move_replica", MoveReplicaRequest(tablet, second, target))
     await asyncio.sleep(20.0)
     assert hosts_of(stage, tablet) == ["a", "b", "c", "d"]
-    del stage.raft.unhealthy[stage.server(first).uuid]
-    stage.scripts[first].silent = False
+    wake(stage, first)
     await stage.until(lambda: well(stage))
     assert hosts_of(stage, tablet) == sorted({"a", "b", "c", "d"} - {second})
-
-
-def _leader(stage: Stage, tablet: str) -> str:
-    return next(host for host in stage.scripts if stage.server(host).uuid == stage.raft.leaders[tablet])
 
 
 @staged(play, options=OPTIONS, hosts="abcd")
 async def test_maintenance_of_an_unknown_host_is_refused_and_ends_when_forgotten(stage: Stage) -> None:
     with pytest.raises(NotFound, match="there is no server 'nowhere'; there are tablet-server/a, "):
-        await maintain(stage, "nowhere")
-    await maintain(stage, "d")
+        await stage.maintain("nowhere")
+    await stage.maintain("d")
     stage.cluster.crash(server("d"))
     await asyncio.sleep(5.0)
-    assert (await maintain(stage, "d", None)).servers[0].maintained
+    assert (await stage.maintain("d", None)).servers[0].maintained
     await stage.persist(lambda: stage.ask("forget_server", ForgetRequest("d"), ForgetReply))
     assert not stage.master.catalog.maintained
     await stage.cluster.restart(MASTER)
     await stage.until(lambda: stage.alive("a"))
     assert not stage.master.catalog.maintained
     with pytest.raises(NotFound):
-        await maintain(stage, "d")
+        await stage.maintain("d")

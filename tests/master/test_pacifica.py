@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 from msgspec.structs import replace
 
+from ebla.actors import messages as m
 from ebla.actors.errors import Unavailable
+from ebla.actors.master.messages import SuspendReply, SuspendRequest
 from ebla.actors.messages.appointments import Appointments, ConfigurationsRequest, Requested
 from ebla.actors.replication.appointments import appointed
 from ebla.actors.replication.configuration import Configuration
-from ebla.storage.errors import EblaError, OldCopy
+from ebla.storage.errors import EblaError, InvalidArgument, OldCopy
 from tests.master.stage import MASTER
-from tests.master.toy_pacifica import LIMITS, OPTIONS, PacificaStage, play
+from tests.master.toy_pacifica import LIMITS, PacificaStage, play
 from tests.staged import staged
 
 TIMES_S = LIMITS.grace_s + 1.0  # after which the end of a silent server is durable
@@ -43,7 +46,7 @@ async def test_the_replicas_of_a_silent_server_are_taken_away_by_one_edit(stage:
     assert stage.edits() == 0 and all(stage.primary(tablet) == "a" for tablet in led)
     await stage.until(lambda: stage.edits() > 0)
     assert LIMITS.grace_s - LIMITS.beacon_s <= stage.now() - silent_at <= LIMITS.grace_s + 0.2
-    assert all(not stage.toy("a").serves(tablet) for tablet in led)
+    assert all(not stage.server("a").serves(tablet) for tablet in led)
     await stage.until(lambda: not stage.appointer.planner.unled)
     assert stage.edits() == 1 and stage.appointer.orders.sent <= sent + 2, "one call for each live server"
     for tablet in tablets:
@@ -71,24 +74,18 @@ async def test_a_restarted_server_loses_its_primaries_at_once_and_keeps_its_vote
 async def test_a_process_gets_a_lease_once_its_incarnation_is_in_the_catalog(stage: PacificaStage) -> None:
     await stage.opened()
     await stage.cluster.restart(MASTER)
-    assert stage.master.catalog.incarnations == {stage.toy(h).uuid: stage.toy(h).instance for h in "abc"}
+    assert stage.master.catalog.incarnations == {
+        stage.server(h).uuid: stage.server(h).instance for h in "abc"
+    }
     held = asyncio.Event()
     stage.points.acts["master.appoint.before_edit"] = held.wait
     await stage.cluster.restart("tablet-server/a")
     await asyncio.sleep(2.5)
-    toy = stage.toy("a")
-    assert not toy.lease.holds(stage.toy("a").world.clock.monotonic(), toy.lease.number)
+    toy = stage.server("a")
+    assert not toy.lease.holds(stage.server("a").world.clock.monotonic(), toy.lease.number)
     held.set()
     await stage.until(lambda: toy.lease.holds(toy.world.clock.monotonic(), toy.lease.number))
     assert stage.master.catalog.incarnations[toy.uuid] == toy.instance
-
-
-@staged(play)
-async def test_the_only_replica_leads_again_after_a_restart(stage: PacificaStage) -> None:
-    (tablet,) = await stage.opened("a", replicas=1)
-    await stage.cluster.restart("tablet-server/a")
-    await stage.until(lambda: stage.serving(tablet) == ["a"])
-    assert stage.stored(tablet).index == 2
 
 
 @staged(play)
@@ -108,23 +105,6 @@ async def test_a_new_active_master_gives_every_server_a_full_grace_and_acts_once
     assert stage.primary(tablet) != first and stage.edits() == 1
 
 
-@staged(play)
-async def test_a_new_active_master_leaves_a_primary_that_it_has_no_beacon_of(stage: PacificaStage) -> None:
-    """The primary may still serve in the lease that the master before acknowledged."""
-    (tablet,) = await stage.opened()
-    first, (second, third) = stage.primary(tablet), stage.others(tablet)
-    stage.cluster.network.cut(MASTER, f"tablet-server/{first}")
-    await stage.cluster.restart(MASTER)
-    await stage.until(lambda: stage.appointer.detector.lease(stage.toy(third).uuid) is not None)
-    await stage.cluster.restart(f"tablet-server/{second}")
-    await asyncio.sleep(0.5)
-    assert stage.toy(first).serves(tablet) and stage.appointer.ends == 1, "the other server has restarted"
-    assert stage.primary(tablet) == first and stage.edits() == 0
-    stage.cluster.network.heal()
-    await asyncio.sleep(TIMES_S)
-    assert stage.serving(tablet) == [first]
-
-
 @pytest.mark.parametrize("point", ["before_edit", "after_edit", "before_rpc"])
 @staged(play)
 async def test_a_master_that_dies_while_it_appoints_is_followed_by_one_that_completes_it(
@@ -142,42 +122,16 @@ async def test_a_master_that_dies_while_it_appoints_is_followed_by_one_that_comp
 
 
 @staged(play)
-async def test_a_tablet_without_live_voters_is_led_by_the_first_that_returns(stage: PacificaStage) -> None:
-    (tablet,) = await stage.opened()
-    for host in "abc":
-        stage.scripts[host].silent = True
-    await asyncio.sleep(2 * TIMES_S)
-    assert stage.serving(tablet) == [] and stage.appointer.ends == 3
-    last = stage.others(tablet)[-1]
-    stage.scripts[last].silent = False
-    await stage.until(lambda: stage.serving(tablet) == [last])
-    assert stage.primary(tablet) == last and len(stage.voters(tablet)) == 2
-
-
-@staged(play)
 async def test_a_primary_whose_lease_was_over_gets_a_new_ballot(stage: PacificaStage) -> None:
     tablets = await stage.opened(buckets=9)
     led = [tablet for tablet in tablets if stage.primary(tablet) == "a"]
-    stage.script("a").withholds = True
-    await stage.until(lambda: not any(stage.toy("a").serves(tablet) for tablet in led))
-    stage.script("a").withholds = False
-    await stage.until(lambda: all(stage.toy("a").serves(tablet) for tablet in led))
+    stage.scripts["a"].withholds = True
+    await stage.until(lambda: not any(stage.server("a").serves(tablet) for tablet in led))
+    stage.scripts["a"].withholds = False
+    await stage.until(lambda: all(stage.server("a").serves(tablet) for tablet in led))
     assert [stage.stored(tablet).index for tablet in led] == [2] * len(led)
     assert stage.appointer.ends == 0 and stage.edits() == 1
     assert all(stage.stored(tablet).index == 1 for tablet in tablets if tablet not in led)
-
-
-@staged(play)
-async def test_a_primary_whose_replica_failed_is_replaced_though_its_server_lives(
-    stage: PacificaStage,
-) -> None:
-    (tablet,) = await stage.opened()
-    first = stage.primary(tablet)
-    toy = stage.toy(first)
-    await toy.put(replace(toy.replicas[tablet], state="failed"))
-    del toy.leading[tablet]
-    await stage.until(lambda: stage.serving(tablet) == [stage.primary(tablet)])
-    assert stage.primary(tablet) != first and first not in stage.voters(tablet)
 
 
 @staged(play)
@@ -189,10 +143,10 @@ async def test_a_lost_order_is_repeated(stage: PacificaStage) -> None:
     await stage.until(lambda: stage.edits() == 1)
     chosen = stage.primary(tablet)
     assert chosen in (second, third)
-    stage.toy(chosen).leading.clear()  # as if the order had not come
-    stage.script(chosen).ballots[tablet] = 1
+    stage.server(chosen).leading.clear()  # as if the order had not come
+    stage.scripts[chosen].ballots[tablet] = 1
     await stage.until(lambda: stage.serving(tablet) == [chosen])
-    assert stage.stored(tablet).index == 2 and len(stage.script(chosen).orders) > 1
+    assert stage.stored(tablet).index == 2 and len(stage.scripts[chosen].orders) > 1
 
 
 # -- requests -------------------------------------------------------------------------------------------------
@@ -200,13 +154,13 @@ async def test_a_lost_order_is_repeated(stage: PacificaStage) -> None:
 
 def wanted(stage: PacificaStage, tablet: str, primary: str | None = None) -> Configuration:
     known = stage.stored(tablet)
-    return appointed(known, stage.toy(primary or stage.primary(tablet)).uuid)
+    return appointed(known, stage.server(primary or stage.primary(tablet)).uuid)
 
 
 @staged(play)
 async def test_a_repeated_request_gets_the_same_answer_and_costs_no_edit(stage: PacificaStage) -> None:
     (tablet,) = await stage.opened()
-    first = stage.toy(stage.primary(tablet))
+    first = stage.server(stage.primary(tablet))
     asked = wanted(stage, tablet)
     answers = [await first.ask((tablet, asked)) for _ in range(3)]
     assert [each.appointed[0].configuration for each in answers] == [asked] * 3
@@ -220,7 +174,7 @@ async def test_a_request_of_an_old_ballot_or_another_server_gets_the_stored_conf
     stage: PacificaStage,
 ) -> None:
     (tablet,) = await stage.opened()
-    first, other = stage.toy(stage.primary(tablet)), stage.toy(stage.others(tablet)[0])
+    first, other = stage.server(stage.primary(tablet)), stage.server(stage.others(tablet)[0])
     old, stored = wanted(stage, tablet), stage.stored(tablet)
     usurped = await other.ask((tablet, appointed(stored, other.uuid)))
     assert usurped.appointed[0].configuration == stored and stage.edits() == 0
@@ -236,7 +190,7 @@ async def test_a_request_that_no_primary_makes_leaves_the_tablet_as_it_is(stage:
     (tablet,) = await stage.opened()
     stored = stage.stored(tablet)
     broken = replace(wanted(stage, tablet), peers=stored.peers[:1], primary=stored.peers[0].uuid)
-    answer = await stage.toy(stage.primary(tablet)).ask((tablet, broken))
+    answer = await stage.server(stage.primary(tablet)).ask((tablet, broken))
     assert answer.appointed[0].configuration == stored and stage.edits() == 0
 
 
@@ -247,7 +201,7 @@ async def test_the_requests_of_many_servers_share_an_edit(stage: PacificaStage) 
     asked = {host: [each for each in tablets if stage.primary(each) == host] for host in "abc"}
     await asyncio.gather(
         *(
-            stage.toy(host).ask(*((tablet, wanted(stage, tablet)) for tablet in led))
+            stage.server(host).ask(*((tablet, wanted(stage, tablet)) for tablet in led))
             for host, led in asked.items()
             for _ in range(4)
         )
@@ -261,11 +215,11 @@ async def test_a_primary_hands_over_and_its_successor_is_ordered(stage: Pacifica
     (tablet,) = await stage.opened()
     first, second = stage.primary(tablet), stage.others(tablet)[0]
     asked = wanted(stage, tablet, second)
-    stage.toy(first).leading.clear()
-    await stage.toy(first).ask((tablet, asked))
+    stage.server(first).leading.clear()
+    await stage.server(first).ask((tablet, asked))
     await stage.until(lambda: stage.serving(tablet) == [second])
     assert (
-        stage.stored(tablet) == asked and len(stage.script(second).orders[-1][1].appointments.appointed) == 1
+        stage.stored(tablet) == asked and len(stage.scripts[second].orders[-1][1].appointments.appointed) == 1
     )
 
 
@@ -273,11 +227,11 @@ async def test_a_primary_hands_over_and_its_successor_is_ordered(stage: Pacifica
 async def test_only_the_process_that_has_the_lease_gets_configurations(stage: PacificaStage) -> None:
     (tablet,) = await stage.opened()
     first = stage.primary(tablet)
-    toy, asked = stage.toy(first), wanted(stage, tablet)
+    toy, asked = stage.server(first), wanted(stage, tablet)
     former = ConfigurationsRequest(replace(toy.instance, start="former"), (Requested(tablet, asked),))
     with pytest.raises(OldCopy):
         await stage.ask("request_configurations", former, Appointments)
-    stage.script(first).withholds = True
+    stage.scripts[first].withholds = True
     await stage.until(lambda: stage.appointer.ends == 1)
     edits = stage.edits()
     with pytest.raises(Unavailable, match="has no lease here now"):
@@ -290,15 +244,15 @@ async def test_a_master_answers_and_orders_no_server_before_its_heartbeat(stage:
     """A heartbeat shows which catalog the server has seen."""
     (tablet,) = await stage.opened()
     first = stage.primary(tablet)
-    toy, orders = stage.toy(first), len(stage.script(first).orders)
-    stage.script(first).no_heartbeats = True
+    toy, orders = stage.server(first), len(stage.scripts[first].orders)
+    stage.scripts[first].no_heartbeats = True
     await stage.cluster.restart(MASTER)
     await stage.until(lambda: stage.appointer.detector.lease(toy.uuid) is not None)
     with pytest.raises(Unavailable, match="has no heartbeat of this process"):
         await toy.ask((tablet, wanted(stage, tablet)))
     await asyncio.sleep(1.0)
-    assert len(stage.script(first).orders) == orders and stage.edits() == 0
-    stage.script(first).no_heartbeats = False
+    assert len(stage.scripts[first].orders) == orders and stage.edits() == 0
+    stage.scripts[first].no_heartbeats = False
     await stage.until(lambda: not stage.appointer.planner.unled)
     assert stage.serving(tablet) == [first]
 
@@ -308,7 +262,7 @@ async def test_requests_that_wait_are_refused_when_the_term_ends(stage: Pacifica
     (tablet,) = await stage.opened()
     held = asyncio.Event()
     stage.points.acts["master.appoint.before_edit"] = held.wait
-    toy, asked = stage.toy(stage.primary(tablet)), wanted(stage, tablet)
+    toy, asked = stage.server(stage.primary(tablet)), wanted(stage, tablet)
     waiting = [asyncio.ensure_future(toy.ask((tablet, asked))) for _ in range(2)]
     await asyncio.sleep(0.2)
     stage.cluster.role(MASTER).active_term.end(Unavailable("the lease was lost"))
@@ -331,7 +285,7 @@ async def test_a_catalog_that_went_back_ends_its_master(stage: PacificaStage) ->
         return isinstance(error, OldCopy)
 
     stage.cluster.tolerates = tolerates
-    stage.script(stage.primary(tablet)).reported_ballot = 7
+    stage.scripts[stage.primary(tablet)].reported_ballot = 7
     await stage.until(lambda: not stage.cluster.alive(MASTER))
     assert f"knows ballot 7 of tablet {tablet}, and the catalog here has ballot 1" in str(errors[0])
 
@@ -342,39 +296,124 @@ async def test_a_request_that_skips_a_ballot_ends_the_master(stage: PacificaStag
     stage.cluster.tolerates = lambda address, error, directory: isinstance(error, OldCopy)
     skipped = replace(wanted(stage, tablet), index=3)
     with pytest.raises(OldCopy, match="older copy of the catalog, bring back the newest"):
-        await stage.toy(stage.primary(tablet)).ask((tablet, skipped))
+        await stage.server(stage.primary(tablet)).ask((tablet, skipped))
     await stage.until(lambda: not stage.cluster.alive(MASTER))
 
 
-@staged(play, 0, replace(OPTIONS, leased=()))
-async def test_a_server_that_is_not_on_the_list_gets_no_lease(stage: PacificaStage) -> None:
-    await stage.open("a", "b", "c")
-    await stage.create(replication="pacifica")
-    await asyncio.sleep(TIMES_S)
-    assert not any(stage.toy(host).leading for host in "abc")
-    assert (await stage.table()).state == "preparing"
-
-
 @staged(play)
-async def test_a_lost_secondary_is_replaced_by_another_server(stage: PacificaStage) -> None:
-    (tablet,) = await stage.opened("abcd")
-    spare = next(host for host in "abcd" if host not in [stage.primary(tablet), *stage.others(tablet)])
-    gone = stage.others(tablet)[0]
-    stage.raft.unhealthy[stage.toy(gone).uuid] = "silent"
-    stage.scripts[gone].silent = True
-    await stage.until(lambda: spare in stage.others(tablet))
-    await stage.until(lambda: gone not in stage.others(tablet))
-    known = stage.stored(tablet)
-    assert {peer.kind for peer in known.peers if peer.address.endswith(spare)} == {"pre_voter"}
-    assert stage.serving(tablet) == [stage.primary(tablet)]
-    assert known.min_members == 2 and stage.master.catalog.tablets[tablet].former
+async def test_a_suspended_server_gets_no_lease_and_leads_nothing(stage: PacificaStage) -> None:
+    tablets = await stage.opened(buckets=6)
 
+    async def suspend(on: bool | None = True) -> SuspendReply:
+        return await stage.persist(lambda: stage.ask("suspend", SuspendRequest("a", on), SuspendReply))
 
-@staged(play)
-async def test_a_dropped_tablet_gets_no_primary(stage: PacificaStage) -> None:
-    tablets = await stage.opened(buckets=3)
-    await stage.drop()
-    stage.scripts["a"].silent = True
+    (first,) = (await suspend()).servers
+    assert (first.address, first.suspended, first.primaries) == ("tablet-server/a", True, 2)
+    assert (await suspend()).servers[0].suspended, "it can be repeated"
+    await stage.until(lambda: all(stage.primary(tablet) != "a" for tablet in tablets))
+    assert not stage.server("a").lease.holds(
+        stage.server("a").world.clock.monotonic(), stage.server("a").lease.number
+    )
+    await stage.cluster.restart(MASTER)
     await asyncio.sleep(2 * TIMES_S)
-    assert stage.edits() == 0 and stage.appointer.ends == 1 and not stage.appointer.planner.unled
-    assert all(stage.master.catalog.tablets[tablet].state == "deleted" for tablet in tablets)
+    assert all(stage.serving(tablet) == [stage.primary(tablet)] != ["a"] for tablet in tablets)
+    listed = await stage.servers()
+    assert [each.host for each in listed if each.suspended] == ["a"]
+    with pytest.raises(Unavailable, match="2 hosts are live"):
+        await stage.create("more")
+    assert not (await suspend(False)).servers[0].suspended
+    toy = stage.server("a")
+    await stage.until(lambda: toy.lease.holds(toy.world.clock.monotonic(), toy.lease.number))
+    await stage.tablets("more", replication="pacifica")
+
+
+@staged(play)
+async def test_a_new_master_gives_a_suspended_server_no_lease_before_its_first_heartbeat(
+    stage: PacificaStage,
+) -> None:
+    await stage.opened()
+    await stage.persist(lambda: stage.ask("suspend", SuspendRequest("a", True), SuspendReply))
+    toy = stage.server("a")
+    await stage.until(lambda: not toy.lease.holds(toy.world.clock.monotonic(), toy.lease.number))
+    for host in "abc":
+        stage.scripts[host].no_heartbeats = True
+    await stage.cluster.restart(MASTER)
+    await asyncio.sleep(2 * TIMES_S)
+    assert not toy.lease.holds(toy.world.clock.monotonic(), toy.lease.number)
+    assert stage.appointer.acknowledged and stage.appointer.refused, "the other servers have leases"
+
+
+@staged(play)
+async def test_a_server_without_replicas_that_sends_no_beacons_has_not_ended(
+    stage: PacificaStage, caplog: pytest.LogCaptureFixture
+) -> None:
+    await stage.opened()
+    await stage.drop()
+    for host in "abc":
+        stage.scripts[host].withholds = True
+    before = stage.master.log.last_txid
+    await asyncio.sleep(2 * TIMES_S)
+    assert stage.appointer.ends == 0 and "has ended" not in caplog.text
+    assert stage.master.log.last_txid == before, "and no edit was made"
+    for host in "abc":
+        stage.scripts[host].withholds = False
+    tablets = await stage.tablets("again", buckets=3, replication="pacifica")
+    await stage.until(lambda: not stage.appointer.planner.unled)
+    assert stage.edits() == 0 and stage.appointer.ends == 0, "the first primaries lead"
+    assert all(stage.serving(tablet) == [stage.primary(tablet)] for tablet in tablets)
+
+
+@staged(play)
+async def test_a_voter_leads_that_returns_after_its_primary_was_the_last_to_end(stage: PacificaStage) -> None:
+    """The primary stays away: nothing but the return of the other voter makes the tablet available again."""
+    (tablet,) = await stage.opened()
+    first, (second, third) = stage.primary(tablet), stage.others(tablet)
+    for host in (third, second, first):
+        stage.scripts[host].silent = True
+        await asyncio.sleep(TIMES_S)
+    assert stage.serving(tablet) == [] and stage.primary(tablet) == first
+    stage.scripts[second].silent = False
+    await stage.until(lambda: stage.serving(tablet) == [second])
+
+
+@staged(play)
+async def test_an_altered_minimum_is_a_new_configuration_of_every_tablet(stage: PacificaStage) -> None:
+    tablets = await stage.opened(buckets=6, min_members=2)
+    led = {tablet: stage.primary(tablet) for tablet in tablets}
+    request = m.AlterTableRequest("alter", "flights", "", min_members=3)
+    await stage.send("alter_table", request, m.TableInfo)
+    await stage.until(lambda: stage.edits() == 1 and not stage.appointer.planner.unled)
+    for tablet in tablets:
+        known = stage.stored(tablet)
+        assert (known.index, known.min_members, stage.primary(tablet)) == (2, 3, led[tablet])
+        assert stage.serving(tablet) == [led[tablet]]
+        assert stage.server(led[tablet]).configuration(tablet) == known
+    await stage.send("alter_table", replace(request, request_id="same"), m.TableInfo)
+    await asyncio.sleep(1.0)
+    assert stage.edits() == 1, "nothing was to change"
+
+
+@staged(play)
+async def test_an_altered_minimum_survives_the_master(stage: PacificaStage) -> None:
+    (tablet,) = await stage.opened(min_members=2)
+    stage.crash_at("master.appoint.before_edit")
+    with contextlib.suppress(EblaError):
+        await stage.ask(
+            "alter_table", m.AlterTableRequest("alter", "flights", "", min_members=1), m.TableInfo
+        )
+    await stage.until(lambda: not stage.cluster.alive(MASTER))
+    await stage.cluster.restart(MASTER)
+    await stage.until(lambda: stage.stored(tablet).min_members == 1)
+    await stage.until(lambda: stage.serving(tablet) == [stage.primary(tablet)])
+    assert stage.stored(tablet).index == 2
+
+
+@pytest.mark.parametrize(("replication", "least"), [("pacifica", 4), ("pacifica", 0), ("raft", 2)])
+@staged(play)
+async def test_an_impossible_minimum_is_refused(stage: PacificaStage, replication: str, least: int) -> None:
+    await stage.open("a", "b", "c")
+    await stage.create(replication=replication)
+    with pytest.raises(InvalidArgument, match="min_members"):
+        await stage.ask(
+            "alter_table", m.AlterTableRequest("alter", "flights", "", min_members=least), m.TableInfo
+        )

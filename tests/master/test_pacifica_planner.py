@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 
 import pytest
 from msgspec.structs import replace
@@ -11,28 +10,28 @@ from msgspec.structs import replace
 from ebla.actors.detector.detector import ACKNOWLEDGED, RESTARTED, SILENT, Detector, End
 from ebla.actors.detector.limits import DetectorLimits
 from ebla.actors.master.catalog import edits as e
-from ebla.actors.master.catalog.catalog import Catalog
-from ebla.actors.master.cluster.assignment import Assignment, Candidate
-from ebla.actors.master.cluster.reports import Views, durable_changes
+from ebla.actors.master.errands.errands import _creates
 from ebla.actors.master.pacifica.planner import Plan, Planner
-from ebla.actors.master.tables import requests
 from ebla.actors.messages import ReplicaReport, ServerInstance
 from ebla.actors.messages.appointments import ConfigurationsRequest, Requested
 from ebla.actors.messages.pacifica import PacificaView
 from ebla.actors.replication.appointments import appointed
 from ebla.actors.replication.configuration import Configuration
-from tests.master.builders import Story, create_request, report
+from tests.master.builders import Story, report
 
 LIMITS = DetectorLimits()
 GRACE_S = LIMITS.grace_s
 
 
 class Deployment:
-    """A catalog, its detector and its planner, and servers that send beacons."""
+    """A catalog, its detector and its planner, and servers that send beacons. `created`: all servers have reported their replicas."""
 
     def __init__(self, voters: str = "abc", **changes: object) -> None:
         self.story = Story()
+        created = changes.pop("created", True)
         self.tablets = self.story.appointed(voters, **changes)
+        for uuid in voters if created else "":
+            self.story.apply(e.ReplicasSeen(uuid, tuple(self.tablets)))
         self.now = 0.0
         self.starts = dict.fromkeys(voters, 1)
         self.detector = Detector(LIMITS, self.now, [(uuid, None) for uuid in voters])
@@ -88,8 +87,15 @@ class Deployment:
             self.story.apply(e.ConfigurationsAppointed(plan.configurations))
         for end in plan.ends:
             self.detector.ended(end)
+        self.planner.settled()
         for tablet in plan.configurations:
             self.planner.changed(tablet)
+
+    def declines(self, uuid: str, ballot: int | None = None) -> None:
+        """The server answers the order of this ballot: its replica does not run."""
+        stamp = self.detector.lease(uuid)
+        assert stamp is not None
+        self.planner.declined(self.tablets[0], stamp, ballot or self.stored().index)
 
     def asks(self, uuid: str, *configurations: Configuration) -> ConfigurationsRequest:
         named = zip(self.tablets, configurations, strict=False)
@@ -102,7 +108,7 @@ class Deployment:
 
 
 def shown(tablet: str, known: Configuration, ballot: int, role: str, **changes: object) -> ReplicaReport:
-    view = PacificaView(role, ballot, known.primary if role != "inactive" else None)
+    view = PacificaView(role, ballot, known.primary if role != "inactive" else None, 1, 1)
     values = {"state": "running", "configuration": known, **changes}
     return ReplicaReport(tablet=tablet, view=view, **values)
 
@@ -123,17 +129,6 @@ def test_a_thousand_tablets_of_a_dead_server_are_one_edit_and_spread_their_prima
     assert deployment.plan() == Plan({}, [])
     orders = deployment.planner.orders()
     assert sorted(orders) == ["b", "c", "d"] and sum(map(len, orders.values())) == 1000
-
-
-def test_the_edit_survives_its_encoding() -> None:
-    deployment = Deployment(buckets=3)
-    deployment.silence("b")
-    edit = e.ConfigurationsAppointed(deployment.plan().configurations)
-    assert e.decode(e.encode([edit])) == [edit]
-    again = Catalog()
-    again.load(deployment.story.catalog.image())
-    again.apply([edit])
-    assert again.tablets[deployment.tablets[0]].configuration == edit.configurations[deployment.tablets[0]]
 
 
 def test_several_servers_that_end_at_once_cost_a_tablet_one_ballot() -> None:
@@ -236,6 +231,11 @@ def test_a_report_of_an_earlier_process_does_not_count() -> None:
 @pytest.mark.parametrize("state", ["failed", "copying", "deleted"])
 def test_a_primary_without_a_working_replica_is_replaced(state: str) -> None:
     deployment = Deployment(primary="a")
+    deployment.reports("a", 1, "primary")
+    deployment.reports("a", 1, state=state)
+    assert deployment.plan() == Plan({}, []), "the report may be older than the order that a follows"
+    assert deployment.planner.orders() == {"a": [deployment.tablets[0]]}
+    deployment.declines("a")
     deployment.reports("a", 1, state=state)
     made = deployment.plan().configurations[deployment.tablets[0]]
     assert made.primary in "bc" and made.peer("a").kind == "pre_voter"
@@ -243,13 +243,78 @@ def test_a_primary_without_a_working_replica_is_replaced(state: str) -> None:
 
 
 def test_a_primary_whose_server_has_no_replica_is_replaced_unless_it_is_being_created() -> None:
-    deployment = Deployment(primary="a")
+    deployment = Deployment(primary="a", created=False)
     instance, tablet = deployment.instance("a"), deployment.tablets[0]
     deployment.planner.take(instance, report(full=True))
-    assert deployment.plan() == Plan({}, [])
+    assert deployment.plan() == Plan({}, []) and deployment.planner.orders() == {}
     deployment.story.apply(e.ReplicasSeen("a", (tablet,)))
     deployment.planner.take(instance, report(full=True))
+    assert deployment.plan() == Plan({}, []) and deployment.planner.orders() == {"a": [tablet]}
+    deployment.declines("a")
     assert deployment.plan().configurations[tablet].primary in "bc"
+
+
+def test_a_voter_that_is_an_old_copy_becomes_no_primary() -> None:
+    """Its server came back with a directory from before a ballot that all voters held."""
+    deployment = Deployment("abc", primary="a")
+    asked = replace(appointed(deployment.stored(), "a"), settled=1)
+    deployment.commit(deployment.plan(deployment.asks("a", asked)))
+    for uuid in "bc":
+        deployment.reports(uuid, 2, "secondary")
+    deployment.reports("a", 2, "primary")
+    deployment.restart("b")
+    old = replace(asked, index=1)
+    deployment.reports("b", 1, configuration=old)
+    deployment.commit(deployment.plan())
+    for deployment.now in (0.0, GRACE_S):
+        assert {
+            deployment.detector.beacon(deployment.now, deployment.instance(uuid), 1) for uuid in "bc"
+        } == {ACKNOWLEDGED}
+    made = deployment.plan().configurations[deployment.tablets[0]]
+    assert (made.primary, made.settled) == ("c", 2), "the primary had reported that ballot 2 is committed"
+    deployment.reports("b", 2, "secondary", pending=deployment.stored(), configuration=old)
+    assert deployment.planner._may_lead(deployment.tablets[0], "b", made.settled), "it has got what it lacked"
+
+
+def test_a_suspended_voter_becomes_no_primary_while_its_last_lease_holds() -> None:
+    deployment = Deployment("abc", primary="a")
+    deployment.silence("a")
+    deployment.detector.allowed = lambda uuid: uuid != "b"
+    made = deployment.plan().configurations[deployment.tablets[0]]
+    assert made.primary == "c"
+
+
+def test_a_decline_counts_for_its_process_and_its_ballot_only() -> None:
+    deployment = Deployment("a", least=1)
+    deployment.declines("a")
+    assert deployment.plan() == Plan({}, []) and deployment.planner.orders() == {}, "no other voter is there"
+    deployment.restart("a")
+    deployment.commit(deployment.plan())
+    deployment.beacons("a")
+    assert deployment.planner.orders() == {"a": list(deployment.tablets)}, (
+        "another process may have a replica"
+    )
+    deployment.declines("a")
+    deployment.reports("a", 1)
+    deployment.commit(deployment.plan())
+    assert deployment.stored().index == 2, "it runs again, and needs a ballot after the one that it declined"
+    deployment.declines("a", 1)
+    assert deployment.planner.orders() == {"a": list(deployment.tablets)}
+
+
+def test_a_tablet_gets_no_order_of_the_ballot_before_while_another_is_appointed() -> None:
+    """A primary that returns in the meantime would lead in a lease that nobody waits for."""
+    deployment = Deployment("ab", least=2, primary="a")
+    deployment.silence("ab")
+    deployment.commit(deployment.plan())
+    deployment.beacons("b", lease=2)
+    plan = deployment.plan()
+    assert plan.configurations[deployment.tablets[0]].primary == "b"
+    deployment.beacons("a", lease=2)
+    assert deployment.planner.orders() == {}
+    deployment.planner.settled()
+    assert deployment.planner.orders() == {"a": list(deployment.tablets)}, "the edit was refused"
+    assert deployment.plan() == Plan({}, []), "a is back"
 
 
 def test_a_tablet_that_lost_all_servers_waits_for_one_of_its_voters() -> None:
@@ -275,115 +340,31 @@ def test_a_learner_leads_no_tablet_though_no_voter_lives() -> None:
     assert deployment.plan().configurations[deployment.tablets[0]].primary == "b"
 
 
-# -- the catalog ----------------------------------------------------------------------------------------------
-
-
-def test_the_first_configuration_has_a_ballot_a_primary_and_the_minimum() -> None:
-    story = Story()
-    for name, least in (("one", 2), ("two", None)):
-        story.create(name, replication="pacifica", replicas=4, buckets=6, min_members=least)
-    story.create("raft")
-    hosts = [Candidate(uuid, f"tablet-server/{uuid}", uuid) for uuid in "abcd"]
-    story.apply(*Assignment(30.0, story.random).plan(story.catalog, hosts, 0.0, 0).edits)
-    of = {
-        name: [story.catalog.tablets[tablet].configuration for tablet in story.catalog.named(name).tablets]
-        for name in ("one", "two", "raft")
-    }
-    assert {(each.index, each.min_members) for each in of["one"]} == {(1, 2)}
-    assert {(each.index, each.min_members) for each in of["two"]} == {(1, 3)}
-    assert {(each.index, each.min_members, each.primary) for each in of["raft"]} == {(-1, 0, None)}
-    led = Counter(each.primary for each in of["one"] + of["two"])
-    assert [led[uuid] for uuid in "abcd"] == [3, 3, 3, 3]
-    again = Catalog()
-    again.load(story.catalog.image())
-    assert again.image() == story.catalog.image()
-
-
-def test_a_replica_decides_no_configuration_of_a_pacifica_tablet() -> None:
-    deployment = Deployment(primary="a")
-    later = replace(deployment.stored(), index=9, peers=deployment.stored().peers[:2])
-    replica = shown(deployment.tablets[0], later, 1, "primary")
-    changes = durable_changes(deployment.story.catalog, "a", report(replica))
-    assert [type(each) for each in changes] == [e.ReplicasSeen]
-    with pytest.raises(AssertionError, match="a replica decides no PacificA configuration"):
-        deployment.story.catalog.apply([e.ConfigurationChanged(deployment.tablets[0], later)])
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"index": 1},
-        {"primary": None, "index": 2},
-        {"primary": "z", "index": 2},
-    ],
-)
-def test_the_catalog_takes_no_configuration_without_a_new_ballot_and_a_primary(
-    wrong: dict[str, object],
-) -> None:
-    deployment = Deployment(primary="a")
-    made = {deployment.tablets[0]: replace(deployment.stored(), **wrong)}
-    with pytest.raises(AssertionError):
-        deployment.story.catalog.apply([e.ConfigurationsAppointed(made)])
-
-
-def test_members_that_leave_stay_known_until_their_data_is_gone() -> None:
-    deployment = Deployment(primary="a")
-    made = appointed(replace(deployment.stored(), peers=deployment.stored().peers[:2]), "a")
-    deployment.story.apply(e.ConfigurationsAppointed({deployment.tablets[0]: made}))
-    assert [peer.uuid for peer in deployment.story.catalog.tablets[deployment.tablets[0]].former] == ["c"]
-
-
-def test_the_leader_of_a_pacifica_tablet_is_the_primary_of_the_catalog_while_it_reports_that_it_leads() -> (
-    None
-):
-    deployment = Deployment(primary="a")
-    catalog, (tablet,), views = deployment.story.catalog, deployment.tablets, Views()
-    first = deployment.stored()
-
-    def take(uuid: str, known: Configuration, ballot: int, role: str, **changes: object) -> str | None:
-        views.merge(catalog, uuid, report(shown(tablet, known, ballot, role, **changes)))
-        return views.of(tablet).leader
-
-    assert take("b", first, 1, "secondary") is None
-    assert take("a", first, 1, "primary", health=dict.fromkeys("abc", "healthy")) == "a"
-    assert views.situation(catalog, tablet) is not None
-    second = appointed(first, "b")
-    catalog.apply([e.ConfigurationsAppointed({tablet: second})])
-    views.appointed(tablet, second)
-    assert views.of(tablet).leader is None and views.situation(catalog, tablet) is None
-    assert take("a", first, 1, "primary") is None, "its ballot is over"
-    assert take("c", second, 2, "secondary") is None
-    health = {"a": "unknown", "b": "healthy", "c": "healthy"}
-    assert take("b", first, 2, "primary", pending=second, health=health) == "b"
-    assert views.situation(catalog, tablet) is not None, "the configuration in force counts, committed or not"
-    assert take("b", second, 2, "inactive") is None and views.leader_conflicts == 0
-
-
-def test_a_pacifica_table_is_created_with_its_minimum() -> None:
-    story = Story()
-    request = create_request("pair", replication="pacifica", replicas=2)
-    story.apply(requests.created(request, story.random, 0))
-    assert story.catalog.named("pair").min_members == 2
-
-
-@pytest.mark.parametrize("state", ["failed", "copying", "deleted"])
-def test_a_voter_whose_replica_does_not_run_becomes_no_primary(state: str) -> None:
-    """It may have lost what it acknowledged, even if its server lives."""
+def test_what_was_known_of_a_dropped_tablet_is_forgotten_with_its_replicas() -> None:
     deployment = Deployment("abc", primary="a")
-    deployment.silence("a")
-    deployment.reports("b", 1, state=state)
-    assert deployment.plan().configurations[deployment.tablets[0]].primary == "c"
+    (tablet,) = deployment.tablets
+    deployment.reports("a", 1, "primary")
+    planner = deployment.planner
+    assert tablet in planner._held and tablet in planner._settled
+    table = deployment.story.catalog.tablets[tablet].table
+    deployment.story.apply(e.TableDropped("r2", 0, table, 1))
+    for uuid in "abc":
+        deployment.planner.take(deployment.instance(uuid), report(removed=(tablet,)))
+    assert not planner._held and not planner._settled
 
 
-def test_what_a_former_process_had_says_nothing_about_the_next_one() -> None:
-    deployment = Deployment("ab", least=1, primary="a")
-    deployment.starts["b"] += 1
-    beacon = partial(deployment.detector.beacon, 0.0, deployment.instance("b"), 1)
-    beacon()
+def test_a_primary_that_was_never_ordered_is_still_created_after_another_server_has_ended() -> None:
+    """Its server was away when the tablet was made. Nobody led, so no replica can have lost what it acknowledged."""
+    deployment = Deployment("abc", primary="a", created=False)
+    (tablet,) = deployment.tablets
+    deployment.story.apply(e.ReplicasSeen("c", (tablet,)))
+    deployment.silence("b")
     deployment.commit(deployment.plan())
-    beacon()
-    deployment.detector.beacon(GRACE_S - 1, deployment.instance("b"), 1)
-    deployment.now = GRACE_S
-    assert deployment.plan().configurations == {}, "b has not reported a replica since it started again"
-    deployment.holds("b")
-    assert deployment.plan().configurations[deployment.tablets[0]].primary == "b"
+    assert (deployment.stored().index, deployment.stored().primary) == (2, "a")
+
+    def created(uuid: str) -> bool:
+        return _creates(deployment.story.catalog.tablets[tablet], uuid)
+
+    assert created("a") and created("b")
+    deployment.story.apply(e.ReplicasSeen("a", (tablet,)))
+    assert not created("c"), "the primary may have led, and c may have acknowledged entries"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from msgspec.structs import replace
 
 from ebla.actors.master.catalog import catalog as c
 from ebla.actors.master.catalog import edits as e
 from ebla.actors.master.cluster.reports import Views, durable_changes
+from ebla.actors.master.rules.healing import Situation
 from ebla.actors.messages import TabletReport
 from ebla.actors.replication.configuration import Configuration
 from tests.master.builders import Story, configuration, replica, report
@@ -14,313 +18,301 @@ from tests.master.builders import Story, configuration, replica, report
 ABC = configuration("a", "b", "c")
 
 
-def take(story: Story, views: Views, uuid: str, reported: TabletReport) -> list[e.Edit]:
-    edits = durable_changes(story.catalog, uuid, reported)
-    story.apply(*edits)
-    views.merge(story.catalog, uuid, reported)
-    return edits
+class Heard(Story):
+    """A tablet of three servers, and what a master knows of it by reports."""
+
+    def __init__(self, uuids: str = "abc", running: bool = True) -> None:
+        super().__init__()
+        self.views = Views()
+        self.tablet = self.running(*uuids) if running else self.creating(*uuids)
+
+    def take(self, uuid: str, reported: TabletReport) -> list[e.Edit]:
+        edits = durable_changes(self.catalog, uuid, reported)
+        self.apply(*edits)
+        self.views.merge(self.catalog, uuid, reported)
+        return edits
+
+    def says(
+        self, uuid: str, members: Configuration, leader: str | None = None, **changes: Any
+    ) -> list[e.Edit]:
+        return self.take(uuid, report(replica(self.tablet, members, leader, **changes)))
+
+    def leads(self, uuid: str, members: Configuration, **changes: Any) -> list[e.Edit]:
+        return self.says(uuid, members, uuid, role="leader", **changes)
+
+    def drop(self) -> None:
+        self.apply(e.TableDropped("drop", 0, self.catalog.named("flights").table, 5))
+
+    @property
+    def led(self) -> tuple[str | None, int]:
+        view = self.views.of(self.tablet)
+        return view.leader, view.term
+
+    def situation(self) -> Situation | None:
+        return self.views.situation(self.catalog, self.tablet)
+
+
+@pytest.fixture
+def heard() -> Heard:
+    return Heard()
 
 
 def test_a_tablet_runs_when_a_running_member_names_a_leader_of_the_configuration():
-    story = Story()
-    tablet = story.creating("a", "b", "c")
-    for reported, uuid in (
-        (replica(tablet, ABC), "a"),  # no leader
-        (replica(tablet, ABC, "z"), "a"),  # not a member
-        (replica(tablet, ABC, "a", state="bootstrapping"), "a"),
-        (replica(tablet, ABC, "a", error="a failed checksum"), "a"),
-        (replica(tablet, ABC, "a"), "z"),  # the reporter is not a member
+    heard = Heard(running=False)
+    for uuid, leader, changes in (
+        ("a", None, {}),
+        ("a", "z", {}),  # not a member
+        ("a", "a", {"state": "bootstrapping"}),
+        ("a", "a", {"error": "a failed checksum"}),
+        ("z", "a", {}),  # the reporter is not a member
     ):
-        edits = durable_changes(story.catalog, uuid, report(reported))
-        assert not any(isinstance(edit, e.TabletRunning) for edit in edits), reported
-    edits = durable_changes(story.catalog, "b", report(replica(tablet, ABC, "a")))
-    assert edits == [e.ReplicasSeen("b", (tablet,)), e.TabletRunning(tablet)]
+        edits = heard.says(uuid, ABC, leader, **changes)
+        assert not any(isinstance(edit, e.TabletRunning) for edit in edits), (uuid, leader, changes)
+    assert heard.says("b", ABC, "a") == [e.ReplicasSeen("b", (heard.tablet,)), e.TabletRunning(heard.tablet)]
 
 
 def test_a_repeated_report_costs_no_edit():
-    story, views = Story(), Views()
-    tablet = story.creating("a", "b", "c")
-    reported = report(replica(tablet, ABC, "a"))
-    assert take(story, views, "b", reported)
-    assert take(story, views, "b", reported) == []
+    heard = Heard(running=False)
+    assert heard.says("b", ABC, "a")
+    assert heard.says("b", ABC, "a") == []
 
 
-def test_a_leader_change_costs_no_edit():
-    story, views = Story(), Views()
-    tablet = story.running("a", "b", "c")
-    take(story, views, "a", report(replica(tablet, ABC, "a", term=1)))
-    take(story, views, "b", report(replica(tablet, ABC, "a", term=1)))
-    assert take(story, views, "b", report(replica(tablet, ABC, "b", term=2))) == []
-    assert (views.of(tablet).leader, views.of(tablet).term) == ("b", 2)
+def test_a_leader_change_costs_no_edit(heard: Heard) -> None:
+    heard.says("a", ABC, "a", term=1)
+    heard.says("b", ABC, "a", term=1)
+    assert heard.says("b", ABC, "b", term=2) == []
+    assert heard.led == ("b", 2)
 
 
-def test_a_newer_configuration_is_an_edit_and_an_older_one_is_ignored():
-    story, views = Story(), Views()
-    tablet = story.running("a", "b", "c")
+def test_a_newer_configuration_is_an_edit_and_an_older_one_is_ignored(heard: Heard) -> None:
     newer = configuration("a", "b", "d", index=9)
-    assert take(story, views, "a", report(replica(tablet, newer, "a"))) == [
-        e.ReplicasSeen("a", (tablet,)),
-        e.ConfigurationChanged(tablet, newer),
+    assert heard.says("a", newer, "a") == [
+        e.ReplicasSeen("a", (heard.tablet,)),
+        e.ConfigurationChanged(heard.tablet, newer),
     ]
-    assert take(story, views, "c", report(replica(tablet, ABC, "a"))) == []
-    assert story.catalog.tablets[tablet].configuration == newer
+    assert heard.says("c", ABC, "a") == []
+    assert heard.catalog.tablets[heard.tablet].configuration == newer
 
 
 def test_a_forced_configuration_is_newer_than_any_other_and_its_leader_leads():
     """The log of s ended long before those of the lost replicas."""
-    story, views = Story(), Views()
-    tablet = story.running("s", "b", "c")
+    heard = Heard("sbc")
     changed, forced = configuration("s", "b", "d", index=9), Configuration(configuration("s").peers, 4, 1)
-    take(story, views, "b", report(replica(tablet, changed, "b", term=7)))
-    reported = replica(tablet, forced, "s", term=5, role="leader")
-    assert take(story, views, "s", report(reported)) == [
-        e.ReplicasSeen("s", (tablet,)),
-        e.ConfigurationChanged(tablet, forced),
+    heard.says("b", changed, "b", term=7)
+    assert heard.leads("s", forced, term=5) == [
+        e.ReplicasSeen("s", (heard.tablet,)),
+        e.ConfigurationChanged(heard.tablet, forced),
     ]
-    assert (views.of(tablet).leader, views.of(tablet).term) == ("s", 5)
-    assert views.situation(story.catalog, tablet) is not None
+    assert heard.led == ("s", 5)
+    assert heard.situation() is not None
 
-    returned = replica(tablet, configuration("s", "b", "d", index=12), "b", term=8, role="leader")
-    assert take(story, views, "b", report(returned)) == []
-    assert (views.of(tablet).leader, views.of(tablet).term) == ("s", 5), "no replica of the other side counts"
-    assert list(views.strays) == [("b", tablet)], "and its data goes into quarantine"
+    assert heard.leads("b", configuration("s", "b", "d", index=12), term=8) == []
+    assert heard.led == ("s", 5), "no replica of the other side counts"
+    assert list(heard.views.strays) == [("b", heard.tablet)], "and its data goes into quarantine"
     after = Configuration(configuration("s", "e").peers, 6, 1)
-    take(story, views, "s", report(replica(tablet, after, "s", term=5)))
-    assert story.catalog.tablets[tablet].configuration == after
-    story.catalog.check()
+    heard.says("s", after, "s", term=5)
+    assert heard.catalog.tablets[heard.tablet].configuration == after
+    heard.catalog.check()
 
 
 def test_a_survivor_must_get_an_alteration_that_only_lost_replicas_had():
-    story, views = Story(), Views()
-    tablet = story.running("s", "b", "c")
-    (table,) = story.catalog.tables.values()
-    story.apply(e.TableAltered("more", 0, table.table, table.name, replace(table.schema, version=1)))
-    take(story, views, "b", report(replica(tablet, configuration("s", "b", "c"), "b", schema_version=1)))
-    assert list(views.behind) == []
+    heard = Heard("sbc")
+    (table,) = heard.catalog.tables.values()
+    heard.apply(e.TableAltered("more", 0, table.table, table.name, replace(table.schema, version=1)))
+    heard.says("b", configuration("s", "b", "c"), "b", schema_version=1)
+    assert list(heard.views.behind) == []
     forced = Configuration(configuration("s").peers, 4, 1)
-    take(story, views, "s", report(replica(tablet, forced, "s", role="leader")))
-    assert (list(views.behind), views.of(tablet).version) == ([tablet], 0)
-    returned = replica(tablet, configuration("s", "b", "c"), "b", term=8, schema_version=1)
-    take(story, views, "b", report(returned))
-    assert list(views.behind) == [tablet], "no replica of the other side counts"
-    take(story, views, "s", report(replica(tablet, forced, "s", role="leader", schema_version=1)))
-    assert list(views.behind) == []
+    heard.leads("s", forced)
+    assert (list(heard.views.behind), heard.views.of(heard.tablet).version) == ([heard.tablet], 0)
+    heard.says("b", configuration("s", "b", "c"), "b", term=8, schema_version=1)
+    assert list(heard.views.behind) == [heard.tablet], "no replica of the other side counts"
+    heard.leads("s", forced, schema_version=1)
+    assert list(heard.views.behind) == []
 
 
-def test_an_impossible_configuration_is_not_adopted():
-    story = Story()
-    tablet = story.running("a", "b", "c")
+def test_an_impossible_configuration_is_not_adopted(heard: Heard) -> None:
     for bad in (Configuration((), 9), configuration("a", "a", index=9)):
-        assert durable_changes(story.catalog, "z", report(replica(tablet, bad, "a"))) == []
+        assert heard.says("z", bad, "a") == []
 
 
-def test_a_leader_that_left_the_configuration_is_no_leader():
-    story, views = Story(), Views()
-    tablet = story.running("a", "b", "c")
-    take(story, views, "c", report(replica(tablet, ABC, "c")))
-    assert views.of(tablet).leader == "c"
-    take(story, views, "a", report(replica(tablet, configuration("a", "b", index=9))))
-    assert views.of(tablet).leader is None
-    take(story, views, "c", report(replica(tablet, ABC, "c")))
-    assert views.of(tablet).leader is None
+def test_a_leader_that_left_the_configuration_is_no_leader(heard: Heard) -> None:
+    heard.says("c", ABC, "c")
+    assert heard.led[0] == "c"
+    heard.says("a", configuration("a", "b", index=9))
+    assert heard.led[0] is None
+    heard.says("c", ABC, "c")
+    assert heard.led[0] is None
 
 
-def test_only_the_leader_itself_erases_its_leadership():
-    story, views = Story(), Views()
-    tablet = story.running("a", "b", "c")
-    take(story, views, "a", report(replica(tablet, ABC, "a", term=3)))
-    take(story, views, "b", report(replica(tablet, ABC, None, term=3)))
-    take(story, views, "b", report(replica(tablet, ABC, None, term=4)))
-    assert (views.of(tablet).leader, views.of(tablet).term) == ("a", 3)
-    take(story, views, "a", report(replica(tablet, ABC, None, term=4)))
-    assert views.of(tablet).leader is None
-    take(story, views, "b", report(replica(tablet, ABC, "a", term=3)))
-    assert views.of(tablet).leader is None, "a leader of an old term does not return"
-    take(story, views, "b", report(replica(tablet, ABC, "b", term=4)))
-    assert views.of(tablet).leader == "b"
+def test_only_the_leader_itself_erases_its_leadership(heard: Heard) -> None:
+    heard.says("a", ABC, "a", term=3)
+    heard.says("b", ABC, None, term=3)
+    heard.says("b", ABC, None, term=4)
+    assert heard.led == ("a", 3)
+    heard.says("a", ABC, None, term=4)
+    assert heard.led[0] is None
+    heard.says("b", ABC, "a", term=3)
+    assert heard.led[0] is None, "a leader of an old term does not return"
+    heard.says("b", ABC, "b", term=4)
+    assert heard.led[0] == "b"
 
 
-def test_a_lonely_candidate_in_a_newer_term_hides_no_leader():
+def test_a_lonely_candidate_in_a_newer_term_hides_no_leader(heard: Heard) -> None:
     """B and c elect in term 2, while a, which tried in term 3, is lost."""
-    story, views = Story(), Views()
-    tablet = story.running("a", "b", "c")
-    take(story, views, "a", report(replica(tablet, ABC, "a", term=1, role="leader")))
-    take(story, views, "a", report(replica(tablet, ABC, None, term=3, role="candidate")))
-    assert (views.of(tablet).leader, views.of(tablet).term) == (None, 3)
-    take(story, views, "c", report(replica(tablet, ABC, "b", term=2, role="follower")))
-    assert views.of(tablet).leader is None, "a follower's knowledge may be older"
-    take(story, views, "b", report(replica(tablet, ABC, "b", term=2, role="leader", health={"a": "silent"})))
-    assert (views.of(tablet).leader, views.of(tablet).term) == ("b", 2)
-    assert views.situation(story.catalog, tablet).health == {"a": "silent"}
-    take(story, views, "c", report(replica(tablet, ABC, "c", term=4, role="leader")))
-    take(story, views, "b", report(replica(tablet, ABC, "b", term=2, role="leader")))
-    assert (views.of(tablet).leader, views.of(tablet).term) == ("c", 4), "a superseded leader does not count"
+    heard.leads("a", ABC, term=1)
+    heard.says("a", ABC, None, term=3, role="candidate")
+    assert heard.led == (None, 3)
+    heard.says("c", ABC, "b", term=2, role="follower")
+    assert heard.led[0] is None, "a follower's knowledge may be older"
+    heard.leads("b", ABC, term=2, health={"a": "silent"})
+    assert heard.led == ("b", 2)
+    assert heard.situation().health == {"a": "silent"}
+    heard.leads("c", ABC, term=4)
+    heard.leads("b", ABC, term=2)
+    assert heard.led == ("c", 4), "a superseded leader does not count"
 
 
-def test_two_leaders_in_one_term_are_counted_and_ignored():
-    story, views = Story(), Views()
-    tablet = story.running("a", "b", "c")
-    take(story, views, "a", report(replica(tablet, ABC, "a", term=3)))
-    take(story, views, "b", report(replica(tablet, ABC, "b", term=3)))
-    assert (views.of(tablet).leader, views.leader_conflicts) == ("a", 1)
+def test_two_leaders_in_one_term_are_counted_and_ignored(heard: Heard) -> None:
+    heard.says("a", ABC, "a", term=3)
+    heard.says("b", ABC, "b", term=3)
+    assert (heard.led[0], heard.views.leader_conflicts) == ("a", 1)
 
 
-def test_unknown_tablets_are_counted_once_and_ignored(caplog):
-    story, views = Story(), Views()
+def test_unknown_tablets_are_counted_once_and_ignored(heard: Heard, caplog: pytest.LogCaptureFixture) -> None:
     reported = report(replica("mystery", ABC, "a"), replica("riddle", ABC, "a"), full=True)
     for _ in range(3):
-        assert take(story, views, "a", reported) == []
-        assert views.merge(story.catalog, "a", reported).stragglers == []
-    assert len(views.unknown) == 2
+        assert heard.take("a", reported) == []
+        assert heard.views.merge(heard.catalog, "a", reported).stragglers == []
+    assert len(heard.views.unknown) == 2
     assert len([r for r in caplog.records if "left alone" in r.message]) == 1
-    take(story, views, "a", report(removed=["mystery"]))
-    assert len(views.unknown) == 1
+    heard.take("a", report(removed=["mystery"]))
+    assert len(heard.views.unknown) == 1
 
 
-def test_replicas_of_dropped_and_replaced_tablets_are_stragglers():
-    story, views = Story(), Views()
-    dropped, replaced = story.running("a", "b", "c", name="one"), story.creating("a", "b", "c", name="two")
-    story.apply(
-        e.TableDropped("drop", 0, story.catalog.named("one").table, 5), e.TabletReplaced(replaced, "new", 5)
-    )
-    reported = report(replica(dropped, ABC, "a"), replica(replaced, ABC, "a", state="deleted"))
-    assert durable_changes(story.catalog, "a", reported) == []
-    assert views.merge(story.catalog, "a", reported).stragglers == [dropped, replaced]
+def test_replicas_of_dropped_and_replaced_tablets_are_stragglers(heard: Heard) -> None:
+    replaced = heard.creating("a", "b", "c", name="two")
+    heard.drop()
+    heard.apply(e.TabletReplaced(replaced, "new", 5))
+    reported = report(replica(heard.tablet, ABC, "a"), replica(replaced, ABC, "a", state="deleted"))
+    assert heard.take("a", reported) == []
+    assert heard.views.merge(heard.catalog, "a", reported).stragglers == [heard.tablet, replaced]
 
 
-def test_a_full_report_shows_the_tablets_that_a_server_lacks():
-    story, views = Story(), Views()
-    ended, running = story.running("a", "b", "c", name="one"), story.running("a", "b", "c", name="two")
-    take(story, views, "a", report(replica(running, ABC, "a")))
-    story.apply(e.TableDropped("drop", 0, story.catalog.named("one").table, 5))
-    assert views.merge(story.catalog, "a", report(sequence=1)).absent == []
-    assert views.merge(story.catalog, "a", report(sequence=2, full=True)).absent == [ended, running]
-    assert views.of(running).leader is None
-    assert story.catalog.tablets[running].state == c.RUNNING, "absence alone changes nothing durable"
+def test_a_full_report_shows_the_tablets_that_a_server_lacks(heard: Heard) -> None:
+    running = heard.running("a", "b", "c", name="two")
+    heard.take("a", report(replica(running, ABC, "a")))
+    heard.drop()
+    assert heard.views.merge(heard.catalog, "a", report(sequence=1)).absent == []
+    absent = heard.views.merge(heard.catalog, "a", report(sequence=2, full=True)).absent
+    assert absent == [heard.tablet, running]
+    assert heard.views.of(running).leader is None
+    assert heard.catalog.tablets[running].state == c.RUNNING, "absence alone changes nothing durable"
 
 
-def test_a_former_member_without_a_replica_is_an_edit():
-    story = Story()
-    tablet = story.running("a", "b", "c")
-    story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", index=4)))
-    gone = [e.FormerMembersGone("c", (tablet,))]
-    assert durable_changes(story.catalog, "c", report(replica(tablet, ABC, state="failed"), full=True)) == []
-    assert durable_changes(story.catalog, "c", report()) == []
-    assert durable_changes(story.catalog, "c", report(full=True)) == gone
-    assert durable_changes(story.catalog, "c", report(removed=[tablet, tablet, "mystery"])) == gone
+def test_a_former_member_without_a_replica_is_an_edit(heard: Heard) -> None:
+    heard.apply(e.ConfigurationChanged(heard.tablet, configuration("a", "b", index=4)))
+    gone = [e.FormerMembersGone("c", (heard.tablet,))]
+    for reported, edits in (
+        (report(replica(heard.tablet, ABC, state="failed"), full=True), []),
+        (report(), []),
+        (report(full=True), gone),
+        (report(removed=[heard.tablet, heard.tablet, "mystery"]), gone),
+    ):
+        assert durable_changes(heard.catalog, "c", reported) == edits
 
 
-def test_a_former_members_tombstone_is_remembered():
-    story, views = Story(), Views()
-    tablet = story.running("a", "b", "c")
-    story.apply(*(e.ReplicasSeen(uuid, (tablet,)) for uuid in "abc"))
-    story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", index=4)))
-    buried = report(replica(tablet, ABC, state="deleted"))
-    assert durable_changes(story.catalog, "b", buried) == [], "the server is a member"
-    assert take(story, views, "c", buried) == [e.FormerMembersGone("c", (tablet,), tombstone=True)]
-    assert take(story, views, "c", buried) == []
-    assert [peer.uuid for peer in story.catalog.tablets[tablet].tombstones] == ["c"]
+def test_a_former_members_tombstone_is_remembered(heard: Heard) -> None:
+    heard.apply(*(e.ReplicasSeen(uuid, (heard.tablet,)) for uuid in "abc"))
+    heard.apply(e.ConfigurationChanged(heard.tablet, configuration("a", "b", index=4)))
+    assert heard.says("b", ABC, state="deleted") == [], "the server is a member"
+    gone = [e.FormerMembersGone("c", (heard.tablet,), tombstone=True)]
+    assert heard.says("c", ABC, state="deleted") == gone
+    assert heard.says("c", ABC, state="deleted") == []
+    assert [peer.uuid for peer in heard.catalog.tablets[heard.tablet].tombstones] == ["c"]
 
 
 HEALTH = {"b": "healthy", "c": "unhealthy"}
 
 
-def lead(tablet: str, members: Configuration, leader: str, **changes: object) -> TabletReport:
-    return report(replica(tablet, members, leader, role="leader", **changes))
+def test_only_the_present_leader_reports_the_health_of_members(heard: Heard) -> None:
+    heard.says("b", ABC, "a", health=HEALTH)
+    assert heard.situation() is None, "a follower does not report the others"
+    heard.leads("a", ABC, health=HEALTH)
+    assert heard.situation().health == HEALTH
+    assert list(heard.views.unsettled) == [heard.tablet]
+    heard.leads("b", ABC, term=2, health={"a": "healthy", "c": "healthy"})
+    assert heard.situation().health == {"a": "healthy", "c": "healthy"}
+    assert not heard.views.unsettled
+    heard.leads("a", ABC, term=1, health=HEALTH)
+    assert not heard.views.unsettled, "it does not lead any more"
+    heard.says("c", ABC, "c", term=3)
+    assert heard.situation() is None, "the new leader has not reported yet"
 
 
-def test_only_the_present_leader_reports_the_health_of_members():
-    story, views = Story(), Views()
-    tablet = story.running("a", "b", "c")
-    take(story, views, "b", report(replica(tablet, ABC, "a", health=HEALTH)))
-    assert views.situation(story.catalog, tablet) is None, "a follower does not report the others"
-    take(story, views, "a", lead(tablet, ABC, "a", health=HEALTH))
-    assert views.situation(story.catalog, tablet).health == HEALTH
-    assert list(views.unsettled) == [tablet]
-    take(story, views, "b", lead(tablet, ABC, "b", term=2, health={"a": "healthy", "c": "healthy"}))
-    assert views.situation(story.catalog, tablet).health == {"a": "healthy", "c": "healthy"}
-    assert not views.unsettled
-    take(story, views, "a", lead(tablet, ABC, "a", term=1, health=HEALTH))
-    assert not views.unsettled, "it does not lead any more"
-    take(story, views, "c", report(replica(tablet, ABC, "c", term=3)))
-    assert views.situation(story.catalog, tablet) is None, "the new leader has not reported yet"
-
-
-def test_health_of_another_configuration_is_ignored():
-    story, views = Story(), Views()
-    tablet = story.running("a", "b", "c")
-    take(story, views, "a", lead(tablet, ABC, "a", health=HEALTH))
+def test_health_of_another_configuration_is_ignored(heard: Heard) -> None:
+    heard.leads("a", ABC, health=HEALTH)
     newer = configuration("a", "b", "c", "d", index=9)
-    take(story, views, "b", report(replica(tablet, newer, "a")))
-    assert views.situation(story.catalog, tablet) is None and not views.unsettled
-    take(story, views, "a", lead(tablet, ABC, "a", health=HEALTH))
-    assert views.situation(story.catalog, tablet) is None
-    take(story, views, "a", lead(tablet, newer, "a", health=HEALTH))
-    assert views.situation(story.catalog, tablet).configuration == newer
+    heard.says("b", newer, "a")
+    assert heard.situation() is None and not heard.views.unsettled
+    heard.leads("a", ABC, health=HEALTH)
+    assert heard.situation() is None
+    heard.leads("a", newer, health=HEALTH)
+    assert heard.situation().configuration == newer
 
 
-def test_a_drain_unsettles_the_tablets_of_its_server():
-    story, views = Story(), Views()
-    here, there = story.running("a", "b", "c", name="here"), story.running("a", "b", "d", name="there")
-    for tablet, last in ((here, "c"), (there, "d")):
-        members = configuration("a", "b", last)
-        take(story, views, "a", lead(tablet, members, "a", health={"b": "healthy", last: "healthy"}))
-    assert not views.unsettled
-    story.apply(e.ServerDraining("tablet-server/d", True))
-    views.settle_held(story.catalog, ["tablet-server/d"])
-    assert list(views.unsettled) == [there]
-    story.apply(e.ServerDraining("tablet-server/d", False))
-    views.settle_held(story.catalog, ["tablet-server/d"])
-    assert not views.unsettled
+def test_a_drain_unsettles_the_tablets_of_its_server(heard: Heard) -> None:
+    heard.leads("a", ABC, health={"b": "healthy", "c": "healthy"})
+    there = heard.tablet = heard.running("a", "b", "d", name="there")
+    heard.leads("a", configuration("a", "b", "d"), health={"b": "healthy", "d": "healthy"})
+    assert not heard.views.unsettled
+    heard.apply(e.ServerDraining("tablet-server/d", True))
+    heard.views.settle_held(heard.catalog, ["tablet-server/d"])
+    assert list(heard.views.unsettled) == [there]
+    heard.apply(e.ServerDraining("tablet-server/d", False))
+    heard.views.settle_held(heard.catalog, ["tablet-server/d"])
+    assert not heard.views.unsettled
 
 
-def test_the_end_of_maintenance_unsettles_silent_members():
-    story, views = Story(), Views()
-    tablet = story.running("a", "b", "c")
-    take(story, views, "a", lead(tablet, ABC, "a", health={"b": "healthy", "c": "silent"}))
-    story.apply(e.ServerMaintained("tablet-server/c", True))
-    views.news.clear()
-    story.apply(e.ServerMaintained("tablet-server/c", False))
-    views.settle_held(story.catalog, ["tablet-server/c"])
-    assert list(views.news) == [tablet], "it is decided before all waiting tablets"
+def test_the_end_of_maintenance_unsettles_silent_members(heard: Heard) -> None:
+    heard.leads("a", ABC, health={"b": "healthy", "c": "silent"})
+    heard.apply(e.ServerMaintained("tablet-server/c", True))
+    heard.views.news.clear()
+    heard.apply(e.ServerMaintained("tablet-server/c", False))
+    heard.views.settle_held(heard.catalog, ["tablet-server/c"])
+    assert list(heard.views.news) == [heard.tablet], "it is decided before all waiting tablets"
 
 
-def test_a_replica_outside_the_configuration_is_a_stray_unless_it_is_newer_or_copied():
-    story, views = Story(), Views()
-    tablet = story.running("a", "b", "c")
-    story.apply(e.ConfigurationChanged(tablet, configuration("a", "b", "c", index=5)))
-    for reported, is_stray in (
-        (replica(tablet, configuration("a", "b", "z", index=4)), True),
-        (replica(tablet, ABC, state="copying"), False),
-        (replica(tablet, ABC, state="failed", error="damaged"), True),
-        (replica(tablet, configuration("a", "z", index=6), state="failed", error="damaged"), False),
-        (replica(tablet, ABC, state="deleted"), False),
+def test_a_replica_outside_the_configuration_is_a_stray_unless_it_is_newer_or_copied(heard: Heard) -> None:
+    heard.apply(e.ConfigurationChanged(heard.tablet, configuration("a", "b", "c", index=5)))
+    for members, state, is_stray in (
+        (configuration("a", "b", "z", index=4), "running", True),
+        (ABC, "copying", False),
+        (ABC, "failed", True),
+        (configuration("a", "z", index=6), "failed", False),
+        (ABC, "deleted", False),
     ):
-        take(story, views, "z", report(reported))
-        assert (("z", tablet) in views.strays) == is_stray, reported
-    take(story, views, "z", report(replica(tablet, ABC)))
-    assert views.strays
-    take(story, views, "z", report(removed=[tablet]))
-    take(story, views, "a", report(replica(tablet, ABC)))
-    assert not views.strays
-    take(story, views, "z", report(replica(tablet, configuration("a", "b", "c", "z", index=6), "a")))
-    assert not views.strays and story.catalog.tablets[tablet].member("z") is not None
+        heard.says("z", members, state=state, error="damaged" if state == "failed" else None)
+        assert (("z", heard.tablet) in heard.views.strays) == is_stray, (members, state)
+    heard.says("z", ABC)
+    assert heard.views.strays
+    heard.take("z", report(removed=[heard.tablet]))
+    heard.says("a", ABC)
+    assert not heard.views.strays
+    heard.says("z", configuration("a", "b", "c", "z", index=6), "a")
+    assert not heard.views.strays and heard.catalog.tablets[heard.tablet].member("z") is not None
 
 
-def test_a_late_replica_is_deleted_once_the_leader_adds_no_member():
-    story, views = Story(), Views()
-    tablet = story.running("a", "b", "c")
+def test_a_late_replica_is_deleted_once_the_leader_adds_no_member(heard: Heard) -> None:
     coming = configuration("a", "b", "c", "z", index=5)
-    take(story, views, "z", report(replica(tablet, ABC)))
-    excluded = [views.excluded_in(story.catalog, tablet, "z")]
-    for uuid, said in (
-        ("b", report(replica(tablet, ABC, "a"))),
-        ("a", lead(tablet, ABC, "a", pending=coming)),
-        ("a", lead(tablet, ABC, "a")),
-        ("b", report(replica(tablet, ABC, "b", term=2))),
-        ("b", lead(tablet, ABC, "b", term=2)),
-        ("b", lead(tablet, ABC, "b", term=2, pending=coming)),
+    heard.says("z", ABC)
+    assert heard.views.excluded_in(heard.catalog, heard.tablet, "z") == 0
+    for says, uuid, leader, changes, excluded in (
+        (heard.says, "b", ("a",), {}, 0),
+        (heard.leads, "a", (), {"pending": coming}, None),
+        (heard.leads, "a", (), {}, 1),
+        (heard.says, "b", ("b",), {"term": 2}, 0),
+        (heard.leads, "b", (), {"term": 2}, 2),
+        (heard.leads, "b", (), {"term": 2, "pending": coming}, None),
     ):
-        take(story, views, uuid, said)
-        excluded.append(views.excluded_in(story.catalog, tablet, "z"))
-    assert excluded == [0, 0, None, 1, 0, 2, None]
+        says(uuid, ABC, *leader, **changes)
+        assert heard.views.excluded_in(heard.catalog, heard.tablet, "z") == excluded

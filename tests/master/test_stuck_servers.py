@@ -24,7 +24,7 @@ from tests.master.real_servers import (
     with_a_tablet,
 )
 from tests.master.stage import MASTER, Stage, play
-from tests.master.test_maintenance import maintain, words
+from tests.master.test_maintenance import words
 from tests.staged import staged
 
 FAILED_S = 6.0  # as in with_a_tablet
@@ -82,12 +82,12 @@ async def test_a_slow_start_is_waited_for(stage: Stage, waits: Waits) -> None:
 async def test_an_endless_start_is_tolerated_in_maintenance(stage: Stage, waits: Waits) -> None:
     tablet, stuck = await with_a_tablet(stage)
     before = members_of(stage, tablet)
-    await maintain(stage, stuck)
+    await stage.maintain(stuck)
     await starts(stage, waits, stuck)
     await stage.until(lambda: SILENT in words(stage, tablet), 200.0)
     await asyncio.sleep(20 * FAILED_S)
     assert members_of(stage, tablet) == before
-    await maintain(stage, stuck, False)
+    await stage.maintain(stuck, False)
     await stage.until(lambda: len(voters(stage, tablet)) == 3 and stuck not in voters(stage, tablet))
 
 

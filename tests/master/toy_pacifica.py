@@ -120,7 +120,8 @@ class ToyPacificaServer(ToyTabletServer):
         self.script.orders.append((self.world.clock.monotonic(), request))
         if request.appointments.start != self.instance.start:
             return AppointReply({each.tablet: "another process" for each in request.appointments.appointed})
-        return AppointReply(self.follow(request.appointments))
+        refused = self.follow(request.appointments)
+        return AppointReply(refused, tuple(tablet for tablet in refused if not self._runs(tablet)))
 
     def follow(self, appointments: Appointments) -> dict[str, str]:
         """Returns the refusals."""
@@ -129,7 +130,7 @@ class ToyPacificaServer(ToyTabletServer):
 
     def _follow(self, order: Appointed, lease: int) -> str:
         tablet, made = order.tablet, order.configuration
-        if tablet not in self.replicas or self.replicas[tablet].state != "running":
+        if not self._runs(tablet):
             return "there is no such tablet"
         ballot = self.ballot(tablet)
         if made.index < ballot or (made.index == ballot and tablet in self.leading):
@@ -148,6 +149,9 @@ class ToyPacificaServer(ToyTabletServer):
                 if other is not None and other is not self and other.running and tablet in other.replicas:
                     other.enter(tablet, made)
         return ""
+
+    def _runs(self, tablet: str) -> bool:
+        return tablet in self.replicas and self.replicas[tablet].state == "running"
 
     def enter(self, tablet: str, made: Configuration) -> None:
         if made.index > self.ballot(tablet):
@@ -236,15 +240,6 @@ class PacificaStage(Stage):
         assert known is not None
         return known
 
-    def toy(self, host: str) -> ToyPacificaServer:
-        found: ToyPacificaServer = self.cluster.role(f"tablet-server/{host}")
-        return found
-
-    def script(self, host: str) -> PacificaScript:
-        found = self.scripts[host]
-        assert isinstance(found, PacificaScript)
-        return found
-
     def primary(self, tablet: str) -> str:
         """The host of the primary in the catalog."""
         known = self.stored(tablet)
@@ -260,7 +255,7 @@ class PacificaStage(Stage):
     def serving(self, tablet: str) -> list[str]:
         """The hosts that serve the tablet now."""
         up = [host for host in self.scripts if self.cluster.alive(f"tablet-server/{host}")]
-        return [host for host in up if self.toy(host).serves(tablet)]
+        return [host for host in up if self.server(host).serves(tablet)]
 
     def edits(self) -> int:
         """How many edits of this master have changed configurations."""

@@ -108,8 +108,6 @@ class Script:
     changes: list[m.ChangeMembersRequest] = field(default_factory=list)
     tombstones: list[m.DeleteTabletRequest] = field(default_factory=list)
     deaf: bool = False
-    beats: list[m.HeartbeatRequest] = field(default_factory=list)
-    replies: list[m.HeartbeatReply] = field(default_factory=list)
 
 
 class ToyTabletServer(Role):
@@ -284,10 +282,7 @@ class ToyTabletServer(Role):
                 await self.world.clock.sleep(BEAT_S / 10)
 
     async def _send(self, request: m.HeartbeatRequest) -> m.HeartbeatReply:
-        self.script.beats.append(request)
-        reply = await self.world.network.call("master/m", "heartbeat", request, m.HeartbeatReply, 1.0)
-        self.script.replies.append(reply)
-        return reply
+        return await self.world.network.call("master/m", "heartbeat", request, m.HeartbeatReply, 1.0)
 
     def _describe(self, replica: Replica) -> m.ReplicaReport:
         tablet = replica.request.tablet

@@ -11,9 +11,11 @@ from ebla.actors.errors import AlreadyInProgress, NotLeader, Unavailable
 from ebla.actors.replication.configuration import NON_VOTER, Peer
 from ebla.actors.tablet.pacifica.limits import PacificaLimits
 from ebla.storage.errors import InvalidArgument
+from ebla.storage.logs.entries import CONFIG
 from tests.pacifica.group import Group
 from tests.pacifica.node import Node
 from tests.stream.faults import RandomFaults
+from tests.stream.node import Disk
 
 
 class PacificaFaults(RandomFaults[Group]):
@@ -46,9 +48,11 @@ class PacificaFaults(RandomFaults[Group]):
             self.lonely_leader,
             self.late_order,
             self.restart_after_takeover,
+            self.alter_minimum,
+            self.return_in_turn,
         ]
         if self.loses:
-            verbs += [self.lose_disk] * 2
+            verbs += [self.lose_disk, self.lose_disk, self.old_copy]
         if len(self.group.nodes) > len(self.group.first.peers):
             verbs += [self.add] * 3 + [self.remove]
         return verbs
@@ -92,6 +96,30 @@ class PacificaFaults(RandomFaults[Group]):
         self.propose()
         self.group.run(self.random.uniform(1.0, 5.0))
 
+    def return_in_turn(self) -> None:
+        """All voters end, because the master does not hear them. The primary returns while its successor's edit is being made
+        durable."""
+        group, master = self.group, self.group.master
+        first, kept = master.stored.primary, master.edit_s
+        voters = [peer.uuid for peer in master.stored.voters()]
+        for name in voters:
+            group.cut(name, "master")
+        group.run(4.0, until=lambda: all(map(self.has_ended, voters)))
+        master.edit_s = 1.0
+        for name in sorted(voters, key=lambda each: each == first):
+            group.network.cut.pop((name, "master"), None)
+            group.network.cut.pop(("master", name), None)
+            group.run(1.0, until=lambda: master._editing)
+        group.run(self.random.uniform(0.5, 2.0))
+        master.edit_s = kept
+
+    def has_ended(self, name: str) -> bool:
+        detector = self.group.master.detector
+        return detector is not None and detector.has_ended(name)
+
+    def alter_minimum(self) -> None:
+        self.group.master.alter(self.random.randint(1, len(self.group.first.peers)))
+
     def late_order(self) -> None:
         """The order to a new primary takes seconds. Meanwhile another replaces it, and it reaches the master only."""
         group, before = self.group, self.group.master.stored.primary
@@ -114,11 +142,39 @@ class PacificaFaults(RandomFaults[Group]):
         """Lose the replica of one server, if another voter keeps its own. It stays without until a primary copies it."""
         node = self.random_node()
         voters = [self.group.nodes[peer.uuid] for peer in self.group.master.stored.voters()]
-        if any(each.lost for each in voters) or all(each is node for each in voters) or node.core is None:
+        without = any(each.lost or each.restored for each in voters)
+        if without or all(each is node for each in voters) or node.core is None:
             return
         node.lose_disk()
 
+    def old_copy(self) -> None:
+        """Start one secondary with a copy of its disk from before a ballot that all voters held, as the catalog knows, soon after the
+        primary has stopped. Another voter has everything. A copy that is not complete after a while is given up."""
+        group, master = self.group, self.group.master
+        backups = {node: node.back_up() for node in group.nodes.values()}
+        for _ in range(3):
+            self.mend()
+            self.propose()
+            self.step_down()
+            group.run(2.0)
+        voters = [group.nodes[peer.uuid] for peer in master.stored.voters()]
+        old = [each for each in voters if ballot_of(backups[each]) < master.settled]
+        old = [each for each in old if each.name != master.stored.primary]
+        if not old or len(voters) < 3 or any(each.lost or each.restored or not each.alive for each in voters):
+            return
+        for leader in group.leaders():
+            leader.crash(commits_kept=99)
+        node = self.random.choice(old)
+        node.restore(backups[node])
+        super().start(node)
+        group.run(self.random.uniform(0.5, 6.0))
+        if node.restored:
+            node.lose_disk()
+
     def start(self, node: Node) -> None:
+        """Start a server that has its disk. One that crashes again before it has made up for an older copy loses it."""
+        if node.restored:
+            node.lose_disk()
         if not node.lost:
             super().start(node)
 
@@ -156,8 +212,77 @@ class PacificaFaults(RandomFaults[Group]):
         self.group.master.edit_s, self.group.master.late_s = 0.01, 0.0
         if self.group.master.detector is None:
             self.group.master.start()
+        while self.group.master.stored.min_members != self.group.first.min_members:
+            self.group.master.alter(self.group.first.min_members)
+            self.group.run(1.0)
         super().recover()
+
+
+def ballot_of(disk: Disk) -> int:
+    """The ballot of the newest configuration in the log of a copy; that of the tablet's creation if there is none."""
+    return max((entry.term for entry in disk.entries if entry.kind == CONFIG), default=1)
 
 
 def survive(seed: int, voters: str, spares: str = "", *, min_members: int = 2, loses: bool = False) -> Group:
     return PacificaFaults(seed, voters, spares, min_members=min_members, loses=loses).survive()
+
+
+class Disasters(PacificaFaults):
+    """All voters are lost, and an operator forces a configuration. `forced`: how often."""
+
+    forced = 0
+
+    def propose(self) -> None:
+        with suppress(Unavailable):  # a survivor alone takes no writes
+            super().propose()
+
+    def recover(self) -> None:
+        """The survivor may be alone: give it a learner, as the master does."""
+        group = self.group
+        group.master.edit_s, group.master.late_s = 0.01, 0.0
+        if group.master.detector is None:
+            group.master.start()
+        for _ in range(60):
+            self.mend()
+            if len(group.master.stored.voters()) >= group.master.stored.min_members:
+                break
+            self.add()
+            group.run(1.0)
+        super().recover()
+
+    def verbs(self) -> list[Callable[[], None]]:
+        return [*super().verbs(), *[self.disaster] * 4]
+
+    def disaster(self) -> None:
+        """Every voter dies or is cut off, with writes under way. An operator chooses a replica that is none. The voters return
+        at any time afterwards."""
+        group = self.group
+        voters = [peer.uuid for peer in group.master.stored.voters()]
+        others = [node for name, node in group.nodes.items() if name not in voters]
+        if group.master.detector is None or not others:
+            return
+        self.propose()
+        for name in voters:
+            node = group.nodes[name]
+            if node.alive and self.random.random() < 0.5:
+                node.crash(commits_kept=self.random.choice([0, 1, 99]))
+            else:
+                group.isolate(name)
+        survivor = self.random.choice(others)
+        for name in group.nodes:
+            if name not in voters:
+                for other in ("master", *group.nodes):
+                    if other not in voters:
+                        group.network.cut.pop((name, other), None)
+                        group.network.cut.pop((other, name), None)
+        survivor.resume()
+        if not survivor.alive:
+            self.start(survivor)
+        if group.run(8.0, until=lambda: group.master.force(survivor.name)):
+            self.forced += 1
+            group.run(self.random.choice([0.02, 0.3, 3.0]))
+
+
+def recover_from_disasters(seed: int) -> tuple[Group, int]:
+    faults = Disasters(seed, "abc", "de", min_members=2)
+    return faults.survive(), faults.forced

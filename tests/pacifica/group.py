@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from ebla.actors.detector.detector import ACKNOWLEDGED, DECIDED, NEW, SILENT, Detector, End
 from ebla.actors.detector.limits import DetectorLimits
 from ebla.actors.messages import ServerInstance
-from ebla.actors.replication.appointments import after_end, appointed, grant
+from ebla.actors.replication.appointments import after_end, appointed, forced, grant
 from ebla.actors.replication.configuration import Configuration, Peer
 from ebla.actors.tablet.pacifica.limits import PacificaLimits
 from tests.pacifica.invariants import PacificaOracle
@@ -27,6 +29,12 @@ class Master:
         self.stored = first
         self.history = {first.index: first}
         self.recorded: dict[str, ServerInstance] = {}  # in the catalog: every incarnation that got a lease
+        self.held: dict[
+            str, tuple[str, int]
+        ] = {}  # by server: the process, and the ballot of its newest configuration
+        self.settled = (
+            0  # the ballot that primaries say all voters held; the stored configuration says so, too
+        )
         self.edit_s = 0.01
         self.late_s = 0.0  # orders may take this much longer than other messages
         self.rate, self.origin = 1.0, 0.0
@@ -53,7 +61,11 @@ class Master:
     # -- what servers say
 
     def beacon(
-        self, instance: ServerInstance, lease: int, report: tuple[int, bool], answer: Callable[[str], None]
+        self,
+        instance: ServerInstance,
+        lease: int,
+        report: tuple[int, bool, int],
+        answer: Callable[[str], None],
     ) -> None:
         if self.detector is None:
             return
@@ -64,12 +76,34 @@ class Master:
             self._decide()
         if word != ACKNOWLEDGED:
             return
-        ballot, leads = report
-        if instance.uuid == self.stored.primary and not self._editing:
+        ballot, leads, in_force = report
+        self.held[instance.uuid] = instance.start, in_force
+        if instance.uuid == self.stored.primary and self._may_order():
             if ballot < self.stored.index:
                 self._order(instance.uuid)
             elif not leads:
                 self._edit(appointed(self.stored, instance.uuid))
+
+    def _may_order(self) -> bool:
+        """While an edit is under way, the stored configuration may be over: another primary may be about to be appointed."""
+        return not self._editing
+
+    def declined(self, sender: str, start: str, ballot: int) -> None:
+        """The process does not lead in this ballot, and never will: another voter may, at once."""
+        stamp = self.detector.lease(sender) if self.detector else None
+        if (
+            stamp is None
+            or stamp.start != start
+            or (sender, ballot) != (self.stored.primary, self.stored.index)
+        ):
+            return
+        assert self.detector is not None
+        self._edit(self._replaced(self.detector, sender, silent=True))
+
+    def alter(self, least: int) -> None:
+        """Change the least number of voters, whatever the primary does."""
+        if self.detector is not None and self.stored.primary is not None:
+            self._edit(appointed(replace(self.stored, min_members=least), self.stored.primary))
 
     def asked(self, sender: str, asked: Configuration) -> None:
         if self.detector is None or self._editing:
@@ -78,7 +112,23 @@ class Master:
         if granted is None:
             self._order(sender)
         else:
-            self._edit(granted, lambda: self._order(sender))
+
+            def durable() -> None:
+                self.settled = max(self.settled, asked.settled)
+                self._order(sender)
+
+            self._edit(granted, durable)
+
+    def force(self, name: str) -> bool:
+        """Give up every member but `name`, as an operator does. Returns whether it is possible: every voter has ended, and the
+        server of `name` has a lease and its replica."""
+        voters = [peer.uuid for peer in self.stored.voters()]
+        if self.detector is None or self._editing or not all(map(self.detector.has_ended, voters)):
+            return False
+        if self.group.nodes[name].lost or self.detector.lease(name) is None:
+            return False
+        self._edit(forced(self.stored, Peer(name, f"host-{name}")))
+        return True
 
     # -- decisions
 
@@ -113,9 +163,13 @@ class Master:
             uuid,
             silent=silent,
             gone=detector.has_ended,
-            alive=lambda other: detector.lease(other) is not None,
+            alive=lambda other: self._may_lead(detector, other),
             primaries=lambda other: 0,
         )
+
+    def _may_lead(self, detector: Detector, uuid: str) -> bool:
+        stamp, (start, in_force) = detector.lease(uuid), self.held.get(uuid, ("", 0))
+        return stamp is not None and stamp.start == start and in_force >= self.stored.settled
 
     def _edit(self, made: Configuration | None, then: Callable[[], None] = lambda: None) -> None:
         """Make a configuration durable, and what `then` does, unless another edit is under way: callers come again."""
@@ -130,6 +184,8 @@ class Master:
             self._editing = False
             if made is not None:
                 assert made.primary is not None
+                if made.unsafe > self.stored.unsafe:
+                    self.group.oracle.given_up(self.group.nodes[made.primary])
                 self.stored = self.history[made.index] = made
                 self.group.record(f"ballot {made.index}: {made.primary} leads {shown(made)}")
                 self.group.oracle.catalog_changed()

@@ -1,4 +1,5 @@
-"""Known mistakes: each is one changed method of the core, of a lease or of the master's rules."""
+"""Known mistakes: each is one changed method of the core, of a lease or of the master's rules. Most of them are defects that are
+planted into whole deployments, too (chaos/defects/pacifica.py)."""
 
 from __future__ import annotations
 
@@ -12,24 +13,19 @@ from ebla.actors.messages.stream import AppendReply, AppendRequest
 from ebla.actors.replication import appointments
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.core import Pending
-from ebla.actors.tablet.pacifica import core as core_module
 from ebla.actors.tablet.pacifica.core import PacificaCore
-from ebla.actors.tablet.pacifica.primary import Primary
+from ebla.chaos.defects import pacifica as defects
+from ebla.chaos.defects.defect import Defect
 from tests.pacifica import group as group_module
 
 Mistake = tuple[object, str, Callable[..., Any]]
 
 
-def _needed_without(part: str) -> Callable[..., list[str]]:
-    def needed(self: PacificaCore, lead: Primary) -> list[str]:
-        coming = self.asked.voters() if self.asked and part != "asked" else ()
-        voters = [peer.uuid for peer in (*self.configuration.voters(), *coming)]
-        if part == "slowest":
-            held = {uuid: lead.peers[uuid].match for uuid in voters if uuid != self.me}
-            voters = [uuid for uuid in voters if not held or uuid != min(held, key=lambda each: held[each])]
-        return list(dict.fromkeys([*voters, *lead.joining]))
-
-    return needed
+def _planted(known: Defect, where: object = None, attribute: str = "") -> Mistake:
+    """The defect that chaos/defects plants into whole deployments; `where`: the module here that has the changed function."""
+    swaps = {name: (place, name, mistake) for place, name, mistake in known.swaps()}
+    place, name, mistake = swaps[attribute] if attribute else next(iter(swaps.values()))
+    return (where or place), name, mistake
 
 
 def _acknowledge_at_once(self: PacificaCore, pending: Pending) -> AppendReply:
@@ -41,33 +37,10 @@ def _read_without_lease(self: PacificaCore, now: float) -> int:
     return self.commit_index
 
 
-def _read_what_is_committed(self: PacificaCore, now: float) -> int:
-    self._require_lead("serves no linearizable reads")
-    if not self._leases.holds(now, self._lease):
-        raise core_module.errors.Unavailable("no lease")
-    return self.commit_index
-
-
 def _appoint_in_any_lease(self: PacificaCore, now: float, configuration: Configuration, lease: int) -> None:
     self._pass_time(now)
     if configuration.index > self.term and configuration.primary == self.me:
         self._lead_ballot(configuration, lease if self._leases.holds(now, lease) else self._leases.number)  # type: ignore[attr-defined]
-
-
-def _ready_too_early(self: PacificaCore, lead: Primary) -> None:
-    if self.asked is not None or lead.transfer is not None:
-        return
-    ready = [peer.uuid for peer in self.configuration.peers if peer.promote and lead.peers[peer.uuid].streams]
-    members = core_module.next_members(self.configuration, ready, lead.failing(self._now))
-    if members != self.configuration.peers:
-        self._ask(core_module.appointed(replace(self.configuration, peers=members), self.me))
-
-
-def _hand_over_before_stepping_down(self: PacificaCore, lead: Primary) -> None:
-    if self.asked is None and lead.successor_ready(self._now - self.limits.silent_s):
-        assert lead.transfer is not None
-        successor, lead.transfer = lead.transfer.successor, None
-        self._ask(core_module.appointed(self.configuration, successor))
 
 
 def _follow_any_ballot(self: PacificaCore, now: float, sender: str, request: AppendRequest) -> Any:
@@ -85,10 +58,6 @@ def _forget_the_ballot(self: PacificaCore, ballot: int, primary: str | None) -> 
     self.hard_state = replace(self.hard_state, term=ballot, vote=primary)
 
 
-def _holds_for_ever(self: Lease, now: float, number: int) -> bool:
-    return self._begun and number == self.number
-
-
 def _holds_any(self: Lease, now: float, number: int) -> bool:
     return self._begun and now < self.until
 
@@ -97,59 +66,35 @@ def _grant_any(stored: Configuration, asked: Configuration, sender: str) -> Conf
     return replace(asked, index=stored.index + 1)
 
 
-def _take_over_a_live_primary(
-    stored: Configuration,
-    ended: str,
-    *,
-    silent: bool,
-    gone: Callable[[str], bool],
-    alive: Callable[[str], bool],
-    primaries: Callable[[str], int],
-) -> Configuration | None:
-    """Any live member follows, a learner too."""
-    others = [peer.uuid for peer in stored.peers if peer.uuid != ended and alive(peer.uuid)]
-    if ended != stored.primary or not others:
-        return None
-    peers = tuple(replace(peer, member="voter", promote=False) for peer in stored.peers)
-    return appointments.appointed(replace(stored, peers=peers), others[-1])
-
-
-def _take_the_unknown_for_gone(stored: Configuration, ended: str, **known: Any) -> Configuration | None:
-    alive = known["alive"]
-    return appointments.after_end(stored, ended, **{**known, "gone": lambda uuid: not alive(uuid)})
-
-
-def _demote_all(configuration: Configuration, ready: Any, failing: Any) -> Any:
-    return appointments.next_members(replace(configuration, min_members=1), ready, failing)
+def _grant_without_evidence(stored: Configuration, asked: Configuration, sender: str) -> Configuration | None:
+    granted = appointments.grant(stored, asked, sender)
+    return granted and replace(granted, settled=0)
 
 
 MISTAKES: dict[str, Mistake] = {
-    "a request that may be granted does not count": (PacificaCore, "_needed", _needed_without("asked")),
-    "the slowest secondary does not count": (PacificaCore, "_needed", _needed_without("slowest")),
+    "an order leaves while another primary is being appointed": (
+        group_module.Master,
+        "_may_order",
+        lambda self: True,
+    ),
+    "an old copy leads, because no ballot is settled": (group_module, "grant", _grant_without_evidence),
+    "a request that may be granted does not count": _planted(defects.request_does_not_count),
+    "the slowest secondary does not count": _planted(defects.committed_by_majority),
     "an entry is acknowledged before it is durable": (PacificaCore, "answer", _acknowledge_at_once),
     "a primary reads without a lease": (PacificaCore, "read_index", _read_without_lease),
-    "a primary reads before its inherited entries are committed": (
-        PacificaCore,
-        "read_index",
-        _read_what_is_committed,
-    ),
+    "a primary reads before its inherited entries are committed": _planted(defects.read_before_inherited),
     "an order counts in any lease": (PacificaCore, "appoint", _appoint_in_any_lease),
-    "a learner votes before it holds everything": (PacificaCore, "_consider", _ready_too_early),
-    "a primary asks for its successor while it still reads": (
-        PacificaCore,
-        "_continue_transfer",
-        _hand_over_before_stepping_down,
-    ),
+    "a learner votes before it holds everything": _planted(defects.learner_with_a_gap),
+    "a learner counts in place of a voter": _planted(defects.learner_counts),
+    "a primary asks for its successor while it still reads": _planted(defects.asks_before_stepping_down),
     "a member follows an earlier ballot": (PacificaCore, "receive", _follow_any_ballot),
     "a ballot is not durable": (PacificaCore, "_enter", _forget_the_ballot),
-    "a lease has no end": (Lease, "holds", _holds_for_ever),
+    "a lease has no end": _planted(defects.lease_without_end),
     "a lease has no number": (Lease, "holds", _holds_any),
     "the master grants a request of any ballot": (group_module, "grant", _grant_any),
-    "a primary that a new master has not heard of is replaced": (
-        group_module,
-        "after_end",
-        _take_the_unknown_for_gone,
+    "a primary that a new master has not heard of is replaced": _planted(
+        defects.unknown_taken_for_gone, group_module
     ),
-    "a learner becomes the primary": (group_module, "after_end", _take_over_a_live_primary),
-    "too few voters stay": (core_module, "next_members", _demote_all),
+    "a learner becomes the primary": _planted(defects.learner_appointed, group_module),
+    "too few voters stay": _planted(defects.too_few_voters_stay, attribute="next_members"),
 }

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ebla.actors.detector.detector import ACKNOWLEDGED, DECIDED
 from ebla.actors.detector.lease import Lease
+from ebla.actors.errors import IllegalState
 from ebla.actors.messages import ServerInstance
 from ebla.actors.messages.pacifica import BallotRecord
-from ebla.actors.messages.protocols import Answer, HardState, Request
+from ebla.actors.messages.protocols import HardState
 from ebla.actors.replication.configuration import Configuration
-from ebla.actors.tablet.engine.core import GroupCore, Send
+from ebla.actors.tablet.engine.core import GroupCore
 from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.pacifica.core import PacificaCore
 from tests.stream import node
+from tests.stream.node import Disk
 
 if TYPE_CHECKING:
     from tests.pacifica.group import Group
@@ -29,6 +32,8 @@ class Node(node.Node[PacificaCore]):
         super().__init__(group, name, initial, BallotRecord())
         self.lease = Lease(group.times)
         self.lost = False  # its disk was replaced by an empty one
+        self.restored = False  # its disk is an older copy, and lacks committed entries still
+        self.declined = 0  # the last ballot that this process declined to lead
         self._asking: Configuration | None = None
         self._progress_at = 0.0  # when the log's disk last finished a commit, or got one while it had none
         self._beats_again = False
@@ -36,7 +41,7 @@ class Node(node.Node[PacificaCore]):
     def make_core(self, log: LogIndex, configuration: Configuration, commit_index: int) -> PacificaCore:
         assert isinstance(self.disk.hard_state, BallotRecord)
         self.lease = Lease(self.group.times)
-        self._asking = None
+        self._asking, self.declined = None, 0
         incarnation = self.incarnation
         self.group.after(0.0, "timer", lambda: self._beats(incarnation))
         return PacificaCore(
@@ -58,7 +63,15 @@ class Node(node.Node[PacificaCore]):
     def lose_disk(self) -> None:
         """Crash, and start with an empty replica; the record of its ballot is kept elsewhere."""
         self.crash()
-        self.disk.entries, self.disk.dropped, self.lost = [], 0, True
+        self.disk.entries, self.disk.dropped, self.lost, self.restored = [], 0, True, False
+
+    def back_up(self) -> Disk:
+        return replace(self.disk, entries=list(self.disk.entries))
+
+    def restore(self, backup: Disk) -> None:
+        """Crash, and find an older copy of the disk at the next start. That process counts as a later one than the one before."""
+        self.crash()
+        self.disk, self.restored = backup, True
 
     # -- the master
 
@@ -69,10 +82,12 @@ class Node(node.Node[PacificaCore]):
 
         def beat(core: GroupCore) -> None:
             sent_at, instance = self.clock(), self.instance
+            if sent_at >= self.lease.until:
+                core.tick(sent_at)  # as Leasing does: it may be over since a pause of this process
             number = self.lease.beacon(sent_at, log_stalled=self._log_stalled())
             if number is None:
                 return
-            report = core.term, core.role == "leader"
+            report = core.term, core.role == "leader", core.configuration.index
 
             def answered(word: str) -> None:
                 if word == ACKNOWLEDGED:
@@ -127,15 +142,19 @@ class Node(node.Node[PacificaCore]):
             self.feed(self.incarnation, lambda _: self._appoint(configuration, lease))
 
     def _appoint(self, configuration: Configuration, lease: int) -> None:
+        core, ballot = self.running(), configuration.index
         try:
-            self.running().appoint(self.clock(), configuration, lease)
+            if configuration.primary == self.name and ballot <= self.declined:
+                core.require_no_older_copy(configuration)
+                core.decline(self.clock(), ballot)
+            else:
+                core.appoint(self.clock(), configuration, lease)
+        except IllegalState as error:
+            self.declined, start = max(ballot, self.declined), self.instance.start
+            self.group.record(f"{self.name} declines: {error}")
+            for delay in self.group.network.delays(self.name, "master"):
+                self.group.after(
+                    delay, "network", lambda: self.group.master.declined(self.name, start, ballot)
+                )
         except node.REFUSALS as error:
             self.group.record(f"{self.name} refuses: {error}")
-
-    # -- checks
-
-    def answering(self, request: Request | None, answer: Answer) -> None:
-        pass
-
-    def sending(self, send: Send) -> None:
-        pass

@@ -7,6 +7,7 @@ name, `master`.
     edit 2s                  every edit of the catalog takes 2 s
     late-orders 5s           orders of the master take up to 5 s
     lose-replica a           a crashes and its replica is gone
+    force d                  an operator gives up every member but d
     status / catalog
 """
 
@@ -43,9 +44,6 @@ class Stage(scenario.Stage[Group]):
         node.running().request_members(node.clock(), peers)
         node.absorb()
 
-    def do_copy(self, source: str, _to: str, target: str) -> None:
-        self.current.copy(self.node(source), self.node(target))
-
     def do_stop_master(self) -> None:
         self.current.master.stop()
 
@@ -57,6 +55,13 @@ class Stage(scenario.Stage[Group]):
 
     def do_late_orders(self, time: str) -> None:
         self.current.master.late_s = seconds(time)
+
+    def do_force(self, name: str) -> list[str]:
+        master = self.current.master
+        if not self.current.run(0.05, until=lambda: master.force(name)):  # an edit may be under way
+            return [f"the master refuses to force {name}"]
+        self.current.run(0.1)
+        return [f"{self.current.oracle.lost} committed entries are given up"]
 
     def do_catalog(self) -> list[str]:
         made = self.current.master.stored

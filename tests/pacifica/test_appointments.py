@@ -34,9 +34,11 @@ def test_a_request_that_does_not_follow_the_catalog_is_answered_by_the_catalog(
         (replace(ASKED, peers=(*FIRST.peers, D), primary="d"), "the primary is a voter"),
         (replace(ASKED, peers=(*FIRST.peers, replace(D, member=VOTER)), primary="d"), "only a voter becomes"),
         (replace(ASKED, peers=(*FIRST.peers, D, D)), "named once"),
+        (replace(ASKED, peers=(*FIRST.peers, replace(D, member=VOTER))), "only a learner becomes"),
         (replace(ASKED, peers=FIRST.peers[:1]), "min_members voters stay"),
         (replace(ASKED, unsafe=1), "marks"),
         (replace(ASKED, min_members=1), "marks"),
+        (replace(ASKED, settled=2), "a settled ballot"),
     ],
 )
 def test_a_request_that_no_primary_makes_is_refused(asked: Configuration, rule: str) -> None:

@@ -7,15 +7,15 @@ from msgspec.structs import replace
 
 from ebla.actors.detector.lease import Lease
 from ebla.actors.detector.limits import DetectorLimits
-from ebla.actors.errors import AlreadyInProgress, NotLeader, Unavailable
+from ebla.actors.errors import AlreadyInProgress, IllegalState, NotLeader, Unavailable
 from ebla.actors.messages.pacifica import BallotRecord
 from ebla.actors.messages.stream import STRANDED, AppendReply, AppendRequest
-from ebla.actors.replication.appointments import appointed, next_members
+from ebla.actors.replication.appointments import appointed, forced, next_members
 from ebla.actors.replication.configuration import NON_VOTER, Configuration, Peer
 from ebla.actors.replication.health import TABLET_NOT_FOUND
 from ebla.actors.tablet.engine.core import Sent
 from ebla.actors.tablet.engine.log_index import LogIndex
-from ebla.actors.tablet.pacifica.core import INACTIVE, LEARNER, PRIMARY, SECONDARY, PacificaCore
+from ebla.actors.tablet.pacifica.core import INACTIVE, PRIMARY, PacificaCore
 from ebla.actors.tablet.pacifica.limits import PacificaLimits
 from ebla.actors.tablet.stream.plan import AppendPlan
 from ebla.storage.errors import InvalidArgument
@@ -209,7 +209,7 @@ def test_a_primary_hands_over_only_after_it_has_stepped_down() -> None:
     made.tick(0.3)
     settle(made, 0.3)
     assert made.view().role == INACTIVE and made.awaits_successor
-    assert made.asked == appointed(FIRST, "b")
+    assert made.asked == replace(appointed(FIRST, "b"), settled=1)
 
 
 def test_a_member_refuses_an_earlier_ballot() -> None:
@@ -219,14 +219,6 @@ def test_a_member_refuses_an_earlier_ballot() -> None:
     made.appoint(0.1, appointed(appointed(FIRST, "c"), "a"), 1)
     answer = made.receive(0.2, "a", plan.request("a", ()))
     assert isinstance(answer, AppendReply) and not answer.success and answer.term == 3
-
-
-def test_a_member_that_follows_a_primary_is_a_secondary() -> None:
-    made, other = core(leased(), me="b"), core(leased())
-    other.appoint(0.0, FIRST, 1)
-    plan = plans(other)["b"]
-    made.receive(0.1, "a", plan.request("a", ()))
-    assert (made.view().role, made.view().leader) == (SECONDARY, "a")
 
 
 @pytest.mark.parametrize(
@@ -369,15 +361,6 @@ def test_a_removed_member_that_is_added_again_has_to_show_anew_what_it_holds() -
     assert made.asked is None
 
 
-def test_a_learner_is_shown_as_a_learner() -> None:
-    learner = replace(
-        FIRST, peers=(FIRST.peers[0], replace(FIRST.peers[1], member=NON_VOTER), FIRST.peers[2])
-    )
-    made = core(leased(), me="b", first=learner)
-    made.receive(0.1, "a", AppendRequest(1, "a", 0, 0, (), 0))
-    assert made.view().role == LEARNER
-
-
 def test_a_primary_that_has_a_request_awaits_no_successor() -> None:
     made = primary(leased())
     made.request_members(0.1, (*FIRST.peers, D))
@@ -398,3 +381,35 @@ def test_a_refusal_of_a_secondary_is_shown() -> None:
     made.tick(0.3)
     made.failed(0.3, "b", Sent(0.3, plans(made)["b"]), True, TABLET_NOT_FOUND)
     assert made.progress["b"].refusal == TABLET_NOT_FOUND
+
+
+@pytest.mark.parametrize(("held", "settled", "leads"), [(5, 1, True), (4, 1, False), (5, 2, False)])
+def test_a_voter_that_lacks_what_all_voters_held_leads_no_more(held: int, settled: int, leads: bool) -> None:
+    """Its directory is an older copy: as a voter it held every committed entry."""
+    made = core(leased(), me="b", ballots="1" * held, record=1, commit=1)
+    made.receive(0.1, "a", AppendRequest(1, "a", held, 1, (), 5))
+    order = replace(appointed(FIRST, "b"), settled=settled)
+    if not leads:
+        with pytest.raises(IllegalState, match="an older copy; appoint another voter"):
+            made.appoint(0.2, order, 1)
+        made.decline(0.2, order.index)
+        assert made.awaits_ballot and made.term == 2
+        return
+    made.appoint(0.2, order, 1)
+    assert made.view().role == PRIMARY
+
+
+def test_what_a_forced_configuration_gave_up_keeps_nobody_from_leading() -> None:
+    """A primary has shown a learner that it lacks entries. An operator gives them up, and the learner's lease ends once."""
+    lease = leased()
+    made = core(lease, me="d", first=replace(FIRST, peers=(*FIRST.peers, D)), ballots="1111", record=1)
+    made.receive(0.1, "a", AppendRequest(1, "a", 4, 1, (), 9))
+    alone = forced(FIRST, D)
+    made.appoint(0.2, alone, 1)
+    made.take()
+    now = lease.until
+    made.tick(now)
+    renew(lease, now)
+    assert made.standing == INACTIVE
+    made.appoint(now, appointed(alone, "d"), 2)
+    assert made.standing == PRIMARY

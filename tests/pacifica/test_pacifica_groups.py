@@ -90,15 +90,6 @@ def test_the_only_secondary_loses_its_vote_although_events_come_all_the_time(cut
     assert not votes(group, "b")
 
 
-def test_a_dead_secondary_stops_writes_for_little_longer_than_silent_s() -> None:
-    group = Group("abc")
-    group.run(1.0)
-    write_always(group, 0.01)
-    group.nodes["b"].crash()
-    assert longest_pause(group, 3.0) < group.limits.silent_s + 0.3
-    assert not votes(group, "b")
-
-
 def test_a_secondary_that_returns_gets_its_vote_back_without_a_pause_of_writes() -> None:
     group = Group("abc")
     group.run(1.0)
@@ -108,33 +99,6 @@ def test_a_secondary_that_returns_gets_its_vote_back_without_a_pause_of_writes()
     group.nodes["b"].start()
     assert longest_pause(group, 5.0) < 0.3
     assert votes(group, "b")
-
-
-@pytest.mark.parametrize("returns", [False, True], ids=["dead", "started again"])
-def test_a_killed_primary_is_followed_within_the_grace_and_at_once_if_its_server_starts_again(
-    returns: bool,
-) -> None:
-    group = Group("abc")
-    group.run(1.0)
-    write_always(group, 0.005)
-    group.nodes["a"].crash()
-    if returns:
-        group.nodes["a"].start()
-    assert longest_pause(group, 8.0) < (0.5 if returns else group.times.grace_s + 0.5)
-    assert group.master.stored.primary == "b"
-
-
-@pytest.mark.parametrize("min_members", [1, 2])
-def test_a_short_pause_of_the_primary_takes_no_votes(min_members: int) -> None:
-    """With min_members = 1 it would acknowledge writes alone."""
-    group = Group("abc", min_members=min_members)
-    group.run(1.0)
-    for _ in range(3):
-        group.nodes["a"].pause()
-        group.run(2.5)
-        group.nodes["a"].resume()
-        group.run(2.0)
-    assert group.master.stored == group.first
 
 
 def history(group: Group) -> None:

@@ -10,7 +10,7 @@ from ebla.storage.errors import InvalidArgument
 from tests.pacifica.faults import survive
 from tests.pacifica.mistakes import MISTAKES
 
-SEEDS_MAX = 60
+SEEDS_MAX = 200
 GROUPS = (("abc", "", False), ("abc", "de", False), ("abc", "d", True))
 
 

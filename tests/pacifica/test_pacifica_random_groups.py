@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ebla.storage.logs.entries import CONFIG
-from tests.pacifica.faults import survive
+from tests.pacifica.faults import recover_from_disasters, survive
 from tests.sweeps import seeds
 
 
@@ -32,6 +32,13 @@ def test_a_group_keeps_every_promise_while_its_members_change() -> None:
 def test_a_group_keeps_every_promise_while_disks_are_replaced() -> None:
     for seed in seeds(20):
         survive(seed, "abc", "d", loses=True)
+
+
+def test_a_group_keeps_what_the_survivor_of_a_forced_configuration_has() -> None:
+    groups = [recover_from_disasters(seed) for seed in seeds(25)]
+    assert sum(forced for _, forced in groups) > len(groups)
+    assert sum(group.master.stored.unsafe for group, _ in groups) > len(groups)
+    assert any(group.oracle.lost for group, _ in groups)
 
 
 def test_the_same_seed_gives_the_same_history() -> None:

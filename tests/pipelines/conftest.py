@@ -11,7 +11,7 @@ import ebla
 from ebla.pipelines.target import table_for
 from ebla.table import Table
 from tests.client.loopback import Loopback
-from tests.pipelines.rows import SCHEMA, write_csv
+from tests.pipelines.small_sources import SCHEMA, write_csv
 
 
 @pytest.fixture

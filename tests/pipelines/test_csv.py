@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 import csv
+import gzip
+import lzma
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.feather
-import pyarrow.orc
-import pyarrow.parquet
 import pytest
 
-from ebla.pipelines.datasets import SourceUnreadable
+from ebla.errors import SourceUnreadable
 from ebla.pipelines.sources import dialect, readers
 from ebla.pipelines.sources.check import check, fitting_batches
 from ebla.pipelines.sources.source import infer, open_source
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.schema import TableSchema
-from tests.pipelines.people import PEOPLE, ROWS, TYPES, checked, read
+from tests.pipelines.small_sources import PEOPLE, ROWS, TYPES, checked, read
 
 
-def test_a_csv_of_pandas_is_read_with_quoted_line_breaks(tmp_path: Path) -> None:
-    PEOPLE.to_csv(tmp_path / "people.csv", index=False)
+@pytest.mark.parametrize(("index", "left_out"), [(False, ()), (True, ("~0",))])
+def test_a_csv_of_pandas_is_read_without_its_unnamed_index(
+    tmp_path: Path, index: bool, left_out: tuple[str, ...]
+) -> None:
+    PEOPLE.to_csv(tmp_path / "people.csv", index=index)
     source, types, rows = read(tmp_path / "people.csv")
-    assert (types, rows) == (TYPES, ROWS)
+    assert (types, rows, source.facts.left_out) == (TYPES, ROWS, left_out)
     assert (source.facts.encoding, source.facts.separator, source.facts.decimal) == ("utf-8", ",", ".")
-
-
-def test_the_index_that_pandas_writes_without_a_name_is_left_out(tmp_path: Path) -> None:
-    PEOPLE.to_csv(tmp_path / "people.csv")
-    source, types, rows = read(tmp_path / "people.csv")
-    assert (types, rows) == (TYPES, ROWS)
-    assert source.facts.left_out == ("~0",)
 
 
 def test_the_index_is_recognised_beside_wrong_rows_and_in_several_files(tmp_path: Path) -> None:
@@ -53,12 +47,19 @@ def test_a_column_that_is_really_named_like_an_unnamed_one_is_kept(tmp_path: Pat
         open_source(str(tmp_path / "a.csv"))
 
 
-def test_the_index_of_a_filtered_frame_is_refused_with_the_remedy(tmp_path: Path) -> None:
-    PEOPLE[PEOPLE["id"] != 2].to_csv(tmp_path / "people.csv")
-    with pytest.raises(SourceUnreadable, match=r"column 1 .* has no name .* to_csv\(\.\.\., index=False\)"):
-        infer(open_source(str(tmp_path / "people.csv")))
+def test_other_columns_without_a_name_are_refused_with_the_remedy(tmp_path: Path) -> None:
+    """The index of a filtered frame, and a column that is no index."""
+    unnamed = PEOPLE.set_index("score").rename_axis(None)
+    for frame, remedy in (
+        (PEOPLE[PEOPLE["id"] != 2], r"to_csv\(\.\.\., index=False\)"),
+        (unnamed, "give it one"),
+    ):
+        frame.to_csv(tmp_path / "people.csv")
+        with pytest.raises(SourceUnreadable, match=f"column 1 of .* has no name .*{remedy}"):
+            read(tmp_path / "people.csv")
 
 
+ESCAPE = r"after a backslash; give the option escape=\\ .* escape=none"
 ESCAPED = [
     {"id": 1, "name": 'say "hi" you', "x": "a"},
     {"id": 2, "name": 'end"', "x": "b\\"},
@@ -77,9 +78,7 @@ def test_quotation_marks_after_a_backslash_are_recognised(tmp_path: Path, quotin
     if quoting == csv.QUOTE_ALL:
         assert read(path)[2] == ESCAPED
     else:  # values without quotation marks around them may have any inside
-        with pytest.raises(
-            SourceUnreadable, match=r"after a backslash; give the option escape=\\ .* escape=none"
-        ):
+        with pytest.raises(SourceUnreadable, match=ESCAPE):
             read(path)
 
 
@@ -116,9 +115,7 @@ def test_a_late_mark_after_a_backslash_needs_the_option(
     monkeypatch.setattr(dialect, "SAMPLE_BYTES", 20)
     path = tmp_path / "rows.csv"
     path.write_text('id,name\n1,a\n2,b\n3,c\n4,"say \\"hi\\" you"\n')
-    with pytest.raises(
-        SourceUnreadable, match=r"after a backslash; give the option escape=\\ .* escape=none"
-    ):
+    with pytest.raises(SourceUnreadable, match=ESCAPE):
         read(path)
     assert read(path, escape="\\")[2][-1] == {"id": 4, "name": 'say "hi" you'}
     path.write_text('id,name\n1,a\n2,b\n3,c\n4,3.5\\"x\n')
@@ -130,7 +127,10 @@ def test_a_late_mark_after_a_backslash_needs_the_option(
     [
         ({"names": "id,id"}, "the option names has 'id' twice"),
         ({"escape": "\\\\"}, "the option escape is one ASCII character"),
-        *[({"encoding": name}, f"there is no encoding '{name}'; try utf-8") for name in ("rot13", "base64", "hex", "zip", "x")],
+        ({"seperator": ";"}, "no option 'seperator'"),
+        ({"sep": ";;"}, "one ASCII character"),
+        ({"decimal": "'"}, "is . or ,"),
+        *[({"encoding": name}, f"there is no encoding '{name}'; try utf-8") for name in ("rot13", "base64", "hex", "zip", "utf-9")],
     ],
 )  # fmt: skip
 def test_options_that_no_file_can_have_are_refused(
@@ -148,12 +148,6 @@ def test_options_that_no_file_can_have_are_refused(
 def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path, mark: str, encoding: str) -> None:
     PEOPLE.to_csv(tmp_path / "people.csv", index=False, encoding=mark)
     assert read(tmp_path / "people.csv", encoding=encoding)[1:] == (TYPES, ROWS)
-
-
-def test_another_column_without_a_name_is_refused(tmp_path: Path) -> None:
-    PEOPLE.set_index("score").rename_axis(None).to_csv(tmp_path / "people.csv")
-    with pytest.raises(SourceUnreadable, match=r"column 1 of .* has no name in the first row; give it one"):
-        read(tmp_path / "people.csv")
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "cp1252", "utf-8", "utf-16-le"])
@@ -178,17 +172,46 @@ def test_the_separator_line_of_excel_and_its_empty_columns_and_rows_are_left_out
     assert rows == [{"id": 1, "name": "Ada"}, {"id": 2, "name": "Bob"}]
 
 
-def test_bytes_that_cp1252_lacks_are_latin_1(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_bytes(b"id,name\n1,\xe9\x81\n")
-    source, _, rows = read(tmp_path / "a.csv")
-    assert (source.facts.encoding, rows) == ("latin-1", [{"id": 1, "name": "é\x81"}])
+LATE = "".join(f"{n},name {n}\n" for n in range(60_000)).encode() + b"60000,Zo\xeb\n"
 
 
-def test_one_byte_that_is_not_utf_8_far_into_the_file_decides_the_encoding(tmp_path: Path) -> None:
-    lines = [f"{n},name {n}" for n in range(60_000)]
-    (tmp_path / "a.csv").write_bytes(("id,name\n" + "\n".join(lines)).encode() + b"\n60000,Zo\xeb\n")
+@pytest.mark.parametrize(
+    ("lines", "encoding", "name"), [(b"1,\xe9\x81\n", "latin-1", "é\x81"), (LATE, "cp1252", "Zoë")]
+)
+def test_one_byte_decides_the_encoding_even_far_into_the_file(
+    tmp_path: Path, lines: bytes, encoding: str, name: str
+) -> None:
+    """A byte that is not UTF-8, and one that cp1252 lacks."""
+    (tmp_path / "a.csv").write_bytes(b"id,name\n" + lines)
     source, _, rows = read(tmp_path / "a.csv")
-    assert (source.facts.encoding, rows[-1]["name"]) == ("cp1252", "Zoë")
+    assert (source.facts.encoding, rows[-1]["name"]) == (encoding, name)
+
+
+@pytest.mark.parametrize("chunk", [7, 1 << 20])
+@pytest.mark.parametrize("end", [b"2000,Caf\xe9\n", b"2000,Caf\xe9"])
+def test_a_wrong_byte_in_a_file_of_utf8_is_refused_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, end: bytes
+) -> None:
+    """Another encoding would silently garble each accent before it."""
+    monkeypatch.setattr(dialect, "CHUNK_BYTES", chunk)
+    lines = "".join(f"{n},Müller Straße {n}\n" for n in range(2000))
+    content = b"id,name\n" + lines.encode() + end
+    (tmp_path / "a.csv").write_bytes(content)
+    place = rf"line 2002, .* 0xe9 \(byte {content.index(b'Caf') + 4} .* mend the line, .* encoding=cp1252"
+    with pytest.raises(SourceUnreadable, match=place):
+        read(tmp_path / "a.csv")
+    assert read(tmp_path / "a.csv", encoding="cp1252")[2][-1] == {"id": 2000, "name": "Café"}
+
+
+@pytest.mark.parametrize("chunk", [1, 1 << 20])
+def test_wrong_bytes_at_an_end_do_not_make_a_file_utf8(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    """The bytes of `Ã` begin a character of UTF-8 that does not end."""
+    monkeypatch.setattr(dialect, "CHUNK_BYTES", chunk)
+    for name in ("Ã", "Ãà", "Ãb\n2,é"):
+        (tmp_path / "a.csv").write_bytes(b"id,name\n1," + name.encode("cp1252"))
+        assert read(tmp_path / "a.csv")[0].facts.encoding == "cp1252"
 
 
 def test_options_replace_what_is_recognised(tmp_path: Path) -> None:
@@ -196,21 +219,6 @@ def test_options_replace_what_is_recognised(tmp_path: Path) -> None:
     _, types, rows = read(tmp_path / "a.csv", sep="#", decimal=",", quote="'", names="id,score,name")
     assert types == pa.schema([("id", pa.int64()), ("score", pa.float64()), ("name", pa.string())])
     assert rows == [{"id": 1, "score": 1.5, "name": "x#y"}, {"id": 2, "score": 2.5, "name": "z"}]
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"seperator": ";"}, "no option 'seperator'"),
-        ({"sep": ";;"}, "one ASCII character"),
-        ({"encoding": "utf-9"}, "no encoding 'utf-9'"),
-        ({"decimal": "'"}, r"is \. or ,"),
-    ],
-)
-def test_a_wrong_option_is_refused(tmp_path: Path, options: dict[str, str], words: str) -> None:
-    PEOPLE.to_csv(tmp_path / "a.csv", index=False)
-    with pytest.raises(InvalidArgument, match=words):
-        open_source(str(tmp_path / "a.csv"), None, options)
 
 
 @pytest.mark.parametrize(
@@ -231,6 +239,44 @@ def test_a_file_that_is_no_table_is_refused_with_the_remedy(
     path.write_bytes(content)
     with pytest.raises(SourceUnreadable, match=words):
         read(path)
+
+
+@pytest.mark.parametrize("ending", ["", ".csv", ".csv.gz", ".json"])
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (lzma.compress(b"id,name\n1,a\n"), "decompress it first"),
+        (b"PK\x05\x06" + bytes(18), "decompress it first"),
+        (b"SQLite format 3\0" + bytes(200), "SQLite database; export the table"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(60), "not rows"),
+        ("id,name\n1,a\n".encode("utf-32"), "is UTF-32; convert it to UTF-8"),
+        (gzip.compress(b"a.csv".ljust(257, b"\0") + b"ustar\x0000"), "tar archive; unpack it"),
+    ],
+    ids=["xz", "empty zip", "SQLite", "PNG", "UTF-32", "tar in gzip"],
+)
+def test_a_format_that_is_not_read_is_recognised_by_its_content(
+    tmp_path: Path, content: bytes, words: str, ending: str
+) -> None:
+    path = tmp_path / f"rows{ending}"
+    path.write_bytes(content)
+    with pytest.raises(SourceUnreadable, match=words):
+        open_source(str(path))
+
+
+def test_bytes_with_many_zeros_are_no_text_and_no_utf_16(tmp_path: Path) -> None:
+    (tmp_path / "rows").write_bytes(b"id\0\0\0\0\x05" * 40)
+    with pytest.raises(SourceUnreadable, match="is no text"):
+        open_source(str(tmp_path / "rows"))
+
+
+@pytest.mark.parametrize("text", ["id,na\x00me\n1,a\n", "id,\x1bname\n1,a\n", "id,n\x81\n1,a\n"])
+def test_a_name_with_control_characters_is_refused_and_shown_escaped(tmp_path: Path, text: str) -> None:
+    (tmp_path / "rows.csv").write_text(text, "latin-1")
+    with pytest.raises(SourceUnreadable, match=r"control characters .* 'n?a?\\x\w\w"):
+        open_source(str(tmp_path / "rows.csv"))
+    (tmp_path / "rows.csv").write_text("id,name\n1,a\n", "utf-32-le")
+    with pytest.raises(SourceUnreadable, match="control characters"):
+        open_source(str(tmp_path / "rows.csv"))
 
 
 def test_a_value_longer_than_a_block_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

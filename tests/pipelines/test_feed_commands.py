@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
-from typer.testing import CliRunner
 
-from ebla.cli.app import app
 from ebla.cli.data import sources
+from ebla.errors import SourceUnreadable
 from ebla.pipelines.arrow.feed import feed
-from ebla.pipelines.datasets import SourceUnreadable
 from ebla.table import Table
-from tests.cli.stage import Outcome
+from tests.cli.stage import Outcome, invoke
 from tests.client.loopback import Loopback
-from tests.pipelines.rows import SCHEMA, write_csv
+from tests.pipelines.small_sources import SCHEMA, write_csv
 
 Ebla = Callable[..., Outcome]
 
@@ -32,23 +33,30 @@ def run(loopback: Loopback, monkeypatch: pytest.MonkeyPatch) -> Ebla:
 
     monkeypatch.setattr(sources, "connected", connected)
 
-    def call(*words: str) -> Outcome:
-        result = CliRunner().invoke(app, list(words), catch_exceptions=False)
-        return Outcome(result.exit_code, result.stdout, result.stderr)
-
-    return call
+    return invoke
 
 
 def test_a_feed_creates_the_table_and_shows_what_was_inferred(
     run: Ebla, loopback: Loopback, source: Path
 ) -> None:
-    fed = run("feed", str(source), "made", "--key", "id", "--hash", "id:2")
+    words = ("feed", str(source), "made", "--key", "id", "--hash", "id:2", "--replicas", "3")
+    fed = run(*words)
     assert fed.status == 0
     assert 'rows.csv: csv, utf-8, separator ","' in fed.message
     assert "name string" in fed.message and "x double" in fed.message
     assert "created table made" in fed.out and "1,000" in fed.out
     assert len(loopback.db.table("made").info().tablets) == 2
     assert run("verify", str(source), "made", "--no-replicas").status == 0
+    assert run(*words).status == 0, "the same definition"
+
+
+def test_a_feed_creates_a_table_of_the_wanted_protocol(run: Ebla, loopback: Loopback, source: Path) -> None:
+    options = ("--key", "id", "--replication", "pacifica", "--min-members", "2")
+    assert run("feed", str(source), "made", *options).status == 0
+    table = loopback.db.table("made")
+    assert (table.info().replication, table.info().min_members) == ("pacifica", 2)
+    assert "3 x pacifica, min_members 2" in repr(table) and "pacifica, min_members 2" in table._repr_html_()
+    assert run("feed", str(source), "made", *options).status == 0
 
 
 def test_columns_that_the_source_lacks_are_shown(
@@ -58,9 +66,8 @@ def test_columns_that_the_source_lacks_are_shown(
     line = "columns of the table that the source lacks, with their value in each row written: x (null)"
     dry = run("feed", str(tmp_path / "rows.csv"), "t", "--dry-run")
     assert line in " ".join(dry.out.split())
-    assert run("feed", str(tmp_path / "rows.csv"), "t", "--dry-run", "--json").json["lacking"] == {
-        "x": "null"
-    }
+    listed = run("feed", str(tmp_path / "rows.csv"), "t", "--dry-run", "--json")
+    assert listed.json["lacking"] == {"x": "null"}
     fed = run("feed", str(tmp_path / "rows.csv"), "t")
     assert (fed.status, line in fed.message) == (0, True)
 
@@ -91,7 +98,7 @@ def test_a_named_data_set_has_its_key_and_types(run: Ebla) -> None:
     assert (shown.status, shown.json["key"]) == (0, ["time_hour", "carrier", "flight"])
     checked = shown.json["checked"]
     assert (checked["rows"], checked["fitting"], checked["repeated"]) == (336_776, 336_776, 0)
-    assert checked["columns"]["time_hour"] == "timestamp[us, tz=UTC]"
+    assert checked["columns"]["time_hour"] == "timestamp[us,UTC]"
 
 
 def test_a_failed_feed_creates_no_table_and_lists_the_rows_in_json(
@@ -111,12 +118,50 @@ def test_a_failed_feed_creates_no_table_and_lists_the_rows_in_json(
     assert skipped.json["checked"]["facts"]["separator"] == ","
 
 
+def test_a_value_that_makes_a_new_key_text_is_named(run: Ebla, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    lines = [f"{n},{n}x" for n in range(1000)]
+    path.write_text("\n".join(["id,name", *lines, " n/a? ,7", "b,8"]))
+    note = "id is string because of rows.csv row 1002: 'n/a?' is not int64"
+    dry = run("feed", str(path), "new", "--key", "id", "--dry-run")
+    assert note in " ".join(dry.text.split()) and "name is string" not in dry.text
+    fed = run("feed", str(path), "new", "--key", "id")
+    assert (fed.status, note in fed.message) == (0, True)
+    assert "because of" not in run("feed", str(path), "new").message, "an existing table has its types"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("id,name\n", "it has no rows"), ("id,n\n1,a,\n2,b,\n", "rows.csv row 2 has 3 fields, not 2")],
+)
+def test_a_source_without_a_row_that_fits_creates_no_table(
+    run: Ebla, loopback: Loopback, table: Table, tmp_path: Path, text: str, problem: str
+) -> None:
+    """Its columns would all be text, and the next feed of the same source could not write its numbers as numbers."""
+    path = tmp_path / "rows.csv"
+    path.write_text(text)
+    words = ("feed", str(path), "new", "--key", "id", "--on-error", "skip")
+    refused = run(*words)
+    assert (refused.status, problem in refused.message) == (2, True), refused
+    assert "create the table first with `ebla table create`" in refused.message
+    assert run(*words[:-2], "--engine", "spark").status == 2
+    dry = run(*words, "--dry-run")
+    shown = " ".join(dry.text.split())
+    assert (dry.status, "a feed would fail: " in shown, problem in shown) == (1, True, True)
+    assert [found.name for found in loopback.db.tables()] == ["t"]
+    path.write_text("id,name,x\n")
+    fed = run("feed", str(path), "t", "--json")
+    assert (fed.status, fed.json["rows"]) == (0, 0), "an existing table has its types"
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (("--key", "name"), "table 't' exists with the primary key id, not name"),
         (("--hash", "id:8"), "another partitioning"),
-        (("--replicas", "2"), "3 replicas of each tablet, not 2"),
+        (("--replicas", "2"), "exists with replicas 3, not 2; leave replicas out"),
+        (("--replication", "pacifica"), "exists with replication raft, not pacifica; leave replication out"),
+        (("--min-members", "2"), "exists with min_members None, not 2"),
         (("--engine", "arrow", "--executors", "2"), "--executors is for Spark"),
         (("--executors", "2", "--on-error", "skip"), "needs --engine arrow"),
         (("-o", "seperator=;"), "no option 'seperator'"),
@@ -129,6 +174,25 @@ def test_options_that_contradict_table_or_source_are_refused(
     refused = run("feed", str(source), "t", *words)
     assert (refused.status, message in refused.message) == (2, True), refused
     assert table.scan().count() == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("-o", "sep=;"), "is parquet, which has no option sep; leave the option out"),
+        (("-o", "foo=1"), "there is no option 'foo'"),
+        (("-f", "csv"), "is parquet, not csv; leave the format out"),
+        (("-f", "orc"), "is parquet, not orc"),
+    ],
+)
+def test_options_of_another_format_than_the_source_has_are_wrong_usage(
+    run: Ebla, table: Table, tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
+    path = tmp_path / "rows.parquet"
+    pa.parquet.write_table(pa.table({"id": [1]}), path)
+    refused = run("feed", str(path), "t", *words)
+    assert (refused.status, message in refused.message) == (2, True), refused
+    assert run("feed", str(path), "t", "-f", "parquet").status == 0
 
 
 def test_a_missing_table_needs_a_key(run: Ebla, source: Path) -> None:
@@ -158,6 +222,25 @@ def test_large_sources_and_options_of_spark_choose_spark(
     monkeypatch.setitem(sys.modules, "pyspark", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert sources.choose_engine(None, nothing, opened) is sources.Engine.arrow
+
+
+def test_a_source_is_read_without_pandas_which_later_works_as_always(source: Path) -> None:
+    program = (
+        "import sys\n"
+        "from ebla.cli.data.sources import open_checked\n"
+        "opened = open_checked(sys.argv[1], None, None)\n"
+        "from ebla.pipelines.sources.check import check\n"
+        "from ebla.pipelines.sources.source import infer\n"
+        "from ebla.storage.schema import TableSchema\n"
+        "found, types = infer(opened)\n"
+        "assert check(found, TableSchema.from_arrow(types, ['id'])).clean\n"
+        "assert 'pandas' not in sys.modules\n"
+        "import pyarrow\n"
+        "table = pyarrow.table({'a': [1, 2]})\n"
+        "frame = table.to_pandas()\n"
+        "assert pyarrow.Table.from_pandas(frame).equals(table)\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(source)], check=True, timeout=600)
 
 
 def test_a_damaged_source_is_refused_before_a_connection(tmp_path: Path) -> None:

@@ -9,19 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.feather
 import pyarrow.orc
 import pyarrow.parquet
 import pytest
 
-from ebla.pipelines.datasets import SourceUnreadable
+from ebla.errors import SourceUnreadable
 from ebla.pipelines.sources import readers
 from ebla.pipelines.sources.check import check, fitting_batches
 from ebla.pipelines.sources.source import FileSource, infer, open_source
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.schema import TableSchema
-from tests.pipelines.people import PEOPLE, ROWS, TYPES, checked, read
+from tests.pipelines.small_sources import PEOPLE, ROWS, TYPES, checked, read
 
 # -- other formats -------------------------------------------------------------------------------------------
 
@@ -66,17 +65,12 @@ def test_json_lines_of_pandas_are_read(tmp_path: Path) -> None:
 def test_lines_that_are_no_json_objects_are_counted_with_their_numbers(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"id": 1}\n\n{"id": \n[1]\n{"id": "x"}\n{"id": 300, "name": "n"}\n{}\n')
     found = checked(tmp_path / "a.json", id=pa.int8(), name=pa.string())
-    assert [(row.row, row.column) for row in found.unfit_rows] == [
-        (3, None),
-        (4, None),
-        (5, "id"),
-        (6, "id"),
-        (7, "id"),
-    ]
-    assert [row.problem for row in found.unfit_rows][2:] == [
-        "'x' is not int8",
-        "'300' is not int8",
-        "needs a value",
+    unread, misfits = found.unfit_rows[:2], found.unfit_rows[2:]
+    assert [(row.row, row.column) for row in unread] == [(3, None), (4, None)]
+    assert [(row.row, row.column, row.problem) for row in misfits] == [
+        (5, "id", "'x' is not int8"),
+        (6, "id", "'300' is not int8"),
+        (7, "id", "needs a value"),
     ]
     assert (found.rows, found.fitting) == (6, 1)
 
@@ -136,18 +130,30 @@ def test_a_json_array_is_refused_with_the_remedy(tmp_path: Path) -> None:
         read(tmp_path / "a.json")
 
 
+@pytest.mark.parametrize(
+    "content",
+    ['{"id": 1}\n'.encode("utf-16"), b'{\n  "id": 1,\n  "name": "a"\n}\n', b"1\n2\n"],
+    ids=["UTF-16", "pretty-printed", "numbers"],
+)
+def test_json_of_which_no_line_is_an_object_is_refused_with_its_first_line(
+    tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "a.json").write_bytes(content)
+    remedy = r"no columns: row 1 is no JSON object: .*; write one object per line, in UTF-8"
+    with pytest.raises(SourceUnreadable, match=remedy):
+        read(tmp_path / "a.json")
+
+
 def test_json_numbers_keep_every_digit_and_strings_are_no_numbers(tmp_path: Path) -> None:
     rows = '{"id": 1, "price": 12345678901234567.89, "text": "007", "at": "2024-05-17T12:30:15Z", "any": 5}\n'
     rows += '{"id": 2, "price": 0.10, "text": "8", "at": null, "any": "five", "list": [1, 2]}\n'
     (tmp_path / "a.json").write_text(rows)
     _, types, _ = read(tmp_path / "a.json")
-    assert [str(types.field(name).type) for name in ("price", "text", "at", "any", "list")] == [
-        "double",
-        "string",
-        "timestamp[us, tz=UTC]",
-        "string",
-        "string",
-    ]
+    assert {name: str(types.field(name).type) for name in types.names if name != "id"} == {
+        "price": "double",
+        "at": "timestamp[us, tz=UTC]",
+        **dict.fromkeys(("text", "any", "list"), "string"),
+    }
     schema = TableSchema.from_arrow(pa.schema([("id", pa.int64()), ("price", pa.decimal128(20, 2))]), ["id"])
     source = open_source(str(tmp_path / "a.json"))
     assert isinstance(source, FileSource)
@@ -195,13 +201,11 @@ def test_values_of_a_typed_format_that_do_not_fit_have_their_places(tmp_path: Pa
     assert caught.value.column == "n"
 
 
-@pytest.mark.parametrize(
-    ("name", "content"), [("a.parquet", b"this is not parquet"), ("a.parquet", b"PAR1 cut off")]
-)
-def test_a_damaged_file_is_refused(tmp_path: Path, name: str, content: bytes) -> None:
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(SourceUnreadable, match=name):
-        read(tmp_path / name)
+@pytest.mark.parametrize("content", [b"this is not parquet", b"PAR1 cut off"])
+def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.parquet").write_bytes(content)
+    with pytest.raises(SourceUnreadable, match=r"a\.parquet"):
+        read(tmp_path / "a.parquet")
 
 
 # -- several files -------------------------------------------------------------------------------------------

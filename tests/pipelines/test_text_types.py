@@ -166,6 +166,9 @@ def test_a_decimal_comma_is_a_point_and_a_point_is_none() -> None:
         (["2024-02-30"], "string"),
         ([None, None], "string"),
         (["x", "1"], "string"),
+        (["1"] * 70 + ["x"], "string"),  # after the rows that are tried first
+        (["1"] * 70 + ["2.5"], "double"),
+        (["1"] * 70 + ["1234567890123456789", "0.5"], "string"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("together", [True, False])
@@ -242,3 +245,25 @@ def test_the_separator_is_recognised_beside_any_text(rows: list[tuple[str, str, 
         source, types = infer(open_source(str(path)))
     assert source.facts.separator == sep
     assert types.names == ["name", "other", "x"]
+
+
+@pytest.mark.parametrize(
+    ("parts", "odd"),
+    [
+        ([["1", "2", "2,5", "x", "y"]], ("x", "double")),
+        ([["1"] * 100, ["2", "3", "4", "x"]], ("x", "int64")),
+        ([["x", "1", "2"]], ("x", "int64")),
+        ([["2024-05-17", "2024-05-18", "soon"]], ("soon", "date32[day]")),
+        ([["1,5", "2,5", "3.5"]], ("3.5", "double")),
+        ([["a", "b", "1"]], None),
+        ([["1", "2,5"]], None),
+    ],
+)
+def test_the_first_value_of_another_type_than_most_is_known(
+    parts: list[list[str]], odd: tuple[str, str] | None
+) -> None:
+    guess = Guess(",")
+    for part in parts:
+        guess.see(pa.array(part))
+    found = None if guess.odd is None else (guess.odd[0], str(guess.odd[1]))
+    assert found == odd

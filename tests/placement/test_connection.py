@@ -13,13 +13,17 @@ import grpc
 import msgspec
 import psutil
 import pytest
+import ray
+import ray._private.services
+from ray.exceptions import AuthenticationError
 
-from ebla.actors.errors import Unavailable
-from ebla.placement import connection
+from ebla.actors.errors import NoCluster, Unavailable
+from ebla.placement import connection, ray_private
 from ebla.placement.local import failure, processes
 from ebla.placement.local.cluster import STATE, LocalState, NodeState
 from ebla.placement.local.node import NodeSettings, choose_auth
 from ebla.placement.ray_private import CHECK_ALIVE
+from ebla.storage.errors import InvalidArgument
 
 
 @pytest.fixture(autouse=True)
@@ -72,6 +76,37 @@ def test_a_named_cluster_is_used_even_after_a_failed_up_local(
     assert chosen(tmp_path) == "10.0.0.2:6379"
 
 
+@pytest.mark.parametrize(("address", "named"), [("local", None), (None, "local"), ("auto", "local")])
+def test_the_address_local_is_refused_since_ray_would_start_a_cluster_in_this_process(
+    address: str | None, named: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if named:
+        monkeypatch.setenv("RAY_ADDRESS", named)
+    with pytest.raises(InvalidArgument, match=r"use ebla\.local\(\) or `ebla up --local 4`"):
+        chosen(tmp_path, address)
+
+
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        ("nosuch", "has no port"),
+        ("10.0.0.5", "has no port"),
+        ("host:", "is not HOST:PORT"),
+        (":6379", "is not HOST:PORT"),
+        ("host:port", "is not HOST:PORT"),
+        ("host:65536", "is not HOST:PORT"),
+    ],
+)
+def test_an_address_without_a_port_is_refused_with_the_form_that_is_wanted(
+    address: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InvalidArgument, match=f"{address}' {problem}: .* as HOST:PORT"):
+        chosen(tmp_path, address)
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(InvalidArgument, match=problem):
+        chosen(tmp_path)
+
+
 def test_a_successful_up_or_a_down_forgets_the_failed_up(tmp_path: Path) -> None:
     failed(tmp_path, RuntimeError("no"))
     with failure.remembered(tmp_path, 4):
@@ -114,6 +149,67 @@ def gcs(request: pytest.FixtureRequest) -> Iterator[tuple[str, bool]]:
         server.start()
         yield f"127.0.0.1:{port}", request.param
         server.stop(None).wait()
+
+
+@pytest.fixture
+def initialised(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The addresses with which Ray was initialised, which has no effect here."""
+    addresses: list[str] = []
+    for name in (*connection.DRIVER, "RAY_AUTH_MODE"):
+        monkeypatch.setenv(name, "disabled" if name == "RAY_AUTH_MODE" else "1")
+    monkeypatch.setattr(connection, "reread_environment", lambda: None)
+    monkeypatch.setattr(connection, "quiet_driver", lambda: None)
+    monkeypatch.setattr(ray, "init", lambda address, **options: addresses.append(address))
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address=addresses[-1]))
+    return addresses
+
+
+def running_here(monkeypatch: pytest.MonkeyPatch, *addresses: str, remembered: str | None = None) -> None:
+    """Ray's clusters on this machine, and the one that Ray remembers."""
+    services = ray._private.services
+    monkeypatch.setattr(services, "_find_address_from_flag", lambda flag: set(addresses))
+    monkeypatch.setattr(services, "find_bootstrap_address", lambda directory: remembered)
+    monkeypatch.setattr(services, "resolve_ip_for_localhost", lambda host: host)
+
+
+def test_a_cluster_found_on_this_machine_is_asked_whether_it_wants_a_token_as_a_named_one_is(
+    gcs: tuple[str, bool], initialised: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, protected = gcs
+    running_here(monkeypatch, address)
+    if protected:
+        with pytest.raises(Unavailable, match=f"{address}' refuses this process: set RAY_AUTH_MODE=token"):
+            connection.connect_ray(directory=tmp_path)
+        assert initialised == []
+    else:
+        assert connection.connect_ray(directory=tmp_path) == address
+        assert initialised == [address]
+
+
+def test_a_process_that_must_show_a_token_and_has_none_is_told_where_to_name_it(
+    initialised: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def has_token() -> bool:
+        raise AuthenticationError("couldn't find an authentication token")
+
+    loader = SimpleNamespace(has_token=has_token)
+    monkeypatch.setattr(ray_private.AuthenticationTokenLoader, "instance", lambda: loader)
+    monkeypatch.setattr(connection, "_require_listener", lambda address: None)
+    with pytest.raises(
+        Unavailable, match="refuses this process: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH"
+    ):
+        connection.connect_ray("10.0.0.5:6379", directory=tmp_path)
+    assert initialised == []
+
+
+@pytest.mark.parametrize("remembered", [None, "127.0.0.1:1"], ids=["none", "one that has ended"])
+def test_a_machine_without_a_cluster_is_reported_before_ray_tries_to_connect(
+    remembered: str | None, initialised: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running_here(monkeypatch, remembered=remembered)
+    with pytest.raises(NoCluster, match=r"no Ray cluster runs on this machine.*: start a cluster"):
+        connection.connect_ray(directory=tmp_path)
+    assert initialised == []
 
 
 NETWORK = (socket.AF_INET, "10.1.2.3")

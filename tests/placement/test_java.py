@@ -25,9 +25,10 @@ def test_java_home_is_used_first_if_its_version_is_right(tmp_path: Path) -> None
     assert java.java_home({"JAVA_HOME": str(right), "PATH": ""}) == right
 
 
-def test_a_wrong_version_is_skipped(tmp_path: Path) -> None:
-    wrong = home(tmp_path / "wrong", "25.0.1")
-    assert java.java_home({"JAVA_HOME": str(wrong), "PATH": ""}) != wrong
+def test_a_wrong_version_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong, right = home(tmp_path / "wrong", "25.0.1"), home(tmp_path / "right", "17.0.9")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert java.java_home({"JAVA_HOME": str(wrong), "PATH": f"{right}/bin"}) == right
 
 
 def test_without_a_release_file_java_reports_its_version(tmp_path: Path) -> None:

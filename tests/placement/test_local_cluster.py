@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from ebla.placement import ray_private
 from ebla.placement.local.cluster import AGAIN_MAX, STATE, LocalCluster, LocalClusterError
+from ebla.storage.errors import InvalidArgument
 
 UP = "print(\"Ray runtime started.\\n ray start --address='127.0.0.1:6379'\", flush=True); time.sleep(60)"
 LATE = (
@@ -27,24 +33,26 @@ def toys(monkeypatch: pytest.MonkeyPatch, *of_node_2: str) -> None:
     monkeypatch.setattr(LocalCluster, "_command", command)
 
 
-def start(directory: Path, progress: list[str], nodes: int = 2) -> LocalCluster:
-    return LocalCluster.start(
+@contextmanager
+def started(directory: Path, progress: list[str], nodes: int = 2) -> Iterator[LocalCluster]:
+    cluster = LocalCluster.start(
         nodes,
         directory=directory,
         auth="disabled",
         progress=progress.append,
         temporary_root=directory / "tmp",
     )
+    try:
+        yield cluster
+    finally:
+        cluster.kill_everything()
 
 
 def test_the_only_node_of_a_cluster_is_its_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     toys(monkeypatch, BROKEN)
-    cluster = start(tmp_path, [], nodes=1)
-    try:
+    with started(tmp_path, [], nodes=1) as cluster:
         assert cluster.state.complete
         assert (cluster.slots, cluster.address) == (("host-1",), "127.0.0.1:6379")
-    finally:
-        cluster.kill_everything()
 
 
 def test_a_node_that_is_too_slow_for_ray_is_started_again(
@@ -53,12 +61,9 @@ def test_a_node_that_is_too_slow_for_ray_is_started_again(
     """A busy machine must not make `up --local` fail."""
     toys(monkeypatch, LATE, UP)
     progress: list[str] = []
-    cluster = start(tmp_path, progress)
-    try:
+    with started(tmp_path, progress) as cluster:
         assert cluster.state.complete and cluster.state.nodes[2].incarnation == 2
         assert "node 2 of 2 did not come up in Ray's time, starting it again" in progress
-    finally:
-        cluster.kill_everything()
 
 
 @pytest.mark.parametrize(
@@ -70,9 +75,23 @@ def test_a_node_that_never_starts_ends_the_cluster_with_its_last_error(
 ) -> None:
     toys(monkeypatch, does)
     progress: list[str] = []
-    with pytest.raises(LocalClusterError) as failed:
-        start(tmp_path, progress)
+    with pytest.raises(LocalClusterError) as failed, started(tmp_path, progress):
+        pass
     again = AGAIN_MAX if does == LATE else 0
     assert sum("starting it again" in each for each in progress) == again
     assert f"node 2 ended while starting ({why}" in failed.value.message and failed.value.log is not None
     assert "\n" not in failed.value.message and not (tmp_path / STATE).exists()
+
+
+def test_the_agents_of_a_node_get_ports_that_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        first = taken.getsockname()[1]
+        monkeypatch.setattr(ray_private, "PORTS", range(first, min(first + 64, 65_536)))
+        parameters = SimpleNamespace(ray_client_server_port=10001)
+        ray_private.of_local_node(parameters, head=False)
+        ports = {getattr(parameters, name) for name in ray_private.AGENT_PORTS}
+        assert len(ports) == len(ray_private.AGENT_PORTS) and first not in ports
+        monkeypatch.setattr(ray_private, "PORTS", range(first, first + 1))
+        with pytest.raises(InvalidArgument, match=f"no 4 ports of {first} to {first} are free"):
+            ray_private.of_local_node(parameters, head=False)

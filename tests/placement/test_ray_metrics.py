@@ -20,6 +20,7 @@ class Scraped:
         self.shown: dict[tuple[str, str], float] = {}
         self.updates = 0
         self.made: list[str] = []
+        self.exporter = Exporter("ebla", "master/0", "host-1", self.make)
 
     def make(self, figure: Figure) -> Metric:
         self.made.append(figure.name)
@@ -35,16 +36,15 @@ class Scraped:
 
         return metric
 
-
-def exporter(scraped: Scraped) -> Exporter:
-    return Exporter("ebla", "master/0", "host-1", scraped.make)
+    def export(self, *values: tuple[float, str]) -> None:
+        """Export these values of nodes."""
+        self.exporter.export([figure for value, node in values for figure in SHEET.read(value, node)])
 
 
 def test_gauges_are_set_and_counters_grow_by_the_difference() -> None:
     scraped = Scraped()
-    to = exporter(scraped)
     for value in (3.0, 5.0, 5.0):
-        to.export(SHEET.read(value, "a"))
+        scraped.export((value, "a"))
     assert scraped.shown == {("lag", "a"): 5.0, ("edits", "a"): 5.0}
     assert scraped.made == ["lag", "edits"]
     assert scraped.updates == 5  # a counter that did not grow is not updated
@@ -52,20 +52,18 @@ def test_gauges_are_set_and_counters_grow_by_the_difference() -> None:
 
 def test_a_count_that_decreased_has_started_again() -> None:
     scraped = Scraped()
-    to = exporter(scraped)
     for value in (7.0, 2.0, 3.0):
-        to.export(SHEET.read(value, "a"))
+        scraped.export((value, "a"))
     assert scraped.shown["edits", "a"] == 7 + 3
 
 
 def test_a_series_that_ends_becomes_zero_and_its_counter_remains() -> None:
     scraped = Scraped()
-    to = exporter(scraped)
-    to.export([*SHEET.read(4.0, "a"), *SHEET.read(6.0, "b")])
-    to.export(SHEET.read(5.0, "a"))
+    scraped.export((4.0, "a"), (6.0, "b"))
+    scraped.export((5.0, "a"))
     assert scraped.shown == {("lag", "a"): 5, ("edits", "a"): 5, ("lag", "b"): 0, ("edits", "b"): 6}
     updates = scraped.updates
-    to.export(SHEET.read(5.0, "a"))
+    scraped.export((5.0, "a"))
     assert scraped.updates == updates + 1  # the gauge of the remaining series
-    to.export([*SHEET.read(5.0, "a"), *SHEET.read(7.0, "b")])
+    scraped.export((5.0, "a"), (7.0, "b"))
     assert (scraped.shown["lag", "b"], scraped.shown["edits", "b"]) == (7, 7)

@@ -7,23 +7,22 @@ import random
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import pytest
 
 from ebla.actors import errors
-from ebla.actors.errors import NotDelivered, NotRunning, from_frame
+from ebla.actors.errors import NotRunning, from_frame
 from ebla.actors.figures import Figure
 from ebla.actors.messages import Empty
 from ebla.actors.ray_shell import START_TRIES_MAX, Assignment, Exit, Export, Pong, Shell, Tasks, dotted
 from ebla.actors.world import World, decode_answer, encode
 from ebla.storage.environment import Disk
 from ebla.storage.errors import Damaged, DirectoryLocked, DiskFailed, InvalidArgument, OldCopy
+from tests.client.loopback import LoopNetwork
 from tests.cluster.toy import Number, State, Toy, ToyOptions
 from tests.staged import staged
-
-Reply = TypeVar("Reply")
 
 
 class FastClock:
@@ -44,15 +43,6 @@ class FastClock:
 
     def timeout(self, seconds: float) -> asyncio.Timeout:
         return asyncio.timeout(seconds)
-
-
-class EmptyNetwork:
-    """A network without roles."""
-
-    async def call(
-        self, address: str, method: str, message: msgspec.Struct, reply: type[Reply], timeout_s: float
-    ) -> Reply:
-        raise NotDelivered("no such role", address=address)
 
 
 class Stage:
@@ -85,7 +75,7 @@ class Stage:
         )
 
         def make_world(disk: Disk, tasks: Tasks, fail: Callable[[BaseException], None]) -> World:
-            return World("toy/a", self.clock, EmptyNetwork(), disk, random.Random(7), tasks.spawn, fail)
+            return World("toy/a", self.clock, LoopNetwork(), disk, random.Random(7), tasks.spawn, fail)
 
         self.shells.append(Shell(assignment, make_world, self.clock, self.ended.append, export))
         return self.shells[-1]

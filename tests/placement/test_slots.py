@@ -19,7 +19,6 @@ from ebla.placement.deploy.slots import (
     seat,
     survey,
 )
-from ebla.storage.errors import InvalidArgument
 
 NAMES = st.lists(st.from_regex(r"[a-z]{1,3}", fullmatch=True), min_size=1, max_size=8, unique=True)
 
@@ -73,13 +72,6 @@ def test_named_slots_limit_the_hosts_and_a_missing_one_is_named() -> None:
 def test_no_host_at_all_is_unavailable_with_the_reasons() -> None:
     with pytest.raises(Unavailable, match="slot z has no alive node"):
         choose(survey([node("n1", "a")]), ["z"])
-
-
-def test_more_masters_or_journal_nodes_than_hosts_are_refused() -> None:
-    with pytest.raises(InvalidArgument, match=r"masters is 3, but only 2 hosts .*lower `masters`"):
-        seat(["a", "b"], 3)
-    with pytest.raises(InvalidArgument, match=r"journals is 3, but only 2 hosts .*lower `journals`"):
-        seat(["a", "b"], 2, 3)
 
 
 def test_journal_nodes_are_on_distinct_hosts_and_beside_masters_only_if_necessary() -> None:

@@ -9,19 +9,12 @@ import msgspec
 from ebla.actors.messages.raft import HardState, VoteReply, VoteRequest
 from ebla.actors.messages.stream import AppendReply, AppendRequest
 from ebla.actors.replication.configuration import Configuration
-from ebla.actors.tablet.engine.core import (
-    Effects,
-    Sent,
-)
+from ebla.actors.tablet.engine.core import Effects, Sent
 from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.raft.core import RaftCore
 from ebla.actors.tablet.raft.events import RaftLimits
 from ebla.actors.tablet.stream.plan import AppendPlan
-from ebla.storage.logs.entries import (
-    CONFIG,
-    WRITE,
-    Entry,
-)
+from ebla.storage.logs.entries import CONFIG, WRITE, Entry
 from tests.raft.group import configuration
 
 MIN = RaftLimits().election_s_min

@@ -6,19 +6,39 @@ from collections.abc import Callable
 
 from ebla.actors.messages.protocols import Answer, Request
 from ebla.actors.messages.raft import HardState
-from ebla.actors.replication.configuration import Configuration, Peer
+from ebla.actors.replication.configuration import NON_VOTER, Configuration, Peer
 from ebla.actors.replication.health import TABLET_DELETED
 from ebla.actors.tablet.raft.events import RaftLimits
-from tests.raft.invariants import RaftOracle
 from tests.raft.node import Node
 from tests.stream import group
+from tests.stream.invariants import Oracle
 from tests.stream.node import Call
 
 
-def configuration(voters: str, others: str = "") -> Configuration:
-    """Voters and non-voters by their one-letter names."""
+def configuration(
+    voters: str, others: str = "", *, prevoters: str = "", index: int = -1, unsafe: int = 0
+) -> Configuration:
+    """Voters, non-voters and pre-voters by their one-letter names."""
     peers = [Peer(name, f"host-{name}") for name in voters]
-    return Configuration(tuple(peers + [Peer(name, f"host-{name}", "non_voter") for name in others]))
+    peers += [Peer(name, f"host-{name}", NON_VOTER) for name in others]
+    peers += [Peer(name, f"host-{name}", NON_VOTER, promote=True) for name in prevoters]
+    return Configuration(tuple(peers), index, unsafe)
+
+
+class RaftOracle(Oracle):
+    """Raft's own promises: one vote a term, also across crashes, tombstones and copies; a vote is durable before it leaves."""
+
+    def __init__(self, group: Group) -> None:
+        super().__init__(group)
+        self.votes: dict[tuple[str, int], str] = {}
+
+    def voted(self, node: Node, term: int, candidate: str) -> None:
+        first = self.votes.setdefault((node.name, term), candidate)
+        assert first == candidate, f"{node.name} voted for {first} and {candidate} in term {term}"
+        state = node.disk.hard_state
+        assert (state.term, state.vote) == (term, candidate) or state.term > term, (
+            f"{node.name}'s vote for {candidate} in {term} leaves before it is durable: {state}"
+        )
 
 
 class Group(group.Group[Node]):

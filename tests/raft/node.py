@@ -99,9 +99,10 @@ class Node(node.Node[RaftCore]):
         """Answer as a tombstone's server does; return False if it refuses."""
         tombstone = self.tombstone
         assert tombstone is not None
-        answer, save = tombstone.receive(self.clock(), request)
+        answer = tombstone.receive(self.clock(), request)
         if answer is None:
             return False
+        save = None if tombstone.unsaved is None else tombstone.hard_state
         incarnation = self.incarnation
         if save is not None:
             self._disk_free_at = max(self.group.now, self._disk_free_at) + self.disk_s

@@ -17,10 +17,7 @@ from __future__ import annotations
 import itertools
 
 from ebla.actors.messages.raft import Answer, VoteReply, VoteRequest
-from ebla.actors.replication.configuration import (
-    Configuration,
-    Peer,
-)
+from ebla.actors.replication.configuration import Configuration, Peer
 from ebla.actors.tablet.engine.core import Pending
 from ebla.actors.tablet.raft.events import RaftLimits
 from tests.raft.group import Group, configuration
@@ -100,10 +97,9 @@ class Stage(scenario.Stage[Group]):
         node = self.node(name)
         answer: Pending | Answer | None
         if node.tombstone is not None:
-            answer, save = node.tombstone.receive(node.clock(), request)
-            if save is not None:
-                node.disk.hard_state = save
-                node.tombstone.saved(save)
+            answer = node.tombstone.receive(node.clock(), request)
+            node.disk.hard_state = node.tombstone.hard_state
+            node.tombstone.saved(node.tombstone.hard_state)
         else:
             answer = node.running().receive(node.clock(), request.candidate, request)
             node.absorb()

@@ -66,21 +66,6 @@ def test_a_majority_of_votes_makes_a_leader_that_begins_with_an_empty_entry() ->
     assert made.leader == "a" and made.last_index == 3
 
 
-def test_a_single_voter_elects_itself_at_once() -> None:
-    made = core("a", "a", others="b", terms="1")
-    assert made.next_wake(0.0) == 0.0
-    made.tick(0.0)
-    effects = made.take()
-    assert (made.role, effects.hard_state, effects.noop) == ("leader", HardState(2, "a"), (2, 2))
-
-
-def test_a_non_voter_never_campaigns() -> None:
-    made = core("d", "abc", others="d")
-    made.tick(100.0)
-    assert made.role == "follower" and made.take().sends == ()
-    assert made.next_wake(100.0) > 100.0
-
-
 def test_a_voter_votes_in_a_term_for_one_candidate_only() -> None:  # 5.2
     made = core(terms="1", term=1)
     assert ask(made, MIN, VoteRequest(2, "b", 1, 1)) == "granted"

@@ -8,12 +8,7 @@ from ebla.actors.messages.stream import AppendReply, AppendRequest
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.core import Pending
 from ebla.actors.tablet.raft.core import RaftCore
-from tests.raft.builders import (
-    append,
-    config_entry,
-    core,
-    logged,
-)
+from tests.raft.builders import append, config_entry, core, logged
 from tests.raft.group import configuration
 
 

@@ -8,27 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ebla.actors.errors import NotLeader
-from ebla.actors.replication.configuration import (
-    Configuration,
-    Peer,
-)
+from ebla.actors.replication.configuration import Configuration, Peer
 from ebla.actors.tablet.engine.core import Sent
 from ebla.actors.tablet.engine.log_index import ENTRY_OVERHEAD_BYTES
 from ebla.actors.tablet.raft.events import RaftLimits
 from ebla.actors.tablet.raft.leadership import majority_least
 from ebla.storage.logs.entries import WRITE
-from tests.raft.builders import (
-    BEAT,
-    MIN,
-    agree,
-    append,
-    core,
-    leader,
-    plans,
-    proposed,
-    refuse,
-    replicating,
-)
+from tests.raft.builders import BEAT, MIN, agree, append, core, leader, plans, proposed, refuse, replicating
 
 # -- commits
 
@@ -77,14 +63,10 @@ def test_first_contact_carries_no_entries() -> None:
     made = leader(terms="11")
     sends = plans(made.take())
     assert list(sends) == ["b", "c"]
-    assert (sends["b"].previous_index, sends["b"].previous_term, sends["b"].first, sends["b"].last) == (
-        2,
-        1,
-        3,
-        2,
-    )
+    first = sends["b"]
+    assert (first.previous_index, first.previous_term, first.first, first.last) == (2, 1, 3, 2)
     assert plans(made.take()) == {}, "one message at a time"
-    agree(made, 10.0, sends["b"])
+    agree(made, 10.0, first)
     assert (plans(made.take())["b"].first, made.progress["b"].state) == (3, "replicate")
 
 

@@ -9,7 +9,7 @@ from ebla.actors.messages.raft import TimeoutNow
 from ebla.actors.messages.stream import AppendReply
 from ebla.actors.tablet.engine.core import Sent
 from ebla.storage.logs.entries import WRITE
-from tests.raft.builders import BEAT, MIN, agree, core, leader, plans, proposed, refuse, replicating
+from tests.raft.builders import BEAT, agree, core, leader, plans, proposed, refuse, replicating
 
 LEASE = 0.8
 
@@ -70,16 +70,6 @@ def test_a_single_voter_always_has_its_lease() -> None:
     assert made.read_index(1e6) == 1
 
 
-def test_a_leader_abdicates_at_once_to_a_successor_with_all_entries() -> None:  # 3.10
-    made = replicating(leader())
-    assert made.step_down(10.0, "b") == "b"
-    effects = made.take()
-    assert [(send.peer, send.request) for send in effects.sends] == [("b", TimeoutNow(1, "a"))]
-    assert (effects.became, effects.hard_state, made.term, made.leader) == ("follower", None, 1, None)
-    with pytest.raises(NotLeader):
-        made.read_index(10.0)
-
-
 def test_late_answers_do_not_renew_the_lease_of_a_leader_that_abdicated() -> None:
     made = replicating(leader())
     made.tick(10.0 + BEAT)
@@ -108,18 +98,6 @@ def test_a_leader_abdicates_when_a_lagging_successor_has_all_entries() -> None:
     agree(made, 10.0, plan)
     assert made.role == "follower"
     assert made.take().sends[0].request == TimeoutNow(1, "a")
-
-
-def test_a_leader_keeps_leading_if_the_successor_does_not_catch_up_in_time() -> None:
-    made = replicating(leader())
-    made.propose(10.0, WRITE, 1)
-    made.take()
-    made.step_down(10.0, "b")
-    made.tick(10.0 + MIN - 0.001)
-    with pytest.raises(NotLeader):
-        made.propose(10.0 + MIN - 0.001, WRITE, 1)
-    made.tick(10.0 + MIN)
-    assert made.propose(10.0 + MIN, WRITE, 1) == (3, 1)
 
 
 def test_without_a_name_the_voter_with_the_longest_log_is_chosen() -> None:

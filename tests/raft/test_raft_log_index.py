@@ -7,11 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebla.actors.replication.configuration import (
-    NON_VOTER,
-    Configuration,
-    Peer,
-)
+from ebla.actors.replication.configuration import NON_VOTER, Configuration, Peer
 from ebla.actors.tablet.engine.log_index import ENTRY_OVERHEAD_BYTES, LogIndex
 from ebla.actors.tablet.raft.membership import check_change
 from ebla.storage.errors import InvalidArgument
@@ -93,6 +89,7 @@ def test_a_copied_log_continues_after_its_dropped_predecessor() -> None:
 
 
 VALID = configuration("abc", "d")
+PRE_VOTER = Peer("e", "host-e", NON_VOTER, promote=True)
 
 
 def changed(*, without: str = "", plus: tuple[Peer, ...] = (), index: int = -1) -> Configuration:
@@ -108,6 +105,7 @@ def changed(*, without: str = "", plus: tuple[Peer, ...] = (), index: int = -1) 
         changed(without="d", plus=(Peer("d", "host-d"),)),
         changed(without="b", plus=(Peer("b", "host-b", NON_VOTER),)),
         changed(without="d", plus=(Peer("d", "elsewhere", NON_VOTER),)),
+        changed(without="b", plus=(Peer("b", "host-b", replace=True), PRE_VOTER)),
     ],
 )
 def test_a_change_may_add_or_remove_one_voter(proposed: Configuration) -> None:
@@ -128,6 +126,8 @@ def test_a_change_may_add_or_remove_one_voter(proposed: Configuration) -> None:
         (changed(plus=(Peer("", "host-e"),)), "non-empty"),
         (changed(plus=(Peer("e", ""),)), "needs an address"),
         (changed(plus=(Peer("e", "host-e", "king"),)), "'king'"),
+        (changed(plus=(Peer("e", "host-e", promote=True),)), "promote is for non-voters"),
+        (changed(plus=(Peer("e", "host-e", NON_VOTER, replace=True),)), "replace is for voters"),
     ],
 )
 def test_a_change_that_breaks_a_rule_is_refused_with_that_rule(proposed: Configuration, rule: str) -> None:

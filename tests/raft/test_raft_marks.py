@@ -34,10 +34,6 @@ from tests.raft.group import configuration
 OLD = HardState(1)
 
 
-def forced_to(voters: str, *, unsafe: int = 1) -> Configuration:
-    return msgspec.structs.replace(configuration(voters), unsafe=unsafe)
-
-
 def marked(request: AppendRequest, unsafe: int = 1) -> AppendRequest:
     return msgspec.structs.replace(request, unsafe=unsafe)
 
@@ -67,7 +63,9 @@ def survivor(*, committed: bool) -> RaftCore:
 def kept(*, committed: bool) -> RaftCore:
     """b, which follows a."""
     made = core("b", "abcde", terms="11", now=0.0)
-    made.receive(0.1, "a", forced_append(3, 1, forced_to("ab"), term=TERMS, commit=3 if committed else 0))
+    made.receive(
+        0.1, "a", forced_append(3, 1, configuration("ab", unsafe=1), term=TERMS, commit=3 if committed else 0)
+    )
     made.take()
     made.durable(3, TERMS)
     return made
@@ -184,7 +182,7 @@ def test_a_given_up_replica_reports_the_forced_epoch_to_its_own_side() -> None:
 def test_a_given_up_replica_takes_part_again_with_the_forced_configuration() -> None:
     made = core("c", "abcde", terms="1", now=0.0)
     made.superseded_by = 1
-    made.receive(1.0, "a", forced_append(2, 1, forced_to("ac"), term=TERMS))
+    made.receive(1.0, "a", forced_append(2, 1, configuration("ac", unsafe=1), term=TERMS))
     assert not made.given_up and made.last_index == 2
     made.take()
     made.durable(2, TERMS)
@@ -239,7 +237,7 @@ def test_a_replica_that_committed_given_up_entries_is_stranded_and_appends_nothi
 
 def test_uncommitted_entries_are_replaced_by_the_forced_configuration() -> None:
     made = core("c", "abcde", terms="112", commit_index=2)
-    made.receive(1.0, "a", forced_append(3, 1, forced_to("ac"), term=9))
+    made.receive(1.0, "a", forced_append(3, 1, configuration("ac", unsafe=1), term=9))
     assert made.configuration.unsafe == 1 and logged(made) == "119"
 
 
@@ -249,7 +247,7 @@ def test_a_forced_append_in_the_term_of_an_old_leader_ends_that_term() -> None:
             made.receive(10.0, "d", append("1@1", "2", term=2, sender="d"))
         before = logged(made)
         made.take()
-        answer = made.receive(10.1, "a", forced_append(2, 1, forced_to("ac"), term=2))
+        answer = made.receive(10.1, "a", forced_append(2, 1, configuration("ac", unsafe=1), term=2))
         assert isinstance(answer, AppendReply) and (answer.term, answer.success) == (3, False)
         assert made.take().hard_state == HardState(3) and made.role == "follower"
         assert logged(made) == before
@@ -284,14 +282,16 @@ def test_a_tombstone_refuses_candidates_of_the_side_given_up() -> None:
     made = tombstone(1)
     for pre_vote in (True, False):
         request = VoteRequest(9, "c", 99, 8, pre_vote=pre_vote)
-        answer, save = made.receive(10.0, request)
-        assert answer == VoteReply(1, False, pre_vote, FORCED, 1) and save is None
+        answer = made.receive(10.0, request)
+        assert answer == VoteReply(1, False, pre_vote, FORCED, 1) and made.unsaved is None
     made.receive(10.0, append("3@1", "", term=9, sender="c"))
-    answer, save = made.receive(10.1, VoteRequest(9, "a", 99, 8, unsafe=1))
+    answer = made.receive(10.1, VoteRequest(9, "a", 99, 8, unsafe=1))
     assert answer == VoteReply(9, True, False, "granted"), "a message of the other side withholds no vote"
-    assert save == HardState(9, "a")
+    assert made.unsaved == HardState(9, "a")
 
 
 def test_a_tombstone_of_the_old_side_votes_for_survivors_by_the_end_of_its_log() -> None:
-    assert tombstone(0).receive(10.0, VoteRequest(9, "a", 99, 8, unsafe=1)).save == HardState(9, "a")
-    assert tombstone(0).receive(10.0, VoteRequest(9, "a", 2, 1, unsafe=1)).save == HardState(9)
+    for last_index, last_term, vote in ((99, 8, "a"), (2, 1, None)):
+        made = tombstone(0)
+        made.receive(10.0, VoteRequest(9, "a", last_index, last_term, unsafe=1))
+        assert made.unsaved == HardState(9, vote)

@@ -8,12 +8,7 @@ import pytest
 from ebla.actors.errors import InvalidArgument, Unavailable
 from ebla.actors.messages.raft import HardState
 from ebla.actors.messages.stream import AppendReply
-from ebla.actors.replication.configuration import (
-    NON_VOTER,
-    VOTER,
-    Configuration,
-    Peer,
-)
+from ebla.actors.replication.configuration import NON_VOTER, VOTER, Configuration, Peer
 from ebla.actors.replication.health import TABLET_DELETED
 from ebla.actors.tablet.engine.core import Sent
 from ebla.actors.tablet.raft.core import RaftCore
@@ -34,18 +29,13 @@ from tests.raft.builders import (
     proposed,
     replicating,
 )
-
-
-def members(voters: str, prevoters: str = "", *, index: int = -1, unsafe: int = 0) -> Configuration:
-    plain = tuple(Peer(name, f"host-{name}") for name in voters)
-    learning = tuple(Peer(name, f"host-{name}", NON_VOTER, promote=True) for name in prevoters)
-    return Configuration(plain + learning, index, unsafe)
+from tests.raft.group import configuration
 
 
 def with_a_pre_voter() -> tuple[RaftCore, AppendPlan]:
     """a leads a, b, c, and has just added d as a pre-voter; and the first message to d."""
     made = replicating(leader())
-    propose(made, members("abc", "d"))
+    propose(made, configuration("abc", prevoters="d"))
     sends = plans(made.take())
     agree(made, 10.0, sends["b"])
     agree(made, 10.0, sends["c"])
@@ -139,7 +129,7 @@ def test_a_non_voter_without_the_promote_flag_stays_a_non_voter() -> None:
 
 def test_a_promotion_waits_for_a_pending_change() -> None:
     made, plan = probed()
-    propose(made, members("ab", "d"))
+    propose(made, configuration("ab", prevoters="d"))
     sends = plans(made.take())
     agree(made, 10.0, plan)
     assert made.configuration.index == 3 and kinds(made)["d"] == "pre_voter", "c's removal is pending"
@@ -160,31 +150,16 @@ def test_a_promotion_waits_while_leadership_is_handed_over() -> None:
 
 
 def test_a_promotion_keeps_the_forced_epoch() -> None:
-    assert promoted(members("ab", "d", unsafe=2), "d") == members("abd", unsafe=2)
+    assert promoted(configuration("ab", prevoters="d", unsafe=2), "d") == configuration("abd", unsafe=2)
 
 
 # -- rules
 
 
-def test_promote_is_for_non_voters_and_replace_for_voters() -> None:
-    current = members("abc")
-    voter = Configuration((*current.peers, Peer("d", "host-d", VOTER, promote=True)))
-    with pytest.raises(InvalidArgument, match="promote is for non-voters"):
-        check_change(current, voter, "a")
-    other = Configuration((*current.peers, Peer("d", "host-d", NON_VOTER, replace=True)))
-    with pytest.raises(InvalidArgument, match="replace is for voters"):
-        check_change(current, other, "a")
-
-
-def test_one_change_may_mark_a_voter_for_replacement_and_add_a_pre_voter() -> None:
-    marked = (Peer("a", "host-a"), Peer("b", "host-b", replace=True), Peer("c", "host-c"))
-    check_change(members("abc"), Configuration((*marked, Peer("d", "host-d", NON_VOTER, promote=True))), "a")
-
-
 @pytest.mark.parametrize("unsafe", [0, 2])
 def test_a_change_of_the_forced_epoch_is_refused(unsafe: int) -> None:
     with pytest.raises(InvalidArgument, match="mark of forced configurations"):
-        check_change(members("abc", unsafe=1), members("ab", unsafe=unsafe), "a")
+        check_change(configuration("abc", unsafe=1), configuration("ab", unsafe=unsafe), "a")
 
 
 def test_leadership_goes_to_a_voter_that_is_not_marked_for_replacement() -> None:
@@ -218,7 +193,7 @@ def test_a_survivor_leads_the_kept_members_in_a_term_above_all_known_ones() -> N
     assert term >= 7 + TERMS
     assert effects.hard_state == HardState(term, "a") and effects.became == "leader" and effects.noop is None
     assert effects.configured is not None and effects.configured[:2] == (3, term)
-    assert msgspec.structs.replace(made.configuration, index=-1) == members("ab", unsafe=1)
+    assert msgspec.structs.replace(made.configuration, index=-1) == configuration("ab", unsafe=1)
     assert [send.peer for send in effects.sends] == ["b"]
     assert "c, d and e burnt" in made.story()
     made.durable(3, term)
@@ -231,15 +206,17 @@ def test_a_survivor_leads_the_kept_members_in_a_term_above_all_known_ones() -> N
 
 def test_a_forced_configuration_builds_on_a_pending_one_and_its_forced_epoch() -> None:
     made = core("a", "abc", terms="1", now=0.0)
-    pending = config_entry(2, 1, members("abcd", unsafe=4))
+    pending = config_entry(2, 1, configuration("abcd", unsafe=4))
     made.receive(0.1, "b", msgspec.structs.replace(append("1@1", "", term=1), entries=(pending,)))
     made.take()
     made.force_configuration(0.2 + MIN, ["a"], "all others are lost")
-    assert made.configuration == members("a", index=3, unsafe=5)
+    assert made.configuration == configuration("a", index=3, unsafe=5)
 
 
 def test_a_single_voter_may_be_forced_while_a_change_is_pending() -> None:
-    assert forced(members("a"), members("ab", index=7), ["a"], "a") == members("a", unsafe=1)
+    assert forced(configuration("a"), configuration("ab", index=7), ["a"], "a") == configuration(
+        "a", unsafe=1
+    )
 
 
 @pytest.mark.parametrize(
@@ -256,7 +233,7 @@ def test_a_single_voter_may_be_forced_while_a_change_is_pending() -> None:
 def test_a_forced_configuration_keeps_members_only_and_its_survivor(
     keep: list[str], survivor: str, rule: str
 ) -> None:
-    current = members("abc", "d", index=4)
+    current = configuration("abc", prevoters="d", index=4)
     with pytest.raises(InvalidArgument, match=rule):
         forced(current, current, keep, survivor)
 
@@ -280,4 +257,4 @@ def test_a_forced_configuration_is_undone_with_its_entry() -> None:
     made.take()
     rival = msgspec.structs.replace(append("1@1", "3", term=made.term + 1), unsafe=1)
     made.receive(MIN, "b", rival)
-    assert made.configuration == members("abc")
+    assert made.configuration == configuration("abc")

@@ -9,12 +9,7 @@ from random import Random
 import pytest
 
 from ebla.actors.errors import AlreadyInProgress, InvalidArgument, NotLeader, Unavailable
-from ebla.actors.replication.configuration import (
-    NON_VOTER,
-    VOTER,
-    Configuration,
-    Peer,
-)
+from ebla.actors.replication.configuration import NON_VOTER, VOTER, Configuration, Peer
 from ebla.actors.tablet.raft.events import RaftLimits
 from ebla.storage.logs.entries import CONFIG
 from tests.raft.group import Group, configuration

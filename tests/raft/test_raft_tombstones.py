@@ -7,7 +7,6 @@ from random import Random
 import pytest
 
 from ebla.actors.messages.raft import HardState, TimeoutNow, TimeoutNowReply, VoteReply, VoteRequest
-from ebla.actors.tablet.engine.core import Verdict
 from ebla.actors.tablet.raft.tombstone import TombstoneVoter
 from tests.raft.builders import MIN, append, core
 
@@ -27,7 +26,7 @@ def vote(
 
 
 def answered(made: TombstoneVoter, request: VoteRequest, now: float = 10.0) -> tuple[str, int]:
-    answer = made.receive(now, request).answer
+    answer = made.receive(now, request)
     assert isinstance(answer, VoteReply) and answer.granted == (answer.reason == "granted")
     return answer.reason, answer.term
 
@@ -61,11 +60,13 @@ def test_a_tombstone_votes_by_its_term_its_vote_and_the_end_of_its_log(
 ) -> None:
     made = tombstone(**situation)  # type: ignore[arg-type]
     before = made.hard_state
-    answer, save = made.receive(10.0, request_)
+    answer = made.receive(10.0, request_)
     assert isinstance(answer, VoteReply)
     assert (answer.reason, answer.term, answer.pre_vote) == (reason, after.term, request_.pre_vote)
     assert made.hard_state == after
-    assert save == (after if after != before else None), "the state is durable before the answer is sent"
+    assert made.unsaved == (after if after != before else None), (
+        "the state is durable before the answer is sent"
+    )
 
 
 def test_a_tombstone_withholds_votes_for_an_election_timeout_after_its_start() -> None:
@@ -78,7 +79,7 @@ def test_a_tombstone_withholds_votes_for_an_election_timeout_after_its_start() -
 
 def test_a_tombstone_withholds_votes_after_a_leaders_message_that_it_refused() -> None:
     made = tombstone()
-    assert made.receive(10.0, append("7@3", "33", term=3, sender="a")) == Verdict(None, None)
+    assert made.receive(10.0, append("7@3", "33", term=3, sender="a")) is None
     assert answered(made, vote(4), 10.0 + MIN - 0.01) == ("leader_alive", 3)
     assert answered(made, vote(4, ordered=True), 10.0 + MIN - 0.01) == ("granted", 4), "the leader abdicated"
     made.receive(20.0, append("7@3", "9", term=9, sender="a"))
@@ -100,24 +101,27 @@ def test_a_tombstone_adopts_nothing_from_a_leader() -> None:
 
 def test_a_tombstone_ignores_an_order_to_campaign() -> None:
     made = tombstone()
-    assert made.receive(10.0, TimeoutNow(4, "a")) == Verdict(TimeoutNowReply(3), None)
+    assert made.receive(10.0, TimeoutNow(4, "a")) == TimeoutNowReply(3)
+    assert made.unsaved is None
 
 
 def test_an_answer_waits_for_a_state_that_is_still_being_saved() -> None:
     made = tombstone()
-    first = made.receive(10.0, vote(4)).save
-    assert first == HardState(4, "b")
-    assert made.receive(10.1, vote(4)).save == first, "a repeated request for the same vote"
-    assert made.receive(10.1, vote(4, "c")).save == first, "a refusal because of that vote"
-    assert made.receive(10.1, vote(5, pre=True)).save == first, "an answer that shows the term"
+
+    def unsaved(now: float, request: VoteRequest) -> HardState | None:
+        made.receive(now, request)
+        return made.unsaved
+
+    first, second = HardState(4, "b"), HardState(6, "b")
+    assert unsaved(10.0, vote(4)) == first
+    assert unsaved(10.1, vote(4)) == first, "a repeated request for the same vote"
+    assert unsaved(10.1, vote(4, "c")) == first, "a refusal because of that vote"
+    assert unsaved(10.1, vote(5, pre=True)) == first, "an answer that shows the term"
     made.saved(first)
-    assert made.receive(10.2, vote(4)).save is None
-    second = made.receive(10.3, vote(6)).save
-    assert second == HardState(6, "b")
+    assert unsaved(10.2, vote(4)) is None
+    assert unsaved(10.3, vote(6)) == second
     made.saved(first)
-    assert made.receive(10.4, vote(6)).save == second, (
-        "a late notice of the first save is not one of the second"
-    )
+    assert unsaved(10.4, vote(6)) == second, "a late notice of the first save is not one of the second"
 
 
 def test_a_tombstone_votes_as_its_replica_would_have() -> None:
@@ -137,6 +141,6 @@ def test_a_tombstone_votes_as_its_replica_would_have() -> None:
                 pre=random.random() < 0.4,
                 ordered=random.random() < 0.2,
             )
-            assert made.receive(now, asked).answer == living.receive(now, "b", asked)
+            assert made.receive(now, asked) == living.receive(now, "b", asked)
             assert made.hard_state == living.hard_state
             living.take()

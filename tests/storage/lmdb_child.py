@@ -6,11 +6,14 @@ import asyncio
 import os
 import resource
 import sys
+from collections.abc import Awaitable
 from pathlib import Path
+from typing import Any
 
 from ebla.storage.environment import Delete, Put
 from ebla.storage.errors import DiskFailed, EblaError, SnapshotExpired
 from ebla.storage.lmdb.disk import LmdbDisk
+from ebla.storage.lmdb.environment import LmdbEnvironment
 from ebla.storage.lmdb.reader import LmdbReader
 
 KIB = bytes(1024)
@@ -25,6 +28,20 @@ def say(*words: object) -> None:
 
 def number(n: int) -> bytes:
     return n.to_bytes(8, "big")
+
+
+async def ends(*attempts: Awaitable[Any]) -> list[str]:
+    """How each attempt ends: the name of its error, or `accepted`."""
+    found = await asyncio.gather(*attempts, return_exceptions=True)
+    return [type(end).__name__ if isinstance(end, BaseException) else "accepted" for end in found]
+
+
+def read(environment: LmdbEnvironment, database: str, key: bytes) -> object:
+    """The value, or the name of the error."""
+    try:
+        return environment.get(database, key)
+    except EblaError as error:
+        return type(error).__name__
 
 
 async def commit_for_ever(root: str) -> None:
@@ -63,25 +80,12 @@ async def fail_sync(root: str, control: str) -> None:
     other = await disk.open_environment("meta", ["t"], create=True)
     await shared.commit([Put("log", [(b"before", b"1")])])
     Path(control).touch()
-    results = await asyncio.gather(
-        *(shared.commit([Put("log", [(b"%d" % n, b"lost")])]) for n in range(3)), return_exceptions=True
-    )
+    say("commit", *await ends(*(shared.commit([Put("log", [(b"%d" % n, b"lost")])]) for n in range(3))))
     Path(control).unlink()
-    say("commit", *(type(result).__name__ for result in results))
-    for name, attempt in {
-        "again": shared.commit([Put("log", [(b"later", b"1")])]),
-        "other": other.commit([Put("t", [(b"later", b"1")])]),
-        "open": disk.open_environment("new", ["t"], create=True),
-    }.items():
-        try:
-            await attempt
-            say(name, "accepted")
-        except EblaError as error:
-            say(name, type(error).__name__)
-    try:
-        say("read", shared.get("log", b"before"))
-    except EblaError as error:
-        say("read", type(error).__name__)
+    say("again", *await ends(shared.commit([Put("log", [(b"later", b"1")])])))
+    say("other", *await ends(other.commit([Put("t", [(b"later", b"1")])])))
+    say("open", *await ends(disk.open_environment("new", ["t"], create=True)))
+    say("read", read(shared, "log", b"before"))
     say("reported", *(type(error).__name__ for error in failures))
     await disk.close()
 
@@ -96,19 +100,11 @@ async def fail_data_sync(root: str, first: str, second: str, control: str) -> No
     good = [Put("t", [(b"k", b"v")])]
     await asyncio.gather(*(each.commit(good) for each in (a, b, c, shared)))
     Path(control).touch()
-    results = await asyncio.gather(
-        *(a.commit([Put("t", [(b"%d" % n, b"lost")])]) for n in range(3)), return_exceptions=True
-    )
+    say("commit", *await ends(*(a.commit([Put("t", [(b"%d" % n, b"lost")])]) for n in range(3))))
     Path(control).unlink()
-    say("commit", *(type(result).__name__ for result in results))
-    try:
-        say("read", a.get("t", b"k"))
-    except EblaError as error:
-        say("read", type(error).__name__)
-    ends = await asyncio.gather(c.commit(good), c.run(int), return_exceptions=True)
-    say("neighbour", *(type(end).__name__ for end in ends))
-    ends = await asyncio.gather(b.commit(good), shared.commit(good), return_exceptions=True)
-    say("others", *("accepted" if end is None else end for end in ends))
+    say("read", read(a, "t", b"k"))
+    say("neighbour", *await ends(c.commit(good), c.run(int)))
+    say("others", *await ends(b.commit(good), shared.commit(good)))
     for path in ("data/new0", "data/new1"):
         await (await disk.open_environment(path, ["t"], create=True)).commit(good)
     say("new", *((Path(root) / f"data/new{n}").resolve().parent.parent.name for n in range(2)))
@@ -173,7 +169,7 @@ async def fill_up(root: str, limit: str) -> None:
     await disk.close()
 
 
-def read_along(directory: str, map_bytes: str) -> None:
+async def read_along(directory: str, map_bytes: str) -> None:
     """Read at each request of the parent; a snapshot from the start must stay as it was, or expire."""
     reader = LmdbReader(Path(directory), ["log"], map_bytes=int(map_bytes))
     pinned = reader.snapshot()
@@ -248,23 +244,6 @@ async def start_when_full(place: str) -> None:
         await disk.close()
 
 
-VERBS = {
-    verb.__name__: verb
-    for verb in (
-        commit_for_ever,
-        hold,
-        fail_sync,
-        fail_data_sync,
-        hang_data_sync,
-        fill_up,
-        make_until_it_fits,
-        start_when_full,
-    )
-}
-
 if __name__ == "__main__":
     verb, *arguments = sys.argv[1:]
-    if verb == "read_along":
-        read_along(*arguments)
-    else:
-        asyncio.run(VERBS[verb](*arguments))
+    asyncio.run(globals()[verb](*arguments))

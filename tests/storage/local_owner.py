@@ -21,8 +21,8 @@ from ebla.storage.environment import Put
 from ebla.storage.lmdb.disk import LmdbDisk
 from ebla.storage.logs.entries import START, Position
 from ebla.storage.rows import alteration
-from ebla.storage.rows.alteration import Alteration
-from ebla.storage.rows.altered import AddColumn, DropColumn, altered
+from ebla.storage.rows.alteration import AddColumn, Alteration, DropColumn
+from ebla.storage.rows.altered import altered
 from ebla.storage.rows.checksum import seed
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import Column, TableSchema

@@ -13,9 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ebla.storage.arrow_types import column_of
 from ebla.storage.errors import Corruption, InvalidArgument
 from ebla.storage.rows import checksum, convert
-from ebla.storage.rows.altered import AddColumn, Change, DropColumn, RenameColumn, altered
+from ebla.storage.rows.alteration import AddColumn, Change, DropColumn, RenameColumn
+from ebla.storage.rows.altered import altered
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import Column, Hash, Partitioning, Range, TableSchema
 
@@ -26,7 +28,7 @@ FIRST = TableSchema.from_arrow(
 
 
 def column(name: str, kind: pa.DataType, default: Any = None, nullable: bool = True) -> Column:
-    made = Column.from_arrow(pa.field(name, kind, nullable))
+    made = column_of(pa.field(name, kind, nullable))
     return msgspec.structs.replace(made, default=convert.pack_default(made, default))
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from ebla.storage.arrow_types import column_of
 from ebla.storage.columns import Column
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.rows import convert
@@ -24,7 +25,7 @@ DAY = date(2024, 1, 1)
 
 
 def column(kind: pa.DataType) -> Column:
-    return Column.from_arrow(pa.field("v", kind))
+    return column_of(pa.field("v", kind))
 
 
 def objects(*values: Any) -> Any:

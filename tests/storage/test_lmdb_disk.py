@@ -16,7 +16,6 @@ from ebla.storage.environment import Delete, Put
 from ebla.storage.errors import (
     Corruption,
     Damaged,
-    DirectoryLocked,
     DiskFailed,
     EblaError,
     InvalidArgument,
@@ -26,12 +25,6 @@ from ebla.storage.lmdb import structure
 from ebla.storage.lmdb.disk import LmdbDisk
 from ebla.storage.lmdb.reader import LmdbReader
 from tests.storage.disks import RECORD, in_loop, make, on_one_disk, opened, reopen
-
-
-@in_loop
-async def test_a_commit_is_there_in_the_next_incarnation(tmp_path):
-    await make(tmp_path, "wals/shared", "meta")
-    assert await reopen(tmp_path, "wals/shared") == await reopen(tmp_path, "meta") == b"v"
 
 
 @in_loop
@@ -50,28 +43,6 @@ async def test_environments_are_listed_by_directory_and_removed_for_good(tmp_pat
         with pytest.raises(StorageError, match="open already"):
             await disk.open_environment("wals/a", ["t"], create=True)
     assert not (tmp_path / "wals/c").exists()
-
-
-@in_loop
-async def test_an_environment_made_again_after_its_removal_is_empty(tmp_path):
-    await make(tmp_path, "data/a")
-
-    async with opened(tmp_path) as disk:
-        await disk.remove("data/a")
-        environment = await disk.open_environment("data/a", ["t"], create=True)
-        assert environment.count("t") == 0
-
-
-@in_loop
-async def test_remains_of_an_interrupted_start_or_removal_are_removed(tmp_path):
-    await make(tmp_path, "wals/a")
-    shutil.copytree(tmp_path / "wals/a", tmp_path / "wals/b.new")
-    shutil.copytree(tmp_path / "wals/a", tmp_path / "wals/c.removed")
-
-    async with opened(tmp_path) as disk:
-        assert disk.list("wals") == ["a"]
-        assert (await disk.open_environment("wals/b", ["t"], create=True)).count("t") == 0
-    assert sorted(os.listdir(tmp_path / "wals")) == ["a", "b"]
 
 
 @in_loop
@@ -250,14 +221,6 @@ async def test_no_operation_works_before_open_and_after_close(tmp_path):
     for attempt in (lambda: disk.list("wals"), lambda: environment.get("t", b"k")):
         with pytest.raises(StorageError):
             attempt()
-
-
-@on_one_disk
-async def test_two_incarnations_in_one_process_are_refused(disk, tmp_path):
-    second = LmdbDisk(tmp_path)
-    with pytest.raises(DirectoryLocked):
-        await second.open_instance("two")
-    await second.close()
 
 
 @in_loop

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ebla.storage.arrow_types import column_of
 from ebla.storage.columns import FIELDS_MAX, NESTING_MAX
 from ebla.storage.errors import Corruption, InvalidArgument, OverLimit
 from ebla.storage.rows import checksum, nested, python_values
@@ -100,7 +101,7 @@ def test_nested_arrays_are_read_back_and_equal_values_have_equal_bytes(data: st.
 
 def test_the_bytes_of_nested_values_never_change() -> None:
     def bytes_of(kind: pa.DataType, value: Any) -> str:
-        made = Column.from_arrow(pa.field("c", kind))
+        made = column_of(pa.field("c", kind))
         encoded: bytes = nested.to_binary(made, pa.array([value], kind))[0].as_py()
         return encoded.hex(" ")
 
@@ -186,11 +187,11 @@ def test_every_layout_of_a_list_makes_the_same_array(given: Any) -> None:
 
 
 def test_an_array_of_numpy_with_two_dimensions_is_a_list_of_its_rows() -> None:
-    kind = Column.from_arrow(pa.field("v", pa.list_(pa.list_(pa.float32()))))
+    kind = column_of(pa.field("v", pa.list_(pa.list_(pa.float32()))))
     values = np.arange(12, dtype=np.float64).reshape(2, 3, 2)
     assert to_array(kind, values).to_pylist() == values.tolist()
     assert to_array(kind, [values[0], values[1]]).to_pylist() == values.tolist()
-    flat = Column.from_arrow(pa.field("v", pa.list_(pa.float32(), 2)))
+    flat = column_of(pa.field("v", pa.list_(pa.float32(), 2)))
     assert to_array(flat, pa.array([[1, 2], None], pa.list_(pa.float64(), 2))).to_pylist() == [[1, 2], None]
 
 
@@ -329,7 +330,7 @@ def test_times_that_python_lacks_are_read_as_arrow_only() -> None:
 )
 def test_a_type_that_is_not_stored_is_refused_with_reason_and_remedy(kind: pa.DataType, words: str) -> None:
     with pytest.raises(InvalidArgument, match=words) as raised:
-        Column.from_arrow(pa.field("c", kind))
+        column_of(pa.field("c", kind))
     assert raised.value.column == "c"
 
 
@@ -345,7 +346,7 @@ def test_a_type_that_is_not_stored_is_refused_with_reason_and_remedy(kind: pa.Da
     ],
 )
 def test_an_encoding_is_stored_as_the_plain_type(kind: pa.DataType, stored: pa.DataType) -> None:
-    assert Column.from_arrow(pa.field("c", kind)).arrow_type() == stored
+    assert column_of(pa.field("c", kind)).arrow_type() == stored
 
 
 @pytest.mark.parametrize("kind", [pa.list_(pa.int8()), pa.json_(), pa.struct([("a", pa.int8())])])
@@ -365,14 +366,14 @@ def nest(depth: int) -> pa.DataType:
 def test_nesting_and_fields_are_bounded() -> None:
     fields = pa.struct([(f"f{place}", pa.int8()) for place in range(FIELDS_MAX + 1)])
     made: list[Callable[[], object]] = [
-        lambda: Column.from_arrow(pa.field("c", nest(NESTING_MAX + 1))),
+        lambda: column_of(pa.field("c", nest(NESTING_MAX + 1))),
         lambda: TableSchema.from_arrow(pa.schema([("k", pa.int8()), ("c", fields)]), ["k"]),
     ]
     for attempt, limit in zip(made, ("NESTING_MAX", "FIELDS_MAX"), strict=True):
         with pytest.raises(OverLimit) as raised:
             attempt()
         assert (raised.value.limit, raised.value.column) == (limit, "c")
-    kind = Column.from_arrow(pa.field("c", nest(NESTING_MAX)))
+    kind = column_of(pa.field("c", nest(NESTING_MAX)))
     TableSchema((Column("k", "int8", False), kind), ("k",)).validate()
 
 

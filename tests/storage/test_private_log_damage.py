@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,20 +9,19 @@ import pytest
 from ebla.actors.tablet.lifecycle.bootstrap import Tail, open_private
 from ebla.storage.errors import StorageError
 from ebla.storage.lmdb import structure
-from ebla.storage.lmdb.disk import LmdbDisk
 from ebla.storage.logs.entries import START, make_entry
 from ebla.storage.logs.private_log import PrivateLog, path_of
+from tests.storage.disks import in_loop, opened
 
 TABLET = "0" * 32
 PAGE_BYTES = 4096
 
 
-def test_a_damaged_private_log_can_be_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_loop
+async def test_a_damaged_private_log_can_be_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(structure, "BYTES_MAX", 0)  # as if it were large: only reads find the damage
 
-    async def write() -> Path:
-        disk = LmdbDisk(tmp_path)
-        await disk.open_instance("1" * 32)
+    async with opened(tmp_path) as disk:
         log = await PrivateLog.open(disk, TABLET, create=True)
         entries, previous = [], START
         for _ in range(200):
@@ -32,19 +30,6 @@ def test_a_damaged_private_log_can_be_removed(tmp_path: Path, monkeypatch: pytes
             previous = entry.position
         await log.extend(entries)
         file = Path(log.environment.directory) / "data.mdb"
-        await disk.close()
-        return file
-
-    async def read() -> None:
-        disk = LmdbDisk(tmp_path)
-        await disk.open_instance("1" * 32)
-        with pytest.raises(StorageError, match="damaged inside"):
-            await open_private(disk, Tail(TABLET))
-        await disk.remove(path_of(TABLET))
-        assert not disk.exists(path_of(TABLET))
-        await disk.close()
-
-    file = asyncio.run(write())
     data = bytearray(file.read_bytes())
     for start in range(0, len(data), PAGE_BYTES):
         nodes = int.from_bytes(
@@ -55,4 +40,8 @@ def test_a_damaged_private_log_can_be_removed(tmp_path: Path, monkeypatch: pytes
         ):  # a page of entries: its kind is overwritten
             data[start + 8 : start + 16] = b"\xff" * 8
     file.write_bytes(bytes(data))
-    asyncio.run(read())
+    async with opened(tmp_path) as disk:
+        with pytest.raises(StorageError, match="damaged inside"):
+            await open_private(disk, Tail(TABLET))
+        await disk.remove(path_of(TABLET))
+        assert not disk.exists(path_of(TABLET))

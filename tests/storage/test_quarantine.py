@@ -25,7 +25,7 @@ from ebla.storage.rows.alteration import encode as encode_alteration
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.tablets import quarantine as module
 from ebla.storage.tablets.quarantine import Quarantine
-from ebla.storage.tablets.restore import data_of, wals_of
+from ebla.storage.tablets.restore import Quarantined, data_of, wals_of
 from ebla.storage.tablets.tablet_store import ROWS, TabletStore
 from tests.storage.disks import Scenario, given_by, in_loop, opened
 from tests.storage.local_owner import ALTERED, CODEC, SCHEMA, TABLET, encoded
@@ -58,7 +58,7 @@ async def fill(disk: LmdbDisk, tablet: str, rows: int, *, altered: bool = False,
 
 async def add(quarantine: Quarantine, name: str, tablet: str = TABLET, at_us: int = 1_000_000) -> None:
     consensus = msgspec.msgpack.encode({"term": 4})
-    await quarantine.add(name, tablet, "cities", SUPERBLOCK, consensus, "it left", at_us, 9)
+    await quarantine.add(Quarantined(name, tablet, "cities", "it left", at_us, 9, SUPERBLOCK, consensus))
 
 
 async def set_aside(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -13,17 +14,18 @@ from ebla.storage.lmdb.disk import LmdbDisk
 from ebla.storage.logs.entries import Position
 from ebla.storage.rows import checksum
 from ebla.storage.tablets.results import Answer, Results
-from ebla.storage.tablets.tablet_store import TabletStore
-from tests.storage.disks import in_loop
+from ebla.storage.tablets.tablet_store import META, POSITION, TabletStore, path_of
+from tests.storage.disks import in_loop, opened
 
 TABLET = "0123456789abcdef0123456789abcdef"
 IDLE, BUSY = b"client-that-idle", b"client-that-busy"
 
 
-async def opened(root: Path, *, create: bool) -> tuple[LmdbDisk, TabletStore]:
-    disk = LmdbDisk(root)
-    await disk.open_instance("u" * 32)
-    return disk, await TabletStore.open(disk, TABLET, create=create)
+@asynccontextmanager
+async def stored(root: Path, *, create: bool = False) -> AsyncIterator[TabletStore]:
+    """The tablet's store in a new incarnation of the disk."""
+    async with opened(root) as disk:
+        yield await TabletStore.open(disk, TABLET, create=create)
 
 
 async def fail_once(store: TabletStore, during: Sequence[tuple[bytes, int]] = ()) -> None:
@@ -45,25 +47,30 @@ def record(results: Results, client: bytes, sequence: int, time_us: int = 1) -> 
     results.record(client, sequence, 0, time_us, Answer(sequence, sequence, ()))
 
 
+async def write_position(disk: LmdbDisk, position: bytes) -> None:
+    """Write the tablet's position while its store is closed."""
+    environment = await disk.open_environment(path_of(TABLET), [META], create=False)
+    await environment.commit([Put(META, [(POSITION, position)])])
+    await environment.close()
+
+
 def answers(results: Results) -> dict[bytes, list[int]]:
     return {client: sorted(known.answers) for client, known in sorted(results.clients.items())}
 
 
 @in_loop
 async def test_answers_of_a_failed_flush_are_written_by_the_next(tmp_path: Path) -> None:
-    disk, store = await opened(tmp_path, create=True)
-    store.put([b"k"], [checksum.seal(b"k", b"v", checksum.seed(TABLET))])
-    record(store.results, BUSY, 1)
-    store.applied = Position(1, 1, 1)
-    await fail_once(store, [(BUSY, 2), (IDLE, 1)])
-    record(store.results, BUSY, 3)
-    store.applied = Position(4, 1, 4)
-    assert await store.flush() == store.applied
-    await disk.close()
-    disk, store = await opened(tmp_path, create=False)
-    assert answers(store.results) == {BUSY: [1, 2, 3], IDLE: [1]}
-    assert store.flushed == Position(4, 1, 4)
-    await disk.close()
+    async with stored(tmp_path, create=True) as store:
+        store.put([b"k"], [checksum.seal(b"k", b"v", checksum.seed(TABLET))])
+        record(store.results, BUSY, 1)
+        store.applied = Position(1, 1, 1)
+        await fail_once(store, [(BUSY, 2), (IDLE, 1)])
+        record(store.results, BUSY, 3)
+        store.applied = Position(4, 1, 4)
+        assert await store.flush() == store.applied
+    async with stored(tmp_path) as store:
+        assert answers(store.results) == {BUSY: [1, 2, 3], IDLE: [1]}
+        assert store.flushed == Position(4, 1, 4)
 
 
 @pytest.mark.parametrize("returns", [False, True])
@@ -71,20 +78,18 @@ async def test_answers_of_a_failed_flush_are_written_by_the_next(tmp_path: Path)
 async def test_expired_clients_of_a_failed_flush_are_dropped_by_the_next(
     tmp_path: Path, returns: bool
 ) -> None:
-    disk, store = await opened(tmp_path, create=True)
-    record(store.results, IDLE, 1)
-    record(store.results, IDLE, 2)
-    store.applied = Position(1, 1, 1)
-    await store.flush()
-    store.results.expire(2)
-    store.applied = Position(2, 1, 2)
-    await fail_once(store, [(IDLE, 3)] if returns else [])
-    store.applied = Position(3, 1, 3)
-    await store.flush()
-    await disk.close()
-    disk, store = await opened(tmp_path, create=False)
-    assert answers(store.results) == ({IDLE: [3]} if returns else {})
-    await disk.close()
+    async with stored(tmp_path, create=True) as store:
+        record(store.results, IDLE, 1)
+        record(store.results, IDLE, 2)
+        store.applied = Position(1, 1, 1)
+        await store.flush()
+        store.results.expire(2)
+        store.applied = Position(2, 1, 2)
+        await fail_once(store, [(IDLE, 3)] if returns else [])
+        store.applied = Position(3, 1, 3)
+        await store.flush()
+    async with stored(tmp_path) as store:
+        assert answers(store.results) == ({IDLE: [3]} if returns else {})
 
 
 def test_a_client_dropped_before_its_answers_are_given_back_stays_dropped() -> None:
@@ -103,80 +108,72 @@ def test_a_client_dropped_before_its_answers_are_given_back_stays_dropped() -> N
 @in_loop
 async def test_clients_expire_in_the_order_of_their_last_writes_after_a_restart(tmp_path: Path) -> None:
     first, second, third = (name * 16 for name in (b"c", b"b", b"a"))
-    disk, store = await opened(tmp_path, create=True)
-    for time_us, client in enumerate((first, second, third, first), 1):
-        record(store.results, client, time_us, time_us)
-    store.applied = Position(4, 1, 1)
-    await store.flush()
-    await disk.close()
-    disk, reopened = await opened(tmp_path, create=False)
-    for results in (store.results, reopened.results):
-        assert list(results.clients) == [second, third, first]
-        assert results.expired(3) and not results.expired(2)
-        results.expire(4)
-        assert list(results.clients) == [first]
-    await disk.close()
+    async with stored(tmp_path, create=True) as store:
+        for time_us, client in enumerate((first, second, third, first), 1):
+            record(store.results, client, time_us, time_us)
+        store.applied = Position(4, 1, 1)
+        await store.flush()
+    async with stored(tmp_path) as reopened:
+        for results in (store.results, reopened.results):
+            assert list(results.clients) == [second, third, first]
+            assert results.expired(3) and not results.expired(2)
+            results.expire(4)
+            assert list(results.clients) == [first]
 
 
 @in_loop
 async def test_a_store_that_cannot_be_opened_closes_its_environment(tmp_path: Path) -> None:
-    disk, store = await opened(tmp_path, create=True)
-    position = store.environment.get("meta", b"position")
-    assert position is not None
-    await store.environment.commit([Delete("meta", [b"position"])])
-    await store.close()
-    with pytest.raises(Damaged):
+    async with opened(tmp_path) as disk:
+        store = await TabletStore.open(disk, TABLET, create=True)
+        position = store.environment.get(META, POSITION)
+        assert position is not None
+        await store.environment.commit([Delete(META, [POSITION])])
+        await store.close()
+        with pytest.raises(Damaged):
+            await TabletStore.open(disk, TABLET, create=False)
+        await write_position(disk, position)
         await TabletStore.open(disk, TABLET, create=False)
-    environment = await disk.open_environment(f"data/{TABLET}", ["rows", "results", "meta"], create=False)
-    await environment.commit([Put("meta", [(b"position", position)])])
-    await environment.close()
-    store = await TabletStore.open(disk, TABLET, create=False)
-    await disk.close()
 
 
 @pytest.mark.parametrize("twice", [False, True])
 @in_loop
 async def test_an_answer_hidden_by_a_damaged_page_is_corruption(tmp_path: Path, twice: bool) -> None:
     """Otherwise its retry would be applied again. Another answer may be found in its place."""
-    disk, store = await opened(tmp_path, create=True)
-    for sequence in (1, 2, 3):
-        record(store.results, BUSY, sequence)
-    store.applied = Position(1, 1, 1)
-    await store.flush()
-    loaded = Results()
-    loaded.load(store.environment, store.environment.path)
-    assert answers(loaded) == {BUSY: [1, 2, 3]}
-    items = store.environment.items
+    async with stored(tmp_path, create=True) as store:
+        for sequence in (1, 2, 3):
+            record(store.results, BUSY, sequence)
+        store.applied = Position(1, 1, 1)
+        await store.flush()
+        loaded = Results()
+        loaded.load(store.environment, store.environment.path)
+        assert answers(loaded) == {BUSY: [1, 2, 3]}
+        items = store.environment.items
 
-    def hiding(database: str) -> list[tuple[bytes, bytes]]:
-        head, one, _, three = items(database)
-        return [head, one, one, three] if twice else [head, one, three]
+        def hiding(database: str) -> list[tuple[bytes, bytes]]:
+            head, one, _, three = items(database)
+            return [head, one, one, three] if twice else [head, one, three]
 
-    store.environment.items = hiding  # type: ignore[method-assign, assignment]
-    with pytest.raises(Corruption, match="has 4 answers to writes"):
-        Results().load(store.environment, store.environment.path)
-    await disk.close()
+        store.environment.items = hiding  # type: ignore[method-assign, assignment]
+        with pytest.raises(Corruption, match="has 4 answers to writes"):
+            Results().load(store.environment, store.environment.path)
 
 
 @in_loop
 async def test_a_position_older_than_the_answers_is_corruption(tmp_path: Path) -> None:
     """Both are written in one transaction, so the disk lost a write."""
-    disk, store = await opened(tmp_path, create=True)
-    older = store.environment.get("meta", b"position")
-    assert older is not None
-    record(store.results, BUSY, 1)
-    store.applied = Position(1, 1, 1)
-    await store.flush()
-    newer = store.environment.get("meta", b"position")
-    assert newer is not None
-    await store.environment.commit([Put("meta", [(b"position", older)])])
-    await store.close()
-    with pytest.raises(
-        Corruption, match="is at index 0 and has the answer to entry 1: its position is an older one"
-    ):
-        await TabletStore.open(disk, TABLET, create=False)
-    environment = await disk.open_environment(f"data/{TABLET}", ["rows", "results", "meta"], create=False)
-    await environment.commit([Put("meta", [(b"position", newer)])])
-    await environment.close()
-    assert (await TabletStore.open(disk, TABLET, create=False)).flushed.index == 1
-    await disk.close()
+    async with opened(tmp_path) as disk:
+        store = await TabletStore.open(disk, TABLET, create=True)
+        older = store.environment.get(META, POSITION)
+        record(store.results, BUSY, 1)
+        store.applied = Position(1, 1, 1)
+        await store.flush()
+        newer = store.environment.get(META, POSITION)
+        assert older is not None and newer is not None
+        await store.close()
+        await write_position(disk, older)
+        with pytest.raises(
+            Corruption, match="is at index 0 and has the answer to entry 1: its position is an older one"
+        ):
+            await TabletStore.open(disk, TABLET, create=False)
+        await write_position(disk, newer)
+        assert (await TabletStore.open(disk, TABLET, create=False)).flushed.index == 1

@@ -335,21 +335,6 @@ def test_a_row_over_the_limit_is_refused_with_its_number() -> None:
         rows.encode_row(over, SEED)
 
 
-def test_a_time_beyond_python_is_read_as_arrow_only() -> None:
-    table = schema(Column("k", "int8", False), Column("t", "timestamp", unit="s"), Column("d", "date"))
-    rows = RowCodec(table)
-    far = pa.array([2**60], pa.timestamp("s"))
-    batch = pa.RecordBatch.from_arrays(
-        [pa.array([1], pa.int8()), far, pa.array([2**30], pa.date32())], schema=table.arrow()
-    )
-    keys, values = rows.encode(batch, SEED)
-    assert rows.decode([keys[0] + values[0]], SEED).equals(batch)
-    for name in ("t", "d"):
-        with pytest.raises(InvalidArgument, match="read it as Arrow") as raised:
-            rows.decode_row(keys[0], values[0], SEED, [name])
-        assert raised.value.column == name
-
-
 def test_a_table_may_consist_of_its_key_only() -> None:
     rows = RowCodec(schema(Column("k1", "binary", False), Column("k2", "bool", False)))
     batch = rows.arrow({"k1": [os.urandom(3), b"", b"\0"], "k2": [True, False, True]})

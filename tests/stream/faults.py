@@ -68,7 +68,7 @@ class RandomFaults(ABC, Generic[G]):
                 self.proposed += 1
                 try:
                     self.group.propose(node.name, b"%d" % self.proposed)
-                except NotLeader:
+                except (NotLeader, Unavailable):
                     return
 
     def crash(self) -> None:
@@ -129,14 +129,17 @@ class RandomFaults(ABC, Generic[G]):
 
     def mend(self) -> None:
         """Undo all faults except those of the network's settings, so that the next fault meets a working group."""
+        self.undo()
+        self.copy_lagging()
+        self.group.run(2.0, until=lambda: len(self.group.leaders()) > 0)
+
+    def undo(self) -> None:
         self.group.heal()
         for node in self.group.nodes.values():
             node.resume()
             node.disk_s = 0.001
             if not node.alive:
                 self.start(node)
-        self.copy_lagging()
-        self.group.run(2.0, until=lambda: len(self.group.leaders()) > 0)
 
     def step_down(self) -> None:
         for node in self.group.leaders():
@@ -160,13 +163,8 @@ class RandomFaults(ABC, Generic[G]):
     def recover(self) -> None:
         """Heal everything and wait until the group agrees."""
         group = self.group
-        group.heal()
         group.network.loss = group.network.twice = group.network.jitter_s = 0.0
-        for node in group.nodes.values():
-            node.disk_s = 0.001
-            node.resume()
-            if not node.alive:
-                self.start(node)
+        self.undo()
         for _ in range(200):  # a slow disk may have a long queue of commits
             if group.run(1.0, until=self.agreed):
                 break

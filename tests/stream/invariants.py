@@ -15,10 +15,7 @@ import msgspec
 
 from ebla.actors.errors import NotLeader, Unavailable
 from ebla.actors.replication.configuration import Configuration
-from ebla.storage.logs.entries import (
-    CONFIG,
-    Entry,
-)
+from ebla.storage.logs.entries import CONFIG, Entry
 
 if TYPE_CHECKING:
     from tests.stream.group import Group

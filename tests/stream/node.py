@@ -130,13 +130,11 @@ class Node(ABC, Generic[Core]):
     @abstractmethod
     def make_core(self, log: LogIndex, configuration: Configuration, commit_index: int) -> Core: ...
 
-    @abstractmethod
     def answering(self, request: Request | None, answer: Answer) -> None:
-        """Check an answer that leaves now."""
+        """Check an answer that leaves now, by the protocol's own promises."""
 
-    @abstractmethod
     def sending(self, send: Send) -> None:
-        """Check a message that leaves now."""
+        """Check a message that leaves now, by the protocol's own promises."""
 
     def crash(self, *, commits_kept: int = 0) -> None:
         for _ in range(min(commits_kept, len(self._commits))):

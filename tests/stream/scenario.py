@@ -4,7 +4,7 @@
     read a                   a linearizable read
     propose a 3              three entries                    step-down a to b
     pause a / resume a       crash a / restart a              cut a b / isolate a / heal
-    disk a 2s                every commit takes 2 s           latency 50ms
+    disk a 2s                every commit takes 2 s
     health a                 the peers' health in a's view, with 60 s of silence as a failure
     drop a 5                 drop a's log up to index 5       copy a to c    a tablet copy in one step
     lose a b 2               the next two messages from a to b are lost, answers too
@@ -136,9 +136,6 @@ class Stage(ABC, Generic[G]):
                 self._trace(source, target, message)
 
         self.current.trace = None if name == "off" else show
-
-    def do_latency(self, time: str) -> None:
-        self.current.network.latency_s = seconds(time)
 
     def do_disk(self, name: str, time: str) -> None:
         self.node(name).disk_s = seconds(time)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
+
+import pytest
 
 from ebla.actors import messages as m
 from ebla.actors.replication.configuration import Peer
+from ebla.actors.tablet.copy.copies import Copies
+from ebla.actors.tablet.copy.job import Job
 from ebla.storage.errors import EblaError
 from tests.tablet.harness import TABLET, Group, address, row
 
@@ -43,6 +47,19 @@ async def until(group: Group, holds: Callable[[], bool], what: str, seconds: flo
             return
         await group.sleep(0.02)
     raise AssertionError(f"not within {seconds:g} s: {what}")
+
+
+def before_ready(
+    monkeypatch: pytest.MonkeyPatch, act: Callable[[Copies, Job], Coroutine[Any, Any, None]]
+) -> None:
+    """Let `act` run when all data of a copy has arrived, before the copy becomes a replica."""
+    original = Copies._ready
+
+    async def ready(self: Copies, job: Job) -> None:
+        await act(self, job)
+        await original(self, job)
+
+    monkeypatch.setattr(Copies, "_ready", ready)
 
 
 async def ended(group: Group, host: str) -> None:

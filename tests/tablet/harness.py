@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import inspect
 import io
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -16,10 +15,8 @@ import pyarrow as pa
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.messages import peers
-from ebla.actors.replication.configuration import (
-    Configuration,
-    Peer,
-)
+from ebla.actors.messages.protocols import HardState
+from ebla.actors.replication.configuration import Configuration, Peer
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.lifecycle.tombstones import Tombstone
 from ebla.actors.tablet.options import TabletServerOptions
@@ -33,6 +30,7 @@ from ebla.storage.rows import checksum
 from ebla.storage.rows.alteration import Alteration
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import TableSchema
+from tests.staged import staged
 
 TABLET, OTHER = "0123456789abcdef0123456789abcdef", "f" * 32
 SCHEMA = TableSchema.from_arrow(pa.schema([("k", pa.int64()), ("v", pa.string()), ("n", pa.int32())]), ["k"])
@@ -101,10 +99,20 @@ class Group:
         peers = Configuration(tuple(Peer(self.uuid(h), address(h)) for h in self.hosts))
         return m.CreateTabletRequest(self.uuid(host), tablet, "table", "t", SCHEMA, 0, peers)
 
+    async def create_at(self, host: str, tablet: str = OTHER) -> None:
+        await self.ask(host, "create_tablet", self.creation(host, tablet), m.Empty)
+
     async def create(self, tablet: str) -> None:
         for host in self.hosts:
-            await self.ask(host, "create_tablet", self.creation(host, tablet), m.Empty)
+            await self.create_at(host, tablet)
         self.tablets.append(tablet)
+
+    async def create_many(self, count: int) -> list[str]:
+        """Create tablets beside TABLET; return them."""
+        tablets = [f"{number:032x}" for number in range(1, count + 1)]
+        for tablet in tablets:
+            await self.create(tablet)
+        return tablets
 
     async def drop(self, host: str, tablet: str = TABLET) -> None:
         request = m.DeleteTabletRequest(self.uuid(host), tablet, "dropped")
@@ -114,6 +122,12 @@ class Group:
         """Make the host's replica a tombstone. `index`, `unsafe`: the configuration without it."""
         request = m.DeleteTabletRequest(self.uuid(host), TABLET, "it left", True, index, unsafe)
         await self.ask(host, "delete_tablet", request, m.Empty, 10.0)
+
+    def hard_state(self, host: str) -> HardState:
+        """Term and vote on the host's disk."""
+        kept = self.server(host).consensus.get(TABLET)
+        assert kept is not None
+        return kept.hard_state
 
     def tombstone(self, host: str) -> Tombstone:
         return self.server(host).lifecycle.tombstones[TABLET]
@@ -160,6 +174,11 @@ class Group:
     async def restart(self, *hosts: str) -> None:
         for host in hosts or self.hosts:
             await self.cluster.restart(address(host))
+
+    async def restart_all(self) -> None:
+        """Crash all at once, and start them again."""
+        self.crash_all()
+        await self.restart()
 
     def cut(self, host: str, *others: str) -> None:
         for other in others:
@@ -365,6 +384,12 @@ class Group:
         request = m.StepDownRequest(tablet, self.uuid(successor) if successor else None)
         return await self.ask(leader, "step_down", request, m.StepDownReply, 10.0)
 
+    async def settled(self, *rows: dict[str, Any]) -> str:
+        """Write the rows; return a follower when every replica has applied them."""
+        await self.upsert(*rows)
+        await self.settle()
+        return (await self.followers())[0]
+
     async def settle(self, tablet: str = TABLET) -> None:
         """Wait until every replica has applied all entries."""
         for _ in range(2000):
@@ -399,26 +424,23 @@ def held(
     return begun, over
 
 
-def simulated(
-    *, hosts: tuple[str, ...] = HOSTS, kind: type[Group] = Group, **options: Any
-) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
-    """Turn a scenario into a test that runs it against a new group. A parameter `seed` is the simulation's seed.
-    `kind`: the class of the group."""
+def play(
+    scenario: Callable[[Any], Coroutine[Any, Any, None]],
+    *,
+    seed: int = 1,
+    hosts: tuple[str, ...] = HOSTS,
+    kind: type[Group] = Group,
+    **options: Any,
+) -> None:
+    """Run a scenario against a new group. `kind`: the class of the group; `options`: of the servers."""
 
-    def decorate(scenario: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-        @functools.wraps(scenario)
-        def test(**given: Any) -> None:
-            async def main() -> None:
-                points = Points()
-                group = kind(SimulatedCluster(points.of), points, options, hosts)
-                await group.boot()
-                await scenario(group, **given)
+    async def main() -> None:
+        points = Points()
+        group = kind(SimulatedCluster(points.of), points, options, hosts)
+        await group.boot()
+        await scenario(group)
 
-            loop.run(main(), seed=given.get("seed", 1))
+    loop.run(main(), seed=seed)
 
-        own, *parameters = inspect.signature(scenario).parameters.values()
-        assert own.name == "group"
-        test.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        return test
 
-    return decorate
+simulated = functools.partial(staged, play)

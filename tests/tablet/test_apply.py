@@ -45,8 +45,7 @@ async def test_an_update_that_makes_a_row_too_large_changes_nothing(group: Group
     assert refused.value.row == 1
     assert await group.get(1, 2) == [row(1, "old"), row(2, "old")]
     await all_replicas_run(group)
-    group.crash_all()
-    await group.restart()
+    await group.restart_all()
     assert await group.get(1, 2) == [row(1, "old"), row(2, "old")]
     await all_replicas_run(group)
 
@@ -117,8 +116,7 @@ async def test_no_invalid_batch_in_the_log_ends_a_server(group: Group, name: str
     await group.upsert(row(2))
     await group.flush(*HOSTS)
     await all_replicas_run(group)
-    group.crash_all()
-    await group.restart()
+    await group.restart_all()
     assert await group.get(1, 2) == [row(1, "old"), row(2)]
     await all_replicas_run(group)
 
@@ -211,9 +209,7 @@ def test_batches_in_many_pieces_have_the_effect_of_single_rows(
 
 @simulated()
 async def test_a_patch_of_a_damaged_row_fails_only_that_replica(group: Group) -> None:
-    await group.upsert(row(1, "good"))
-    await group.settle()
-    (first, _) = await group.followers()
+    first = await group.settled(row(1, "good"))
     await group.flush(first)
     group.disk(first).rot(f"data/{TABLET}", "rows", CODEC.encode_key({"k": 1}))
     result = await group.write(m.UPDATE, [{"k": 1, "v": "new"}], columns=("v",))

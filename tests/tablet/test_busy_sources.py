@@ -184,9 +184,7 @@ async def begin(group: Group, source: str, target: str, tablet: str = TABLET) ->
 @simulated(copy_sessions_max=20)
 async def test_of_many_requests_for_one_session_one_succeeds_and_others_fail_at_once(group: Group) -> None:
     """S6 of the reference: ten tablets, five requests for each; sessions of different tablets begin side by side."""
-    tablets = [f"{number:032x}" for number in range(1, 11)]
-    for tablet in tablets:
-        await group.create(tablet)
+    tablets = await group.create_many(10)
     source = await group.leader(tablets[0])
     target = next(host for host in group.hosts if host != source)
     for tablet in tablets:

@@ -14,7 +14,7 @@ from ebla.actors.tablet.copy import recovery
 from ebla.actors.tablet.copy.copies import CANCELLED_S, Copies
 from ebla.actors.tablet.copy.job import STALLED_AFTER, CopyEnded, Job
 from ebla.storage.errors import DiskFull
-from tests.tablet.copies import copying, ended, entomb, fill, filled, same_rows, until
+from tests.tablet.copies import before_ready, copying, ended, entomb, fill, filled, same_rows, until
 from tests.tablet.harness import TABLET, Group, simulated
 
 IDLE_S = 2.0
@@ -28,16 +28,16 @@ async def test_the_pause_after_a_failed_copy_begins_at_its_end(
     over: list[float] = []
     undo = Copies._undo
 
-    async def fails(self: Copies, job: Any) -> None:
+    async def fail(copies: Copies, job: Job) -> None:
         begun.append(job.began_at)
-        await self.world.clock.sleep(15.0)
+        await group.sleep(15.0)
         raise CopyEnded("for a test")
 
     async def undone(self: Copies, job: Any, error: Any) -> None:
         await undo(self, job, error)
         over.append(self.world.clock.monotonic())
 
-    monkeypatch.setattr(Copies, "_ready", fails)
+    before_ready(monkeypatch, fail)
     monkeypatch.setattr(Copies, "_undo", undone)
     await fill(group, 10)
     await entomb(group, (await group.followers())[0])
@@ -65,33 +65,32 @@ async def test_a_cancelled_copy_begins_again_after_a_pause(group: Group, led_by_
 async def test_a_complete_copy_is_not_reported_as_cancelled(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = Copies._ready
     refused_with: list[errors.NotFound] = []
 
-    async def ready(self: Copies, job: Any) -> None:
+    async def cancel_too_late(copies: Copies, job: Job) -> None:
         async def too_late() -> None:
             with pytest.raises(errors.NotFound, match="was complete before") as refused:
-                await self.cancel_for_a_while(TABLET)
+                await copies.cancel_for_a_while(TABLET)
             refused_with.append(refused.value)
 
-        save = self.lifecycle.superblocks.save
+        superblocks = copies.lifecycle.superblocks
+        save = superblocks.save
 
         async def slowly(*record: Any) -> None:
-            self.world.spawn(too_late(), "canceller")
+            superblocks.save = save  # type: ignore[method-assign]
+            copies.world.spawn(too_late(), "canceller")
             await save(*record)
-            await self.world.clock.sleep(0.1)
+            await group.sleep(0.1)
 
-        self.lifecycle.superblocks.save = slowly  # type: ignore[method-assign]
-        await original(self, job)
-        self.lifecycle.superblocks.save = save  # type: ignore[method-assign]
+        superblocks.save = slowly  # type: ignore[method-assign]
 
-    monkeypatch.setattr(Copies, "_ready", ready)
-    _, target, _ = await copying(group, 10)
-    copies = group.server(target).copies
-    await ended(group, target)
-    await until(group, lambda: bool(refused_with), "the cancellation is refused")
+    with monkeypatch.context() as patch:
+        before_ready(patch, cancel_too_late)
+        _, target, _ = await copying(group, 10)
+        copies = group.server(target).copies
+        await ended(group, target)
+        await until(group, lambda: bool(refused_with), "the cancellation is refused")
     assert group.state_of(target) == m.RUNNING
-    monkeypatch.setattr(Copies, "_ready", original)
     await entomb(group, target)
     await until(group, lambda: copies.done == 2, "the next one does not wait", CANCELLED_S / 2)
 

@@ -9,16 +9,11 @@ import pytest
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.messages.repair import ADD, REMOVE
-from ebla.actors.replication.configuration import (
-    NON_VOTER,
-    Peer,
-)
+from ebla.actors.replication.configuration import NON_VOTER, Peer
 from ebla.actors.tablet.copy.job import Job
 from ebla.storage.errors import DiskFull, EblaError
 from tests.tablet.copies import copied, copying, deleted, ended, entomb, fill, filled, same_rows, start, until
 from tests.tablet.harness import CODEC, FIVE, HOSTS, TABLET, Group, address, held, row, simulated
-
-OTHERS = [f"{number:032x}" for number in range(1, 9)]
 
 
 @simulated(copy_bytes_per_s=20_000)
@@ -52,16 +47,16 @@ async def test_a_full_disk_refuses_a_copy_without_a_change(group: Group) -> None
 async def test_many_tablets_copied_at_once_under_writes_get_their_own_rows(group: Group) -> None:
     """S5: checksums bind all data to its tablet, and every copy ends."""
     target = "host-a"
-    for tablet in OTHERS:
-        await group.create(tablet)
+    others = await group.create_many(8)
+    for tablet in others:
         await group.upsert(row(1, tablet), tablet=tablet)
     await group.settle()
-    for tablet in OTHERS:
+    for tablet in others:
         await entomb(group, target, tablet)
     writing = asyncio.ensure_future(fill(group, 200, at_once=5))
-    await until(group, lambda: all(group.state_of(target, t) == m.RUNNING for t in OTHERS), "all are copied")
+    await until(group, lambda: all(group.state_of(target, t) == m.RUNNING for t in others), "all are copied")
     await writing
-    for tablet in OTHERS:
+    for tablet in others:
         await group.settle(tablet)
         rows = group.replica(target, tablet).store.get_many([_key(1)])
         assert group.decode([_key(1)], rows, tablet) == [row(1, tablet)]
@@ -212,9 +207,7 @@ async def test_repeated_deletions_of_a_copy_on_a_hanging_disk_leave_no_call_wait
 
 @simulated()
 async def test_repeated_deletions_of_a_replica_on_a_hanging_disk_leave_no_call_waiting(group: Group) -> None:
-    await group.upsert(row(1))
-    await group.settle()
-    target, _ = await group.followers()
+    target = await group.settled(row(1))
     server, replica = group.server(target), group.replica(target)
     waiting = 0
 

@@ -11,13 +11,14 @@ import pytest
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.tablet.copy.copies import Copies
+from ebla.actors.tablet.copy.job import Job
 from ebla.actors.tablet.copy.sources import CopySources
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.storage.errors import DiskFull
-from tests.tablet.copies import copying, ended, entomb, fill, filled, start, until
+from tests.tablet.copies import before_ready, copying, ended, entomb, fill, filled, start, until
 from tests.tablet.harness import HOSTS, OTHER, TABLET, Group, row, simulated
 from tests.tablet.test_busy_sources import slow
-from tests.tablet.test_tombstones import exclude
+from tests.tablet.test_tombstones import excluded
 
 # Leaders request no copies by themselves.
 pytestmark = pytest.mark.usefixtures("unmended")
@@ -122,13 +123,10 @@ async def test_starting_copies_count_for_the_limit(group: Group) -> None:
 async def test_a_copy_cancelled_after_its_last_chunk_becomes_no_replica(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = Copies._ready
-
-    async def ready(self: Copies, job: Any) -> None:
+    async def cancel(copies: Copies, job: Job) -> None:
         job.cancel()
-        await original(self, job)
 
-    monkeypatch.setattr(Copies, "_ready", ready)
+    before_ready(monkeypatch, cancel)
     _, target, _ = await copying(group, 50)
     await ended(group, target)
     server = group.server(target)
@@ -181,9 +179,7 @@ async def test_a_session_ends_when_a_new_leader_replaces_its_log(group: Group) -
 
 @simulated()
 async def test_a_quarantine_record_of_an_unfinished_deletion_is_dropped_at_the_start(group: Group) -> None:
-    await fill(group, 20)
-    target, _ = await group.followers()
-    index = await exclude(group, target)
+    target, index = await excluded(group)
     server = group.server(target)
 
     async def full(*record: Any) -> None:

@@ -38,8 +38,7 @@ async def test_entries_around_a_power_of_two_are_replayed_after_a_crash(group: G
         await group.upsert(row(100 + turn, str(turn)))
     await group.settle()
     assert group.replica(HOSTS[0]).log.last_index > edge + 8
-    group.crash_all()
-    await group.restart()
+    await group.restart_all()
     assert await group.get(1, 100, 119) == [row(1, "x" * 100), row(100, "0"), row(119, "19")]
     replica = group.replica(HOSTS[0])
     assert replica.log.dropped.index == edge - 8 < replica.log.last_index

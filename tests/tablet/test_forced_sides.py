@@ -10,18 +10,12 @@ import pytest
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.messages.stream import FORCED, AppendReply, AppendRequest
-from ebla.actors.replication.configuration import (
-    NON_VOTER,
-    Peer,
-)
+from ebla.actors.replication.configuration import NON_VOTER
 from ebla.actors.tablet.raft.forced import GIVEN_UP, NOT_COMMITTED
-from ebla.storage.logs.entries import (
-    WRITE,
-    Entry,
-)
+from ebla.storage.logs.entries import WRITE, Entry
 from tests.tablet.copies import entomb, until
-from tests.tablet.harness import FIVE, TABLET, Group, address, row, simulated
-from tests.tablet.test_members import adds, change, force, members, promoted, uuids
+from tests.tablet.harness import FIVE, TABLET, Group, row, simulated
+from tests.tablet.test_members import adds, change, force, members, peer_of, promoted, uuids
 
 NEW = tuple(range(100, 110))
 
@@ -47,10 +41,6 @@ async def learned(group: Group, *lost: str) -> None:
     )
     await group.sleep(10.0)
     assert not any(group.replica(host).leads for host in lost)
-
-
-def cut(group: Group, keep: str, lost: list[str]) -> None:
-    group.cut(keep, *lost)
 
 
 @pytest.mark.parametrize("seed", [2, 3, 4])
@@ -108,7 +98,7 @@ async def test_a_member_of_the_old_side_is_copied_in_place_when_it_is_added_agai
     leader, survivor, other = await group.roles()
     lost = [leader, other]
     await forced(group, survivor)
-    cut(group, survivor, lost)
+    group.cut(survivor, *lost)
     await asyncio.gather(*[group.restart(host) for host in lost])
     await until(
         group, lambda: any(group.replica(host).leads for host in lost), "the old side elects a leader"
@@ -120,11 +110,8 @@ async def test_a_member_of_the_old_side_is_copied_in_place_when_it_is_added_agai
     group.heal()
     await learned(group, *lost)
     group.leader_hint = survivor
-    again = next(
-        peer for peer in group.replica(other).core.configuration.peers if peer.address == address(other)
-    )
     order = members(group, survivor).order
-    wanted = Peer(again.uuid, again.address, NON_VOTER, promote=True)
+    wanted = peer_of(group, other, member=NON_VOTER, promote=True)
     await change(group, survivor, adds(wanted), index=order[1], unsafe=order[0])
     await promoted(group, survivor, wanted)
     assert not group.replica(other).core.given_up and members(group, other).unsafe == 1
@@ -177,7 +164,7 @@ async def test_a_server_with_the_forced_epoch_copies_nothing_from_the_side_given
     await group.delete(other, order[1], unsafe=order[0])
     if restarted:
         await group.restart(other)
-    cut(group, survivor, [leader, other])
+    group.cut(survivor, leader, other)
     await group.restart(leader)
     source = group.replica(leader).core.configuration.peer(group.uuid(leader))
     request = m.StartCopyRequest(group.uuid(other), TABLET, source, 99, m.DELETED)
@@ -204,7 +191,7 @@ async def test_a_tombstone_keeps_a_forced_epoch_that_it_learns_later_even_after_
     assert group.tombstone(other).voter.forced_epoch == order[0]
     server = group.server(other)
     server.consensus.save = lambda *given: asyncio.Event().wait()  # type: ignore[method-assign]
-    await change(group, survivor, adds(Peer(server.instance.uuid, address(other), NON_VOTER)))
+    await change(group, survivor, adds(peer_of(group, other, member=NON_VOTER)))
 
     def marked() -> bool:
         superblock = server.lifecycle.superblock(TABLET)

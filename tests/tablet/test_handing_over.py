@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -10,20 +14,10 @@ from ebla.actors.tablet.engine.core import CANDIDATE
 from ebla.actors.tablet.raft.leadership import Leadership
 from ebla.actors.tablet.serving import handing_over
 from ebla.actors.world import STOP_S
-from ebla.storage.errors import DiskFull
+from ebla.storage.errors import Corruption, DiskFull
 from ebla.storage.tablets.tablet_store import path_of
 from tests.tablet.copies import until
-from tests.tablet.harness import (
-    HOSTS,
-    OPTIONS,
-    OTHER,
-    TABLET,
-    Group,
-    address,
-    held,
-    row,
-    simulated,
-)
+from tests.tablet.harness import HOSTS, OPTIONS, OTHER, TABLET, Group, address, held, row, simulated
 
 MANY, AT_ONCE = 20, 16
 
@@ -52,32 +46,40 @@ def handed_over_at_once(group: Group, host: str) -> int:
     return sum(core.handing_over or core.awaits_successor for core in cores)
 
 
-def stop_until_flushes(group: Group, host: str) -> tuple[asyncio.Future[None], asyncio.Event, asyncio.Event]:
-    """Begin to stop the host. Return its stop, an event for the end of the hand-over, and one that lets it continue."""
-    handed_over, flush = held(group.server(host).copies, "close")
-    return asyncio.ensure_future(group.cluster.stop(address(host))), handed_over, flush
+@contextlib.asynccontextmanager
+async def handed_over(group: Group, host: str) -> AsyncIterator[None]:
+    """Stop the host; what follows happens when it has handed over and before it flushes."""
+    begun, flush = held(group.server(host).copies, "close")
+    stopping = asyncio.ensure_future(group.cluster.stop(address(host)))
+    await begun.wait()
+    yield
+    flush.set()
+    await stopping
 
 
 @simulated()
 async def test_a_stopping_server_hands_over_many_tablets_even_with_slow_disks(group: Group) -> None:
-    for number in range(MANY - 1):
-        await group.create(f"{number:032x}")
+    await group.create_many(MANY - 1)
     await group.upsert(row(1))
     host = await lead_everything(group)
     for each in group.hosts:
         group.disk(each).commit_s = (0.1, 0.3)
-    stopping, handed_over, flush = stop_until_flushes(group, host)
-    at_once = 0
-    async with group.client.clock.timeout(STOP_S / 3):
-        while not handed_over.is_set():
-            at_once = max(at_once, handed_over_at_once(group, host))
+    seen = [0]
+
+    async def watch() -> None:
+        while True:
+            seen.append(handed_over_at_once(group, host))
             await group.sleep(0.01)
-    assert led_elsewhere(group, host) == MANY, "it waits for its successors"
-    assert at_once == AT_ONCE
-    group.hosts = tuple(each for each in group.hosts if each != host)
-    assert await group.get(1) == [row(1)]
-    flush.set()
-    await stopping
+
+    watching = asyncio.ensure_future(watch())
+    began = group.client.clock.monotonic()
+    async with handed_over(group, host):
+        watching.cancel()
+        assert group.client.clock.monotonic() - began < STOP_S / 3
+        assert led_elsewhere(group, host) == MANY, "it waits for its successors"
+        assert max(seen) == AT_ONCE
+        group.hosts = tuple(each for each in group.hosts if each != host)
+        assert await group.get(1) == [row(1)]
 
 
 @simulated()
@@ -88,31 +90,24 @@ async def test_a_candidate_that_is_elected_during_the_stop_hands_over(group: Gro
     asked = asyncio.ensure_future(group.step_down(leader, stopping_host))
     core = group.replica(stopping_host).core
     await until(group, lambda: core.role == CANDIDATE, "the successor campaigns")
-    stopping, handed_over, flush = stop_until_flushes(group, stopping_host)
-    await handed_over.wait()
-    assert "elected" in core.story() and led_elsewhere(group, stopping_host) == 1
-    flush.set()
-    await stopping
+    async with handed_over(group, stopping_host):
+        assert "elected" in core.story() and led_elsewhere(group, stopping_host) == 1
     await asked
 
 
 @simulated()
 async def test_a_server_that_flushes_before_its_end_leads_no_tablet(group: Group) -> None:
     """The leader of all tablets crashes and is back at once, while another server flushes. That server would not serve."""
-    for number in range(MANY - 1):
-        await group.create(f"{number:032x}")
+    await group.create_many(MANY - 1)
     stopping_host, leader, _ = HOSTS
     for tablet in group.tablets:
         await group.lead(leader, tablet)
-    stopping, handed_over, flush = stop_until_flushes(group, stopping_host)
-    await handed_over.wait()
-    group.crash(leader)
-    await group.restart(leader)
-    async with group.client.clock.timeout(8 * OPTIONS["election_s_min"]):
-        for tablet in group.tablets:
-            assert await group.leader(tablet) != stopping_host
-    flush.set()
-    await stopping
+    async with handed_over(group, stopping_host):
+        group.crash(leader)
+        await group.restart(leader)
+        async with group.client.clock.timeout(8 * OPTIONS["election_s_min"]):
+            for tablet in group.tablets:
+                assert await group.leader(tablet) != stopping_host
 
 
 @simulated()
@@ -122,13 +117,10 @@ async def test_tablets_that_were_not_handed_over_elect_other_leaders_during_the_
     """The time to hand over is up at once. The stopping server then sends no heartbeats."""
     monkeypatch.setattr(handing_over, "ALL_S_MAX", 0.0)
     host = await lead_everything(group)
-    stopping, handed_over, flush = stop_until_flushes(group, host)
-    await handed_over.wait()
-    assert group.replica(host).leads
-    async with group.client.clock.timeout(8 * OPTIONS["election_s_min"]):
-        assert await group.leader() != host
-    flush.set()
-    await stopping
+    async with handed_over(group, host):
+        assert group.replica(host).leads
+        async with group.client.clock.timeout(8 * OPTIONS["election_s_min"]):
+            assert await group.leader() != host
 
 
 @simulated()
@@ -136,18 +128,14 @@ async def test_handing_over_ends_when_its_time_is_up(group: Group, monkeypatch: 
     """The tablets are handed over one after the other, and the disks are slow."""
     monkeypatch.setattr(handing_over, "AT_ONCE_MAX", 1)
     monkeypatch.setattr(handing_over, "ALL_S_MAX", 2.0)
-    for number in range(MANY - 1):
-        await group.create(f"{number:032x}")
+    await group.create_many(MANY - 1)
     host = await lead_everything(group)
     for each in group.hosts:
         group.disk(each).commit_s = (0.3, 0.4)
     began = group.client.clock.monotonic()
-    stopping, handed_over, flush = stop_until_flushes(group, host)
-    await handed_over.wait()
-    assert 2.0 <= group.client.clock.monotonic() - began < 2.5
-    assert 0 < led_elsewhere(group, host) < MANY
-    flush.set()
-    await stopping
+    async with handed_over(group, host):
+        assert 2.0 <= group.client.clock.monotonic() - began < 2.5
+        assert 0 < led_elsewhere(group, host) < MANY
 
 
 @simulated()
@@ -158,12 +146,9 @@ async def test_a_hand_over_that_fails_is_not_tried_again(
     monkeypatch.setattr(Leadership, "successor_ready", lambda *_: False)
     host = await group.leader()
     began = group.client.clock.monotonic()
-    stopping, handed_over, flush = stop_until_flushes(group, host)
-    await handed_over.wait()
-    assert group.replica(host).leads
-    assert group.client.clock.monotonic() - began < 2 * OPTIONS["election_s_min"]
-    flush.set()
-    await stopping
+    async with handed_over(group, host):
+        assert group.replica(host).leads
+        assert group.client.clock.monotonic() - began < 2 * OPTIONS["election_s_min"]
 
 
 @simulated(hosts=HOSTS[:1])
@@ -177,10 +162,12 @@ async def test_a_tablet_of_one_replica_is_flushed_at_the_stop_without_a_successo
     assert await group.get(1) == [row(1)]
 
 
-@pytest.mark.parametrize("trouble", ["hangs", "is full"])
+@pytest.mark.parametrize("error", [None, DiskFull("no space left"), Corruption("a damaged page")])
 @simulated()
-async def test_a_data_disk_in_trouble_ends_only_its_own_flushes_of_a_stop(group: Group, trouble: str) -> None:
-    """In simulation each tablet's rows have a disk of their own."""
+async def test_a_data_disk_in_trouble_ends_only_its_own_flushes_of_a_stop(
+    group: Group, error: Exception | None
+) -> None:
+    """It hangs (None), is full or damaged. In simulation each tablet's rows have a disk of their own."""
     await group.create(OTHER)
     for tablet in group.tablets:
         await group.upsert(row(1), tablet=tablet)
@@ -188,30 +175,22 @@ async def test_a_data_disk_in_trouble_ends_only_its_own_flushes_of_a_stop(group:
     await group.settle(OTHER)
     server, other = group.server(host), group.replica(host, OTHER)
     assert list(server.replicas) == [TABLET, OTHER] and other.store.flushed != other.store.applied
-    if trouble == "hangs":
+    if error is None:
         group.disk(host).hang_data(path_of(TABLET))
     else:
-        refuse_flushes(group, host)
+        environment: Any = group.replica(host).store.environment
+        environment.commit = AsyncMock(side_effect=error)
     stopping = asyncio.ensure_future(group.cluster.stop(address(host)))
     await until(group, lambda: other.store.flushed == other.store.applied, "the other disk's flush", 10.0)
     group.disk(host).unhang_data(path_of(TABLET))
     await stopping
-
-
-def refuse_flushes(group: Group, host: str) -> None:
-    """Let the disk of TABLET's rows be full for flushes."""
-    store = group.replica(host).store
-
-    async def refuse() -> None:
-        raise DiskFull("no space left")
-
-    store.flush = refuse  # type: ignore[method-assign,assignment]
+    await group.restart(host)
+    assert [await group.get(1, tablet=tablet) for tablet in group.tablets] == [[row(1)]] * 2
 
 
 @simulated()
 async def test_tablets_without_a_successor_do_not_delay_the_stop(group: Group) -> None:
-    for number in range(MANY - 1):
-        await group.create(f"{number:032x}")
+    await group.create_many(MANY - 1)
     host = await lead_everything(group)
     for other in group.hosts:
         if other != host:
@@ -225,8 +204,7 @@ async def test_tablets_without_a_successor_do_not_delay_the_stop(group: Group) -
 @simulated()
 async def test_servers_that_stop_together_do_not_wait_for_successors(group: Group, apart_s: float) -> None:
     """No tablet can have a leader when all servers have stopped."""
-    for number in range(MANY - 1):
-        await group.create(f"{number:032x}")
+    await group.create_many(MANY - 1)
     await group.upsert(row(1))
     for number, tablet in enumerate(group.tablets):
         await group.lead(group.hosts[number % 3], tablet)

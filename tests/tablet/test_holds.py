@@ -9,28 +9,22 @@ import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.messages.repair import REMOVE
 from ebla.actors.tablet.copy.copies import Copies
 from ebla.actors.tablet.copy.job import CopyEnded
 from ebla.actors.tablet.copy.log_retention import CATCHING_UP, SENDING
-from tests.tablet.copies import copying, entomb, filled, same_rows, until
+from tests.tablet.copies import before_ready, copying, entomb, filled, same_rows, until
 from tests.tablet.harness import TABLET, Group, address, row, simulated
-from tests.tablet.test_members import change
-from tests.tablet.test_votes import as_peer
+from tests.tablet.test_members import change, peer_of, removes
 
 RETAINED = 40
 SHORT: dict[str, Any] = {"log_retained_entries_max": RETAINED, "copy_idle_s": 5.0}
-
-
-async def flush(group: Group, *hosts: str) -> None:
-    await group.flush(*hosts)
 
 
 async def written(group: Group, entries: int, *hosts: str) -> None:
     """Write this number of entries, and flush them on `hosts`."""
     for turn in range(entries):
         await group.upsert(row(turn % 7))
-    await flush(group, *hosts)
+    await group.flush(*hosts)
 
 
 @pytest.mark.parametrize("checked_s", [0.0, 15.0])
@@ -39,15 +33,13 @@ async def test_a_copied_replica_catches_up_after_more_writes_than_the_log_retain
     group: Group, monkeypatch: pytest.MonkeyPatch, checked_s: float
 ) -> None:
     """Also if the target checks the copied data for longer than an idle session lives."""
-    original = Copies._ready
     leader, target, other = await filled(group, 100)
 
-    async def ready(self: Copies, job: Any) -> None:
-        await self.world.clock.sleep(checked_s)
+    async def slowly(*_: Any) -> None:
+        await group.sleep(checked_s)
         await written(group, 2 * RETAINED, leader, other)
-        await original(self, job)
 
-    monkeypatch.setattr(Copies, "_ready", ready)
+    before_ready(monkeypatch, slowly)
     await entomb(group, target)
     replica, uuid = group.replica(leader), group.uuid(target)
     copies = group.server(target).copies
@@ -65,15 +57,13 @@ async def test_a_copied_replica_catches_up_after_more_writes_than_the_log_retain
 async def test_after_an_outdated_copy_the_next_one_may_retain_more_of_the_log(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = Copies._ready
     leader, target, other = await filled(group, 100)
 
-    async def ready(self: Copies, job: Any) -> None:
+    async def outdate(*_: Any) -> None:
         await written(group, (CATCHING_UP + 1) * RETAINED, leader, other)
-        await self.world.clock.sleep(2.0)
-        await original(self, job)
+        await group.sleep(2.0)
 
-    monkeypatch.setattr(Copies, "_ready", ready)
+    before_ready(monkeypatch, outdate)
     await entomb(group, target)
     replica, uuid = group.replica(leader), group.uuid(target)
     copies, holds = group.server(target).copies, group.server(leader).retention
@@ -137,18 +127,18 @@ async def test_the_log_is_not_retained_for_a_failed_copy_or_a_removed_member(
     """The hold ends at once; in this test idle holds end much later."""
     over = asyncio.Event()
 
-    async def ready(self: Copies, job: Any) -> None:
+    async def fail(*_: Any) -> None:
         await over.wait()
         raise CopyEnded("for a test")
 
-    monkeypatch.setattr(Copies, "_ready", ready)
+    before_ready(monkeypatch, fail)
     leader, target, _ = await copying(group, 50)
     holds = group.server(leader).retention
     await until(group, lambda: len(holds) == 1, "all chunks are sent")
     await group.sleep(5.0)
     assert len(holds) == 1
     if why == "it has left":
-        await change(group, leader, m.MemberChange(REMOVE, as_peer(group, target)))
+        await change(group, leader, removes(peer_of(group, target)))
     else:
         over.set()
     await until(group, lambda: not len(holds), why, 3.0)

@@ -29,7 +29,7 @@ async def test_a_creation_on_a_full_disk_succeeds_when_it_is_repeated(group: Gro
     group.fill_at(host, f"tablet.create.{point}")
     for _ in range(2):
         with pytest.raises(DiskFull):
-            await group.ask(host, "create_tablet", group.creation(host), m.Empty)
+            await group.create_at(host)
     assert OTHER not in group.server(host).replicas
     group.disk(host).free()
     await group.create(OTHER)
@@ -43,7 +43,7 @@ async def test_a_creation_on_a_full_disk_succeeds_when_it_is_repeated(group: Gro
 async def test_a_creation_that_fails_at_its_first_commit_leaves_nothing_open(group: Group) -> None:
     host = HOSTS[0]
     state = group.disk(host)
-    asked = asyncio.ensure_future(group.ask(host, "create_tablet", group.creation(host), m.Empty))
+    asked = asyncio.ensure_future(group.create_at(host))
     while f"data/{OTHER}" not in state.environments:
         await group.sleep(0.00001)
     state.fill()  # before the position is written
@@ -75,33 +75,37 @@ async def test_a_deletion_on_a_full_disk_succeeds_when_it_is_repeated(group: Gro
 
 @simulated()
 async def test_a_replica_may_be_created_after_a_deletion_that_a_full_disk_interrupted(group: Group) -> None:
-    await group.upsert(row(1))
-    await group.settle()
-    (host, _) = await group.followers()
+    host = await group.settled(row(1))
     await group.flush(host)
     group.fill_at(host, "tablet.delete.after_mark")
     with pytest.raises(DiskFull):
         await group.drop(host)
     group.disk(host).free()
-    await group.ask(host, "create_tablet", group.creation(host, TABLET), m.Empty)
+    await group.create_at(host, TABLET)
     assert group.replica(host).state == "running"
     assert group.replica(host).store.flushed.index == 0
 
 
-@pytest.mark.parametrize("lost", ["consensus-meta", "position"])
+@pytest.mark.parametrize("lost", ["votes", "data", "position"])
 @simulated()
-async def test_a_replica_that_cannot_be_loaded_can_be_deleted(group: Group, lost: str) -> None:
-    await group.upsert(row(1))
-    (host, _) = await group.followers()
+async def test_a_replica_without_its_data_or_votes_is_damaged_and_can_be_deleted(
+    group: Group, lost: str
+) -> None:
+    """It does not start as a new one."""
+    host = await group.settled(row(1))
     group.crash(host)
-    environments = group.disk(host).environments
-    if lost == "position":
-        del environments[f"data/{TABLET}"]["meta"][b"position"]
+    state = group.disk(host)
+    if lost == "data":
+        state.lose_environment(f"data/{TABLET}")
+    elif lost == "position":
+        del state.environments[f"data/{TABLET}"]["meta"][b"position"]
     else:
-        del environments[lost]["records"][TABLET.encode()]
+        state.environments["consensus-meta"]["records"].clear()
     await group.restart(host)
     server = group.server(host)
     assert list(server.lifecycle.broken) == [TABLET]
+    assert await group.reported(host) == {TABLET: "failed"}
+    await group.upsert(row(2))
     await group.drop(host)
     assert not server.lifecycle.broken
     assert not server.world.disk.exists(f"data/{TABLET}")
@@ -118,7 +122,7 @@ async def test_an_unusable_schema_is_refused_before_anything_is_stored(
     apply.codec_of.cache_clear()  # other tests have put this schema into the cache
     monkeypatch.setattr(apply, "RowCodec", refuse)
     with pytest.raises(errors.InvalidArgument, match="cannot be kept here: KeyError: 'no such zone'"):
-        await group.ask(host, "create_tablet", group.creation(host), m.Empty)
+        await group.create_at(host)
     monkeypatch.undo()
     server = group.server(host)
     assert OTHER not in server.replicas
@@ -175,8 +179,7 @@ async def test_a_replica_with_a_damaged_superblock_fails_alone_and_keeps_its_vot
     await group.settle(OTHER)
     target, other = await group.followers()
     leader = await group.leader()
-    before = group.server(target).consensus.get(TABLET)
-    assert before is not None
+    before = group.hard_state(target)
     group.crash(target)
     group.disk(target).rot("tablet-meta", RECORDS, TABLET.encode())
     await group.restart(target)
@@ -184,10 +187,8 @@ async def test_a_replica_with_a_damaged_superblock_fails_alone_and_keeps_its_vot
     assert server.lifecycle.state_of(TABLET) == m.FAILED
     assert server.lifecycle.state_of(OTHER) == m.RUNNING
     await until(group, lambda: server.lifecycle.state_of(TABLET) == m.RUNNING, "the tablet is copied again")
-    after = server.consensus.get(TABLET)
-    assert after is not None and after.hard_state.term >= before.hard_state.term
-    if after.hard_state.term == before.hard_state.term:
-        assert after.hard_state.vote == before.hard_state.vote
+    after = group.hard_state(target)
+    assert after.term >= before.term and (after.term > before.term or after.vote == before.vote)
     await same_rows(group, target, other, leader)
     await group.restart(target)
     assert group.state_of(target) == m.RUNNING
@@ -199,9 +200,7 @@ async def test_a_server_without_its_log_does_not_start_as_a_new_one(
     group: Group, also: tuple[str, ...]
 ) -> None:
     """For instance, the log's own disk is not mounted. The server would vote for candidates that lack what it acknowledged."""
-    await group.upsert(row(1))
-    await group.settle()
-    target, _ = await group.followers()
+    target = await group.settled(row(1))
     group.crash(target)
     for path in ("wals/shared", *also):
         group.disk(target).lose_environment(path)
@@ -217,9 +216,7 @@ async def test_a_server_without_its_log_does_not_start_as_a_new_one(
 async def test_a_replica_without_its_private_log_fails_alone(group: Group, copied: bool) -> None:
     """Entries that it acknowledged were only in that log on this server."""
     await group.create(OTHER)
-    await group.upsert(row(1))
-    await group.settle()
-    target, _ = await group.followers()
+    target = await group.settled(row(1))
     server, path = group.server(target), f"wals/{TABLET}"
     if copied:
         await entomb(group, target)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from ebla.actors import messages as m
-from ebla.actors.tablet.options import TabletServerOptions
-from ebla.actors.tablet.server import TabletServer
 from ebla.storage.tablets.results import Client
 from tests.tablet.copies import copied, entomb, fill
-from tests.tablet.harness import HOSTS, OPTIONS, OTHER, SLOW_HEARTBEATS, Group, address, row, simulated
+from tests.tablet.harness import HOSTS, SLOW_HEARTBEATS, Group, address, row, simulated
 
 A, B, X = b"client-A-0000000", b"client-B-0000000", b"client-X-0000000"
 JUMP_US = 7_200_000_000
@@ -57,12 +54,6 @@ async def test_a_wall_clock_that_jumps_ahead_does_not_turn_a_retry_into_a_new_re
     assert (await group.get(1))[0]["v"] == "new"
 
 
-def with_retention(group: Group, host: str, retention_s: float) -> Any:
-    given = {**OPTIONS, **group.options, "results_retention_s": retention_s}
-    options = TabletServerOptions(masters=("master/0",), host=host, **given)
-    return lambda world: TabletServer(world, options)
-
-
 @pytest.mark.parametrize("leads", [False, True])
 @simulated(**SLOW_HEARTBEATS)
 async def test_replicas_agree_on_answers_when_one_server_keeps_them_shorter(
@@ -70,7 +61,8 @@ async def test_replicas_agree_on_answers_when_one_server_keeps_them_shorter(
 ) -> None:
     odd = HOSTS[-1]
     group.crash(odd)
-    await group.cluster.start(address(odd), with_retention(group, odd, 60.0))
+    group.options["results_retention_s"] = 60.0
+    await group.cluster.start(address(odd), group.make(odd))
     await group.write_bytes(group.batch(m.UPSERT, [row(1, "old")], 1, client=A))
     await group.lead(odd if leads else HOSTS[0])
     for _ in range(7):
@@ -81,24 +73,6 @@ async def test_replicas_agree_on_answers_when_one_server_keeps_them_shorter(
     await group.settle()
     assert all(answers(group, host) == answers(group, odd) for host in HOSTS)
     assert (A in answers(group, odd)) == (not leads)
-
-
-@simulated(**SLOW_HEARTBEATS)
-async def test_replicas_agree_on_answers_after_a_restart_with_another_setting(group: Group) -> None:
-    """One replica has flushed the entries that the others apply again."""
-    await group.write_bytes(group.batch(m.UPSERT, [row(1, "old")], 1, client=A))
-    for _ in range(7):
-        await group.upsert(row(2))
-        await group.sleep(20.0)
-    await many_entries(group)
-    await group.settle()
-    await group.ask(HOSTS[0], "flush", m.FlushRequest(group.tablets[0]), m.FlushReply)
-    group.crash_all()
-    for host in HOSTS:
-        await group.cluster.start(address(host), with_retention(group, host, 60.0))
-    await group.leader()
-    await group.settle()
-    assert answers(group, HOSTS[0]) == answers(group, HOSTS[1]) == answers(group, HOSTS[2])
 
 
 @simulated(results_retention_s=60.0, **SLOW_HEARTBEATS)
@@ -143,29 +117,6 @@ async def test_log_time_is_the_leaders_monotonic_time_and_stops_without_a_leader
     assert after_us <= log_time_us(group, await group.leader()) < after_us + 5_000_000
 
 
-@simulated(shared_log_bytes=1, **SLOW_HEARTBEATS)
-async def test_log_time_does_not_go_back_when_a_replica_starts_with_an_empty_log(group: Group) -> None:
-    for _ in range(3):
-        await group.upsert(row(1))
-        await group.sleep(20.0)
-    await group.upsert(row(1))
-    before_us = log_time_us(group, await group.leader())
-    await group.settle()
-    for host in HOSTS:
-        await group.ask(host, "flush", m.FlushRequest(group.tablets[0]), m.FlushReply)
-    await group.create(OTHER)
-    for _ in range(20):  # so that the shared log drops all entries of the first tablet
-        await group.upsert(row(1), tablet=OTHER)
-        await group.sleep(0.2)
-    group.crash_all()
-    for host in HOSTS:
-        group.cluster.clock(address(host)).wall_offset_us -= JUMP_US
-    await group.restart()
-    assert not any(group.replica(host).log.slots for host in HOSTS)
-    await group.upsert(row(2))
-    assert log_time_us(group, await group.leader()) >= before_us
-
-
 @simulated(**SLOW_HEARTBEATS)
 async def test_log_time_does_not_go_back_after_a_copy(group: Group) -> None:
     await fill(group, 50)
@@ -174,7 +125,7 @@ async def test_log_time_does_not_go_back_after_a_copy(group: Group) -> None:
     leader = await group.leader()
     before_us = log_time_us(group, leader)
     await group.settle()
-    await group.ask(leader, "flush", m.FlushRequest(group.tablets[0]), m.FlushReply)
+    await group.flush(leader)
     target = (await group.followers())[0]
     await entomb(group, target)
     await copied(group, target, leader)

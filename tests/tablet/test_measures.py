@@ -112,9 +112,7 @@ async def test_entries_in_private_logs_are_counted_there_and_not_in_the_shared_l
 
 @simulated()
 async def test_committed_entries_that_are_not_applied_are_reported(group: Group) -> None:
-    await group.upsert(row(1))
-    await group.settle()
-    host = (await group.followers())[0]
+    host = await group.settled(row(1))
     assert figures_of(group.server(host))["tablet_unapplied_entries_max"] == 0
     group.replica(host).apply = lambda: False  # type: ignore[method-assign]
     for k in range(3):

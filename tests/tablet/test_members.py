@@ -10,11 +10,7 @@ from msgspec.structs import replace
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.messages.repair import ADD, MODIFY, REMOVE
-from ebla.actors.replication.configuration import (
-    NON_VOTER,
-    Configuration,
-    Peer,
-)
+from ebla.actors.replication.configuration import NON_VOTER, Configuration, Peer
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.raft import members as tablet_members
 from tests.tablet.copies import entomb, fill, until
@@ -26,7 +22,7 @@ SPARE = "host-d"
 async def spare(group: Group, host: str = SPARE) -> Peer:
     """Start a server without a replica; return it as a pre-voter."""
     await group.cluster.start(address(host), group.make(host))
-    return Peer(group.uuid(host), address(host), NON_VOTER, promote=True)
+    return peer_of(group, host, member=NON_VOTER, promote=True)
 
 
 def adds(peer: Peer) -> m.MemberChange:
@@ -37,8 +33,8 @@ def removes(peer: Peer) -> m.MemberChange:
     return m.MemberChange(REMOVE, peer)
 
 
-def peer_of(group: Group, host: str) -> Peer:
-    return Peer(group.uuid(host), address(host))
+def peer_of(group: Group, host: str, **kind: Any) -> Peer:
+    return Peer(group.uuid(host), address(host), **kind)
 
 
 def members(group: Group, host: str) -> Configuration:
@@ -323,8 +319,7 @@ async def test_invalid_requests_to_force_are_refused(group: Group) -> None:
     with pytest.raises(errors.Unavailable, match="leads"):
         await force(group, leader, uuids(group, leader))
     before = group.replica(one).core.hard_state
-    group.crash(leader)
-    group.crash(other)
+    group.crash(leader, other)
     await group.sleep(3.0)
     gone = group.cluster.role(address(one)).replicas[TABLET].core.configuration
     cases: list[tuple[type[Exception], str, list[str], dict[str, Any]]] = [

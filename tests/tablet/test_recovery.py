@@ -12,14 +12,21 @@ import pytest
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.messages import peers
-from ebla.actors.replication.configuration import (
-    Peer,
-)
+from ebla.actors.replication.configuration import Peer
 from ebla.actors.tablet.copy import recovery
 from ebla.actors.tablet.copy.copies import Copies
 from ebla.actors.tablet.server import TabletServer
 from ebla.storage.errors import Corruption, DiskFull
-from tests.tablet.copies import deleted, entomb, filled, left_behind, quarantined, same_rows, until
+from tests.tablet.copies import (
+    before_ready,
+    deleted,
+    entomb,
+    filled,
+    left_behind,
+    quarantined,
+    same_rows,
+    until,
+)
 from tests.tablet.harness import FIVE, HOSTS, TABLET, Group, address, row, simulated
 from tests.tablet.test_members import members
 
@@ -61,6 +68,10 @@ def watched(
 
     monkeypatch.setattr(Copies, "start", start)
     return seen
+
+
+def pauses_between(seen: list[tuple[float, m.StartCopyRequest]]) -> list[float]:
+    return [later - before for (before, _), (later, _) in itertools.pairwise(seen)]
 
 
 @simulated()
@@ -116,13 +127,13 @@ async def test_a_tablet_is_not_copied_to_a_member_that_will_soon_create_it(
     seen = watched(monkeypatch, lambda _: None)
     tablet = "e" * 32
     for host in HOSTS[:2]:
-        await group.ask(host, "create_tablet", group.creation(host, tablet), m.Empty)
+        await group.create_at(host, tablet)
     leader = await group.leader(tablet)
     uuid = group.uuid(HOSTS[2])
     core = group.replica(leader, tablet).core
     await until(group, lambda: core.progress[uuid].refusal == "tablet_not_found", "the replica is missing")
     await group.sleep(5.0)
-    await group.ask(HOSTS[2], "create_tablet", group.creation(HOSTS[2], tablet), m.Empty)
+    await group.create_at(HOSTS[2], tablet)
     await until(group, lambda: core.progress[uuid].state == "replicate", "the replica follows")
     assert seen == []
 
@@ -131,7 +142,7 @@ async def test_a_tablet_is_not_copied_to_a_member_that_will_soon_create_it(
 async def test_a_new_tablet_is_copied_to_a_member_that_never_creates_it(group: Group) -> None:
     tablet = "e" * 32
     for host in HOSTS[:2]:
-        await group.ask(host, "create_tablet", group.creation(host, tablet), m.Empty)
+        await group.create_at(host, tablet)
     await until(group, lambda: tablet in group.server(HOSTS[2]).replicas, "the tablet is copied")
 
 
@@ -157,8 +168,7 @@ async def test_a_copy_that_cannot_succeed_is_requested_at_growing_intervals(
     await group.sleep(1.0)
     envelopes.clear()
     await group.sleep(100.0)
-    times = [at for at, _ in seen]
-    pauses = [later - before for before, later in itertools.pairwise(times)]
+    pauses = pauses_between(seen)
     assert 4 <= len(seen) <= 12
     assert recovery.RETRY_S_MIN <= pauses[0] <= 2 * recovery.RETRY_S_MIN
     assert all(later > 1.2 * before for before, later in itertools.pairwise(pauses[:5]))
@@ -170,8 +180,7 @@ async def test_a_copy_that_cannot_succeed_is_requested_at_growing_intervals(
 async def test_after_a_success_the_next_copy_is_requested_at_once(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refused = (errors.IllegalState("for a test"),) * 5
-    seen = watched(monkeypatch, lambda n: refused[n - 1] if n <= 5 else None)
+    seen = watched(monkeypatch, lambda n: errors.IllegalState("for a test") if n <= 5 else None)
     leader, target, _ = await deleted(group, 1)
     await until(group, copied(group, target), "the tablet is copied")
     await until(group, lambda: health(group, leader).get(target) == "healthy", "the replica follows")
@@ -192,8 +201,7 @@ async def test_a_throttled_copy_waits_for_the_time_in_the_refusal(
     seen = watched(monkeypatch, answer)
     _, target, _ = await deleted(group, 1)
     await until(group, copied(group, target), "the tablet is copied")
-    times = [at for at, _ in seen]
-    pauses = [later - before for before, later in itertools.pairwise(times)]
+    pauses = pauses_between(seen)
     assert len(pauses) == 4 and all(3.0 <= pause <= 4.5 + 0.5 for pause in pauses)
 
 
@@ -239,9 +247,7 @@ async def test_requests_of_many_tablets_are_limited_at_a_time(
         return await original(self, peer, request)
 
     monkeypatch.setattr(recovery.Recovery, "_call", call)
-    tablets = [f"{n:032x}" for n in range(1, 13)]
-    for tablet in tablets:
-        await group.create(tablet)
+    tablets = await group.create_many(12)
     for tablet in tablets:
         await group.leader(tablet)
     target = HOSTS[0]
@@ -259,9 +265,7 @@ async def test_requests_of_many_tablets_are_limited_at_a_time(
 @simulated(hosts=FIVE, copies_max=1, leader_heartbeat_s=0.4, election_s_min=2.4, lease_s=1.6)
 async def test_a_paused_server_does_not_delay_copies_to_another(group: Group) -> None:
     """It reported more tombstones than the limit of requests, and is paused afterwards."""
-    tablets = [f"{n:032x}" for n in range(1, 17)]
-    for tablet in tablets:
-        await group.create(tablet)
+    tablets = await group.create_many(16)
     leader = await group.leader()
     for tablet in tablets:
         await group.lead(leader, tablet)
@@ -323,14 +327,8 @@ async def test_the_leader_reports_its_peers_health_and_only_the_leader(group: Gr
 @simulated(**PATIENCE)
 async def test_a_long_copy_is_no_failure(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     """S11: the target answers during the copy."""
-    original = Copies._ready
     seen: list[str] = []
-
-    async def slowly(self: Copies, job: Any) -> None:
-        await self.world.clock.sleep(20.0)
-        await original(self, job)
-
-    monkeypatch.setattr(Copies, "_ready", slowly)
+    before_ready(monkeypatch, lambda *_: group.sleep(20.0))
     asked = watched(monkeypatch, lambda _: None)
     leader, target, _ = await deleted(group, 1)
     while group.state_of(target) != m.RUNNING:
@@ -338,17 +336,6 @@ async def test_a_long_copy_is_no_failure(group: Group, monkeypatch: pytest.Monke
         await group.sleep(0.2)
     assert len(seen) > 80 and not {"silent", "unhealthy"} & set(seen)
     assert len(asked) == 1
-
-
-@simulated(**PATIENCE)
-async def test_a_replica_that_cannot_be_copied_fails_after_a_time(
-    group: Group, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    watched(monkeypatch, lambda _: errors.IllegalState("for a test"))
-    leader, target, _ = await group.roles()
-    group.replica(target).fail(Corruption("for a test"))
-    await until(group, lambda: health(group, leader).get(target) == "unknown", "the replica is out of order")
-    await until(group, lambda: health(group, leader).get(target) == "unhealthy", "the replica stays failed")
 
 
 @simulated(**PATIENCE)
@@ -382,9 +369,8 @@ async def test_replicas_without_a_request_yet_go_before_those_that_wait(
 
     monkeypatch.setattr(recovery.Recovery, "_call", call)
     leader, target, _ = await group.roles()
-    tablets = [TABLET, *(f"{n:032x}" for n in range(1, 5 * recovery.PEER_CALLS_MAX))]
-    for tablet in tablets[1:]:
-        await group.create(tablet)
+    tablets = [TABLET, *await group.create_many(5 * recovery.PEER_CALLS_MAX - 1)]
+    for tablet in tablets:
         await group.lead(leader, tablet)
     for tablet in tablets:
         await entomb(group, target, tablet)

@@ -34,8 +34,7 @@ async def another_leads(group: Group) -> None:
 
 async def all_restart(group: Group) -> None:
     await group.flush(*HOSTS)
-    group.crash_all()
-    await group.restart()
+    await group.restart_all()
 
 
 BETWEEN = pytest.mark.parametrize("between", [nothing, another_leads, all_restart])

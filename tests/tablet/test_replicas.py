@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 from msgspec.structs import replace
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.replication.configuration import (
-    Configuration,
-    Peer,
-)
-from tests.tablet.harness import CODEC, HOSTS, OTHER, TABLET, Group, address, row, simulated
+from ebla.actors.replication.configuration import Configuration, Peer
+from tests.tablet.harness import CODEC, HOSTS, OTHER, TABLET, Group, row, simulated
 
 
 def digests_agree(group: Group) -> None:
@@ -36,16 +31,14 @@ async def test_entries_that_a_follower_needs_stay_after_the_shared_log_is_trimme
     await group.settle()
     digests_agree(group)
     assert (await group.scan(first))["k"].to_pylist() == list(range(60))
-    group.crash_all()
-    await group.restart()
+    await group.restart_all()
     assert len(await group.scan()) == 60
 
 
 @simulated()
 async def test_uncommitted_entries_of_a_cut_off_leader_are_replaced_by_the_majoritys(group: Group) -> None:
     await group.upsert(row(1, "base"))
-    old = await group.leader()
-    others = [h for h in HOSTS if h != old]
+    old, *others = await group.roles()
     group.cut(old, *others)
     lost = group.batch(m.UPSERT, [row(1, "lost")], 77)
     await group.write_once(old, lost, 0.2)
@@ -55,33 +48,10 @@ async def test_uncommitted_entries_of_a_cut_off_leader_are_replaced_by_the_major
     await group.settle()
     digests_agree(group)
     assert await group.get(1) == [row(1, "won")]
-    group.crash_all()
-    await group.restart()
+    await group.restart_all()
     await group.settle()
     digests_agree(group)
     assert await group.get(1) == [row(1, "won")]
-
-
-@simulated()
-async def test_leadership_is_handed_over_to_the_named_successor(group: Group) -> None:
-    await group.upsert(row(1))
-    leader = await group.leader()
-    successor = (await group.followers())[1]
-    reply = await group.step_down(leader, successor)
-    assert reply.leader == address(successor)
-    assert await group.leader() == successor
-    assert await group.get(1) == [row(1)]
-
-
-@simulated()
-async def test_a_graceful_stop_flushes_and_hands_over_and_the_next_start_serves(group: Group) -> None:
-    await group.upsert(*[row(k) for k in range(50)])
-    leader = await group.leader()
-    await group.cluster.stop(address(leader))
-    await group.upsert(row(50))
-    await group.restart(leader)
-    await group.settle()
-    digests_agree(group)
 
 
 @pytest.mark.usefixtures("unmended")
@@ -101,9 +71,7 @@ async def test_a_damaged_row_fails_its_replica_and_is_never_served(group: Group)
 
 @simulated()
 async def test_a_damaged_log_entry_that_is_needed_fails_the_replica_at_its_start(group: Group) -> None:
-    await group.upsert(row(1, "good"))
-    await group.settle()
-    victim = (await group.followers())[0]
+    victim = await group.settled(row(1, "good"))
     group.crash(victim)
     state = group.disk(victim)
     entries = state.environments["wals/shared"]["entries"]
@@ -118,9 +86,7 @@ async def test_a_damaged_log_entry_that_is_needed_fails_the_replica_at_its_start
 
 @simulated()
 async def test_a_damaged_log_entry_that_was_flushed_does_no_harm(group: Group) -> None:
-    await group.upsert(row(1, "good"))
-    await group.settle()
-    victim = (await group.followers())[0]
+    victim = await group.settled(row(1, "good"))
     await group.flush(victim)
     group.crash(victim)
     state = group.disk(victim)
@@ -129,23 +95,6 @@ async def test_a_damaged_log_entry_that_was_flushed_does_no_harm(group: Group) -
     await group.upsert(row(2))
     await group.settle()
     digests_agree(group)
-
-
-@pytest.mark.parametrize("path", ["data", "consensus"])
-@simulated()
-async def test_missing_data_or_votes_are_damage_and_not_a_new_replica(group: Group, path: str) -> None:
-    await group.upsert(row(1))
-    await group.settle()
-    victim = (await group.followers())[0]
-    group.crash(victim)
-    state = group.disk(victim)
-    if path == "data":
-        state.lose_environment(f"data/{TABLET}")
-    else:
-        state.environments["consensus-meta"]["records"].clear()
-    await group.restart(victim)
-    assert await group.reported(victim) == {TABLET: "failed"}
-    await group.upsert(row(2))
 
 
 @pytest.mark.parametrize("victim", ["leader", "follower"])
@@ -196,7 +145,7 @@ async def test_a_replica_whose_data_disk_was_lost_while_its_server_was_down_is_c
 async def test_a_repeated_creation_changes_nothing_and_another_servers_uuid_is_refused(group: Group) -> None:
     await group.upsert(row(1))
     host = HOSTS[0]
-    await group.ask(host, "create_tablet", group.creation(host, TABLET), m.Empty)
+    await group.create_at(host, TABLET)
     assert await group.get(1) == [row(1)]
     wrong = replace(group.creation(host), dest_uuid="0" * 32)
     with pytest.raises(errors.WrongServer):
@@ -223,7 +172,7 @@ async def test_a_creation_that_crashed_at_any_step_is_finished_by_a_repeated_req
             if not group.alive(host):
                 await group.restart(host)
             try:
-                await group.ask(host, "create_tablet", group.creation(host), m.Empty)
+                await group.create_at(host)
             except errors.OutcomeUnknown:
                 assert host == victim
     assert group.points.crashed[point] == 1
@@ -237,9 +186,7 @@ async def test_a_creation_that_crashed_at_any_step_is_finished_by_a_repeated_req
 async def test_a_deletion_that_crashed_at_any_step_is_finished_or_undone_at_the_next_start(
     group: Group, point: str
 ) -> None:
-    await group.upsert(row(1))
-    await group.settle()
-    victim = (await group.followers())[0]
+    victim = await group.settled(row(1))
     group.crash_at(victim, point)
     with pytest.raises(errors.OutcomeUnknown):
         await group.drop(victim)
@@ -252,58 +199,3 @@ async def test_a_deletion_that_crashed_at_any_step_is_finished_or_undone_at_the_
     environments = group.disk(victim).environments
     assert f"data/{TABLET}" not in environments and f"wals/{TABLET}" not in environments
     await group.drop(victim)
-
-
-@simulated()
-async def test_a_deleted_replica_does_not_stop_the_others(group: Group) -> None:
-    await group.create(OTHER)
-    victim = (await group.followers())[0]
-    await group.drop(victim)
-    await group.upsert(row(1))
-    await group.upsert(row(2), tablet=OTHER)
-    await group.settle(OTHER)
-
-
-@pytest.mark.parametrize("seed", range(6))
-@simulated(memtable_bytes=20_000, shared_log_bytes=60_000)
-async def test_inserts_apply_exactly_once_under_crashes_cuts_and_retries(group: Group, seed: int) -> None:
-    """Each write inserts one new key; a second application would be a rejection."""
-    chance = random.Random(seed)
-    group.cluster.network.drop_probability = 0.02
-    group.cluster.network.repeat_probability = 0.05
-    isolated = False
-    for k in range(60):
-        event = chance.random()
-        host = chance.choice(HOSTS)
-        whole = all(group.alive(h) for h in HOSTS) and not isolated
-        if event < 0.10 and whole:
-            group.crash(host)
-        elif event < 0.20:
-            for other in HOSTS:
-                if not group.alive(other):
-                    await group.restart(other)
-        elif event < 0.25 and whole:
-            group.cluster.network.isolate(host)
-            isolated = True
-        elif event < 0.35:
-            group.heal()
-            isolated = False
-        elif event < 0.40 and group.alive(host):
-            group.client.spawn(flush(group, host), "flush")
-        result = await group.write(m.INSERT, [row(k, "x" * chance.randrange(2000), k)])
-        assert result.rejected == (), (seed, k)
-    group.heal()
-    for host in HOSTS:
-        if not group.alive(host):
-            await group.restart(host)
-    group.cluster.network.drop_probability = 0.0
-    await group.settle()
-    digests_agree(group)
-    assert (await group.scan())["k"].to_pylist() == list(range(60))
-
-
-async def flush(group: Group, host: str) -> None:
-    try:
-        await group.ask(host, "flush", m.FlushRequest(), m.FlushReply, 1.0)
-    except errors.EblaError:
-        pass  # the host may be down

@@ -11,10 +11,7 @@ from ebla.actors import messages as m
 from ebla.actors.figures import FiguresRequest
 from ebla.actors.messages import peers
 from ebla.actors.messages.appointments import Appointments, AppointRequest
-from ebla.actors.replication.configuration import (
-    Configuration,
-    Peer,
-)
+from ebla.actors.replication.configuration import Configuration, Peer
 from ebla.actors.tablet.server import TabletServer
 from ebla.actors.world import methods
 from ebla.storage.rows.alteration import Alteration

@@ -9,12 +9,11 @@ import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.messages.raft import HardState
 from ebla.actors.tablet.lifecycle.tombstones import MARKED, Tombstone
 from ebla.storage.directories.records import RecordStore
 from ebla.storage.errors import DiskFull, StorageError
 from tests.tablet.copies import copied, copying, deleted, entomb, fill, filled, quarantined, start, until
-from tests.tablet.harness import HOSTS, TABLET, Group, row, simulated
+from tests.tablet.harness import TABLET, Group, row, simulated
 from tests.tablet.test_members import adds, change, spare
 
 
@@ -42,6 +41,13 @@ async def exclude(group: Group, host: str) -> int:
     return core.committed_configuration.index
 
 
+async def excluded(group: Group) -> tuple[str, int]:
+    """Write rows, and remove a follower; return it, and the index of the configuration without it."""
+    await fill(group, 50)
+    target, _ = await group.followers()
+    return target, await exclude(group, target)
+
+
 @simulated()
 async def test_a_tombstones_vote_elects_a_candidate_with_all_entries(group: Group) -> None:
     leader, target, other = await filled(group, 10)
@@ -49,9 +55,7 @@ async def test_a_tombstones_vote_elects_a_candidate_with_all_entries(group: Grou
     await entomb(group, target)
     group.crash(leader)
     await until(group, lambda: group.replica(other).leads, "the other is elected with the tombstone's vote")
-    voted = group.server(target).consensus.get(TABLET)
-    assert voted is not None
-    assert voted.hard_state.vote == group.uuid(other)
+    assert group.hard_state(target).vote == group.uuid(other)
 
 
 @simulated()
@@ -72,21 +76,6 @@ async def test_a_tombstone_with_more_entries_than_the_candidate_prevents_its_ele
     assert not group.replica(other).leads
     await group.restart(leader)
     await until(group, lambda: group.replica(leader).leads, "the voter with all entries leads again")
-
-
-@simulated()
-async def test_a_tombstones_vote_survives_a_restart(group: Group) -> None:
-    leader, target, _ = await deleted(group, 10)
-    tombstone = group.tombstone(target)
-    last = tombstone.superblock.last
-    tombstone.voter.hard_state = HardState(40, "a-candidate")
-    async with tombstone.turn:
-        await tombstone.save(group.server(target).consensus)
-    await group.restart(target)
-    tombstone = group.tombstone(target)
-    assert tombstone.hard_state == HardState(40, "a-candidate")
-    assert tombstone.superblock.last == last
-    assert leader in HOSTS
 
 
 @simulated()
@@ -111,9 +100,7 @@ async def test_repeated_deletions_leave_a_tombstone_as_it_is_and_a_start_writes_
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S17."""
-    await fill(group, 10)
-    target, _ = await group.followers()
-    index = await exclude(group, target)
+    target, index = await excluded(group)
     await group.delete(target, index)
     before = group.tombstone(target).superblock
     for older in (None, -2, -1, index - 1):
@@ -173,9 +160,7 @@ POINTS = ("tablet.entomb.before_mark", "tablet.entomb.after_mark", "tablet.entom
 @pytest.mark.parametrize("point", POINTS)
 @simulated()
 async def test_a_deletion_that_crashed_is_carried_out_when_it_is_repeated(group: Group, point: str) -> None:
-    await fill(group, 50)
-    target, _ = await group.followers()
-    index = await exclude(group, target)
+    target, index = await excluded(group)
     group.crash_at(target, point)
     with pytest.raises(errors.NetworkError):
         await group.delete(target, index)
@@ -189,30 +174,13 @@ async def test_a_deletion_that_crashed_is_carried_out_when_it_is_repeated(group:
     assert await group.get(1) == [row(1, "x" * 100)]
 
 
-@simulated()
-async def test_a_final_deletion_on_a_full_disk_succeeds_when_it_is_repeated(group: Group) -> None:
-    await fill(group, 50)
-    target, _ = await group.followers()
-    index = await exclude(group, target)
-    group.disk(target).fill()
-    with pytest.raises(DiskFull):
-        await group.delete(target, index)
-    group.disk(target).free()
-    await group.delete(target, index)
-    assert group.state_of(target) == m.DELETED
-    await group.restart(target)
-    assert group.state_of(target) == m.DELETED
-
-
 @pytest.mark.parametrize("point", POINTS[:2])
 @simulated()
 async def test_data_that_a_full_disk_kept_from_quarantine_goes_there_when_there_is_space(
     group: Group, point: str
 ) -> None:
     """It can be purged afterwards."""
-    await fill(group, 50)
-    target, _ = await group.followers()
-    index = await exclude(group, target)
+    target, index = await excluded(group)
     state, server = group.disk(target), group.server(target)
     group.fill_at(target, point)
     with pytest.raises(DiskFull):
@@ -238,8 +206,7 @@ async def test_data_that_cannot_be_moved_to_quarantine_is_logged_once_for_each_r
         marks = [each.getMessage() for each in caplog.records if "is not set aside yet" in each.getMessage()]
         return [message.partition("yet: ")[2] for message in marks]
 
-    target, _ = await group.followers()
-    index = await exclude(group, target)
+    target, index = await excluded(group)
     server = group.server(target)
     original, tries, reasons = server.lifecycle.finish, [0], ["data/a and quarantine/a are both there"]
 
@@ -267,8 +234,7 @@ async def test_data_that_cannot_be_moved_to_quarantine_is_logged_once_for_each_r
 async def test_data_that_could_not_be_moved_to_quarantine_can_be_purged_after_its_removal(
     group: Group,
 ) -> None:
-    target, _ = await group.followers()
-    index = await exclude(group, target)
+    target, index = await excluded(group)
     server = group.server(target)
     quarantine = server.lifecycle.quarantine
     original = server.world.disk.move
@@ -336,7 +302,7 @@ async def test_a_deletion_judges_a_copy_completed_meanwhile_by_its_committed_con
 
 @simulated()
 async def test_a_replica_being_added_stays_unless_a_later_leader_removes_it(group: Group) -> None:
-    leader, target, other = await group.leader(), *await group.followers()
+    leader, target, other = await group.roles()
     group.cut(leader, other)
     for host in (leader, target):
         group.disk(host).commit_s = (0.5, 0.5)

@@ -16,7 +16,7 @@ from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
 from ebla.actors.tablet.lifecycle.tombstones import Tombstone
 from ebla.storage.errors import DiskFull, StorageError
 from tests.tablet.copies import copied, copying, ended, entomb, start, until
-from tests.tablet.harness import TABLET, Group, simulated
+from tests.tablet.harness import TABLET, Group, play
 
 Step = tuple[str, str]
 
@@ -140,6 +140,6 @@ def test_every_transition_is_made(seen: dict[type[Any], set[Step]], monkeypatch:
         delete_what_is_not_on_disk_yet,
         stop_in_every_state,
     ):
-        simulated()(scenario)()
+        play(scenario)
     assert seen[Tombstone] == steps(tombstones.TRANSITIONS)
     assert seen[Job] == steps(job.TRANSITIONS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from ebla.actors.tablet.upkeep.scrubber import RETRY_S
 from ebla.storage.environment import Batch, Snapshot
 from ebla.storage.errors import Corruption, DiskFull
 from tests.tablet.copies import until
-from tests.tablet.harness import HOSTS, OTHER, SLOW_HEARTBEATS, TABLET, Group, address, held, row, simulated
+from tests.tablet.harness import HOSTS, OTHER, SLOW_HEARTBEATS, TABLET, Group, held, row, simulated
 from tests.tablet.test_members import change, members, peer_of, removes
 
 
@@ -28,45 +29,40 @@ def damage_commits(server: TabletServer, tablet: str) -> None:
     environment.commit = commit  # type: ignore[method-assign]
 
 
+async def refused(group: Group, host: str) -> None:
+    group.disk(host).fill()
+    with pytest.raises(DiskFull):
+        await group.flush(host)
+
+
+async def cancelled(group: Group, host: str) -> None:
+    group.disk(host).commit_s = (0.05, 0.06)
+    flush = asyncio.ensure_future(group.replica(host).store.flush())
+    await group.sleep(0.01)
+    group.disk(host).fill()  # the commit under way is not written either
+    flush.cancel()
+    await group.sleep(0.1)
+
+
+@pytest.mark.parametrize("flush", [refused, cancelled])
 @simulated()
-async def test_a_flush_on_a_full_disk_loses_no_answer(group: Group) -> None:
+async def test_a_flush_that_fails_loses_no_answer(
+    group: Group, flush: Callable[[Group, str], Awaitable[None]]
+) -> None:
     upsert = group.batch(m.UPSERT, [row(1, "first")], 1)
-    insert = group.batch(m.INSERT, [row(7, "mine")], 2)
+    insert = group.batch(m.INSERT, [row(7, "mine"), row(7, "twice")], 2)
     first = [await group.write_bytes(upsert), await group.write_bytes(insert)]
+    assert first[1].rejected == (1,)
     await group.settle()
     for host in HOSTS:
-        group.disk(host).fill()
-        with pytest.raises(DiskFull):
-            await group.flush(host)
+        await flush(group, host)
         group.disk(host).free()
     await group.upsert(row(1, "second"), sequence=3)
     await group.settle()
     await group.flush(*HOSTS)
-    group.crash_all()
-    await group.restart()
+    await group.restart_all()
     assert [await group.write_bytes(upsert), await group.write_bytes(insert)] == first
     assert await group.get(1, 7) == [row(1, "second"), row(7, "mine")]
-
-
-@simulated()
-async def test_a_cancelled_flush_loses_no_answer(group: Group) -> None:
-    batch = group.batch(m.INSERT, [row(7, "mine")], 77)
-    first = await group.write_bytes(batch)
-    await group.settle()
-    for host in HOSTS:
-        group.disk(host).commit_s = (0.05, 0.06)
-        flush = asyncio.ensure_future(group.replica(host).store.flush())
-        await group.sleep(0.01)
-        group.disk(host).fill()  # the commit under way is not written either
-        flush.cancel()
-        await group.sleep(0.1)
-        group.disk(host).free()
-    await group.upsert(row(1))
-    await group.settle()
-    await group.flush(*HOSTS)
-    group.crash_all()
-    await group.restart()
-    assert await group.write_bytes(batch) == first
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -74,14 +70,11 @@ async def test_a_cancelled_flush_loses_no_answer(group: Group) -> None:
 async def test_a_tablet_may_be_deleted_while_several_flushes_of_it_are_under_way(
     group: Group, seed: int
 ) -> None:
-    async def flush(group: Group, host: str) -> None:
-        await group.flush(host)
-
     (host, _) = await group.followers()
     group.disk(host).commit_s = (0.05, 0.06)
     for k in range(10):
         await group.upsert(*[row(k * 50 + i, "x" * 200) for i in range(50)])
-    asked = [asyncio.ensure_future(flush(group, host)) for _ in range(2)]
+    asked = [asyncio.ensure_future(group.flush(host)) for _ in range(2)]
     await group.sleep(0.01 * seed)
     await group.drop(host)
     outcomes = await asyncio.gather(*asked, return_exceptions=True)
@@ -93,9 +86,7 @@ async def test_a_tablet_may_be_deleted_while_several_flushes_of_it_are_under_way
 
 @simulated()
 async def test_a_deletion_waits_for_the_flush_under_way(group: Group) -> None:
-    await group.upsert(row(1))
-    await group.settle()
-    (host, _) = await group.followers()
+    host = await group.settled(row(1))
     _, over = held(group.replica(host).store.environment, "commit")
     flush = asyncio.ensure_future(group.ask(host, "flush", m.FlushRequest(TABLET), m.FlushReply))
     await group.sleep(0.1)
@@ -129,9 +120,7 @@ async def test_damage_found_by_a_flush_fails_that_replica_and_the_server_keeps_r
 @pytest.mark.parametrize("method", ["flush", "local_snapshot"])
 @simulated()
 async def test_a_flush_that_finds_damage_answers_that_the_replica_failed(group: Group, method: str) -> None:
-    await group.upsert(row(1))
-    await group.settle()
-    (host, _) = await group.followers()
+    host = await group.settled(row(1))
     damage_commits(group.server(host), TABLET)
     with pytest.raises(errors.ReplicaFailed, match="damaged inside"):
         if method == "flush":
@@ -141,23 +130,6 @@ async def test_a_flush_that_finds_damage_answers_that_the_replica_failed(group: 
             await group.ask(host, "local_snapshot", request, m.LocalSnapshot)
     assert group.replica(host).state == "failed"
     await group.upsert(row(2))
-
-
-@simulated()
-async def test_a_graceful_stop_ignores_a_damaged_replica_and_a_full_disk(group: Group) -> None:
-    await group.create(OTHER)
-    await group.upsert(row(1))
-    await group.upsert(row(2), tablet=OTHER)
-    await group.settle()
-    first, second = await group.followers()
-    damage_commits(group.server(first), TABLET)
-    await group.cluster.stop(address(first))
-    group.disk(second).fill()
-    await group.cluster.stop(address(second))
-    group.disk(second).free()
-    await group.restart(first, second)
-    assert await group.get(1) == [row(1)]
-    assert await group.get(2, tablet=OTHER) == [row(2)]
 
 
 @simulated(log_retained_bytes_max=50_000, memtable_bytes=30_000)
@@ -180,9 +152,7 @@ async def test_a_log_retains_limited_bytes_for_a_peer_that_is_down(group: Group)
 @simulated(shared_log_bytes=40_000, memtable_bytes=30_000)
 async def test_a_failed_replica_whose_entries_were_dropped_stays_failed_after_a_restart(group: Group) -> None:
     await group.create(OTHER)
-    await group.upsert(*[row(k) for k in range(20)])
-    await group.settle()
-    (host, _) = await group.followers()
+    host = await group.settled(*[row(k) for k in range(20)])
     group.replica(host).fail(Corruption("rot was found"))
     seen = group.server(host).shared.next_seq
     for k in range(60):
@@ -249,9 +219,7 @@ async def test_a_crash_while_a_failed_replica_is_abandoned_leaves_its_entries_or
     group: Group, point: str
 ) -> None:
     await group.create(OTHER)
-    await group.upsert(*[row(k) for k in range(20)])
-    await group.settle()
-    (host, _) = await group.followers()
+    host = await group.settled(*[row(k) for k in range(20)])
     group.crash_at(host, point)
     group.replica(host).fail(Corruption("rot was found"))
     for k in range(60):

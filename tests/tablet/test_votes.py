@@ -9,23 +9,14 @@ import pytest
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.messages.raft import HardState, VoteReply, VoteRequest
-from ebla.actors.messages.repair import (
-    ADD,
-    MODIFY,
-    REMOVE,
-)
-from ebla.actors.replication.configuration import (
-    NON_VOTER,
-    VOTER,
-    Configuration,
-    Peer,
-)
+from ebla.actors.messages.repair import MODIFY
+from ebla.actors.replication.configuration import NON_VOTER, VOTER, Configuration
 from ebla.actors.replication.health import LOST
 from ebla.actors.tablet.server import RECORDS
 from ebla.storage.errors import Damaged, DiskFull
 from tests.tablet.copies import ended, entomb, filled, one_down, same_rows, start, until
-from tests.tablet.harness import TABLET, Group, address, held, row, simulated
-from tests.tablet.test_members import change
+from tests.tablet.harness import TABLET, Group, held, row, simulated
+from tests.tablet.test_members import adds, change, peer_of, promoted, removes
 
 
 class Election:
@@ -43,18 +34,13 @@ class Election:
         assert answer is None or isinstance(answer, VoteReply)
         return answer
 
-    def on_disk(self) -> HardState:
-        found = self.group.server(self.asked).consensus.get(TABLET)
-        assert found is not None
-        return found.hard_state
-
     def held_commits(self) -> tuple[asyncio.Event, asyncio.Event]:
         return held(self.group.server(self.asked).rounds, "_commit")
 
     async def granted(self, candidate: str) -> None:
         answer = await self.ask(candidate)
         assert answer is not None and answer.granted
-        assert self.on_disk() == HardState(self.term, self.group.uuid(candidate))
+        assert self.group.hard_state(self.asked) == HardState(self.term, self.group.uuid(candidate))
 
     async def refused_after_a_restart(self, candidate: str) -> None:
         self.group.crash(self.asked)
@@ -82,7 +68,7 @@ async def test_a_tombstone_gives_a_vote_that_a_full_disk_delayed_only_once_it_is
     state.fill()
     first = asyncio.ensure_future(election.ask(one))
     await group.sleep(0.3)
-    assert not first.done() and election.on_disk().term < election.term
+    assert not first.done() and group.hard_state(election.asked).term < election.term
     if failed:
         group.replica(election.asked).fail(Damaged("for a test"))
     with pytest.raises(DiskFull):
@@ -104,7 +90,7 @@ async def test_a_tombstone_saves_a_vote_again_whose_commit_was_under_way(group: 
     await election.granted(one)
     over.set()
     assert await first is None
-    assert election.on_disk().term == election.term
+    assert group.hard_state(election.asked).term == election.term
     await election.refused_after_a_restart(two)
 
 
@@ -140,7 +126,7 @@ async def test_a_vote_that_a_copy_could_not_save_is_on_disk_before_the_copy_is_c
     state = group.disk(election.asked)
     state.free()
     await until(group, lambda: server.lifecycle.state_of(TABLET) == m.RUNNING, "the tablet is copied")
-    assert election.on_disk().term >= election.term
+    assert group.hard_state(election.asked).term >= election.term
 
 
 @simulated()
@@ -173,7 +159,7 @@ async def test_a_second_vote_request_waits_until_the_first_vote_is_on_disk(
     await begun.wait()
     second = asyncio.ensure_future(election.ask(one if repeated else two))
     await group.sleep(0.3)
-    assert election.on_disk().term < election.term
+    assert group.hard_state(election.asked).term < election.term
     assert not first.done() and not second.done()
     over.set()
     answers = [await first, await second]
@@ -195,10 +181,6 @@ async def forgotten(group: Group) -> tuple[str, str, str]:
     await group.restart(target)
     assert group.state_of(target) == m.FAILED
     return leader, target, other
-
-
-def as_peer(group: Group, host: str, **changes: object) -> Peer:
-    return Peer(group.uuid(host), address(host), **changes)  # type: ignore[arg-type]
 
 
 def health(group: Group, leader: str) -> dict[str, str]:
@@ -226,22 +208,16 @@ async def test_a_voter_without_its_vote_record_returns_as_a_new_member_after_its
     group: Group, restarted: bool
 ) -> None:
     leader, target, other = await forgotten(group)
-    await change(group, leader, m.MemberChange(REMOVE, as_peer(group, target)))
+    await change(group, leader, removes(peer_of(group, target)))
     await group.upsert(row(9000, "without it"))
     if restarted:
         await group.restart(target)
-    await change(group, leader, m.MemberChange(ADD, as_peer(group, target, member=NON_VOTER, promote=True)))
+    await change(group, leader, adds(peer_of(group, target, member=NON_VOTER, promote=True)))
 
-    def votes() -> bool:
-        peer = group.replica(leader).core.committed_configuration.peer(as_peer(group, target).uuid)
-        return peer is not None and peer.member == "voter"
-
-    await until(group, votes, "the new member has caught up")
+    await promoted(group, leader, peer_of(group, target))
     await same_rows(group, target, other, leader)
-    kept = group.server(target).consensus.get(TABLET)
     # The vote is the leader's: it may have voted in this term before, and must not vote for another candidate.
-    assert kept is not None
-    assert kept.hard_state == HardState(group.replica(leader).core.term, group.uuid(leader))
+    assert group.hard_state(target) == HardState(group.replica(leader).core.term, group.uuid(leader))
     await group.lead(target)
     assert await group.get(9000) == [row(9000, "without it")]
 
@@ -249,8 +225,7 @@ async def test_a_voter_without_its_vote_record_returns_as_a_new_member_after_its
 async def forgotten_and_removed(group: Group) -> tuple[str, str, str]:
     """As `forgotten`, after the master removed the replica and made it a tombstone."""
     leader, target, other = await forgotten(group)
-    gone = as_peer(group, target)
-    await change(group, leader, m.MemberChange(REMOVE, gone))
+    await change(group, leader, removes(peer_of(group, target)))
     index = group.replica(leader).core.committed_configuration.index
     await group.delete(target, index)
     return leader, target, other
@@ -269,10 +244,9 @@ async def test_a_tombstone_without_its_vote_record_returns_as_a_new_member(group
     """The master has deleted the replica meanwhile, and a candidate has asked it for a vote since."""
     leader, target, other = await forgotten_and_removed(group)
     await vote_refused(group, other, target, group.replica(other).core.term)
-    await change(group, leader, m.MemberChange(ADD, as_peer(group, target, member=NON_VOTER, promote=True)))
+    await change(group, leader, adds(peer_of(group, target, member=NON_VOTER, promote=True)))
     await until(group, lambda: group.state_of(target) == m.RUNNING, "the copy takes its place")
-    kept = group.server(target).consensus.get(TABLET)
-    assert kept is not None and kept.hard_state.vote == group.uuid(leader)
+    assert group.hard_state(target).vote == group.uuid(leader)
     await same_rows(group, target, other, leader)
 
 
@@ -294,8 +268,8 @@ async def test_a_tombstone_without_its_vote_record_refuses_votes_and_writes_none
 async def test_a_leader_without_a_lease_copies_to_no_member_without_its_vote_record(group: Group) -> None:
     """Another leader may have made it a voter since."""
     leader, target, _ = await forgotten(group)
-    await change(group, leader, m.MemberChange(REMOVE, as_peer(group, target)))
-    await change(group, leader, m.MemberChange(ADD, as_peer(group, target, member=NON_VOTER, promote=True)))
+    await change(group, leader, removes(peer_of(group, target)))
+    await change(group, leader, adds(peer_of(group, target, member=NON_VOTER, promote=True)))
     replica, source = group.replica(leader), group.server(leader).copy_sources
     uuid, term = group.uuid(target), replica.core.term
     request = m.BeginCopyRequest(group.uuid(leader), TABLET, uuid, term, forgetful=True)
@@ -320,10 +294,10 @@ async def test_no_copy_to_a_member_without_vote_record_while_its_change_is_uncom
     server, replica = group.server(leader), group.replica(leader)
     core, uuid = replica.core, group.uuid(target)
     if before == NON_VOTER:
-        await change(group, leader, m.MemberChange(MODIFY, as_peer(group, target, member=before)))
+        await change(group, leader, m.MemberChange(MODIFY, peer_of(group, target, member=before)))
     group.isolate(target, other)
     peers = tuple(
-        as_peer(group, target, member=after) if peer.uuid == uuid else peer
+        peer_of(group, target, member=after) if peer.uuid == uuid else peer
         for peer in core.configuration.peers
     )
     wanted = Configuration(peers, core.configuration.index)

@@ -365,13 +365,13 @@ class Journal:
         return m.Done()
 
     async def _commit(self, batch: storage.Batch) -> None:
-        began = self.world.clock.monotonic()
+        began = self.world.now()
         try:
             await self._environment.commit(batch)
         except DiskFailed as error:
             self.world.fail(error)
             raise
-        self.sync_s.add(self.world.clock.monotonic() - began)
+        self.sync_s.add(self.world.now() - began)
 
     async def close(self) -> None:
         await self._environment.close()

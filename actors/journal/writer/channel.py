@@ -106,7 +106,7 @@ class Channel:
         self._carried = ""  # the token in the last start of a segment
         self._joined = ""  # the token in the last start of a segment that the node has carried out
         self._known_committed = 0  # the last committed txid that the node has received
-        self._acked_since = self._last_contact = world.clock.monotonic()
+        self._acked_since = self._last_contact = world.now()
         self._heartbeat_at = -inf
         self._closed: EblaError | None = None
         self._queue: deque[_Call] = deque()
@@ -119,7 +119,7 @@ class Channel:
         self, method: str, build: Build, reply: type[T], kind: str = OTHER, repeat_s: float = 0.0
     ) -> asyncio.Future[T]:
         """Queue a request, to be sent when those before are answered. Fails with any error of the call."""
-        return self._put(_Call(kind, method, build, reply, self._now(), self.epoch, repeat_s))
+        return self._put(_Call(kind, method, build, reply, self._world.now(), self.epoch, repeat_s))
 
     def promise(self, request: m.NewEpochRequest) -> asyncio.Future[m.NewEpochReply]:
         call = self.ask("new_epoch", lambda stamp: request, m.NewEpochReply)
@@ -141,7 +141,7 @@ class Channel:
     def edits(self, segment: int, first: int, edits: Sequence[bytes], digest: int) -> asyncio.Future[m.Done]:
         """Queue edits. Fails at once if the queue is full; an empty queue takes a batch of any size."""
         if self.acked >= self._commits.txid:  # the node has all committed edits: a lag begins with these
-            self._acked_since = self._now()
+            self._acked_since = self._world.now()
         size, options = sum(map(len, edits)), self._options
         batch = tuple(edits)
         call = _Call(
@@ -149,7 +149,7 @@ class Channel:
             "journal",
             lambda stamp: m.JournalRequest(stamp, segment, first, batch, digest),
             m.Done,
-            self._now(),
+            self._world.now(),
             self.epoch,
         )
         call.bytes, call.txns, call.last = size, len(batch), first + len(batch) - 1
@@ -179,9 +179,9 @@ class Channel:
 
     def send_heartbeat(self) -> None:
         """Send a heartbeat if the node is idle, and is left out, lacks the committed txid, or was silent."""
-        quiet = self.left_out or self._now() - self._last_contact >= self._options.quiet_s
+        quiet = self.left_out or self._world.now() - self._last_contact >= self._options.quiet_s
         if not self._queue and (self._known_committed < self._commits.txid or quiet) and self._due():
-            self._heartbeat_at = self._now()
+            self._heartbeat_at = self._world.now()
             call = self.ask("journal_heartbeat", m.Heartbeat, m.HeartbeatAnswer)
             call.add_done_callback(self._heartbeat_answered)
 
@@ -278,21 +278,21 @@ class Channel:
 
     async def _answer(self, call: _Call) -> Any:
         """Send a request; repeat it if its time runs out without an answer, which may be lost."""
-        until, timeout_s = self._now() + call.repeat_s, self._options.write_timeout_s
+        until, timeout_s = self._world.now() + call.repeat_s, self._options.write_timeout_s
         while True:
-            began = self._now()
+            began = self._world.now()
             try:
                 return await self._send(call)
             except OutcomeUnknown:
-                node_is_gone = self._now() - began < timeout_s / 2
-                if node_is_gone or self._now() + timeout_s > until:
+                node_is_gone = self._world.now() - began < timeout_s / 2
+                if node_is_gone or self._world.now() + timeout_s > until:
                     raise
 
     async def _send(self, call: _Call) -> Any:
         self._serial += 1
         committed = self._commits.txid
         stamp = m.Stamp(self._options.journal, call.epoch, self._serial, committed)
-        began = self._now()
+        began = self._world.now()
         timeout_s = self._options.write_timeout_s
         try:
             answer = await self._world.network.call(
@@ -300,13 +300,13 @@ class Channel:
             )
         except StaleEpoch as error:
             self.promised = max(self.promised, error.promised or 0)
-            self._last_contact = self._now()
+            self._last_contact = self._world.now()
             raise
         self._known_committed = max(self._known_committed, committed if call.epoch else 0)
-        self._last_contact = self._now()
+        self._last_contact = self._world.now()
         if call.kind == EDITS:
-            self.rpc_s.add(self._now() - began)
-            self.end_to_end_s.add(self._now() - call.since)
+            self.rpc_s.add(self._world.now() - began)
+            self.end_to_end_s.add(self._world.now() - call.since)
         return answer
 
     def _took(self, call: _Call) -> None:
@@ -319,7 +319,7 @@ class Channel:
 
     def _leave_out(self, error: EblaError) -> None:
         """Leave the node out. Keep the first error: OutOfSync of a later request only follows from it."""
-        self._left_at = self._now()
+        self._left_at = self._world.now()
         if not (self._why and isinstance(error, OutOfSync)):
             self._why = f"{type(error).__name__}: {error}"
 
@@ -342,8 +342,10 @@ class Channel:
         """Send the committed txid to a node that is left out."""
         if not self._due():
             return
-        self._heartbeat_at = self._now()
-        call = _Call(OTHER, "journal_heartbeat", m.Heartbeat, m.HeartbeatAnswer, self._now(), self.epoch)
+        self._heartbeat_at = self._world.now()
+        call = _Call(
+            OTHER, "journal_heartbeat", m.Heartbeat, m.HeartbeatAnswer, self._world.now(), self.epoch
+        )
         try:
             self._token = (await self._send(call)).token
         except EblaError:
@@ -375,7 +377,7 @@ class Channel:
             self._joined = token
 
     def _due(self) -> bool:
-        return self._now() - self._heartbeat_at >= self._options.heartbeat_s
+        return self._world.now() - self._heartbeat_at >= self._options.heartbeat_s
 
     def _left_out(self) -> OutOfSync:
         name = self._options.journal.name
@@ -394,6 +396,3 @@ class Channel:
             journal=name,
             limit=limit or None,
         )
-
-    def _now(self) -> float:
-        return self._world.clock.monotonic()

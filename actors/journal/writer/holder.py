@@ -10,13 +10,14 @@ process forgets the lease.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from math import ceil, inf
 
 from ebla.actors.errors import Unavailable
 from ebla.actors.journal import messages as m
 from ebla.actors.journal.errors import NodesMoved, QuorumFailed, StaleEpoch
 from ebla.actors.journal.options import JournalOptions, LeaseLimits
-from ebla.actors.journal.quorum import each, majority
+from ebla.actors.journal.quorum import call_nodes, each, majority
 from ebla.actors.world import World, new_id
 from ebla.storage.errors import EblaError
 
@@ -42,7 +43,7 @@ class Holder:
 
         A read at this instant is not stale; check again after every wait.
         """
-        return self.lost is None and self._world.clock.monotonic() < self._until
+        return self.lost is None and self._world.now() < self._until
 
     def seek(self, epoch: int) -> None:
         """Note the epoch that the nodes will be asked for.
@@ -77,29 +78,29 @@ class Holder:
         """
         self.close()
         request = m.ReleaseRequest(self._options.journal, self.claim.token, successor)
-        calls = each(self._world, self._options.nodes, lambda node: self._ask(node, "release_lease", request))
-        try:
-            await majority(self._options.journal.name, "release the lease", calls, self._options.majority)
-        except (QuorumFailed, NodesMoved):
-            pass  # the lease runs out by itself
+        options, what, timeout_s = self._options, "release the lease", self._limits.lease_s
+        with suppress(QuorumFailed, NodesMoved):  # the lease runs out by itself
+            await call_nodes(self._world, options, what, "release_lease", request, m.Done, timeout_s)
 
     async def _renew(self) -> None:
         """Renew the lease in rounds that overlap: a slow node does not delay the next round."""
         while self.lost is None:
             await self._world.clock.sleep(self._limits.renew_s)
-            if self._world.clock.monotonic() > self._until + self._limits.held_s:
+            if self._world.now() > self._until + self._limits.held_s:
                 name = self._options.journal.name
                 self._lose(Unavailable(f"the lease of journal {name} could not be renewed at a majority"))
             if self.lost is None:
                 self._world.spawn(self._round(), "renewal")
 
     async def _round(self) -> None:
-        asked_at = self._world.clock.monotonic()
+        asked_at = self._world.now()
         request = m.RenewRequest(self._options.journal, self.epoch, self.claim)
 
         async def ask(node: str) -> m.Done:
             try:
-                return await self._ask(node, "renew_lease", request)
+                return await self._world.network.call(
+                    node, "renew_lease", request, m.Done, self._limits.lease_s
+                )
             except StaleEpoch as error:
                 if request.epoch == self.epoch and error.promised != self._sought:
                     self._refused[node] = error
@@ -118,9 +119,6 @@ class Holder:
             return
         self._until = max(self._until, asked_at + self._limits.lease_s)
 
-    async def _ask(self, node: str, method: str, request: m.RenewRequest | m.ReleaseRequest) -> m.Done:
-        return await self._world.network.call(node, method, request, m.Done, self._limits.lease_s)
-
     def _lose(self, error: EblaError) -> None:
         if self.lost is None:
             self.lost = error
@@ -129,10 +127,5 @@ class Holder:
 
 async def lease_states(world: World, options: JournalOptions, timeout_s: float) -> dict[str, m.LeaseState]:
     """Return the states of the lease at a majority of the nodes."""
-
-    async def ask(node: str) -> m.LeaseState:
-        return await world.network.call(node, "lease_state", options.journal, m.LeaseState, timeout_s)
-
-    return await majority(
-        options.journal.name, "read the state of the lease", each(world, options.nodes, ask), options.majority
-    )
+    what = "read the state of the lease"
+    return await call_nodes(world, options, what, "lease_state", options.journal, m.LeaseState, timeout_s)

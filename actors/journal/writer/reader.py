@@ -16,7 +16,7 @@ from ebla.actors.errors import Unavailable
 from ebla.actors.journal import messages as m
 from ebla.actors.journal.errors import EditsGone, broken
 from ebla.actors.journal.options import JournalOptions
-from ebla.actors.journal.quorum import each, majority
+from ebla.actors.journal.quorum import call_nodes
 from ebla.actors.journal.records import digest_after, first_digest
 from ebla.actors.journal.writer.writer import MARKER
 from ebla.actors.world import World
@@ -113,16 +113,9 @@ class JournalReader:
 
     async def manifests(self) -> dict[str, m.Manifest]:
         """Return the manifests of a majority: at least one of its nodes has each decided edit."""
-        options = self._options
-
-        async def ask(node: str) -> m.Manifest:
-            request = m.ManifestRequest(options.journal)
-            return await self._world.network.call(
-                node, "manifest", request, m.Manifest, options.read_timeout_s
-            )
-
-        calls = each(self._world, options.nodes, ask)
-        return await majority(options.journal.name, "list segments", calls, options.majority)
+        world, options = self._world, self._options
+        request, timeout_s = m.ManifestRequest(options.journal), options.read_timeout_s
+        return await call_nodes(world, options, "list segments", "manifest", request, m.Manifest, timeout_s)
 
     async def _read_from(
         self, node: str, after: Position, in_progress: bool, strangers: list[str]

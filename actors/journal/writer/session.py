@@ -17,7 +17,7 @@ from typing import TypeVar
 from ebla.actors.errors import AlreadyPresent, Unavailable
 from ebla.actors.journal import messages as m
 from ebla.actors.journal.options import JournalOptions
-from ebla.actors.journal.quorum import each, majority
+from ebla.actors.journal.quorum import call_nodes, majority
 from ebla.actors.journal.writer.channel import Channel, ChannelStatus, Commits
 from ebla.actors.journal.writer.holder import Holder
 from ebla.actors.world import World
@@ -51,7 +51,7 @@ class Session:
 
         For the next one, a node promises only if it has promised no others an epoch since.
         """
-        asked_at = self.world.clock.monotonic()
+        asked_at = self.world.now()
         claim = None
         if self.holder is not None:
             claim = self.holder.claim
@@ -122,7 +122,7 @@ class Session:
     def committed(self, txid: int) -> None:
         """Note the committed txid; from here on every request carries it."""
         self.commits.txid = max(self.commits.txid, txid)
-        self.commits.at = self.world.clock.monotonic()
+        self.commits.at = self.world.now()
 
     def send_heartbeats(self) -> None:
         for channel in self.channels:
@@ -154,34 +154,17 @@ async def format_journal(world: World, options: JournalOptions, *, force: bool =
     empty one instead would have forgotten its promises.
     """
     options.validate()
-    states = {} if force else await _format_states(world, options)
+    name, timeout_s, everyone = options.journal.name, options.format_timeout_s, len(options.nodes)
+    states: dict[str, m.FormatState] = {}
+    if not force:
+        asked, what = m.JournalName(name), "look for it"
+        states = await call_nodes(
+            world, options, what, "format_state", asked, m.FormatState, timeout_s, needed=everyone
+        )
     for node, state in states.items():
         if state.used:
             raise AlreadyPresent(
-                f"journal {options.journal.name} is in use on {node}; force deletes it, on all nodes",
-                what=options.journal.name,
+                f"journal {name} is in use on {node}; force deletes it, on all nodes", what=name
             )
     request = m.FormatRequest(options.journal, options.nodes, force)
-
-    async def ask(node: str) -> m.Done:
-        return await world.network.call(node, "format", request, m.Done, options.format_timeout_s)
-
-    calls = each(world, options.nodes, ask)
-    await majority(options.journal.name, "format", calls, len(options.nodes))
-
-
-async def has_journal(world: World, options: JournalOptions) -> bool:
-    """Whether any of the nodes has a journal of this name, of any id. All nodes must answer."""
-    options.validate()
-    return any(state.id is not None for state in (await _format_states(world, options)).values())
-
-
-async def _format_states(world: World, options: JournalOptions) -> dict[str, m.FormatState]:
-    async def ask(node: str) -> m.FormatState:
-        request = m.JournalName(options.journal.name)
-        return await world.network.call(
-            node, "format_state", request, m.FormatState, options.format_timeout_s
-        )
-
-    calls = each(world, options.nodes, ask)
-    return await majority(options.journal.name, "look for it", calls, len(options.nodes))
+    await call_nodes(world, options, "format", "format", request, m.Done, timeout_s, needed=everyone)

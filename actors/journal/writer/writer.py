@@ -41,7 +41,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from math import inf
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ebla.actors.errors import OutcomeUnknown, Unavailable
 from ebla.actors.journal.options import JournalOptions
@@ -50,7 +50,7 @@ from ebla.actors.journal.writer.channel import ChannelStatus
 from ebla.actors.journal.writer.holder import Holder
 from ebla.actors.journal.writer.recovery import End, recover
 from ebla.actors.journal.writer.session import Session
-from ebla.actors.world import World
+from ebla.actors.world import World, settle
 from ebla.storage.errors import DiskFull, EblaError, InvalidArgument
 
 MARKER = b""
@@ -195,12 +195,12 @@ class JournalWriter:
 
     def _pause(self, error: DiskFull) -> None:
         """Pause after the only node's disk was full: it has written nothing."""
-        self._pauses_until = self._world.clock.monotonic() + self.options.heartbeat_s
+        self._pauses_until = self._world.now() + self.options.heartbeat_s
         rolls, self._rolls = self._rolls, []
         for answer in rolls:
-            _refuse(answer, error)
+            settle(answer, error)
         if self._finishing is not None:
-            _refuse(self._finishing, error)
+            settle(self._finishing, error)
 
     def _finishes(self) -> bool:
         return self._finishing is not None and not self._finishing.done()
@@ -208,8 +208,7 @@ class JournalWriter:
     async def _finish(self) -> None:
         assert self._finishing is not None
         await self._finalize()
-        if not self._finishing.done():
-            self._finishing.set_result(self.end)
+        settle(self._finishing, self.end)
 
     async def _flush(self) -> None:
         """Swap the buffers and send the full one."""
@@ -223,12 +222,11 @@ class JournalWriter:
             await self._send([waiting.edit for waiting in batch])
         except EblaError as error:
             for waiting in batch:
-                _refuse(waiting.answer, error)
+                settle(waiting.answer, error)
             raise
         self.written = self.end
         for txid, waiting in enumerate(batch, first):
-            if not waiting.answer.done():
-                waiting.answer.set_result(txid)
+            settle(waiting.answer, txid)
 
     async def _send(self, edits: Sequence[bytes]) -> None:
         before, first = self.end, self.end.txid + 1
@@ -247,8 +245,7 @@ class JournalWriter:
         await self._start_segment()
         rolls, self._rolls = self._rolls, []
         for answer in rolls:
-            if not answer.done():
-                answer.set_result(self.segment)
+            settle(answer, self.segment)
 
     async def _finalize(self) -> None:
         if not self._finalized:
@@ -259,7 +256,7 @@ class JournalWriter:
         start = self.end.txid + 1
         await self.session.start_segment(start, self.end.digest)
         self.segment = start
-        self._segment_bytes, self._segment_since = 0, self._world.clock.monotonic()
+        self._segment_bytes, self._segment_since = 0, self._world.now()
         await self._send([MARKER])
         self._finalized = False
 
@@ -269,7 +266,7 @@ class JournalWriter:
         A node waits if it has lost its directory, or if it was left out and answers again. A segment that
         has only its marker is never too old, unless a node rejoins that was asked to start it and did not.
         """
-        if self._finishing is not None or self._world.clock.monotonic() < self._pauses_until:
+        if self._finishing is not None or self._world.now() < self._pauses_until:
             return False
         if self._finalized:
             return True
@@ -278,7 +275,7 @@ class JournalWriter:
             return True
         if any(channel.lost for channel in channels):
             return True
-        age_s = self._world.clock.monotonic() - self._segment_since
+        age_s = self._world.now() - self._segment_since
         if age_s >= self.options.return_s and any(channel.is_back for channel in channels):
             return True
         return age_s >= self.options.segment_s and (count > 1 or any(channel.rejoins for channel in channels))
@@ -300,17 +297,11 @@ class JournalWriter:
         waiting, self._filling = self._filling, deque()
         over = f"the writer of journal {self.options.journal.name} was over before this"
         for each in waiting:
-            _refuse(each.answer, Unavailable(f"{over} left: {error}"))
+            settle(each.answer, Unavailable(f"{over} left: {error}"))
         if self._finishing is not None:
-            _refuse(self._finishing, error)
+            settle(self._finishing, error)
         for answer in self._rolls:  # a roll may be under way
-            _refuse(answer, error if error.possibly_applied else OutcomeUnknown(f"{over} was done: {error}"))
+            settle(answer, error if error.possibly_applied else OutcomeUnknown(f"{over} was done: {error}"))
         self._room.set()
         self._wake.set()
         self._over.set()
-
-
-def _refuse(answer: asyncio.Future[Any], error: EblaError) -> None:
-    if not answer.done():
-        answer.set_exception(error)
-        answer.exception()  # retrieved here, since the caller may be gone already

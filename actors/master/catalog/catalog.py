@@ -28,6 +28,7 @@ from ebla.actors.coordination.namespace import Namespace
 from ebla.actors.master.catalog import edits as e
 from ebla.actors.master.catalog.lineage import Lineage
 from ebla.actors.master.catalog.records import (
+    STEADY,
     CatalogImage,
     Remembered,
     TableRecord,
@@ -64,8 +65,10 @@ class Catalog:
         self.kept: dict[str, None] = {}  # table ids
         self.draining: dict[str, None] = {}  # addresses of servers
         self.maintained: dict[str, None] = {}  # addresses of servers
+        self.suspended: dict[str, None] = {}  # addresses of servers that get no lease
         self.forgotten: dict[str, str] = {}  # uuid -> address of servers that are gone for good
         self.incarnations: dict[str, ServerInstance] = {}  # the last of each server that may have had a lease
+        self.level, self.level_us = STEADY, 0  # set by an operator, at this wall time
         self.replicas = 0  # wanted by all tables that are not removed
         self._of_table: dict[str, dict[str, None]] = {}
 
@@ -73,7 +76,8 @@ class Catalog:
 
     def __len__(self) -> int:
         """Return the number of records that a checkpoint would have."""
-        marks = len(self.draining) + len(self.maintained) + len(self.forgotten) + len(self.incarnations)
+        marks = sum(map(len, (self.draining, self.maintained, self.suspended)))
+        marks += len(self.forgotten) + len(self.incarnations)
         return len(self.tables) + len(self.tablets) + len(self.requests) + marks + len(self.namespace)
 
     def named(self, name: str) -> TableRecord | None:
@@ -108,6 +112,9 @@ class Catalog:
             tuple(self.maintained),
             self.lineage.image(),
             tuple(self.incarnations.values()),
+            self.level,
+            self.level_us,
+            tuple(self.suspended),
         )
 
     # -- changing --------------------------------------------------------------------------------------------
@@ -128,11 +135,13 @@ class Catalog:
         self.requests = dict(image.requests)
         self.draining = dict.fromkeys(image.draining)
         self.maintained = dict.fromkeys(image.maintained)
+        self.suspended = dict.fromkeys(image.suspended)
         self.forgotten = dict(image.forgotten)
         if image.namespace is not None:
             self.namespace.load(image.namespace)
         self.lineage.load(image.lineage)
         self.incarnations = {each.uuid: each for each in image.incarnations}
+        self.level, self.level_us = image.level, image.level_us
         self.check()
 
     def apply(self, edits: Iterable[Edit]) -> None:
@@ -191,6 +200,15 @@ class Catalog:
             self._reconfigure(tablet, configuration)
         self.incarnations.update((each.uuid, each) for each in edit.incarnations)
 
+    def _configuration_forced(self, edit: e.ConfigurationForced) -> None:
+        record, made = self._expect(edit.tablet, RUNNING), edit.configuration
+        before = record.appointed
+        assert before is not None and made.order == (before.unsafe + 1, before.index + 1), (before, made)
+        assert [peer.uuid for peer in made.voters()] == [made.primary], ("a survivor leads alone", edit)
+        self._reconfigure(edit.tablet, made)
+        record = self.tablets[edit.tablet]
+        self._put(replace(record, forced=(*record.forced, edit.record)))
+
     def _reconfigure(self, tablet: str, configuration: Configuration) -> None:
         record = self._expect(tablet, CREATING, RUNNING)
         assert record.configuration is not None and configuration.order > record.configuration.order, (
@@ -227,7 +245,7 @@ class Catalog:
             self._put(replace(record, former=former, tombstones=tombstones))
 
     def _server_forgotten(self, edit: e.ServerForgotten) -> None:
-        for marked in (self.draining, self.maintained):
+        for marked in (self.draining, self.maintained, self.suspended):
             marked.pop(edit.address, None)
         self.forgotten.update(dict.fromkeys(edit.uuids, edit.address))
         for uuid in edit.uuids:
@@ -245,6 +263,10 @@ class Catalog:
 
     def _remembered_peers(self, peers: Iterable[Peer]) -> tuple[Peer, ...]:
         return tuple(peer for peer in peers if peer.uuid not in self.forgotten)
+
+    def _level_set(self, edit: e.LevelSet) -> None:
+        assert edit.level != self.level, edit
+        self.level, self.level_us = edit.level, edit.since_us
 
     def _table_dropped(self, edit: e.TableDropped) -> None:
         table = self.tables[edit.table]
@@ -269,7 +291,7 @@ class Catalog:
             assert edit.name not in self.names, edit.name
             del self.names[table.name]
             self.names[edit.name] = edit.table
-        renamed = replace(table, name=edit.name)
+        renamed = replace(table, name=edit.name, min_members=edit.min_members or table.min_members)
         if edit.schema.version != table.schema.version:
             renamed = renamed.altered(edit.schema)
         self.tables[edit.table] = renamed
@@ -369,7 +391,7 @@ class Catalog:
         self.namespace.check()
 
 
-def _mark(marked: dict[str, None], edit: e.ServerDraining | e.ServerMaintained) -> None:
+def _mark(marked: dict[str, None], edit: e.ServerDraining | e.ServerMaintained | e.ServerSuspended) -> None:
     assert edit.on != (edit.address in marked), edit
     if edit.on:
         marked[edit.address] = None
@@ -384,11 +406,14 @@ _APPLY: dict[type[Any], Callable[[Catalog, Any], None]] = {
     e.TabletRunning: lambda c, edit: c._put(replace(c._expect(edit.tablet, CREATING), state=RUNNING)),
     e.ConfigurationChanged: Catalog._configuration_changed,
     e.ConfigurationsAppointed: Catalog._configurations_appointed,
+    e.ConfigurationForced: Catalog._configuration_forced,
     e.ReplicasSeen: Catalog._replicas_seen,
     e.FormerMembersGone: Catalog._former_members_gone,
     e.ServerDraining: lambda catalog, edit: _mark(catalog.draining, edit),
     e.ServerMaintained: lambda catalog, edit: _mark(catalog.maintained, edit),
+    e.ServerSuspended: lambda catalog, edit: _mark(catalog.suspended, edit),
     e.ServerForgotten: Catalog._server_forgotten,
+    e.LevelSet: Catalog._level_set,
     e.TableDropped: Catalog._table_dropped,
     e.TableAltered: Catalog._table_altered,
     e.TableSetAside: Catalog._table_set_aside,

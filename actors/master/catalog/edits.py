@@ -7,13 +7,14 @@ terms, are not edits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from ebla.actors.coordination.edits import CoordinationEdit
 from ebla.actors.messages import ServerInstance
-from ebla.actors.replication.configuration import Configuration
+from ebla.actors.replication.configuration import Configuration, Forced
+from ebla.storage.errors import Corruption
 from ebla.storage.schema import TableSchema
 
 
@@ -77,6 +78,19 @@ class ConfigurationsAppointed(msgspec.Struct, frozen=True, tag="configurations_a
     incarnations: tuple[ServerInstance, ...] = ()
 
 
+class ConfigurationForced(msgspec.Struct, frozen=True, tag="configuration_forced"):
+    """An operator gave up all members of a PacificA tablet but one, which leads in this configuration: it is of a later
+    ballot and a later forced epoch than the one before.
+
+    Only now may a server get to know it. The members that were given up stay known until their data is set aside; `record`
+    stays for ever.
+    """
+
+    tablet: str
+    configuration: Configuration
+    record: Forced
+
+
 class ReplicasSeen(msgspec.Struct, frozen=True, tag="replicas_seen"):
     """Server `uuid` reported replicas of `tablets` for the first time.
 
@@ -111,6 +125,13 @@ class ServerMaintained(msgspec.Struct, frozen=True, tag="server_maintained"):
     on: bool
 
 
+class ServerSuspended(msgspec.Struct, frozen=True, tag="server_suspended"):
+    """`on`: the server at `address`, also a later one there, gets no lease, and no new replicas."""
+
+    address: str
+    on: bool
+
+
 class ServerForgotten(msgspec.Struct, frozen=True, tag="server_forgotten"):
     """The servers `uuids`, all that were ever known at `address`, are gone for good.
 
@@ -119,6 +140,13 @@ class ServerForgotten(msgspec.Struct, frozen=True, tag="server_forgotten"):
 
     address: str
     uuids: tuple[str, ...]
+
+
+class LevelSet(msgspec.Struct, frozen=True, tag="level_set"):
+    """An operator set the level of the cluster (cluster/levels.py). `since_us`: for people only."""
+
+    level: str
+    since_us: int
 
 
 class TableDropped(msgspec.Struct, frozen=True, tag="table_dropped"):
@@ -131,13 +159,15 @@ class TableDropped(msgspec.Struct, frozen=True, tag="table_dropped"):
 
 
 class TableAltered(msgspec.Struct, frozen=True, tag="table_altered"):
-    """The table has this schema and name. Every tablet gets the schema if its version is a new one."""
+    """The table has this schema, name and `min_members`. Every tablet gets the schema if its version is a new one. Every PacificA
+    tablet gets a new configuration if `min_members` is another one; edits of earlier versions have 0, which keeps it."""
 
     request: str
     digest: int
     table: str
     name: str
     schema: TableSchema
+    min_members: int = 0
 
 
 class TableSetAside(msgspec.Struct, frozen=True, tag="table_set_aside"):
@@ -210,11 +240,14 @@ Edit = (
     | TabletRunning
     | ConfigurationChanged
     | ConfigurationsAppointed
+    | ConfigurationForced
     | ReplicasSeen
     | FormerMembersGone
     | ServerDraining
     | ServerMaintained
+    | ServerSuspended
     | ServerForgotten
+    | LevelSet
     | TableDropped
     | TableAltered
     | TableSetAside
@@ -227,15 +260,20 @@ Edit = (
     | CatalogWritten
 )
 
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(list[Edit]).decode
+# One transaction: its edits are applied together or not at all.
+encode = msgspec.msgpack.Encoder().encode
+decode = msgspec.msgpack.Decoder(list[Edit]).decode
 
 
-def encode(edits: Sequence[Edit]) -> bytes:
-    """Encode one transaction: its edits are applied together or not at all."""
-    return _encode(edits)
+def decoded(journal: str, transactions: Iterable[tuple[int, bytes]]) -> Iterator[list[Edit]]:
+    """The edits of each transaction of a journal. Raises Corruption if one holds no edits."""
+    for txid, payload in transactions:
+        try:
+            edits = decode(payload)
+        except msgspec.MsgspecError as error:
+            raise damaged(journal, f"transaction {txid} holds no edits: {error}") from error
+        yield edits
 
 
-def decode(data: bytes) -> list[Edit]:
-    """Decode a transaction. Raises msgspec.MsgspecError if the bytes are not edits."""
-    return _decode(data)
+def damaged(journal: str, what: str) -> Corruption:
+    return Corruption(f"journal {journal} is damaged: {what}; restore the master's catalog", path=journal)

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from ebla.actors.journal.errors import broken
 from ebla.actors.journal.options import JournalOptions
 from ebla.actors.journal.writer.holder import Holder
@@ -20,7 +18,7 @@ from ebla.actors.journal.writer.writer import JournalWriter
 from ebla.actors.master.catalog import edits as e
 from ebla.actors.master.catalog.checkpoint import Mark
 from ebla.actors.world import World
-from ebla.storage.errors import Corruption, EblaError
+from ebla.storage.errors import EblaError
 
 
 class QuorumEditLog:
@@ -76,23 +74,13 @@ class QuorumEditLog:
         fails. The edits up to `last` are decided all the same.
         """
         if last < after.txid:
-            raise self._corruption(
+            raise e.damaged(
+                self._name,
                 f"it ends at transaction {last}, before the checkpoint at {after.txid}; the directory of a journal node is an older "
-                "copy than the master's: bring back copies that were made together"
+                "copy than the master's: bring back copies that were made together",
             )
         page = await self._reader.read_all(after, upto=last)
         known = page.position.digest
         if page.position.txid != last or (known is not None and known != digest):
             raise broken(self._name, f"it was recovered to {last}, and can be read to {page.position.txid}")
-        found: list[e.Edit] = []
-        for txid, payload in page.edits:
-            try:
-                found.extend(e.decode(payload))
-            except msgspec.MsgspecError as error:
-                raise self._corruption(f"transaction {txid} holds no edits: {error}") from error
-        return found
-
-    def _corruption(self, what: str) -> Corruption:
-        return Corruption(
-            f"journal {self._name} is damaged: {what}; restore the master's catalog", path=self._name
-        )
+        return [edit for edits in e.decoded(self._name, page.edits) for edit in edits]

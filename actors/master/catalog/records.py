@@ -8,8 +8,10 @@ from msgspec.structs import replace
 from ebla.actors.coordination.namespace import NamespaceImage
 from ebla.actors.master.catalog.lineage import EMPTY, LineageImage
 from ebla.actors.messages import ServerInstance
-from ebla.actors.replication.configuration import Configuration, Peer
+from ebla.actors.replication.configuration import Configuration, Forced, Peer
 from ebla.storage.schema import TableSchema
+
+STEADY = "steady"  # the first level of every catalog
 
 
 class TableRecord(msgspec.Struct, frozen=True):
@@ -52,7 +54,7 @@ class TabletRecord(msgspec.Struct, frozen=True):
 
     `unseen`: members that have not reported a replica yet. `former`: members that left the configuration
     and may still have data. `tombstones`: those that have only a tombstone. `ended_us`: when the tablet was
-    deleted or replaced.
+    deleted or replaced. `forced`: the configurations that operators forced on a PacificA tablet.
     """
 
     tablet: str
@@ -64,6 +66,7 @@ class TabletRecord(msgspec.Struct, frozen=True):
     former: tuple[Peer, ...] = ()
     ended_us: int = 0
     tombstones: tuple[Peer, ...] = ()
+    forced: tuple[Forced, ...] = ()
 
     @property
     def appointed(self) -> Configuration | None:
@@ -99,6 +102,9 @@ class CatalogImage(msgspec.Struct, frozen=True, omit_defaults=True):
     maintained: tuple[str, ...] = ()
     lineage: LineageImage = EMPTY
     incarnations: tuple[ServerInstance, ...] = ()
+    level: str = STEADY
+    level_us: int = 0
+    suspended: tuple[str, ...] = ()
 
 
 encode_image = msgspec.msgpack.Encoder().encode

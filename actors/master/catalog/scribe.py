@@ -27,7 +27,8 @@ from ebla.actors.master.catalog.checkpoint import Checkpoints
 from ebla.actors.master.catalog.edits import Edit, MasterBegan
 from ebla.actors.master.catalog.lineage import ACCEPTED
 from ebla.actors.master.catalog.quorum_edit_log import QuorumEditLog
-from ebla.actors.world import World
+from ebla.actors.master.options import MasterOptions
+from ebla.actors.world import World, settle
 from ebla.storage.errors import DiskFull, EblaError
 
 log = logging.getLogger(__name__)
@@ -46,30 +47,21 @@ class _Change:
     apart: bool
 
 
+@dataclass(eq=False)
 class Scribe:
-    def __init__(
-        self,
-        world: World,
-        log: QuorumEditLog,
-        checkpoints: Checkpoints,
-        catalog: Catalog,
-        *,
-        waiting_max: int,
-        checkpoint_edits: int,
-        checkpointed: int = 0,
-    ) -> None:
-        self._world = world
-        self._log = log
-        self._checkpoints = checkpoints
-        self._catalog = catalog
-        self._waiting_max = waiting_max
-        self._checkpoint_edits = checkpoint_edits
+    _world: World
+    _log: QuorumEditLog
+    _checkpoints: Checkpoints
+    _catalog: Catalog
+    _options: MasterOptions
+    checkpointed: int = 0
+
+    def __post_init__(self) -> None:
         self._waiting: deque[_Change] = deque()
         self._wake = asyncio.Event()
         self._current: _Change | None = None
         self._refuses: Callable[[str], EblaError] | None = None  # the error of new changes, by their name
         self._tried = 0  # the transaction of the last checkpoint that was tried
-        self.checkpointed = checkpointed
 
     async def begin(self, start: str, *, accepts: bool = False) -> None:
         """Make durable that a master serves from this catalog; before, it sends no answers and no requests.
@@ -98,7 +90,7 @@ class Scribe:
         """
         if self._refuses is not None:
             raise self._refuses(name)
-        if len(self._waiting) >= self._waiting_max and not next_one:
+        if len(self._waiting) >= self._options.changes_waiting_max and not next_one:
             raise Throttled(
                 f"{len(self._waiting)} changes of the catalog are waiting",
                 limit="changes_waiting_max",
@@ -130,20 +122,18 @@ class Scribe:
         try:
             edits = change.decide()
         except EblaError as error:
-            _refuse(change, error)
+            settle(change.answer, error)
             return
         for together in [[edit] for edit in edits] if change.apart else [edits] if edits else []:
             await self._world.faults.here(f"master.{change.name}.before_edit")
             try:
                 await self._log.append(together)
             except DiskFull as error:
-                _refuse(change, error)
+                settle(change.answer, error)
                 return
             await self._world.faults.here(f"master.{change.name}.after_edit")
             self._catalog.apply(together)
-        answer = change.conclude()
-        if not change.answer.done():
-            change.answer.set_result(answer)
+        settle(change.answer, change.conclude())
 
     async def _checkpoint(self) -> None:
         """Make a checkpoint if one is due.
@@ -152,7 +142,7 @@ class Scribe:
         disk is full.
         """
         since = self._log.last_txid - max(self.checkpointed, self._tried)
-        if since < max(self._checkpoint_edits, len(self._catalog)):
+        if since < max(self._options.checkpoint_edits, len(self._catalog)):
             return
         self._tried = self._log.last_txid
         try:
@@ -189,7 +179,7 @@ class Scribe:
         address = self._world.address
         if self._current is not None:
             unknown = f"{address} failed while it made {self._current.name} durable"
-            _refuse(self._current, OutcomeUnknown(unknown, address=address))
+            settle(self._current.answer, OutcomeUnknown(unknown, address=address))
         self._refuse_all(lambda name: Unavailable(f"{address} failed before it began {name}; ask again"))
 
     def _refuse_all(self, refuses: Callable[[str], EblaError]) -> None:
@@ -197,10 +187,4 @@ class Scribe:
         self._refuses = refuses
         while self._waiting:
             waiting = self._waiting.popleft()
-            _refuse(waiting, refuses(waiting.name))
-
-
-def _refuse(change: _Change, error: EblaError) -> None:
-    if not change.answer.done():
-        change.answer.set_exception(error)
-        change.answer.exception()  # retrieved here, since the caller may be gone already
+            settle(waiting.answer, refuses(waiting.name))

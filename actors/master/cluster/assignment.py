@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ebla.actors.master.catalog.catalog import Catalog
 from ebla.actors.master.catalog.edits import Edit, TabletAssigned, TabletReplaced
 from ebla.actors.master.catalog.records import TableRecord, TabletRecord
-from ebla.actors.replication.configuration import PACIFICA, Configuration, Peer
+from ebla.actors.replication.configuration import FIRST_BALLOT, PACIFICA, Configuration, Peer
 from ebla.actors.world import Random, new_id
 
 EDITS_MAX = 500  # per plan, so that one log transaction stays small; the rest is planned right after
@@ -86,7 +86,7 @@ def _first(table: TableRecord, peers: tuple[Peer, ...], load: Load) -> Configura
         return Configuration(peers)
     primary = min(peers, key=lambda peer: load.primaries[peer.uuid]).uuid
     load.primaries[primary] += 1
-    return Configuration(peers, 1, primary=primary, min_members=table.min_members)
+    return Configuration(peers, FIRST_BALLOT, primary=primary, min_members=table.min_members)
 
 
 class Assignment:

@@ -150,8 +150,9 @@ class View:
     """One tablet as last reported by its servers.
 
     `states`: of each replica. `version`: the highest schema version that a replica has applied, which is
-    therefore committed. `unsafe`: the forced epoch to which `term` and `version` belong; the survivors of a
-    forced configuration may have a lower term and version than the lost members.
+    therefore committed. `committed`: the highest log index that a replica has reported as committed. `unsafe`: the
+    forced epoch to which `term`, `version` and `committed` belong; the survivors of a forced configuration may have
+    less of each than the lost members.
     """
 
     unsafe: int = 0
@@ -159,6 +160,7 @@ class View:
     leader: str | None = None
     rows_bytes: int = 0
     version: int = 0
+    committed: int = 0
     states: dict[str, str] = field(default_factory=dict)
     leader_report: LeaderReport | None = None
 
@@ -302,9 +304,13 @@ class Views:
         assert committed is not None, record.tablet
         if committed.unsafe > view.unsafe:
             view.unsafe, view.term, view.leader, view.version = committed.unsafe, 0, None, 0
+            view.committed = 0
         if view.leader is not None and committed.peer(view.leader) is None:
             view.leader = None
-        if replica.configuration.unsafe < committed.unsafe:
+        present = replica.configuration
+        if committed.primary is not None and replica.pending is not None:
+            present = replica.pending  # in force, and durable in the catalog
+        if present.unsafe < committed.unsafe:
             return
         if committed.primary is not None:
             _take_primary(view, committed, uuid, replica)
@@ -312,11 +318,9 @@ class Views:
             self._take_leader(view, committed, uuid, replica)
         if uuid == view.leader and replica.leads and replica.term == view.term:
             coming = () if replica.pending is None else tuple(peer.uuid for peer in replica.pending.peers)
-            order = replica.configuration.order
-            if committed.primary is not None and replica.pending is not None:
-                order = replica.pending.order  # in force, and durable in the catalog
-            view.leader_report = LeaderReport(uuid, replica.term, order, replica.health, coming)
+            view.leader_report = LeaderReport(uuid, replica.term, present.order, replica.health, coming)
         view.version = max(view.version, replica.schema_version)
+        view.committed = max(view.committed, replica.commit_index)
         if uuid == view.leader or view.leader is None:
             view.rows_bytes = replica.rows_bytes
 

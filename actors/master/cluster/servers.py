@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ebla.actors.master.catalog.catalog import Catalog
 from ebla.actors.messages import HeartbeatRequest, Registration, ServerInstance, ServerStatus, TabletReport
 from ebla.storage.errors import InvalidArgument
 
@@ -67,15 +68,21 @@ class Marks(NamedTuple):
     draining: Collection[str] = ()
     drained: Collection[str] = ()
     maintained: Collection[str] = ()
+    suspended: Collection[str] = ()
 
     def addresses(self) -> dict[str, None]:
-        return dict.fromkeys([*self.draining, *self.maintained])
+        return dict.fromkeys([*self.draining, *self.maintained, *self.suspended])
 
     def of(self, address: str) -> dict[str, Any]:
         return {name: address in marked for name, marked in self._asdict().items()}
 
 
 UNMARKED = Marks()
+
+
+def gets_new(catalog: Catalog, address: str) -> bool:
+    """Whether no operator's mark keeps new replicas from the address."""
+    return not any(address in marked for marked in (catalog.draining, catalog.maintained, catalog.suspended))
 
 
 class Servers:

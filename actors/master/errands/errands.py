@@ -4,12 +4,14 @@ Await-free: the role runs an errand and reports its outcome. Errands follow from
 from reports alone, so a restarted master continues, and no request is sent for a change that is not
 durable:
 
-    create    to every member of a created tablet's first configuration that has never reported its replica
+    create    to every member of a created tablet's first configuration that has never reported its replica. A voter
+              of a later ballot of a PacificA tablet gets a copy from its primary instead: the voter may have
+              acknowledged entries before its first report, and an empty replica would count as one with all of them
     alter     to the leader of every tablet whose replicas report an older version of its table
     repair    to the leader of every tablet whose members need a change: one change (repair/repairs.py)
     tombstone to every server that left a tablet's configuration, until it has only a tombstone of the tablet;
               and to every server with a stray replica, after the leader has reported that it is not adding
-              that server
+              that server; of a PacificA tablet only while all of its voters work
     delete    to every server that may have data of a dropped or replaced tablet, until it reports that it
               has none
 
@@ -29,7 +31,8 @@ from ebla.actors.master.cluster.reports import Views
 from ebla.actors.master.cluster.servers import Servers
 from ebla.actors.master.options import MasterOptions
 from ebla.actors.master.repair.repairs import Repairs
-from ebla.actors.replication.configuration import Order, Peer
+from ebla.actors.master.rules import healing
+from ebla.actors.replication.configuration import FIRST_BALLOT, VOTER, Order, Peer
 from ebla.actors.world import Random
 
 CREATE, ALTER, REPAIR, TOMBSTONE, DELETE = "create", "alter", "repair", "tombstone", "delete"
@@ -122,15 +125,18 @@ class Errands:
         if record is None:
             return False
         if errand.kind == CREATE:
-            return record.state in (CREATING, RUNNING) and errand.uuid in record.unseen
+            return errand.uuid in record.unseen and _creates(record, errand.uuid)
         if errand.kind == ALTER:
             return errand.tablet in self._views.behind
+        if errand.kind in (REPAIR, TOMBSTONE) and not self._repairs.cures():
+            return False
         if errand.kind == REPAIR:
             leader = self._repairs.leader(catalog, errand.tablet)
             return leader is not None and leader.uuid == errand.uuid
         if errand.kind == TOMBSTONE:
             excluded_in = self._views.excluded_in(catalog, errand.tablet, errand.uuid)
-            return record.state == RUNNING and record.member(errand.uuid) is None and excluded_in is not None
+            left = record.state == RUNNING and record.member(errand.uuid) is None
+            return left and excluded_in is not None and self._is_surplus(catalog, record)
         return errand.tablet in catalog.ended
 
     def _wanted(self, catalog: Catalog, servers: Servers, now: float) -> Iterator[Errand]:
@@ -139,7 +145,8 @@ class Errands:
             for uuid in record.unseen:
                 peer = record.member(uuid)
                 assert peer is not None, (tablet, uuid)
-                yield Errand(CREATE, tablet, uuid, peer.address)
+                if _creates(record, uuid):
+                    yield Errand(CREATE, tablet, uuid, peer.address)
         for tablet in self._views.behind:
             record = catalog.tablets[tablet]
             leader = self._views.of(tablet).leader
@@ -171,9 +178,15 @@ class Errands:
                 yield errand
 
     def _tombstoning(self, catalog: Catalog, servers: Servers) -> Iterator[Errand]:
+        if not self._repairs.cures():
+            return
         for tablet in catalog.formers:
             record = catalog.tablets[tablet]
-            if record.state == RUNNING and record.configuration is not None:
+            if (
+                record.state == RUNNING
+                and record.configuration is not None
+                and self._is_surplus(catalog, record)
+            ):
                 for peer in record.former:
                     term = self._views.excluded_in(catalog, tablet, peer.uuid)
                     if term is not None:
@@ -183,8 +196,18 @@ class Errands:
             known, server = catalog.tablets.get(tablet), servers.get(uuid)
             if known is None or known.state != RUNNING or known.configuration is None or server is None:
                 continue
+            if not self._is_surplus(catalog, known):
+                continue
             if term := self._views.excluded_in(catalog, tablet, uuid):
                 yield Errand(TOMBSTONE, tablet, uuid, server.address, known.configuration.order, term=term)
+
+    def _is_surplus(self, catalog: Catalog, record: TabletRecord) -> bool:
+        """Whether the tablet needs no data of servers that are no members. A PacificA tablet may shrink to `min_members` voters;
+        if these are lost, the members that left last have the most that is left."""
+        if record.appointed is None:
+            return True
+        situation = self._views.situation(catalog, record.tablet)
+        return situation is not None and healing.is_whole(situation)
 
     def _reachable(self, errand: Errand, servers: Servers, now: float) -> bool:
         """Whether to call now.
@@ -310,3 +333,15 @@ class Errands:
             or tablet in views.unsettled
             or (uuid, tablet) in views.strays
         )
+
+
+def _creates(record: TabletRecord, uuid: str) -> bool:
+    """Whether the master may still create a replica on a member that has reported none. A voter of a later PacificA ballot may have
+    acknowledged entries and lost them since, so its primary copies it; unless no primary ever led: one is ordered only after its
+    replica was reported, and a configuration that a primary has asked for has `settled` above 0."""
+    appointed, peer = record.appointed, record.member(uuid)
+    if record.state not in (CREATING, RUNNING):
+        return False
+    if appointed is None or appointed.index == FIRST_BALLOT or (peer is not None and peer.member != VOTER):
+        return True
+    return appointed.settled == 0 and appointed.primary in record.unseen

@@ -45,7 +45,7 @@ class Messenger:
 
     def send(self) -> None:
         """Send all errands that are due, each in its own task."""
-        for errand in self._errands.begin(self._catalog, self._servers, self._now()):
+        for errand in self._errands.begin(self._catalog, self._servers, self._world.now()):
             self._world.spawn(self._run(errand), f"{errand.kind} {errand.tablet} at {errand.address}")
 
     async def _run(self, errand: Errand) -> None:
@@ -75,12 +75,12 @@ class Messenger:
         server = self._servers.get(errand.uuid)
         if isinstance(error, DiskFull) and server is not None:  # as its next heartbeat will report
             server.load = msgspec.structs.replace(server.load, takes_data=False)
-        failures = self._errands.failed(errand, self._now())
+        failures = self._errands.failed(errand, self._world.now())
         level = logging.WARNING if failures == 1 else logging.DEBUG
         log.log(level, "could not %s %s at %s: %r", errand.kind, errand.tablet, errand.address, error)
 
     def _succeeded(self, errand: Errand, repair: Repair | None) -> None:
-        self._errands.succeeded(errand, self._now())
+        self._errands.succeeded(errand, self._world.now())
         if repair is not None:
             self.repaired[type(repair.action)] += 1
             log.info("tablet %s: %s", errand.tablet, _described(repair))
@@ -89,7 +89,7 @@ class Messenger:
         """Return the present step, if the configuration is still that of the errand."""
         if errand.kind != kinds.REPAIR:
             return None
-        repair = self._repairs.decide(self._catalog, self._servers, errand.tablet, self._now())
+        repair = self._repairs.decide(self._catalog, self._servers, errand.tablet, self._world.now())
         return None if repair is None or repair.as_of != errand.as_of else repair
 
     def _call(self, errand: Errand, repair: Repair | None) -> Call:
@@ -143,9 +143,6 @@ class Messenger:
         unsafe, index = repair.as_of
         request = m.ChangeMembersRequest(errand.uuid, errand.tablet, (change,), index, timeout_s, unsafe)
         return "change_members", request, m.MembersReply
-
-    def _now(self) -> float:
-        return self._world.clock.monotonic()
 
 
 def _described(repair: Repair) -> str:

@@ -135,8 +135,7 @@ class Master(Role):
         return await getattr(self.node, method)(request)
 
     def measure(self) -> Iterable[Figure]:
-        if not self._running:
-            raise NotRunning(f"{self.world.address} is starting or stopping", state="starting")
+        self._require_running()
         of_node = () if self.node is None else self.node.measure()
         active_term, standby = self.active_term, self.standby
         if active_term is None or not active_term.serves():
@@ -253,12 +252,15 @@ class Master(Role):
         return answer
 
     def _serving(self) -> ActiveTerm:
-        if not self._running:
-            raise NotRunning(f"{self.world.address} is starting or stopping", state="starting")
+        self._require_running()
         if self.active_term is None:
             raise self._not_active("is a standby")
         self._require(self.active_term)
         return self.active_term
+
+    def _require_running(self) -> None:
+        if not self._running:
+            raise NotRunning(f"{self.world.address} is starting or stopping", state="starting")
 
     def _require(self, active_term: ActiveTerm) -> None:
         if not active_term.serves():
@@ -289,8 +291,7 @@ class Master(Role):
                 masters=self.options.masters,
                 journals=self.options.journal.nodes,
             )
-        if not self._running:
-            raise NotRunning(f"{self.world.address} is starting or stopping", state="starting")
+        self._require_running()
         return status_of(
             self.standby.catalog,
             instance=self.directory.instance,
@@ -386,8 +387,7 @@ class Master(Role):
     @rpc
     async def await_active_term(self, request: m.Empty) -> HandOverReply:
         """Wait until this master serves."""
-        if not self._running:
-            raise NotRunning(f"{self.world.address} is starting or stopping", state="starting")
+        self._require_running()
         clock = self.world.clock
         until = clock.monotonic() + self.options.hand_over_s
         while self.active_term is None or not self.active_term.serves():
@@ -402,8 +402,7 @@ class Master(Role):
     @rpc
     async def read_checkpoint(self, request: CheckpointRequest) -> CheckpointChunk:
         """Send a chunk of the checkpoint to a master that was away so long that its next edits are gone."""
-        if not self._running:
-            raise NotRunning(f"{self.world.address} is starting or stopping", state="starting")
+        self._require_running()
         return self.directory.checkpoints.chunk(request.chunk)
 
 

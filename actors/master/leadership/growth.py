@@ -85,7 +85,7 @@ class _Joins:
         With a digest in `end`, the nodes must have these edits and no others.
         """
         tokens = []
-        until = self._world.clock.monotonic() + limit_s
+        until = self._world.now() + limit_s
         for node in self._request.nodes[1:]:
             why = f"it has not fetched the journal up to edit {end.txid}"
             while (
@@ -95,7 +95,7 @@ class _Joins:
             ):
                 if isinstance(joining, EblaError):
                     why = str(joining)
-                if self._world.clock.monotonic() >= until:
+                if self._world.now() >= until:
                     raise Unavailable(
                         f"{node} does not join the journal within {limit_s:g} s: {why}; mend this, then ask again"
                     )

@@ -11,8 +11,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 
-import msgspec
-
 from ebla.actors.errors import Unavailable
 from ebla.actors.journal.errors import EditsGone, ForeignJournal, NodesMoved, QuorumFailed
 from ebla.actors.journal.writer.reader import JournalReader, Page, Position
@@ -23,7 +21,7 @@ from ebla.actors.master.catalog.records import decode_image
 from ebla.actors.master.messages import CheckpointChunk, CheckpointRequest
 from ebla.actors.master.options import GroupOptions
 from ebla.actors.world import World
-from ebla.storage.errors import Corruption, DiskFull, EblaError
+from ebla.storage.errors import DiskFull, EblaError
 
 log = logging.getLogger(__name__)
 
@@ -95,14 +93,7 @@ class Standby:
             await self._checkpoint()
 
     def _apply(self, page: Page) -> None:
-        for txid, payload in page.edits:
-            try:
-                edits = e.decode(payload)
-            except msgspec.MsgspecError as error:
-                name = self._options.journal.journal.name
-                raise Corruption(
-                    f"journal {name} is damaged: transaction {txid} holds no edits: {error}", path=name
-                ) from error
+        for edits in e.decoded(self._options.journal.journal.name, page.edits):
             self.catalog.apply(edits)
         self.position = page.position
 
@@ -159,7 +150,7 @@ class Standby:
         except (QuorumFailed, Unavailable, NodesMoved, EditsGone) as error:
             log.info("%s cannot read the journal now: %s", self._world.address, error)
             return
-        catalog = written_catalog(e.decode(payload) for _, payload in pages.edits)
+        catalog = written_catalog(e.decoded(self._options.journal.journal.name, pages.edits))
         if catalog is None:
             log.warning("%s lacks edits after %d, and no master has them", self._world.address, self.txid)
             return
@@ -173,13 +164,8 @@ class Standby:
         return chunks
 
     async def _chunk(self, master: str, number: int) -> CheckpointChunk:
-        return await self._world.network.call(
-            master,
-            "read_checkpoint",
-            CheckpointRequest(number),
-            CheckpointChunk,
-            self._options.rpc_timeout_s,
-        )
+        request, timeout_s = CheckpointRequest(number), self._options.rpc_timeout_s
+        return await self._world.network.call(master, "read_checkpoint", request, CheckpointChunk, timeout_s)
 
 
 def written_catalog(transactions: Iterable[Sequence[e.Edit]]) -> Catalog | None:

@@ -3,6 +3,7 @@
 appointer.py    beacons and requests of tablet servers, and the loop that makes one edit for all changes that are due
 planner.py      decides, without waiting, which tablets get another configuration, and which primaries get an order
 orders.py       the calls to the servers of primaries
+forcing.py      for operators: the evidence about a tablet that does not work, and a forced configuration
 
 The order of the steps: decided, durable in the catalog, in memory, then answered and sent to servers. A server's order or
 answer names its lease, and the detector acknowledges no beacon of a server between the decision about its end and the

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from ebla.actors.detector.detector import ACKNOWLEDGED, NEW, Detector
+from ebla.actors.detector.detector import ACKNOWLEDGED, NEW, SILENT, Detector
 from ebla.actors.errors import Throttled, Unavailable
 from ebla.actors.incarnations import Incarnations, forgotten
 from ebla.actors.master.catalog.catalog import Catalog
@@ -32,7 +32,7 @@ from ebla.actors.messages.appointments import (
     BeaconReply,
     ConfigurationsRequest,
 )
-from ebla.actors.world import World, rpc
+from ebla.actors.world import World, rpc, settle
 from ebla.storage.errors import DiskFull, EblaError
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,8 @@ class _Waiting:
 class Appointer:
     """`require_ballots`: ends this master if a server knows a later ballot of a tablet than the catalog.
 
-    `ends`: the servers whose replicas were taken away in this term; `edits`: those that changed configurations.
+    `ends`: the servers whose replicas were taken away in this term; `edits`: those that changed configurations, with
+    `ballots` in all. `acknowledged`, `refused`: the numbers of beacons.
     """
 
     _world: World
@@ -63,7 +64,7 @@ class Appointer:
     orders: Orders = field(init=False)
 
     def __post_init__(self) -> None:
-        self.ends = self.edits = 0
+        self.ends = self.edits = self.ballots = self.acknowledged = self.refused = 0
         self._wake = asyncio.Event()
         self._waiting: list[_Waiting] = []
         self._plan: Plan = Plan({}, [])
@@ -74,12 +75,26 @@ class Appointer:
         self.scribe = scribe
         self._incarnations = incarnations
         recorded = self._catalog.incarnations.items()
-        self.detector = Detector(self._options.detector, self._now(), recorded, self._options.leased)
+        self.detector = Detector(self._options.detector, self._world.now(), recorded, self._may_have_leases)
         self.planner = Planner(self._catalog, self.detector)
-        self.orders = Orders(self._world, self._options, self._servers, self.detector, self.planner)
+        self.orders = Orders(
+            self._world, self._options, self._servers, self.detector, self.planner, self._wake.set
+        )
         for tablet in self.planner.unled:
             self._watch(tablet)
         self._world.spawn(self._run(), "appointing primaries")
+
+    @property
+    def grace_s(self) -> float:
+        return self._options.detector.grace_s
+
+    def _may_have_leases(self, uuid: str) -> bool:
+        """Whether no operator has suspended the server. A new master knows its address from the catalog, before a heartbeat comes."""
+        suspended = self._catalog.suspended
+        if not suspended:
+            return True
+        server = self._servers.get(uuid)
+        return not (self.planner.addresses(uuid) if server is None else {server.address}) & suspended.keys()
 
     def close(self) -> None:
         """Refuse the requests that wait: the term has ended."""
@@ -93,9 +108,12 @@ class Appointer:
         instance = request.instance
         self._meet(instance)
         leased = self.planner.is_leased(instance)
-        refused = self.detector.beacon(self._now(), instance, request.lease)
+        refused = self.detector.beacon(self._world.now(), instance, request.lease)
         if refused == ACKNOWLEDGED:
             refused = ""
+            self.acknowledged += 1
+        else:
+            self.refused += 1
         if refused or not leased:
             self._wake.set()
         return BeaconReply(refused)
@@ -132,9 +150,7 @@ class Appointer:
 
     def take(self, instance: ServerInstance, report: TabletReport) -> None:
         """Take a report of a server's present incarnation, after its edits are in the catalog."""
-        before = len(self.planner.unled)
-        self.planner.take(instance, report)
-        if len(self.planner.unled) > before or not report.incremental:
+        if self.planner.take(instance, report) or not report.incremental:
             self._wake.set()
 
     def assigned(self, tablets: Sequence[str]) -> None:
@@ -144,11 +160,16 @@ class Appointer:
                 self.planner.changed(tablet)
                 self._watch(tablet)
 
+    def altered(self, tablets: Sequence[str]) -> None:
+        """Note that a table was altered: its tablets may need another number of members."""
+        self.planner.altered.update(dict.fromkeys(tablets))
+        self._wake.set()
+
     def _watch(self, tablet: str) -> None:
         known = self.planner.stored(tablet)
         assert known is not None, tablet
         for peer in known.peers:
-            self.detector.watch(self._now(), peer.uuid, self._catalog.incarnations.get(peer.uuid))
+            self.detector.watch(self._world.now(), peer.uuid, self._catalog.incarnations.get(peer.uuid))
 
     # -- the loop --------------------------------------------------------------------------------------------
 
@@ -162,12 +183,13 @@ class Appointer:
             except (Throttled, DiskFull) as error:
                 log.warning("%s: %s; trying again", self._world.address, error)
                 self._refuse(error)
+                self.planner.settled()
                 await self._world.clock.sleep(self._options.bg_s)
             self.orders.send()
 
     async def _due(self) -> None:
         """Wait for the next event, or until the detector decides, at most `bg_s`."""
-        now = self._now()
+        now = self._world.now()
         wait_s = min(self._options.bg_s, self.detector.next_wake(now) - now)
         if wait_s > 0:
             with suppress(TimeoutError):
@@ -176,12 +198,15 @@ class Appointer:
         self._wake.clear()
 
     def _has_work(self) -> bool:
-        now = self._now()
-        return bool(self._waiting or self.planner.unled) or self.detector.next_wake(now) <= now
+        now = self._world.now()
+        return (
+            bool(self._waiting or self.planner.unled or self.planner.altered)
+            or self.detector.next_wake(now) <= now
+        )
 
     def _decide(self) -> Sequence[Edit]:
         self._planned_for, self._waiting = self._waiting, []
-        self._plan = self.planner.plan(self._now(), [each.request for each in self._planned_for])
+        self._plan = self.planner.plan(self._world.now(), [each.request for each in self._planned_for])
         made, recorded = self._plan.configurations, self._catalog.incarnations
         ending = (end.instance for end in self._plan.ends if end.instance is not None)
         incarnations = tuple(each for each in ending if recorded.get(each.uuid) != each)
@@ -190,12 +215,10 @@ class Appointer:
     def _conclude(self) -> None:
         """The plan is in the catalog: end the servers that were decided, answer, and let the primaries be ordered."""
         answered, self._planned_for = self._planned_for, []
+        self.planner.settled()
         self.edits += bool(self._plan.configurations)
-        for end in self._plan.ends:
-            self.detector.ended(end)
-            if end.reason != NEW:
-                self.ends += 1
-                log.warning("server %s has ended (%s), and its PacificA replicas too", end.uuid, end.reason)
+        self.ballots += len(self._plan.configurations)
+        self._end()
         for tablet, configuration in self._plan.configurations.items():
             self._views.appointed(tablet, configuration)
             self.planner.changed(tablet)
@@ -203,6 +226,17 @@ class Appointer:
         self.orders.forget()
         for each in answered:
             self._answer(each)
+
+    def _end(self) -> None:
+        """End the servers of the plan. A server that is a member of no PacificA tablet sends no beacons: none are expected, and
+        nothing is warned of."""
+        for end in self._plan.ends:
+            self.detector.ended(end)
+            if end.reason == SILENT and not self.planner.is_member(end.uuid):
+                self.detector.leave(end.uuid)
+            elif end.reason != NEW:
+                self.ends += 1
+                log.warning("server %s has ended (%s), and its PacificA replicas too", end.uuid, end.reason)
 
     def _answer(self, waiting: _Waiting) -> None:
         if waiting.answer.done():
@@ -227,9 +261,4 @@ class Appointer:
         refused = [*self._planned_for, *self._waiting]
         self._planned_for, self._waiting = [], []
         for each in refused:
-            if not each.answer.done():
-                each.answer.set_exception(error)
-                each.answer.exception()  # retrieved here, since the caller may be gone already
-
-    def _now(self) -> float:
-        return self._world.clock.monotonic()
+            settle(each.answer, error)

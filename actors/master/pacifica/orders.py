@@ -8,6 +8,8 @@ ends at a server's first heartbeat.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ebla.actors.detector.detector import Detector
@@ -31,25 +33,26 @@ class _Refusals(NamedTuple):
     until: float
 
 
+@dataclass(eq=False)
 class Orders:
-    """`sent`: the calls to servers so far."""
+    """`sent`: the calls to servers so far. `wake`: lets the appointer decide again, because a server has declined an order."""
 
-    def __init__(
-        self, world: World, options: MasterOptions, servers: Servers, detector: Detector, planner: Planner
-    ) -> None:
+    _world: World
+    _options: MasterOptions
+    _servers: Servers
+    _detector: Detector
+    _planner: Planner
+    _wake: Callable[[], None]
+
+    def __post_init__(self) -> None:
         self.sent = 0
-        self._world = world
-        self._options = options
-        self._servers = servers
-        self._detector = detector
-        self._planner = planner
         self._under_way: dict[str, None] = {}  # servers
         self._failures: dict[str, _Refusals] = {}  # of calls, by server
         self._refusals: dict[str, _Refusals] = {}  # by tablet
 
     def send(self) -> None:
         """Send all orders that are due, each call in its own task."""
-        now = self._now()
+        now = self._world.now()
         for uuid, tablets in self._planner.orders().items():
             if uuid in self._under_way or not self._reachable(uuid, now):
                 continue
@@ -84,7 +87,7 @@ class Orders:
     async def _call(self, uuid: str, tablets: list[str]) -> None:
         """Send what the catalog has now for the tablets that this server still leads."""
         server, stamp = self._servers.get(uuid), self._detector.lease(uuid)
-        known = [(tablet, self._planner.stored(tablet)) for tablet in tablets]
+        known = [(tablet, self._planner.awaits_order(tablet)) for tablet in tablets]
         ordered = tuple(
             Appointed(tablet, each) for tablet, each in known if each is not None and each.primary == uuid
         )
@@ -104,7 +107,12 @@ class Orders:
             return
         self._failures.pop(uuid, None)
         for each in ordered:
-            self._take(each.tablet, each.configuration.index, reply.refused.get(each.tablet))
+            ballot = each.configuration.index
+            self._take(each.tablet, ballot, reply.refused.get(each.tablet))
+            if each.tablet in reply.declined:
+                self._planner.declined(each.tablet, stamp, ballot)
+        if reply.declined:
+            self._wake()
 
     def _take(self, tablet: str, ballot: int, refusal: str | None) -> None:
         if refusal is None:
@@ -119,7 +127,7 @@ class Orders:
         count = 1 if before is None or before.ballot != ballot else before.times + 1
         longest = self._options.rpc_backoff_max_s
         wait_s = min(longest, self._options.rpc_backoff_s * 2.0 ** min(count - 1, 30))
-        return _Refusals(ballot, count, self._now() + wait_s * self._world.random.uniform(0.5, 1.0))
+        return _Refusals(ballot, count, self._world.now() + wait_s * self._world.random.uniform(0.5, 1.0))
 
     def forget(self) -> None:
         """Drop the pauses of tablets and servers that wait for no order."""
@@ -128,6 +136,3 @@ class Orders:
             del self._refusals[tablet]
         for uuid in [uuid for uuid in self._failures if uuid not in waiting]:
             del self._failures[uuid]
-
-    def _now(self) -> float:
-        return self._world.clock.monotonic()

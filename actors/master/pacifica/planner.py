@@ -4,27 +4,30 @@ A tablet gets another configuration because
 
     its primary asks for one            the rules of replication/appointments.py say whether it is granted
     a server has ended                  another voter leads, and a silent voter loses its vote
+    its table's min_members changed     every tablet gets the new number
     its primary has ended before        and no other voter was alive then: one that is alive now leads
-    its primary's replica is not well   the server lives, and has reported that the replica does not run
+    its primary has declined to lead    the server lives, and has no running replica: another voter leads
     its primary does not lead           it led this ballot until its lease was over: it gets a new ballot
 
 `unled` has the tablets whose primary is not known to lead in the ballot of the catalog: all of them when a master begins,
-then those whose configuration changed, or whose primary reports that it does not lead. Each is ordered, or changed, until
+then those whose configuration changed, whose primary has ended, or reports that it does not lead. Each is ordered, or changed, until
 its primary reports that it leads, or follows an order.
 
-A report counts only in the incarnation that sent it, which must be the one that has the server's lease.
+A report counts only in the incarnation that sent it, which must be the one that has the server's lease. A report may be older
+than the last order, so it never suffices to appoint another primary: the primary gets an order, and if it declines that order, it
+will not lead in that ballot, however late any message is.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from ebla.actors.detector.detector import NEW, SILENT, Detector, End
+from ebla.actors.detector.detector import NEW, SILENT, Detector, End, Stamp
 from ebla.actors.master.catalog.catalog import CREATING, RUNNING, Catalog
 from ebla.actors.messages import ReplicaReport, ServerInstance, TabletReport
 from ebla.actors.messages.appointments import ConfigurationsRequest
@@ -37,20 +40,21 @@ log = logging.getLogger(__name__)
 
 
 class Reported(NamedTuple):
-    """The replica of a tablet's primary, as reported by the incarnation `start` of its server. `runs`: it is neither absent nor
-    failed."""
+    """The replica of a tablet's primary, as reported by the incarnation `start` of its server: it runs in `ballot` and does not
+    lead, or (`declined`) it will never lead in `ballot`, nor in an earlier one. A replica that does not run shows ballot 0."""
 
     uuid: str
     start: str
     ballot: int
-    runs: bool
+    declined: bool = False
 
 
 class Held(NamedTuple):
-    """A replica as the incarnation `start` of its server reported it last."""
+    """A replica as the incarnation `start` of its server reported it last. `ballot`: of the newest configuration in its log."""
 
     start: str
     runs: bool
+    ballot: int
 
 
 class Plan(NamedTuple):
@@ -68,8 +72,13 @@ class Planner:
         self._catalog = catalog
         self._detector = detector
         self.unled: dict[str, None] = dict.fromkeys(tablet for tablet, _ in self._all())
+        self.altered = dict(self.unled)  # tablets whose `min_members` may differ from their table's
         self._reported: dict[str, Reported] = {}
         self._held: dict[str, dict[str, Held]] = {}  # by tablet and server
+        # By tablet: the ballot of the configuration that its primary reported as committed.
+        self._settled: dict[str, int] = {}
+        self._committing: Collection[str] = ()  # tablets whose next configurations are being made durable
+        self.forcing: dict[str, None] = {}  # tablets whose forced configuration is being made durable
 
     def stored(self, tablet: str) -> Configuration | None:
         """The configuration in the catalog; None if this is no PacificA tablet with replicas."""
@@ -95,45 +104,79 @@ class Planner:
             self.unled.pop(tablet, None)
             self._reported.pop(tablet, None)
 
-    def take(self, instance: ServerInstance, report: TabletReport) -> None:
-        """Take a report of the present incarnation of a server."""
+    def take(self, instance: ServerInstance, report: TabletReport) -> bool:
+        """Take a report of the present incarnation of a server. Return whether a primary in it does not lead."""
+        noted = False
         present = {replica.tablet: replica for replica in report.updated}
         for tablet, replica in present.items():
             known = self.stored(tablet)
             if known is not None:
-                held = Held(instance.start, _runs(replica))
+                in_force = replica.pending or replica.configuration
+                held = Held(instance.start, _runs(replica), in_force.index)
                 self._held.setdefault(tablet, {})[instance.uuid] = held
                 if known.primary == instance.uuid:
-                    self._take(tablet, known, instance, replica)
+                    noted |= self._take(tablet, known, instance, replica)
         if report.incremental:
             absent = [tablet for tablet in report.removed if tablet not in present]
         else:
             self._held = {tablet: held for tablet, held in self._held.items() if self.stored(tablet)}
+            self._settled = {tablet: each for tablet, each in self._settled.items() if self.stored(tablet)}
             absent = [tablet for tablet, _ in self._all() if tablet not in present]
         for tablet in absent:
             known = self.stored(tablet)
+            if known is None:
+                self._held.pop(tablet, None)
+                self._settled.pop(tablet, None)
             self._held.get(tablet, {}).pop(instance.uuid, None)
             waits = instance.uuid in self._catalog.tablets[tablet].unseen if known is not None else True
             if known is not None and known.primary == instance.uuid and not waits:
-                self._note(tablet, Reported(instance.uuid, instance.start, 0, runs=False))
+                self._note(tablet, Reported(instance.uuid, instance.start, 0))
+                noted = True
+        return noted
 
     def _take(
         self, tablet: str, known: Configuration, instance: ServerInstance, replica: ReplicaReport
-    ) -> None:
+    ) -> bool:
         runs = _runs(replica)
         if runs and replica.leads and replica.term == known.index:
             self.follows(tablet, known.index)
-        else:
-            self._note(tablet, Reported(instance.uuid, instance.start, replica.term, runs))
+            if replica.commit_index:  # before that it shows the configuration of its creation
+                self._settled[tablet] = replica.configuration.index
+            return False
+        self._note(tablet, Reported(instance.uuid, instance.start, replica.term if runs else 0))
+        return True
+
+    def declined(self, tablet: str, stamp: Stamp, ballot: int) -> None:
+        """Note that the process of `stamp`, which was ordered to lead in this ballot, will not do so: its replica does not run, or is
+        an old copy."""
+        known = self.stored(tablet)
+        if known is not None and known.primary is not None and known.index == ballot:
+            held = self._held.get(tablet, {})
+            if known.primary in held:
+                held[known.primary] = held[known.primary]._replace(runs=False)
+            self._note(tablet, Reported(known.primary, stamp.start, ballot, declined=True))
 
     def _note(self, tablet: str, reported: Reported) -> None:
-        self._reported[tablet] = reported
+        """A replica that does not run, as before, does not take back that it has declined."""
+        before = self._reported.get(tablet)
+        if before is None or not before.declined or before.start != reported.start or reported.ballot > 0:
+            self._reported[tablet] = reported
         self.unled[tablet] = None
+
+    def is_member(self, uuid: str) -> bool:
+        """Whether the server is a member of some tablet."""
+        return any(known.peer(uuid) is not None for _, known in self._all())
+
+    def addresses(self, uuid: str) -> set[str]:
+        """Where the server was when it became a member of tablets."""
+        members = (known.peer(uuid) for _, known in self._all())
+        return {peer.address for peer in members if peer is not None}
 
     # -- decisions -------------------------------------------------------------------------------------------
 
     def plan(self, now: float, requests: Sequence[ConfigurationsRequest]) -> Plan:
-        """Decide what is due. The servers that are ending get no answer and no order until `ends` are durable."""
+        """Decide what is due. Until the plan is durable, or given up (`settled`), the servers that are ending get no answer and no
+        order, and no tablet of `configurations` gets an order of the ballot before."""
         plan = Plan({}, self._detector.decide(now))
         primaries = _Primaries(self._all())
         if plan.ends:
@@ -151,7 +194,22 @@ class Planner:
                 made = self._without_lead(primaries, tablet, known)
                 if made is not None:
                     plan.configurations[tablet] = made
+        for tablet in list(self.altered):
+            known = self.stored(tablet)
+            least = 0 if known is None else self._least(tablet)
+            if known is None or known.min_members == least:
+                del self.altered[tablet]
+            elif tablet not in plan.configurations:
+                plan.configurations[tablet] = replace(known, min_members=least, index=known.index + 1)
+        self._committing = plan.configurations
         return plan
+
+    def settled(self) -> None:
+        """Note that the last plan is durable, or given up."""
+        self._committing = ()
+
+    def _least(self, tablet: str) -> int:
+        return self._catalog.tables[self._catalog.tablets[tablet].table].min_members
 
     def is_leased(self, instance: ServerInstance) -> bool:
         """Whether this incarnation has the server's lease, as far as the master knows."""
@@ -167,6 +225,8 @@ class Planner:
             made = self._after_end(primaries, tablet, present, end.uuid, silent=end.reason == SILENT)
             if made is not None:
                 present = replace(made, index=known.index + 1)
+            elif end.uuid == present.primary:
+                self.unled[tablet] = None  # a voter that returns may lead
         if present is not known:
             plan.configurations[tablet] = present
 
@@ -187,11 +247,11 @@ class Planner:
         """The configuration after that of a tablet whose primary does not lead; None if an order, or time, is enough."""
         assert known.primary is not None, tablet
         reported = self._present_report(tablet, known)
-        if self._detector.has_ended(known.primary) or (reported is not None and not reported.runs):
+        if reported is not None and reported.ballot != known.index:
+            reported = None
+        if self._detector.has_ended(known.primary) or (reported is not None and reported.declined):
             return self._after_end(primaries, tablet, known, known.primary, silent=True)
-        if reported is not None and reported.ballot == known.index:
-            return appointed(known, known.primary)
-        return None
+        return appointed(known, known.primary) if reported is not None else None
 
     def _present_report(self, tablet: str, known: Configuration) -> Reported | None:
         """The report of the primary's replica by the process that has its server's lease."""
@@ -203,37 +263,64 @@ class Planner:
     def _after_end(
         self, primaries: _Primaries, tablet: str, known: Configuration, uuid: str, *, silent: bool
     ) -> Configuration | None:
+        known = replace(known, settled=max(known.settled, self._settled.get(tablet, 0)))
         made = after_end(
             known,
             uuid,
             silent=silent,
             gone=self._detector.has_ended,
-            alive=lambda other: self._may_lead(tablet, other),
+            alive=lambda other: self._may_lead(tablet, other, known.settled),
             primaries=primaries.count,
         )
         if made is not None:
             primaries.moved(known, made)
         return made
 
-    def _may_lead(self, tablet: str, uuid: str) -> bool:
-        """Whether the process that has the server's lease has reported that its replica runs: another one has lost it, with all
-        that it acknowledged."""
+    def _may_lead(self, tablet: str, uuid: str, settled: int) -> bool:
+        """Whether the process that has the server's lease has reported that its replica runs, and holds what all voters held: another
+        one has lost what it acknowledged. The lease of a suspended server ends soon."""
+        held = self._held.get(tablet, {}).get(uuid)
+        able = held is not None and held.ballot >= settled and self._detector.allowed(uuid)
+        return able and self.runs(tablet, uuid) is True
+
+    def runs(self, tablet: str, uuid: str) -> bool | None:
+        """Whether the replica runs, as the process that has the server's lease has reported; None without such a report."""
         held, stamp = self._held.get(tablet, {}).get(uuid), self._detector.lease(uuid)
-        return held is not None and stamp is not None and held == Held(stamp.start, runs=True)
+        return held.runs if held is not None and stamp is not None and held.start == stamp.start else None
+
+    def has_declined(self, tablet: str) -> bool:
+        """Whether the primary's server lives, and the primary will not lead in the catalog's ballot."""
+        known = self.stored(tablet)
+        reported = None if known is None else self._present_report(tablet, known)
+        return (
+            known is not None
+            and reported is not None
+            and reported.declined
+            and reported.ballot == known.index
+        )
 
     # -- orders ----------------------------------------------------------------------------------------------
 
     def orders(self) -> dict[str, list[str]]:
-        """The tablets that wait for an order, by the server of their primary, which has a lease."""
+        """The tablets that wait for an order, by the server of their primary, which has a lease. A primary that is being created
+        waits until it is reported: without a replica its server would decline."""
         found: dict[str, list[str]] = {}
         for tablet in self.unled:
-            known = self.stored(tablet)
-            if known is None or known.primary is None or self._detector.lease(known.primary) is None:
-                continue
-            reported = self._present_report(tablet, known)
-            if reported is None or (reported.runs and reported.ballot < known.index):
+            known = self.awaits_order(tablet)
+            if known is not None and known.primary is not None:
                 found.setdefault(known.primary, []).append(tablet)
         return found
+
+    def awaits_order(self, tablet: str) -> Configuration | None:
+        """The configuration to send to its primary, if the tablet waits for an order. Check again after every wait."""
+        due = tablet in self.unled and tablet not in self._committing and tablet not in self.forcing
+        known = self.stored(tablet) if due else None
+        if known is None or known.primary is None or self._detector.lease(known.primary) is None:
+            return None
+        if known.primary in self._catalog.tablets[tablet].unseen:
+            return None
+        reported = self._present_report(tablet, known)
+        return known if reported is None or reported.ballot < known.index else None
 
 
 def _runs(replica: ReplicaReport) -> bool:

@@ -1,7 +1,7 @@
-"""Requests of operators: to change members of a tablet, to drain a server, to maintain or forget it.
+"""Requests of operators to change the members of a tablet.
 
-Each request is one change at the tablet's leader, by compare-and-set on the configuration in the catalog,
-or one edit; no other state is kept. The remaining steps follow from the configuration (a replace flag, a
+Each request is one change at the tablet's leader, by compare-and-set on the configuration in the catalog;
+no other state is kept. The remaining steps follow from the configuration (a replace flag, a
 pre-voter) by the rules of rules/healing.py, also on a later active master. So a request may be repeated at
 any time; if its change is already in force or under way, the answer is the configuration.
 """
@@ -9,41 +9,30 @@ any time; if its change is already in force or under way, the answer is the conf
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from ebla.actors import messages as m
 from ebla.actors.errors import ConfigurationMoved, NotFound, NotLeader, Unavailable
 from ebla.actors.master.catalog.catalog import RUNNING, Catalog
-from ebla.actors.master.catalog.edits import Edit, ServerDraining, ServerForgotten, ServerMaintained
-from ebla.actors.master.catalog.scribe import Scribe
 from ebla.actors.master.cluster.reports import Views
-from ebla.actors.master.cluster.servers import Server, Servers
+from ebla.actors.master.cluster.servers import Server, Servers, gets_new
 from ebla.actors.master.messages import (
     AddReplicaRequest,
-    Drained,
-    DrainReply,
-    DrainRequest,
-    ForgetReply,
-    ForgetRequest,
-    Maintained,
-    MaintainReply,
-    MaintainRequest,
     MoveReplicaRequest,
     RemoveReplicaRequest,
 )
 from ebla.actors.master.options import MasterOptions
+from ebla.actors.master.repair.hosts import Hosts
 from ebla.actors.master.repair.naming import (
     addresses,
     ambiguous,
-    has_non_voter,
     matches,
     member_named,
-    members_of,
 )
-from ebla.actors.master.repair.repairs import Repairs, gets_new, held_at
+from ebla.actors.master.repair.repairs import Repairs
 from ebla.actors.master.rules import healing
 from ebla.actors.messages.repair import ADD, MODIFY, REMOVE, MemberChange, MembersReply
 from ebla.actors.replication.configuration import NON_VOTER, VOTER, Configuration, Peer
@@ -51,9 +40,6 @@ from ebla.actors.world import World, rpc
 from ebla.storage.errors import InvalidArgument
 
 PRE_VOTER = "pre_voter"
-HEARTBEATS_MISSING = (
-    "this master has just begun to serve and may not have a heartbeat of every server; try again"
-)
 FEWER_REPLICAS = "to have fewer replicas, drain its host first, and then remove the replica at once"
 
 
@@ -67,8 +53,8 @@ class Members:
     _views: Views
     _servers: Servers
     _repairs: Repairs
+    _hosts: Hosts
     _wake: Callable[[], None]
-    scribe: Scribe = field(init=False)
 
     # -- replicas --------------------------------------------------------------------------------------------
 
@@ -110,7 +96,7 @@ class Members:
         member = member_named(configuration, request.server)
         if member is None:
             if not self._is_or_was(request.tablet, request.server):
-                raise self._unknown(request.server)
+                raise self._hosts.unknown(request.server)
             return MembersReply(request.tablet, configuration)
         if member.member == VOTER and len(configuration.voters()) == 1:
             raise InvalidArgument(
@@ -132,7 +118,7 @@ class Members:
         """Add before evict: with one voter less the next loss would take the majority."""
         if member.replace:
             return MembersReply(tablet, situation.configuration)
-        if not self._repairs.has_room(self._catalog, self._servers, tablet, self._now()):
+        if not self._repairs.has_room(self._catalog, self._servers, tablet, self._world.now()):
             raise Unavailable(
                 f"no live server could take the place of {member.address} in tablet {tablet}; start another one, or, "
                 f"{FEWER_REPLICAS}"
@@ -148,7 +134,7 @@ class Members:
             return
         if server is None or not server.takes_data or not gets_new(self._catalog, server.address):
             return
-        now = self._now()
+        now = self._world.now()
         if self._servers.is_alive(server.uuid, now) and not self._repairs.has_room(
             self._catalog, self._servers, tablet, now
         ):
@@ -228,9 +214,6 @@ class Members:
 
     # -- servers ---------------------------------------------------------------------------------------------
 
-    def _known(self, name: str) -> list[Server]:
-        return [server for server in self._servers.known() if matches(name, server.uuid, server.address)]
-
     def _is_or_was(self, tablet: str, name: str) -> bool:
         """Whether the name matches a known server or one that left the tablet.
 
@@ -238,21 +221,17 @@ class Members:
         """
         left = [(peer.uuid, peer.address) for peer in self._catalog.tablets[tablet].holders()]
         left += self._catalog.forgotten.items()
-        return bool(self._known(name)) or any(matches(name, *each) for each in left)
-
-    def _unknown(self, name: str) -> NotFound | Unavailable:
-        if self._now() < self._repairs.begins_at:
-            return Unavailable(HEARTBEATS_MISSING)
-        hosts = ", ".join(server.address for server in self._servers.known())
-        return NotFound(f"there is no server {name!r}; there are {hosts or 'none'}", what=name)
+        return bool(self._hosts.known(name)) or any(matches(name, *each) for each in left)
 
     def _free_server(self, configuration: Configuration, name: str) -> Server:
         """Return a live server that may get a replica, besides these members."""
-        found = self._known(name)
+        found = self._hosts.known(name)
         if len(found) != 1:
-            raise self._unknown(name) if not found else ambiguous(name, [each.address for each in found])
+            raise (
+                self._hosts.unknown(name) if not found else ambiguous(name, [each.address for each in found])
+            )
         server = found[0]
-        if not self._servers.is_alive(server.uuid, self._now()):
+        if not self._servers.is_alive(server.uuid, self._world.now()):
             raise Unavailable(f"{server.address} has sent no heartbeat of late; choose another, or start it")
         if not server.takes_data:
             raise InvalidArgument(
@@ -267,142 +246,16 @@ class Members:
             raise InvalidArgument(
                 f"{server.address} is in maintenance and gets nothing new; choose another, or `ebla nodes maintain --off`"
             )
+        if server.address in self._catalog.suspended:
+            raise InvalidArgument(
+                f"{server.address} is suspended and gets nothing new; choose another, or `ebla nodes suspend --off`"
+            )
         if any(peer.address == server.address for peer in configuration.peers):
             raise InvalidArgument(
                 f"a member of the tablet was at {server.address} before its directory was lost; wait until it has been "
                 "evicted"
             )
         return server
-
-    @rpc
-    async def drain(self, request: DrainRequest) -> DrainReply:
-        """Mark a server, durably; its replicas move in the background."""
-        addresses = self._marked(request.server)
-        await self._mark("drain", ServerDraining, addresses, self._catalog.draining, request.on)
-        return DrainReply(tuple(self._left(address) for address in addresses))
-
-    @rpc
-    async def maintain(self, request: MaintainRequest) -> MaintainReply:
-        """Mark a server, or end its maintenance, durably.
-
-        After the end, silent replicas there are replaced.
-        """
-        addresses = self._marked(request.server)
-        maintained = self._catalog.maintained
-        await self._mark("maintain", ServerMaintained, addresses, maintained, request.on)
-        now = self._now()
-        return MaintainReply(
-            tuple(
-                Maintained(
-                    address,
-                    address in maintained,
-                    self._servers.answers_at(address, now),
-                    sum(True for _ in held_at(self._catalog, address)),
-                )
-                for address in addresses
-            )
-        )
-
-    async def _mark(
-        self,
-        name: str,
-        edit: type[ServerDraining] | type[ServerMaintained],
-        addresses: Sequence[str],
-        marked: Container[str],
-        on: bool | None,
-    ) -> None:
-        def decide() -> Sequence[Edit]:
-            return [edit(each, on) for each in addresses if on is not None and on != (each in marked)]
-
-        def conclude() -> None:
-            self._views.settle_held(self._catalog, addresses)
-            self._wake()
-
-        if decide():
-            await self.scribe.change(name, decide, conclude)
-
-    def _marked(self, name: str) -> list[str]:
-        """List the matching addresses, including servers without a heartbeat since the master started."""
-        addresses = dict.fromkeys(server.address for server in self._known(name))
-        held = (peer for record in self._catalog.tablets.values() for peer in members_of(record))
-        addresses |= dict.fromkeys(peer.address for peer in held if matches(name, peer.uuid, peer.address))
-        addresses |= dict.fromkeys(self._marks_of(name))
-        if not addresses:
-            raise self._unknown(name)
-        return list(addresses)
-
-    def _marks_of(self, name: str) -> list[str]:
-        marked = (*self._catalog.draining, *self._catalog.maintained)
-        return [address for address in marked if matches(name, "", address)]
-
-    def _left(self, address: str) -> Drained:
-        held = list(held_at(self._catalog, address))
-        return Drained(
-            address,
-            address in self._catalog.draining,
-            len(held),
-            self._repairs.blocked(self._catalog, self._servers, address, self._now()),
-            tuple(record.tablet for record in held if has_non_voter(record, address)),
-            self._repairs.waits_for(self._catalog, self._servers, address, self._now()),
-            self._repairs.leaderless(self._catalog, self._servers, address, self._now()),
-        )
-
-    @rpc
-    async def forget_server(self, request: ForgetRequest) -> ForgetReply:
-        """Forget a server that is gone for good, durably: nothing waits for it any more."""
-        catalog = self._catalog
-        address, uuids = self._forgettable(request.server)
-
-        def decide() -> Sequence[Edit]:
-            self._require_gone(address, uuids)
-            new = tuple(uuid for uuid in uuids if uuid not in catalog.forgotten)
-            return [ServerForgotten(address, new)] if new or not gets_new(catalog, address) else []
-
-        def conclude() -> None:
-            self._servers.forget(uuids)
-            for uuid in uuids:
-                self._views.forget(uuid)
-            self._wake()
-
-        if decide():
-            await self.scribe.change("forget_server", decide, conclude)
-        return ForgetReply(address, tuple(uuids))
-
-    def _forgettable(self, name: str) -> tuple[str, list[str]]:
-        """Return the address, and all its known uuids."""
-        records = self._catalog.tablets.values()
-        known = [(server.uuid, server.address) for server in self._servers.known()]
-        known += [(peer.uuid, peer.address) for record in records for peer in record.holders()]
-        known += self._catalog.forgotten.items()
-        addresses = dict.fromkeys(address for uuid, address in known if matches(name, uuid, address))
-        addresses |= dict.fromkeys(self._marks_of(name))
-        if not addresses:
-            raise self._unknown(name)
-        if len(addresses) > 1:
-            raise ambiguous(name, list(addresses))
-        (address,) = addresses
-        return address, list(dict.fromkeys(uuid for uuid, at in known if at == address))
-
-    def _require_gone(self, address: str, uuids: Sequence[str]) -> None:
-        now = self._now()
-        if now < self._repairs.begins_at:
-            raise Unavailable(HEARTBEATS_MISSING)
-        if self._servers.answers_at(address, now) or any(
-            self._servers.is_alive(each, now) for each in uuids if each not in self._catalog.forgotten
-        ):
-            raise Unavailable(
-                f"{address} sent a heartbeat a moment ago; to remove it for good, first run `ebla nodes drain "
-                f"{address.rpartition('/')[2]} --wait --stop`"
-            )
-        held = sum(True for _ in held_at(self._catalog, address))
-        if held:
-            raise InvalidArgument(
-                f"{address} is still a member of {held} tablets; wait until they have replaced it, which needs a host for each "
-                "(`ebla check`), or if a majority is lost, see `ebla tablet unsafe-change-config`"
-            )
-
-    def _now(self) -> float:
-        return self._world.clock.monotonic()
 
 
 def _too_few_without(tablet: str, situation: healing.Situation, member: Peer) -> Unavailable:

@@ -12,7 +12,7 @@ leaders' reports. Two kinds of things are kept:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from ebla.actors.master.catalog.catalog import Catalog
 from ebla.actors.master.catalog.records import TabletRecord
 from ebla.actors.master.cluster.assignment import Candidate, Load, choose
 from ebla.actors.master.cluster.reports import Views
-from ebla.actors.master.cluster.servers import Server, Servers
+from ebla.actors.master.cluster.servers import Server, Servers, gets_new
 from ebla.actors.master.options import MasterOptions
 from ebla.actors.master.rules import healing
 from ebla.actors.replication.configuration import VOTER, Order, Peer
@@ -46,11 +46,16 @@ class _Chosen(NamedTuple):
 
 
 class Repairs:
-    def __init__(self, options: MasterOptions, random: Random, views: Views) -> None:
+    """`cures`: whether members may be changed now (cluster/levels.py)."""
+
+    def __init__(
+        self, options: MasterOptions, random: Random, views: Views, cures: Callable[[], bool] = lambda: True
+    ) -> None:
         self.begins_at = inf  # set when servers have had time for heartbeats
         self._options = options
         self._random = random
         self._views = views
+        self.cures = cures
         self._chosen: dict[str, _Chosen] = {}
         self._unfulfilled: dict[str, float] = {}
         self._writes_wait: dict[str, float] = {}
@@ -65,7 +70,7 @@ class Repairs:
         Tablets with news of their leader come first, then the others in turn, most of which wait for a copy
         or for a server.
         """
-        if now < self.begins_at:
+        if now < self.begins_at or not self.cures():
             return
         unsettled, news = self._views.unsettled, self._views.news
         if not self._turn and now >= self._turns_from:
@@ -199,11 +204,6 @@ class Repairs:
         for since in (self._unfulfilled, self._writes_wait):
             for tablet in [tablet for tablet in since if tablet not in self._views.unsettled]:
                 del since[tablet]
-
-
-def gets_new(catalog: Catalog, address: str) -> bool:
-    """Whether no operator's mark keeps new replicas from the address."""
-    return address not in catalog.draining and address not in catalog.maintained
 
 
 def held_at(catalog: Catalog, address: str) -> Iterator[TabletRecord]:

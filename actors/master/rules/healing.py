@@ -19,11 +19,13 @@ present voters is healthy. The leader is never evicted.
 PacificA tablets (Situation.least): the primary that reports can change members by itself, with the master, so no majority
 is needed. A voter is evicted only if `min_members` others stay. If fewer voters than that are healthy, writes wait, and so a
 replica is added at once (`urgent`), up to one member more than the table wants. A secondary that does not answer is a
-pre-voter already, by its primary.
+pre-voter already, by its primary. Its data is old, but complete up to then, so it keeps its place until as many voters as the
+table wants work elsewhere, or it takes the place of another newcomer; if its server returns before, it catches up and votes. A
+server that has left keeps its data until the tablet is whole (`is_whole`).
 
 Silence is tolerated during maintenance: the health of the silent replicas is then unknown. Members there
-that failed, are lost or are leaving are handled as everywhere else; so is a silent pre-voter, which has no
-complete data yet.
+that failed, are lost or are leaving are handled as everywhere else; so is a silent pre-voter of a Raft
+tablet, which has no complete data yet.
 """
 
 from __future__ import annotations
@@ -126,6 +128,12 @@ def settled(situation: Situation) -> bool:
     )
 
 
+def is_whole(situation: Situation) -> bool:
+    """Whether as many voters as the table wants are healthy and stay, so that data on other servers is surplus."""
+    tablet = _Tablet(situation)
+    return tablet.viable >= tablet.wanted
+
+
 def can_lose(situation: Situation, uuid: str) -> bool:
     """Whether the voter can be removed now: enough of the others vote, and are healthy. False for the leader."""
     tablet = _Tablet(situation)
@@ -209,6 +217,9 @@ class _Tablet:
 
     def _is_not_needed(self, member: Member) -> bool:
         """Whether to evict a non-voter. A healthy one that is no pre-voter stays: an operator added it."""
+        if self.is_appointed and member.health == SILENT and member.peer.promote and not member.leaving:
+            blocks = not self.coming or member is self.members[-1]
+            return self.viable >= self.wanted or (blocks and len(self.members) > self.wanted)
         return member.broken or member.leaving or (member.peer.promote and self.viable >= self.wanted)
 
     def _is_one_too_many(self, member: Member) -> bool:
@@ -255,5 +266,6 @@ def _health(situation: Situation, peer: Peer) -> str:
     if peer.uuid == situation.leader:
         return HEALTHY
     health = situation.health.get(peer.uuid, UNKNOWN)
-    tolerated = health == SILENT and peer.address in situation.maintained and not peer.promote
+    tolerated = health == SILENT and peer.address in situation.maintained
+    tolerated = tolerated and (situation.is_appointed or not peer.promote)
     return UNKNOWN if tolerated else health

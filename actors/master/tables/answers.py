@@ -37,6 +37,7 @@ class Answers:
             tablets=tuple(self.tablet(tablets[tablet], now) for tablet in record.tablets),
             properties=record.properties,
             applied_version=self._applied_version(record),
+            min_members=record.min_members or None,
         )
 
     def _applied_version(self, record: TableRecord) -> int:
@@ -54,6 +55,8 @@ class Answers:
             rows_bytes=sum(self._views.of(tablet).rows_bytes for tablet in record.tablets),
             dropped_us=record.dropped_us,
             until_us=record.until_us,
+            replication=record.replication,
+            min_members=record.min_members or None,
         )
 
     def tablet(self, record: TabletRecord, now: float) -> TabletLocation:
@@ -83,6 +86,7 @@ class Answers:
             leader=leader.address if leader is not None else None,
             term=view.term,
             replicas=replicas,
+            forced=record.forced,
         )
 
     def _state(self, record: TableRecord) -> str:

@@ -83,20 +83,31 @@ def _validate_replication(request: CreateTableRequest) -> None:
     )
     if request.replication == PACIFICA:
         _require(1 <= replicas <= REPLICAS_MAX, f"replicas must be 1 to {REPLICAS_MAX}, not {replicas}")
-        _require(
-            least is None or 1 <= least <= replicas,
-            f"min_members must be 1 to replicas, which is {replicas}, not {least}",
-        )
+        _validate_min_members(request.replication, replicas, least)
         return
     _require(
         1 <= replicas <= REPLICAS_MAX and replicas % 2 == 1,
         f"replicas must be odd, 1 to {REPLICAS_MAX}, not {replicas}",
     )
+    _validate_min_members(request.replication, replicas, least)
+
+
+def _validate_min_members(replication: str, replicas: int, least: int | None) -> None:
     _require(
-        least is None,
+        least is None or replication == PACIFICA,
         f"min_members is for tables with replication {PACIFICA!r}; a table with {RAFT!r} always needs a majority: "
         "leave it out",
     )
+    _require(
+        least is None or 1 <= least <= replicas,
+        f"min_members must be 1 to replicas, which is {replicas}, not {least}",
+    )
+
+
+def altered_min_members(record: TableRecord, request: AlterTableRequest) -> int:
+    """The table's `min_members` after the request."""
+    _validate_min_members(record.replication, record.replicas, request.min_members)
+    return record.min_members if request.min_members is None else request.min_members
 
 
 def min_members(request: CreateTableRequest) -> int:
@@ -211,7 +222,8 @@ def validate_room(
 
 def validate_alter(request: AlterTableRequest) -> None:
     _validate_request_id(request.request_id)
-    _require(bool(request.changes or request.rename), "there is nothing to alter; name a change")
+    named = request.changes or request.rename or request.min_members is not None
+    _require(bool(named), "there is nothing to alter; name a change")
     require_within(
         "CHANGES_MAX",
         len(request.changes),

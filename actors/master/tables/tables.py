@@ -13,6 +13,7 @@ had not written, does not count.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -30,23 +31,24 @@ from ebla.actors.master.catalog.edits import (
 from ebla.actors.master.catalog.edits import TableDropped as Dropped
 from ebla.actors.master.catalog.records import TableRecord
 from ebla.actors.master.catalog.scribe import Scribe
+from ebla.actors.master.cluster.levels import Levels
 from ebla.actors.master.cluster.reports import Views
-from ebla.actors.master.cluster.servers import Servers
+from ebla.actors.master.cluster.servers import Servers, gets_new
 from ebla.actors.master.options import MasterOptions
-from ebla.actors.master.repair.repairs import gets_new
 from ebla.actors.master.tables import requests
 from ebla.actors.master.tables.answers import Answers
 from ebla.actors.world import World, rpc
-from ebla.storage.errors import InvalidArgument
+from ebla.storage.errors import InvalidArgument, did_you_mean
 from ebla.storage.rows.altered import altered
 
+COMPARED_MAX = 100  # names of tables to which an unknown one is compared, in 1 to 7 ms of the master
 COUNT_US = 60_000_000
 LEAP_US_MAX = 2 * COUNT_US  # counted at once; a longer time is a leap of the clock, or a pause of the process
 
 
 @dataclass(eq=False)
 class Tables:
-    """`wake` starts the background work now. Before `settled_from` some live servers may not have sent a
+    """`wake` starts the background work now; `altered` notes an altered table. Before `settled_from` some live servers may not have sent a
     heartbeat yet."""
 
     _world: World
@@ -55,7 +57,9 @@ class Tables:
     _views: Views
     _servers: Servers
     _answers: Answers
+    _levels: Levels
     _wake: Callable[[], None]
+    _altered: Callable[[str], None]
     scribe: Scribe = field(init=False)
     settled_from: float = field(init=False)
     _counted_to: float | None = None  # the catalog has counted the time of reserves up to here
@@ -71,7 +75,8 @@ class Tables:
             if requests.earlier_table(self._catalog, request) is not None:
                 return ()
             self._require_free(request.name)
-            now = self._now()
+            self._levels.require_creation()
+            now = self._world.now()
             alive = [each for each in self._servers.alive(now) if gets_new(self._catalog, each.address)]
             hosts = len({each.host for each in alive if each.takes_data})
             full = sorted(each.address for each in alive if not each.takes_data)
@@ -104,11 +109,15 @@ class Tables:
                 self._require_free(name)
             schema = altered(record.schema, request.changes) if request.changes else record.schema
             requests.validate_schema(schema)
+            least = requests.altered_min_members(record, request)
             changed.append(record.table)
-            return (TableAltered(request.request_id, requests.digest(request), record.table, name, schema),)
+            digest = requests.digest(request)
+            return (TableAltered(request.request_id, digest, record.table, name, schema, least),)
 
         def conclude() -> m.TableInfo:
             self._changed(changed)
+            for table in changed:
+                self._altered(table)
             return self._carried_out(request)
 
         return await self.scribe.change("alter_table", decide, conclude)
@@ -197,7 +206,7 @@ class Tables:
     ) -> m.TableInfo:
         record = requests.earlier_table(self._catalog, request)
         assert record is not None, "the request was carried out just now, or before"
-        return self._answers.table(record, self._now())
+        return self._answers.table(record, self._world.now())
 
     def _changed(self, tables: list[str]) -> None:
         self._views.drop_ended(self._catalog)
@@ -213,13 +222,13 @@ class Tables:
         if self._options.accepts:
             return  # the accepted catalog is an older copy, which may lack a recall
         if not self._catalog.kept or self._counted_to is None:
-            self._counted_to = self._now()
+            self._counted_to = self._world.now()
         if self._uncounted_us() < COUNT_US and not any(self._over(self._uncounted_us())):
             return
 
         def decide() -> Sequence[Edit]:
             passed_us, ended_us = self._uncounted_us(), self._wall_us()
-            self._counted_to = self._now()  # if the edit is lost, this time does not count
+            self._counted_to = self._world.now()  # if the edit is lost, this time does not count
             return (
                 ReservesCounted(passed_us),
                 *(ReserveEnded(each, ended_us) for each in self._over(passed_us)),
@@ -232,14 +241,14 @@ class Tables:
         return (table for table in self._catalog.kept if self._catalog.tables[table].left_us <= passed_us)
 
     def _uncounted_us(self) -> int:
-        passed_s = 0.0 if self._counted_to is None else self._now() - self._counted_to
+        passed_s = 0.0 if self._counted_to is None else self._world.now() - self._counted_to
         return min(int(passed_s * 1e6), LEAP_US_MAX)
 
     # -- looking up ------------------------------------------------------------------------------------------
 
     @rpc
     async def get_table(self, request: m.TableName) -> m.TableInfo:
-        return self._answers.table(self._find(request), self._now())
+        return self._answers.table(self._find(request), self._world.now())
 
     @rpc
     async def list_tables(self, request: m.ListTablesRequest) -> m.ListTablesReply:
@@ -265,14 +274,17 @@ class Tables:
 
     def _missing(self, name: str) -> NotFound:
         kept = self._catalog.kept_as(name)
-        return _dropped(kept[0]) if kept else NotFound(f"there is no table {name!r}", what=name)
+        if kept:
+            return _dropped(kept[0])
+        hint = did_you_mean(name, itertools.islice(self._catalog.names, COMPARED_MAX))
+        if not hint:
+            known = bool(self._catalog.names)
+            hint = "; see `ebla table list`" if known else "; there are no tables yet: `ebla table create`"
+        return NotFound(f"there is no table {name!r}{hint}", what=name)
 
     def _require_free(self, name: str, remedy: str = "") -> None:
         if self._catalog.named(name) is not None:
             raise AlreadyPresent(f"table {name!r} exists already{remedy}", what=name)
-
-    def _now(self) -> float:
-        return self._world.clock.monotonic()
 
     def _wall_us(self) -> int:
         return self._world.clock.wall_us()

@@ -37,6 +37,7 @@ import collections
 import contextlib
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import msgspec
 
@@ -62,22 +63,16 @@ CANCELLED_S = 10.0  # the operator's time to act before a new copy begins
 CANCEL_S = 15.0  # includes the removal of the copied data
 
 
+@dataclass(eq=False)
 class Copies:
-    def __init__(
-        self,
-        world: World,
-        options: TabletServerOptions,
-        lifecycle: Lifecycle,
-        deletion: Deletion,
-        jobs: dict[str, Job],
-        on_changed: Callable[[str], None],
-    ) -> None:
-        self.world = world
-        self.options = options
-        self.lifecycle = lifecycle
-        self.deletion = deletion
-        self.on_changed = on_changed
-        self.jobs = jobs
+    world: World
+    options: TabletServerOptions
+    lifecycle: Lifecycle
+    deletion: Deletion
+    jobs: dict[str, Job]
+    on_changed: Callable[[str], None]
+
+    def __post_init__(self) -> None:
         self.copied_bytes = 0
         self.done = 0
         self.failed = 0
@@ -105,7 +100,7 @@ class Copies:
         self._require_not_cancelled(tablet)
         if len(self.jobs) + len(self._starting) >= self.options.copies_max:
             raise self._full()
-        self._starting[tablet] = self.world.clock.monotonic()
+        self._starting[tablet] = self.world.now()
         try:
             async with lifecycle.transition(tablet):
                 await self._start(request)
@@ -117,7 +112,7 @@ class Copies:
         copies have stalled."""
         slots = len(self.jobs) + len(self._starting)
         assert slots >= self.options.copies_max, ("copies are refused when all slots are taken", slots)
-        now, stalled_s = self.world.clock.monotonic(), STALLED_AFTER * self.options.copy_idle_s
+        now, stalled_s = self.world.now(), STALLED_AFTER * self.options.copy_idle_s
         stalled = [now > job.tombstone.stalls_at for job in self.jobs.values()]
         stalled += [now - began > stalled_s for began in self._starting.values()]
         if all(stalled):
@@ -131,7 +126,7 @@ class Copies:
         )
 
     def _require_not_cancelled(self, tablet: str) -> None:
-        now = self.world.clock.monotonic()
+        now = self.world.now()
         self._cancelled = {each: until for each, until in self._cancelled.items() if until > now}
         if tablet in self._cancelled:
             wait_s = self._cancelled[tablet] - now
@@ -251,7 +246,7 @@ class Copies:
             lifecycle.tombstones[tablet] = tombstone
             if not tombstone.durable:
                 tombstone.move(SET_ASIDE)  # there was no replica
-            hard_state = lifecycle.replication.copied(
+            hard_state = lifecycle.protocols.copied(
                 tombstone.hard_state,
                 request.source.uuid,
                 begun.term,
@@ -350,7 +345,7 @@ class Copies:
             raise errors.NotFound(
                 f"no copy of tablet {tablet} is under way here; `ebla tablet copies` lists them", what=tablet
             )
-        self._cancelled[tablet] = self.world.clock.monotonic() + CANCELLED_S
+        self._cancelled[tablet] = self.world.now() + CANCELLED_S
         late = errors.OutcomeUnknown(
             f"the copy of tablet {tablet} to {self.world.address} is to end, and has waited for its disk for {CANCEL_S:g} s; "
             "check that disk, or take the replica away with `ebla tablet remove-replica`"

@@ -10,6 +10,7 @@ was damaged at the source is never served. The copy counts only when the superbl
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from ebla.actors import errors
 from ebla.actors import messages as m
@@ -65,29 +66,22 @@ class CopyDamaged(CopyEnded):
     """The data arrived completely and as it was sent, and failed its checks."""
 
 
+@dataclass(eq=False)
 class Job:
     """One copy. `parts`: the parts of the replica, once the copy is complete."""
 
-    def __init__(
-        self,
-        world: World,
-        options: TabletServerOptions,
-        lifecycle: Lifecycle,
-        tombstone: Tombstone,
-        request: m.StartCopyRequest,
-        begun: m.CopyBegun,
-        attempt: int,
-    ) -> None:
-        self.world = world
-        self.options = options
-        self.lifecycle = lifecycle
-        self.tombstone = tombstone
-        self.request = request
-        self.begun = begun
-        self.attempt = attempt
-        self.tablet = request.tablet
-        self.source = request.source.address
-        self.began_at = world.clock.monotonic()
+    world: World
+    options: TabletServerOptions
+    lifecycle: Lifecycle
+    tombstone: Tombstone
+    request: m.StartCopyRequest
+    begun: m.CopyBegun
+    attempt: int
+
+    def __post_init__(self) -> None:
+        self.tablet = self.request.tablet
+        self.source = self.request.source.address
+        self.began_at = self.world.now()
         self.state = self.phase = METADATA
         self.copied = 0
         self.parts: Parts | None = None
@@ -315,19 +309,19 @@ class Job:
     # -- views
 
     def _moved(self) -> None:
-        self.tombstone.stalls_at = self.world.clock.monotonic() + STALLED_AFTER * self.options.copy_idle_s
+        self.tombstone.stalls_at = self.world.now() + STALLED_AFTER * self.options.copy_idle_s
 
     def _note(self, size: int) -> None:
         self.copied += size
         self._moved()
-        now, (since, before) = self.world.clock.monotonic(), self._rated
+        now, (since, before) = self.world.now(), self._rated
         if now - since >= RATE_S or not self._rate:
             self._rate = (self.copied - before) / max(now - since, 1e-3)
         if now - since >= RATE_S:
             self._rated = now, self.copied
 
     def status(self, target: str) -> m.CopyJob:
-        now = self.world.clock.monotonic()
+        now = self.world.now()
         left = max(0, self.begun.data_bytes - self.copied)
         return m.CopyJob(
             tablet=self.tablet,

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.replication.configuration import Peer
+from ebla.actors.replication.configuration import FIRST_BALLOT, Peer
 from ebla.actors.replication.health import (
     HEALTHY,
     LOST,
@@ -57,7 +57,6 @@ CALL_TIMEOUT_S = 15.0  # the peer first sets its data aside and begins a session
 OpId = tuple[int, int]  # index and term of an entry
 
 RETRY_S_MIN, RETRY_S_MAX = 0.5, 30.0
-FIRST_BALLOT = 1  # of a PacificA tablet
 CREATE_GRACE_S = 10.0  # the members of a new tablet are created one after the other
 
 
@@ -90,7 +89,7 @@ class Recovery:
     async def _run(self) -> None:
         while True:
             await self.world.clock.sleep(self.options.leader_heartbeat_s)
-            self._check(self.world.clock.monotonic())
+            self._check(self.world.now())
 
     def _check(self, now: float) -> None:
         """Decide which requests to send, without waiting."""
@@ -153,11 +152,11 @@ class Recovery:
             self._count(peer, -1)
             attempt.under_way = False
         if wait_s and (progress := replica.core.progress.get(peer.uuid)):
-            progress.waits(self.world.clock.monotonic())
+            progress.waits(self.world.now())
         if wait_s == 0.0:
             attempt.asked += 1
             wait_s = min(RETRY_S_MIN * 2.0 ** min(attempt.asked - 1, 16), RETRY_S_MAX)
-        attempt.ended_at = self.world.clock.monotonic()
+        attempt.ended_at = self.world.now()
         attempt.wait_s = wait_s * self.world.random.uniform(1.0, 1.5)
 
     def _count(self, peer: Peer, change: int) -> None:
@@ -192,9 +191,10 @@ def needed(core: GroupCore, uuid: str, now: float) -> tuple[str, OpId | None] | 
         return None
     if peer.refusal == TABLET_NOT_FOUND:
         # Members of a new tablet may not be created yet. A member that was added later is created
-        # by this copy only.
+        # by this copy only. A PacificA configuration in force is durable at the master; it may not be
+        # committed before the copy has helped.
         known = core.committed_configuration
-        first = known.index < 0 if known.primary is None else known.index <= FIRST_BALLOT
+        first = known.index < 0 if known.primary is None else core.configuration.index <= FIRST_BALLOT
         new = first and now - peer.refused_since < CREATE_GRACE_S
         return None if new else (m.DOES_NOT_EXIST, None)
     if peer.refusal == TABLET_DELETED:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from ebla.actors import errors
 from ebla.actors import messages as m
@@ -60,24 +61,17 @@ ROOM_BYTES = 1 << 34  # address space, see above
 EXPIRY_CHECK_S = 1.0
 
 
+@dataclass(eq=False)
 class CopySources:
-    def __init__(
-        self,
-        world: World,
-        options: TabletServerOptions,
-        retention: LogRetention,
-        flush: Callable[[Replica], Awaitable[object]],
-        on_failed: Callable[[Replica], None],
-        on_doubt: Callable[[Replica], None],
-    ) -> None:
-        """`on_doubt`: called when the replica's data may be damaged."""
-        self.world = world
-        self.options = options
-        self.flush = flush
-        self.on_failed = on_failed
-        self.on_doubt = on_doubt
-        self.bandwidth = Bandwidth(world.clock, options.copy_bytes_per_s)
-        self.retention = retention
+    world: World
+    options: TabletServerOptions
+    retention: LogRetention
+    flush: Callable[[Replica], Awaitable[object]]
+    on_failed: Callable[[Replica], None]
+    on_doubt: Callable[[Replica], None]  # called when the replica's data may be damaged
+
+    def __post_init__(self) -> None:
+        self.bandwidth = Bandwidth(self.world.clock, self.options.copy_bytes_per_s)
         self.sent_bytes = 0
         self._beginning: dict[tuple[str, str], None] = {}  # tablet, requestor
 
@@ -161,7 +155,7 @@ class CopySources:
             stream=stream,
             flushed=flushed,
             last=last,
-            used_at=self.world.clock.monotonic(),
+            used_at=self.world.now(),
             index=flushed.index,
         )
         self.retention.sources[source.id] = source
@@ -203,7 +197,7 @@ class CopySources:
         """Refuse a forgetful requestor that may be a voter: a superseded leader may not know that
         it is one."""
         core = replica.core
-        core.read_index(self.world.clock.monotonic())
+        core.read_index(self.world.now())
         for configuration in (core.configuration, core.committed_configuration):
             peer = configuration.peer(uuid)
             if peer is not None and peer.member == VOTER:
@@ -290,7 +284,7 @@ class CopySources:
         assert source.index <= last, ("a copy ends where it was said to", source.id, source.index, last)
         source.ended = source.index == last
         if source.ended:
-            now = self.world.clock.monotonic()
+            now = self.world.now()
             self.retention.add(Retained(source.id, source.replica, source.requestor, last, now))
         return items
 
@@ -325,7 +319,7 @@ class CopySources:
     async def _expire(self) -> None:
         while True:
             await self.world.clock.sleep(EXPIRY_CHECK_S)
-            now = self.world.clock.monotonic()
+            now = self.world.now()
             for source in list(self.retention.sources.values()):
                 idle = now - source.used_at > self.options.copy_idle_s and not source.turn.locked()
                 if idle or source.replica.state != m.RUNNING or self._outgrown(source):
@@ -355,7 +349,7 @@ class CopySources:
         source = self.retention.sources.get(session_id)
         if source is None:
             raise self._gone(session_id)
-        source.used_at = self.world.clock.monotonic()
+        source.used_at = self.world.now()
         return source
 
     def _require(self, source: CopySource) -> None:

@@ -13,6 +13,7 @@ One room implements a protocol: `raft/`, `pacifica/`. Which tablet uses which, o
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -246,42 +247,66 @@ class GroupCore(Protocol):
     def take(self, *, sends: bool = True) -> Effects: ...
 
 
-class Verdict(NamedTuple):
-    """The result of a request. `answer` None: only a replica with a log could answer. `save`: the
-    hard state that must be durable before the answer leaves."""
+class Voter(ABC):
+    """The duty of a replica without a log, deleted or being copied: it remembers, and it votes.
 
-    answer: Answer | None
-    save: HardState | None
+    `last`: index and term of the former log's last entry, None if unknown. `durable`: the hard state on disk; the
+    replica may have been stopped while a later one was being written. `forced_epoch`: the highest that it knows."""
 
-
-class Voter(Protocol):
-    """The duty of a replica without a log, deleted or being copied: it remembers, and it votes."""
-
-    forced_epoch: int
-
-    @property
-    def hard_state(self) -> HardState: ...
+    def __init__(
+        self,
+        hard_state: HardState,
+        last: tuple[int, int] | None,
+        *,
+        durable: HardState,
+        forced_epoch: int = 0,
+    ) -> None:
+        assert durable.term <= hard_state.term, ("terms never go back", durable, hard_state)
+        self.hard_state = hard_state
+        self.last = last
+        self.forced_epoch = forced_epoch
+        self._durable = durable
 
     @property
     def unsaved(self) -> HardState | None:
         """The hard state that must be durable before any answer leaves."""
+        return None if self.hard_state == self._durable else self.hard_state
 
-    def saved(self, state: HardState) -> None: ...
+    def saved(self, state: HardState) -> None:
+        """Note that this hard state, or a later one, is on disk."""
+        assert state.term >= self._durable.term, ("hard states are saved in order", state, self._durable)
+        self._durable = state
 
+    @abstractmethod
     def view(self) -> View:
         """For reports."""
 
+    @abstractmethod
     def asks_vote(self, request: Request) -> bool:
         """Whether the request needs an answer."""
 
-    def receive(self, now: float, request: Request) -> Verdict: ...
+    @abstractmethod
+    def receive(self, now: float, request: Request) -> Answer | None:
+        """Take a request. None: only a replica with a log could answer."""
 
 
 class Replication(Protocol):
-    """Makes the parts of the replication protocols, each for its own tablets."""
+    """The replication protocols, each for its own tablets."""
+
+    def of(self, hard_state: HardState) -> Parts: ...
 
     def first_hard_state(self, configuration: Configuration) -> HardState:
         """The hard state of a new replica, which has promised nothing. `configuration`: with which it is created."""
+
+    def copied(
+        self, own: HardState, source: str, term: int, configuration: Configuration, *, knows_end: bool
+    ) -> HardState:
+        """The hard state of a replica that is copied, with `configuration`, from the leader `source` of `term`.
+        `own` may be of another protocol if its record was lost. `knows_end`: whether it is known where its former log ended."""
+
+
+class Parts(Protocol):
+    """Makes the parts of one protocol."""
 
     def core(
         self,
@@ -297,11 +322,4 @@ class Replication(Protocol):
     def voter(
         self, hard_state: HardState, durable: HardState, last: tuple[int, int] | None, forced_epoch: int
     ) -> Voter:
-        """Make a voter. `durable`: the hard state on disk. `last`: index and term of the log's last
-        entry, None if unknown."""
-
-    def copied(
-        self, own: HardState, source: str, term: int, configuration: Configuration, *, knows_end: bool
-    ) -> HardState:
-        """The hard state of a replica that is copied, with `configuration`, from the leader `source` of `term`.
-        `own` may be of another protocol if its record was lost. `knows_end`: whether it is known where its former log ended."""
+        """Make a voter."""

@@ -12,6 +12,7 @@ sender shows.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 import msgspec
 
@@ -24,23 +25,18 @@ from ebla.actors.world import World
 from ebla.storage.errors import DiskFull, EblaError, OldCopy
 
 
+@dataclass(eq=False)
 class Identity:
     """The identity of this server. `instance`: the incarnation that others see; `refused`: why this
     server must not take part any more, if it must not."""
 
-    def __init__(
-        self,
-        world: World,
-        instance: ServerInstance,
-        others: Incarnations,
-        catalog: SeenCatalog,
-        seqno_s: float,
-    ) -> None:
-        self.world = world
-        self.instance = instance
-        self.others = others
-        self.catalog = catalog
-        self.seqno_s = seqno_s
+    world: World
+    instance: ServerInstance
+    others: Incarnations
+    catalog: SeenCatalog
+    seqno_s: float
+
+    def __post_init__(self) -> None:
         self.refused: OldCopy | None = None
         self._believed = asyncio.Event()
 

@@ -105,7 +105,7 @@ class Link:
         self, lane: Lane, messages: list[Outgoing], requests: list[tuple[str, Request]]
     ) -> None:
         envelope = self.identity.envelope(self.peer.uuid, tuple(requests))
-        at = self.world.clock.monotonic()  # before it leaves: the leader's lease counts from here
+        at = self.world.now()  # before it leaves: the leader's lease counts from here
         try:
             reply = await self.world.network.call(
                 self.peer.address, "replicate", envelope, EnvelopeReply, CALL_TIMEOUT_S
@@ -125,7 +125,7 @@ class Link:
         self.pump()
 
     def _deliver(self, messages: list[Outgoing], reply: EnvelopeReply, at: float) -> None:
-        now = self.world.clock.monotonic()
+        now = self.world.now()
         for outgoing, answer, refusal in zip(messages, reply.answers, reply.refusals, strict=True):
             replica, send = outgoing
             if replica.state != RUNNING:
@@ -142,7 +142,7 @@ class Link:
     def _failed(self, outgoing: Outgoing, *, delivered: bool, refusal: str | None = None) -> None:
         replica, send = outgoing
         if replica.state == RUNNING:
-            now = self.world.clock.monotonic()
+            now = self.world.now()
             sent = Sent(now, send.request)
             self.step(replica, replica.core.failed, now, send.peer, sent, delivered, refusal)
 

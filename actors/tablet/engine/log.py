@@ -9,6 +9,7 @@ for decisions are in the core's LogIndex; this class decides nothing.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
 from ebla.actors.world import Faults, NoFaults
 from ebla.storage.environment import Disk
@@ -21,10 +22,8 @@ CACHE_BYTES_MAX = 8 << 20  # payloads that are applied here but not yet everywhe
 MOVE_BYTES_MAX = 4 << 20  # per commit to the private log
 NO_FAULTS = NoFaults()
 
-
-NotePrivateLog = Callable[
-    ["TabletLog"], Awaitable[None]
-]  # called when a private log is made, while it is empty
+# Called when a private log is made, while it is empty.
+NotePrivateLog = Callable[["TabletLog"], Awaitable[None]]
 
 
 async def _not_noted(log: TabletLog) -> None:
@@ -45,26 +44,19 @@ class Slot:
         self.entry: Entry | None = entry
 
 
+@dataclass(eq=False)
 class TabletLog:
     """Entries dropped.index + 1 .. last_index. `dropped` is the position before the first one kept."""
 
-    def __init__(
-        self,
-        tablet: str,
-        disk: Disk,
-        shared: SharedLog,
-        private: PrivateLog | None = None,
-        dropped: Position = START,
-        note_private: NotePrivateLog = _not_noted,
-        faults: Faults = NO_FAULTS,
-    ) -> None:
-        self.tablet = tablet
-        self.disk = disk
-        self.shared = shared
-        self.private = private
-        self.dropped = dropped
-        self.note_private = note_private
-        self.faults = faults
+    tablet: str
+    disk: Disk
+    shared: SharedLog
+    private: PrivateLog | None = None
+    dropped: Position = START
+    note_private: NotePrivateLog = _not_noted
+    faults: Faults = NO_FAULTS
+
+    def __post_init__(self) -> None:
         self.slots: list[Slot] = []
         self.private_last = 0  # entries up to this index are in the private log as well
         self.size_bytes = 0  # payloads of all entries here

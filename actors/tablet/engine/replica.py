@@ -31,6 +31,7 @@ from ebla.actors.tablet.engine.log_time import LogTime
 from ebla.actors.tablet.engine.records import ConsensusState, Superblock
 from ebla.actors.tablet.engine.tally import Tally
 from ebla.actors.tablet.engine.waits import Waiter, Waits, release
+from ebla.actors.world import settle
 from ebla.storage.errors import Corruption, Damaged, EblaError, InvalidArgument
 from ebla.storage.logs.entries import (
     ALTER,
@@ -328,16 +329,7 @@ class Replica:
     def _answer(self, waiter: Waiter, term: int, outcome: Stored | EblaError | None) -> None:
         self.unapplied_bytes -= waiter.bytes
         assert self.unapplied_bytes >= 0, ("each waiting write is counted once", self.tablet)
-        if waiter.future.done():
-            return  # the client does not wait any more
-        if waiter.term != term or outcome is None:
-            waiter.future.set_exception(self._unknown())
-        elif isinstance(outcome, EblaError):
-            waiter.future.set_exception(outcome)
-        else:
-            waiter.future.set_result(outcome)
-            return
-        waiter.future.exception()  # retrieved, or asyncio would warn if the client does not wait any more
+        settle(waiter.future, self._unknown() if waiter.term != term or outcome is None else outcome)
 
     # -- ends
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
 from ebla.actors.replication.configuration import Configuration, Peer
@@ -34,29 +35,22 @@ T = TypeVar("T")
 DISK_FULL_PAUSE_S = 0.5
 
 
+@dataclass(eq=False)
 class Rounds:
-    def __init__(
-        self,
-        world: World,
-        identity: Identity,
-        shared: SharedLog,
-        consensus: RecordStore[ConsensusState],
-        on_checkpoint: Callable[[Replica, TabletSnapshot], None],
-    ) -> None:
-        self.world = world
-        self.identity = identity
-        self.shared = shared
-        self.consensus = consensus
-        self.on_checkpoint = on_checkpoint
+    world: World
+    identity: Identity
+    shared: SharedLog
+    consensus: RecordStore[ConsensusState]
+    on_checkpoint: Callable[[Replica, TabletSnapshot], None]
+
+    def __post_init__(self) -> None:
         self.tally = Tally()
         self.disk_full = False
         self.unwritten_bytes = 0
-        self.synced_seq = shared.next_seq  # everything below is on disk
+        self.synced_seq = self.shared.next_seq  # everything below is on disk
         self._links: dict[tuple[str, str], Link] = {}
         self.touched: dict[str, Replica] = {}  # since maintenance last took them
-        self.asking: dict[
-            str, tuple[Replica, Configuration]
-        ] = {}  # requests to the master: see pacifica/orders.py
+        self.asking: dict[str, tuple[Replica, Configuration]] = {}  # of the master: see pacifica/orders.py
         self.asked = Bell()  # rung for each new one
         self._dirty: dict[str, Replica] = {}
         self._wake = Bell()
@@ -107,7 +101,7 @@ class Rounds:
             unwritten.slot.seq,
         )
         if not self._unwritten:
-            self._unwritten_since = self.world.clock.monotonic()
+            self._unwritten_since = self.world.now()
         self._unwritten.append(unwritten)
         self.unwritten_bytes += len(unwritten.entry.payload)
         if unwritten.replica.leads:
@@ -142,7 +136,7 @@ class Rounds:
     async def _persist(self, replicas: list[Replica]) -> None:
         """Make hard states, and committed configurations, durable before anything that follows from them."""
         waiting = [(replica, replica.explained(_begin_saving, replica)) for replica in replicas]
-        self._saving_since = self.world.clock.monotonic()
+        self._saving_since = self.world.now()
         await self.world.faults.here("tablet.hard_state.before_commit")
         await self._commit(replicas)
         await self.world.faults.here("tablet.hard_state.after_commit")
@@ -161,14 +155,14 @@ class Rounds:
             batch: list[Change] = [self.consensus.put(each.tablet, state) for each, state in states]
             if not batch:
                 return
-            began = self.world.clock.monotonic()
+            began = self.world.now()
             try:
                 await self.consensus.environment.commit(batch)
             except DiskFull:
                 self.world.faults.reached("tablet.hard_state.disk_full")
                 await self.world.clock.sleep(DISK_FULL_PAUSE_S)
                 continue
-            self.tally.syncs[CONSENSUS].add(self.world.clock.monotonic() - began)
+            self.tally.syncs[CONSENSUS].add(self.world.now() - began)
             for replica, state in states:
                 replica.configuration_saved = state.configuration.index
             return
@@ -249,7 +243,7 @@ class Rounds:
         entries = [(u.replica.tablet, u.entry, u.previous) for u in batch]
         while True:
             await self.world.faults.here("tablet.log.before_commit")
-            began = self.world.clock.monotonic()
+            began = self.world.now()
             try:
                 await self.shared.append(first_seq, entries)
             except DiskFull:
@@ -260,7 +254,7 @@ class Rounds:
                 await self.world.clock.sleep(DISK_FULL_PAUSE_S)
                 continue
             self.disk_full = False
-            self.tally.syncs[SHARED_LOG].add(self.world.clock.monotonic() - began)
+            self.tally.syncs[SHARED_LOG].add(self.world.now() - began)
             await self.world.faults.here("tablet.log.after_commit")
             return
 

@@ -33,6 +33,7 @@ from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
 from ebla.actors.tablet.lifecycle.tombstones import ENDED, MARKED, Tombstone
 from ebla.storage.errors import DiskFailed, StorageError
 from ebla.storage.logs.entries import Position
+from ebla.storage.tablets.restore import Quarantined
 
 log = logging.getLogger(__name__)
 
@@ -252,16 +253,17 @@ class Deletion:
         assert superblock.quarantine, ("a tombstone's data has a place", tombstone.tablet)
         await self.world.faults.here("tablet.entomb.before_mark")
         consensus = ConsensusState(tombstone.hard_state, tombstone.configuration)
-        await lifecycle.quarantine.add(
+        record = Quarantined(
             superblock.quarantine,
             superblock.tablet,
             superblock.table_name,
-            msgspec.msgpack.encode(superblock),
-            msgspec.msgpack.encode(consensus),
             reason,
             self.world.clock.wall_us(),
             superblock.last.index if superblock.last else 0,
+            msgspec.msgpack.encode(superblock),
+            msgspec.msgpack.encode(consensus),
         )
+        await lifecycle.quarantine.add(record)
         await self.world.faults.here("tablet.entomb.after_quarantine")
         await lifecycle.superblocks.save(tombstone.tablet, superblock)
         tombstone.move(MARKED)

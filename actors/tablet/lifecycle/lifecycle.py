@@ -61,26 +61,19 @@ class Parts:
     index: LogIndex
 
 
+@dataclass(eq=False)
 class Lifecycle:
-    def __init__(
-        self,
-        world: World,
-        me: str,
-        replication: Replication,
-        replicas: dict[str, Replica],
-        superblocks: RecordStore[Superblock],
-        rounds: Rounds,
-        quarantine: Quarantine,
-    ) -> None:
-        self.world = world
-        self.me = me
-        self.replication = replication
-        self.replicas = replicas
-        self.superblocks = superblocks
-        self.consensus = rounds.consensus
-        self.shared = rounds.shared
-        self.rounds = rounds
-        self.quarantine = quarantine
+    world: World
+    me: str
+    protocols: Replication
+    replicas: dict[str, Replica]
+    superblocks: RecordStore[Superblock]
+    rounds: Rounds
+    quarantine: Quarantine
+
+    def __post_init__(self) -> None:
+        self.consensus = self.rounds.consensus
+        self.shared = self.rounds.shared
         self.broken: dict[str, Broken] = {}
         self.tombstones: dict[str, Tombstone] = {}
         self._removed: dict[str, None] = {}
@@ -269,7 +262,7 @@ class Lifecycle:
                 )
             assert tablet not in self.all(), ("a tablet has one replica here", tablet)
             consensus = ConsensusState(
-                self.replication.first_hard_state(request.configuration), request.configuration
+                self.protocols.first_hard_state(request.configuration), request.configuration
             )
             superblock = Superblock.of(request, self.shared.next_seq)
             if self.superblock(tablet) is not None:
@@ -374,7 +367,7 @@ class Lifecycle:
         """Make a tombstone. `durable`: the part of `consensus` that is on disk. A replica without a
         record never voted; its protocol is not known before a copy (see Replication.copied)."""
         unknown = Configuration(())
-        none = ConsensusState(self.replication.first_hard_state(unknown), unknown)
+        none = ConsensusState(self.protocols.first_hard_state(unknown), unknown)
         state, saved = consensus or none, durable or none
         voter = self._voter(superblock, state, saved)
         return Tombstone(superblock, state.configuration, voter, self.world.faults)
@@ -389,24 +382,21 @@ class Lifecycle:
         tombstone.voter, tombstone.error = self._voter(superblock, state, state), None
 
     def _voter(self, superblock: Superblock, state: ConsensusState, durable: ConsensusState) -> Voter:
-        last = superblock.last
-        return self.replication.voter(
-            state.hard_state,
-            durable.hard_state,
-            (last.index, last.term) if last else None,
-            max(state.configuration.unsafe, superblock.unsafe),
-        )
+        last = (superblock.last.index, superblock.last.term) if superblock.last else None
+        forced_epoch = max(state.configuration.unsafe, superblock.unsafe)
+        parts = self.protocols.of(state.hard_state)
+        return parts.voter(state.hard_state, durable.hard_state, last, forced_epoch)
 
     def replica(self, superblock: Superblock, consensus: ConsensusState, parts: Parts) -> Replica:
-        core = self.replication.core(
-            superblock.tablet,
+        state, configuration, flushed = (
             consensus.hard_state,
             consensus.configuration,
-            parts.index,
-            parts.rows.store.flushed.index,
+            parts.rows.store.flushed,
         )
-        saved, clock = consensus.configuration.index, self.world.clock
-        return Replica(superblock, core, saved, parts.log, parts.rows, self.rounds, clock.monotonic)
+        made = self.protocols.of(state)
+        core = made.core(superblock.tablet, state, configuration, parts.index, flushed.index)
+        rounds, now = self.rounds, self.world.now
+        return Replica(superblock, core, configuration.index, parts.log, parts.rows, rounds, now)
 
     def add(self, replica: Replica) -> None:
         known = self.all().get(replica.tablet)

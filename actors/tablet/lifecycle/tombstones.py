@@ -107,7 +107,7 @@ class Tombstone:
         async with self.turn:
             if self.ended:
                 return None
-            answer, _ = self.voter.receive(now, request)
+            answer = self.voter.receive(now, request)
             try:
                 await self.save(consensus)
             except DiskFull:

@@ -3,14 +3,12 @@ when every member holds it.
 
 The core is a state machine without clock, disk, network or waiting, like Raft's. Its entries travel by `stream/`.
 
-    core.py       the events: the master's orders, the primary's verbs, messages of members
-    primary.py    a primary's knowledge in one ballot: who must hold an entry, and who does not keep up
-    limits.py     times
-    tombstone.py  the memory of a replica without a log
-    parts.py      makes cores and memories for the tablet server
-    leasing.py    the server's beacons, and its leases
-    orders.py     the master's orders to this server, and its requests to the master
-    members.py    changes of members, asked of the primary
+    core.py     the events: the master's orders, the primary's verbs, messages of members
+    primary.py  a primary's knowledge in one ballot: who must hold an entry, and who does not keep up
+    limits.py   times
+    parts.py    makes cores for the tablet server, and memories of replicas without a log; changes members
+    leasing.py  the server's beacons, and its leases
+    orders.py   the master's orders to this server, and its requests to the master
 
 What is promised, and why it holds:
 

@@ -4,16 +4,16 @@ caller's duties, and this room's opening for the promises)."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from msgspec.structs import replace
 
 from ebla.actors import errors
+from ebla.actors.detector.lease import Lease
 from ebla.actors.messages.pacifica import BallotRecord, PacificaView
 from ebla.actors.messages.protocols import Answer, Request
 from ebla.actors.messages.stream import STRANDED, AppendReply, AppendRequest
 from ebla.actors.replication.appointments import appointed, next_members, require_members
-from ebla.actors.replication.configuration import PRE_VOTER, VOTER, Configuration, Peer
+from ebla.actors.replication.configuration import FIRST_BALLOT, PRE_VOTER, VOTER, Configuration, Peer
 from ebla.actors.tablet.engine.core import FOLLOWER, LEADER, Pending, Sent
 from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.pacifica.limits import PacificaLimits
@@ -28,14 +28,6 @@ from ebla.storage.logs.entries import CONFIG
 PRIMARY, SECONDARY, LEARNER, INACTIVE = "primary", "secondary", "learner", "inactive"  # as reports show them
 
 
-class Leases(Protocol):
-    """The leases of this server: see detector/lease.py."""
-
-    until: float
-
-    def holds(self, now: float, number: int) -> bool: ...
-
-
 class PacificaCore(MemberState[BallotRecord, Primary]):
     """`asked`: the configuration of the next ballot that this replica has requested from the master. The request is
     repeated until a configuration of a later ballot than ours comes, from the master or from its primary."""
@@ -48,20 +40,22 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
         configuration: Configuration,
         log: LogIndex,
         limits: PacificaLimits,
-        leases: Leases,
+        leases: Lease,
         now: float,
         *,
         commit_index: int = 0,
     ) -> None:
-        super().__init__(
-            tablet, me, hard_state, configuration, log, now, role=FOLLOWER, commit_index=commit_index
-        )
+        super().__init__(tablet, me, hard_state, configuration, log, now, commit_index=commit_index)
         if self.term < log.last_term:
             # Entries may reach the disk before the record of their ballot. This replica may have led it.
             self._enter(log.last_term, None)
         self.limits = limits
         self._leases = leases
         self._lease = 0  # the number of the lease in which this replica leads
+        self._lacks = (
+            0,
+            0,
+        )  # forced epoch and index of the last entry that a primary has committed, and that was not here
 
     # -- views
 
@@ -108,8 +102,10 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
         return max(now, min(due))
 
     def view(self) -> PacificaView:
-        lease = self._lease if self._lead else 0
-        return PacificaView(self.standing, self.term, self.leader, self.last_index, self.commit_index, lease)
+        lease, inherited = (self._lease, self._lead.inherited) if self._lead else (0, 0)
+        return PacificaView(
+            self.standing, self.term, self.leader, self.last_index, self.commit_index, lease, inherited
+        )
 
     def validate(self) -> None:
         super().validate()
@@ -159,7 +155,8 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
         answer to our request, belongs to.
 
         Raises Unavailable if that lease is not in force, or this replica has led this ballot, or may
-        have: the master must appoint it again, in the lease or the ballot that follows.
+        have: the master must appoint it again, in the lease or the ballot that follows. Raises IllegalState if
+        this log ends before a ballot that all voters held: the directory is an old copy, and another voter must lead.
         """
         self._pass_time(now)
         ballot, mine = configuration.index, configuration.primary == self.me
@@ -167,18 +164,38 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
             return  # an old order, or a repeated one
         if not mine:
             self._become_follower(f"{configuration.primary} is the primary", ballot, configuration.primary)
-        elif ballot == self.term:
+            return
+        self.require_no_older_copy(configuration)
+        if ballot == self.term:
             raise errors.Unavailable(
                 f"{self._name()} leads no ballot twice; appoint it in a ballot after {ballot}"
             )
-        elif not self._leases.holds(now, lease):
+        if not self._leases.holds(now, lease):
             raise errors.Unavailable(f"the lease {lease} of {self._name()} is over; appoint it in the next")
-        elif self._lead is not None and lease != self._lease:
+        if self._lead is not None and lease != self._lease:
             # Another may have led since. What this leadership knows of its peers is worth nothing.
             self._step_down(f"its lease {self._lease} is over")
             raise errors.Unavailable(f"the lease of {self._name()} was over; appoint it again")
-        else:
-            self._lead_ballot(configuration, lease)
+        self._lead_ballot(configuration, lease)
+
+    def require_no_older_copy(self, configuration: Configuration) -> None:
+        """Raise IllegalState if this log, a voter's, lacks what the voters of `configuration` held. Entries that a primary has shown to
+        be committed count in its forced epoch only: a later one gave up those that its survivor did not have."""
+        epoch, committed = self._lacks
+        lacks = epoch == configuration.unsafe and self.last_index < committed
+        if lacks or self.configuration.index < configuration.settled:
+            raise errors.IllegalState(
+                f"{self._name()} ends at {self.last_index} in ballot {self.configuration.index}; up to {committed} is committed, "
+                f"and all voters had ballot {configuration.settled}: its directory is an older copy; appoint another voter",
+                tablet=self.tablet,
+                state=self.standing,
+            )
+
+    def decline(self, now: float, ballot: int) -> None:
+        """Enter a ballot that this server has declined to lead, so that reports show that another ballot is needed."""
+        self._pass_time(now)
+        if ballot > self.term:
+            self._become_follower("its server has declined to lead", ballot, self.me)
 
     def _lead_ballot(self, configuration: Configuration, lease: int) -> None:
         """Become the primary, or stay it with another configuration. The first entry of a ballot is its configuration."""
@@ -273,10 +290,15 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
         known = self.leader, self.hard_state.vote
         assert known == (request.leader, request.leader), ("a ballot has one primary", known, request.leader)
         crossing = request.unsafe > self.configuration.unsafe
-        if crossing and contradicts(self.log, self.commit_index, request):
-            self._note(f"has committed entries that {request.leader} has given up, or may have")
+        if crossing and contradicts(self.log, self.last_index, request):
+            # A former voter does not know of each of its entries whether it was acknowledged. All of them are kept:
+            # the copy that replaces this replica puts its data into quarantine.
+            self._note(f"has entries that {request.leader} has given up, or may have")
             return self._append_reply(False, 0, 0, STRANDED)
-        return self._match(request)
+        answer = self._match(request)
+        if request.commit_index > self.last_index:
+            self._lacks = request.unsafe, request.commit_index
+        return answer
 
     def replied(self, now: float, peer: str, sent: Sent, answer: Answer) -> None:
         self._pass_time(now)
@@ -304,17 +326,14 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
         """Note that no answer came, or (`refusal`) why the server cannot answer for the replica."""
         self._pass_time(now)
         plan, lead = sent.request, self._lead
-        if lead is None or not isinstance(plan, AppendPlan) or plan.term != self.term:
+        if (
+            lead is None
+            or not isinstance(plan, AppendPlan)
+            or plan.term != self.term
+            or peer not in lead.peers
+        ):
             return
-        progress = lead.peers.get(peer)
-        if progress is None:
-            return
-        if refusal is not None:
-            if refusal != progress.refusal:
-                self._note(f"{peer} answers {refusal}")
-            progress.refused(self._now, refusal)
-        if progress.failed(plan) and refusal is None:
-            self._note(f"message {plan.number} to {peer} failed (delivered: {delivered})")
+        self._unanswered(lead, peer, plan, delivered, refusal)
         self._consider(lead)
 
     # -- commits
@@ -358,7 +377,9 @@ class PacificaCore(MemberState[BallotRecord, Primary]):
 
     def _ask(self, configuration: Configuration) -> Configuration:
         assert self.asked is None, ("one request at a time", self.asked)
-        self.asked = configuration
+        held = self.committed_configuration.index if self.commit_index else FIRST_BALLOT
+        settled = max(self.configuration.settled, held)
+        self.asked = configuration = replace(configuration, settled=settled)
         self._note(
             f"asks for ballot {configuration.index}: {configuration.primary} leads "
             + ", ".join(f"{peer.uuid} {peer.kind}" for peer in configuration.peers)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from ebla.actors.detector.detector import DECIDED
 from ebla.actors.detector.lease import Lease
@@ -32,45 +33,45 @@ log = logging.getLogger(__name__)
 AGAIN_S = 0.05
 
 
+@dataclass(eq=False)
 class Leasing:
     """`tombstones`: the records of those on the server. `serving`: whether the server serves; one that does not asks for no
     lease. `report`: reports a tablet to the masters."""
 
-    def __init__(
-        self,
-        world: World,
-        options: TabletServerOptions,
-        identity: Identity,
-        rounds: Rounds,
-        replicas: Mapping[str, Replica],
-        tombstones: Callable[[], Iterable[HardState]],
-        serving: Callable[[], bool],
-        report: Callable[[str], None],
-    ) -> None:
-        self.world = world
-        self.limits = options.detector
-        self.masters = options.masters
-        self.identity = identity
-        self.rounds = rounds
-        self.replicas = replicas
-        self.tombstones = tombstones
-        self.serving = serving
-        self.report = report
+    world: World
+    options: TabletServerOptions
+    identity: Identity
+    rounds: Rounds
+    replicas: Mapping[str, Replica]
+    tombstones: Callable[[], Iterable[HardState]]
+    serving: Callable[[], bool]
+    report: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        self.limits = self.options.detector
         self.lease = Lease(self.limits)
         self._again: dict[str, None] = {}  # masters that get a beacon out of turn
         self._refusals: dict[str, str] = {}  # by master: why it did not acknowledge the last beacon
 
     def holds(self) -> bool:
         """Whether this server has a lease: a master has acknowledged a beacon lately."""
-        return self.lease.holds(self.world.clock.monotonic(), self.lease.number)
+        return self.lease.holds(self.world.now(), self.lease.number)
+
+    def left_s(self) -> float:
+        """For how long the present lease is in force; 0 if it is over, or has not begun."""
+        return self.lease.until - self.world.now() if self.holds() else 0.0
+
+    def refusal(self) -> str:
+        """Why a master refused the last beacon; "" if none did."""
+        return next(filter(None, self._refusals.values()), "")
 
     def start(self) -> None:
         self.world.spawn(self._run(), "beacons")
 
     async def _run(self) -> None:
-        due = self.world.clock.monotonic()
+        due = self.world.now()
         while True:
-            now = self.world.clock.monotonic()
+            now = self.world.now()
             self._notice_end(now)
             if now >= due:
                 self._send(now)
@@ -94,14 +95,14 @@ class Leasing:
         number = self._number(now)
         if number is None:
             return
-        for master in self.masters:
+        for master in self.options.masters:
             self.world.spawn(self._beat(master, number), f"beacon to {master}")
 
     async def _beat_again(self, master: str) -> None:
         """Send a beacon out of turn: the master records an edit about this server, which is durable soon."""
         await self.world.clock.sleep(AGAIN_S)
         del self._again[master]
-        now = self.world.clock.monotonic()
+        now = self.world.now()
         self._notice_end(now)
         number = self._number(now)
         if number is not None:
@@ -124,7 +125,7 @@ class Leasing:
 
     async def _beat(self, master: str, number: int) -> None:
         """Send one beacon. An answer after lease_s would be worth nothing, so the calls under way are few."""
-        beacon, sent_at = Beacon(self.identity.instance, number), self.world.clock.monotonic()
+        beacon, sent_at = Beacon(self.identity.instance, number), self.world.now()
         try:
             reply = await self.world.network.call(master, "beacon", beacon, BeaconReply, self.limits.lease_s)
         except NotActive:
@@ -139,4 +140,4 @@ class Leasing:
             self._again[master] = None
             self.world.spawn(self._beat_again(master), f"next beacon to {master}")
         if not reply.refused:
-            self.lease.acknowledged(self.world.clock.monotonic(), number, sent_at)
+            self.lease.acknowledged(self.world.now(), number, sent_at)

@@ -2,6 +2,8 @@
 
 orders      the verb "appoint": the answer leaves at once, because an order that is lost is repeated. A replica follows only
             if the order is for this process, and for the lease that it names
+declines    an order to lead that finds no running replica, or one that is an old copy. The process then never leads in this
+            ballot, nor in an earlier one: the master may appoint another at once, however late any message is
 requests    as long as a core asks for a configuration, one call for all of them goes to each master, every ASK_AGAIN_S, and
             at once for a new one. Only the active master answers, with what it has made durable: that is an order too
 """
@@ -11,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from ebla.actors import errors
 from ebla.actors.messages.appointments import (
@@ -39,34 +42,30 @@ CALLS_MAX = 2  # under way to one master
 CALL_TIMEOUT_S = 3.0
 
 
+@dataclass(eq=False)
 class Orders:
     """`closing`: the server is about to stop, and takes no leadership over. `report`: reports a tablet to the masters."""
 
-    def __init__(
-        self,
-        world: World,
-        options: TabletServerOptions,
-        identity: Identity,
-        rounds: Rounds,
-        lifecycle: Lifecycle,
-        report: Callable[[str], None],
-    ) -> None:
-        self.world = world
-        self.identity = identity
-        self.rounds = rounds
-        self.lifecycle = lifecycle
-        self.report = report
+    world: World
+    options: TabletServerOptions
+    identity: Identity
+    rounds: Rounds
+    lifecycle: Lifecycle
+    report: Callable[[str], None]
+
+    def __post_init__(self) -> None:
         self.closing = False
-        self._calls = dict.fromkeys(options.masters, 0)
+        self._calls = dict.fromkeys(self.options.masters, 0)
         self._troubles: dict[str, str] = {}  # by master: why it did not answer the last request
+        self._declined: dict[str, int] = {}  # by tablet: the last ballot that this process declined
 
     def start(self) -> None:
         self.world.spawn(self._run(), "requests to the master")
 
     # -- orders
 
-    def follow(self, appointments: Appointments) -> dict[str, str]:
-        """Give each replica its configuration. Return why some do not follow; they are reported, because the master may take them
+    def follow(self, appointments: Appointments) -> AppointReply:
+        """Give each replica its configuration. Those that do not follow are reported, because the master may take them
         for well. Raises IllegalState if all this is for another process: it may know more than this one, or less."""
         start = self.identity.instance.start
         if appointments.start != start:
@@ -75,24 +74,38 @@ class Orders:
                 "again, with the lease of this one"
             )
         refused: dict[str, str] = {}
+        declined: list[str] = []
         for each in appointments.appointed:
-            why = self._follow(each, appointments.lease)
+            tablet, ballot = each.tablet, each.configuration.index
+            try:
+                why = self._follow(each, appointments.lease)
+            except errors.IllegalState as error:
+                why = str(error)
+                declined.append(tablet)
+                self._declined[tablet] = max(self._declined.get(tablet, 0), ballot)
             if why:
-                refused[each.tablet] = why
-                self.report(each.tablet)
-        return refused
+                refused[tablet] = why
+                self.report(tablet)
+        return AppointReply(refused, tuple(declined))
 
     def _follow(self, appointed: Appointed, lease: int) -> str:
+        """Return why the replica does not follow, "" if it does. Raises IllegalState if it cannot lead: that is declined."""
         tablet, configuration = appointed.tablet, appointed.configuration
-        replica = self.lifecycle.replicas.get(tablet)
+        replica, now = self.lifecycle.replicas.get(tablet), self.world.now()
+        mine, declined = configuration.primary == self.identity.uuid, self._declined.get(tablet, 0)
         if replica is None or replica.state != RUNNING:
-            return f"the replica is {self.lifecycle.state_of(tablet)}"
+            state = self.lifecycle.state_of(tablet)
+            raise errors.IllegalState(f"the replica is {state}", tablet=tablet, state=state)
         core = replica.core
         if not isinstance(core, PacificaCore) or configuration.primary is None:
             return "the master appoints primaries of PacificA tables only"
-        if self.closing and configuration.primary == core.me and not replica.leads:
+        if self.closing and mine and not replica.leads:
             return "the server is stopping"
-        return self.rounds.step(replica, _appoint, core, self.world.clock.monotonic(), configuration, lease)
+        if mine and configuration.index <= declined:
+            core.require_no_older_copy(configuration)  # a later ballot would not help
+            self.rounds.step(replica, core.decline, now, configuration.index)
+            return f"this process has declined to lead in ballot {declined}; appoint it in a later one"
+        return self.rounds.step(replica, _appoint, core, now, configuration, lease)
 
     # -- requests
 
@@ -125,7 +138,7 @@ class Orders:
                 master, "request_configurations", request, Appointments, CALL_TIMEOUT_S
             )
             self.identity.require_believed()
-            refused = self.follow(answer)
+            refused = self.follow(answer).refused
         except errors.NotActive:
             return
         except EblaError as error:
@@ -159,4 +172,4 @@ class OrderVerbs(Verbs):
     @rpc
     async def appoint(self, request: AppointRequest) -> AppointReply:
         self._require(request.dest_uuid)
-        return AppointReply(self.orders.follow(request.appointments))
+        return self.orders.follow(request.appointments)

@@ -198,13 +198,8 @@ class RaftCore(RaftState):
         self._pass_time(now)
         plan, lead, poll = sent.request, self._lead, self._poll
         if isinstance(plan, AppendPlan):
-            progress = lead.peers.get(peer) if lead and plan.term == self.term else None
-            if progress is not None and refusal is not None:
-                if refusal != progress.refusal:
-                    self._note(f"{peer} answers {refusal}")
-                progress.refused(self._now, refusal)
-            if progress is not None and progress.failed(plan) and refusal is None:
-                self._note(f"message {plan.number} to {peer} failed (delivered: {delivered})")
+            if lead is not None and plan.term == self.term and peer in lead.peers:
+                self._unanswered(lead, peer, plan, delivered, refusal)
         elif poll is not None and plan is poll.request:
             poll.unanswered(peer, now + self.limits.heartbeat_s)
         elif self._abdication is not None and plan is self._abdication:

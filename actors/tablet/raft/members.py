@@ -63,7 +63,7 @@ async def change(
     check(changes)
     if core.role != "leader":
         raise replica.not_leader()
-    now = world.clock.monotonic()
+    now = world.now()
     core.read_index(now)  # a leader without a lease may not know the committed configuration
     committed = core.committed_configuration
     if all(in_force(committed, change) for change in changes):
@@ -119,7 +119,7 @@ async def force(
         rounds.step(
             replica,
             core.force_configuration,
-            world.clock.monotonic(),
+            world.now(),
             request.keep,
             request.reason,
             above_term=max(terms, default=0),

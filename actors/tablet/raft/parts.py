@@ -1,4 +1,4 @@
-"""The factory of Raft's parts for the tablet server: the engine's `Replication`."""
+"""The factory of Raft's parts for the tablet server: cores, voters, and changes of members."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Raft:
             log,
             self.limits,
             self.world.random,
-            self.world.clock.monotonic(),
+            self.world.now(),
             commit_index=commit_index,
         )
 
@@ -73,7 +73,7 @@ class Raft:
             _raft(hard_state),
             last,
             self.limits.election_s_min,
-            self.world.clock.monotonic(),
+            self.world.now(),
             durable=_raft(durable),
             forced_epoch=forced_epoch,
         )

@@ -33,7 +33,7 @@ class RaftState(MemberState[HardState, Leadership]):
         commit_index: int = 0,
     ) -> None:
         known = max(commit_index, configuration.index)
-        super().__init__(tablet, me, hard_state, configuration, log, now, role=FOLLOWER, commit_index=known)
+        super().__init__(tablet, me, hard_state, configuration, log, now, commit_index=known)
         assert hard_state.vote is None or hard_state.term > 0, ("a vote has its term", hard_state)
         if hard_state.term < log.last_term:
             # Entries may reach the disk before the hard state of their term, but no answer leaves

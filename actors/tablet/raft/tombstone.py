@@ -6,13 +6,12 @@ deleted and another one died can still elect (Kudu's tombstoned voting). It neve
 no entries and adopts nothing from a leader. Replicas that were given up by a forced configuration
 that it knows of get neither its vote nor its patience (forced.py).
 
-The caller makes the `save` of a Verdict of `receive` durable, then calls `saved`, and only then
-sends the answer. Saves are stored in their order.
+After `receive` the caller makes `unsaved` durable, then calls `saved`, and only then sends the
+answer. Saves are stored in their order.
 """
 
 from __future__ import annotations
 
-from ebla.actors.messages import protocols
 from ebla.actors.messages.raft import (
     Answer,
     HardState,
@@ -23,16 +22,16 @@ from ebla.actors.messages.raft import (
     VoteRequest,
 )
 from ebla.actors.messages.stream import FORCED, AppendRequest
-from ebla.actors.tablet.engine.core import Verdict
+from ebla.actors.tablet.engine.core import Voter
 from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.raft import election
 
 
-class TombstoneVoter:
-    """A voter without a log. `last`: index and term of its former log's last entry, or None if
-    unknown: then it grants no vote, because any candidate may lack an entry that it has
-    acknowledged. `durable`: the hard state on disk; the replica may have been stopped while a later
-    one was being written. `forced_epoch`: the highest that this voter knows."""
+class TombstoneVoter(Voter):
+    """A voter without a log. If `last` is unknown it grants no vote, because any candidate may lack
+    an entry that it has acknowledged."""
+
+    hard_state: HardState
 
     def __init__(
         self,
@@ -41,14 +40,10 @@ class TombstoneVoter:
         election_s_min: float,
         now: float,
         *,
-        durable: protocols.HardState,
+        durable: HardState,
         forced_epoch: int = 0,
     ) -> None:
-        assert durable.term <= hard_state.term, ("terms never go back", durable, hard_state)
-        self.hard_state = hard_state
-        self.last = last
-        self.forced_epoch = forced_epoch
-        self._durable: protocols.HardState = durable
+        super().__init__(hard_state, last, durable=durable, forced_epoch=forced_epoch)
         self._election_s_min = election_s_min
         # The replica may have answered a leader just before, and a lease may depend on that answer.
         self._withheld_until = now + election_s_min
@@ -56,25 +51,14 @@ class TombstoneVoter:
     def asks_vote(self, request: Request) -> bool:
         return not isinstance(request, AppendRequest)
 
-    def receive(self, now: float, request: Request) -> Verdict:
+    def receive(self, now: float, request: Request) -> Answer | None:
         if isinstance(request, AppendRequest):
             if request.unsafe >= self.forced_epoch and request.term >= self.hard_state.term:
                 self._withheld_until = max(self._withheld_until, now + self._election_s_min)
-            return Verdict(None, None)
+            return None
         if isinstance(request, VoteRequest):
-            answer: Answer = self._vote(now, request)
-        else:
-            answer = TimeoutNowReply(self.hard_state.term)
-        return Verdict(answer, self.unsaved)
-
-    @property
-    def unsaved(self) -> HardState | None:
-        return None if self.hard_state == self._durable else self.hard_state
-
-    def saved(self, state: protocols.HardState) -> None:
-        """Note that this hard state, or a later one, is on disk."""
-        assert state.term >= self._durable.term, ("hard states are saved in order", state, self._durable)
-        self._durable = state
+            return self._vote(now, request)
+        return TimeoutNowReply(self.hard_state.term)
 
     def view(self) -> RaftView:
         return RaftView(term=self.hard_state.term, last_index=self.last[0] if self.last else 0)

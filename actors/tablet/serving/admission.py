@@ -78,7 +78,7 @@ class Admission:
         if known is not None:
             return known
         self._room(replica, batch)
-        now = self.world.clock.monotonic()
+        now = self.world.now()
         future = self.rounds.step(replica, replica.propose_write, now, write.batch, batch)
         self.rounds.tally.admitted += 1
         return future
@@ -149,7 +149,7 @@ async def read(world: World, replica: Replica, schema_version: int, wanted: Tabl
     replica.require_running()
     await readable(world, replica)
     check_readable(replica.rows.schema, schema_version)
-    require_served(replica, world.clock.monotonic())
+    require_served(replica, world.now())
     values: list[bytes | None] = []
     size = 0
     for start in range(0, len(wanted.keys), READ_STEP_KEYS):
@@ -177,7 +177,7 @@ async def readable(world: World, replica: Replica) -> int:
     Raises NotLeader when another replica leads meanwhile, and Unavailable when the disk here delays committed entries for
     READ_WAIT_S: callers try again, and calls without a caller do not accumulate.
     """
-    index = replica.core.read_index(world.clock.monotonic())
+    index = replica.core.read_index(world.now())
     if index <= replica.store.applied.index:
         return index
     try:

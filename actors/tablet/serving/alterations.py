@@ -34,7 +34,7 @@ async def alter(world: World, rounds: Rounds, replica: Replica, request: AlterTa
     replica.require_running()
     index = _under_way(replica, version)
     if index is None:
-        now = world.clock.monotonic()
+        now = world.now()
         index = rounds.step(replica, replica.propose, now, ALTER, encode(alteration)).index
         replica.alteration_asked = (replica.core.term, version, index)
     late = errors.OutcomeUnknown(

@@ -12,7 +12,7 @@ from ebla.actors import errors
 from ebla.actors.messages import ChecksumQuery, ChecksumReply
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.serving.scans import digest
-from ebla.actors.world import World
+from ebla.actors.world import World, settle
 from ebla.storage.errors import Corruption, DiskFailed, InvalidArgument, StorageError
 from ebla.storage.tablets.tablet_store import TabletSnapshot
 
@@ -30,8 +30,7 @@ class Checksums:
         while len(self._digests) >= KEPT_MAX:
             oldest = next(iter(self._digests))
             future = self._digests.pop(oldest)
-            if not future.done():
-                future.cancel()
+            future.cancel()
         future = self._digests[replica.tablet, index] = asyncio.get_running_loop().create_future()
         self.world.spawn(self._digest(replica, index, snapshot, future), f"digest of {replica.tablet}")
 
@@ -71,19 +70,12 @@ class Checksums:
             )
         except Corruption as error:
             replica.fail(error)
-            _refuse(future, errors.ReplicaFailed(str(error), tablet=replica.tablet, reason=str(error)))
+            settle(future, errors.ReplicaFailed(str(error), tablet=replica.tablet, reason=str(error)))
         except DiskFailed:
             raise  # the server ends
         except StorageError as error:  # the snapshot expired, or the tablet was deleted meanwhile
-            _refuse(future, error)
+            settle(future, error)  # no caller may ever request it
         else:
-            if not future.done():
-                future.set_result(ChecksumReply(replica.tablet, index, rows, value))
+            settle(future, ChecksumReply(replica.tablet, index, rows, value))
         finally:
             snapshot.close()
-
-
-def _refuse(future: asyncio.Future[ChecksumReply], error: Exception) -> None:
-    if not future.done():
-        future.set_exception(error)
-        future.exception()  # retrieved here, because no caller may ever request it

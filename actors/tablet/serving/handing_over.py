@@ -28,10 +28,10 @@ async def hand_over(
     world: World, rounds: Rounds, replica: Replica, request: StepDownRequest, poll_s: float
 ) -> None:
     """Hand over and wait until another leader is known, or the time is up. Raises InvalidArgument."""
-    deadline = world.clock.monotonic() + request.timeout_s
+    deadline = world.now() + request.timeout_s
     if not _begin(world, rounds, replica, request.successor):
         return
-    while replica.state == RUNNING and world.clock.monotonic() < deadline:
+    while replica.state == RUNNING and world.now() < deadline:
         if replica.core.role != LEADER and replica.core.leader is not None:
             return
         await world.clock.sleep(poll_s)
@@ -47,10 +47,10 @@ async def hand_over_all(
     """Try once for each replica that leads, or is elected meanwhile. Wait until other leaders are known, the tries have failed,
     the elections of this server's candidates are decided, or the time is up. A try has failed when the successor does not catch
     up, or cannot be asked, or no leader is known after an election timeout, or, if a master must appoint it, no master answers."""
-    deadline = world.clock.monotonic() + ALL_S_MAX
+    deadline = world.now() + ALL_S_MAX
     untried = list(replicas)
     under_way: list[Replica] = []
-    while world.clock.monotonic() < deadline:
+    while world.now() < deadline:
         leading = [replica for replica in untried if replica.leads][: AT_ONCE_MAX - len(under_way)]
         untried = [replica for replica in untried if replica not in leading]
         under_way += [replica for replica in leading if _begin(world, rounds, replica, None)]
@@ -63,7 +63,7 @@ async def hand_over_all(
 def _begin(world: World, rounds: Rounds, replica: Replica, successor: str | None) -> bool:
     """Begin to hand over. Return False if there is no successor."""
     try:
-        rounds.step(replica, replica.core.step_down, world.clock.monotonic(), successor)
+        rounds.step(replica, replica.core.step_down, world.now(), successor)
     except errors.Unavailable:
         return False
     return True

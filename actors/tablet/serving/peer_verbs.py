@@ -42,7 +42,7 @@ class PeerVerbs(Verbs):
         """Answer an envelope. For the changes that must be durable before see engine/replica.py."""
         self._require(envelope.dest.uuid)
         self.identity.receive(envelope)
-        now = self.world.clock.monotonic()
+        now = self.world.now()
         outcomes: list[tuple[Replica, Pending | Answer] | tuple[Tombstone, Request] | str] = []
         for tablet, request in envelope.requests:
             replica = self.replicas.get(tablet)
@@ -92,8 +92,8 @@ class PeerVerbs(Verbs):
             return None, outcome
         if isinstance(outcome[0], Tombstone):
             tombstone, request = outcome
-            answer = await tombstone.receive(self.world.clock.monotonic(), request, self.consensus)
-            return answer, None if answer else tombstone.refusal(self.world.clock.monotonic())
+            answer = await tombstone.receive(self.world.now(), request, self.consensus)
+            return answer, None if answer else tombstone.refusal(self.world.now())
         answer = await self._durable(*outcome)
         return answer, None if answer else REPLICA_FAILED
 

@@ -101,7 +101,7 @@ class Scans:
             read_columns=(wanted + extra) or [codec.schema.key[0]],  # without columns there is no row count
             start=request.start,
             left=request.limit,
-            used_at=self.world.clock.monotonic(),
+            used_at=self.world.now(),
             read_rows=self.options.scan_read_rows,
             block_bytes=min(request.block_bytes, self.options.scan_block_bytes_max),
         )
@@ -142,7 +142,7 @@ class Scans:
         """End the scans without a recent request, and drop old last blocks."""
         if not self._open and not self._ended:
             return
-        now = self.world.clock.monotonic()
+        now = self.world.now()
         for scanner in list(self._open.values()):
             if not scanner.busy and now - scanner.used_at > self.options.scanner_ttl_s:
                 self.close(scanner.id)
@@ -166,7 +166,7 @@ class Scans:
             self._finish(scanner)
             raise
         scanner.busy = False
-        scanner.used_at = self.world.clock.monotonic()
+        scanner.used_at = self.world.now()
         block = scanner.block
         index = scanner.snapshot.position.index
         if following is None:
@@ -189,10 +189,8 @@ class Scans:
         scanner.snapshot.close()
 
     def _remember(self, scanner: Scanner, last: ScanBlock) -> None:
-        if (
-            last.block == 0
-        ):  # a client learns the scanner's id with the first block, so it cannot repeat that request
-            return
+        if last.block == 0:
+            return  # a client learns the scanner's id with the first block, so it cannot repeat that request
         self._ended[scanner.id] = Ended(last, scanner.used_at)
         self._ended_bytes += len(last.data)
         while len(self._ended) > ENDED_MAX or self._ended_bytes > ENDED_BYTES_MAX:

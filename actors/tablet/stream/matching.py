@@ -56,11 +56,11 @@ def compare(log: LogIndex, commit_index: int, request: AppendRequest) -> Agreeme
     return Agreement(previous + len(request.entries), first_new, replaced)
 
 
-def contradicts(log: LogIndex, commit_index: int, request: AppendRequest) -> bool:
-    """Whether the sender may lack entries that are committed here. Only a predecessor at or after
-    the commit index disproves this."""
-    assert commit_index <= log.last_index, ("committed entries are in the log", commit_index, log.last_index)
+def contradicts(log: LogIndex, until: int, request: AppendRequest) -> bool:
+    """Whether the sender may lack entries that are here, up to `until`. Only a predecessor at or after
+    `until` disproves this."""
+    assert until <= log.last_index, ("the entries are in the log", until, log.last_index)
     previous = request.previous_index
-    if previous != commit_index:
-        return previous < commit_index
+    if previous != until:
+        return previous < until
     return log.term_at(previous) != request.previous_term

@@ -16,10 +16,11 @@ from ebla.actors import errors
 from ebla.actors.messages.protocols import HardState
 from ebla.actors.messages.stream import AppendReply, AppendRequest
 from ebla.actors.replication.configuration import VOTER, Configuration
-from ebla.actors.tablet.engine.core import Effects, Offer, Pending, Send
+from ebla.actors.tablet.engine.core import FOLLOWER, Effects, Offer, Pending, Send
 from ebla.actors.tablet.engine.log_index import LogIndex
 from ebla.actors.tablet.stream.matching import Agreement, Disagreement, compare
 from ebla.actors.tablet.stream.peers import Peers
+from ebla.actors.tablet.stream.plan import AppendPlan
 from ebla.actors.tablet.stream.progress import LAGGING, Progress
 from ebla.storage.logs.entries import CONFIG
 
@@ -43,13 +44,12 @@ class MemberState(ABC, Generic[Record, Lead]):
         log: LogIndex,
         now: float,
         *,
-        role: str,
         commit_index: int,
     ) -> None:
         self.tablet = tablet
         self.me = me
         self.log = log
-        self.role = role
+        self.role = FOLLOWER
         self.leader: str | None = None
         self.durable_index = log.last_index
         self.commit_index = min(max(commit_index, log.dropped_index), log.last_index)
@@ -197,6 +197,18 @@ class MemberState(ABC, Generic[Record, Lead]):
     @abstractmethod
     def _advance_commit(self) -> None:
         """Advance the commit index of a leader."""
+
+    def _unanswered(
+        self, lead: Lead, peer: str, plan: AppendPlan, delivered: bool | None, refusal: str | None
+    ) -> None:
+        """Note that a peer has not answered this leader's append, or (`refusal`) cannot for its replica."""
+        progress = lead.peers[peer]
+        if refusal is not None:
+            if refusal != progress.refusal:
+                self._note(f"{peer} answers {refusal}")
+            progress.refused(self._now, refusal)
+        if progress.failed(plan) and refusal is None:
+            self._note(f"message {plan.number} to {peer} failed (delivered: {delivered})")
 
     # -- effects
 

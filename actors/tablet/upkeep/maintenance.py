@@ -40,9 +40,8 @@ from ebla.storage.tablets.tablet_store import META
 CHECK_S = 0.05  # between two checks of the replicas that have changed
 FULL_EVERY = 20  # every 20th check includes all replicas
 DISK_FULL_PAUSE_S = 1.0
-EXPIRY_STEPS = (
-    60  # answers are kept longer by up to this part of their time, so that one entry expires many clients
-)
+# Answers are kept longer by up to this part of their time, so that one entry expires many clients.
+EXPIRY_STEPS = 60
 
 
 class Measured(NamedTuple):
@@ -86,16 +85,12 @@ class Maintenance:
         self._require_answering(replica)
         async with replica.upkeep:
             replica.require_running()
-            began, before = self.world.clock.monotonic(), replica.store.flushed
+            began, before = self.world.now(), replica.store.flushed
             self._flushing[replica.tablet] = self._place(replica), began
             try:
                 await self.world.faults.here("tablet.flush.before_commit")
                 flushed = await replica.store.flush()
-            except (
-                Corruption,
-                Damaged,
-                InvalidArgument,
-            ) as error:  # InvalidArgument: rows that no disk takes
+            except (Corruption, Damaged, InvalidArgument) as error:  # the last: rows that no disk takes
                 replica.fail(error)
                 self.on_flushed(replica)
                 replica.require_running()
@@ -123,7 +118,7 @@ class Maintenance:
 
     def hung(self) -> dict[str, None]:
         """The disks that hang."""
-        since = self.world.clock.monotonic() - self.options.disk_hung_s
+        since = self.world.now() - self.options.disk_hung_s
         return dict.fromkeys(place for place, began in self._flushing.values() if began < since)
 
     def _require_answering(self, replica: Replica) -> None:
@@ -199,7 +194,7 @@ class Maintenance:
         under_way = sum(self._measured[tablet].held for tablet in answering)
         if self.load.memtable_bytes - under_way <= self.options.memtable_bytes:
             return
-        now = self.world.clock.monotonic()
+        now = self.world.now()
         free = [
             replica
             for replica in self.replicas.values()
@@ -220,7 +215,7 @@ class Maintenance:
         except DiskFull:
             self.world.faults.reached("tablet.maintenance.disk_full")
             pause_s = DISK_FULL_PAUSE_S
-        self._next_flush[place] = self.world.clock.monotonic() + pause_s
+        self._next_flush[place] = self.world.now() + pause_s
         self.measure([replica])
 
     def _take_touched(self, *, everything: bool) -> list[Replica]:
@@ -242,7 +237,7 @@ class Maintenance:
             return
         if not replica.store.results.expired(before_us - retention_us // EXPIRY_STEPS):
             return
-        now, body = self.world.clock.monotonic(), msgspec.msgpack.encode(before_us)
+        now, body = self.world.now(), msgspec.msgpack.encode(before_us)
         try:
             entry = self.rounds.step(replica, replica.propose, now, EXPIRE, body)
         except errors.NotLeader:
@@ -290,7 +285,7 @@ class Maintenance:
         await self.world.faults.here("tablet.shared_log.after_trim")
 
     async def _move(self, replica: Replica, below_seq: int) -> None:
-        began, before = self.world.clock.monotonic(), replica.log.private_last
+        began, before = self.world.now(), replica.log.private_last
         await replica.log.move(below_seq)
         if replica.log.private_last > before:
             self._synced(PRIVATE_LOG, began)
@@ -299,4 +294,4 @@ class Maintenance:
         await self.world.faults.here("tablet.private_log.after_trim")
 
     def _synced(self, environment: str, began: float) -> None:
-        self.rounds.tally.syncs[environment].add(self.world.clock.monotonic() - began)
+        self.rounds.tally.syncs[environment].add(self.world.now() - began)

@@ -47,7 +47,7 @@ class Scrubber:
 
     def due_count(self) -> int:
         """Replicas that wait to be walked."""
-        now = self.world.clock.monotonic()
+        now = self.world.now()
         running = [replica for replica in self.replicas.values() if replica.state == RUNNING]
         return sum(self._due.get(replica, -math.inf) <= now for replica in running)
 

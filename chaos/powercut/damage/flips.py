@@ -23,6 +23,7 @@ import io
 import pickle
 import random
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -41,7 +42,7 @@ from ebla.storage.logs.entries import Position
 OUTCOMES = ("right", "refused", "ended", "unknown", "hung", "missing", "wrong")
 RIGHT, REFUSED, ENDED, UNKNOWN, HUNG, MISSING, WRONG = OUTCOMES
 FAILURES = (HUNG, MISSING, WRONG)
-TIMEOUT_S, CPU_S = 20.0, 3  # a survey takes a twentieth of a second
+TIMEOUT_S, CPU_S = 60.0, 10  # a survey takes a twentieth of a second, on a very busy machine seconds
 BASELINES_MAX = 10
 
 REFUSAL, END, CHECK = "a refusal of something else", "the end of the process", "ebla check --checksum"
@@ -90,15 +91,15 @@ def spoil(recording: Recording, seeds: Iterable[int], scratch: Path) -> Iterator
     return flip(recording, seeds, scratch, tuple(kind for kind in KINDS if kind != BIT))
 
 
+@dataclass
 class Bench:
     """Judges damaged directories, one after the other."""
 
-    def __init__(self, recording: Recording, facts: Facts, image: Image, scratch: Path) -> None:
-        self.recording = recording
-        self.facts = facts
-        self.image = image
-        self.scratch = scratch
-        self._baselines: dict[bool, Answers] = {}
+    recording: Recording
+    facts: Facts
+    image: Image
+    scratch: Path
+    _baselines: dict[bool, Answers] = field(default_factory=dict)
 
     def judge(self, node: int, damage: Damage) -> Judgement:
         master = damage.area == CATALOG

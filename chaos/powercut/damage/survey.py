@@ -35,34 +35,32 @@ from ebla.storage.errors import EblaError
 
 READ_KEYS = 16  # in one request: one bad row causes a refusal of all
 LED_S = 1.0
-ANSWER_S = 2.0
+ANSWER_S = 10.0
 TRIES_MAX = 3
 
 Answers = dict[str, Any]
 
 
-class Refused(msgspec.Struct, frozen=True):
-    """A refusal instead of an answer."""
+class _Instead(msgspec.Struct, frozen=True):
+    """The base of all that stands instead of an answer."""
 
     why: str
 
 
-class Ended(msgspec.Struct, frozen=True):
+class Refused(_Instead, frozen=True):
+    """A refusal."""
+
+
+class Ended(_Instead, frozen=True):
     """The role's process ended."""
 
-    why: str
 
-
-class Hung(msgspec.Struct, frozen=True):
+class Hung(_Instead, frozen=True):
     """The role's process neither answers nor ends."""
 
-    why: str
 
-
-class Wrong(msgspec.Struct, frozen=True):
+class Wrong(_Instead, frozen=True):
     """An answer that contradicts itself."""
-
-    why: str
 
 
 class Survey:

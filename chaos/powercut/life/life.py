@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import random
 
+import msgspec
+
 from ebla.actors import messages as m
 from ebla.chaos.powercut.life.client import RETRY_S, TRIES_MAX, write
 from ebla.chaos.powercut.life.ghosts import Ghosts, creation, eviction
-from ebla.chaos.powercut.life.machine import MASTER, SERVER, Machine
+from ebla.chaos.powercut.life.machine import MASTER, SERVER, Machine, Reply
 from ebla.chaos.powercut.recording.events import Plan
 from ebla.chaos.powercut.recording.facts import Facts
 from ebla.chaos.powercut.recording.lanes import LANE_STRIDE, bulk_batch, random_batch, schema
@@ -73,20 +75,21 @@ class Life:
     async def create(self, name: str, *, buckets: int = 1) -> list[str]:
         """Create a table, and wait until its tablets lead. Returns the tablets."""
         request = m.CreateTableRequest(self._request_id(), name, schema(buckets), 1)
-        table: m.TableInfo | None = None
-        for _ in range(TRIES_MAX):
-            try:
-                table = await self.machine.ask(MASTER, "create_table", request, m.TableInfo)
-                break
-            except EblaError as error:
-                if not error.retriable:  # otherwise the master does not know the server yet
-                    raise
-                await asyncio.sleep(RETRY_S)
-        if table is None:
-            raise EblaError(f"table {name} could not be created")
+        table = await self._ask_master("create_table", request, m.TableInfo)
         tablets = [location.tablet for location in table.tablets]
         await self._led(tablets)
         return tablets
+
+    async def _ask_master(self, method: str, request: msgspec.Struct, reply: type[Reply]) -> Reply:
+        """Ask again while the master does not know the server yet, or is not sure that it is the active one."""
+        for _ in range(TRIES_MAX):
+            try:
+                return await self.machine.ask(MASTER, method, request, reply)
+            except EblaError as error:
+                if not error.retriable:
+                    raise
+                await asyncio.sleep(RETRY_S)
+        raise EblaError(f"the master did not answer {method} in {TRIES_MAX} tries")
 
     async def _led(self, tablets: list[str]) -> None:
         await self.machine.until(lambda: all(map(self.machine.leads, tablets)), f"{tablets} lead")
@@ -104,7 +107,7 @@ class Life:
             if turn == 1 and cycle == cycles - 1:
                 return  # one stays
             request = m.DropTableRequest(self._request_id(), name)
-            await self.machine.ask(MASTER, "drop_table", request, m.Empty)
+            await self._ask_master("drop_table", request, m.Empty)
             gone = self.facts.tablets[tablet]
             await self.machine.until(lambda gone=gone: gone.deleted, f"{tablet} is deleted")  # type: ignore[misc]
 

@@ -28,6 +28,7 @@ from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.server import TabletServer
 from ebla.actors.world import Dispatcher, Role, World, decode_answer, encode
 from ebla.chaos.powercut.recording.events import Answered, Asked, Point, RoleEvent, Started
+from ebla.chaos.powercut.recording.facts import PROMISES
 from ebla.chaos.simulation.masters import alone
 from ebla.storage.errors import EblaError
 from ebla.storage.lmdb.disk import LmdbDisk
@@ -42,8 +43,6 @@ SERVER, MASTER = f"tablet-server/{HOST}", "master/0"
 MAP_BYTES = 256 << 10
 DATA_DIRS_MAX = 2
 ANSWER_S = 60.0  # a machine under load is slow, but loses nothing
-# The methods whose answers are promises.
-RECORDED = ("create_table", "drop_table", "create_tablet", "delete_tablet", "write", "replicate", "flush")
 
 SERVER_OPTIONS = TabletServerOptions(
     masters=(MASTER,),
@@ -117,7 +116,7 @@ class Network:
         if role is None:
             raise NotDelivered(f"there is no {address}", address=address)
         request, number = encode(message), next(self._calls)
-        if method in RECORDED:
+        if method in PROMISES:
             self.say(Asked(number, address, method, request))
         try:
             async with asyncio.timeout(timeout_s):
@@ -125,7 +124,7 @@ class Network:
         except TimeoutError:
             raise OutcomeUnknown("no answer", address=address) from None
         answer = decode_answer(data, reply)
-        if method in RECORDED:
+        if method in PROMISES:
             positions = []
             if isinstance(message, m.WriteRequest) and isinstance(answer, m.WriteReply) and self.positions:
                 positions = self.positions(message, answer)

@@ -7,7 +7,7 @@ collected event by event; cuts/verify.py compares them with a machine.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any
 
 import msgspec
 
@@ -20,7 +20,16 @@ from ebla.chaos.powercut.recording.events import Answered, Asked, Event, Found, 
 from ebla.chaos.powercut.recording.lanes import Rows, change, decode_batch, first_key
 from ebla.storage.logs.entries import START, Entry, Position
 
-R = TypeVar("R", bound=msgspec.Struct)
+# The requests whose answers are promises, by method, and these answers.
+PROMISES: dict[str, tuple[type, type]] = {
+    "create_table": (m.CreateTableRequest, m.TableInfo),
+    "drop_table": (m.DropTableRequest, m.Empty),
+    "create_tablet": (m.CreateTabletRequest, m.Empty),
+    "delete_tablet": (m.DeleteTabletRequest, m.Empty),
+    "write": (m.WriteRequest, m.WriteReply),
+    "replicate": (peers.Envelope, peers.EnvelopeReply),
+    "flush": (m.FlushRequest, m.FlushReply),
+}
 
 
 @dataclass
@@ -145,7 +154,7 @@ class Facts:
         self.flushed: dict[str, int] = {}
         self.logged: dict[str, Position] = {}  # the newest acknowledged entry of each leading tablet
         self.answers = 0
-        self._asked: dict[int, Asked] = {}
+        self._asked: dict[int, tuple[object, type]] = {}
 
     def take(self, event: Event) -> None:
         if isinstance(event, Started):
@@ -153,12 +162,14 @@ class Facts:
         elif isinstance(event, Found):
             self.groups[event.tablet].found(event.index, event.chain)
         elif isinstance(event, Asked):
-            self._asked[event.call] = event
-            getattr(self, f"_asked_{event.method}")(event.message)
+            asked, answered = PROMISES[event.method]
+            request: object = msgspec.msgpack.decode(event.message, type=asked)
+            self._asked[event.call] = request, answered
+            self._note_request(request)
         elif isinstance(event, Answered):
-            asked = self._asked.pop(event.call)
+            request, answered = self._asked.pop(event.call)
             assert event.reply[:1] == OK
-            getattr(self, f"_answered_{asked.method}")(asked.message, event.reply[1:])
+            self._note_answer(request, msgspec.msgpack.decode(event.reply[1:], type=answered))
             for tablet, position in event.positions:
                 newest = self.logged.get(tablet, START)
                 self.logged[tablet] = max(newest, position, key=lambda found: found.index)
@@ -172,70 +183,48 @@ class Facts:
     def lanes_of(self, tablet: str) -> list[Lane]:
         return [lane for lane in self.lanes.values() if lane.tablet == tablet]
 
-    # -- tables and tablets
+    def _note_request(self, request: object) -> None:
+        match request:
+            case m.CreateTableRequest():
+                self.tables.setdefault(request.name, Table())
+            case m.DropTableRequest():
+                self.tables[request.name].dropping = True
+            case m.CreateTabletRequest():
+                self.tablets.setdefault(request.tablet, Tablet(request))
+                if len(request.configuration.peers) > 1:
+                    self.groups.setdefault(request.tablet, Group(request.tablet))
+            case m.DeleteTabletRequest():
+                self._note_deletion(request, "leaving", "deleting")
+            case m.WriteRequest():
+                for write in request.writes:
+                    batch = decode_batch(write.batch)
+                    if batch.client not in self.lanes:
+                        self.lanes[batch.client] = Lane(write.tablet, batch.client, first_key(batch))
+                    self.lanes[batch.client].asked(write.batch)
+            case peers.Envelope():
+                for tablet, each in request.requests:
+                    self.groups[tablet].asked(each)
 
-    def _asked_create_table(self, message: bytes) -> None:
-        self.tables.setdefault(_decode(message, m.CreateTableRequest).name, Table())
+    def _note_answer(self, request: object, reply: Any) -> None:
+        match request:
+            case m.CreateTableRequest():
+                self.tables[request.name].info = reply
+            case m.DropTableRequest():
+                self.tables[request.name].dropped = True
+            case m.CreateTabletRequest():
+                self.tablets[request.tablet].created = True
+            case m.DeleteTabletRequest():
+                self._note_deletion(request, "left", "deleted")
+            case m.WriteRequest():
+                for write, result in zip(request.writes, reply.results, strict=True):
+                    if result is not None:
+                        self.lanes[decode_batch(write.batch).client].answered(write.batch, result)
+            case peers.Envelope():
+                for (tablet, _), answer in zip(request.requests, reply.answers, strict=True):
+                    self.groups[tablet].answered(answer)
+            case m.FlushRequest():
+                self.flushed.update(reply.flushed)
 
-    def _answered_create_table(self, message: bytes, reply: bytes) -> None:
-        self.tables[_decode(message, m.CreateTableRequest).name].info = _decode(reply, m.TableInfo)
-
-    def _asked_drop_table(self, message: bytes) -> None:
-        self.tables[_decode(message, m.DropTableRequest).name].dropping = True
-
-    def _answered_drop_table(self, message: bytes, reply: bytes) -> None:
-        self.tables[_decode(message, m.DropTableRequest).name].dropped = True
-
-    def _asked_create_tablet(self, message: bytes) -> None:
-        request = _decode(message, m.CreateTabletRequest)
-        self.tablets.setdefault(request.tablet, Tablet(request))
-        if len(request.configuration.peers) > 1:
-            self.groups.setdefault(request.tablet, Group(request.tablet))
-
-    def _answered_create_tablet(self, message: bytes, reply: bytes) -> None:
-        self.tablets[_decode(message, m.CreateTabletRequest).tablet].created = True
-
-    def _asked_delete_tablet(self, message: bytes) -> None:
-        self._note_deletion(message, "leaving", "deleting")
-
-    def _answered_delete_tablet(self, message: bytes, reply: bytes) -> None:
-        self._note_deletion(message, "left", "deleted")
-
-    def _note_deletion(self, message: bytes, to_tombstone: str, for_good: str) -> None:
-        request = _decode(message, m.DeleteTabletRequest)
+    def _note_deletion(self, request: m.DeleteTabletRequest, to_tombstone: str, for_good: str) -> None:
         if request.tablet in self.tablets:
             setattr(self.tablets[request.tablet], to_tombstone if request.tombstone else for_good, True)
-
-    # -- rows and entries
-
-    def _asked_write(self, message: bytes) -> None:
-        for write in _decode(message, m.WriteRequest).writes:
-            batch = decode_batch(write.batch)
-            if batch.client not in self.lanes:
-                self.lanes[batch.client] = Lane(write.tablet, batch.client, first_key(batch))
-            self.lanes[batch.client].asked(write.batch)
-
-    def _answered_write(self, message: bytes, reply: bytes) -> None:
-        results = _decode(reply, m.WriteReply).results
-        for write, result in zip(_decode(message, m.WriteRequest).writes, results, strict=True):
-            if result is not None:
-                self.lanes[decode_batch(write.batch).client].answered(write.batch, result)
-
-    def _asked_replicate(self, message: bytes) -> None:
-        for tablet, request in _decode(message, peers.Envelope).requests:
-            self.groups[tablet].asked(request)
-
-    def _answered_replicate(self, message: bytes, reply: bytes) -> None:
-        answers = _decode(reply, peers.EnvelopeReply).answers
-        for (tablet, _), answer in zip(_decode(message, peers.Envelope).requests, answers, strict=True):
-            self.groups[tablet].answered(answer)
-
-    def _asked_flush(self, message: bytes) -> None:
-        return None
-
-    def _answered_flush(self, message: bytes, reply: bytes) -> None:
-        self.flushed.update(_decode(reply, m.FlushReply).flushed)
-
-
-def _decode(data: bytes, kind: type[R]) -> R:
-    return msgspec.msgpack.decode(data, type=kind)

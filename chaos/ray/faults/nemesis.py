@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import psutil
 
@@ -31,7 +32,7 @@ from ebla.chaos.ray.stage import victims
 from ebla.chaos.ray.stage.stage import HEAD, RayStage
 from ebla.storage.errors import EblaError
 
-FAULT_S_MAX = 180.0  # for one fault from its beginning to its end
+FAULT_S_MAX = 600.0  # for one fault from its beginning to its end
 
 Strike = Callable[[RayStage, Fault, Injection], Awaitable[None]]
 Show = Callable[[str], None]
@@ -57,24 +58,21 @@ KINDS: dict[str, Strike] = {
 }
 
 
+@dataclass
 class Nemesis:
     """`reasons`: by kind, why faults of it are skipped. `tablets`: the tablets of the pulse, and their numbers."""
 
-    def __init__(
-        self,
-        stage: RayStage,
-        plan: Plan,
-        reasons: Mapping[str, str],
-        tablets: Mapping[str, int],
-        show: Show = lambda text: None,
-    ) -> None:
-        self.stage = stage
-        self.injections = [Injection(number, fault, stage.now_s) for number, fault in enumerate(plan.faults)]
-        self._reasons = reasons
-        self._tablets = tablets
-        self._show_line = show
+    stage: RayStage
+    plan: Plan
+    reasons: Mapping[str, str]
+    tablets: Mapping[str, int]
+    show: Show
+
+    def __post_init__(self) -> None:
+        faults = enumerate(self.plan.faults)
+        self.injections = [Injection(number, fault, self.stage.now_s) for number, fault in faults]
         self._began_s: float | None = None  # act one
-        self._busy = {host: asyncio.Lock() for host in (*stage.hosts, MASTER)}
+        self._busy = {host: asyncio.Lock() for host in (*self.stage.hosts, MASTER)}
 
     def reports(self) -> list[FaultReport]:
         return [injection.report for injection in self.injections]
@@ -98,8 +96,8 @@ class Nemesis:
         fault = injection.report.fault
         if fault.kind in CALLS:
             return
-        if fault.kind in self._reasons:
-            injection.ended(SKIPPED, self._reasons[fault.kind])
+        if fault.kind in self.reasons:
+            injection.ended(SKIPPED, self.reasons[fault.kind])
             self._show(injection)
             return
         assert not misplaced(fault, tuple(self._busy)), "a plan is checked before anything is started"
@@ -119,8 +117,8 @@ class Nemesis:
 
     async def _strike(self, injection: Injection) -> None:
         fault = injection.report.fault
-        led = [tablet for host in self._hit(fault) for tablet in await self.stage.leads(host)]
-        injection.note(led=tuple(sorted(self._tablets[tablet] for tablet in led if tablet in self._tablets)))
+        led = [tablet for host in self._hit(fault) for tablet in await self._served_by(host)]
+        injection.note(led=tuple(sorted(self.tablets[tablet] for tablet in led if tablet in self.tablets)))
         try:
             async with asyncio.timeout(FAULT_S_MAX):
                 await KINDS[fault.kind](self.stage, fault, injection)
@@ -134,12 +132,16 @@ class Nemesis:
         except (EblaError, OSError, psutil.Error) as error:
             injection.ended(UNOBSERVED, f"{type(error).__name__}: {error}")
 
+    async def _served_by(self, host: str) -> Sequence[str]:
+        """The tablets that may become unavailable when the host's role fails: PacificA tablets depend on the master."""
+        return tuple(self.tablets) if host == MASTER else await self.stage.leads(host)
+
     def _show(self, injection: Injection) -> None:
         when, report = "", injection.report
         if report.at_s is not None and self._began_s is not None:
             when = f"at {report.at_s - self._began_s:.1f} s: "
         what = report.effects[0] if report.outcome == OBSERVED else f"{report.outcome}: {report.reason}"
-        self._show_line(f"{when}{' '.join((report.fault.kind, *report.fault.where))}: {what}")
+        self.show(f"{when}{' '.join((report.fault.kind, *report.fault.where))}: {what}")
 
     async def heal(self) -> None:
         """Before act two, undo faults that failed half-way."""

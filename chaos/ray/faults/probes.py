@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from ebla.chaos.plans import PAIRS, Fault
+from ebla.chaos.plans import PAIRS, PARTS, Fault
 from ebla.chaos.ray.faults import network as network_faults
 from ebla.chaos.ray.stage import disk_shim, namespaces
 from ebla.chaos.ray.stage.disk_shim import DiskShim
@@ -24,6 +24,7 @@ IN_SIMULATION = {
     "crash_midway": "no such tool: steps of tasks are counted in simulation only",
     "crash_point": "no such tool: fault points of roles are passed in simulation only",
     "repeat": "no such tool: Ray delivers a call once or not at all; clients repeat lost calls (`lose`)",
+    **dict.fromkeys(PARTS, "no such tool: messages of an envelope are separated in simulation only"),
     "cut_master": "no such tool: master and clients are on the head's node, which is not cut off from single nodes",
     "cut_clients": "no such tool: master and clients are on the head's node, which is not cut off from single nodes",
     "rot": "no such tool: records are damaged in simulation and by chaos/powercut",

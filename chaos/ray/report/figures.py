@@ -10,7 +10,7 @@ from itertools import pairwise
 import msgspec
 
 from ebla.chaos.history import FAIL, INFO, INVOKE, OK, Event, History, is_data
-from ebla.chaos.plans import DESTROY
+from ebla.chaos.plans import DESTROY, MASTER
 from ebla.chaos.ray.report.injection import OBSERVED, FaultReport
 
 WINDOW_S = 1.0  # shorter gaps are no windows without writes
@@ -102,11 +102,15 @@ def recovery_s(
     pulse: Mapping[int, Times], led: Iterable[int], at_s: float, seen_s: float | None = None
 ) -> float | None:
     """The time from the fault to the first acknowledged write in the last of the tablets; None without such tablets. The outage may
-    begin as late as `seen_s`: a role continues for a second or two after its raylet was killed."""
+    begin as late as `seen_s`: a role continues for a second or two after its raylet was killed, and a PacificA server for the rest
+    of its lease after its master was paused. Such a late outage is one of WINDOW_S at least."""
+    soon_s = at_s + AROUND_S
     until_s = max(at_s, seen_s or at_s) + AROUND_S
     ends = []
     for tablet in led:
         gap = longest_gap(pulse.get(tablet, ()), at_s, until_s)
+        if gap is not None and gap[0] > soon_s and gap[1] - gap[0] < WINDOW_S:
+            gap = longest_gap(pulse[tablet], at_s, soon_s)
         if gap is None:
             return None
         ends.append(gap[1] - at_s)
@@ -124,7 +128,9 @@ def with_figures(
             gaps = {name: longest_gap(times, fault.at_s, until_s) for name, times in tables.items()}
             fault = msgspec.structs.replace(
                 fault,
-                recovery_s=recovery_s(pulse, fault.led, fault.at_s, fault.seen_s),
+                recovery_s=recovery_s(
+                    pulse, fault.led, fault.at_s, fault.undone_s if _of_master(fault) else fault.seen_s
+                ),
                 windows={name: round(gap[1] - gap[0], 3) for name, gap in gaps.items() if gap is not None},
                 alone=_alone(fault, faults),
             )
@@ -135,7 +141,7 @@ def with_figures(
 def _alone(fault: FaultReport, faults: Sequence[FaultReport]) -> bool:
     began, ended = _in_force(fault)
     for other in faults:
-        if other.number != fault.number and other.at_s is not None:
+        if other.fault.at_s != fault.fault.at_s and other.at_s is not None:
             other_began, other_ended = _in_force(other)
             if other_began <= ended and began <= other_ended:
                 return False
@@ -150,15 +156,27 @@ def _in_force(fault: FaultReport) -> tuple[float, float]:
 
 
 def recoveries(faults: Iterable[FaultReport]) -> dict[str, Recovery]:
-    """Recoveries by kind, from faults that were alone."""
-    by_kind: dict[str, list[float]] = {}
+    """Recoveries by kind, from faults that were alone. Those of one moment count as one, of a kind of their own."""
+    moments: dict[float, list[FaultReport]] = {}
     for fault in faults:
-        if fault.alone and fault.recovery_s is not None:
-            by_kind.setdefault(fault.fault.kind, []).append(fault.recovery_s)
+        moments.setdefault(fault.fault.at_s, []).append(fault)
+    by_kind: dict[str, list[float]] = {}
+    for together in moments.values():
+        lasted = [fault.recovery_s for fault in together if fault.recovery_s is not None]
+        if lasted and all(fault.alone for fault in together):
+            by_kind.setdefault(" + ".join(sorted(map(_kind, together))), []).append(max(lasted))
     return {
         kind: Recovery(len(found), quantile(found, 0.5), quantile(found, 0.99), max(found))
         for kind, found in sorted(by_kind.items())
     }
+
+
+def _of_master(fault: FaultReport) -> bool:
+    return fault.fault.where == (MASTER,)
+
+
+def _kind(fault: FaultReport) -> str:
+    return f"{fault.fault.kind} {MASTER}" if _of_master(fault) else fault.fault.kind
 
 
 def quantile(values: Sequence[float], share: float) -> float:

@@ -23,9 +23,10 @@ class FaultReport(msgspec.Struct, frozen=True, kw_only=True):
     """Times are of the run's clock. `seen_s`: when its effect was first seen. `undone_s`: when the target served again; None if that
     was not seen.
 
-    `led`: the tablets of the pulse (chaos/ray/pulse.py) that the host led at that moment, and `recovery_s` the time
-    from the fault to the first acknowledged write in the last of them. `windows`: per table, the longest time around
-    the fault without an acknowledged write. `alone`: no other fault was in force from the fault to its end.
+    `led`: the tablets of the pulse (chaos/ray/pulse.py) that the host led at that moment, of the master all, and
+    `recovery_s` the time from the fault to the first acknowledged write in the last of them. `windows`: per table, the
+    longest time around the fault without an acknowledged write. `alone`: from the fault to its end no other fault was in
+    force, except those of the same moment.
     """
 
     number: int

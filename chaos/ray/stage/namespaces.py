@@ -18,6 +18,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -25,7 +26,7 @@ import psutil
 
 from ebla.placement.interrupts import uninterrupted
 from ebla.placement.local import node as local_node
-from ebla.placement.local.cluster import LocalCluster
+from ebla.placement.local.cluster import START_S, LocalCluster
 from ebla.storage.errors import EblaError
 
 VARIABLE = "EBLA_CHAOS_NETWORK"  # names the network of a cluster's nodes: `<pid>:<X>`
@@ -57,12 +58,12 @@ def why_not() -> str | None:
     return None
 
 
+@dataclass(frozen=True)
 class Namespaces:
     """Made by `create`, ended by `remove`. Nodes are named by their numbers."""
 
-    def __init__(self, pid: int, octet: int) -> None:
-        self.pid = pid
-        self.octet = octet
+    pid: int
+    octet: int
 
     @classmethod
     def create(cls, nodes: int) -> Namespaces:
@@ -164,7 +165,7 @@ class NamespacedCluster(LocalCluster):
         network = self.state.settings.extra.get(VARIABLE)
         return super()._address_of(number) if network is None else Namespaces.parse(network).address(number)
 
-    def supersede_node(self, number: int, timeout_s: float) -> None:
+    def supersede_node(self, number: int, timeout_s: float = START_S) -> None:
         """Start a second Ray node with the label of a paused one that Ray takes for dead."""
         assert self.alive(number), f"node {number} has ended; call start_node()"
         before = [process.pid for process in self.processes(number)]

@@ -11,8 +11,6 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import msgspec
-
 from ebla.actors import messages as m
 from ebla.actors.messages import peers
 from ebla.actors.messages.raft import VoteReply
@@ -28,7 +26,6 @@ from ebla.chaos.simulation.observers.votes import Votes, WatchedServer
 from ebla.storage.logs.entries import Position
 
 NOTICES_MIN, LATE_S = 8, 1.5  # fewer notices in a row may be lost, and none takes longer
-_request = msgspec.msgpack.Decoder(UnsafeChangeRequest).decode
 
 
 class Entry(NamedTuple):
@@ -50,8 +47,7 @@ class Committed:
     _had: dict[tuple[str, str], Position] = field(default_factory=dict)  # by tablet and uuid
 
     def listen(self, deployment: Any) -> None:
-        def note(data: bytes) -> None:
-            request = _request(data)
+        def note(request: UnsafeChangeRequest) -> None:
             for address in deployment.servers:
                 server = deployment.cluster.role(address) if deployment.cluster.alive(address) else None
                 if isinstance(server, TabletServer) and server.running:
@@ -59,7 +55,7 @@ class Committed:
                     if replica is not None and replica.core.me == request.dest_uuid:
                         self._had[request.tablet, request.dest_uuid] = replica.log.last
 
-        deployment.cluster.network.tap("unsafe_change", note)
+        deployment.cluster.network.tap("unsafe_change", UnsafeChangeRequest, note)
 
     def of(self, tablet: str, mark: int) -> dict[int, Entry]:
         return self.sides.setdefault((tablet, mark), {})

@@ -12,34 +12,28 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 
 from ebla.cli.chaos.replaying import PROVED_NOTHING, VIOLATED, make_directory, scenario_named, shrink
+from ebla.cli.frame.options import option
 from ebla.cli.frame.problems import Usage
 from ebla.cli.frame.render import listing
-from ebla.cli.frame.ui import Ui
+from ebla.cli.frame.ui import Shown, Ui
 from ebla.placement.extras import needs
 
 if TYPE_CHECKING:
-    from ebla.chaos.soak import Soak, Task
+    from ebla.chaos.soak import Hunt, Soak, Task
 
 MINUTES_MIN = 0.1
 SHRUNK_MAX = 10  # failing plans of a soak; each takes up to a minute
 
 Scenarios = Annotated[
-    list[str] | None,
-    typer.Option("--scenario", "-s", metavar="NAME", help="A scenario (repeatable; default: all of them)."),
+    list[str] | None, option("-s --scenario NAME", "A scenario (repeatable; default: all of them).")
 ]
-Workers = Annotated[
-    int | None,
-    typer.Option(
-        "--workers", metavar="N", min=1, help="Processes (default: one per core).", show_default=False
-    ),
-]
+Workers = Annotated[int | None, option("--workers N", "Processes (default: one per core).", min=1)]
 
 
-def scenarios(ui: Ui) -> None:
+def scenarios() -> Shown:
     """List the scenarios: their workloads and their faults."""
     from ebla.chaos.scenarios.scenarios import SCENARIOS
 
@@ -62,32 +56,21 @@ def scenarios(ui: Ui) -> None:
             }
         )
     titles = ("scenario", "hosts x replicas", "masters", "workloads", "faults")
-    ui.show({"scenarios": document}, listing(titles, rows))
+    return {"scenarios": document}, listing(titles, rows)
 
 
 def simulate(
     ui: Ui,
     scenario: Scenarios = None,
-    seeds: Annotated[
-        int, typer.Option("--seeds", "-n", metavar="N", min=1, help="Number of seeds in each scenario.")
-    ] = 1000,
-    first: Annotated[int, typer.Option("--first", metavar="N", min=0, help="The first seed.")] = 0,
+    seeds: Annotated[int, option("-n --seeds N", "Number of seeds in each scenario.", min=1)] = 1000,
+    first: Annotated[int, option("--first N", "The first seed.", min=0)] = 0,
     minutes: Annotated[
         float | None,
-        typer.Option(
-            "--minutes",
-            metavar="MINUTES",
-            min=MINUTES_MIN,
-            help="Run for this long instead of a number of seeds.",
-            show_default=False,
-        ),
+        option("--minutes MINUTES", "Run for this long instead of a number of seeds.", min=MINUTES_MIN),
     ] = None,
     workers: Workers = None,
     keep: Annotated[
-        Path | None,
-        typer.Option(
-            "--keep", metavar="DIR", help="Write a report to DIR, and the shrunk plans of failing runs."
-        ),
+        Path | None, option("--keep DIR", "Write a report to DIR, and the shrunk plans of failing runs.")
     ] = None,
 ) -> None:
     """Run whole deployments in virtual time under faults, one history per seed, and judge every one of them.
@@ -163,17 +146,14 @@ def _until(limit: float, first: int) -> Any:
 def planted(
     ui: Ui,
     defect: Annotated[
-        list[str] | None,
-        typer.Option("--defect", "-d", metavar="NAME", help="A defect (repeatable; default: all of them)."),
+        list[str] | None, option("-d --defect NAME", "A defect (repeatable; default: all of them).")
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(
-            "--seeds",
-            "-n",
-            metavar="N",
+        option(
+            "-n --seeds N",
+            "Most seeds to try (default: the number within which the defect must be found).",
             min=1,
-            help="Most seeds to try (default: the number within which the defect must be found).",
         ),
     ] = None,
     workers: Workers = None,
@@ -187,65 +167,49 @@ def planted(
     from ebla.chaos.defects.planted import defect as named
 
     chosen = [named(name) for name in defect or DEFECTS]
-    found: list[dict[str, Any]] = []
+    found: list[Hunt] = []
     with ui.working("hunting") as progress, soak.workers(workers or os.cpu_count() or 1) as pools:
         for hunt in soak.hunts(chosen, pools, seeds):
-            found.append(msgspec.to_builtins(hunt))
+            found.append(hunt)
             progress.step(
                 f"{hunt.defect}: {'not found' if hunt.seed is None else 'found'}", len(found), len(chosen)
             )
     rows = [
         (
-            each["defect"],
-            each["scenario"],
-            "not found" if each["seed"] is None else f"seed {each['seed']}",
-            f"{each['seconds']:.1f} s",
-            each["violation"].splitlines()[0][:100] if each["violation"] else "",
+            each.defect,
+            each.scenario,
+            "not found" if each.seed is None else f"seed {each.seed}",
+            f"{each.seconds:.1f} s",
+            each.violation.splitlines()[0][:100] if each.violation else "",
         )
         for each in found
     ]
     ui.show({"defects": found}, listing(("defect", "scenario", "found by", "in", "violation"), rows))
-    if any(each["seed"] is None for each in found):
+    if any(each.seed is None for each in found):
         raise typer.Exit(1)
 
 
 def run_on_ray(
     ui: Ui,
-    scenario: Annotated[
-        str | None, typer.Option("--scenario", "-s", metavar="NAME", help="The scenario (default: crashes).")
-    ] = None,
-    duration: Annotated[
-        float, typer.Option("--duration", metavar="SECONDS", help="Length of act one.")
-    ] = 60.0,
+    scenario: Annotated[str | None, option("-s --scenario NAME", "The scenario (default: crashes).")] = None,
+    duration: Annotated[float, option("--duration SECONDS", "Length of act one.")] = 60.0,
     seed: Annotated[
-        int | None,
-        typer.Option(
-            "--seed", metavar="N", min=0, help="Determines the plan and the clients' requests (default: 0)."
-        ),
+        int | None, option("--seed N", "Determines the plan and the clients' requests (default: 0).", min=0)
     ] = None,
     plan: Annotated[
         Path | None,
-        typer.Option(
-            "--plan", metavar="FILE", exists=True, dir_okay=False, help="A saved plan, instead of a scenario."
-        ),
+        option("--plan FILE", "A saved plan, instead of a scenario.", exists=True, dir_okay=False),
     ] = None,
     hosts: Annotated[
-        int | None,
-        typer.Option(
-            "--hosts", metavar="N", help="Number of Ray nodes (default: the scenario's).", show_default=False
-        ),
+        int | None, option("--hosts N", "Number of Ray nodes (default: the scenario's).")
     ] = None,
-    groups: Annotated[int, typer.Option("--groups", metavar="N", help="Number of client processes.")] = 2,
-    clients: Annotated[
-        int, typer.Option("--clients", metavar="N", help="Number of clients in each process.")
-    ] = 2,
+    groups: Annotated[int, option("--groups N", "Number of client processes.")] = 2,
+    clients: Annotated[int, option("--clients N", "Number of clients in each process.")] = 2,
     keep: Annotated[
         Path | None,
-        typer.Option(
-            "--keep",
-            metavar="DIR",
-            help="Write the report, histories and logs to DIR (default: a new directory, which the last line names).",
-            show_default=False,
+        option(
+            "--keep DIR",
+            "Write the report, histories and logs to DIR (default: a new directory, which the last line names).",
         ),
     ] = None,
 ) -> None:
@@ -253,7 +217,8 @@ def run_on_ray(
 
     The run starts a cluster on this machine and removes it afterwards, also after Ctrl-C. Faults that this machine cannot carry out
     are skipped, and the report says why. Scenarios are those of `ebla chaos scenarios`, and calm, crashes, kills, losses,
-    stops, blackouts, pauses, nodes, zombies, partitions, calls, disks, everything.
+    leaders, stops, blackouts, pauses, nodes, zombies, partitions, calls, disks, everything; each also with PacificA
+    tables (pacifica-kills, ...), and `both` with tables of both kinds.
 
     Exit status 0: judged and valid. 1: a promise was broken. 2: void, too little happened to judge, or it
     could not be begun. 130: interrupted.
@@ -263,4 +228,6 @@ def run_on_ray(
     with needs("demo", "jinja2", "matplotlib"):
         from ebla.cli.chaos.running import Options, main
 
-    raise typer.Exit(main(Options(scenario, duration, seed, plan, hosts, groups, clients, keep, ui.json)))
+    raise typer.Exit(
+        main(Options(scenario, duration, seed, plan, hosts, groups, clients, keep, ui.json, ui.silent))
+    )

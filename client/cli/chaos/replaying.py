@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from ebla.cli.frame.options import option
 from ebla.cli.frame.problems import Usage
 from ebla.cli.frame.render import listing
 from ebla.cli.frame.ui import Ui
@@ -26,45 +27,22 @@ VOID = "this is not a pass: too little happened to judge, or a checker could not
 VIOLATED, PROVED_NOTHING = 1, 2  # exit statuses
 
 
-SavedPlan = Annotated[
-    Path | None,
-    typer.Option("--plan", metavar="FILE", exists=True, dir_okay=False, help="A saved plan."),
-]
-
-
-Defect = Annotated[
-    str,
-    typer.Option(
-        "--defect",
-        metavar="NAME",
-        help="Plant this defect; without a scenario, in the run that shows it.",
-    ),
-]
-
-
 def replay(
     ui: Ui,
-    scenario: Annotated[
-        str | None, typer.Option("--scenario", "-s", metavar="NAME", help="The scenario.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", metavar="N", min=0, help="The seed.")] = None,
-    plan: SavedPlan = None,
-    story: Annotated[bool, typer.Option("--story", help="Print the events around the violation.")] = False,
-    messages: Annotated[bool, typer.Option("--messages", help="With --story: every message, too.")] = False,
+    scenario: Annotated[str | None, option("-s --scenario NAME", "The scenario.")] = None,
+    seed: Annotated[int | None, option("--seed N", "The seed.", min=0)] = None,
+    plan: Annotated[Path | None, option("--plan FILE", "A saved plan.", exists=True, dir_okay=False)] = None,
+    story: Annotated[bool, option("--story", "Print the events around the violation.")] = False,
+    messages: Annotated[bool, option("--messages", "With --story: every message, too.")] = False,
     whole: Annotated[
-        bool, typer.Option("--whole", help="With --story: every key and tablet, from the beginning.")
+        bool, option("--whole", "With --story: every key and tablet, from the beginning.")
     ] = False,
-    defect: Defect = "",
-    shrink: Annotated[
-        bool, typer.Option("--shrink", help="Drop the faults that the failure does not need.")
-    ] = False,
+    defect: Annotated[
+        str, option("--defect NAME", "Plant this defect; without a scenario, in the run that shows it.")
+    ] = "",
+    shrink: Annotated[bool, option("--shrink", "Drop the faults that the failure does not need.")] = False,
     export: Annotated[
-        Path | None,
-        typer.Option(
-            "--export",
-            metavar="DIR",
-            help="Save the histories (JSON lines, EDN, for Knossos and Elle).",
-        ),
+        Path | None, option("--export DIR", "Save the histories (JSON lines, EDN, for Knossos and Elle).")
     ] = None,
 ) -> None:
     """Repeat one run exactly.
@@ -94,8 +72,7 @@ def replay(
         f"{chosen.scenario} seed {chosen.seed}, {report.virtual_s:.3f} s of virtual time, digest {report.digest}"
     )
     parts.append(verdict)
-    document = msgspec.to_builtins(report) | {"plan": msgspec.to_builtins(chosen)}
-    ui.show(document, *parts)
+    ui.show({**msgspec.structs.asdict(report), "plan": chosen}, *parts)
     if report.violation or report.void:
         raise typer.Exit(VIOLATED if report.violation else PROVED_NOTHING)
 

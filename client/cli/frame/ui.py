@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ebla.operate.waiting import Progress
 
 PIPED_WIDTH = 2000
+Shown = tuple[Any, ...]  # a command's result: the document for --json, and the parts for people
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Common:
     name: str | None = None
     json: bool = False
     verbose: int = 0
+    quiet: bool = False
 
     def over(self, outer: Common) -> Common:
         """These options; for missing ones those given before the command."""
@@ -43,6 +45,7 @@ class Common:
             self.name or outer.name,
             self.json or outer.json,
             max(self.verbose, outer.verbose),
+            self.quiet or outer.quiet,
         )
 
 
@@ -67,6 +70,11 @@ class Ui:
         if self._err is None:
             self._err = _console(sys.stderr)
         return self._err
+
+    @property
+    def silent(self) -> bool:
+        """Whether no progress is shown."""
+        return self.common.quiet or (self.json and not self.verbose)
 
     @property
     def interactive(self) -> bool:
@@ -112,11 +120,11 @@ class Ui:
 
     @contextmanager
     def working(self, title: str) -> Iterator[Progress]:
-        """Show progress on stderr: a bar on a terminal, lines elsewhere."""
+        """Show progress on stderr, if it is wanted: a bar on a terminal, lines elsewhere."""
         from ebla.operate.waiting import Progress
         from ebla.show.progress import shown
 
-        if self.json and not self.verbose:
+        if self.silent:
             yield Progress()
             return
         with shown(self.err, title) as show:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+from ebla.actors.replication.configuration import PACIFICA
 from ebla.cli.frame.render import listing, status
 from ebla.health.masters import is_served
-from ebla.health.verdicts import OUT_OF_ORDER
+from ebla.health.verdicts import (
+    CLASSES,
+    FULLY_HEALTHY,
+    OUT_OF_ORDER,
+    UNHEALTHY,
+    VOTER,
+    member_word,
+    reasons_of_tables,
+)
 from ebla.wording import age, brief, count, host_of, number, short, size
 
 if TYPE_CHECKING:
@@ -17,34 +27,36 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ebla.actors.messages import ServerState, ServerStatus
+    from ebla.actors.replication.configuration import Forced
+    from ebla.health.servers import Leased
     from ebla.health.verdicts import ClusterHealth, ReplicaHealth, ServerHealth, TabletHealth
     from ebla.operate.quarantine import Kept
 
 REASONS_MAX = 20
 REASON_MAX = 180  # characters: the remedy is at the end
 LINE_MAX = 78
+UNBROKEN = "\N{NO-BREAK SPACE}"
 QUARANTINE_BYTES = 1 << 30
 QUARANTINE_S = 14 * 86_400.0
 
 
 def health_line(health: ClusterHealth) -> Text:
-    """One line, such as `HEALTHY: 2 tables, 16 tablets, 4 of 4 servers up`, with masters and journal nodes if there are
-    several, and sessions if there are any."""
-    up = sum(server.status in ("HEALTHY", "DISK_FULL") for server in health.servers)
+    """`HEALTHY: 2 tables, 16 tablets, 4 of 4 servers up`, with masters and journal nodes if there are several, and sessions if
+    there are any: one line, or two."""
+    up = sum(server.status in ("HEALTHY", "DISK_FULL", "NO_LEASE") for server in health.servers)
     others = [
         ([master.status for master in health.masters], "master"),
         ([node.status for node in health.journals], "journal node"),
     ]
-    line = status(health.status)
-    line.append(": ", style="default")
-    line.append(
-        f"{_tables_known(health)}, {up} of {count(len(health.servers), 'server')} up",
-        style="default",
-    )
+    parts = [_tables_known(health), f"{up} of {count(len(health.servers), 'server')} up"]
     for statuses, noun in others if len(health.journals) > 1 else ():
-        line.append(f", {statuses.count('HEALTHY')} of {count(len(statuses), noun)}", style="default")
+        parts.append(f"{statuses.count('HEALTHY')} of {count(len(statuses), noun)}")
     if sessions := sum(master.sessions for master in health.masters):
-        line.append(f", {count(sessions, 'session')}", style="default")
+        parts.append(count(sessions, "session"))
+    line = status(health.status)
+    together = ", ".join(part.replace(" ", UNBROKEN) for part in parts)
+    text = "\n".join(wrap(f"{health.status}: {together}", LINE_MAX, subsequent_indent="  "))
+    line.append(text[len(health.status) :].replace(UNBROKEN, " "), style="default")
     return line
 
 
@@ -62,21 +74,32 @@ NEXT_STEPS = {
     "CONSENSUS_MISMATCH": "run `ebla check` again in a few seconds; if it stays, report it",
     "CHECKSUM_MISMATCH": "compare the table with its source (`ebla verify`), and report it",
     "UNAVAILABLE": "bring the hosts back, `ebla up` starts their roles; nothing is lost meanwhile",
+    "UNWRITABLE": "bring hosts back, or wait for learners, until min_members voters run; nothing is lost meanwhile",
+    "UNREADABLE": "bring the hosts back, `ebla up` starts their roles; nothing is lost meanwhile",
+    "DEAD": "bring hosts of these tablets back (`ebla tablet show`), with their disks; nothing is lost if they return",
 }
 
 
 def reasons(health: ClusterHealth) -> list[str]:
-    """Each trouble once, and what to do."""
-    shown = [line for reason in health.reasons[:REASONS_MAX] for line in _wrapped(reason)]
-    if len(health.reasons) > REASONS_MAX:
-        shown.append(f"  and {len(health.reasons) - REASONS_MAX} more")
+    """The tablets by health class, if not all are fully healthy; each trouble that `tables` does not show, and what to do."""
+    listed = reasons_of_tables(health.tables)
+    others = [reason for reason in health.reasons if reason not in listed]
+    classes = Counter(tablet.health_class for tablet in health.tablets)
+    shown = []
+    if set(classes) - {FULLY_HEALTHY}:
+        ordered = [each for each in (FULLY_HEALTHY, UNHEALTHY, *CLASSES.values()) if each in classes]
+        shown = ["  tablets: " + ", ".join(f"{classes[each]:,} {each}" for each in dict.fromkeys(ordered))]
+    shown += [line for reason in others[:REASONS_MAX] for line in _wrapped(reason)]
+    if len(others) > REASONS_MAX:
+        shown.append(f"  and {len(others) - REASONS_MAX} more")
     return shown + _wrapped(f"next: {NEXT_STEPS[health.status]}") if health.reasons else shown
 
 
 def warnings(health: ClusterHealth) -> list[str]:
     """Lines for problems that do not make the deployment unhealthy yet."""
-    low = [f"warning: {server.address} has {server.low}" for server in health.servers if server.low]
-    return [line for warning in low[:REASONS_MAX] for line in _wrapped(warning)]
+    found = [f"warning: cure is frozen {master.frozen}" for master in health.masters if master.frozen]
+    found += [f"warning: {server.address} has {server.low}" for server in health.servers if server.low]
+    return [line for warning in found[:REASONS_MAX] for line in _wrapped(warning)]
 
 
 def quarantined(kept: Kept) -> list[str]:
@@ -108,10 +131,11 @@ def servers(health: ClusterHealth) -> Table:
 
 
 def tables(health: ClusterHealth) -> Table:
+    """STATUS has the numbers of the tablets that are not healthy."""
     rows = (
         (
             table.name,
-            table.status,
+            ", ".join(f"{word} {tablets:,}" for word, tablets in table.sick()) or table.status,
             sum(table.tablets.values()),
             table.wanted,
             size(table.bytes),
@@ -121,7 +145,13 @@ def tables(health: ClusterHealth) -> Table:
     return listing(("TABLE", "STATUS", "TABLETS>", "REPLICAS>", "SIZE>"), rows)
 
 
-def tablets(health: Iterable[TabletHealth], with_table: bool = True) -> Table:
+def era(replications: Iterable[str]) -> str:
+    """The header of the numbers of leaderships: a Raft tablet has terms, a PacificA tablet has ballots."""
+    kinds = {"BALLOT" if each == PACIFICA else "TERM" for each in replications}
+    return "/\n".join(sorted(kinds, reverse=True)) + ">"  # a narrow terminal has no room for both in a line
+
+
+def tablets(health: Sequence[TabletHealth], with_table: bool = True) -> Table:
     rows = []
     for tablet in health:
         leader = next((r for r in tablet.replicas if r.uuid == tablet.leader), None)
@@ -137,7 +167,16 @@ def tablets(health: Iterable[TabletHealth], with_table: bool = True) -> Table:
             size(leader.bytes) if leader else "-",
         ]
         rows.append(row)
-    headers = ("TABLET", "PART>", "STATUS", "OK>", "LEADER", "TERM>", "INDEX>", "SIZE>")
+    headers = (
+        "TABLET",
+        "PART>",
+        "STATUS",
+        "OK>",
+        "LEADER",
+        era(t.replication for t in health),
+        "INDEX>",
+        "SIZE>",
+    )
     return listing((("TABLE",) if with_table else ()) + headers, rows)
 
 
@@ -146,23 +185,29 @@ def replicas(tablet: TabletHealth) -> Table:
     so that the table fits."""
     addresses = {replica.uuid: host_of(replica.address) for replica in tablet.replicas}
     digested = any(replica.digest for replica in tablet.replicas)
-    headers = ("APPLIED>", "ROWS>", "DIGEST") if digested else ("APPLIED>", "FLUSHED>", "LAG>")
+    values = ("APPLIED>", "ROWS>", "DIGEST") if digested else ("APPLIED>", "FLUSHED>", "LAG>")
     agreed = {replica.leader for replica in tablet.replicas if replica.status == "HEALTHY"} == {tablet.leader}
     rows = []
     for replica in tablet.replicas:
         follows = "-" if replica.leader is None else addresses.get(replica.leader, short(replica.leader))
         follows = "" if agreed else follows
-        row: list[Any] = [f"  {host_of(replica.address)}", replica.status, _role(replica), follows]
+        row: list[Any] = [
+            f"  {host_of(replica.address)}",
+            replica.status,
+            _role(replica, tablet.replication),
+            follows,
+        ]
         positions = _digest(replica) if digested else _positions(replica)
         rows.append([*row, number(replica.term), *positions, _remark(replica)])
-    return listing(("  HOST", "STATUS", "ROLE", "FOLLOWS", "TERM>", *headers, "REMARK"), rows)
+    headers = ("  HOST", "STATUS", "ROLE", "FOLLOWS", era([tablet.replication]), *values, "REMARK")
+    return listing(headers, rows)
 
 
-def _role(replica: ReplicaHealth) -> str:
-    """A voter's own report (leader, follower or candidate), or the kind of another member."""
-    if replica.member in (None, "voter"):
+def _role(replica: ReplicaHealth, replication: str) -> str:
+    """A voter's own report (leader, follower or candidate; primary, secondary or inactive), or the kind of another member."""
+    if replica.member in (None, VOTER):
         return replica.role or "-"
-    return str(replica.member)
+    return member_word(replica.member, replication)
 
 
 def _remark(replica: ReplicaHealth) -> str:
@@ -175,7 +220,11 @@ def _remark(replica: ReplicaHealth) -> str:
 
 def _marks(marked: ServerHealth | ReplicaHealth) -> str:
     """The operators' marks on a server."""
-    marks = (marked.draining, "draining"), (marked.maintained, "in maintenance")
+    marks = [
+        (marked.draining, "draining"),
+        (marked.maintained, "in maintenance"),
+        (marked.suspended, "suspended"),
+    ]
     return ", ".join(word for on, word in marks if on)
 
 
@@ -197,7 +246,21 @@ def tablet(judged: TabletHealth) -> list[Any]:
             f"  a configuration was forced on it without a majority {times}: acknowledged writes may be missing since then"
         ]
     reasons = [line for reason in judged.reasons for line in _wrapped(reason)]
-    return [tablet_title(judged), *reasons, *forced, replicas(judged)]
+    return [tablet_title(judged), *reasons, *forced, *forced_records(judged.forced), replicas(judged)]
+
+
+def forced_records(records: Iterable[Forced]) -> list[str]:
+    """What the catalog keeps of each configuration that an operator forced on a PacificA tablet."""
+    found = []
+    for each in records:
+        at = datetime.fromtimestamp(each.at_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        gone = ", ".join(host_of(peer.address) for peer in each.given_up) or "no other member"
+        record = (
+            f"forced in ballot {each.ballot} at {at} UTC by {each.by}: {host_of(each.survivor.address)} became the primary with its "
+            f"entries up to {each.last_index:,} (committed as far as known: {each.committed:,}); {gone} given up"
+        )
+        found += wrap(record, LINE_MAX, initial_indent="  ", subsequent_indent="    ")
+    return found
 
 
 def _wrapped(reason: str) -> list[str]:
@@ -216,6 +279,8 @@ def tablet_title(tablet: TabletHealth) -> Text:
     line.append(
         f"  {tablet.table} tablet {short(tablet.tablet)} (part {tablet.bucket})", style="bold default"
     )
+    if tablet.health_class not in (FULLY_HEALTHY, tablet.status.lower()):
+        line.append(f": {tablet.health_class}", style="default")
     return line
 
 
@@ -245,3 +310,21 @@ def nodes(
         )
     headers = "HOST STATUS REPLICAS> LEADERS> DISK> FREE> SEEN> REMARK"
     return listing(headers.split(), rows)
+
+
+def leases(servers: Iterable[Leased]) -> Table:
+    """The leases of the servers with PacificA replicas, and the members of PacificA tablets that they are, as the master sees
+    both."""
+    rows = [
+        (
+            host_of(each.address),
+            each.lease or "-",
+            each.number or "-",
+            age(each.beacon_age_s),
+            each.primaries,
+            each.secondaries,
+            each.learners,
+        )
+        for each in servers
+    ]
+    return listing(["HOST", "LEASE", "NUMBER>", "BEACON>", "PRIMARIES>", "SECONDARIES>", "LEARNERS>"], rows)

@@ -6,13 +6,10 @@ import base64
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
-import typer
-
 from ebla.cli.frame.connection import within
-from ebla.cli.frame.options import Yes
+from ebla.cli.frame.options import Yes, argument, option
 from ebla.cli.frame.render import facts, listing
-from ebla.cli.frame.ui import Ui
+from ebla.cli.frame.ui import Shown, Ui
 from ebla.wording import age, brief, count, short, size
 
 if TYPE_CHECKING:
@@ -26,22 +23,19 @@ ROOT = "/"
 DELETED_TOGETHER = 99  # a change has 100 operations at most, and one of them compares the version
 ATTEMPTS_MAX = 20
 
-Path = Annotated[
-    str, typer.Argument(metavar="PATH", help="The node, such as /jobs/report.", show_default=False)
-]
-Version = Annotated[
-    int | None, typer.Option("--version", metavar="N", min=1, help="Only if the node still has this version.")
-]
+Path = Annotated[str, argument("PATH", "The node, such as /jobs/report.")]
+Version = Annotated[int | None, option("--version N", "Only if the node still has this version.", min=1)]
 
 
-def ls(
-    ui: Ui, path: Annotated[str, typer.Argument(metavar="PATH", help="The node (default: the root).")] = "/"
-) -> None:
+async def ls(
+    cluster: Cluster,
+    path: Annotated[str, argument("PATH", "The node.", show_default=True)] = ROOT,
+) -> Shown:
     """List the children of a node: version, number of children, size, and the session whose end deletes them."""
-    found = within(ui, lambda cluster: _children(cluster, path))
+    found = await _children(cluster, path)
     rows = (
         (
-            _name(node),
+            node.path.rpartition("/")[2],
             node.version,
             node.children,
             size(len(node.data)),
@@ -49,12 +43,9 @@ def ls(
         )
         for node in found
     )
-    ui.show(
-        {"path": path, "nodes": [_document(node) for node in found]},
-        listing(("NAME", "VERSION>", "CHILDREN>", "SIZE>", "SESSION"), rows)
-        if found
-        else f"{path} has no children",
-    )
+    table = listing(("NAME", "VERSION>", "CHILDREN>", "SIZE>", "SESSION"), rows)
+    document = {"path": path, "nodes": [_document(node) for node in found]}
+    return document, table if found else f"{path} has no children"
 
 
 async def _children(cluster: Cluster, path: str) -> list[Node]:
@@ -69,16 +60,17 @@ async def _children(cluster: Cluster, path: str) -> list[Node]:
     return found
 
 
-def get(
+async def get(
     ui: Ui,
+    cluster: Cluster,
     path: Path,
-    raw: Annotated[bool, typer.Option("--raw", help="Print its data only, unchanged.")] = False,
-) -> None:
+    raw: Annotated[bool, option("--raw", "Print its data only, unchanged.")] = False,
+) -> Shown | None:
     """Show a node: its data, version, children and session."""
-    node = within(ui, lambda cluster: _node(cluster, path))
+    node = await _node(cluster, path)
     if raw and not ui.json:
         sys.stdout.buffer.write(node.data)
-        return
+        return None
     parts = (
         ("path", node.path),
         ("data", _shown(node.data)),
@@ -87,7 +79,7 @@ def get(
         ("children", node.children),
         ("session", node.owner or "none: it is permanent"),
     )
-    ui.show(_document(node), facts(parts))
+    return _document(node), facts(parts)
 
 
 async def _node(cluster: Cluster, path: str) -> Node:
@@ -95,30 +87,25 @@ async def _node(cluster: Cluster, path: str) -> Node:
 
     node = await cluster.database.coordination.get(path)
     if node is None:
-        raise NotFound(f"there is no node {path}; see `ebla coord ls {_above(path)}`", what=path)
+        above = path.rpartition("/")[0] or ROOT
+        raise NotFound(f"there is no node {path}; see `ebla coord ls {above}`", what=path)
     return node
 
 
-def put(
-    ui: Ui,
+async def put(
+    cluster: Cluster,
     path: Path,
-    data: Annotated[str, typer.Argument(metavar="DATA", help="The new data, as text.", show_default=False)],
+    data: Annotated[str, argument("DATA", "The new data, as text.")],
     version: Version = None,
     create: Annotated[
-        bool, typer.Option("--create", help="Create the node, and the nodes above it, if it is missing.")
+        bool, option("--create", "Create the node, and the nodes above it, if it is missing.")
     ] = False,
-) -> None:
+) -> Shown:
     """Set the data of a node."""
-
-    async def work(cluster: Cluster) -> tuple[bool, int]:
-        async with await _session(cluster) as session:
-            return await _put(session, path, data.encode(), version, create)
-
-    made, new = within(ui, work)
-    ui.show(
-        {"path": path, "created": made, "version": new},
-        f"{'created' if made else 'set'} {path}: version {new}",
-    )
+    async with await _session(cluster) as session:
+        made, new = await _put(session, path, data.encode(), version, create)
+    document = {"path": path, "created": made, "version": new}
+    return document, f"{'created' if made else 'set'} {path}: version {new}"
 
 
 async def _put(
@@ -143,10 +130,10 @@ def rm(
     path: Path,
     version: Version = None,
     recursive: Annotated[
-        bool, typer.Option("--recursive", "-r", help="Also delete every node below it, deepest first.")
+        bool, option("-r --recursive", "Also delete every node below it, deepest first.")
     ] = False,
     yes: Yes = False,
-) -> None:
+) -> Shown:
     """Delete a node. This may release a lock or end a membership.
 
     With -r up to 99 nodes are deleted in one change, more nodes in several. With --version the command stops at the first
@@ -168,7 +155,7 @@ def rm(
             return 1
 
     deleted = within(ui, work)
-    ui.show({"path": path, "deleted": deleted}, f"deleted {count(deleted, 'node')}")
+    return {"path": path, "deleted": deleted}, f"deleted {count(deleted, 'node')}"
 
 
 async def _delete_tree(session: Session, path: str, version: int | None) -> int:
@@ -211,17 +198,15 @@ async def _below_all(session: Session, path: str) -> list[str]:
     return found
 
 
-def sessions(ui: Ui) -> None:
+async def sessions(cluster: Cluster) -> Shown:
     """List the sessions: owner, timeout, time of silence, number of ephemeral nodes."""
-    found = within(ui, lambda cluster: cluster.database.coordination.sessions())
+    found = await cluster.database.coordination.sessions()
     rows = (
         (each.session, brief(each.name, 40), age(each.timeout_ms / 1000), age(each.silent_s), each.nodes)
         for each in found
     )
-    ui.show(
-        {"sessions": msgspec.to_builtins(found)},
-        listing(("SESSION", "NAME", "TIMEOUT>", "SILENT>", "NODES>"), rows) if found else "no sessions",
-    )
+    table = listing(("SESSION", "NAME", "TIMEOUT>", "SILENT>", "NODES>"), rows)
+    return {"sessions": found}, table if found else "no sessions"
 
 
 async def _session(cluster: Cluster) -> Session:
@@ -253,14 +238,6 @@ def _shown(data: bytes) -> str:
     if not data:
         return "(empty)"
     return text if text is not None and text.isprintable() else f"{size(len(data))}: {data[:40]!r}"
-
-
-def _name(node: Node) -> str:
-    return node.path.rpartition("/")[2]
-
-
-def _above(path: str) -> str:
-    return path.rpartition("/")[0] or "/"
 
 
 def _below(path: str, name: str) -> str:

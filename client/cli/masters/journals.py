@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
-import typer
-
-from ebla.cli.frame.connection import within
+from ebla.cli.frame.options import argument
 from ebla.cli.frame.render import facts, listing
-from ebla.cli.frame.ui import Ui
+from ebla.cli.frame.ui import Shown
 from ebla.operate.naming import JOURNAL_NODE, Refused
 
 if TYPE_CHECKING:
@@ -18,52 +15,29 @@ if TYPE_CHECKING:
 REJOIN_S = 30.0
 
 
-def status(ui: Ui) -> None:
+async def status(cluster: Cluster) -> Shown:
     """Show each node of the masters' journal: epochs, segments, lag."""
     from ebla.operate import journals
 
-    report = within(ui, journals.report)
+    report = await journals.report(cluster)
     if not report.nodes:
         raise Refused(
             "no master answers, so the nodes of the journal are not known", hint="`ebla check` tells why"
         )
     table = listing(journals.HEADERS, journals.rows(report))
     remarks = journals.remarks(report)
-    ui.show(
-        journals.document(report),
-        facts(journals.summary(report)),
-        "",
-        table,
-        *(["", *remarks] if remarks else []),
-    )
+    parts = (facts(journals.summary(report)), "", table, *(["", *remarks] if remarks else []))
+    return journals.document(report), *parts
 
 
-# -- rejoin --------------------------------------------------------------------------------------------------
-
-
-class Rejoined(msgspec.Struct, frozen=True):
-    node: str
-    learned_from: tuple[str, ...]
-
-
-def rejoin(
-    ui: Ui,
-    node: Annotated[
-        str, typer.Argument(metavar="NODE", help="The node that lost its directory: journal/1, or 1.")
-    ],
-) -> None:
+async def rejoin(
+    cluster: Cluster,
+    node: Annotated[str, argument("NODE", "The node that lost its directory: journal/1, or 1.")],
+) -> Shown:
     """Let a journal node that lost its directory take part again. It learns the missing state from the others.
 
     It counts again when the next segment has begun and it has caught up. Never put the lost directory back.
     """
-    done = within(ui, lambda cluster: let_rejoin(cluster, node))
-    ui.show(
-        msgspec.to_builtins(done),
-        f"{done.node} rejoins; `ebla journal status` shows when it counts again",
-    )
-
-
-async def let_rejoin(cluster: Cluster, node: str) -> Rejoined:
     from ebla.actors.journal.messages import Done, RejoinRequest
     from ebla.health.masters import journal_id
     from ebla.health.verdicts import answered
@@ -86,4 +60,5 @@ async def let_rejoin(cluster: Cluster, node: str) -> Rejoined:
     newest = max(known, key=lambda status: status.journal.version)
     request = RejoinRequest(newest.journal, newest.nodes)
     await cluster.call(node, "rejoin", request, Done, REJOIN_S)
-    return Rejoined(node, tuple(others))
+    document = {"node": node, "learned_from": list(others)}
+    return document, f"{node} rejoins; `ebla journal status` shows when it counts again"

@@ -6,11 +6,10 @@ import time
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-import typer
 
-from ebla.cli.frame.connection import within
+from ebla.cli.frame.options import option
 from ebla.cli.frame.render import listing
-from ebla.cli.frame.ui import Ui
+from ebla.cli.frame.ui import Shown
 from ebla.errors import Unavailable
 from ebla.operate.naming import Refused
 from ebla.wording import brief
@@ -42,14 +41,10 @@ class MasterLine(msgspec.Struct, frozen=True):
 # -- list ----------------------------------------------------------------------------------------------------
 
 
-def list_masters(ui: Ui) -> None:
+async def list_masters(cluster: Cluster) -> Shown:
     """List the masters: which one is active, and how far each has read and checkpointed the catalog."""
-
-    async def work(cluster: Cluster) -> list[MasterLine]:
-        seen = await cluster.survey(tables=())
-        return lines(seen, await cluster.hosts(list(seen.masters)))
-
-    found = within(ui, work)
+    seen = await cluster.survey(tables=())
+    found = lines(seen, await cluster.hosts(list(seen.masters)))
     headers = ("MASTER", "HOST", "ROLE", "EPOCH>", "TXID>", "LAG>", "CHECKPOINT>", "REMARK")
     rows = [
         (
@@ -64,7 +59,7 @@ def list_masters(ui: Ui) -> None:
         )
         for each in found
     ]
-    ui.show({"masters": msgspec.to_builtins(found)}, listing(headers, rows))
+    return {"masters": found}, listing(headers, rows)
 
 
 def lines(seen: Survey, hosts: dict[str, str | None]) -> list[MasterLine]:
@@ -107,21 +102,19 @@ class HandedOver(msgspec.Struct, frozen=True):
     seconds: float
 
 
-def failover(
-    ui: Ui,
+async def failover(
+    cluster: Cluster,
+    progress: Progress,
     to: Annotated[
-        str | None,
-        typer.Option("--to", metavar="ADDRESS", help="The standby that takes over, such as master/1."),
+        str | None, option("--to ADDRESS", "The standby that takes over, such as master/1.")
     ] = None,
-) -> None:
+) -> Shown:
     """Make a standby the active master: the named one, or the one that has read most.
 
     The active master first completes the change under way. Reads and writes of tables continue.
     """
-    with ui.working("master failover") as progress:
-        done = within(ui, lambda cluster: hand_over(cluster, to, progress))
-    text = f"{done.active} is the active master now, after {done.seconds:.1f} s; it was {done.before}"
-    ui.show(msgspec.to_builtins(done), text)
+    done = await hand_over(cluster, to, progress)
+    return done, f"{done.active} is the active master now, after {done.seconds:.1f} s; it was {done.before}"
 
 
 async def hand_over(cluster: Cluster, to: str | None, progress: Progress) -> HandedOver:

@@ -3,7 +3,8 @@
 deployment.py     up, down, status
 local.py          the local Ray cluster of `ebla up --local`
 check.py          check
+level.py          level
 nodes.py          nodes
-draining.py       nodes drain, maintain, forget
+draining.py       nodes drain, maintain, suspend, forget
 metrics.py        metrics
 """

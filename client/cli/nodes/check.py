@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
+from msgspec import structs
 
 from ebla.cli.frame import views
 from ebla.cli.frame.connection import within
+from ebla.cli.frame.options import argument, option
 from ebla.cli.frame.problems import FAILED
 from ebla.cli.frame.ui import Ui
 from ebla.wording import count
@@ -22,31 +23,21 @@ TABLETS_SHOWN = 10
 COMPARED_S = 600.0
 
 
-Timeout = Annotated[
-    float,
-    typer.Option("--timeout", metavar="SECONDS", min=1, help="Longest time for --checksum, of all tablets."),
-]
-
-
 def check(
     ui: Ui,
-    table: Annotated[
-        list[str] | None, typer.Argument(metavar="TABLE", help="Check these tables only.", show_default=False)
-    ] = None,
+    table: Annotated[list[str] | None, argument("TABLE", "Check these tables only.")] = None,
     checksum: Annotated[
-        bool,
-        typer.Option("--checksum", help="Compare the rows of all replicas at one log index per tablet."),
+        bool, option("--checksum", "Compare the rows of all replicas at one log index per tablet.")
     ] = False,
-    wait: Annotated[
-        float,
-        typer.Option("--wait", metavar="SECONDS", help="Longest wait for everything to become healthy."),
-    ] = 0.0,
-    timeout: Timeout = COMPARED_S,
+    wait: Annotated[float, option("--wait SECONDS", "Longest wait for everything to become healthy.")] = 0.0,
+    timeout: Annotated[
+        float, option("--timeout SECONDS", "Longest time for --checksum, of all tablets.", min=1)
+    ] = COMPARED_S,
 ) -> None:
     """Check the health of every tablet, replica, master and journal node. Exit status 0: all healthy, 1: not.
 
-    A tablet is HEALTHY, RECOVERING, UNDER_REPLICATED, CONSENSUS_MISMATCH, CHECKSUM_MISMATCH or UNAVAILABLE; a replica
-    is HEALTHY, LAGGING, BOOTSTRAPPING, COPYING, TOMBSTONE, FAILED, MISSING, UNREACHABLE or WRONG_SERVER.
+    A tablet is HEALTHY, RECOVERING, UNDER_REPLICATED, CONSENSUS_MISMATCH, CHECKSUM_MISMATCH, UNWRITABLE, UNREADABLE or
+    DEAD; a replica is HEALTHY, LAGGING, BOOTSTRAPPING, COPYING, TOMBSTONE, FAILED, MISSING, UNREACHABLE or WRONG_SERVER.
     """
     with ui.working("check") as progress:
 
@@ -74,7 +65,7 @@ def check(
     if checksum:
         parts.append(_compared(health))
     ui.show(
-        {**msgspec.to_builtins(health), "quarantine": msgspec.to_builtins(kept)},
+        {**structs.asdict(health), "quarantine": kept},
         *parts,
         views.health_line(health),
         *views.reasons(health),

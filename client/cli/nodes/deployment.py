@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
+from msgspec import structs
 
 from ebla.cli.frame import quiet, views
 from ebla.cli.frame.connection import NAME, name_of, reach, within
-from ebla.cli.frame.options import Yes
+from ebla.cli.frame.options import Yes, option
 from ebla.cli.frame.problems import FAILED, Usage
 from ebla.cli.frame.render import facts, listing
 from ebla.cli.frame.ui import Ui
@@ -36,59 +36,46 @@ CPUS = 4  # that each local node offers
 # -- up ------------------------------------------------------------------------------------------------------
 
 
-UpConfig = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="Settings in YAML; flags override the file.")
-]
 UpLocal = Annotated[
-    int | None,
-    typer.Option("--local", metavar="N", min=1, help="Start a Ray cluster of N nodes on this machine first."),
-]
-UpDataDir = Annotated[
-    str | None,
-    typer.Option("--data-dir", metavar="DIR", help="Data directory of each host (default: ~/.ebla/NAME)"),
-]
-UpSlot = Annotated[
-    list[str] | None, typer.Option("--slot", metavar="SLOT", help="Use these hosts only; repeatable.")
-]
-UpSet = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="A setting, such as master.tables_max=20000."),
-]
-UpMasters = Annotated[
-    int | None, typer.Option("--masters", metavar="N", help="Number of masters; several need --journals.")
+    int | None, option("--local N", "Start a Ray cluster of N nodes on this machine first.", min=1)
 ]
 UpJournals = Annotated[
     int | None,
-    typer.Option(
-        "--journals",
-        metavar="N",
-        help="Number of journal nodes that keep the catalog; an odd number. One becomes three while it runs.",
+    option(
+        "--journals N",
+        "Number of journal nodes that keep the catalog; an odd number. One becomes three while it runs.",
     ),
 ]
-UpCpus = Annotated[
-    int, typer.Option("--cpus", metavar="N", min=1, help="Number of CPUs that each local node offers to Ray.")
+UpDashboard = Annotated[
+    bool, option("--dashboard/--no-dashboard", "Start Ray's dashboard on the local cluster; jobs need it.")
 ]
-UpAuth = Annotated[
-    str | None,
-    typer.Option("--auth", metavar="MODE", help="Authentication of the local cluster: token or disabled."),
-]
-UpDashboard = Annotated[bool, typer.Option(help="Start Ray's dashboard on the local cluster; jobs need it.")]
-UpTimeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=1, help="Longest wait.")]
 
 
 def up(
     ui: Ui,
-    config: UpConfig = None,
+    config: Annotated[
+        Path | None, option("--config FILE", "Settings in YAML; flags override the file.")
+    ] = None,
     local: UpLocal = None,
-    data_dir: UpDataDir = None,
-    slot: UpSlot = None,
-    masters: UpMasters = None,
+    data_dir: Annotated[
+        str | None, option("--data-dir DIR", "Data directory of each host (default: ~/.ebla/NAME).")
+    ] = None,
+    slot: Annotated[list[str] | None, option("--slot SLOT", "Use these hosts only; repeatable.")] = None,
+    masters: Annotated[
+        int | None, option("--masters N", "Number of masters; several need --journals.")
+    ] = None,
     journals: UpJournals = None,
-    set_: UpSet = None,
-    cpus: UpCpus = CPUS,
-    auth: UpAuth = None,
+    set_: Annotated[
+        list[str] | None, option("--set KEY=VALUE", "A setting, such as master.tables_max=20000.")
+    ] = None,
+    cpus: Annotated[
+        int, option("--cpus N", "Number of CPUs that each local node offers to Ray.", min=1)
+    ] = CPUS,
+    auth: Annotated[
+        str | None, option("--auth MODE", "Authentication of the local cluster: token or disabled.")
+    ] = None,
     dashboard: UpDashboard = True,
-    timeout: UpTimeout = 120.0,
+    timeout: Annotated[float, option("--timeout SECONDS", "Longest wait.", min=1)] = 120.0,
 ) -> None:
     """Start ebla, or the roles that do not run.
 
@@ -111,7 +98,7 @@ def up(
     places.remember(settings.name, settings.data_dir)
     warnings = [*report.warnings, *exposure(cluster, address)]
     document = {
-        **msgspec.to_builtins(report),
+        **structs.asdict(report),
         "warnings": warnings,
         "ready": report.ready,
         "changed": bool(report.launched or started),
@@ -186,8 +173,8 @@ def _up_parts(report: UpReport, address: str, cluster: LocalCluster | None, star
             pairs.append(("dashboard", cluster.state.dashboard_url))
     parts: list[Any] = [head, facts(pairs)]
     if fresh and cluster is not None:
-        exports = " ".join(f"{name}={value}" for name, value in cluster.environment().items())
-        parts += ["", "for Ray's own commands (ray status, ray job submit):", f"  export {exports}"]
+        parts += ["", "for Ray's own commands (ray status, ray job submit):"]
+        parts += [f"  export {name}={shlex.quote(value)}" for name, value in cluster.environment().items()]
     if not report.ready:
         parts += ["", _roles(list(report.roles))]
     return parts
@@ -218,10 +205,7 @@ def down(
     ui: Ui,
     yes: Yes = False,
     timeout: Annotated[
-        float,
-        typer.Option(
-            "--timeout", metavar="SECONDS", min=1, help="Longest wait; then the other roles are killed."
-        ),
+        float, option("--timeout SECONDS", "Longest wait; then the other roles are killed.", min=1)
     ] = 60.0,
 ) -> None:
     """Stop ebla and the local Ray cluster, if there is one. The data stays."""
@@ -264,7 +248,7 @@ def down(
 
 def _down(ui: Ui, name: str, timeout_s: float, progress: Progress, anywhere: bool) -> DownReport | None:
     """Stop the deployment. None if there is no Ray cluster, and none was named: then no role can run."""
-    from ebla.placement.connection import NoCluster
+    from ebla.errors import NoCluster
 
     progress.step("connecting to Ray")
     try:
@@ -301,7 +285,7 @@ def _down_parts(
         parts.append("the local Ray cluster has ended")
     if others:
         parts.append(f"the local Ray cluster continues: {', '.join(others)} still runs in it")
-    parts.append(f"the data stays in {data} on every host; this starts it again: {again}")
+    parts += [f"the data stays in {data} on every host; this starts it again:", f"  {again}"]
     return parts
 
 
@@ -317,12 +301,12 @@ def status(ui: Ui) -> None:
     report = launch.status(name)
     health, kept = _health(ui) if report.roles else (None, None)
     document = {
-        **msgspec.to_builtins(report),
-        "hosts": msgspec.to_builtins(report.hosts.hosts),
+        **structs.asdict(report),
+        "hosts": report.hosts.hosts,
         "up": bool(report.roles),
         "ray_address": address,
-        "health": msgspec.to_builtins(health) if health else None,
-        "quarantine": msgspec.to_builtins(kept) if kept else None,
+        "health": health,
+        "quarantine": kept,
     }
     if health is None or kept is None:
         ui.show(

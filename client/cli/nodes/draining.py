@@ -1,23 +1,23 @@
-"""`ebla nodes drain | maintain | forget`: a host that is to be removed, will be down for a while, or is gone for good."""
+"""`ebla nodes drain | maintain | suspend | forget`: a host that is to be removed, will be down for a while, shall lead no PacificA
+tablet, or is gone for good."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
-import typer
+from msgspec import structs
 
 from ebla.cli.frame.connection import name_of, within
-from ebla.cli.frame.options import BackgroundTimeout, Host
+from ebla.cli.frame.options import BackgroundTimeout, Host, option
 from ebla.cli.frame.problems import Usage
-from ebla.cli.frame.ui import Ui
+from ebla.cli.frame.ui import Shown, Ui
 from ebla.errors import NotFound, Unavailable
 from ebla.operate.naming import TABLET_SERVER
 from ebla.storage.errors import EblaError
 from ebla.wording import count, host_of, short
 
 if TYPE_CHECKING:
-    from ebla.actors.master.messages import DrainReply, ForgetReply, Maintained, MaintainReply
+    from ebla.actors.master.messages import DrainReply, ForgetReply, Maintained, Suspended
     from ebla.operate.cluster import Cluster
     from ebla.operate.draining import Drained
     from ebla.operate.waiting import Progress
@@ -33,15 +33,13 @@ NAMED_MAX = 8  # tablets in one line; `--json` has all
 def drain(
     ui: Ui,
     host: Host,
-    off: Annotated[
-        bool, typer.Option("--off", help="End the drain: the host may have replicas again.")
-    ] = False,
-    wait: Annotated[bool, typer.Option("--wait", "-w", help="Return when the host has no replicas.")] = False,
+    off: Annotated[bool, option("--off", "End the drain: the host may have replicas again.")] = False,
+    wait: Annotated[bool, option("-w --wait", "Return when the host has no replicas.")] = False,
     stop: Annotated[
-        bool, typer.Option("--stop", help="Wait, then stop its tablet server; `ebla up` starts it again.")
+        bool, option("--stop", "Wait, then stop its tablet server; `ebla up` starts it again.")
     ] = False,
     timeout: BackgroundTimeout = 3600.0,
-) -> None:
+) -> Shown:
     """Move all replicas off a host. It gets no new ones until `--off`. Reads and writes continue."""
     if off and (wait or stop):
         raise Usage("--off ends a drain: there is nothing to wait for", option="--off")
@@ -67,12 +65,13 @@ def drain(
         done = within(ui, work)
         stopped = _stop(ui, done.reply, progress) if stop else []
     document = {
-        "servers": msgspec.to_builtins(done.reply.servers),
+        "servers": done.reply.servers,
+        "frozen": done.reply.frozen,
         "stopped": stopped,
         "staying": done.staying,
         "non_voters": done.non_voters,
     }
-    ui.show(document, *_lines(done.reply, stopped, done.staying))
+    return document, *_lines(done.reply, stopped, done.staying)
 
 
 def _warn(ui: Ui, non_voters: dict[str, tuple[str, ...]]) -> None:
@@ -99,7 +98,8 @@ def _stop(ui: Ui, reply: DrainReply, progress: Progress) -> list[str]:
 def _lines(reply: DrainReply, stopped: list[str], staying: dict[str, list[str]]) -> list[str]:
     from ebla.operate.draining import silent_hosts
 
-    lines = []
+    waits = reply.frozen and any(each.draining and each.replicas for each in reply.servers)
+    lines = [f"no replica moves: cure is frozen {reply.frozen}"] if waits else []
     for each in reply.servers:
         host = host_of(each.address)
         if not each.draining:
@@ -128,20 +128,18 @@ def _lines(reply: DrainReply, stopped: list[str], staying: dict[str, list[str]])
 # -- maintain ------------------------------------------------------------------------------------------------
 
 
-def maintain(
-    ui: Ui, host: Host, off: Annotated[bool, typer.Option("--off", help="End maintenance.")] = False
-) -> None:
+async def maintain(
+    cluster: Cluster,
+    progress: Progress,
+    host: Host,
+    off: Annotated[bool, option("--off", "End maintenance.")] = False,
+) -> Shown:
     """Put a host into maintenance: its replicas are not replaced while it is down, and it gets no new ones until `--off`."""
+    from ebla.actors.master.messages import MaintainReply, MaintainRequest
 
-    async def work(cluster: Cluster) -> MaintainReply:
-        from ebla.actors.master.messages import MaintainReply, MaintainRequest
-
-        request = MaintainRequest(host, not off)
-        return await cluster.persist("maintain", request, MaintainReply, ASK_S, progress)
-
-    with ui.working("nodes maintain") as progress:
-        reply = within(ui, work)
-    ui.show(msgspec.to_builtins(reply), *map(_maintained, reply.servers))
+    request = MaintainRequest(host, not off)
+    reply = await cluster.persist("maintain", request, MaintainReply, ASK_S, progress)
+    return reply, *map(_maintained, reply.servers)
 
 
 def _maintained(server: Maintained) -> str:
@@ -157,6 +155,35 @@ def _maintained(server: Maintained) -> str:
     )
 
 
+# -- suspend -------------------------------------------------------------------------------------------------
+
+
+async def suspend(
+    cluster: Cluster,
+    progress: Progress,
+    host: Host,
+    off: Annotated[bool, option("--off", "Give it leases again.")] = False,
+) -> Shown:
+    """Give a host no leases: it leads no PacificA tablet, and gets no new replicas, until `--off`. Its replicas follow and vote."""
+    from ebla.actors.master.messages import SuspendReply, SuspendRequest
+
+    request = SuspendRequest(host, not off)
+    reply = await cluster.persist("suspend", request, SuspendReply, ASK_S, progress)
+    return reply, *map(_suspended, reply.servers)
+
+
+def _suspended(server: Suspended) -> str:
+    host = host_of(server.address)
+    if not server.suspended:
+        return f"{host} gets leases again"
+    led = (
+        f"; others take over the {count(server.primaries, 'tablet')} that it leads"
+        if server.primaries
+        else ""
+    )
+    return f"{host} is suspended until `--off`: it gets no leases and no new replicas{led}"
+
+
 # -- forget --------------------------------------------------------------------------------------------------
 
 
@@ -164,12 +191,9 @@ def forget(
     ui: Ui,
     host: Host,
     timeout: Annotated[
-        float,
-        typer.Option(
-            "--timeout", metavar="SECONDS", min=1, help="Longest wait for the server to count as silent."
-        ),
+        float, option("--timeout SECONDS", "Longest wait for the server to count as silent.", min=1)
     ] = 30.0,
-) -> None:
+) -> Shown:
     """Remove a lost host. Refused while its server is alive, or a tablet has a replica there."""
 
     async def work(cluster: Cluster) -> ForgetReply:
@@ -182,16 +206,15 @@ def forget(
         except NotFound:
             if address not in cluster.slots:
                 raise
-            return ForgetReply(
-                address, ()
-            )  # the master never had a heartbeat from it, and no tablet a replica there
+            # The master never had a heartbeat from it, and no tablet a replica there.
+            return ForgetReply(address, ())
 
     from ebla.placement import launch
 
     with ui.working("nodes forget") as progress:
         reply = within(ui, work)
         ended = launch.forget(name_of(ui), reply.address)
-    ui.show({**msgspec.to_builtins(reply), "ended": ended}, f"{host_of(reply.address)} is forgotten")
+    return {**structs.asdict(reply), "ended": ended}, f"{host_of(reply.address)} is forgotten"
 
 
 async def _require_silence(cluster: Cluster, address: str) -> None:

@@ -8,8 +8,9 @@ import msgspec
 import typer
 
 from ebla.cli.frame.connection import within
+from ebla.cli.frame.options import argument, option
 from ebla.cli.frame.render import listing
-from ebla.cli.frame.ui import Ui
+from ebla.cli.frame.ui import Shown, Ui
 from ebla.operate.naming import Refused
 from ebla.wording import brief, size
 
@@ -31,19 +32,18 @@ class RoleFigures(msgspec.Struct, frozen=True):
 def metrics(
     ui: Ui,
     role: Annotated[
-        str | None,
-        typer.Argument(metavar="ROLE", help="A role, such as journal/1, or a kind of role: journal."),
+        str | None, argument("ROLE", "A role, such as journal/1, or a kind of role: journal.")
     ] = None,
     dashboard: Annotated[
-        bool, typer.Option("--dashboard", help="Print a dashboard for Grafana instead; needs no cluster.")
+        bool, option("--dashboard", "Print a dashboard for Grafana instead; needs no cluster.")
     ] = False,
-) -> None:
+) -> Shown | None:
     """Show the figures of every role, as Ray exports them to Prometheus."""
     if dashboard:
         from ebla import figure_docs
 
         typer.echo(figure_docs.dashboard(), nl=False)
-        return
+        return None
     roles = within(ui, lambda cluster: _read(cluster, role))
     parts: list[Any] = []
     for each in roles:
@@ -56,7 +56,7 @@ def metrics(
             for figure in each.figures
         ]
         parts.append(listing(("  FIGURE", "OF", "VALUE>", "UNIT"), rows))
-    ui.show({"roles": [msgspec.to_builtins(each) for each in roles]}, *parts)
+    return {"roles": roles}, *parts
 
 
 async def _read(cluster: Cluster, wanted: str | None) -> list[RoleFigures]:

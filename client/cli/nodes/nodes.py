@@ -4,44 +4,56 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
-import typer
+from msgspec import structs
 
+from ebla.actors.replication.configuration import RAFT
 from ebla.cli.frame import views
-from ebla.cli.frame.connection import within
+from ebla.cli.frame.options import option
 from ebla.cli.frame.render import listing
-from ebla.cli.frame.ui import Ui
+from ebla.cli.frame.ui import Shown
 from ebla.health.verdicts import ServerHealth, Survey, Unanswered, answered
 from ebla.wording import host_of, short, size
 
 if TYPE_CHECKING:
     from ebla.actors.messages import ServerState
+    from ebla.operate.cluster import Cluster
 
 
-def nodes(
-    ui: Ui,
+async def nodes(
+    cluster: Cluster,
     details: Annotated[
         bool,
-        typer.Option(
-            "--details", "-d", help="Also each server's uuid, incarnation and memory, and its replicas."
+        option(
+            "-d --details",
+            "Also leases and primaries of PacificA tables, and each server's uuid, incarnation, memory and replicas.",
         ),
     ] = False,
-) -> None:
+) -> Shown:
     """List the tablet servers: health, replicas, leaders, used and free space of their disks."""
+    from ebla.health.servers import leases
     from ebla.health.tablets import judge
 
-    seen = within(ui, lambda cluster: cluster.survey())
+    seen = await cluster.survey()
     health = judge(seen)
     listed = {server.address: server for server in seen.servers if server.uuid}
-    document = {"nodes": [_document(server, seen, details) for server in health.servers]}
-    table = views.nodes(health.servers, listed, answered(seen.states))
-    ui.show(document, table, *views.warnings(health), *(_details(seen) if details else ()))
+    leased = {each.address: each for each in leases(seen)}
+    document = {
+        "nodes": [
+            _document(server, seen, details) | {"pacifica": leased.get(server.address)}
+            for server in health.servers
+        ]
+    }
+    parts: list[Any] = [views.nodes(health.servers, listed, answered(seen.states)), *views.warnings(health)]
+    if details:
+        parts += ["", views.leases(leased.values())] if leased else []
+        parts += _details(seen)
+    return document, *parts
 
 
 def _document(server: ServerHealth, seen: Survey, details: bool) -> dict[str, Any]:
     listed = next((each for each in seen.servers if each.uuid and each.address == server.address), None)
     state: ServerState | None = answered(seen.states).get(server.address)
-    found: dict[str, Any] = msgspec.to_builtins(server)
+    found = structs.asdict(server)
     found["version"] = listed.version if listed else None
     found["seqno"] = state.instance.seqno if state else listed.seqno if listed else None
     found["disk_bytes"] = state.disk_bytes if state else listed.disk_bytes if listed else None
@@ -50,7 +62,7 @@ def _document(server: ServerHealth, seen: Survey, details: bool) -> dict[str, An
     if details:
         names = _table_names(seen)
         found["replica_list"] = state and [
-            {"table": names.get(replica.tablet), **msgspec.to_builtins(replica)} for replica in state.replicas
+            {"table": names.get(replica.tablet), **structs.asdict(replica)} for replica in state.replicas
         ]
     return found
 
@@ -61,6 +73,7 @@ def _table_names(seen: Survey) -> dict[str, str]:
 
 def _details(seen: Survey) -> list[Any]:
     names = _table_names(seen)
+    protocols = {tablet.tablet: info.replication for info in seen.tables for tablet in info.tablets}
     parts: list[Any] = []
     for address, state in sorted(seen.states.items()):
         if isinstance(state, Unanswered):
@@ -79,7 +92,8 @@ def _details(seen: Survey) -> list[Any]:
             )
             for replica in sorted(state.replicas, key=lambda each: (names.get(each.tablet, ""), each.tablet))
         ]
-        headers = ("  TABLE", "TABLET", "STATE", "ROLE", "TERM>", "APPLIED>", "FLUSHED>", "SIZE>")
+        number = views.era(protocols.get(replica.tablet, RAFT) for replica in state.replicas)
+        headers = ("  TABLE", "TABLET", "STATE", "ROLE", number, "APPLIED>", "FLUSHED>", "SIZE>")
         instance = f"server {short(state.instance.uuid)}, incarnation {state.instance.seqno:,}"
         memory = f"memtable {size(state.memtable_bytes)}, log {size(state.shared_log_bytes)}"
         parts += ["", f"{host_of(address)}: {instance}, {memory}"]

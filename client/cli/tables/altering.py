@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from ebla.cli.frame.connection import within
-from ebla.cli.frame.options import TableName, Yes
+from ebla.cli.frame.options import TableName, Yes, option
 from ebla.cli.frame.problems import Usage
-from ebla.cli.frame.ui import Ui
+from ebla.cli.frame.ui import Shown, Ui
 from ebla.wording import count
 
 if TYPE_CHECKING:
@@ -23,33 +21,25 @@ def alter(
     name: TableName,
     add: Annotated[
         list[str] | None,
-        typer.Option(
-            "--add",
-            metavar="NAME:TYPE[:null][=DEFAULT]",
-            help="A new column; existing rows get DEFAULT, or null. Repeatable.",
+        option(
+            "--add COLUMN",
+            "A new column: NAME:TYPE[:null][=DEFAULT]. Existing rows get DEFAULT, or null. Repeatable.",
         ),
     ] = None,
-    rename: Annotated[
-        list[str] | None, typer.Option("--rename", "-r", metavar="OLD=NEW", help="Repeatable.")
-    ] = None,
+    rename: Annotated[list[str] | None, option("-r --rename OLD=NEW", "Repeatable.")] = None,
     drop: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--drop", "-d", metavar="COLUMN", help="Drop a column and its values, for good. Repeatable."
-        ),
+        list[str] | None, option("-d --drop COLUMN", "Drop a column and its values, for good. Repeatable.")
     ] = None,
-    as_name: Annotated[
-        str | None, typer.Option("--as", metavar="NAME", help="The new name of the table.")
+    as_name: Annotated[str | None, option("--as NAME", "The new name of the table.")] = None,
+    least: Annotated[
+        int | None, option("--min-members N", "PacificA: fewer voters take no writes.", min=1)
     ] = None,
     wait: Annotated[
-        float,
-        typer.Option(
-            "--wait", metavar="SECONDS", min=0, help="Longest wait for every tablet to have the new schema."
-        ),
+        float, option("--wait SECONDS", "Longest wait for every tablet to have the new schema.", min=0)
     ] = 60.0,
     yes: Yes = False,
-) -> None:
-    """Add, rename and drop columns of a table, or rename the table: all of it or nothing.
+) -> Shown:
+    """Add, rename and drop columns of a table, rename the table, or change its min_members: all of it or nothing.
 
     First columns are dropped, then renamed, then added. No row is rewritten, and readers and writers continue meanwhile. A
     column of the key can be renamed, not dropped.
@@ -57,23 +47,25 @@ def alter(
     ebla table alter flights --add delay:int32=0 --rename dep=departure \\
       --drop tailnum
     """
-    if not (add or rename or drop or as_name):
-        raise Usage("there is nothing to alter; give --add, --rename, --drop or --as")
+    if not (add or rename or drop or as_name or least):
+        raise Usage("there is nothing to alter; give --add, --rename, --drop, --as or --min-members")
     if drop:
         ui.confirm(f"Drop {', '.join(drop)} of table {name}, with all values, for good?", yes)
 
     async def work(cluster: Cluster) -> TableInfo:
-        table = await cluster.table(name)
+        table = await cluster.database.table(name)
         changes = _collect(table.alter(), add or [], rename or [], drop or [], as_name)
+        if least:
+            changes.min_members(least)
         return await changes.apply(wait_s=wait)
-
-    from ebla.cli.tables.tables import table_document
 
     with ui.working(f"alter {name}") as progress:
         progress.step("waiting for its tablets" if wait else "")
         info = within(ui, work)
+    from ebla.cli.tables.tables import table_document
+
     everywhere = info.applied_version >= info.schema.version
-    ui.show(
+    return (
         {"altered": True, "in_force": everywhere, "table": table_document(info)},
         f"altered table {info.name}: {count(len(info.schema.columns), 'column')}, version {info.schema.version}"
         + ("" if everywhere else "; not every tablet has the new schema yet"),

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from ebla.cli.frame.connection import within
-from ebla.cli.frame.options import TableName, Where, Yes
-from ebla.cli.frame.problems import Usage
+from ebla.cli.frame.options import TableName, Where, Yes, argument, option
+from ebla.cli.frame.problems import Usage, column_hint
 from ebla.cli.frame.render import facts
-from ebla.cli.frame.ui import Ui
+from ebla.cli.frame.ui import Shown, Ui
 from ebla.cli.frame.values import from_text
 from ebla.errors import NotFound
-from ebla.storage.errors import did_you_mean
 from ebla.wording import count as counted
 
 if TYPE_CHECKING:
@@ -22,77 +19,59 @@ if TYPE_CHECKING:
     from ebla.storage.predicates.expressions import Expression
     from ebla.storage.schema import Column, TableSchema
 
-Values = Annotated[
-    list[str],
-    typer.Argument(metavar="COLUMN=VALUE", help="Such as carrier=UA flight=1545.", show_default=False),
-]
-Key = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="COLUMN=VALUE", help="The whole key of one row.", show_default=False),
-]
-Nulls = Annotated[
-    list[str] | None, typer.Option("--null", metavar="COLUMN", help="Set a column to null; repeatable.")
-]
-Update = Annotated[
-    bool, typer.Option("--update", help="Keep the other columns of the row, which must exist.")
-]
-IfExists = Annotated[bool, typer.Option("--if-exists", help="No error if there is no such row.")]
+Values = Annotated[list[str], argument("COLUMN=VALUE", "Such as carrier=UA flight=1545.")]
+Nulls = Annotated[list[str] | None, option("--null COLUMN", "Set a column to null; repeatable.")]
 
 
-def get(ui: Ui, name: TableName, key: Values) -> None:
+async def get(cluster: Cluster, name: TableName, key: Values) -> Shown:
     """Show one row, by its whole key.
 
     ebla table get flights carrier=UA flight=1545
     """
-
-    async def work(cluster: Cluster) -> dict[str, Any]:
-        table = await cluster.table(name)
-        wanted = _values(await _schema(table), key)
-        found = await table.get(wanted)
-        if found is None:
-            raise _absent(name, key)
-        return found
-
-    row = within(ui, work)
-    ui.show({"table": name, "row": row}, facts((column, _shown(value)) for column, value in row.items()))
+    table = await cluster.database.table(name)
+    row = await table.get(_values(await _schema(table), key))
+    if row is None:
+        raise _absent(name, key)
+    return {"table": name, "row": row}, facts((column, _shown(value)) for column, value in row.items())
 
 
-def put(ui: Ui, name: TableName, values: Values, null: Nulls = None, update: Update = False) -> None:
+async def put(
+    cluster: Cluster,
+    name: TableName,
+    values: Values,
+    null: Nulls = None,
+    update: Annotated[
+        bool, option("--update", "Keep the other columns of the row, which must exist.")
+    ] = False,
+) -> Shown:
     """Write one row: insert it, or replace the row with its key.
 
     Columns that are not named get their default, else null. With --update they keep their values.
 
     ebla table put flights carrier=UA flight=1545 distance=1400
     """
-
-    async def work(cluster: Cluster) -> None:
-        table = await cluster.table(name)
-        schema = await _schema(table)
-        row = _values(schema, values)
-        for column in null or ():
-            row[_column(schema, column).name] = None
-        if not update:
-            await table.upsert(row)
-            return
-        try:
-            await table.update(row)
-        except NotFound as error:
-            if error.what != "rows":
-                raise
-            raise _absent(name, [text for text in values if text.partition("=")[0] in schema.key]) from None
-
-    within(ui, work)
-    ui.show({"table": name, "written": 1}, f"wrote 1 row to {name}")
+    table = await cluster.database.table(name)
+    schema = await _schema(table)
+    row = _values(schema, values)
+    for column in null or ():
+        row[_column(schema, column).name] = None
+    try:
+        await (table.update(row) if update else table.upsert(row))
+    except NotFound as error:
+        if not update or error.what != "rows":
+            raise
+        raise _absent(name, [text for text in values if text.partition("=")[0] in schema.key]) from None
+    return {"table": name, "written": 1}, f"wrote 1 row to {name}"
 
 
 def delete(
     ui: Ui,
     name: TableName,
-    key: Key = None,
+    key: Annotated[list[str] | None, argument("COLUMN=VALUE", "The whole key of one row.")] = None,
     where: Where = None,
-    if_exists: IfExists = False,
+    if_exists: Annotated[bool, option("--if-exists", "No error if there is no such row.")] = False,
     yes: Yes = False,
-) -> None:
+) -> Shown:
     """Delete one row by its whole key, or all rows that meet a condition.
 
     A deletion by condition is atomic for each row, not for all of them. If it fails, run it again.
@@ -106,7 +85,7 @@ def delete(
     async def work(cluster: Cluster) -> int:
         from ebla.arguments import check_key
 
-        table = await cluster.table(name)
+        table = await cluster.database.table(name)
         schema = await _schema(table)
         if where is not None:
             return await _delete_where(ui, table, _condition(where, schema), where, yes)
@@ -118,7 +97,7 @@ def delete(
         return written.rows
 
     rows = within(ui, work)
-    ui.show({"table": name, "deleted": rows}, f"deleted {counted(rows, 'row')} of {name}")
+    return {"table": name, "deleted": rows}, f"deleted {counted(rows, 'row')} of {name}"
 
 
 async def _delete_where(ui: Ui, table: Table, condition: Expression, text: str, yes: bool) -> int:
@@ -130,15 +109,11 @@ async def _delete_where(ui: Ui, table: Table, condition: Expression, text: str, 
     return (await table.delete(where=condition)).rows
 
 
-def count(ui: Ui, name: TableName, where: Where = None) -> None:
+async def count(cluster: Cluster, name: TableName, where: Where = None) -> Shown:
     """Count the rows, or those that meet a condition."""
-
-    async def work(cluster: Cluster) -> int:
-        table = await cluster.table(name)
-        return await table.count(None if where is None else _condition(where, await _schema(table)))
-
-    rows = within(ui, work)
-    ui.show({"table": name, "count": rows}, f"{rows:,}")
+    table = await cluster.database.table(name)
+    rows = await table.count(None if where is None else _condition(where, await _schema(table)))
+    return {"table": name, "count": rows}, f"{rows:,}"
 
 
 async def _schema(table: Table) -> TableSchema:
@@ -174,8 +149,7 @@ def _values(schema: TableSchema, texts: list[str]) -> dict[str, Any]:
 def _column(schema: TableSchema, name: str) -> Column:
     names = [column.name for column in schema.columns]
     if name not in names:
-        hint = did_you_mean(name, names) or f"; the columns are {', '.join(names)}"
-        raise Usage(f"there is no column {name!r}{hint}", column=name)
+        raise Usage(f"there is no column {name!r}{column_hint(name, names)}", column=name)
     return schema.column(name)
 
 

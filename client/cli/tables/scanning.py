@@ -14,14 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import msgspec
-import typer
 
 from ebla.cli.frame.connection import within
-from ebla.cli.frame.options import TableName, Where
-from ebla.cli.frame.problems import Usage
+from ebla.cli.frame.options import TableName, Where, argument, option
+from ebla.cli.frame.problems import Usage, column_hint
 from ebla.cli.frame.ui import Ui, in_json, write_json
 from ebla.operate.naming import Refused
-from ebla.storage.errors import did_you_mean
 from ebla.wording import count, size
 
 if TYPE_CHECKING:
@@ -48,30 +46,7 @@ class FileFormat(StrEnum):
     parquet = "parquet"
 
 
-ScanColumns = Annotated[
-    str | None, typer.Option("--columns", "-c", metavar="A,B", help="The columns to read, in this order.")
-]
-ScanLimit = Annotated[
-    int | None,
-    typer.Option(
-        "--limit",
-        "-l",
-        metavar="N",
-        min=0,
-        help=f"Most rows to read (default: {TABLE_ROWS} as a table, else all)",
-    ),
-]
-ScanFormat = Annotated[
-    Format | None, typer.Option("--format", "-f", help="json: one row per line (default: table)")
-]
-ExportFile = Annotated[Path, typer.Argument(metavar="FILE", help="The file.", show_default=False)]
-ExportLimit = Annotated[
-    int | None, typer.Option("--limit", "-l", metavar="N", min=0, help="Most rows to write (default: all)")
-]
-ExportFormat = Annotated[
-    FileFormat | None,
-    typer.Option("--format", "-f", help="json: one row per line (default: by the file's name)"),
-]
+ScanColumns = Annotated[str | None, option("-c --columns A,B", "The columns to read, in this order.")]
 
 
 def scan(
@@ -79,8 +54,13 @@ def scan(
     name: TableName,
     columns: ScanColumns = None,
     where: Where = None,
-    limit: ScanLimit = None,
-    format: ScanFormat = None,
+    limit: Annotated[
+        int | None,
+        option("-l --limit N", f"Most rows to read (default: {TABLE_ROWS} as a table, else all).", min=0),
+    ] = None,
+    format: Annotated[
+        Format | None, option("-f --format", "json: one row per line (default: table).")
+    ] = None,
 ) -> None:
     """Show the rows that meet a condition. `ebla table export` writes them to a file.
 
@@ -94,7 +74,7 @@ def scan(
     rows_max = TABLE_ROWS if limit is None and chosen is Format.table else limit
 
     async def work(cluster: Cluster) -> None:
-        table = await cluster.table(name)
+        table = await cluster.database.table(name)
         scanned = _plan(table, (await table.info()).schema, columns, where, rows_max)
         if chosen is Format.table:
             await _as_table(ui, scanned, name, limited=limit is None)
@@ -109,11 +89,13 @@ def scan(
 def export(
     ui: Ui,
     name: TableName,
-    file: ExportFile,
+    file: Annotated[Path, argument("FILE", "The file.")],
     columns: ScanColumns = None,
     where: Where = None,
-    limit: ExportLimit = None,
-    format: ExportFormat = None,
+    limit: Annotated[int | None, option("-l --limit N", "Most rows to write (default: all).", min=0)] = None,
+    format: Annotated[
+        FileFormat | None, option("-f --format", "json: one row per line (default: by the file's name).")
+    ] = None,
 ) -> None:
     """Write the rows that meet a condition to a csv, json or parquet file.
 
@@ -124,7 +106,7 @@ def export(
     chosen = _format_of(file, format)
 
     async def work(cluster: Cluster) -> None:
-        table = await cluster.table(name)
+        table = await cluster.database.table(name)
         scanned = _plan(table, (await table.info()).schema, columns, where, limit)
         await _to_file(ui, scanned, name, chosen, file)
 
@@ -160,7 +142,7 @@ def _plan(
     wanted = [name.strip() for name in columns.split(",")] if columns else None
     for name in wanted or ():
         if name not in names:
-            hint = did_you_mean(name, names) or f"; the columns are {', '.join(names)}"
+            hint = column_hint(name, names)
             raise Usage(f"there is no column {name!r}{hint}", option="--columns", column=name)
     return table.scan(wanted, conditions.parse(where, schema) if where is not None else None, limit)
 

@@ -1,7 +1,7 @@
 """The schema of a new table, from flags, a YAML file, or a data file.
 
     --column time_hour:timestamp[us,UTC] --column flight:int32 --column tailnum:string:null --key time_hour,flight
-    --schema flights.yaml          columns, key, hash, range, replicas
+    --schema flights.yaml          columns, key, hash, range, replicas, replication, min_members
     --schema-from flights.parquet  columns and types of a parquet or CSV file
 
 Flags override or extend the file. A column takes null only with `:null`. frame/types.py has the types.
@@ -10,6 +10,8 @@ Flags override or extend the file. A column takes null only with `:null`. frame/
       time_hour: timestamp[us, UTC]      hash: {columns: [carrier, flight], buckets: 8}
       carrier: string                    range: {columns: [time_hour], splits: ["2013-04-01", "2013-07-01"]}
       tailnum: string:null               replicas: 3
+                                         replication: pacifica
+                                         min_members: 2
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ebla.cli.frame.problems import Usage
+from ebla.cli.frame.problems import Usage, column_hint
 from ebla.cli.frame.types import parse_type
 from ebla.cli.frame.values import from_text
 from ebla.storage.errors import did_you_mean
@@ -52,6 +54,8 @@ class TableSpec(msgspec.Struct, frozen=True):
     hash: HashSpec | None = None
     range: RangeSpec | None = None
     replicas: int | None = None
+    replication: str | None = None
+    min_members: int | None = None
 
     def arrow(self) -> pa.Schema:
         import pyarrow as pa
@@ -92,10 +96,8 @@ class TableSpec(msgspec.Struct, frozen=True):
             if column.name == name:
                 return column
         names = [column.name for column in self.columns]
-        hint = did_you_mean(name, names) or f"; the columns are {', '.join(names)}"
-        raise Usage(
-            f"--{option} names {name!r}, which is not a column{hint}", option=f"--{option}", column=name
-        )
+        message = f"--{option} names {name!r}, which is not a column{column_hint(name, names)}"
+        raise Usage(message, option=f"--{option}", column=name)
 
 
 def gather(
@@ -103,11 +105,11 @@ def gather(
     key: str | None,
     hashed: str | None,
     ranged: str | None,
-    replicas: int | None,
     schema_file: Path | None,
     data_file: Path | None,
+    **replicated: Any,
 ) -> TableSpec:
-    """The checked description; flags override files."""
+    """The checked description; flags override files. `replicated`: replicas, replication and min_members, None if not given."""
     if schema_file is not None and data_file is not None:
         raise Usage("give --schema or --schema-from, not both", option="--schema")
     given = from_yaml(schema_file) if schema_file else TableSpec((), ())
@@ -126,7 +128,7 @@ def gather(
         key=parse_names(key, "--key") if key else given.key,
         hash=parse_hash(hashed) if hashed else given.hash,
         range=parse_range(ranged) if ranged else given.range,
-        replicas=replicas if replicas is not None else given.replicas,
+        **{name: getattr(given, name) if value is None else value for name, value in replicated.items()},
     )
     spec.check()
     in_key = [msgspec.structs.replace(c, nullable=False) if c.name in spec.key else c for c in spec.columns]
@@ -202,7 +204,7 @@ def from_yaml(path: Path) -> TableSpec:
         raise Usage(f"{path} is not YAML: {error}", option="--schema") from None
     if not isinstance(read, dict):
         raise Usage(f"{path} must be a mapping with columns and key", option="--schema")
-    known = ("columns", "key", "hash", "range", "replicas")
+    known = ("columns", "key", "hash", "range", "replicas", "replication", "min_members")
     for name in read:
         if name not in known:
             hint = did_you_mean(str(name), known) or f"; there are {', '.join(known)}"
@@ -213,6 +215,8 @@ def from_yaml(path: Path) -> TableSpec:
         hash=_hash_of(path, read.get("hash")),
         range=_range_of(path, read.get("range")),
         replicas=_whole(path, "replicas", read.get("replicas")),
+        replication=_text(path, "replication", read.get("replication")),
+        min_members=_whole(path, "min_members", read.get("min_members")),
     )
 
 
@@ -236,6 +240,12 @@ def _whole(path: Path, name: str, given: Any) -> int | None:
     if given is None or (isinstance(given, int) and not isinstance(given, bool)):
         return given
     raise Usage(f"{path}: {name} is a whole number, not {given!r}", option="--schema")
+
+
+def _text(path: Path, name: str, given: Any) -> str | None:
+    if given is None or isinstance(given, str):
+        return given
+    raise Usage(f"{path}: {name} is a word, not {given!r}", option="--schema")
 
 
 def _hash_of(path: Path, given: Any) -> HashSpec | None:
@@ -263,7 +273,7 @@ def from_data(path: Path) -> tuple[Column, ...]:
     """The columns and types of a file. Only its beginning is read."""
     import pyarrow as pa
 
-    from ebla.storage.schema import Column
+    from ebla.storage.arrow_types import column_of
 
     if not path.exists():
         raise Usage(f"there is no file {path}", option="--schema-from")
@@ -271,7 +281,7 @@ def from_data(path: Path) -> tuple[Column, ...]:
         schema = _read_schema(path)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise Usage(f"the schema of {path} cannot be read: {error}", option="--schema-from") from None
-    return tuple(Column.from_arrow(field) for field in schema)
+    return tuple(column_of(field) for field in schema)
 
 
 def _read_schema(path: Path) -> pa.Schema:

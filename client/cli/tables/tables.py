@@ -6,79 +6,67 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
-import typer
-
 from ebla.cli.frame import views
 from ebla.cli.frame.connection import within
-from ebla.cli.frame.options import TableName, Yes
+from ebla.cli.frame.options import (
+    NewMinMembers,
+    NewReplication,
+    Replication,
+    TableName,
+    Yes,
+    argument,
+    option,
+)
 from ebla.cli.frame.problems import Usage
 from ebla.cli.frame.render import facts, listing
 from ebla.cli.frame.types import type_name
-from ebla.cli.frame.ui import Ui
-from ebla.wording import count, size
+from ebla.cli.frame.ui import Shown, Ui
+from ebla.wording import count, protocol, size
 
 if TYPE_CHECKING:
     from ebla.actors.messages import TableInfo
     from ebla.cli.tables.schemas import TableSpec
-    from ebla.health.verdicts import ClusterHealth
     from ebla.operate.cluster import Cluster
     from ebla.storage.schema import Column
 
 REPLICAS = 3
+REPLICATED = ("replicas", "replication", "min_members")  # of a new table, if given
 
-NewColumn = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--column",
-        "-c",
-        metavar="NAME:TYPE[:null]",
-        help="A column, such as tailnum:string:null; repeatable.",
-    ),
-]
+
 NewSchema = Annotated[
     Path | None,
-    typer.Option("--schema", metavar="FILE", help="YAML with columns, key, hash, range, replicas."),
-]
-NewSchemaFrom = Annotated[
-    Path | None,
-    typer.Option("--schema-from", metavar="FILE", help="Columns and types of a parquet or CSV file."),
-]
-NewKey = Annotated[str | None, typer.Option("--key", "-k", metavar="A,B", help="The primary key.")]
-NewHash = Annotated[
-    str | None, typer.Option("--hash", metavar="A,B:N", help="N tablets, by a hash of key columns.")
-]
-NewRange = Annotated[
-    str | None,
-    typer.Option(
-        "--range", metavar="A=X,Y", help="Tablets by ranges of the key's first column, split at X, Y."
-    ),
-]
-NewReplicas = Annotated[
-    int | None,
-    typer.Option("--replicas", "-r", metavar="N", min=1, help=f"Copies of each tablet (default: {REPLICAS})"),
-]
-NewIfNotExists = Annotated[
-    bool, typer.Option("--if-not-exists", help="No error if a table with this name and schema exists.")
-]
-NewWait = Annotated[
-    float, typer.Option("--wait", metavar="SECONDS", min=0, help="Longest wait for the table to take writes.")
+    option("--schema FILE", "YAML with columns, key, hash, range, replicas, replication, min_members."),
 ]
 
 
 def create(
     ui: Ui,
     name: TableName,
-    column: NewColumn = None,
+    column: Annotated[
+        list[str] | None,
+        option("-c --column NAME:TYPE[:null]", "A column, such as tailnum:string:null; repeatable."),
+    ] = None,
     schema: NewSchema = None,
-    schema_from: NewSchemaFrom = None,
-    key: NewKey = None,
-    hash: NewHash = None,
-    range: NewRange = None,
-    replicas: NewReplicas = None,
-    if_not_exists: NewIfNotExists = False,
-    wait: NewWait = 60.0,
-) -> None:
+    schema_from: Annotated[
+        Path | None, option("--schema-from FILE", "Columns and types of a parquet or CSV file.")
+    ] = None,
+    key: Annotated[str | None, option("-k --key A,B", "The primary key.")] = None,
+    hash: Annotated[str | None, option("--hash A,B:N", "N tablets, by a hash of key columns.")] = None,
+    range: Annotated[
+        str | None, option("--range A=X,Y", "Tablets by ranges of the key's first column, split at X, Y.")
+    ] = None,
+    replicas: Annotated[
+        int | None, option("-r --replicas N", f"Copies of each tablet (default: {REPLICAS}).", min=1)
+    ] = None,
+    replication: NewReplication = None,
+    min_members: NewMinMembers = None,
+    if_not_exists: Annotated[
+        bool, option("--if-not-exists", "No error if a table with this name and schema exists.")
+    ] = False,
+    wait: Annotated[
+        float, option("--wait SECONDS", "Longest wait for the table to take writes.", min=0)
+    ] = 60.0,
+) -> Shown:
     """Create a table.
 
     Types: int8..int64 uint8..uint64 float double bool string binary json date timestamp\\[us,UTC] time\\[us] duration\\[ms]
@@ -91,21 +79,26 @@ def create(
     """
     from ebla.cli.tables import schemas
 
-    spec = schemas.gather(column or [], key, hash, range, replicas, schema, schema_from)
-
-    async def work(cluster: Cluster) -> tuple[bool, TableInfo]:
-        return await _create(cluster, name, spec, if_not_exists, wait)
-
+    spec = schemas.gather(
+        column or [],
+        key,
+        hash,
+        range,
+        schema,
+        schema_from,
+        replicas=replicas,
+        replication=replication and replication.value,
+        min_members=min_members,
+    )
     with ui.working(f"create {name}") as progress:
         progress.step("waiting for its tablets" if wait else "")
-        made, info = within(ui, work)
+        made, info = within(ui, lambda cluster: _create(cluster, name, spec, if_not_exists, wait))
     document = {"created": made, "table": table_document(info)}
     if not made:
-        ui.show(document, f"table {name} exists already, with this schema; nothing was changed")
-        return
-    parts = f"{count(len(info.tablets), 'tablet')} x {count(info.replicas, 'replica')}"
+        return document, f"table {name} exists already, with this schema; nothing was changed"
+    parts = f"{count(len(info.tablets), 'tablet')} x {count(info.replicas, 'replica')}, {protocol(info)}"
     state = "" if info.state == "running" else f"; it is {info.state}, see `ebla check {name}`"
-    ui.show(document, f"created table {name}: {count(len(info.schema.columns), 'column')}, {parts}{state}")
+    return document, f"created table {name}: {count(len(info.schema.columns), 'column')}, {parts}{state}"
 
 
 async def _create(
@@ -120,6 +113,8 @@ async def _create(
             primary_key=spec.key,
             partition_by=spec.partition_by(),
             replicas=spec.replicas or REPLICAS,
+            replication=spec.replication or Replication.raft.value,
+            min_members=spec.min_members,
             wait_s=wait_s,
         )
     except AlreadyPresent as error:
@@ -129,62 +124,59 @@ async def _create(
                 what="table",
             ) from error
         found = await cluster.database.table(name)
+        info = await found.info()
+        other = next(
+            (each for each in REPLICATED if getattr(spec, each) not in (None, getattr(info, each))), ""
+        )
         if not found.schema.equals(spec.arrow()) or found.primary_key != spec.key:
+            other = "columns or key"
+        if other:
             raise AlreadyPresent(
-                f"table {name!r} exists already, with other columns or another key; see `ebla table describe {name}`",
+                f"table {name!r} exists already, with other {other}; see `ebla table describe {name}`",
                 what="table",
             ) from error
-        return False, await found.info()
+        return False, info
     return True, await table.info()
 
 
-def list_tables(
-    ui: Ui,
-    prefix: Annotated[str, typer.Argument(help="Only names with this beginning.", show_default=False)] = "",
-    deleted: Annotated[
-        bool, typer.Option("--deleted", help="The dropped tables that can be recalled.")
-    ] = False,
-) -> None:
+async def list_tables(
+    cluster: Cluster,
+    prefix: Annotated[str, argument("prefix", "Only names with this beginning.")] = "",
+    deleted: Annotated[bool, option("--deleted", "The dropped tables that can be recalled.")] = False,
+) -> Shown:
     """List the tables: state, tablets, replicas, size."""
-    found = within(ui, lambda cluster: cluster.database.tables(prefix, deleted=deleted))
+    found = await cluster.database.tables(prefix, deleted=deleted)
     begins = f" whose name begins with {prefix!r}" if prefix else ""
-    document = {"tables": msgspec.to_builtins(found)}
+    document = {"tables": found}
     if not found:
-        ui.show(document, f"no {'dropped ' if deleted else ''}tables{begins}{' are kept' if deleted else ''}")
-    elif deleted:
+        return document, f"no {'dropped ' if deleted else ''}tables{begins}{' are kept' if deleted else ''}"
+    if deleted:
         kept = ((t.name, when(t.dropped_us), when(t.until_us), size(t.rows_bytes), t.table) for t in found)
-        ui.show(document, listing(("TABLE", "DROPPED", "KEPT UNTIL", "SIZE>", "ID"), kept))
-    else:
-        rows = ((t.name, t.state, t.tablets, t.replicas, size(t.rows_bytes)) for t in found)
-        ui.show(document, listing(("TABLE", "STATE", "TABLETS>", "REPLICAS>", "SIZE>"), rows))
+        return document, listing(("TABLE", "DROPPED", "KEPT UNTIL", "SIZE>", "ID"), kept)
+    rows = ((t.name, t.state, t.tablets, t.replicas, protocol(t), size(t.rows_bytes)) for t in found)
+    headers = ("TABLE", "STATE", "TABLETS>", "REPLICAS>", "REPLICATION", "SIZE>")
+    return document, listing(headers, rows)
 
 
-def describe(
-    ui: Ui,
+async def describe(
+    cluster: Cluster,
     name: TableName,
     details: Annotated[
-        bool,
-        typer.Option(
-            "--details", "-d", help="Also show its tablets: leaders, replicas, log positions, sizes."
-        ),
+        bool, option("-d --details", "Also show its tablets: leaders, replicas, log positions, sizes.")
     ] = False,
-) -> None:
+) -> Shown:
     """Show the columns, the key and the partitioning of a table."""
-
-    async def work(cluster: Cluster) -> tuple[TableInfo, ClusterHealth | None]:
-        info = await cluster.table_info(name)
-        return info, await cluster.health([name]) if details else None
-
-    info, health = within(ui, work)
+    info = await cluster.table_info(name)
     document = table_document(info)
     parts: list[Any] = [_facts(info), "", _columns(info)]
-    if health is not None:
+    if details:
+        health = await cluster.health([name])
         document["health"] = next(table.status for table in health.tables)
-        document["tablet_health"] = msgspec.to_builtins(health.tablets)
+        document["tablet_health"] = health.tablets
         parts += ["", views.tablets(health.tablets, with_table=False)]
         for tablet in health.tablets:
             parts += ["", *views.tablet(tablet)]
-    ui.show(document, *parts)
+    return document, *parts
 
 
 def table_document(info: TableInfo) -> dict[str, Any]:
@@ -196,6 +188,7 @@ def table_document(info: TableInfo) -> dict[str, Any]:
         "state": info.state,
         "replicas": info.replicas,
         "replication": info.replication,
+        "min_members": info.min_members,
         "created": created(info).isoformat(),
         "schema_version": info.schema.version,
         "applied_version": info.applied_version,
@@ -204,9 +197,9 @@ def table_document(info: TableInfo) -> dict[str, Any]:
             for c in info.schema.columns
         ],
         "key": list(info.schema.key),
-        "hash": msgspec.to_builtins(hashed) if hashed else None,
+        "hash": hashed,
         "range": {"columns": list(ranged.columns), "splits": split_texts(info)} if ranged else None,
-        "tablets": msgspec.to_builtins(info.tablets),
+        "tablets": info.tablets,
         "properties": info.properties,
     }
 
@@ -256,7 +249,7 @@ def _facts(info: TableInfo) -> Any:
             ("state", info.state),
             ("key", ", ".join(info.schema.key)),
             ("partitions", f"{len(info.tablets)}: {' and '.join(parts)}" if parts else "1"),
-            ("replicas", f"{info.replicas}, {info.replication}"),
+            ("replicas", f"{info.replicas}, {protocol(info)}"),
             ("created", when(info.created_us)),
             *([("version", version)] if info.schema.version else []),
             ("id", info.table),
@@ -291,16 +284,15 @@ def drop(
     ui: Ui,
     name: TableName,
     yes: Yes = False,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="No error if the table is missing.")] = False,
+    if_exists: Annotated[bool, option("--if-exists", "No error if the table is missing.")] = False,
     reserve: Annotated[
         str | None,
-        typer.Option(
-            "--reserve",
-            metavar="TIME",
-            help="How long `ebla table recall` can bring it back; its space stays in use: 3d, 12h, 30m; 0: not at all.",
+        option(
+            "--reserve TIME",
+            "How long `ebla table recall` can bring it back; its space stays in use: 3d, 12h, 30m; 0: not at all.",
         ),
     ] = None,
-) -> None:
+) -> Shown:
     """Drop a table and all its rows. With the ID of a table that is kept for recall: delete it now."""
     if not name:
         raise Usage("a table's name is not empty")
@@ -313,7 +305,8 @@ def drop(
         if not found:
             if if_exists:
                 return False, False
-            raise await cluster.unknown_table(name)
+            await cluster.database.table(name)  # raises the error with the name that may be meant
+            return await work(cluster)  # it was made meanwhile
         summary = found[0]
         what = f"Drop table {summary.name} ({size(summary.rows_bytes)}) and all its rows"
         ui.confirm(f"{what}, to be recalled within {reserve}?" if reserve_s else f"{what}, for good?", yes)
@@ -325,23 +318,17 @@ def drop(
     dropped, kept = within(ui, work)
     text = f"dropped table {name}" if dropped else f"there is no table {name}"
     back = f"; `ebla table recall {name}` brings it back" if kept else ""
-    ui.show({"dropped": dropped, "name": name, "kept": kept}, text + back)
+    return {"dropped": dropped, "name": name, "kept": kept}, text + back
 
 
-def recall(
-    ui: Ui,
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="The table's former name, or its id.", show_default=False)
-    ],
-    as_name: Annotated[str | None, typer.Option("--as", metavar="NAME", help="The table's new name.")] = None,
-) -> None:
+async def recall(
+    cluster: Cluster,
+    name: Annotated[str, argument("NAME", "The table's former name, or its id.")],
+    as_name: Annotated[str | None, option("--as NAME", "The table's new name.")] = None,
+) -> Shown:
     """Bring back a table that was dropped and is still kept (see `ebla table list --deleted`)."""
-
-    async def work(cluster: Cluster) -> TableInfo:
-        return await (await cluster.database.recall_table(name, as_name)).info()
-
-    info = within(ui, work)
-    ui.show({"recalled": True, "table": table_document(info)}, f"recalled table {info.name}")
+    info = await (await cluster.database.recall_table(name, as_name)).info()
+    return {"recalled": True, "table": table_document(info)}, f"recalled table {info.name}"
 
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}

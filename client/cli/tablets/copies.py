@@ -6,13 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
-import typer
-
-from ebla.cli.frame.connection import within
-from ebla.cli.frame.options import TabletId
+from ebla.cli.frame.options import TabletId, argument, option
 from ebla.cli.frame.render import listing
-from ebla.cli.frame.ui import Ui
+from ebla.cli.frame.ui import Shown, Ui
 from ebla.cli.frame.views import silent_servers
 from ebla.wording import age, brief, count, host_of, short, size
 
@@ -25,34 +21,26 @@ LINES_EVERY_S = 5.0
 WAITING_SHOWN = 4
 
 
-def copies(
+async def copies(
     ui: Ui,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Show them until no replica needs a copy, or Ctrl-C.")
-    ] = False,
-) -> None:
+    cluster: Cluster,
+    watch: Annotated[bool, option("--watch", "Show them until no replica needs a copy, or Ctrl-C.")] = False,
+) -> Shown:
     """List the copies that run: source, target, amount, speed, remaining time."""
+    from ebla.operate import copies
 
-    async def work(cluster: Cluster) -> Copies:
-        from ebla.operate import copies
-
-        if not watch:
-            return await copies.running(cluster)
+    if watch:
         with _screen(ui) as show:
-            return await copies.watch(cluster, show)
-
-    seen = within(ui, work)
+            seen = await copies.watch(cluster, show)
+    else:
+        seen = await copies.running(cluster)
     parts: list[Any] = []
     if not seen.jobs:
         parts = ["no replica needs a copy" if seen.ended else "no copy is running"]
     elif not watch:
         parts = [_table(seen.jobs)]
-    document = {
-        "copies": msgspec.to_builtins(seen.jobs),
-        "ended": msgspec.to_builtins(seen.ended),
-        "silent": seen.silent,
-    }
-    ui.show(document, *parts, *silent_servers(seen.silent))
+    document = {"copies": seen.jobs, "ended": seen.ended, "silent": seen.silent}
+    return document, *parts, *silent_servers(seen.silent)
 
 
 def _table(jobs: Sequence[CopyJob]) -> Any:
@@ -191,26 +179,14 @@ def _pace(job: CopyJob) -> str:
 # -- cancel --------------------------------------------------------------------------------------------------
 
 
-def cancel_copy(
-    ui: Ui,
+async def cancel_copy(
+    cluster: Cluster,
     tablet: TabletId,
-    server: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="SERVER", help="Only copies to this host, address or uuid.", show_default=False
-        ),
-    ] = None,
-) -> None:
+    server: Annotated[str | None, argument("SERVER", "Only copies to this host, address or uuid.")] = None,
+) -> Shown:
     """Cancel copies of a tablet and delete the copied data. If a copy is still needed, the leader begins again later."""
+    from ebla.operate.copies import cancel
 
-    async def work(cluster: Cluster) -> list[CopyJob]:
-        from ebla.operate.copies import cancel
-
-        return await cancel(cluster, tablet, server)
-
-    found = within(ui, work)
-    hosts = ", ".join(host_of(job.target) for job in found)
-    ui.show(
-        {"cancelled": msgspec.to_builtins(found)},
-        f"cancelled {count(len(found), 'copy', 'copies')} of tablet {short(found[0].tablet)} to {hosts}",
-    )
+    found = await cancel(cluster, tablet, server)
+    copies, hosts = count(len(found), "copy", "copies"), ", ".join(host_of(job.target) for job in found)
+    return {"cancelled": found}, f"cancelled {copies} of tablet {short(found[0].tablet)} to {hosts}"

@@ -5,61 +5,45 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from ebla.cli.frame.connection import within
-from ebla.cli.frame.options import TabletId
+from ebla.cli.frame.options import TabletId, option
 from ebla.cli.frame.render import listing
-from ebla.cli.frame.ui import Ui
+from ebla.cli.frame.ui import Shown, Ui
 from ebla.cli.tablets.members import document
 from ebla.operate.naming import Refused
 from ebla.wording import host_of, number, short
 
 if TYPE_CHECKING:
-    from ebla.actors.messages import MembersReply
     from ebla.health.verdicts import ReplicaHealth, TabletHealth
     from ebla.operate.cluster import Cluster
     from ebla.operate.forcing import Plan
 
 
-def unsafe_change_config(
+LoseData = Annotated[
+    str | None,
+    option("--yes-i-lose-data TABLET-ID", "The tablet's whole id, instead of typing it at the prompt."),
+]
+
+
+async def unsafe_change_config(
     ui: Ui,
+    cluster: Cluster,
     tablet: TabletId,
-    keep: Annotated[
-        list[str],
-        typer.Option(
-            "--keep", metavar="SERVER", help="A member that survives; repeatable.", show_default=False
-        ),
-    ],
-    yes: Annotated[
-        str | None,
-        typer.Option(
-            "--yes-i-lose-data",
-            metavar="TABLET-ID",
-            help="The tablet's whole id, instead of typing it at the prompt.",
-        ),
-    ] = None,
-) -> None:
+    keep: Annotated[list[str], option("--keep SERVER", "A member that survives; repeatable.")],
+    yes: LoseData = None,
+) -> Shown:
     """Force a tablet onto its surviving members. Writes that only the others had acknowledged are LOST.
 
     Only for a majority that will never return: bring its hosts back instead if there is any way. The tablet keeps a record
     of it for ever. Its missing replicas are created again from the survivor.
     """
+    from ebla.operate import forcing
 
-    async def work(cluster: Cluster) -> tuple[Plan, MembersReply]:
-        from ebla.operate import forcing
-
-        survey, health = await cluster.tablet_health(tablet)
-        plan = forcing.planned(survey, health, keep)
-        if not ui.json:
-            for part in _shown(plan, health):
-                ui.err.print(part, highlight=False, markup=False)
-        _confirm(ui, plan.tablet, yes)
-        with ui.working("unsafe-change-config") as progress:
-            return plan, await forcing.force(cluster, plan, progress)
-
-    plan, reply = within(ui, work)
-    ui.show(
+    survey, health = await cluster.tablet_health(tablet)
+    plan = forcing.planned(survey, health, keep)
+    confirm_loss(ui, plan.tablet, yes, _shown(plan, health))
+    with ui.working("unsafe-change-config") as progress:
+        reply = await forcing.force(cluster, plan, progress)
+    return (
         {**document(reply), "lost": plan.lost},
         f"tablet {short(plan.tablet)} has been forced onto {len(plan.keep)} of its members; `ebla tablet show "
         f"{short(plan.tablet)}` shows the progress",
@@ -91,7 +75,10 @@ def _fate(plan: Plan, replica: ReplicaHealth) -> str:
     return "a follower" if replica.uuid in plan.keep else "given up"
 
 
-def _confirm(ui: Ui, tablet: str, yes: str | None) -> None:
+def confirm_loss(ui: Ui, tablet: str, yes: str | None, shown: list[Any]) -> None:
+    """Show what would be lost, and let the operator type the tablet's whole id."""
+    for part in shown if not ui.json else ():
+        ui.err.print(part, highlight=False, markup=False)
     if yes is not None:
         if yes != tablet:
             raise Refused(

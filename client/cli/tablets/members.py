@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from ebla.actors.replication.configuration import PACIFICA, RAFT
 from ebla.cli.frame.connection import within
-from ebla.cli.frame.options import BackgroundTimeout, TabletId
+from ebla.cli.frame.options import BackgroundTimeout, TabletId, argument, option
 from ebla.cli.frame.problems import Usage
-from ebla.cli.frame.ui import Ui
+from ebla.cli.frame.ui import Shown, Ui
+from ebla.health.verdicts import member_word
 from ebla.wording import brief, host_of, short
 
 if TYPE_CHECKING:
@@ -19,11 +19,8 @@ if TYPE_CHECKING:
 
 ROLES = {"voter": "voter", "pre-voter": "pre_voter", "non-voter": "non_voter"}
 
-Server = Annotated[
-    str,
-    typer.Argument(metavar="SERVER", help="Host, address or uuid (or its beginning).", show_default=False),
-]
-Wait = Annotated[bool, typer.Option("--wait", "-w", help="Return when the tablet has all of its replicas.")]
+Server = Annotated[str, argument("SERVER", "Host, address or uuid (or its beginning).")]
+Wait = Annotated[bool, option("-w --wait", "Return when the tablet has all of its replicas.")]
 
 
 def add_replica(
@@ -31,14 +28,11 @@ def add_replica(
     tablet: TabletId,
     server: Server,
     role: Annotated[
-        str,
-        typer.Option(
-            "--role", metavar="ROLE", help="voter, or non-voter: an additional replica that never counts."
-        ),
+        str, option("--role ROLE", "voter, or non-voter: an additional replica that never counts.")
     ] = "voter",
     wait: Wait = False,
     timeout: BackgroundTimeout = 600.0,
-) -> None:
+) -> Shown:
     """Add a replica of a tablet on a server. Until it has caught up it is a pre-voter and does not count.
 
     Refused if the tablet has all of its replicas: use `move-replica` then.
@@ -47,7 +41,7 @@ def add_replica(
 
     if role not in ROLES:
         raise Usage(f"there is no role {role!r}", option="--role", hint="voter, pre-voter or non-voter")
-    _carry_out(ui, members.adding(server, ROLES[role]), tablet, wait, timeout)
+    return _carry_out(ui, members.adding(server, ROLES[role]), tablet, wait, timeout)
 
 
 def remove_replica(
@@ -56,32 +50,32 @@ def remove_replica(
     server: Server,
     at_once: Annotated[
         bool,
-        typer.Option(
+        option(
             "--at-once",
-            help="Remove it before another server has taken its place. A replacement is still created, so another host must "
+            "Remove it before another server has taken its place. A replacement is still created, so another host must "
             "be free; to avoid that, drain this host first.",
         ),
     ] = False,
     wait: Wait = False,
     timeout: BackgroundTimeout = 600.0,
-) -> None:
+) -> Shown:
     """Remove a tablet's replica from a server when another server has taken its place. Its data goes into quarantine.
 
     A leader hands over first. Refused if no other server could take it, or too few healthy ones would be left.
     """
     from ebla.operate import members
 
-    _carry_out(ui, members.removing(server, at_once), tablet, wait, timeout)
+    return _carry_out(ui, members.removing(server, at_once), tablet, wait, timeout)
 
 
 def move_replica(
     ui: Ui,
     tablet: TabletId,
-    source: Annotated[str, typer.Argument(metavar="FROM", help="Host, address or uuid.", show_default=False)],
-    target: Annotated[str, typer.Argument(metavar="TO", help="Host, address or uuid.", show_default=False)],
+    source: Annotated[str, argument("FROM", "Host, address or uuid.")],
+    target: Annotated[str, argument("TO", "Host, address or uuid.")],
     wait: Wait = False,
     timeout: BackgroundTimeout = 600.0,
-) -> None:
+) -> Shown:
     """Move a tablet's replica: TO is copied and catches up, then FROM is removed. Reads and writes continue.
 
     If TO fails meanwhile, another server takes its place, and `--wait` ends with an error. The command may be repeated at
@@ -89,10 +83,10 @@ def move_replica(
     """
     from ebla.operate import members
 
-    _carry_out(ui, members.moving(source, target), tablet, wait, timeout)
+    return _carry_out(ui, members.moving(source, target), tablet, wait, timeout)
 
 
-def _carry_out(ui: Ui, change: Change, tablet: str, wait: bool, timeout_s: float) -> None:
+def _carry_out(ui: Ui, change: Change, tablet: str, wait: bool, timeout_s: float) -> Shown:
     from ebla.operate.members import carry_out
 
     with ui.working(change.name) as progress:
@@ -100,7 +94,7 @@ def _carry_out(ui: Ui, change: Change, tablet: str, wait: bool, timeout_s: float
             ui, lambda cluster: carry_out(cluster, change, tablet, timeout_s, wait, progress)
         )
     nothing = [f"nothing to do: {change.leaves} has no replica of it"] if needless else []
-    ui.show({**document(reply), "waited": wait, "needless": needless}, *_members(reply), *nothing)
+    return {**document(reply), "waited": wait, "needless": needless}, *_members(reply), *nothing
 
 
 def role_of(peer: Peer) -> str:
@@ -126,7 +120,8 @@ def _members(reply: MembersReply) -> list[str]:
     members = []
     for peer in peers:
         leaving = ", goes when its replacement has caught up" if peer.replace else ""
-        members.append(f"{host_of(peer.address)} ({role_of(peer)}{leaving})")
+        role = member_word(role_of(peer), RAFT if reply.configuration.primary is None else PACIFICA)
+        members.append(f"{host_of(peer.address)} ({role}{leaving})")
     lines = [f"tablet {short(reply.tablet)}: {', '.join(members)}"]
     if any(peer.member != "voter" or peer.replace for peer in peers):
         see = f"`ebla tablet show {short(reply.tablet)}` the tablet"

@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
-import typer
+from msgspec import structs
 
 from ebla.cli.frame.connection import within
-from ebla.cli.frame.options import Yes
+from ebla.cli.frame.options import Yes, argument, option
 from ebla.cli.frame.problems import Usage
 from ebla.cli.frame.render import listing
-from ebla.cli.frame.ui import Ui
+from ebla.cli.frame.ui import Shown, Ui
 from ebla.cli.frame.views import silent_servers
-from ebla.wording import brief, count, host_of, size
+from ebla.wording import age, brief, count, host_of, size
 
 if TYPE_CHECKING:
     from ebla.operate.cluster import Cluster
@@ -24,25 +23,25 @@ if TYPE_CHECKING:
 NAMES_HELP = "Ids, as `quarantine list` shows them, or beginnings of them."
 
 
-def list_entries(ui: Ui) -> None:
-    """List the data of deleted replicas: table, time, size, reason. An id begins with the tablet's id."""
+async def list_entries(cluster: Cluster) -> Shown:
+    """List the data of deleted replicas: table, age, size, reason. An id begins with the tablet's id."""
     from ebla.operate.quarantine import entries
 
-    found = within(ui, entries)
-    ids = found.ids()
+    found = await entries(cluster)
+    ids, now_s = found.ids(), datetime.now(UTC).timestamp()
     rows = [
         (
             ids[each.entry.name],
             host_of(each.address),
             each.entry.table_name,
-            f"{datetime.fromtimestamp(each.entry.at_us // 1_000_000, UTC):%Y-%m-%d %H:%M}",
+            age(now_s - each.entry.at_us / 1e6),
             size(each.entry.bytes),
-            brief(each.entry.reason, 60),
+            brief(each.entry.reason.removeprefix("it "), 60),
         )
         for each in found.held
     ]
-    headers = ("ID", "HOST", "TABLE", "SINCE (UTC)", "SIZE>", "REASON")
-    ui.show(
+    headers = ("ID", "HOST", "TABLE", "AGE>", "SIZE>", "REASON")
+    return (
         {"entries": [_document(each) for each in found.held], "silent": found.silent},
         listing(headers, rows) if rows else "nothing is in quarantine",
         "{}, {}".format(*_described(found.held)) if rows else None,
@@ -55,16 +54,14 @@ def _described(entries: Sequence[Held]) -> tuple[str, str]:
 
 
 def _document(held: Held) -> dict[str, Any]:
-    return {"server": held.address, **msgspec.to_builtins(held.entry)}
+    return {"server": held.address, **structs.asdict(held.entry)}
 
 
 def restore_to(
     ui: Ui,
-    directory: Annotated[
-        str, typer.Argument(metavar="DIR", help="An absolute path on the server's host.", show_default=False)
-    ],
-    name: Annotated[list[str], typer.Argument(metavar="NAME", help=NAMES_HELP, show_default=False)],
-) -> None:
+    directory: Annotated[str, argument("DIR", "An absolute path on the server's host.")],
+    name: Annotated[list[str], argument("NAME", NAMES_HELP)],
+) -> Shown:
     """Export entries: rows as Parquet, log entries as JSON lines, and a description.
 
     The files are written on the server's host, to a directory per entry under DIR. The entries stay in quarantine.
@@ -76,17 +73,15 @@ def restore_to(
     with ui.working("restore-to"):
         chosen = within(ui, lambda cluster: restore(cluster, name, directory))
     where = [f"{host_of(each.address)}:{directory}/{each.entry.name}" for each in chosen]
-    ui.show({"restored": where}, *(f"restored to {each}" for each in where))
+    return {"restored": where}, *(f"restored to {each}" for each in where)
 
 
 def purge(
     ui: Ui,
-    name: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help=NAMES_HELP, show_default=False)
-    ] = None,
-    all_: Annotated[bool, typer.Option("--all", help="All entries, on every server.")] = False,
+    name: Annotated[list[str] | None, argument("NAME", NAMES_HELP)] = None,
+    all_: Annotated[bool, option("--all", "All entries, on every server.")] = False,
     yes: Yes = False,
-) -> None:
+) -> Shown:
     """Delete entries for good, to free their space."""
     if bool(name) == all_:
         raise Usage(
@@ -104,7 +99,5 @@ def purge(
         return chosen
 
     gone = within(ui, work)
-    ui.show(
-        {"purged": [_document(each) for each in gone]},
-        "purged {}, {}".format(*_described(gone)) if gone else "nothing is in quarantine",
-    )
+    text = "purged {}, {}".format(*_described(gone)) if gone else "nothing is in quarantine"
+    return {"purged": [_document(each) for each in gone]}, text

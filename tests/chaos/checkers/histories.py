@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from ebla.chaos.checkers import Verdict
+from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import FAIL, INFO, INVOKE, OK, History, Operation
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebla.chaos.checkers import check_register
 from ebla.chaos.checkers.linearizability import REFUSED, UNKNOWN, Call, linearize
+from ebla.chaos.checkers.register import check_register
 from ebla.chaos.checkers.verdict import canonical
 from ebla.chaos.export import (
     REGISTERS,
@@ -209,7 +209,7 @@ def test_absence_is_exported_as_a_value_for_knossos() -> None:
         "0 read k; 0 insert k 1 -> True; 0 insert k 2 -> False; 0 update k 3 -> True;"
         " 0 delete k -> True; 0 delete k -> False; 0 read other"
     )
-    lines = to_knossos(h.history, "k").splitlines()
+    lines = to_knossos(h.history)["k"].splitlines()
     assert lines[0] == "{:index 0, :time 0, :process 1, :type :invoke, :f :write, :value :absent}"
     absent = Keyword("absent")
     ends = [(each["type"], each["f"], each["value"]) for each in words("\n".join(lines))[3::2]]
@@ -229,8 +229,9 @@ def test_absence_is_exported_as_a_value_for_knossos() -> None:
 def test_knossos_accepts_every_correct_history(seed: int, unknown: float) -> None:
     history = Play(seed, register, {}, draw_register(2, 4), unknown).run(slots=4, count=30)
     assert check_register(history).valid is True
-    for key in dict.fromkeys(event.key for event in history.events):
-        assert cas_register(to_knossos(history, key)) is True
+    texts = to_knossos(history)
+    assert set(texts) == {event.key for event in history.events}
+    assert all(cas_register(text) is True for text in texts.values())
 
 
 @settings(max_examples=100, deadline=None)
@@ -240,12 +241,7 @@ def test_knossos_finds_every_wrong_read_that_our_checker_finds(seed: int) -> Non
     reads = [event for event in history.events if event.type == OK and event.operation == "read"]
     if reads:
         history = changed(history, reads[-1].index, seed % 5)
-        assert check_register(history).valid == cas_register(to_knossos(history, 0))
-
-
-def test_an_unused_key_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match="no operation on register 'k'"):
-        to_knossos(History(), "k")
+        assert check_register(history).valid == cas_register(to_knossos(history)[0])
 
 
 # -- Elle
@@ -352,5 +348,5 @@ def test_registers_are_exported_for_every_checker_and_other_workloads_as_edn(tmp
         "knossos/registers-2-key-7.knossos.edn",
     ]
     texts = [path.read_text() for path in written]
-    assert texts == [to_edn(h.history), to_elle(h.history), *(to_knossos(h.history, key) for key in (3, 7))]
+    assert texts == [to_edn(h.history), to_elle(h.history), *to_knossos(h.history).values()]
     assert [path.name for path in write(h.history, "pulse", tmp_path)] == ["pulse.edn"]

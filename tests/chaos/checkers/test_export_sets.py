@@ -7,7 +7,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebla.chaos.checkers import check_bank, check_set
+from ebla.chaos.checkers.bank import check_bank
+from ebla.chaos.checkers.sets import check_set
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.export import read_json_lines, to_bank, to_edn, to_json_lines, to_set, write
 from ebla.chaos.history import OK, History

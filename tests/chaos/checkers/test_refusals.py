@@ -191,12 +191,3 @@ def test_refused_auxiliary_requests_are_a_violation(name: str, monkeypatch: pyte
     run = "members" if name == "moves" else name
     report = soak.carry_out(soak.Task(plan_of(scenario(run), 0)))
     assert "was refused, and no fault explains it: InvalidArgument: not today" in report.violation
-
-
-def test_a_soak_that_always_refuses_an_operators_request_is_void(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    total = soak.Soak(runs=1)
-    total.operations.add({"moves.order-move_replica": ASKED_MIN}, {"moves.order-move_replica": 0})
-    (why,) = total.voids()
-    assert why.startswith("moves.order-move_replica was asked 20 times and never carried out")

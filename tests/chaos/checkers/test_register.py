@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ebla.chaos.checkers import check_register
+from ebla.chaos.checkers.register import check_register
 from tests.chaos.checkers.histories import RIGHT, WRONG, Case, Script, check_cases
 
 UNKNOWN_READ = "0 write k 1 ?; 1 read k -> 1"

@@ -7,7 +7,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebla.chaos.checkers import check_register
+from ebla.chaos.checkers.register import check_register
 from ebla.chaos.history import OK, History, pair
 from tests.chaos.checkers.histories import Play, changed, draw_register, explainable, register
 

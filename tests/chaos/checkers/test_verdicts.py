@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
-from ebla.chaos.checkers import (
-    Verdict,
-    check_bank,
-    check_list,
-    check_register,
-    check_set,
-    check_stamp,
-    together,
-)
-from ebla.chaos.checkers.verdict import canonical, listed
+from ebla.chaos.checkers.bank import check_bank
+from ebla.chaos.checkers.chains import check_list
+from ebla.chaos.checkers.coordination import check_coordination
+from ebla.chaos.checkers.register import check_register
+from ebla.chaos.checkers.sets import check_set
+from ebla.chaos.checkers.stamps import check_stamp
+from ebla.chaos.checkers.verdict import Verdict, canonical, listed, together
 from ebla.chaos.history import History
 from ebla.storage.errors import InvalidArgument
 from tests.chaos.checkers.histories import Script
@@ -80,7 +78,7 @@ def test_each_checker_finds_its_own_problem_in_a_mixed_history() -> None:
 
 
 MOVE = "0 transfer None {'from':'a','to':'b','amount':1} ...; 1 transfer None {'from':'b','to':'c','amount':1} ...;"
-BALANCES = {"a": 10, "b": 10, "c": 10}
+BANK = partial(check_bank, balances={"a": 10, "b": 10, "c": 10})
 
 
 @pytest.mark.parametrize(
@@ -94,14 +92,31 @@ BALANCES = {"a": 10, "b": 10, "c": 10}
         (check_list, "0 read-list -> [1]", "must map nodes"),
         (check_stamp, "0 stamp g 2; 0 stamp g 1", "the stamps of a group must grow"),
         (check_stamp, "0 read-stamps g -> 1", "must be the list of the rows' values"),
-        (check_bank, "0 transfer None {'from':'a','to':'b'}", "the value must be"),
-        (check_bank, "0 transfer None {'from':'a','to':'z','amount':1}", "to is none of the accounts"),
-        (check_bank, MOVE + "2 read-bank -> {'a':10,'b':10,'c':10}", "one owner"),
+        (BANK, "0 transfer None {'from':'a','to':'b'}", "the value must be"),
+        (BANK, "0 transfer None {'from':'a','to':'z','amount':1}", "to is none of the accounts"),
+        (BANK, MOVE + "2 read-bank -> {'a':10,'b':10,'c':10}", "one owner"),
     ],
 )
 def test_an_invalid_history_is_refused(check: Callable[..., Verdict], history: str, problem: str) -> None:
     with pytest.raises(InvalidArgument, match=problem):
-        check(Script.of(history).history, *([BALANCES] if check is check_bank else []))
+        check(Script.of(history).history)
+
+
+@pytest.mark.parametrize(
+    ("check", "history", "problem"),
+    [
+        (check_set, "0 add 1 -> True; 0 read-set ?", "no read of the set was answered"),
+        (check_list, "0 append 1", "no read of the list was answered"),
+        (check_stamp, "0 stamp g 1", "no read of group 'g' was answered"),
+        (BANK, "0 transfer None {'from':'a','to':'b','amount':1}", "no read of the bank was answered"),
+        (check_coordination, "0 acquire l ?", "no lock was used"),
+    ],
+)
+def test_without_an_answer_the_history_is_not_judged(
+    check: Callable[..., Verdict], history: str, problem: str
+) -> None:
+    verdict = check(Script.of(history).history)
+    assert verdict.valid is None and problem in verdict.problem
 
 
 def test_canonical_values_are_equal_if_the_values_are_equal() -> None:

@@ -11,9 +11,8 @@ from typing import Any
 import lmdb.cpython
 import pytest
 
-from ebla.chaos.powercut import Plan
 from ebla.chaos.powercut.recorder import conclude
-from ebla.chaos.powercut.recording.events import load
+from ebla.chaos.powercut.recording.events import Plan, load
 from ebla.chaos.powercut.recording.slots import CannotRecord, Slots
 from ebla.chaos.powercut.recording.watch import Watch
 from ebla.storage.errors import Damaged

@@ -1,0 +1,211 @@
+"""Requests of operators about servers: to drain, to maintain, to suspend or to forget one. Each is one edit.
+
+The master's rules do the rest, also on a later active master. A request may be repeated at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, field
+
+from ebla.actors.errors import NotFound, Unavailable
+from ebla.actors.master.catalog.catalog import Catalog
+from ebla.actors.master.catalog.edits import (
+    Edit,
+    ServerDraining,
+    ServerForgotten,
+    ServerMaintained,
+    ServerSuspended,
+)
+from ebla.actors.master.catalog.scribe import Scribe
+from ebla.actors.master.cluster.levels import Levels
+from ebla.actors.master.cluster.reports import Views
+from ebla.actors.master.cluster.servers import Server, Servers, gets_new
+from ebla.actors.master.messages import (
+    Drained,
+    DrainReply,
+    DrainRequest,
+    ForgetReply,
+    ForgetRequest,
+    Maintained,
+    MaintainReply,
+    MaintainRequest,
+    Suspended,
+    SuspendReply,
+    SuspendRequest,
+)
+from ebla.actors.master.repair.naming import ambiguous, has_non_voter, matches, members_of
+from ebla.actors.master.repair.repairs import Repairs, held_at
+from ebla.actors.world import World, rpc
+from ebla.storage.errors import InvalidArgument
+
+HEARTBEATS_MISSING = (
+    "this master has just begun to serve and may not have a heartbeat of every server; try again"
+)
+
+
+@dataclass(eq=False)
+class Hosts:
+    """`wake` starts the background work now."""
+
+    _world: World
+    _catalog: Catalog
+    _views: Views
+    _servers: Servers
+    _repairs: Repairs
+    _levels: Levels
+    _wake: Callable[[], None]
+    scribe: Scribe = field(init=False)
+
+    def known(self, name: str) -> list[Server]:
+        return [server for server in self._servers.known() if matches(name, server.uuid, server.address)]
+
+    def unknown(self, name: str) -> NotFound | Unavailable:
+        if self._world.now() < self._repairs.begins_at:
+            return Unavailable(HEARTBEATS_MISSING)
+        hosts = ", ".join(server.address for server in self._servers.known())
+        return NotFound(f"there is no server {name!r}; there are {hosts or 'none'}", what=name)
+
+    # -- marks -----------------------------------------------------------------------------------------------
+
+    @rpc
+    async def drain(self, request: DrainRequest) -> DrainReply:
+        """Mark a server, durably; its replicas move in the background."""
+        addresses = self._marked(request.server)
+        await self._mark("drain", ServerDraining, addresses, self._catalog.draining, request.on)
+        return DrainReply(tuple(self._left(address) for address in addresses), self._levels.why_frozen())
+
+    @rpc
+    async def maintain(self, request: MaintainRequest) -> MaintainReply:
+        """Mark a server, or end its maintenance, durably.
+
+        After the end, silent replicas there are replaced.
+        """
+        addresses = self._marked(request.server)
+        maintained = self._catalog.maintained
+        await self._mark("maintain", ServerMaintained, addresses, maintained, request.on)
+        now = self._world.now()
+        return MaintainReply(
+            tuple(
+                Maintained(
+                    address,
+                    address in maintained,
+                    self._servers.answers_at(address, now),
+                    sum(True for _ in held_at(self._catalog, address)),
+                )
+                for address in addresses
+            )
+        )
+
+    @rpc
+    async def suspend(self, request: SuspendRequest) -> SuspendReply:
+        """Suspend a server, or end that, durably. Without a lease it leads no PacificA tablet; its replicas follow and vote."""
+        addresses = self._marked(request.server)
+        suspended = self._catalog.suspended
+        await self._mark("suspend", ServerSuspended, addresses, suspended, request.on)
+        return SuspendReply(
+            tuple(Suspended(each, each in suspended, self._primaries(each)) for each in addresses)
+        )
+
+    def _primaries(self, address: str) -> int:
+        known = [record.appointed for record in held_at(self._catalog, address)]
+        led = (each.peer(each.primary or "") for each in known if each is not None)
+        return sum(peer is not None and peer.address == address for peer in led)
+
+    async def _mark(
+        self,
+        name: str,
+        edit: type[ServerDraining] | type[ServerMaintained] | type[ServerSuspended],
+        addresses: Sequence[str],
+        marked: Container[str],
+        on: bool | None,
+    ) -> None:
+        def decide() -> Sequence[Edit]:
+            return [edit(each, on) for each in addresses if on is not None and on != (each in marked)]
+
+        def conclude() -> None:
+            self._views.settle_held(self._catalog, addresses)
+            self._wake()
+
+        if decide():
+            await self.scribe.change(name, decide, conclude)
+
+    def _marked(self, name: str) -> list[str]:
+        """List the matching addresses, including servers without a heartbeat since the master started."""
+        addresses = dict.fromkeys(server.address for server in self.known(name))
+        held = (peer for record in self._catalog.tablets.values() for peer in members_of(record))
+        addresses |= dict.fromkeys(peer.address for peer in held if matches(name, peer.uuid, peer.address))
+        addresses |= dict.fromkeys(self._marks_of(name))
+        if not addresses:
+            raise self.unknown(name)
+        return list(addresses)
+
+    def _marks_of(self, name: str) -> list[str]:
+        marked = (*self._catalog.draining, *self._catalog.maintained, *self._catalog.suspended)
+        return [address for address in marked if matches(name, "", address)]
+
+    def _left(self, address: str) -> Drained:
+        held = list(held_at(self._catalog, address))
+        return Drained(
+            address,
+            address in self._catalog.draining,
+            len(held),
+            self._repairs.blocked(self._catalog, self._servers, address, self._world.now()),
+            tuple(record.tablet for record in held if has_non_voter(record, address)),
+            self._repairs.waits_for(self._catalog, self._servers, address, self._world.now()),
+            self._repairs.leaderless(self._catalog, self._servers, address, self._world.now()),
+        )
+
+    @rpc
+    async def forget_server(self, request: ForgetRequest) -> ForgetReply:
+        """Forget a server that is gone for good, durably: nothing waits for it any more."""
+        catalog = self._catalog
+        address, uuids = self._forgettable(request.server)
+
+        def decide() -> Sequence[Edit]:
+            self._require_gone(address, uuids)
+            new = tuple(uuid for uuid in uuids if uuid not in catalog.forgotten)
+            return [ServerForgotten(address, new)] if new or not gets_new(catalog, address) else []
+
+        def conclude() -> None:
+            self._servers.forget(uuids)
+            for uuid in uuids:
+                self._views.forget(uuid)
+            self._wake()
+
+        if decide():
+            await self.scribe.change("forget_server", decide, conclude)
+        return ForgetReply(address, tuple(uuids))
+
+    def _forgettable(self, name: str) -> tuple[str, list[str]]:
+        """Return the address, and all its known uuids."""
+        records = self._catalog.tablets.values()
+        known = [(server.uuid, server.address) for server in self._servers.known()]
+        known += [(peer.uuid, peer.address) for record in records for peer in record.holders()]
+        known += self._catalog.forgotten.items()
+        addresses = dict.fromkeys(address for uuid, address in known if matches(name, uuid, address))
+        addresses |= dict.fromkeys(self._marks_of(name))
+        if not addresses:
+            raise self.unknown(name)
+        if len(addresses) > 1:
+            raise ambiguous(name, list(addresses))
+        (address,) = addresses
+        return address, list(dict.fromkeys(uuid for uuid, at in known if at == address))
+
+    def _require_gone(self, address: str, uuids: Sequence[str]) -> None:
+        now = self._world.now()
+        if now < self._repairs.begins_at:
+            raise Unavailable(HEARTBEATS_MISSING)
+        if self._servers.answers_at(address, now) or any(
+            self._servers.is_alive(each, now) for each in uuids if each not in self._catalog.forgotten
+        ):
+            raise Unavailable(
+                f"{address} sent a heartbeat a moment ago; to remove it for good, first run `ebla nodes drain "
+                f"{address.rpartition('/')[2]} --wait --stop`"
+            )
+        held = sum(True for _ in held_at(self._catalog, address))
+        if held:
+            raise InvalidArgument(
+                f"{address} is still a member of {held} tablets; wait until they have replaced it, which needs a host for each "
+                "(`ebla check`), or if a majority is lost, see `ebla tablet unsafe-change-config`"
+            )

@@ -1,0 +1,206 @@
+"""`ebla tablet diagnose` as typed, on a real master and three real tablet servers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from ebla.actors.messages import ServerInstance, ServerState
+from ebla.actors.messages.diagnosis import HolderEvidence, TabletEvidence
+from ebla.actors.replication.configuration import Configuration, Peer
+from ebla.health.verdicts import Survey, TabletHealth, Unanswered
+from ebla.operate import diagnosis
+from ebla.operate.cluster import Cluster
+from ebla.operate.diagnosis import Holder, _candidates, planned
+from ebla.operate.waiting import Progress
+from tests.cli.stage import SERVERS, Act, Cli, Stage
+from tests.cli.test_pacifica import all_lost, both, one_lost, seconds_after, settled, two_lost
+
+
+@pytest.fixture
+def tablet(ebla: Cli) -> str:
+    """A tablet of the PacificA table: its id is the same in every run."""
+    return str(ebla("tablet list -t t --json", prepare=both).json["tablets"][0]["tablet"])
+
+
+def server(host: str) -> str:
+    return f"tablet-server/host-{host}"
+
+
+async def a_learner_left(stage: Stage) -> None:
+    """host-c becomes a learner, rows follow, both voters are lost, and host-c returns."""
+    await settled(stage)
+    table = await stage.db.table("t")
+    await table.upsert([{"k": k} for k in range(8)])
+    stage.cluster.crash(server("c"))
+    await seconds_after(stage, 12.0)
+    await table.upsert([{"k": k} for k in range(8, 40)])
+    await seconds_after(stage, 1.0)
+    for host in "ab":
+        stage.cluster.crash(server(host))
+    await seconds_after(stage, 12.0)
+    await stage.cluster.restart(server("c"))
+    await seconds_after(stage, 4.0)
+
+
+def test_a_healthy_tablet_has_nothing_to_wait_for(ebla: Cli, tablet: str) -> None:
+    shown = ebla(f"tablet diagnose {tablet[:8]}", prepare=settled)
+    assert shown.lines[:2] == [
+        f"HEALTHY  t tablet {tablet[:8]}: fully healthy",
+        f"  id:             {tablet}",
+    ]
+    assert "pacifica, ballot 1, primary host-c: host-c, host-a, host-b; 3 replicas wanted" in shown.text
+    assert "by itself: nothing has to happen" in shown.text and "by force" not in shown.text
+    assert ebla("tablet diagnose", prepare=settled).lines == ["4 tablets, all fully healthy"]
+    document = ebla(f"tablet diagnose {tablet} --json", prepare=settled).json
+    assert [each["part"] for each in document["holders"]] == ["voter"] * 3
+    assert {
+        (each["server"], each["lease"], each["state"], each["ballot"]) for each in document["holders"]
+    } == {("up", "alive", "running", 1)}
+
+
+@pytest.mark.parametrize(
+    ("prepare", "title", "words"),
+    [
+        (one_lost, "writable but unhealthy", "replace what is missing, if a host has room"),
+        (two_lost, "readable but unwritable", "it waits until host-c returns, or a learner has caught up"),
+        (all_lost, "dead", "each of host-c, host-a has every acknowledged write. One that returns"),
+        (all_lost, "dead", "by force: nothing: no other server that is up has a running replica"),
+        (a_learner_left, "dead", "start the servers that do not answer, with their disks"),
+        (
+            a_learner_left,
+            "dead",
+            "--accept-loss` makes host-c the primary and gives up every other member. LOST: entry 3",
+        ),
+    ],
+)
+def test_a_diagnosis_says_what_happens_and_what_can_be_done(
+    ebla: Cli, tablet: str, prepare: Act, title: str, words: str
+) -> None:
+    shown = ebla(f"tablet diagnose {tablet}", prepare=prepare)
+    assert shown.status == 0 and shown.lines[0].endswith(f"t tablet {tablet[:8]}: {title}")
+    assert words in shown.text, shown.out
+    assert all(len(line) <= 80 for line in shown.lines), shown.out
+
+
+def test_a_raft_tablet_is_diagnosed_in_the_same_words(ebla: Cli) -> None:
+    raft = ebla("tablet list -t flights --json", prepare=both).json["tablets"][0]["tablet"]
+    shown = ebla(f"tablet diagnose {raft}", prepare=two_lost)
+    assert shown.lines[0].endswith(": unreadable") and "LEASE" not in shown.out
+    assert "it works again as soon as 1 of host-c, host-b returned" in shown.text
+    assert f"`ebla tablet unsafe-change-config {raft[:8]} --keep host-a` gives up the others" in shown.text
+    refused = ebla("tablet", "diagnose", raft, "--accept-loss", prepare=two_lost)
+    refused.require(1, "uses Raft, where a majority is given up instead of a primary")
+    other = ebla("tablet", "diagnose", "--json", prepare=one_lost).json
+    assert (other["not_fully_healthy"], other["of"], len(other["tablets"])) == (4, 4, 4)
+
+
+def test_a_loss_is_accepted_only_with_the_whole_tablet_id(ebla: Cli, tablet: str) -> None:
+    force = ("tablet", "diagnose", tablet[:8], "--accept-loss")
+
+    async def forced(stage: Stage) -> int:
+        tablets = (await (await stage.db.table("t")).info()).tablets
+        return len(next(each for each in tablets if each.tablet == tablet).forced)
+
+    for words, typed in (
+        (force, None),
+        ((*force, "--json"), None),
+        ((*force, "--yes-i-lose-data", tablet[:8]), None),
+        (force, f"{tablet[:8]}\n"),
+    ):
+        refused = ebla(*words, prepare=a_learner_left, typed=typed)
+        assert refused.status == 1, refused.err
+    done = ebla(*force, prepare=a_learner_left, after=forced, typed=f"{tablet}\n")
+    assert (done.status, done.seen) == (0, 1), done.err
+    assert "the primary" in done.message and done.message.count("given up") == 2
+    lost = "entry 3, known to be committed, and every later one: the log of host-c ends at entry 2"
+    assert f"LOST: {lost}" in done.message
+    assert f"tablet {tablet[:8]} has been forced onto host-c, in ballot 3" in done.text
+
+
+@pytest.mark.parametrize(
+    ("prepare", "options", "words"),
+    [
+        (settled, (), "is fully healthy, and host-c, host-a, host-b have every acknowledged write"),
+        (two_lost, (), "and host-a has every acknowledged write: no configuration needs to be forced"),
+        (all_lost, (), "no server that is up has a running replica of tablet"),
+        (a_learner_left, ("--keep", "host-a"), "'host-a' has no running replica of tablet"),
+    ],
+)
+def test_a_loss_is_not_accepted_without_need(
+    ebla: Cli, tablet: str, prepare: Act, options: tuple[str, ...], words: str
+) -> None:
+    given = ("tablet", "diagnose", tablet, "--accept-loss", "--yes-i-lose-data", tablet, *options)
+    ebla(*given, prepare=prepare).require(1, words)
+
+
+def test_options_of_a_loss_need_the_tablet_and_the_decision(ebla: Cli, tablet: str) -> None:
+    ebla("tablet diagnose --accept-loss").require(2, "--accept-loss is for one tablet")
+    ebla(f"tablet diagnose {tablet} --keep host-a").require(2, "go with --accept-loss")
+    keep = ("tablet", "unsafe-change-config", tablet, "--keep", "host-c", "--yes-i-lose-data", tablet)
+    ebla(*keep, prepare=a_learner_left).require(1, "uses PacificA, where one voter that returns is enough")
+
+
+def test_a_forced_configuration_is_shown_for_ever_and_the_tablet_serves_again(ebla: Cli, tablet: str) -> None:
+    """host-c leads alone until host-b returns: its data is given up, and it gets a copy."""
+    counts: list[int] = []
+
+    async def forced(stage: Stage) -> None:
+        await a_learner_left(stage)
+        cluster = Cluster(stage.session, SERVERS)
+        plan = planned(await diagnosis.diagnose(cluster, tablet), "host-c")
+        await diagnosis.force(cluster, plan, "ann@desk", Progress())
+        await stage.cluster.restart(server("b"))
+        await seconds_after(stage, 60.0)
+        table = await stage.db.table("t")
+        await table.upsert([{"k": 100}])
+        counts.append(len(await table.scan().to_arrow()))
+
+    record = "by ann@desk: host-c became the primary with its entries up to 2 (committed as far as known: 3); host-a, host-b given up"
+    for command in ("diagnose", "show"):
+        shown = ebla(f"tablet {command} {tablet}", prepare=forced)
+        assert record in shown.text and shown.lines[0].startswith("UNDER_REPLICATED"), shown.out
+    assert set(counts) != {0}
+    check = ebla("check t", prepare=forced)
+    assert any("forced on these tablets" in line and tablet[:8] in line for line in check.lines), check.out
+
+
+def test_the_newest_replica_is_the_first_candidate() -> None:
+    """By its ballot, then by the end of its log."""
+
+    def holder(name: str, ballot: int, last: int, **changes: Any) -> Holder:
+        made = Holder(name, f"tablet-server/{name}", "former", "up", 0.1, "alive", 0.1, "running")
+        return msgspec.structs.replace(made, ballot=ballot, last_index=last, **changes)
+
+    holders = [
+        holder("a", 3, 90),
+        holder("b", 4, 10),
+        holder("c", 4, 20),
+        holder("d", 9, 99, state="deleted"),
+        holder("e", 9, 99, trouble="its disk failed"),
+        holder("f", 9, 99, server="no answer"),
+        holder("g", 9, 99, part="voter"),
+    ]
+    assert [each.uuid for each in _candidates(holders)] == ["c", "b", "a"]
+
+
+def test_a_voter_whose_directory_is_gone_is_not_waited_for() -> None:
+    """Another server answers at its address."""
+    voters = tuple(Peer(uuid, server(uuid)) for uuid in "ab")
+    known = Configuration(voters, 4, primary="a", min_members=2)
+    holders = tuple(
+        HolderEvidence(peer.uuid, peer.address, "voter", False, 60.0, "ended", 60.0, None) for peer in voters
+    )
+    evidence = TabletEvidence("t1", "t", "running", "pacifica", 3, 2, known, None, 7, holders)
+    other = ServerState(ServerInstance("new", 1, "s"), server("a"), "host-a", (), 0, 0, 0)
+    states = {server("a"): other, server("b"): Unanswered("NotDelivered", "is down")}
+    health = TabletHealth("t1", "t", 0, "DEAD", None, 4, 3, 0, (), (), health_class="dead")
+    found = diagnosis.diagnosed(evidence, health, Survey({}, (), (), states), {server("a"): ("t1-1",)})
+    assert [holder.gone for holder in found.holders] == [True, False]
+    assert found.by_itself[0].startswith("host-b has every acknowledged write. When it returns")
+    assert found.safe[0].endswith("(`ebla up` starts roles): host-b (last heartbeat 60 s ago)")
+    gone = Survey({}, (), (), dict.fromkeys(states, other))
+    both_gone = diagnosis.diagnosed(evidence, health, gone, {})
+    assert both_gone.by_itself == ("nothing: the data of every voter is gone",) and both_gone.safe == ()

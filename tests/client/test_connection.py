@@ -1,0 +1,68 @@
+"""The way to a deployment: what is checked before anything is reached, and what a start shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import pytest
+
+import ebla
+from ebla import deployment
+from ebla.cli.frame import connection, quiet
+from ebla.cli.frame.ui import Common, Ui
+from ebla.placement import connection as placement
+from ebla.placement import ray_private
+from ebla.placement.local.cluster import LocalCluster
+
+
+def test_a_command_refuses_an_address_as_name_before_anything_is_reached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def connect_ray(address: str | None) -> NoReturn:
+        raise AssertionError(f"{address} is reached")
+
+    async def work(cluster: Any) -> None: ...
+
+    monkeypatch.setattr(quiet, "before_ray", lambda verbose: None)
+    monkeypatch.setattr(ray_private, "send_own_types_only", lambda: None)
+    monkeypatch.setattr(placement, "connect_ray", connect_ray)
+    with pytest.raises(ebla.InvalidArgument, match="`--address host:6379`"):
+        connection.connected(Ui(Common(name="host:6379")), work)
+
+
+class Recorded:
+    """A display that keeps the texts of works, and whether they are removed."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.removed: list[Any] = []
+
+    def add(self, title: str) -> str:
+        return title
+
+    def update(self, work: str, text: str, done: float, total: float | None) -> None:
+        self.texts.append(f"{work}: {text}")
+
+    def remove(self, work: str) -> None:
+        self.removed.append(work)
+
+
+@pytest.mark.parametrize(("progress", "terminal"), [(True, True), (True, False), (False, True)])
+def test_local_shows_the_steps_of_its_start_on_a_terminal_unless_progress_is_off(
+    progress: bool, terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(hosts: int, progress: Callable[[str], None], **options: Any) -> NoReturn:
+        progress(f"starting the head of {hosts} nodes")
+        raise ebla.Unavailable("it does not start")
+
+    display = Recorded()
+    monkeypatch.setattr(LocalCluster, "start", start)
+    monkeypatch.setattr(deployment, "Bars", lambda console: display)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("TTY_COMPATIBLE", "1" if terminal else "0")
+    with pytest.raises(ebla.Unavailable, match="does not start"):
+        ebla.local(3, progress=progress)
+    shown = progress and terminal
+    assert display.texts == ["start ebla: starting the head of 3 nodes"] * shown
+    assert display.removed == ["start ebla"] * shown

@@ -1,0 +1,88 @@
+"""PacificA tablets on real tablet servers after the loss of all voters: without force, and with a forced configuration."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ebla.actors import messages as m
+from ebla.actors.messages.diagnosis import ForceRequest
+from ebla.actors.replication.health import DELETED
+from tests.master.real_servers import OPTIONS, members_of, role, server
+from tests.master.stage import Stage, play
+from tests.master.test_pacifica_servers import LATER, host_of, leads, rows, stored, with_rows
+from tests.staged import staged
+
+ENDED_S = OPTIONS.detector.grace_s + 1.0
+
+
+async def lose(stage: Stage, hosts: list[str]) -> None:
+    for host in hosts:
+        stage.cluster.crash(server(host))
+    await asyncio.sleep(ENDED_S)
+
+
+async def serves(stage: Stage, tablet: str) -> None:
+    """Wait until the tablet has two voters at least, all of them alive, and its primary leads."""
+
+    def well() -> bool:
+        voters = [host for host, kind in members_of(stage, tablet).items() if kind == "voter"]
+        alive = all(stage.cluster.alive(server(host)) for host in voters)
+        return alive and len(voters) >= 2 and leads(stage, tablet)
+
+    await stage.until(well, 300)
+
+
+@staged(play, 0, OPTIONS)
+async def test_a_single_voter_that_returns_recovers_the_tablet_without_force(stage: Stage) -> None:
+    tablet, flights = await with_rows(stage, "abcd", 60.0)
+    members = list(members_of(stage, tablet))
+    assert members_of(stage, tablet) == dict.fromkeys(members, "voter")
+    await lose(stage, members)
+    last = next(host for host, kind in members_of(stage, tablet).items() if kind == "voter")
+    await stage.cluster.restart(server(last))
+    await serves(stage, tablet)
+    assert await rows(flights) == 20
+    await flights.upsert(LATER)
+    assert stored(stage, tablet).unsafe == 0 and not stage.master.catalog.tablets[tablet].forced
+
+
+@staged(play, 0, OPTIONS)
+async def test_a_forced_learner_serves_and_the_data_of_former_voters_goes_into_quarantine(
+    stage: Stage,
+) -> None:
+    tablet, flights = await with_rows(stage, "abcd", 60.0)
+    members = list(members_of(stage, tablet))
+    first = host_of(stage, tablet)
+    survivor = next(host for host in members if host != first)
+    stage.cluster.crash(server(survivor))
+    await stage.until(lambda: members_of(stage, tablet).get(survivor) == "pre_voter")
+    await flights.upsert(LATER)
+    voters = [host for host, kind in members_of(stage, tablet).items() if kind == "voter"]
+    await lose(stage, voters)
+    await stage.cluster.restart(server(survivor))
+    await stage.until(lambda: stage.master.appointer.planner.runs(tablet, uuid_of(stage, survivor)) is True)
+    known, core = stored(stage, tablet), role(stage, survivor).replicas[tablet].core
+    assert not core.leader or core.leader != uuid_of(stage, survivor)
+    request = ForceRequest(
+        tablet, uuid_of(stage, survivor), known.index, known.unsafe, "ann@desk", core.last_index, 0
+    )
+    await stage.ask("force_primary", request, m.MembersReply)
+    await serves(stage, tablet)
+    assert await rows(flights) == 20, "the later rows were only on the voters"
+    await flights.upsert([{"id": 100, "note": "new"}])
+    for host in voters:
+        await stage.cluster.restart(server(host))
+    await stage.until(lambda: not stage.master.catalog.tablets[tablet].former, 120)
+    for host in voters:
+        (entry,) = role(stage, host).lifecycle.quarantine.list()
+        assert entry.record.tablet == tablet
+        state = role(stage, host).lifecycle.state_of(tablet)
+        assert state == DELETED or members_of(stage, tablet).get(host), state
+    await stage.until(lambda: not stage.master.views.unsettled, 300)
+    assert await rows(flights) == 21
+    await flights.upsert(LATER)
+    assert stored(stage, tablet).unsafe == 1
+
+
+def uuid_of(stage: Stage, host: str) -> str:
+    return role(stage, host).instance.uuid
