@@ -13,6 +13,7 @@ import ray._private.services
 import ray._private.worker
 import ray.util.serialization_addons
 from ray._private.authentication import authentication_token_setup
+from ray._private.ray_constants import PROCESS_TYPE_RAYLET
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 from ray.exceptions import AuthenticationError
 
@@ -48,6 +49,19 @@ def of_local_node(parameters: Any, head: bool) -> None:
     parameters.ray_client_server_port = None
     for name, port in zip(AGENT_PORTS, _free_ports(len(AGENT_PORTS)), strict=True):
         setattr(parameters, name, port)
+    _tell_raylet(f"--dashboard_agent_listen_port={parameters.dashboard_agent_listen_port}")
+
+
+def _tell_raylet(flag: str) -> None:
+    """Add a flag to the command of this process's raylet. Ray tells the raylet three of its agents' four ports, and
+    lets it wait for the fourth even if that was chosen."""
+    services: Any = ray._private.services
+    start = services.start_ray_process
+
+    def start_with_flag(command: list[str], kind: str, *more: Any, **settings: Any) -> Any:
+        return start([*command, flag] if kind == PROCESS_TYPE_RAYLET else command, kind, *more, **settings)
+
+    services.start_ray_process = start_with_flag
 
 
 def _free_ports(count: int) -> list[int]:

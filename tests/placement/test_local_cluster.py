@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from ray._private import services
 
 from ebla.placement import ray_private
 from ebla.placement.local.cluster import AGAIN_MAX, STATE, LocalCluster, LocalClusterError
@@ -83,7 +84,13 @@ def test_a_node_that_never_starts_ends_the_cluster_with_its_last_error(
     assert "\n" not in failed.value.message and not (tmp_path / STATE).exists()
 
 
-def test_the_agents_of_a_node_get_ports_that_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_agents_of_a_node_get_ports_that_are_free_and_its_raylet_waits_for_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr(
+        services, "start_ray_process", lambda command, kind, fate_share: commands.append(command)
+    )
     with socket.socket() as taken:
         taken.bind(("", 0))
         first = taken.getsockname()[1]
@@ -92,6 +99,10 @@ def test_the_agents_of_a_node_get_ports_that_are_free(monkeypatch: pytest.Monkey
         ray_private.of_local_node(parameters, head=False)
         ports = {getattr(parameters, name) for name in ray_private.AGENT_PORTS}
         assert len(ports) == len(ray_private.AGENT_PORTS) and first not in ports
+        for kind in ("raylet", "gcs_server"):
+            services.start_ray_process([kind], kind, fate_share=True)
+        told = f"--dashboard_agent_listen_port={parameters.dashboard_agent_listen_port}"
+        assert commands == [["raylet", told], ["gcs_server"]]
         monkeypatch.setattr(ray_private, "PORTS", range(first, first + 1))
         with pytest.raises(InvalidArgument, match=f"no 4 ports of {first} to {first} are free"):
             ray_private.of_local_node(parameters, head=False)
