@@ -258,7 +258,9 @@ def local(
 
     async def opened() -> Database:
         counts = {"masters": masters, "journals": journals}
-        _, end = await asyncio.to_thread(start_local, hosts, data_dir, name, settings, dashboard, counts)
+        _, end = await asyncio.to_thread(
+            start_local, hosts, data_dir, name, settings, dashboard, counts, progress
+        )
         return Database(make_client(name, progress), end)
 
     return Opening(opened())

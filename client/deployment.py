@@ -15,7 +15,7 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from ebla.actors.errors import Unavailable
 from ebla.actors.ray_shell import MachineClock, Tasks
 from ebla.actors.ray_world import RayNetwork
 from ebla.options import MASTER, ClientWorld
-from ebla.show.progress import Bars, Display, NotebookLines, silent, watcher
+from ebla.show.progress import display_of_calls, working
 from ebla.storage.errors import InvalidArgument
 from ebla.transport.client import DeploymentClient
 
@@ -48,7 +48,7 @@ def start_local(
     settings: Mapping[str, Any] | None,
     dashboard: bool,
     counts: Mapping[str, int | None],
-    progress: bool = False,
+    progress: bool,
 ) -> tuple[str, Callable[[], None]]:
     """The address of the new Ray cluster, and a function that ends everything. The end of the process calls it, too.
     `counts`: settings of roles, None for the default. `progress`: show that of the start."""
@@ -64,7 +64,8 @@ def start_local(
         )
     kept = None if data_dir is None else Path(data_dir).expanduser().absolute()
     directory = kept or Path(tempfile.mkdtemp(prefix="ebla-"))
-    with _steps(f"start {name}", progress) as step, contextlib.ExitStack() as undo:
+    display = display_of_calls() if progress else None
+    with working(display, f"start {name}") as show, contextlib.ExitStack() as undo:
         if kept is None:
             undo.callback(shutil.rmtree, directory, ignore_errors=True)
         given = {key: count for key, count in counts.items() if count is not None}
@@ -72,12 +73,12 @@ def start_local(
         before = state.load(wanted["data_dir"])
         config = configure(wanted, before.config if before is not None else None)
         cluster = LocalCluster.start(
-            hosts, directory=directory / "cluster", dashboard=dashboard, progress=step
+            hosts, directory=directory / "cluster", dashboard=dashboard, progress=show
         )
         undo.callback(cluster.stop)
         address = connect_ray(cluster.address, directory=cluster.directory)
         undo.callback(ray.shutdown)
-        report = launch.up(config, progress=step)
+        report = launch.up(config, progress=show)
         unwell = [f"{role.address} is {role.state}: {role.error}" for role in report.roles if role.error]
         if unwell:
             raise Unavailable("the deployment did not come up: " + "; ".join(unwell))
@@ -89,24 +90,6 @@ def start_local(
 
     atexit.register(end)
     return address, end
-
-
-@contextlib.contextmanager
-def _steps(title: str, progress: bool) -> Iterator[Callable[[str], None]]:
-    """Shows the steps of a start until the block ends, where the progress of calls is shown: on a terminal or in a notebook."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    terminal = console.is_terminal and not console.is_dumb_terminal
-    if not progress or not (terminal or console.is_jupyter):
-        yield silent
-        return
-    display: Display = NotebookLines() if console.is_jupyter else Bars(console)
-    work = display.add(title)
-    try:
-        yield lambda text: display.update(work, text, 0.0, None)
-    finally:
-        display.remove(work)
 
 
 def namespace_of(name: str) -> str:
@@ -181,5 +164,5 @@ def make_client(name: str, progress: bool = False, roles: Sequence[str] | None =
     masters = masters_of(name) if roles is None else _masters(roles)
     client = DeploymentClient(world, name, masters or (MASTER,), on_close=tasks.cancel)
     if progress:
-        client.watch = watcher()
+        client.display = display_of_calls()
     return client

@@ -26,6 +26,7 @@ from ebla.link import Link
 from ebla.options import WAIT_S, Written
 from ebla.read import frames
 from ebla.show.handles import describe, table_html
+from ebla.show.progress import seen_rows, watching
 from ebla.storage.rows import python_values
 from ebla.transport.batches import Ids
 from ebla.transport.bridge import blocking, like, reading
@@ -300,8 +301,16 @@ class Scan:
         """The rows as a stream of Arrow's C interface, read in batches while they are used: `pa.table(scan)`,
         `polars.DataFrame(scan)`, `duckdb.sql("select ... from scan")`. Each use runs the scan again; as `batches`, it may end
         early if a tablet's snapshot is lost."""
-        reader = pa.RecordBatchReader.from_batches(self.schema, self.batches())
+        reader = pa.RecordBatchReader.from_batches(self.schema, self._shown_batches())
         return reader.__arrow_c_stream__(requested_schema)
+
+    def _shown_batches(self) -> Iterator[pa.RecordBatch]:
+        rows = 0
+        title = f"scan {self._awaited._routes.name}"
+        with watching(self._awaited._client.display, title, lambda: seen_rows(rows)):
+            for batch in self.batches():
+                yield batch
+                rows += batch.num_rows
 
     def __iter__(self) -> Iterator[Row]:
         for batch in self.batches():

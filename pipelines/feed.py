@@ -37,6 +37,7 @@ from ebla.pipelines.frames import frame as as_frame
 from ebla.pipelines.outcomes import FeedProgress, FeedReport
 from ebla.pipelines.target import CALL_ROWS, check_arguments, check_columns
 from ebla.placement.extras import needs
+from ebla.show.progress import working
 from ebla.storage.arrow_types import column_of
 from ebla.storage.errors import EblaError, InvalidArgument
 from ebla.table import Database, Table
@@ -69,7 +70,7 @@ def feed(
     on_progress: Callable[[FeedProgress], None] | None = None,
 ) -> FeedReport:
     """Write every row of `source`, a DataFrame, a path or the name of a data set, into `table`; with `mode="insert"` rows
-    whose key exists are not changed.
+    whose key exists are not changed. `on_progress` gets the progress ten times a second; None shows it as `ebla.connect` says.
 
     Raises InvalidArgument with the column for rows that do not fit the table; FeedFailed if Spark gives up or is lost. Other
     rows may have been written by then. Ctrl-C ends the Spark job.
@@ -90,7 +91,8 @@ def feed(
     work = tasks.WriteTask(pickle.dumps(table), job, name, mode, call_rows, deadline_s)
     try:
         run = _Run(spark, frame.mapInArrow(work, tasks.RESULT), job, counter)
-        rows = run.follow(on_progress, known.rows if known else None)
+        with working(table._awaited._client.display, f"feed {table.name}") as show:
+            rows = run.follow(on_progress or (lambda now: show(*now.seen)), known.rows if known else None)
     finally:
         ray.kill(counter)
     return _report(rows, table, source if isinstance(source, str) else "DataFrame", job, mode, run.seconds)
@@ -164,7 +166,7 @@ class _Run:
         self._alive_s = time.monotonic()
         self._ended = threading.Event()
 
-    def follow(self, show: Callable[[FeedProgress], None] | None, total_rows: int | None) -> list[Row]:
+    def follow(self, show: Callable[[FeedProgress], None], total_rows: int | None) -> list[Row]:
         """The results, one row for each partition."""
         began = time.monotonic()
         collecting = InheritableThread(target=self._collect, name=self._group, daemon=True)
@@ -175,8 +177,7 @@ class _Run:
             while collecting.is_alive():
                 collecting.join(POLL_S)
                 self.seconds = time.monotonic() - began
-                if show is not None:
-                    show(self._progress(total_rows))
+                show(self._progress(total_rows))
                 self._raise_lost()
         except BaseException:
             self._cancel(collecting)
@@ -189,8 +190,7 @@ class _Run:
         refused = [row.error for row in self._rows if row.error is not None]
         if refused:
             raise _among_others(msgspec.msgpack.decode(bytes(refused[0]), type=ErrorFrame))
-        if show is not None:
-            show(self._progress(total_rows, sum(row.rows + row.rejected for row in self._rows)))
+        show(self._progress(total_rows, sum(row.rows + row.rejected for row in self._rows)))
         return self._rows
 
     def _raise_lost(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ebla.show.handles import shown
+from ebla.show.progress import Seen
 
 
 @shown
@@ -20,6 +21,15 @@ class FeedProgress(msgspec.Struct, frozen=True):
     @property
     def rows_per_s(self) -> float:
         return self.rows / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def seen(self) -> Seen:
+        total = f" of {self.total_rows:,}" if self.total_rows else ""
+        tasks = f", {self.tasks_done} of {self.tasks} tasks" if self.tasks else ""
+        text = f"{self.rows:,}{total} rows, {self.rows_per_s:,.0f} rows/s{tasks}"
+        if self.total_rows:
+            return (text, self.rows, self.total_rows)
+        return (text, self.tasks_done, self.tasks or None)
 
 
 @shown

@@ -25,7 +25,7 @@ from ebla.pipelines.read import read_table, spark_schema
 from ebla.pipelines.replicas import Counts, reported
 from ebla.pipelines.target import check_columns
 from ebla.placement.extras import needs
-from ebla.show.progress import silent
+from ebla.show.progress import working
 from ebla.show.steps import Show
 from ebla.storage.errors import InvalidArgument
 from ebla.table import Table
@@ -56,11 +56,12 @@ def verify(
     samples: int = SAMPLES,
     replicas: bool = True,
     local: bool = True,
-    progress: Show = silent,
+    progress: Show | None = None,
 ) -> VerifyReport:
     """Compare; differences are in the report, not raised, with up to `samples` rows of each kind.
 
-    Raises InvalidArgument if the columns of source and table cannot be compared at all.
+    Raises InvalidArgument if the columns of source and table cannot be compared at all. `progress` gets the steps; None shows
+    them as `ebla.connect` says.
     """
     began = time.monotonic()
     if isinstance(source, str | os.PathLike):
@@ -68,15 +69,17 @@ def verify(
     else:
         frame = source
     check_columns(arrow_schema(frame.schema), table.name, table.schema)
-    progress("comparing source and table")
-    comparison = _Comparison(frame, read_table(spark, table, local=local), table)
-    counts = comparison.counts()
-    shown: tuple[Sample, ...] = ()
-    if not counts.same:
-        progress("reading different rows")
-        shown = comparison.samples(counts, samples)
     name = source if isinstance(source, str) else "DataFrame"
-    return reported(table, name, counts, shown, replicas, progress, began)
+    with working(table._awaited._client.display, f"verify {table.name}") as shown:
+        show = progress or shown
+        show("comparing source and table")
+        comparison = _Comparison(frame, read_table(spark, table, local=local), table)
+        counts = comparison.counts()
+        different: tuple[Sample, ...] = ()
+        if not counts.same:
+            show("reading different rows")
+            different = comparison.samples(counts, samples)
+        return reported(table, name, counts, different, replicas, show, began)
 
 
 # -- source and table ----------------------------------------------------------------------------------------

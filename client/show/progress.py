@@ -9,12 +9,11 @@ All bars of a process share one display, because a terminal has room for one.
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -26,19 +25,22 @@ REFRESH_S = 0.2
 LINE_EVERY_S = 5.0
 BAR_WIDTH = 24
 
-# Shows a text beside the title, and how much of the total is done.
-Show = Callable[[str, float, float | None], None]
-# Watches a call until it ends: its title, a function that returns the number of its finished rows, and their total if known.
-Watch = Callable[[str, Callable[[], int], int | None], AbstractContextManager[None]]
+# The text beside the title, and how much of the total is done.
+Seen = tuple[str, float, float | None]
+
+
+class Show(Protocol):
+    """Shows the progress of a work."""
+
+    def __call__(self, text: str, done: float = 0.0, total: float | None = None, /) -> None: ...
 
 
 def silent(*shown: object) -> None:
     """A function for progress that shows nothing."""
 
 
-def unwatched(title: str, done: Callable[[], int], total: int | None) -> AbstractContextManager[None]:
-    """A Watch that shows nothing."""
-    return nullcontext()
+def seen_rows(done: int, total: int | None = None) -> Seen:
+    return (f"{done:,} rows" if total is None else f"{done:,} of {total:,} rows", done, total)
 
 
 class Display(Protocol):
@@ -146,7 +148,7 @@ def shown(console: Console, title: str) -> Iterator[Show]:
     bars = Bars(console)
     work = bars.add(title)
     try:
-        yield lambda text, done, total: bars.update(work, text, done, total)
+        yield lambda text, done=0.0, total=None: bars.update(work, text, done, total)
     finally:
         bars.remove(work)
 
@@ -155,7 +157,7 @@ def _lines(console: Console, title: str) -> Show:
     """A line when the text is new and some seconds have passed: short work prints nothing."""
     shown_at, shown = time.monotonic(), ""
 
-    def show(text: str, done: float, total: float | None) -> None:
+    def show(text: str, done: float = 0.0, total: float | None = None) -> None:
         nonlocal shown_at, shown
         now = time.monotonic()
         if text == shown or now - shown_at < LINE_EVERY_S:
@@ -169,15 +171,8 @@ def _lines(console: Console, title: str) -> Show:
 # -- calls ---------------------------------------------------------------------------------------------------
 
 
-def watcher() -> Watch:
-    """The Watch of this process: it shows nothing without a terminal and without a notebook."""
-    display = _display()
-    if display is None:
-        return unwatched
-    return lambda title, done, total: watching(display, title, done, total)
-
-
-def _display() -> Display | None:
+def display_of_calls() -> Display | None:
+    """The display of this process: None without a terminal and without a notebook."""
     global _bars
     if "IPython" in sys.modules or (sys.stderr is not None and sys.stderr.isatty()):
         from rich.console import Console
@@ -195,24 +190,42 @@ _bars: Bars | None = None
 
 
 @contextmanager
-def watching(display: Display, title: str, done: Callable[[], int], total: int | None) -> Iterator[None]:
-    """Show a call of the running event loop, from SHOW_AFTER_S after its beginning until the block ends."""
-    loop = asyncio.get_running_loop()
-    work: object = None
-    timer = loop.call_later(SHOW_AFTER_S, lambda: show())
-
-    def show() -> None:
-        nonlocal timer, work
-        timer = loop.call_later(REFRESH_S, show)
-        rows = done()
-        text = f"{rows:,} rows" if total is None else f"{rows:,} of {total:,} rows"
-        if work is None:
-            work = display.add(title)
-        display.update(work, text, rows, total)
-
+def watching(display: Display | None, title: str, look: Callable[[], Seen]) -> Iterator[None]:
+    """Show a call, from SHOW_AFTER_S after its beginning until the block ends: a thread looks at its progress."""
+    if display is None:
+        yield
+        return
+    ended = threading.Event()
+    thread = threading.Thread(target=_watch, args=(display, title, look, ended), name="progress", daemon=True)
+    thread.start()
     try:
         yield
     finally:
-        timer.cancel()
-        if work is not None:
-            display.remove(work)
+        ended.set()
+        thread.join()
+
+
+def _watch(display: Display, title: str, look: Callable[[], Seen], ended: threading.Event) -> None:
+    if ended.wait(SHOW_AFTER_S):
+        return
+    work = display.add(title)
+    try:
+        while True:
+            display.update(work, *look())
+            if ended.wait(REFRESH_S):
+                return
+    finally:
+        display.remove(work)
+
+
+@contextmanager
+def working(display: Display | None, title: str) -> Iterator[Show]:
+    """As `watching`, for work that tells its progress."""
+    seen: Seen = ("", 0.0, None)
+
+    def show(text: str, done: float = 0.0, total: float | None = None) -> None:
+        nonlocal seen
+        seen = (text, done, total)
+
+    with watching(display, title, lambda: seen):
+        yield show

@@ -31,7 +31,7 @@ class Steps:
             yield silent
         else:
             with shown(self._console, title) as show:
-                yield lambda text: show(text, 0.0, None) if self._title == title else None
+                yield lambda text: show(text) if self._title == title else None
         self._title = None
         took = self.seconds[title] = time.monotonic() - began
         if not self._quiet:

@@ -26,7 +26,7 @@ from ebla.actors.messages import TableInfo, TableName
 from ebla.actors.world import encode, new_id
 from ebla.errors import ConnectionClosed
 from ebla.options import MASTER, MASTER_ATTEMPT_OF_SEVERAL_S, MASTER_ATTEMPT_S, ClientWorld
-from ebla.show.progress import Watch, unwatched
+from ebla.show.progress import Display
 from ebla.storage.errors import EblaError, InvalidArgument
 from ebla.transport.certainty import Tries
 from ebla.transport.router import Router
@@ -42,7 +42,7 @@ REQUEST_ID = "request_id"  # of messages that change something
 class DeploymentClient:
     """`name` is the deployment's, for messages only. `masters` are the addresses of all masters, `master` is the one to ask now.
     `on_close` ends the tasks that the world has spawned. `on_refusal` is called for each failed attempt of a request to the
-    masters that is repeated: with the error, the passed and the allowed seconds. `watch` shows the progress of long calls."""
+    masters that is repeated: with the error, the passed and the allowed seconds. `display` shows the progress of long calls."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class DeploymentClient:
         self.on_refusal: Callable[[EblaError, float, float], None] | None = None
         self._on_close = on_close
         self._closed: EblaError | None = None
-        self.watch: Watch = unwatched
+        self.display: Display | None = None
 
     # -- tables
 

@@ -23,8 +23,8 @@ from ebla.pipelines import target
 from ebla.pipelines.outcomes import FeedProgress, FeedReport
 from ebla.pipelines.sources.check import Checked, check, fitting_batches
 from ebla.pipelines.sources.readers import Unfit
-from ebla.pipelines.sources.source import ShowRows, Source, infer, opened
-from ebla.show.progress import silent
+from ebla.pipelines.sources.source import Source, infer, opened
+from ebla.show.progress import working
 from ebla.storage.errors import EblaError, InvalidArgument
 from ebla.table import Table
 from ebla.wording import count
@@ -44,8 +44,7 @@ def feed(
     job: str | None = None,
     call_rows: int = CALL_ROWS,
     deadline_s: float | None = None,
-    on_check: ShowRows = silent,
-    on_progress: Callable[[FeedProgress], None] = silent,
+    on_progress: Callable[[FeedProgress], None] | None = None,
 ) -> FeedReport:
     """Write every row of `source` into `table`; with `mode="insert"` rows whose key exists are not changed. A row is replaced as
     a whole: columns of the table that the source lacks get their default, or become null.
@@ -54,25 +53,31 @@ def feed(
     of rows with the same key an upsert keeps the last, an insert the first.
 
     Raises SourceUnreadable, SourceUnfit, InvalidArgument if source and table have different columns: nothing was written. Raises
-    FeedFailed if the writes end early: rows may have been written; feed again. `on_check` gets the number of rows checked.
+    FeedFailed if the writes end early: rows may have been written; feed again. `on_progress` gets the progress after each call;
+    None shows it as `ebla.connect` says.
     """
     target.check_arguments(mode, call_rows)
     if on_error not in ON_ERROR:
         raise InvalidArgument(f"on_error must be one of {', '.join(ON_ERROR)}, not {on_error!r}")
-    found, types = infer(opened(source), on_check)
-    target.check_columns(types, table.name, table.schema)
-    checked = check(found, table._awaited._routes.schema, show=on_check)
-    return write(
-        found,
-        table,
-        checked,
-        mode=mode,
-        on_error=on_error,
-        job=job,
-        call_rows=call_rows,
-        deadline_s=deadline_s,
-        on_progress=on_progress,
-    )
+    with working(table._awaited._client.display, f"feed {table.name}") as show:
+
+        def checking(rows: int) -> None:
+            show(f"{rows:,} rows checked")
+
+        found, types = infer(opened(source), checking)
+        target.check_columns(types, table.name, table.schema)
+        checked = check(found, table._awaited._routes.schema, show=checking)
+        return write(
+            found,
+            table,
+            checked,
+            mode=mode,
+            on_error=on_error,
+            job=job,
+            call_rows=call_rows,
+            deadline_s=deadline_s,
+            on_progress=on_progress or (lambda now: show(*now.seen)),
+        )
 
 
 def write(
@@ -85,7 +90,7 @@ def write(
     job: str | None = None,
     call_rows: int = CALL_ROWS,
     deadline_s: float | None = None,
-    on_progress: Callable[[FeedProgress], None] = silent,
+    on_progress: Callable[[FeedProgress], None],
 ) -> FeedReport:
     """Write a source that was checked for this table."""
     if on_error == "fail":

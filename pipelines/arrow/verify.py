@@ -29,7 +29,7 @@ from ebla.pipelines.replicas import Counts, reported
 from ebla.pipelines.sources.check import texts
 from ebla.pipelines.sources.fitting import FittedPart, Fitter
 from ebla.pipelines.sources.source import Source, infer, opened
-from ebla.show.progress import silent
+from ebla.show.progress import working
 from ebla.show.steps import Show
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import TableSchema
@@ -44,28 +44,31 @@ def verify(
     *,
     samples: int = SAMPLES,
     replicas: bool = True,
-    progress: Show = silent,
+    progress: Show | None = None,
 ) -> VerifyReport:
     """Compare; differences are in the report, not raised, with up to `samples` rows of each kind.
 
-    Raises InvalidArgument if the columns of source and table cannot be compared at all, SourceUnreadable.
+    Raises InvalidArgument if the columns of source and table cannot be compared at all, SourceUnreadable. `progress` gets the
+    steps; None shows them as `ebla.connect` says.
     """
     began = time.monotonic()
+    with working(table._awaited._client.display, f"verify {table.name}") as shown:
+        show = progress or shown
 
-    def reading(rows: int) -> None:
-        progress(f"reading the source: {rows:,} rows")
+        def reading(rows: int) -> None:
+            show(f"reading the source: {rows:,} rows")
 
-    found, types = infer(opened(source), reading)
-    target.check_columns(types, table.name, table.schema)
-    comparison = _Comparison(found, table, samples)
-    comparison.read_source(reading)
-    comparison.read_table(lambda rows: progress(f"reading the table: {rows:,} rows"))
-    counts = comparison.counts
-    if counts.missing or counts.different:
-        progress("reading different rows")
-        comparison.read_samples()
-    found.check_unchanged()
-    return reported(table, found.name, counts, tuple(comparison.samples()), replicas, progress, began)
+        found, types = infer(opened(source), reading)
+        target.check_columns(types, table.name, table.schema)
+        comparison = _Comparison(found, table, samples)
+        comparison.read_source(reading)
+        comparison.read_table(lambda rows: show(f"reading the table: {rows:,} rows"))
+        counts = comparison.counts
+        if counts.missing or counts.different:
+            show("reading different rows")
+            comparison.read_samples()
+        found.check_unchanged()
+        return reported(table, found.name, counts, tuple(comparison.samples()), replicas, show, began)
 
 
 class _Comparison:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import os
 import pty
@@ -15,12 +14,26 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from rich.console import Console
 
 import ebla
+from ebla import aio_table
+from ebla import table as table_module
+from ebla.read import scan
 from ebla.show import progress
-from ebla.show.progress import Bars, NotebookLines, shown, watcher, watching
+from ebla.show.progress import (
+    Bars,
+    NotebookLines,
+    Seen,
+    display_of_calls,
+    seen_rows,
+    shown,
+    watching,
+    working,
+)
+from ebla.write import writer
 from tests.client.loopback import Loopback
 from tests.client.tables import SCHEMA, arrow
 
@@ -30,13 +43,20 @@ class Recorded:
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
+        self.updated = threading.Condition()
 
     def add(self, title: str) -> object:
         self.calls.append(("add", title))
         return title
 
     def update(self, work: Any, text: str, done: float, total: float | None) -> None:
-        self.calls.append(("update", text, done, total))
+        with self.updated:
+            self.calls.append(("update", text, done, total))
+            self.updated.notify_all()
+
+    def await_text(self, text: str) -> None:
+        with self.updated:
+            assert self.updated.wait_for(lambda: any(text in call for call in self.calls), 600)
 
     def remove(self, work: Any) -> None:
         self.calls.append(("remove", work))
@@ -44,57 +64,63 @@ class Recorded:
 
 def test_a_call_is_shown_from_two_seconds_on_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     display, rows = Recorded(), 0
-
-    async def main(refreshes: int) -> None:
-        nonlocal rows
-        loop = asyncio.get_running_loop()
-        later: list[Callable[[], None]] = []
-
-        def call_later(seconds: float, act: Callable[[], None]) -> types.SimpleNamespace:
-            later.append(act)
-            return types.SimpleNamespace(cancel=later.clear, seconds=seconds)
-
-        monkeypatch.setattr(loop, "call_later", call_later, raising=False)
-        with watching(display, "upsert t", lambda: rows, 1000):
-            for _ in range(refreshes):
-                rows += 250
-                later.pop()()
-        assert later == []
-
-    asyncio.run(main(0))
+    with watching(display, "upsert t", lambda: seen_rows(rows, 1000)):
+        pass
     assert display.calls == []
-    asyncio.run(main(2))
-    assert display.calls == [
-        ("add", "upsert t"),
+    monkeypatch.setattr(progress, "SHOW_AFTER_S", 0.0)
+    monkeypatch.setattr(progress, "REFRESH_S", 0.001)
+    with watching(display, "upsert t", lambda: seen_rows(rows, 1000)):
+        for rows in (250, 500):
+            display.await_text(f"{rows} of 1,000 rows")
+    first, *updates, last = display.calls
+    assert (first, last) == (("add", "upsert t"), ("remove", "upsert t"))
+    assert list(dict.fromkeys(updates))[-2:] == [
         ("update", "250 of 1,000 rows", 250, 1000),
         ("update", "500 of 1,000 rows", 500, 1000),
-        ("remove", "upsert t"),
     ]
+
+
+def test_work_that_tells_its_progress_is_shown_with_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    display = Recorded()
+    monkeypatch.setattr(progress, "SHOW_AFTER_S", 0.0)
+    with working(display, "start ebla") as show:
+        show("1 of 2 nodes", 1, 2)
+        display.await_text("1 of 2 nodes")
+        show("starting the roles")
+        display.await_text("starting the roles")
+    assert ("update", "1 of 2 nodes", 1, 2) in display.calls
+    assert display.calls[-1] == ("remove", "start ebla")
+    with working(None, "start ebla") as show:
+        show("nobody looks")
 
 
 def test_long_calls_of_a_table_are_shown_with_their_rows(
     loopback: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: dict[str, tuple[int, int | None]] = {}
+    seen: dict[str, Seen] = {}
 
     @contextmanager
-    def watch(title: str, done: Callable[[], int], total: int | None) -> Iterator[None]:
+    def watch(display: object, title: str, look: Callable[[], Seen]) -> Iterator[None]:
+        assert display is loopback.session.display
         yield
-        seen[title] = (done(), total)
+        seen[title] = look()
 
-    loopback.session.watch = watch
+    for module in (aio_table, scan, writer, table_module):
+        monkeypatch.setattr(module, "watching", watch)
     table = loopback.db.create_table("t", schema=SCHEMA, primary_key=["id"])
     table.upsert(arrow(3000))
     table.insert(arrow(10), if_present="ignore")
     assert (table.count(), len(table.scan().to_arrow())) == (3000, 3000)
+    assert seen.pop("scan t") == ("3,000 rows", 3000, None)
+    assert len(pa.table(table.scan())) == 3000
     table.delete(where=ebla.col("n") < 1000)
     assert seen == {
-        "upsert t": (3000, 3000),
-        "insert t": (10, 10),
-        "count t": (3000, None),
-        "scan t": (3000, None),
-        "delete t": (1000, 1000),
-        "delete from t": (1000, None),
+        "upsert t": ("3,000 of 3,000 rows", 3000, 3000),
+        "insert t": ("10 of 10 rows", 10, 10),
+        "count t": ("3,000 rows", 3000, None),
+        "scan t": ("3,000 rows", 3000, None),
+        "delete t": ("1,000 of 1,000 rows", 1000, 1000),
+        "delete from t": ("1,000 rows", 1000, None),
     }
 
 
@@ -102,22 +128,19 @@ def test_a_call_shows_nothing_without_a_terminal_and_without_a_notebook(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    assert watcher() is progress.unwatched
+    assert display_of_calls() is None
     monkeypatch.setattr(sys, "stderr", None)
-    assert watcher() is progress.unwatched
+    assert display_of_calls() is None
 
 
 PROGRAM = """
-import asyncio, sys
+import time
 from ebla.show import progress
 progress.SHOW_AFTER_S = progress.REFRESH_S = 0.01
-async def main():
-    watch = progress.watcher()
-    rows = 0
-    with watch("upsert flights", lambda: rows, 100):
-        for rows in range(100):
-            await asyncio.sleep(0.005)
-asyncio.run(main())
+rows = 0
+with progress.watching(progress.display_of_calls(), "upsert flights", lambda: progress.seen_rows(rows, 100)):
+    for rows in range(100):
+        time.sleep(0.005)
 print("the result")
 """
 

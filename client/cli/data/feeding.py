@@ -18,7 +18,7 @@ from ebla.storage.errors import InvalidArgument
 if TYPE_CHECKING:
     from ebla.operate.waiting import Progress
     from ebla.partitions import PartitionBy
-    from ebla.pipelines.outcomes import FeedProgress, FeedReport
+    from ebla.pipelines.outcomes import FeedReport
     from ebla.pipelines.sources.check import Checked
     from ebla.pipelines.sources.source import Source as Opened
     from ebla.storage.schema import TableSchema
@@ -225,7 +225,7 @@ class _Plan:
             mode=mode.value,
             on_error=on_error.value,
             job=job,
-            on_progress=lambda now: _show(self.progress, now),
+            on_progress=lambda now: self.progress.step(*now.seen),
         )
 
     def feed_with_spark(self, mode: Mode, job: str | None, options: sources.SparkOptions) -> FeedReport:
@@ -243,7 +243,7 @@ class _Plan:
                 mode=mode.value,
                 job=job,
                 partitions=options.partitions,
-                on_progress=lambda now: _show(self.progress, now),
+                on_progress=lambda now: self.progress.step(*now.seen),
             )
 
     def show(self, report: FeedReport | None, checked: Checked | None, on_error: OnError) -> None:
@@ -328,10 +328,3 @@ def _lacking_line(lacking: dict[str, str]) -> str:
 
 def _described(checked: Checked | None) -> dict[str, Any]:
     return {} if checked is None else {"checked": checked}
-
-
-def _show(progress: Progress, now: FeedProgress) -> None:
-    total = f" of {now.total_rows:,}" if now.total_rows else ""
-    tasks = f", {now.tasks_done} of {now.tasks} tasks" if now.tasks else ""
-    done, whole = (now.rows, now.total_rows) if now.total_rows else (now.tasks_done, now.tasks or None)
-    progress.step(f"{now.rows:,}{total} rows, {now.rows_per_s:,.0f} rows/s{tasks}", done, whole)
