@@ -13,6 +13,7 @@ import ray
 
 from ebla.actors.errors import NoCluster, Unavailable
 from ebla.placement import ray_private
+from ebla.placement.interrupts import own_handler_of_sigterm
 from ebla.placement.local import failure
 from ebla.placement.local.cluster import LocalCluster
 from ebla.placement.local.node import DEFAULTS
@@ -156,13 +157,14 @@ def _is_place(address: str) -> bool:
 
 def _init(address: str, namespace: str | None) -> None:
     try:
-        ray.init(
-            address=address,
-            namespace=namespace,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            configure_logging=True,
-        )
+        with own_handler_of_sigterm():
+            ray.init(
+                address=address,
+                namespace=namespace,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                configure_logging=True,
+            )
     except ConnectionError as error:
         raise NoCluster(f"no Ray cluster answers at {address!r} ({_first_line(error)}); {REMEDY}") from error
     except (RuntimeError, ValueError) as error:

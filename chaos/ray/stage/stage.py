@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -96,8 +94,7 @@ def staged(hosts: int, directory: Path, needs: Needs, show: Show = lambda text: 
         )
         assert isinstance(cluster, NamespacedCluster)
         ending.callback(cluster.kill_everything)
-        with _own_sigterm():
-            connect_ray(cluster.address, directory=cluster.directory)
+        connect_ray(cluster.address, directory=cluster.directory)
         ending.callback(disconnect_ray)
         single_master = {"masters": 1, "journals": 1}  # plans for Ray support no other
         data_dir = str(directory / "data")
@@ -113,16 +110,6 @@ def end_leftovers(directory: Path) -> None:
     left = NamespacedCluster.find(directory)
     if left is not None:
         left.kill_everything()
-
-
-@contextlib.contextmanager
-def _own_sigterm() -> Iterator[None]:
-    """Keep this process's handler of SIGTERM, which Ray replaces on connecting."""
-    main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGTERM) if main else None
-    yield
-    if before is not None:
-        signal.signal(signal.SIGTERM, before)
 
 
 class RayStage:

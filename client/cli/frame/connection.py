@@ -78,6 +78,4 @@ def reach(ui: Ui) -> str:
 
     require_name(name_of(ui))
     send_own_types_only()
-    address = connect_ray(ui.common.address)
-    quiet.end_on_sigterm()
-    return address
+    return connect_ray(ui.common.address)

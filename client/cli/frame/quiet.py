@@ -71,8 +71,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def end_on_sigterm() -> None:
-    """Clean up on SIGTERM as on Ctrl-C: `ray job stop` and supervisors send it. Must be called again after ray.init, which
-    installs a handler that aborts the process."""
+    """Clean up on SIGTERM as on Ctrl-C: `ray job stop` and supervisors send it."""
 
     def terminated(number: int, frame: FrameType | None) -> None:
         sys.exit(128 + number)
