@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from ebla.actors import messages as m
 from ebla.actors.master.messages import (
     AddReplicaRequest,
     MoveReplicaRequest,
@@ -37,6 +38,7 @@ from tests.master.real_servers import (
     replicas,
     role,
     server,
+    table,
     voters,
     with_a_tablet,
 )
@@ -324,3 +326,24 @@ async def test_a_member_with_a_pending_addition_is_copied_once_and_stays(
     await adding
     await stage.until(lambda: new in members_of(stage, tablet))
     assert (role(stage, new).lifecycle.state_of(tablet), role(stage, new).copies.done) == (RUNNING, 1)
+
+
+@staged(play, 0, OPTIONS)
+async def test_the_master_shows_the_size_of_a_table_as_its_rows_come_and_not_each_small_change(
+    stage: Stage,
+) -> None:
+    await with_a_tablet(stage)
+
+    async def shown() -> int:
+        return (await stage.ask("list_tables", m.ListTablesRequest(), m.ListTablesReply)).tables[0].rows_bytes
+
+    rows = await table(stage)
+    schema = rows.schema
+    empty = await shown()
+    key, value = schema.names[0], schema.names[-1]
+    for count, grows in ((4000, True), (10, False)):
+        before = await shown()
+        await rows.upsert([{key: number, value: "x" * 200} for number in range(count)])
+        await asyncio.sleep(10.0)
+        assert (await shown() > before + 4000 * 200 // 2) is grows
+    assert empty < 1 << 18

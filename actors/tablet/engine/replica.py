@@ -368,6 +368,10 @@ class Replica:
     def consensus(self) -> ConsensusState:
         return ConsensusState(self.core.hard_state, self.core.committed_configuration)
 
+    @property
+    def size_bytes(self) -> int:
+        return self.store.size_bytes
+
     def facts(self) -> tuple[object, ...]:
         """The facts whose changes are reported to the master at once."""
         core = self.core
@@ -397,7 +401,7 @@ class Replica:
             schema_version=self.rows.schema.version,
             applied_index=self.store.applied.index,
             flushed_index=self.store.flushed.index,
-            rows_bytes=self.store.size_bytes,
+            rows_bytes=self.size_bytes,
             error=self.error or core.apart,
             health=dict(self.health) if self.leads else {},
             pending=None if core.configuration == core.committed_configuration else core.configuration,

@@ -14,6 +14,7 @@ from ebla.actors.tablet.engine.replica import failure
 class Broken:
     state = "failed"
     leads = False
+    size_bytes = 0
 
     def __init__(
         self, tablet: str, error: str, configuration: Configuration | None, *, forgetful: bool

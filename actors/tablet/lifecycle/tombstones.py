@@ -49,6 +49,7 @@ class Tombstone:
     aside failed. `turn`: held while a vote is saved, and while the tombstone becomes a replica."""
 
     leads = False
+    size_bytes = 0
 
     def __init__(
         self, superblock: Superblock, configuration: Configuration, voter: Voter, faults: Faults

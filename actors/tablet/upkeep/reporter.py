@@ -31,6 +31,8 @@ from ebla.actors.world import World
 from ebla.storage.errors import EblaError
 
 CALL_TIMEOUT_S = 5.0
+GROWN_BYTES = 1 << 18
+GROWN_SHARE = 8
 
 
 @dataclass(eq=False)
@@ -52,6 +54,7 @@ class Reporter:
         self._sequence = 0
         self._changed: dict[str, int] = {}  # tablet: the sequence at the time of the change
         self._seen: dict[str, tuple[object, ...]] = {}
+        self._sizes: dict[str, int] = {}  # in bytes, as of the last report of each replica
         self._took_data = True
         self._wake = asyncio.Event()
 
@@ -73,6 +76,13 @@ class Reporter:
             if self._seen.get(tablet) != facts:
                 self._seen[tablet] = facts
                 self.changed(tablet)
+
+    def _find_sizes(self) -> None:
+        """Find replicas whose size is no longer about as reported: by an eighth and by 256 KiB. The next heartbeat has it."""
+        for tablet, replica in self.held().items():
+            size, reported = replica.size_bytes, self._sizes.get(tablet, 0)
+            if abs(size - reported) > max(GROWN_BYTES, reported // GROWN_SHARE):
+                self._changed[tablet] = self._sequence
 
     async def _run(self) -> None:
         while True:
@@ -99,6 +109,7 @@ class Reporter:
         """Send one heartbeat. Return True if the master needs another at once (registration or full report)."""
         full, brief = self._full, self._brief
         sequence = self._sequence
+        self._find_sizes()
         report = None if brief else self._report(full, sequence)
         self._sequence += 1
         held, usage = self.held().values(), self.space.usage()
@@ -134,4 +145,5 @@ class Reporter:
         names = list(held) if full else list(self._changed)
         updated: list[ReplicaReport] = [held[name].report() for name in names if name in held]
         removed = tuple(name for name in names if name not in held)
+        self._sizes.update((each.tablet, each.rows_bytes) for each in updated)
         return TabletReport(sequence, not full, tuple(updated), removed)
