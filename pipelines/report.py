@@ -95,10 +95,10 @@ def facts_line(name: str, facts: Facts) -> str:
     return f"{name}: {', '.join(parts)}"
 
 
-def columns_view(checked: Checked, key: Iterable[str]) -> RenderableType:
+def columns_view(checked: Checked, key: Iterable[str], limit: int = COLUMNS_MAX) -> RenderableType:
     """The columns with their types and the first values."""
     keys = set(key)
-    shown = list(checked.columns.items())[:COLUMNS_MAX]
+    shown = list(checked.columns.items())[:limit]
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, pad_edge=False)
     for heading in ("column", "type", ""):
         table.add_column(heading, no_wrap=True)
@@ -107,7 +107,7 @@ def columns_view(checked: Checked, key: Iterable[str]) -> RenderableType:
         values = ", ".join(_cell(row[name]) for row in checked.sample[:3])
         first = Text(values, no_wrap=True, overflow="ellipsis")
         table.add_row(Text(_cell(name)), Text(_cell(kind)), Text("key" if name in keys else ""), first)
-    more = len(checked.columns) - COLUMNS_MAX
+    more = len(checked.columns) - limit
     return Group(table, Text(f"and {count(more, 'more column')}", DIM)) if more > 0 else table
 
 

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NAME_MAX = 256
+CONTROL = re.compile(
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
+)  # not tab and line ends: Excel's headers have them
 NESTING_MAX = 16  # levels of one nested type
 FIELDS_MAX = 300  # of one nested type, on all levels together
 
@@ -193,6 +196,9 @@ def check_name(name: str, what: str, column: str) -> None:
     shown = f"the name of {what} has 1 to {NAME_MAX} characters, not {len(name)}: {name[:40]!r}..."
     require_within("NAME_MAX", len(name), NAME_MAX, shown, column)
     require(_unicode(name), f"{what} has the name {name!r}, which is not valid Unicode; rename it", column)
+    require(
+        not CONTROL.search(name), f"{what} has the name {name!r}, with a control character; rename it", column
+    )
 
 
 def known_zone(zone: str) -> bool:

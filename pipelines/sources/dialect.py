@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 
 from ebla.errors import SourceUnreadable
+from ebla.storage.columns import CONTROL
 from ebla.storage.errors import InvalidArgument, did_you_mean
 
 SAMPLE_BYTES = 262_144
@@ -35,7 +36,6 @@ _WORDS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": "|"}
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _UNDEFINED = (0x81, 0x8D, 0x8F, 0x90, 0x9D)  # in cp1252
 _SEP_LINE = re.compile(r'\A"?sep=(.)"?\r?\n', re.IGNORECASE)
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # not tab and line ends
 _NUMBER = re.compile(r"[+-]?\d+([.,]\d+)?")
 _WITH_COMMA = re.compile(r"[+-]?\d+,\d+")
 _WITH_POINT = re.compile(r"[+-]?\d*\.\d+")
@@ -141,7 +141,7 @@ def recognise(stream: Any, path: str, options: Mapping[str, str]) -> Dialect:
 
 
 def _check_names(names: Sequence[str], path: str) -> None:
-    control = next((name for name in names if _CONTROL.search(name)), None)
+    control = next((name for name in names if CONTROL.search(name)), None)
     if control is not None:
         raise SourceUnreadable(
             f"{path} has control characters in the name of a column, {control[:NAME_SHOWN_MAX]!r}; convert the file if it is no "

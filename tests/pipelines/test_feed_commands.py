@@ -125,6 +125,7 @@ def test_a_value_that_makes_a_new_key_text_is_named(run: Ebla, tmp_path: Path) -
     note = "id is string because of rows.csv row 1002: 'n/a?' is not int64"
     dry = run("feed", str(path), "new", "--key", "id", "--dry-run")
     assert note in " ".join(dry.text.split()) and "name is string" not in dry.text
+    assert run("feed", str(path), "new", "--key", "id", "--dry-run", "--json").json["notes"] == [note]
     fed = run("feed", str(path), "new", "--key", "id")
     assert (fed.status, note in fed.message) == (0, True)
     assert "because of" not in run("feed", str(path), "new").message, "an existing table has its types"

@@ -256,9 +256,12 @@ class _Plan:
 
         report = structs.replace(report, source=self.given)
         new = self.table is None
-        document = {**structs.asdict(report), "table_created": new, "lacking": self.lacking}
-        document |= _described(checked)
+        document = {**structs.asdict(report), "table_created": new, **self.described(checked)}
         self.ui.show(document, f"created table {self.name}" if new else None, feed_view(report))
+
+    def described(self, checked: Checked | None) -> dict[str, Any]:
+        document: dict[str, Any] = {"lacking": self.lacking, "notes": self.notes}
+        return document if checked is None else {**document, "checked": checked}
 
     def _target(self) -> Table:
         from ebla.pipelines import target
@@ -300,17 +303,16 @@ def _show_dry_run(plan: _Plan, checked: Checked, on_error: OnError) -> None:
     able = (checked.clean or on_error is OnError.skip) and no_rows is None
     new = plan.table is None
     document = {"table": plan.name, "table_exists": not new, "key": plan.schema.key, "would_feed": able}
-    document["lacking"] = plan.lacking
     last = f"nothing was written; {'a feed would create' if new else 'a feed would change'} table {plan.name}"
     if no_rows is not None:
         last = f"nothing was written; a feed would fail: {no_rows}"
     elif not able:
         last = "nothing was written; a feed would fail, unless --on-error skip leaves rows out"
     plan.ui.show(
-        {**document, **_described(checked)},
+        {**document, **plan.described(checked)},
         facts_line(plan.given, checked.facts),
         "",
-        columns_view(checked, plan.schema.key),
+        columns_view(checked, plan.schema.key, len(checked.columns)),
         *plan.notes,
         "",
         rows_view(checked),
@@ -324,7 +326,3 @@ def _show_dry_run(plan: _Plan, checked: Checked, on_error: OnError) -> None:
 def _lacking_line(lacking: dict[str, str]) -> str:
     some = ", ".join(f"{name} ({value})" for name, value in lacking.items())
     return f"columns of the table that the source lacks, with their value in each row written: {some}"
-
-
-def _described(checked: Checked | None) -> dict[str, Any]:
-    return {} if checked is None else {"checked": checked}
