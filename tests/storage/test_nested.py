@@ -388,7 +388,6 @@ def test_nesting_and_fields_are_bounded() -> None:
         (Column("c", "struct", fields=(Column("", "int8"),)), "1 to 256 characters"),
         (Column("c", "struct", fields=(Column("\ud800", "int8"),)), "not valid Unicode"),
         (Column("c", "struct", fields=(Column("a\x1b", "int8"),)), r"'a\\x1b', with a control character"),
-        (Column("a\x7fb", "int8"), r"a column has the name 'a\\x7fb', with a control character"),
         (Column("c", "struct", fields=(Column("a", "json"),)), "use string there"),
         (Column("c", "list", fields=(Column("item", "nope"),)), r"'c.item': unknown type 'nope'"),
         (Column("c", "int8", fields=(Column("a", "int8"),)), "a int8 has no fields"),
