@@ -17,7 +17,6 @@ from ebla.options import Written
 from ebla.read.reader import Reader
 from ebla.read.scan import Scan
 from ebla.show.handles import describe, table_html
-from ebla.show.progress import seen_rows, watching
 from ebla.storage.predicates.expressions import Expression
 from ebla.storage.rows import python_values
 from ebla.transport.client import DeploymentClient
@@ -237,7 +236,7 @@ class Table:
         """A scan that is interrupted begins again: the rows that were deleted no longer match."""
         scan = self.scan(self.primary_key, where, deadline_s=deadline_s)
         deleted = fruitless = 0
-        with watching(self._client.display, f"delete from {self.name}", lambda: seen_rows(deleted)):
+        with self._client.watching(f"delete from {self.name}", lambda: deleted):
             while True:
                 before = deleted
                 try:

@@ -26,7 +26,6 @@ from ebla.link import Link
 from ebla.options import WAIT_S, Written
 from ebla.read import frames
 from ebla.show.handles import describe, table_html
-from ebla.show.progress import seen_rows, watching
 from ebla.storage.rows import python_values
 from ebla.transport.batches import Ids
 from ebla.transport.bridge import blocking, like, reading
@@ -306,8 +305,8 @@ class Scan:
 
     def _shown_batches(self) -> Iterator[pa.RecordBatch]:
         rows = 0
-        title = f"scan {self._awaited._routes.name}"
-        with watching(self._awaited._client.display, title, lambda: seen_rows(rows)):
+        awaited = self._awaited
+        with awaited._client.watching(f"scan {awaited._routes.name}", lambda: rows):
             for batch in self.batches():
                 yield batch
                 rows += batch.num_rows

@@ -14,6 +14,7 @@ from ebla.health.verdicts import Digests
 from ebla.pipelines.outcomes import ReplicaDigest, Sample, TabletDigests, VerifyReport
 from ebla.show.steps import Show
 from ebla.table import Table
+from ebla.wording import count
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -64,7 +65,7 @@ def compare_replicas(table: Table, progress: Show) -> tuple[TabletDigests, ...]:
     network = table._awaited._client.world.network
 
     def compared(done: int, total: int) -> None:
-        progress(f"{done} of {total} tablets compared")
+        progress(f"{done} of {count(total, 'tablet')} compared")
 
     digests = table._run(survey.digests(network, [info], compared))
     ordered: Sequence[TabletLocation] = sorted(info.tablets, key=lambda tablet: tablet.bucket)

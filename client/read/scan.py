@@ -11,7 +11,6 @@ import pyarrow as pa
 from ebla.arguments import check_int, check_names
 from ebla.read import frames
 from ebla.read.scan_run import Block, Outdated, ScanPlan, ScanRun
-from ebla.show.progress import seen_rows, watching
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.predicates import expressions
 from ebla.storage.rows import python_values
@@ -94,7 +93,7 @@ class Scan:
     async def _collect(self) -> dict[int, list[pa.RecordBatch]]:
         found: dict[int, list[pa.RecordBatch]] = {}
         rows = 0
-        with watching(self._client.display, f"scan {self._routes.name}", lambda: seen_rows(rows)):
+        with self._client.watching(f"scan {self._routes.name}", lambda: rows):
             async with aclosing(self._start(self._plan, hold=True)) as blocks:
                 async for block in blocks:
                     found.setdefault(block.route.bucket, []).extend(block.batches())
@@ -147,7 +146,7 @@ class Scan:
         schema = self._plan.schema
         plan = ScanPlan(schema, schema.key[:1], self._plan.predicate, self._plan.limit)
         rows = 0
-        with watching(self._client.display, f"count {self._routes.name}", lambda: seen_rows(rows)):
+        with self._client.watching(f"count {self._routes.name}", lambda: rows):
             async with aclosing(self._start(plan, hold=True)) as blocks:
                 async for block in blocks:
                     rows += block.rows

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ebla.wording import count
+
 if TYPE_CHECKING:
     import rich.progress
     from rich.console import Console
@@ -40,7 +42,8 @@ def silent(*shown: object) -> None:
 
 
 def seen_rows(done: int, total: int | None = None) -> Seen:
-    return (f"{done:,} rows" if total is None else f"{done:,} of {total:,} rows", done, total)
+    text = count(done, "row") if total is None else f"{done:,} of {count(total, 'row')}"
+    return (text, done, total)
 
 
 class Display(Protocol):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
 import msgspec
@@ -26,7 +27,7 @@ from ebla.actors.messages import TableInfo, TableName
 from ebla.actors.world import encode, new_id
 from ebla.errors import ConnectionClosed
 from ebla.options import MASTER, MASTER_ATTEMPT_OF_SEVERAL_S, MASTER_ATTEMPT_S, ClientWorld
-from ebla.show.progress import Display
+from ebla.show.progress import Display, seen_rows, watching
 from ebla.storage.errors import EblaError, InvalidArgument
 from ebla.transport.certainty import Tries
 from ebla.transport.router import Router
@@ -62,6 +63,12 @@ class DeploymentClient:
         self._on_close = on_close
         self._closed: EblaError | None = None
         self.display: Display | None = None
+
+    def watching(
+        self, title: str, rows: Callable[[], int], total: int | None = None
+    ) -> AbstractContextManager[None]:
+        """Show a call until the block ends; `rows` returns the number of its finished rows, of `total` if that is known."""
+        return watching(self.display, title, lambda: seen_rows(rows(), total))
 
     # -- tables
 

@@ -18,7 +18,6 @@ import numpy as np
 from ebla.actors.errors import AlreadyPresent, NotFound
 from ebla.actors.messages import DELETE, INSERT, UPDATE, UPSERT
 from ebla.options import WriteId, Written
-from ebla.show.progress import seen_rows, watching
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.rows.rows import RowCodec
 from ebla.table_codec import TableCodec
@@ -72,7 +71,7 @@ class Writer:
             inputs.check_uniform(rows, names)
         call = BulkWrite(self.client, self.table, kind, row_codec, columns, write_id, deadline_s)
         title, total = f"{VERBS[kind]} {self.table.name}", inputs.count(rows)
-        with watching(self.client.display, title, lambda: seen_rows(call.answered_rows, total)):
+        with self.client.watching(title, lambda: call.answered_rows, total):
             return await call.run(rows if stream is None else stream)
 
 

@@ -62,7 +62,7 @@ def feed(
     with working(table._awaited._client.display, f"feed {table.name}") as show:
 
         def checking(rows: int) -> None:
-            show(f"{rows:,} rows checked")
+            show(f"{count(rows, 'row')} checked")
 
         found, types = infer(opened(source), checking)
         target.check_columns(types, table.name, table.schema)

@@ -34,6 +34,7 @@ from ebla.show.steps import Show
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import TableSchema
 from ebla.table import Table
+from ebla.wording import count
 
 SAMPLES = 10
 
@@ -56,13 +57,13 @@ def verify(
         show = progress or shown
 
         def reading(rows: int) -> None:
-            show(f"reading the source: {rows:,} rows")
+            show(f"reading the source: {count(rows, 'row')}")
 
         found, types = infer(opened(source), reading)
         target.check_columns(types, table.name, table.schema)
         comparison = _Comparison(found, table, samples)
         comparison.read_source(reading)
-        comparison.read_table(lambda rows: show(f"reading the table: {rows:,} rows"))
+        comparison.read_table(lambda rows: show(f"reading the table: {count(rows, 'row')}"))
         counts = comparison.counts
         if counts.missing or counts.different:
             show("reading different rows")

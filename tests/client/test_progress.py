@@ -19,9 +19,6 @@ import pytest
 from rich.console import Console
 
 import ebla
-from ebla import aio_table
-from ebla import table as table_module
-from ebla.read import scan
 from ebla.show import progress
 from ebla.show.progress import (
     Bars,
@@ -33,7 +30,7 @@ from ebla.show.progress import (
     watching,
     working,
 )
-from ebla.write import writer
+from ebla.transport import client
 from tests.client.loopback import Loopback
 from tests.client.tables import SCHEMA, arrow
 
@@ -100,13 +97,13 @@ def test_long_calls_of_a_table_are_shown_with_their_rows(
     seen: dict[str, Seen] = {}
 
     @contextmanager
-    def watch(display: object, title: str, look: Callable[[], Seen]) -> Iterator[None]:
-        assert display is loopback.session.display
+    def watch(shown_on: object, title: str, look: Callable[[], Seen]) -> Iterator[None]:
+        assert shown_on is display
         yield
         seen[title] = look()
 
-    for module in (aio_table, scan, writer, table_module):
-        monkeypatch.setattr(module, "watching", watch)
+    display = loopback.session.display = Recorded()
+    monkeypatch.setattr(client, "watching", watch)
     table = loopback.db.create_table("t", schema=SCHEMA, primary_key=["id"])
     table.upsert(arrow(3000))
     table.insert(arrow(10), if_present="ignore")

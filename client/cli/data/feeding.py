@@ -14,6 +14,7 @@ from ebla.cli.frame.problems import FAILED, Usage
 from ebla.cli.frame.ui import Ui
 from ebla.cli.tables import schemas
 from ebla.storage.errors import InvalidArgument
+from ebla.wording import count
 
 if TYPE_CHECKING:
     from ebla.operate.waiting import Progress
@@ -132,7 +133,7 @@ class _Plan:
 
     def _count(self, rows: int) -> None:
         self.rows = rows
-        self.progress.step(f"reading types: {rows:,} rows")
+        self.progress.step(f"reading types: {count(rows, 'row')}")
 
     def choose_table(self, key: str | None, hashed: str | None, replicated: dict[str, Any]) -> None:
         """The schema of the table, or of the one to be made. Raises Usage or InvalidArgument for options that contradict it.
@@ -169,7 +170,7 @@ class _Plan:
         from ebla.pipelines.sources.check import check
 
         found = check(
-            self.source, self.schema, show=lambda rows: self.progress.step(f"checking {rows:,} rows")
+            self.source, self.schema, show=lambda rows: self.progress.step(f"checking {count(rows, 'row')}")
         )
         columns = {name: type_name(self.schema.column(name)) for name in found.columns}
         return structs.replace(found, columns=columns)
