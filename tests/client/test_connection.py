@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -14,6 +15,7 @@ from ebla.cli.frame.ui import Common, Ui
 from ebla.placement import connection as placement
 from ebla.placement import ray_private
 from ebla.placement.local.cluster import LocalCluster
+from ebla.show import progress as show_progress
 
 
 def test_a_command_refuses_an_address_as_name_before_anything_is_reached(
@@ -37,12 +39,15 @@ class Recorded:
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.removed: list[Any] = []
+        self.updated = threading.Event()
 
     def add(self, title: str) -> str:
         return title
 
     def update(self, work: str, text: str, done: float, total: float | None) -> None:
-        self.texts.append(f"{work}: {text}")
+        if text:
+            self.texts.append(f"{work}: {text}")
+            self.updated.set()
 
     def remove(self, work: str) -> None:
         self.removed.append(work)
@@ -52,17 +57,18 @@ class Recorded:
 def test_local_shows_the_steps_of_its_start_on_a_terminal_unless_progress_is_off(
     progress: bool, terminal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    shown = progress and terminal
+
     def start(hosts: int, progress: Callable[[str], None], **options: Any) -> NoReturn:
         progress(f"starting the head of {hosts} nodes")
+        assert not shown or display.updated.wait(600)
         raise ebla.Unavailable("it does not start")
 
     display = Recorded()
     monkeypatch.setattr(LocalCluster, "start", start)
-    monkeypatch.setattr(deployment, "Bars", lambda console: display)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("TTY_COMPATIBLE", "1" if terminal else "0")
+    monkeypatch.setattr(deployment, "display_of_calls", lambda: display if terminal else None)
+    monkeypatch.setattr(show_progress, "SHOW_AFTER_S", 0.0)
     with pytest.raises(ebla.Unavailable, match="does not start"):
         ebla.local(3, progress=progress)
-    shown = progress and terminal
-    assert display.texts == ["start ebla: starting the head of 3 nodes"] * shown
+    assert set(display.texts) == {"start ebla: starting the head of 3 nodes"} if shown else not display.texts
     assert display.removed == ["start ebla"] * shown
