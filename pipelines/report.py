@@ -14,6 +14,7 @@ from ebla.actors.messages import RAFT
 from ebla.pipelines.outcomes import FeedReport, Sample, TabletDigests, VerifyReport
 from ebla.pipelines.sources.check import Checked
 from ebla.pipelines.sources.source import Facts
+from ebla.show.values import pairs, word
 from ebla.wording import count, size
 
 GOOD, BAD, DIM = "green", "bold red", "dim"
@@ -104,9 +105,9 @@ def columns_view(checked: Checked, key: Iterable[str], limit: int = COLUMNS_MAX)
         table.add_column(heading, no_wrap=True)
     table.add_column("first values", style=DIM)  # the only one that may become narrower
     for name, kind in shown:
-        values = ", ".join(_cell(row[name]) for row in checked.sample[:3])
+        values = " | ".join(_cut(word(row[name], " | ")) for row in checked.sample[:3])
         first = Text(values, no_wrap=True, overflow="ellipsis")
-        table.add_row(Text(_cell(name)), Text(_cell(kind)), Text("key" if name in keys else ""), first)
+        table.add_row(Text(_cut(name)), Text(_cut(kind)), Text("key" if name in keys else ""), first)
     more = len(checked.columns) - limit
     return Group(table, Text(f"and {count(more, 'more column')}", DIM)) if more > 0 else table
 
@@ -130,14 +131,13 @@ def rows_view(checked: Checked) -> RenderableType:
         if again.file != again.earlier_file:
             problem += f" of {again.earlier_file}"
         troubles.add_row(
-            again.file, str(again.row), Text(", ".join(again.key)), Text(f"{problem}: {_pairs(again.key)}")
+            again.file, str(again.row), Text(", ".join(again.key)), Text(f"{problem}: {pairs(again.key)}")
         )
     parts: list[RenderableType] = [_grid(lines)]
     return Group(*parts, Text(), troubles) if troubles.row_count else Group(*parts)
 
 
-def _cell(value: str | None) -> str:
-    text = "null" if value is None else value.replace("\n", "\\n").replace("\r", "\\r")
+def _cut(text: str) -> str:
     return text if len(text) <= CELL_MAX else text[: CELL_MAX - 3] + "..."
 
 
@@ -198,7 +198,7 @@ def _samples(samples: Iterable[Sample]) -> Table:
     for heading in ("trouble", "key", "source", "table"):
         table.add_column(heading, overflow="fold")
     for sample in samples:
-        table.add_row(Text(sample.kind, BAD), _pairs(sample.key), _pairs(sample.source), _pairs(sample.table))
+        table.add_row(Text(sample.kind, BAD), pairs(sample.key), pairs(sample.source), pairs(sample.table))
     return table
 
 
@@ -299,10 +299,6 @@ def _grid(lines: Iterable[tuple[str, Text]]) -> Table:
     for name, text in lines:
         table.add_row(name, text)
     return table
-
-
-def _pairs(values: dict[str, str | None]) -> str:
-    return ", ".join(f"{name}={'null' if value is None else value}" for name, value in values.items())
 
 
 def _panel(title: str, body: RenderableType, ok: bool) -> Panel:

@@ -27,6 +27,7 @@ from ebla.pipelines.target import check_columns
 from ebla.placement.extras import needs
 from ebla.show.progress import working
 from ebla.show.steps import Show
+from ebla.show.values import texts
 from ebla.storage.errors import InvalidArgument
 from ebla.table import Table
 
@@ -243,6 +244,4 @@ def _name(column: str) -> str:
 
 
 def _texts(row: Any) -> dict[str, str | None]:
-    if row is None:
-        return {}
-    return {name: None if value is None else str(value) for name, value in row.asDict().items()}
+    return {} if row is None else texts(row.asDict(recursive=True))

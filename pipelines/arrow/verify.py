@@ -26,11 +26,11 @@ import xxhash
 from ebla.pipelines import target
 from ebla.pipelines.outcomes import Sample, VerifyReport
 from ebla.pipelines.replicas import Counts, reported
-from ebla.pipelines.sources.check import texts
 from ebla.pipelines.sources.fitting import FittedPart, Fitter
 from ebla.pipelines.sources.source import Source, infer, opened
 from ebla.show.progress import working
 from ebla.show.steps import Show
+from ebla.show.values import texts
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import TableSchema
 from ebla.table import Table

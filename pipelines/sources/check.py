@@ -12,6 +12,7 @@ import pyarrow as pa
 from ebla.pipelines.sources.fitting import Fitter
 from ebla.pipelines.sources.readers import Unfit
 from ebla.pipelines.sources.source import Facts, ShowRows, Source
+from ebla.show.values import texts
 from ebla.storage.schema import TableSchema
 
 SHOWN_MAX = 10
@@ -88,11 +89,6 @@ def check(
         repeated_rows=repeats,
         sample=tuple(sample),
     )
-
-
-def texts(row: dict[str, Any]) -> dict[str, str | None]:
-    """The values of a row as text, for people and for JSON."""
-    return {name: None if value is None else str(value) for name, value in row.items()}
 
 
 Where = tuple[str, int]

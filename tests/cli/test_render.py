@@ -85,6 +85,6 @@ def test_rows_show_the_columns_that_fit_and_name_the_others() -> None:
     assert printed(rendered, 60) == [
         "origin  distance  note",
         "JFK            1  " + "x" * 37 + "...",
-        "            2475  y",
+        "null        2475  y",
     ]
     assert left_out == ["last"]

@@ -118,7 +118,10 @@ def test_a_wrong_command_line_changes_nothing_and_names_the_mistake(
 def test_rows_are_shown_as_a_table(loaded: Cli) -> None:
     outcome = loaded("table scan flights -w", "carrier == 'UA' and distance >= 900")
     assert outcome.lines[0].split() == ["carrier", "flight", "distance", "at"]
-    assert sorted(line.split() for line in outcome.lines[1:]) == [["UA", "10", "1000"], ["UA", "9", "900"]]
+    assert sorted(line.split() for line in outcome.lines[1:]) == [
+        ["UA", "10", "1000", "null"],
+        ["UA", "9", "900", "null"],
+    ]
     assert "2 rows" in outcome.err
 
 

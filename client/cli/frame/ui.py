@@ -6,13 +6,11 @@ nor cut.
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -150,43 +148,11 @@ class Ui:
 
 def write_json(document: Any) -> None:
     """Print one document, with its values as in_json gives them."""
+    from ebla.show.values import in_json
+
     data = msgspec.json.format(msgspec.json.encode(in_json(document)), indent=2)
     sys.stdout.write(data.decode() + "\n")
     sys.stdout.flush()
-
-
-def in_json(value: Any) -> Any:
-    """The value in JSON's types: times and durations as ISO 8601, bytes as base64, decimals as text, and as text also "NaN",
-    "Infinity" and "-Infinity"."""
-    return _spelled(msgspec.to_builtins(value, builtin_types=(datetime,), enc_hook=_iso_8601))
-
-
-def _spelled(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _spelled(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_spelled(each) for each in value]
-    if isinstance(value, datetime):
-        return _minutely(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
-
-
-def _minutely(value: datetime) -> datetime:
-    """The time in UTC if its offset has seconds, as before standard time: ISO 8601 has no such offsets."""
-    offset = value.utcoffset()
-    return value.astimezone(UTC) if offset is not None and offset.total_seconds() % 60 else value
-
-
-def _iso_8601(value: Any) -> str:
-    """The times and durations of pandas, which columns in nanoseconds have, as text."""
-    if isinstance(value, datetime):
-        value = _minutely(value)
-    if hasattr(value, "isoformat"):
-        text: str = value.isoformat()
-        return text
-    raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 
 def _console(file: Any) -> Console:

@@ -7,12 +7,14 @@
     time        05:30, 05:30:00.25         duration    1h30m, 250ms, -2d, or ISO 8601 such as PT90S
     json        unchanged                  list, struct, map   JSON, as [1, 2] or {"x": 0.5}
 
-A timestamp without an offset is read in the column's own zone. Inside of JSON, texts are read as the values above. A value with
-more digits than its column keeps is refused, except for floats with a point or an exponent.
+A timestamp without an offset is read in the column's own zone. Inside of JSON, texts are read as the values above, and binary is
+base64, as in files of JSON. A value with more digits than its column keeps is refused, except for floats with a point or an
+exponent. ebla.show.values makes such texts of values.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Callable
@@ -31,16 +33,30 @@ if TYPE_CHECKING:
 
 def from_text(column: Column, text: str) -> Any:
     """The value. Raises Usage with the column's name and an example."""
-    read, example = _READERS.get(column.type, (lambda _, text: int(text), "12"))
     try:
-        return read(column, text)
+        return _READERS[column.type][0](column, text)
     except Usage:  # of a value inside
         raise
     except (ValueError, OverflowError, InvalidOperation) as error:
         raise Usage(
-            f"{text!r} is not a value for column {column.name!r} of type {type_name(column)}; write for example {example}",
+            f"{text!r} is not a value for column {column.name!r} of type {type_name(column)}; write for example {_example(column)}",
             column=column.name,
         ) from error
+
+
+def _example(column: Column, inside: bool = False) -> str:
+    """A value as it is written. `inside`: of JSON."""
+    inner = [_example(field, True) for field in column.fields]
+    match column.type:
+        case "list":
+            return f"[{inner[0]}]"
+        case "map":
+            return f"[[{inner[0]}, {inner[1]}]]"
+        case "struct":
+            named = zip(column.fields, inner, strict=True)
+            return "{" + ", ".join(f"{json.dumps(field.name)}: {each}" for field, each in named) + "}"
+    example = "AP8=" if inside and column.type == "binary" else _READERS[column.type][1]
+    return json.dumps(example) if inside and column.type not in _BARE else example
 
 
 def _bool(column: Column, text: str) -> bool:
@@ -112,6 +128,8 @@ def _of_json(column: Column, value: Any) -> Any:
     if column.type == "struct" and isinstance(value, dict):
         known = {field.name: field for field in fields}
         return {n: _of_json(known[n], item) if n in known else item for n, item in value.items()}
+    if isinstance(value, str) and column.type == "binary":
+        return base64.b64decode(value, validate=True)
     if isinstance(value, str) and column.type != "string":
         return from_text(column, value)
     if type(value) is int and column.type in ("float", "double"):
@@ -171,6 +189,8 @@ _NANOSECONDS = {
     "us": 10**3,
     "ns": 1,
 }
+_INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+_BARE = (*_INTEGERS, "float", "double", "bool")  # in JSON without quotes
 _READERS: dict[str, tuple[Callable[[Any, str], Any], str]] = {
     "float": (_float, "0.5"),
     "double": (_float, "0.5"),
@@ -183,7 +203,6 @@ _READERS: dict[str, tuple[Callable[[Any, str], Any], str]] = {
     "time": (_time, "05:30"),
     "duration": (_duration, "1h30m"),
     "json": (lambda _, text: text, '{"a": 1}'),
-    "list": (_nested, "[1, 2]"),
-    "struct": (_nested, '{"x": 0.5}'),
-    "map": (_nested, '{"a": 1}'),
+    **dict.fromkeys(("list", "struct", "map"), (_nested, "")),
+    **dict.fromkeys(_INTEGERS, (lambda _, text: int(text), "12")),
 }

@@ -11,6 +11,7 @@ from ebla.cli.frame.render import facts
 from ebla.cli.frame.ui import Shown, Ui
 from ebla.cli.frame.values import from_text
 from ebla.errors import NotFound
+from ebla.show.values import texts, word
 from ebla.wording import count as counted
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ async def get(cluster: Cluster, name: TableName, key: Values) -> Shown:
     row = await table.get(_values(await _schema(table), key))
     if row is None:
         raise _absent(name, key)
-    return {"table": name, "row": row}, facts((column, _shown(value)) for column, value in row.items())
+    return {"table": name, "row": row}, facts((column, word(value)) for column, value in texts(row).items())
 
 
 async def put(
@@ -156,9 +157,3 @@ def _column(schema: TableSchema, name: str) -> Column:
 def _absent(table: str, key: list[str]) -> NotFound:
     return NotFound(f"table {table!r} has no row with {', '.join(key)}", what="rows")
 
-
-def _shown(value: Any) -> str:
-    """A value in full, as the terminal shows it."""
-    if value is None or isinstance(value, bytes):
-        return "null" if value is None else "0x" + value.hex()
-    return str(value)

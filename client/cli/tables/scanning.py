@@ -18,8 +18,9 @@ import msgspec
 from ebla.cli.frame.connection import within
 from ebla.cli.frame.options import TableName, Where, argument, option
 from ebla.cli.frame.problems import Usage, column_hint
-from ebla.cli.frame.ui import Ui, in_json, write_json
+from ebla.cli.frame.ui import Ui, write_json
 from ebla.operate.naming import Refused
+from ebla.show.values import in_json, text, word
 from ebla.wording import count, size
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ def rows_table(found: pa.Table, width: int) -> tuple[Any, list[str]]:
     from ebla.storage.rows import python_values
 
     values = python_values.rows(found)
-    texts = {name: [_text(row[name]) for row in values] for name in found.schema.names}
+    texts = {name: [_cell(row[name]) for row in values] for name in found.schema.names}
     shown: list[str] = []
     used = 0
     for name, cells in texts.items():
@@ -194,13 +195,9 @@ def rows_table(found: pa.Table, width: int) -> tuple[Any, list[str]]:
     return listing(headers, rows, keep_empty=True), list(texts)[len(shown) :]
 
 
-def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bytes):
-        value = "0x" + value.hex()
-    text = str(value).replace("\n", "\\n")
-    return text if len(text) <= CELL_MAX else text[: CELL_MAX - 3] + "..."
+def _cell(value: Any) -> str:
+    shown = word(None if value is None else text(value))
+    return shown if len(shown) <= CELL_MAX else shown[: CELL_MAX - 3] + "..."
 
 
 # -- into files ----------------------------------------------------------------------------------------------
@@ -245,7 +242,7 @@ def _csv(schema: pa.Schema, file: BinaryIO) -> Writer:
 
     from ebla.storage.rows import python_values
 
-    # Arrow's CSV has none of these types: binary is hex, as on the terminal, the others are as in JSON.
+    # Arrow's CSV has none of these types: they are as on the terminal.
     tests = (
         pa.types.is_binary,
         pa.types.is_nested,
@@ -266,21 +263,12 @@ def _csv(schema: pa.Schema, file: BinaryIO) -> Writer:
         for place in odd:
             values = python_values.plain_values(schema.names[place], arrays[place])
             arrays[place] = pa.array(
-                [None if value is None else _in_csv(value) for value in values], pa.string()
+                [None if value is None else text(value) for value in values], pa.string()
             )
         arrays = [array.cast(field.type) for array, field in zip(arrays, texts, strict=True)]
         writer.write(pa.RecordBatch.from_arrays(arrays, schema=texts))
 
     return write, writer.close
-
-
-def _in_csv(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bytes):
-        return "0x" + value.hex()
-    encoded = msgspec.json.encode(in_json(value)).decode()
-    return encoded.strip('"') if encoded.startswith('"') else encoded
 
 
 def _json(schema: pa.Schema, file: BinaryIO) -> Writer:

@@ -275,9 +275,10 @@ def _columns(info: TableInfo) -> Any:
 
 
 def default_text(column: Column) -> str:
+    from ebla.show.values import text, word
     from ebla.storage.rows.convert import defaults
 
-    return "" if column.default is None else str(defaults(column, 1)[0].as_py())
+    return "" if column.default is None else word(text(defaults(column, 1)[0].as_py()))
 
 
 def drop(
