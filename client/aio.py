@@ -44,6 +44,21 @@ from ebla.write.alter import Alteration as Alteration
 
 Reply = TypeVar("Reply")
 
+__all__ = [
+    "Alteration",
+    "Coordination",
+    "CoordinationSession",
+    "Database",
+    "Scan",
+    "Table",
+    "connect",
+    "local",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 class Database:
     """A connection to one deployment, from `connect` or `local`. A context manager, which closes the connection.

@@ -36,6 +36,8 @@ from ebla.write.alter import Changes
 from ebla.write.writer import send_again
 
 if TYPE_CHECKING:
+    import duckdb
+
     from ebla.options import Row, Rows, WriteIdLike
     from ebla.storage.predicates.expressions import Expression
 
@@ -241,6 +243,10 @@ class Table:
     def __iter__(self) -> Iterator[Row]:
         return iter(self.scan())
 
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """All rows as a stream of Arrow's C interface, as of `scan()`: `duckdb.sql("select ... from table")`."""
+        return self.scan().__arrow_c_stream__(requested_schema)
+
     flush = blocking(aio.Table.flush)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -288,7 +294,7 @@ class Scan:
     count = blocking(aio.Scan.count)
 
     @like(aio.Scan.to_duckdb)
-    def to_duckdb(self, connection: Any = None) -> Any:
+    def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
         frames.duckdb()
         return frames.relation(self.to_arrow(), connection)
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from ebla.placement.extras import MissingPackage as MissingPackage
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.rows.python_values import shown
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 
 def polars() -> Any:
@@ -31,11 +34,12 @@ def _package(name: str, method: str) -> Any:
         ) from None
 
 
-def relation(table: pa.Table, connection: Any) -> Any:
+def relation(table: pa.Table, connection: DuckDBPyConnection | None) -> DuckDBPyRelation:
     """The rows as a relation of a DuckDB connection, or of DuckDB's own one."""
-    own = duckdb() if connection is None else connection
+    own: Any = duckdb() if connection is None else connection
     if not hasattr(own, "from_arrow"):
         raise InvalidArgument(
             f"connection is {shown(own)}; give duckdb.connect({shown(own) if isinstance(own, str) else ''}), or leave it out"
         )
-    return own.from_arrow(table)
+    made: DuckDBPyRelation = own.from_arrow(table)
+    return made

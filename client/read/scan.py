@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -16,6 +16,11 @@ from ebla.storage.predicates import expressions
 from ebla.storage.rows import python_values
 from ebla.transport.client import DeploymentClient
 from ebla.transport.routes import TableRoutes
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas
+    import polars
 
 Row = dict[str, Any]
 
@@ -100,16 +105,17 @@ class Scan:
                     rows += block.rows
         return found
 
-    async def to_pandas(self) -> Any:
+    async def to_pandas(self) -> pandas.DataFrame:
         """Read all rows into a pandas DataFrame, in the order of `to_arrow`."""
         return (await self.to_arrow()).to_pandas()
 
-    async def to_polars(self) -> Any:
+    async def to_polars(self) -> polars.DataFrame:
         """All rows as a Polars DataFrame. Raises MissingPackage without the package polars."""
-        polars = frames.polars()
-        return polars.DataFrame(await self.to_arrow())
+        packaged = frames.polars()
+        made: polars.DataFrame = packaged.DataFrame(await self.to_arrow())
+        return made
 
-    async def to_duckdb(self, connection: Any = None) -> Any:
+    async def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
         """All rows as a relation of this DuckDB connection (None: DuckDB's own). Raises MissingPackage without the package
         duckdb."""
         frames.duckdb()

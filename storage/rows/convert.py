@@ -134,10 +134,18 @@ def columns_of(rows: Any) -> Columns:
             )
         names = dict.fromkeys(chain.from_iterable(rows))
         return Columns(list(names), len(rows), lambda name: [row.get(name) for row in rows], add, rows)
+    taken = "a pyarrow Table or RecordBatch, a frame of Polars or pandas, an iterable of record batches, or a list of dicts"
     raise InvalidArgument(
-        f"rows are {type(rows).__name__}; give a pyarrow Table or RecordBatch, a frame of Polars or pandas, an iterable of "
-        "record batches, or a list of dicts"
+        f"rows are {type(rows).__name__}; {_UNREAD.get(type(rows).__module__.partition('.')[0], f'give {taken}')}"
     )
+
+
+# What makes rows of the lazy objects of a package.
+_UNREAD = {
+    "polars": "give rows.collect()",
+    "pyspark": "ebla.pipelines.feed.feed writes a DataFrame of Spark",
+    "ray": "ebla.ray_data.write_table writes a Dataset of Ray",
+}
 
 
 def _native(values: Any) -> Any:
@@ -330,11 +338,10 @@ def _remedy(column: Column, given: pa.DataType) -> str:
 
 
 def _refuse(column: Column, values: Any, row: int, error: Exception | None = None) -> None:
-    reason = f" ({error})" if error else ""
     value = None if isinstance(values, pa.Array) else values[row]
     raise invalid_column(
         column.name,
-        f", row {row}: {_shown(values, row)} is not {python_values.expected(column)}{reason}; "
+        f", row {row}: {_shown(values, row)} is not {python_values.expected(column)}; "
         f"{python_values.remedy(column, value)}",
         row,
     ) from error

@@ -202,6 +202,8 @@ def test_the_command_that_starts_a_local_deployment_again_has_its_options(
     settings = NodeSettings(cpus, 1 << 28, dashboard, Auth("token", "/secret"))
     local = LocalCluster(tmp_path, LocalState("c", settings, str(tmp_path), size=3))
     assert _up_command("ebla", None, local) == f"ebla up --local 3 --auth token{options}"
+    places.remember("ebla", "/fast disk")
+    assert _up_command("ebla", None, local).endswith(f"{options} --data-dir '/fast disk'")
     assert _up_command("a b", "10.0.0.1:6379") == "ebla up --address 10.0.0.1:6379 --name 'a b'"
 
 
@@ -226,7 +228,7 @@ def test_status_ends_with_1_if_not_healthy_and_names_each_trouble_once(
     if ends:
         assert shown.lines[2].split() == ["ROLE", "HOST", "STATE", "PID", "UP", "FOR"]
         assert shown.out.count("tablet-server/host-c is UNREACHABLE") == 1
-        assert "flights UNDER_REPLICATED 2 2 3" in shown.text and "next: bring the host back" in shown.text
+        assert "flights 2 UNDER_REPLICATED 2 3" in shown.text and "next: bring the host back" in shown.text
 
 
 def test_without_a_terminal_down_needs_the_flag_yes(ebla: Cli) -> None:

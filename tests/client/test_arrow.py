@@ -143,6 +143,23 @@ def test_a_scan_is_a_stream_with_exact_types(rich: ebla.Table) -> None:
     assert wider.read_all().schema.types == [pa.float64(), pa.duration("us")]
 
 
+def test_a_table_is_a_stream_of_all_of_its_rows(loopback: Loopback, rich: ebla.Table) -> None:
+    data = rich_rows(100)
+    rich.upsert(data)
+    assert duckdb.connect().sql("select sum(id), count(u) from rich").fetchall() == [
+        (sum(data["id"].to_pylist()), 100 - data["u"].null_count)
+    ]
+    assert pl.DataFrame(rich).schema["took"] == pl.Duration("ms")
+    copy = loopback.db.create_table("copy", schema=RICH, primary_key=["id"])
+    assert copy.upsert(rich) == Written(100)
+    assert pa.table(copy).sort_by("id").equals(data)
+
+
+def test_a_lazy_frame_is_refused_with_the_call_that_reads_it(table: ebla.Table) -> None:
+    with pytest.raises(InvalidArgument, match=r"rows are LazyFrame; give rows.collect\(\)"):
+        table.upsert(pl.LazyFrame({"id": [1]}))
+
+
 def test_a_stream_of_a_scan_is_read_while_it_is_used_and_ends_with_its_reader(
     loopback: Loopback, table: ebla.Table
 ) -> None:

@@ -202,12 +202,19 @@ def test_a_missing_table_needs_a_key(run: Ebla, source: Path) -> None:
     assert "--key a,b creates it, with a key of the columns id, name, x" in refused.message
 
 
-def test_verify_has_exit_status_1_for_a_difference(run: Ebla, table: Table, source: Path) -> None:
+def test_verify_has_exit_status_1_for_a_difference_and_2_without_a_comparison(
+    run: Ebla, table: Table, source: Path
+) -> None:
     feed(str(source), table)
     table.delete({"id": 3})
     found = run("verify", str(source), "t", "--no-replicas", "--json")
     assert (found.status, found.json["missing"], found.json["samples"][0]["key"]) == (1, 1, {"id": "3"})
-    assert run("verify", str(source), "nothing").status == 1
+    failed = run("verify", str(source), "nothing", "--json")
+    assert (failed.status, failed.json["error"]["exit_status"], failed.json["error"]["kind"]) == (
+        2,
+        2,
+        "NotFound",
+    )
 
 
 def test_large_sources_and_options_of_spark_choose_spark(

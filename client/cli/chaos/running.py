@@ -114,9 +114,7 @@ def _refused(error: EblaError, steps: Steps, as_json: bool) -> int:
     """Report that nothing was judged: void, for every kind of error."""
     status = report.STATUS[VOID]
     if as_json:
-        found = document(error)
-        found["error"]["exit_status"] = status
-        write_json(found)
+        write_json(document(error, status))
     else:
         steps.end(f"void, the run could not begin: {error}")
         if step := next_step(error):

@@ -10,9 +10,10 @@ from msgspec import structs
 from ebla.cli.data import sources
 from ebla.cli.frame import quiet
 from ebla.cli.frame.options import NewReplication, Replication, option
-from ebla.cli.frame.problems import FAILED
+from ebla.cli.frame.problems import FAILED, NotCompared
 from ebla.cli.frame.ui import Ui
 from ebla.placement.extras import needs
+from ebla.storage.errors import EblaError
 
 if TYPE_CHECKING:
     from ebla.operate.waiting import Progress
@@ -40,25 +41,28 @@ def verify(
     on_slot: sources.OnSlot = None,
     avoid_slot: sources.AvoidSlot = None,
 ) -> None:
-    """Check that a table equals its source. Exit status 0: equal, 1: different. Changes nothing.
+    """Check that a table equals its source. Exit status 0: equal, 1: different, 2: not compared. Changes nothing.
 
     Compares every row: missing, extra and different rows. Also compares the replicas of each tablet by digests.
     """
-    spark = sources.SparkOptions(executors, cores, memory, on_slot, avoid_slot)
-    with ui.working(f"verify {table}") as progress, ui.kept_stdout():
-        progress.step("recognising the source")
-        opened = sources.open_checked(source, format, option)
-        chosen = sources.choose_engine(engine, spark, opened)
-        with sources.connected(ui, progress) as database:
-            target = database.table(table)
-            if chosen is sources.Engine.spark:
-                report = _with_spark(opened, target, samples, replicas, progress, spark)
-            else:
-                from ebla.pipelines.arrow import verify as verifying
+    try:
+        spark = sources.SparkOptions(executors, cores, memory, on_slot, avoid_slot)
+        with ui.working(f"verify {table}") as progress, ui.kept_stdout():
+            progress.step("recognising the source")
+            opened = sources.open_checked(source, format, option)
+            chosen = sources.choose_engine(engine, spark, opened)
+            with sources.connected(ui, progress) as database:
+                target = database.table(table)
+                if chosen is sources.Engine.spark:
+                    report = _with_spark(opened, target, samples, replicas, progress, spark)
+                else:
+                    from ebla.pipelines.arrow import verify as verifying
 
-                report = verifying.verify(
-                    opened, target, samples=samples, replicas=replicas, progress=progress.step
-                )
+                    report = verifying.verify(
+                        opened, target, samples=samples, replicas=replicas, progress=progress.step
+                    )
+    except EblaError as error:
+        raise NotCompared(error) from error
     report = structs.replace(report, source=source)
     from ebla.pipelines.report import verify_view
 

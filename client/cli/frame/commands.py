@@ -35,6 +35,7 @@ from ebla.cli.frame.problems import (
     INTERRUPTED,
     TERMINATED,
     USAGE,
+    NotCompared,
     document,
     error_document,
     exit_status,
@@ -232,7 +233,9 @@ class RootGroup(Group):
         except SystemExit as end:
             status = end.code
         except EblaError as error:
-            status = _report(error, as_json, verbose)
+            status = _report(error, exit_status(error), as_json, verbose)
+        except NotCompared as failure:
+            status = _report(failure.error, USAGE, as_json, verbose)
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             status = BROKEN_PIPE
@@ -243,14 +246,14 @@ class RootGroup(Group):
         sys.exit(status if isinstance(status, int) else 0)
 
 
-def _report(error: EblaError, as_json: bool, verbose: bool) -> int:
+def _report(error: EblaError, status: int, as_json: bool, verbose: bool) -> int:
     if verbose:
         traceback.print_exc()
     if as_json:
-        write_json(document(error))
-        return exit_status(error)
+        write_json(document(error, status))
+        return status
     _print(error.message if isinstance(error, Refused) else f"ebla: {error.message}", next_step(error))
-    return exit_status(error)
+    return status
 
 
 def _print(problem: str, step: str | None) -> None:

@@ -2,7 +2,7 @@
 
 0    done; for `check` and `verify`: no problem was found
 1    not done, or a problem was found
-2    the command line is wrong, or an extra is not installed; nothing was begun
+2    the command line is wrong, or an extra is not installed; nothing was begun. Of `verify`: not compared, as of `diff`
     130  interrupted with Ctrl-C; 143 with SIGTERM
 """
 
@@ -36,6 +36,14 @@ class Usage(InvalidArgument):
     hint: str | None
 
 
+class NotCompared(Exception):
+    """A comparison failed with this error before it had a result. The exit status tells that from a difference."""
+
+    def __init__(self, error: EblaError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
 def column_hint(name: str, names: Sequence[str]) -> str:
     """The column that may have been meant, else all of them."""
     return did_you_mean(name, names) or f"; the columns are {', '.join(names)}"
@@ -54,11 +62,11 @@ def next_step(error: EblaError) -> str | None:
     return None if step is None or "`ebla" in error.message else step
 
 
-def document(error: EblaError) -> dict[str, Any]:
+def document(error: EblaError, status: int) -> dict[str, Any]:
     """The error as `--json` prints it."""
     fields = {name: value for name, value in error.values().items() if value is not None and name != "hint"}
-    kind, status, applied = type(error).__name__, exit_status(error), error.possibly_applied
-    return error_document(kind, error.message, status, next_step(error), applied, fields)
+    kind, step = type(error).__name__, next_step(error)
+    return error_document(kind, error.message, status, step, error.possibly_applied, fields)
 
 
 def error_document(

@@ -135,7 +135,7 @@ def tables(health: ClusterHealth) -> Table:
     rows = (
         (
             table.name,
-            ", ".join(f"{word} {tablets:,}" for word, tablets in table.sick()) or table.status,
+            ", ".join(f"{tablets:,} {word}" for word, tablets in table.sick()) or table.status,
             sum(table.tablets.values()),
             table.wanted,
             size(table.bytes),

@@ -39,6 +39,13 @@ CPUS = 4  # that each local node offers
 UpLocal = Annotated[
     int | None, option("--local N", "Start a Ray cluster of N nodes on this machine first.", min=1)
 ]
+UpDataDir = Annotated[
+    str | None,
+    option(
+        "--data-dir DIR",
+        "Data directory of each host (default: that of the last `ebla up`, else ~/.ebla/NAME).",
+    ),
+]
 UpJournals = Annotated[
     int | None,
     option(
@@ -57,9 +64,7 @@ def up(
         Path | None, option("--config FILE", "Settings in YAML; flags override the file.")
     ] = None,
     local: UpLocal = None,
-    data_dir: Annotated[
-        str | None, option("--data-dir DIR", "Data directory of each host (default: ~/.ebla/NAME).")
-    ] = None,
+    data_dir: UpDataDir = None,
     slot: Annotated[list[str] | None, option("--slot SLOT", "Use these hosts only; repeatable.")] = None,
     masters: Annotated[
         int | None, option("--masters N", "Number of masters; several need --journals.")
@@ -182,6 +187,9 @@ def _up_parts(report: UpReport, address: str, cluster: LocalCluster | None, star
 
 def _up_command(name: str, address: str | None, local: LocalCluster | None = None) -> str:
     """The command that starts the deployment again. `local`: the local cluster that has to be started first."""
+    from ebla.cli.frame import places
+    from ebla.placement.config import default_data_dir
+
     words = ["ebla", "up"]
     if local is not None:
         settings = local.state.settings
@@ -189,6 +197,8 @@ def _up_command(name: str, address: str | None, local: LocalCluster | None = Non
         words += [] if settings.num_cpus == CPUS else ["--cpus", str(settings.num_cpus)]
         words += [] if settings.dashboard else ["--no-dashboard"]
     words += [] if address is None else ["--address", address]
+    data = places.data_dir(name)
+    words += [] if data == default_data_dir(name) else ["--data-dir", data]
     return shlex.join(words if name == NAME else [*words, "--name", name])
 
 

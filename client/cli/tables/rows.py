@@ -156,4 +156,3 @@ def _column(schema: TableSchema, name: str) -> Column:
 
 def _absent(table: str, key: list[str]) -> NotFound:
     return NotFound(f"table {table!r} has no row with {', '.join(key)}", what="rows")
-
