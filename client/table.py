@@ -244,7 +244,7 @@ class Table:
         return iter(self.scan())
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """All rows as a stream of Arrow's C interface, as of `scan()`: `duckdb.sql("select ... from table")`."""
+        """All rows as a stream of Arrow's C interface, as of `scan()`: `duckdb.sql("select ... from people")`."""
         return self.scan().__arrow_c_stream__(requested_schema)
 
     flush = blocking(aio.Table.flush)
