@@ -1,0 +1,56 @@
+"""The errors of ledgers: one class for each next step of the caller.
+
+LedgerFenced      another client recovers the ledger, or has closed it    stop writing; open a ledger of your own
+LedgerClosed      this writer has closed the ledger                       open another ledger
+WrongToken        the request is for another ledger of this id            read the metadata again
+StoreReadOnly     the store has too little space for new entries          use another store
+NotEnoughStores   fewer stores run than the ledger needs                  start stores, or wait for them
+EntryLost         no store has a sound copy of an entry that must exist   bring lost stores back
+RecoveryFailed    too few stores answered to find the end of the ledger   wait for stores, then try again
+"""
+
+from __future__ import annotations
+
+from ebla.storage.errors import EblaError
+
+
+class LedgerError(EblaError):
+    ledger: int | None
+
+
+class LedgerFenced(LedgerError):
+    """Another client recovers this ledger, or has closed it. Entries that were under way may be in the ledger."""
+
+    possibly_applied = True
+
+
+class LedgerClosed(LedgerError):
+    """This writer has closed the ledger. The entry is not in it."""
+
+
+class WrongToken(LedgerError):
+    """The ledger of this id has another creation token. Nothing was changed."""
+
+
+class StoreReadOnly(LedgerError):
+    """The store takes no new entries, because its disk is almost full. Nothing was changed."""
+
+
+class NotEnoughStores(LedgerError):
+    """A ledger needs `wanted` stores, and `found` take entries."""
+
+    wanted: int | None
+    found: int | None
+    retriable = True
+
+
+class EntryLost(LedgerError):
+    """Every store that should have the entry answered, and none has a sound copy."""
+
+    entry: int | None
+
+
+class RecoveryFailed(LedgerError):
+    """The end of the ledger is not known: too few stores answered. The ledger stays in recovery, and nothing is lost."""
+
+    retriable = True

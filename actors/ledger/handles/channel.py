@@ -1,0 +1,148 @@
+"""A writer's connection to one store: one call is under way, and the next takes everything that queued meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from ebla.actors.errors import WrongServer
+from ebla.actors.ledger import messages as m
+from ebla.actors.ledger.errors import LedgerFenced, StoreReadOnly, WrongToken
+from ebla.actors.ledger.handles.options import LedgerOptions
+from ebla.actors.ledger.handles.stores import Stores
+from ebla.actors.world import World
+from ebla.storage.errors import EblaError, StorageError
+
+FATAL = (LedgerFenced, WrongToken)
+LOST = (WrongServer, StoreReadOnly, StorageError)  # waiting does not help
+
+
+class Channel:
+    """`on_added`: the entries are synced at the store. `on_failed`: it did not take them; they are sent again."""
+
+    def __init__(
+        self,
+        world: World,
+        stores: Stores,
+        options: LedgerOptions,
+        ledger: int,
+        token: str,
+        position: int,
+        store: str,
+        recovery: bool,
+        on_added: Callable[[Channel, list[m.Entry]], None],
+        on_failed: Callable[[Channel, EblaError], None],
+    ) -> None:
+        self.position = position
+        self.store = store
+        self.failing_since: float | None = None
+        self.lost = False  # the store will not take this ledger's entries any more
+        self.has_gap = False  # an acknowledged entry was left out
+        self.wanted = self.stored = -1  # the last entry that was sent here, and that the store has synced
+        self._world = world
+        self._stores = stores
+        self._options = options
+        self._ledger, self._token = ledger, token
+        self._recovery = recovery
+        self._on_added = on_added
+        self._on_failed = on_failed
+        self._queue: deque[m.Entry] = deque()
+        self._bytes = 0
+        self._confirmed = self._lac = -1
+        self._due = asyncio.Event()
+        self._stopped = False
+        world.spawn(self._run(), f"ledger {ledger} to {store}")
+
+    def send(self, entry: m.Entry) -> None:
+        self._queue.append(entry)
+        self.wanted = entry.entry
+        self._bytes += len(entry.data)
+        self._due.set()
+
+    def acknowledged(self, lac: int) -> None:
+        """Entries up to `lac` are acknowledged. If they wait here in too great number, the oldest are left out."""
+        self._lac = lac
+        while self._bytes > self._options.backlog_bytes_max and self._queue and self._queue[0].entry <= lac:
+            self._bytes -= len(self._queue.popleft().data)
+            self.has_gap = True
+        self._due.set()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether another store should take over."""
+        since = self.failing_since
+        return self.lost or (since is not None and self._world.now() - since >= self._options.replace_s)
+
+    def owes(self, lac: int) -> bool:
+        """Whether the store may lack an entry up to `lac`."""
+        return self.has_gap or bool(self._queue and self._queue[0].entry <= lac)
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._due.set()
+
+    async def _run(self) -> None:
+        while not self._stopped:
+            await self._due.wait()
+            self._due.clear()
+            while not self._stopped and (self._queue or self._confirmed < self._lac):
+                if not self._queue and await self._gets_more():
+                    continue
+                if not await self._call():
+                    await self._world.clock.sleep(self._options.retry_s)
+
+    async def _gets_more(self) -> bool:
+        """Wait for a further entry, which tells the store what is acknowledged."""
+        self._due.clear()
+        try:
+            async with self._world.clock.timeout(self._options.confirm_s):
+                await self._due.wait()
+        except TimeoutError:
+            return False
+        return bool(self._queue) or self._stopped
+
+    async def _call(self) -> bool:
+        """Send what waits. The entries stay in the queue until the store has them."""
+        taken = self._taken()
+        lac = self._lac
+        try:
+            if taken:
+                add = m.AddRequest(self.store, self._ledger, self._token, tuple(taken), self._recovery)
+                await self._stores.call(self.store, "add_entries", add, m.Done, self._options.timeout_s)
+                lac = taken[-1].lac
+            else:
+                confirm = m.ConfirmRequest(self.store, self._ledger, self._token, lac)
+                await self._stores.call(self.store, "confirm", confirm, m.Done, self._options.timeout_s)
+        except EblaError as error:
+            if self._stopped:
+                return False
+            if self.failing_since is None:
+                self.failing_since = self._world.now()
+            self.lost = self.lost or isinstance(error, LOST)
+            self._on_failed(self, error)
+            return False
+        self.failing_since = None
+        self._confirmed = max(self._confirmed, lac)
+        if taken:
+            self.stored = taken[-1].entry
+            self._drop(taken)
+            if not self._stopped:
+                self._on_added(self, taken)
+        return True
+
+    def _taken(self) -> list[m.Entry]:
+        taken: list[m.Entry] = []
+        size = 0
+        for entry in self._queue:
+            size += len(entry.data)
+            if taken and (size > self._options.call_bytes or len(taken) == self._options.call_entries):
+                break
+            taken.append(entry)
+        return taken
+
+    def _drop(self, taken: list[m.Entry]) -> None:
+        """Remove the entries that the store has; some may have been left out meanwhile."""
+        last = taken[-1].entry
+        while self._queue and self._queue[0].entry <= last:
+            self._bytes -= len(self._queue.popleft().data)

@@ -1,0 +1,187 @@
+"""Ends the ledger of a writer that is gone, or is to be stopped: decides its last entry, for all clients and for ever.
+
+    1. mark    the metadata becomes in_recovery: the writer can neither replace stores nor close
+    2. fence   every store of the last segment is asked; enough must answer that no ack quorum is without a fenced store
+    3. read    from the last entry known to be acknowledged on: an entry is in the ledger if any store has it; it is not if so many
+               surely lack it that it cannot have been acknowledged. Each read fences, too: "absent" must stay true
+    4. write   entries that were found are written to an ack quorum again, so that later readers find them
+    5. close   the first absent entry ends the ledger; the end is set by compare-and-set
+
+Several clients may recover at once: all find every acknowledged entry, and the first to close decides. A recovery that fails
+leaves the ledger in_recovery, and the next one continues. (BookKeeper, with #1067, #2614 and #2615.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from ebla.actors.ledger import messages as m
+from ebla.actors.ledger import metadata as meta
+from ebla.actors.ledger.errors import RecoveryFailed
+from ebla.actors.ledger.handles.options import LedgerOptions
+from ebla.actors.ledger.handles.reading import Reader
+from ebla.actors.ledger.handles.registry import Registry
+from ebla.actors.ledger.handles.stores import Stores
+from ebla.actors.ledger.handles.writer import Writer
+from ebla.actors.ledger.metadata import Metadata, Segment
+from ebla.actors.world import World
+from ebla.storage.errors import EblaError
+
+REWRITE_S = 30.0  # for the entries that are written again
+
+
+async def recover(
+    world: World, registry: Registry, stores: Stores, ledger: int, options: LedgerOptions
+) -> Metadata:
+    """Close the ledger; returns its metadata. Raises RecoveryFailed if too few stores answer: then try again later."""
+    found = await registry.change(ledger, meta.recovering)
+    if found.closed:
+        return found
+    return await _Recovery(world, registry, stores, found, options).run()
+
+
+class _Recovery:
+    def __init__(
+        self, world: World, registry: Registry, stores: Stores, found: Metadata, options: LedgerOptions
+    ) -> None:
+        self._world = world
+        self._registry = registry
+        self._stores = stores
+        self._found = found
+        self._options = options
+        self._newest = found.segments[-1]
+        self._made: list[Segment] = [self._newest]  # what becomes of the last segment
+
+    async def run(self) -> Metadata:
+        found = self._found
+        lac = await self._fence()
+        # An empty last segment shows that the entry before it is acknowledged.
+        start = max(lac, self._newest.first - 1)
+        length = await self._length_of(start)
+        writer = Writer(
+            self._world,
+            self._registry,
+            self._stores,
+            found,
+            self._options,
+            lac=start,
+            length=length,
+            publish=self._replaced,
+        )
+        try:
+            await self._read_forward(writer, start + 1)
+            if not await writer.drain(REWRITE_S):
+                raise writer.failed or RecoveryFailed(
+                    f"the last entries of ledger {found.ledger} could not be written again: too few stores take them",
+                    ledger=found.ledger,
+                )
+            last, total, made = writer.lac, writer.length, tuple(self._made)
+        finally:
+            writer.stop()
+
+        def transform(now: Metadata) -> Metadata:
+            return now if now.closed else meta.closed(now, last, total, made)
+
+        return await self._registry.change(found.ledger, transform)
+
+    async def _replaced(self, lac: int, replaced: Mapping[int, str]) -> Metadata:
+        """Known to this recovery only until it closes the ledger: so a recovery that fails leaves nothing half done."""
+        now = meta.replace(self._found, segments=(*self._found.segments[:-1], *self._made))
+        changed = meta.with_replaced(now, lac, replaced)
+        self._made = list(changed.segments[len(self._found.segments) - 1 :])
+        return changed
+
+    async def _fence(self) -> int:
+        """The greatest acknowledged entry that a fenced store knows of."""
+
+        async def ask(store: str) -> m.Tail | EblaError:
+            request = m.TailRequest(store, self._found.ledger, self._found.token, after=1 << 62, fence=True)
+            try:
+                return await self._stores.call(store, "read_tail", request, m.Tail, self._options.timeout_s)
+            except EblaError as error:
+                return error
+
+        answers = await asyncio.gather(*map(ask, self._newest.stores))
+        tails = {at: tail for at, tail in enumerate(answers) if not isinstance(tail, EblaError)}
+        if not meta.covers(self._found, tails):
+            raise self._failed("fenced", answers)
+        return max(tail.lac for tail in tails.values())
+
+    def _failed(self, what: str, answers: Sequence[object]) -> RecoveryFailed:
+        reasons = "; ".join(
+            f"{store}: {answer}"
+            for store, answer in zip(self._newest.stores, answers, strict=True)
+            if isinstance(answer, EblaError)
+        )
+        return RecoveryFailed(
+            f"ledger {self._found.ledger} could not be {what}: too few of its stores answered ({reasons}); bring them back",
+            ledger=self._found.ledger,
+        )
+
+    async def _length_of(self, entry: int) -> int:
+        if entry == meta.NONE:
+            return 0
+        reader = Reader(self._world, self._registry, self._stores, self._options)
+        return (await reader.read(self._found, entry, entry))[0].length
+
+    # -- entries after the last one known to be acknowledged
+
+    async def _read_forward(self, writer: Writer, first: int) -> None:
+        """Give the writer every entry up to the first one that is surely not acknowledged."""
+        ahead: deque[m.Entry | None] = deque()
+        while True:
+            if not ahead:
+                ahead.extend(await self._read_batch(first))
+            entry = ahead.popleft()
+            if entry is None:
+                return
+            writer.add_entry(entry)
+            first += 1
+
+    async def _read_batch(self, first: int) -> list[m.Entry | None]:
+        """The next entries; None stands for the first that is not in the ledger. Raises RecoveryFailed if the fate of the first one
+        is open."""
+        last = first + self._options.recovery_entries - 1
+        answers = await asyncio.gather(
+            *(self._ask(position, first, last) for position in range(self._found.ensemble))
+        )
+        made: list[m.Entry | None] = []
+        for number in range(first, last + 1):
+            found = self._fate(number, answers)
+            if isinstance(found, m.Entry):
+                made.append(found)
+                continue
+            if found is None:
+                made.append(None)
+            elif not made:
+                raise self._failed(f"read at entry {number}", answers)
+            break
+        return made
+
+    async def _ask(self, position: int, first: int, last: int) -> m.ReadReply | EblaError:
+        store = self._newest.stores[position]
+        entries = tuple(meta.entries_of(self._found, position, first, last))
+        request = m.ReadRequest(
+            store, self._found.ledger, self._found.token, entries, self._options.call_bytes, fence=True
+        )
+        try:
+            return await self._stores.call(
+                store, "read_entries", request, m.ReadReply, self._options.timeout_s
+            )
+        except EblaError as error:
+            return error
+
+    def _fate(self, number: int, answers: Sequence[m.ReadReply | EblaError]) -> m.Entry | bool | None:
+        """The entry; None if it is surely not acknowledged; False if neither is certain."""
+        absent = 0
+        for position in meta.positions(self._found, number):
+            answer = answers[position]
+            if isinstance(answer, EblaError):
+                continue
+            for entry in answer.entries:
+                if entry.entry == number and entry.sound(self._found.ledger):
+                    return entry
+            absent += number in answer.absent
+        return None if absent >= self._found.needed else False

@@ -1,0 +1,44 @@
+"""What is known of ledgers and stores: the interface that writers, readers, recoveries and repairs use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from ebla.actors.ledger.metadata import Metadata
+
+
+class StoreInfo(msgspec.Struct, frozen=True):
+    """A store that runs. `read_only`: it takes no new entries."""
+
+    uuid: str
+    address: str
+    read_only: bool = False
+
+
+Transform = Callable[[Metadata], Metadata]
+
+
+class Registry(Protocol):
+    """Reads are linearizable. Every method raises TimedOut or Unavailable if no master answers."""
+
+    async def stores(self) -> list[StoreInfo]:
+        """The stores that run now."""
+
+    async def address(self, store: str) -> str | None:
+        """The last known address of a store that ever registered."""
+
+    async def read(self, ledger: int) -> Metadata:
+        """Raises NotFound."""
+
+    async def change(self, ledger: int, transform: Transform) -> Metadata:
+        """Replace the metadata by `transform` of it, by compare-and-set; the transform is called again if another change comes
+        first, and its errors pass. An equal result changes nothing. Returns the new metadata.
+
+        An error that is possibly applied means that the change may have been made, or may be yet.
+        """
+
+    async def mark(self, ledger: int, store: str) -> None:
+        """Note that this store lacks entries that it should have, for a repair."""

@@ -1,0 +1,317 @@
+"""The writer of one ledger: numbers entries, sends them to their stores, acknowledges them in order.
+
+    acknowledged   an entry is acknowledged when `ack_quorum` of its stores have synced it, and so are all entries before it
+    replaced       a store that fails for `replace_s` is replaced from the entry after the last acknowledged one on. Without another
+                   store the writer goes on with the others
+    stable         an entry that an ack quorum of the present ensemble has stays on one through every replacement, so that a reader
+                   may return it before it is acknowledged
+    fenced         a client that recovers the ledger ends this writer; entries under way may be in the ledger, or not
+    marked         entries that a store owes when the writer leaves it are marked for repair
+
+A replacement has three steps. The old store gets nothing more, and the new one gets every entry that is not acknowledged. When it
+has them, the metadata changes. From then on its entries count; in between only the other stores' entries do, so that it does not
+matter whether the change has been made while its answer is lost.
+
+A recovery uses the same writer: it gives entries that are numbered already, and publishes its replacements with the end of the
+ledger only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from ebla.actors.ledger import messages as m
+from ebla.actors.ledger import metadata as meta
+from ebla.actors.ledger.errors import LedgerClosed, LedgerFenced
+from ebla.actors.ledger.handles.channel import FATAL, Channel
+from ebla.actors.ledger.handles.options import LedgerOptions
+from ebla.actors.ledger.handles.registry import Registry
+from ebla.actors.ledger.handles.stores import Stores
+from ebla.actors.ledger.metadata import Metadata
+from ebla.actors.world import World, settle
+from ebla.storage.errors import EblaError
+
+log = logging.getLogger(__name__)
+
+Publish = Callable[[int, Mapping[int, str]], Awaitable[Metadata]]
+
+
+@dataclass(slots=True, eq=False)
+class Pending:
+    """An entry that is not acknowledged yet; the positions whose stores have it, and those whose next stores have it."""
+
+    entry: m.Entry
+    future: asyncio.Future[int]
+    stored: set[int] = field(default_factory=set)
+    joined: set[int] = field(default_factory=set)
+
+
+class Writer:
+    def __init__(
+        self,
+        world: World,
+        registry: Registry,
+        stores: Stores,
+        found: Metadata,
+        options: LedgerOptions,
+        *,
+        lac: int = meta.NONE,
+        length: int = 0,
+        publish: Publish | None = None,
+    ) -> None:
+        """`lac` and `length`: the entry before the first one. `publish`: makes replacements known; a recovery has its own."""
+        self.metadata = found
+        self.lac, self.length = lac, length  # of the last acknowledged entry
+        self.failed: EblaError | None = None
+        self._world = world
+        self._registry = registry
+        self._stores = stores
+        self._options = options
+        self._recovery = publish is not None
+        self._publish = publish or self._publish_replaced
+        self._sent_length = length
+        self._next = lac + 1
+        self._pending: deque[Pending] = deque()
+        self._joining: dict[int, Channel] = {}  # position -> the channel to its next store
+        self._repairing = False  # a task replaces stores
+        self._news = asyncio.Event()  # a store has taken or refused something
+        newest = found.segments[-1].stores
+        self._channels = [self._channel(position, store) for position, store in enumerate(newest)]
+
+    def _channel(self, position: int, store: str) -> Channel:
+        found = self.metadata
+        return Channel(
+            self._world,
+            self._stores,
+            self._options,
+            found.ledger,
+            found.token,
+            position,
+            store,
+            self._recovery,
+            self._added,
+            self._not_added,
+        )
+
+    # -- adding ----------------------------------------------------------------------------------------------
+
+    def add(self, data: bytes) -> asyncio.Future[int]:
+        """Add an entry; the future has its number once it is acknowledged. Raises LedgerClosed or LedgerFenced."""
+        self._require_open()
+        length = self._sent_length + len(data)
+        return self.add_entry(m.make_entry(self.metadata.ledger, self._next, self.lac, length, data))
+
+    def add_entry(self, entry: m.Entry) -> asyncio.Future[int]:
+        """Add the next entry, as another writer has made it."""
+        self._require_open()
+        assert entry.entry == self._next, (entry.entry, self._next)
+        self._next += 1
+        self._sent_length = entry.length
+        pending = Pending(entry, asyncio.get_running_loop().create_future())
+        self._pending.append(pending)
+        for position in meta.positions(self.metadata, entry.entry):
+            self._current(position).send(entry)
+        return pending.future
+
+    def _current(self, position: int) -> Channel:
+        return self._joining.get(position) or self._channels[position]
+
+    def _require_open(self) -> None:
+        if self.failed is not None:
+            raise type(self.failed)(self.failed.message, **self.failed.values())
+
+    @property
+    def unacknowledged_bytes(self) -> int:
+        return self._sent_length - self.length
+
+    def _added(self, channel: Channel, entries: list[m.Entry]) -> None:
+        """The channel's store has synced these entries."""
+        if self._current(channel.position) is not channel or self.failed is not None:
+            return
+        joins = channel.position in self._joining
+        if self._pending:
+            first = self._pending[0].entry.entry
+            for entry in entries:
+                if entry.entry >= first:
+                    pending = self._pending[entry.entry - first]
+                    (pending.joined if joins else pending.stored).add(channel.position)
+        if not joins:
+            self._acknowledge()
+        self._news.set()
+
+    def _acknowledge(self) -> None:
+        before = self.lac
+        while self._pending:
+            head = self._pending[0]
+            if sum(position not in self._joining for position in head.stored) < self.metadata.ack_quorum:
+                break
+            self._pending.popleft()
+            self.lac, self.length = head.entry.entry, head.entry.length
+            settle(head.future, self.lac)
+        if self.lac > before:
+            for channel in (*self._channels, *self._joining.values()):
+                channel.acknowledged(self.lac)
+
+    # -- failing stores --------------------------------------------------------------------------------------
+
+    def _not_added(self, channel: Channel, error: EblaError) -> None:
+        if self._current(channel.position) is not channel or self.failed is not None:
+            return
+        if isinstance(error, FATAL):
+            self._end(error if isinstance(error, LedgerFenced) else LedgerFenced(error.message))
+        elif channel.is_gone and not self._repairing:
+            log.info("ledger %d: store %s fails: %s", self.metadata.ledger, channel.store, error)
+            self._repairing = True
+            self._world.spawn(self._repair(), f"replace stores of ledger {self.metadata.ledger}")
+        self._news.set()
+
+    async def _repair(self) -> None:
+        """Replace the stores that are gone, as long as there are others."""
+        try:
+            while self.failed is None and (gone := self._gone() or list(self._joining)):
+                if not await self._join(gone):
+                    return
+                await self._publish_joined()
+        except EblaError as error:
+            log.info("ledger %d: no store was replaced: %s", self.metadata.ledger, error)
+        finally:
+            self._repairing = False
+
+    def _gone(self) -> list[int]:
+        positions = range(self.metadata.ensemble)
+        return [position for position in positions if self._current(position).is_gone]
+
+    async def _join(self, gone: list[int]) -> bool:
+        """Give other stores in place of these everything that is not acknowledged. Returns whether they have it."""
+        spares = await self._spares()
+        for position, store in zip([p for p in gone if self._current(p).is_gone], spares, strict=False):
+            self._leave(self._current(position))
+            fresh = self._joining[position] = self._channel(position, store)
+            for pending in self._pending:
+                pending.joined.discard(position)
+                if position in meta.positions(self.metadata, pending.entry.entry):
+                    fresh.send(pending.entry)
+        waits_for = {position: channel.wanted for position, channel in self._joining.items()}
+        if not waits_for or self.failed is not None:
+            return False
+        while not all(self._joining[position].stored >= wanted for position, wanted in waits_for.items()):
+            if self.failed is not None or any(channel.is_gone for channel in self._joining.values()):
+                return self.failed is None and bool(await self._spares()) and await self._join(self._gone())
+            self._news.clear()
+            await self._news.wait()
+        return self.failed is None
+
+    async def _spares(self) -> list[str]:
+        """The running stores that are not in the ensemble, in random order."""
+        used = {channel.store for channel in (*self._channels, *self._joining.values())}
+        found = [s.uuid for s in await self._registry.stores() if s.uuid not in used and not s.read_only]
+        self._world.random.shuffle(found)
+        return found
+
+    async def _publish_joined(self) -> None:
+        """Make the new ensemble known. Entries go on meanwhile, acknowledged by the other stores."""
+        joined = dict(self._joining)
+        while self.failed is None:
+            try:
+                self.metadata = await self._publish(
+                    self.lac, {position: channel.store for position, channel in joined.items()}
+                )
+                break
+            except LedgerFenced as error:
+                self._end(error)
+            except EblaError as error:
+                log.info("ledger %d: its new stores are not known yet: %s", self.metadata.ledger, error)
+                await self._world.clock.sleep(self._options.retry_s)
+        if self.failed is not None:
+            return
+        for position, channel in joined.items():
+            self._channels[position] = channel
+            del self._joining[position]
+            for pending in self._pending:
+                pending.stored.discard(position)
+                if position in pending.joined:
+                    pending.stored.add(position)
+        self._acknowledge()
+
+    async def _publish_replaced(self, lac: int, replaced: Mapping[int, str]) -> Metadata:
+        def transform(found: Metadata) -> Metadata:
+            meta.require_open(found)
+            return meta.with_replaced(found, lac, replaced)
+
+        return await self._registry.change(self.metadata.ledger, transform)
+
+    def _leave(self, channel: Channel) -> None:
+        channel.stop()
+        if channel.owes(self.lac):
+            self._world.spawn(self._mark(channel.store), f"mark ledger {self.metadata.ledger}")
+
+    async def _mark(self, store: str) -> None:
+        """A mark is a hint: without it, the next check of all ledgers finds what is missing."""
+        try:
+            await self._registry.mark(self.metadata.ledger, store)
+        except EblaError as error:
+            log.warning("ledger %d is not marked for repair: %s", self.metadata.ledger, error)
+
+    # -- the end ---------------------------------------------------------------------------------------------
+
+    def _end(self, error: EblaError) -> None:
+        """No entry is added any more; those under way get the error."""
+        if self.failed is not None:
+            return
+        self.failed = error
+        for channel in (*self._channels, *self._joining.values()):
+            channel.stop()
+        pending, self._pending = self._pending, deque()
+        for each in pending:
+            settle(each.future, type(error)(error.message, **error.values()))
+        self._news.set()
+
+    def stop(self) -> None:
+        """End without a change of the metadata."""
+        ledger = self.metadata.ledger
+        self._end(LedgerClosed(f"the writer of ledger {ledger} has ended", ledger=ledger))
+
+    async def drain(self, limit_s: float) -> bool:
+        """Wait until all entries are acknowledged. Returns whether they are."""
+        await self._until(lambda: not self._pending, limit_s)
+        return not self._pending and self.failed is None
+
+    async def _until(self, true: Callable[[], bool], limit_s: float) -> None:
+        """Wait for that, for the end of the writer, or for the limit."""
+        try:
+            async with self._world.clock.timeout(limit_s):
+                while self.failed is None and not true():
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            return
+
+    async def close(self) -> Metadata:
+        """Decide the end of the ledger, once slow stores have its entries, too. Every entry must be acknowledged (`drain`): one that is not may have been read by now, and
+        only a recovery decides about it. Raises LedgerFenced if another client has decided another end."""
+        slow = self._channels
+        await self._until(
+            lambda: not any(c.owes(self.lac) and c.failing_since is None for c in slow),
+            self._options.replace_s,
+        )
+        self._require_open()
+        assert not self._pending, "a ledger with entries under way is ended by a recovery"
+        last, length = self.lac, self.length
+        ledger = self.metadata.ledger
+        for channel in self._channels:
+            self._leave(channel)
+        self._end(LedgerClosed(f"ledger {ledger} is closed", ledger=ledger))
+        try:
+            return await self._registry.change(ledger, lambda found: _closed_by_writer(found, last, length))
+        except LedgerClosed as error:
+            raise LedgerFenced(error.message, ledger=ledger) from error
+
+
+def _closed_by_writer(found: Metadata, last: int, length: int) -> Metadata:
+    if not found.closed:
+        meta.require_open(found)
+    return meta.closed(found, last, length)

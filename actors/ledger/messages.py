@@ -1,0 +1,124 @@
+"""The messages between ledger stores and their clients.
+
+Every request names the store's uuid: a store that has lost its directory is another store, and must not answer for the one
+before. It names the ledger's creation token as well.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import crc32c
+import msgspec
+
+ADD, READ, TAIL = "add_entries", "read_entries", "read_tail"
+_BOUND = struct.Struct(">QQqQ")
+
+
+class Done(msgspec.Struct, frozen=True):
+    pass
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """`lac`: the last acknowledged entry when this one was made. `length`: bytes of all entries up to this one. `crc`: CRC-32C
+    over all of it and the ledger's id."""
+
+    entry: int
+    lac: int
+    length: int
+    crc: int
+    data: bytes
+
+    def sound(self, ledger: int) -> bool:
+        return self.crc == crc_of(ledger, self.entry, self.lac, self.length, self.data)
+
+
+def crc_of(ledger: int, entry: int, lac: int, length: int, data: bytes) -> int:
+    return int(crc32c.crc32c(data, crc32c.crc32c(_BOUND.pack(ledger, entry, lac, length))))
+
+
+def make_entry(ledger: int, entry: int, lac: int, length: int, data: bytes) -> Entry:
+    return Entry(entry, lac, length, crc_of(ledger, entry, lac, length, data), data)
+
+
+class AddRequest(msgspec.Struct, frozen=True):
+    """Store entries, in one commit. `recovery`: also if the ledger is fenced."""
+
+    store: str
+    ledger: int
+    token: str
+    entries: tuple[Entry, ...]
+    recovery: bool = False
+
+
+class ReadRequest(msgspec.Struct, frozen=True):
+    """Read these entries, ascending. `fence`: refuse the writer's entries from now on, durably, before the answer."""
+
+    store: str
+    ledger: int
+    token: str
+    entries: tuple[int, ...]
+    bytes_max: int
+    fence: bool = False
+
+
+class ReadReply(msgspec.Struct, frozen=True):
+    """`entries`: those that are here. `absent`: those that this store surely never had. `damaged`: those that fail their
+    checksum. The others were not looked for: the answer was full."""
+
+    entries: tuple[Entry, ...]
+    absent: tuple[int, ...] = ()
+    damaged: tuple[int, ...] = ()
+
+
+class TailRequest(msgspec.Struct, frozen=True):
+    """Read the end of a ledger. `fence`: as in ReadRequest. `after`: list the entries after this one. `poll_ms`: wait as long for
+    an acknowledged entry after `after`."""
+
+    store: str
+    ledger: int
+    token: str
+    after: int = -1
+    fence: bool = False
+    poll_ms: int = 0
+
+
+class Tail(msgspec.Struct, frozen=True):
+    """`lac`: the greatest acknowledged entry that this store knows of. `held`: the entries here after the request's `after`, as
+    ascending ranges (first, last); at most HELD_MAX of them, the first ones."""
+
+    lac: int
+    held: tuple[tuple[int, int], ...]
+
+
+HELD_MAX = 1000
+
+
+class ConfirmRequest(msgspec.Struct, frozen=True):
+    """Everything up to `lac` is acknowledged: for readers, when no further entry tells them. Not synced."""
+
+    store: str
+    ledger: int
+    token: str
+    lac: int
+
+
+class DeleteRequest(msgspec.Struct, frozen=True):
+    """Delete the entries of a ledger that has been deleted from the metadata."""
+
+    store: str
+    ledger: int
+    token: str
+
+
+class StoreStatus(msgspec.Struct, frozen=True):
+    """`ledgers`: with entries here. `read_only`: the store takes no new entries."""
+
+    uuid: str
+    seqno: int
+    address: str
+    ledgers: int
+    fenced: int
+    bytes: int
+    free_bytes: int
+    read_only: bool

@@ -1,0 +1,7 @@
+"""The ledger store: one Ray actor on each host that keeps ledgers.
+
+store.py     the role: requests, one synced commit for all that arrive together
+rules.py     what a store accepts and refuses; nothing there waits
+records.py   the bytes on disk
+options.py   settings
+"""

@@ -1,0 +1,24 @@
+"""Settings of a ledger store."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ebla.storage.errors import require_positive
+from ebla.storage.space import LOW_BYTES
+
+
+class LedgerStoreOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """`low_bytes`: below this free space the store takes no entries of writers; those of recoveries and repairs it takes, and it
+    is read. `answer_bytes`: of one answer to a reader. `poll_s_max`: the longest wait of a reader for a next entry."""
+
+    masters: tuple[str, ...] = ("master/0",)
+    host: str = ""
+    low_bytes: int = LOW_BYTES
+    space_s: float = 1.0  # between two looks at the free space
+    answer_bytes: int = 1 << 20
+    poll_s_max: float = 30.0
+    delete_entries: int = 10_000  # of a deleted ledger, in one commit
+
+    def validate(self) -> None:
+        require_positive(self, self.__struct_fields__)

@@ -1,0 +1,293 @@
+"""The ledger store: keeps entries of ledgers, each in one LMDB item, and promises about ledgers.
+
+    durable    entries and fences are synced before the answer; requests that arrive together share one commit
+    fenced     an answer with a fence means: no entry of the writer is stored here afterwards
+    certain    a store that lost its directory is another store (its uuid is new), and refuses requests for the old one
+    read-only  with too little space the store takes no entries of writers, and goes on otherwise
+
+Rules are in rules.py. The store knows nothing of ensembles: which entries it should have is a matter of its clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+
+from ebla.actors import messages as am
+from ebla.actors.errors import NotRunning, WrongServer
+from ebla.actors.figures import Figure
+from ebla.actors.ledger import messages as m
+from ebla.actors.ledger.store import records, rules
+from ebla.actors.ledger.store.measures import Counted, measure_store
+from ebla.actors.ledger.store.options import LedgerStoreOptions
+from ebla.actors.ledger.store.records import ENTRIES, HEADS, Head
+from ebla.actors.world import Role, World, new_id, rpc
+from ebla.storage.environment import Change, DeleteRange, Environment, Put
+from ebla.storage.errors import DiskFailed
+
+log = logging.getLogger(__name__)
+
+NO_LAC = -1
+
+
+class LedgerStore(Role):
+    def __init__(self, world: World, options: LedgerStoreOptions | None = None) -> None:
+        self.world = world
+        self.options = options or LedgerStoreOptions()
+        self.options.validate()
+        self.instance = am.ServerInstance("", 0, "")
+        self.heads: dict[int, Head] = {}
+        self.read_only = False
+        self.free_bytes = 0
+        self.counted = Counted()
+        self._saved: dict[int, Head] = {}
+        self._lacs: dict[int, int] = {}
+        self._readers: dict[
+            int, dict[asyncio.Future[None], None]
+        ] = {}  # that wait for the next entry of a ledger
+        self._environment: Environment
+        self._running = False
+
+    # -- life ------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        disk = self.world.disk
+        instance = await disk.open_instance(new_id(self.world.random))
+        formatted = disk.exists(records.FORMATTED)
+        self._environment = await disk.open_environment(records.PATH, records.DATABASES, create=not formatted)
+        if not formatted:  # made last: without it nothing was ever acknowledged
+            await disk.open_environment(records.FORMATTED, (records.HEADS,), create=True, map_bytes=1 << 20)
+        path = self._environment.path
+        self.heads = dict(records.head_of(item, path) for item in self._environment.items(HEADS))
+        self._saved = dict(self.heads)
+        self.instance = am.ServerInstance(instance.uuid, instance.seqno, new_id(self.world.random))
+        await self._look_at_space()
+        self._running = True
+        self.world.spawn(self._watch_space(), "watch free space")
+        self.world.spawn(self._delete_leftovers(), "delete leftovers")
+
+    async def stop(self) -> None:
+        self._running = False
+        for ledger in list(self._readers):
+            self._wake(ledger)
+
+    def measure(self) -> Iterable[Figure]:
+        self._require_running()
+        return measure_store(self)
+
+    def _require_running(self) -> None:
+        if not self._running:
+            raise NotRunning(f"{self.world.address} is starting or stopping", state="starting")
+
+    def _require(self, store: str) -> None:
+        self._require_running()
+        if store != self.instance.uuid:
+            raise WrongServer(
+                f"the store at {self.world.address} is {self.instance.uuid}, not {store}, which has lost its directory",
+                wanted=store,
+                found=self.instance.uuid,
+            )
+
+    async def _watch_space(self) -> None:
+        while True:
+            await self.world.clock.sleep(self.options.space_s)
+            await self._look_at_space()
+
+    async def _look_at_space(self) -> None:
+        self.free_bytes = (await self.world.disk.space())[0].free_bytes
+        self.read_only = self.free_bytes < self.options.low_bytes
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    @rpc
+    async def add_entries(self, request: m.AddRequest) -> m.Done:
+        """Store the entries, synced, in one commit. Raises LedgerFenced, StoreReadOnly, WrongToken, WrongServer, DiskFull."""
+        self._require(request.store)
+        ledger = request.ledger
+        head = rules.admit_add(self.heads.get(ledger), request, self.read_only)
+        self._require_equal(ledger, request.entries)
+        items = [records.entry_item(ledger, entry) for entry in request.entries]
+        await self._save(
+            "recovery_add" if request.recovery else "add", ledger, head, [Put(ENTRIES, items, True)]
+        )
+        self.counted.add(request.entries)
+        self._learn(ledger, request.entries[-1].lac)
+        return m.Done()
+
+    def _require_equal(self, ledger: int, given: Sequence[m.Entry]) -> None:
+        keys = [records.key_of(ledger, entry.entry) for entry in given]
+        for entry, value in zip(given, self._environment.get_many(ENTRIES, keys), strict=True):
+            if value is not None:
+                rules.require_equal(ledger, records.read_entry(ledger, entry.entry, value), entry)
+
+    async def _save(self, what: str, ledger: int, head: Head, changes: Sequence[Change] = ()) -> None:
+        """Make a head and changes durable. The head is in force in memory at once, so that a request that arrives meanwhile is
+        judged by it; if the disk is full, it stays in force until the next start."""
+        self.heads[ledger] = head
+        batch = list(changes)
+        if self._saved.get(ledger) != head:
+            batch.append(Put(HEADS, [records.head_item(ledger, head)]))
+        if not batch:
+            return
+        await self.world.faults.here(f"ledger.{what}.before_commit")
+        try:
+            await self._environment.commit(batch)
+        except DiskFailed as error:
+            self.world.fail(error)
+            raise
+        saved = self._saved.get(ledger, head)
+        self._saved[ledger] = Head(head.token, saved.fenced or head.fenced, saved.deleted or head.deleted)
+        await self.world.faults.here(f"ledger.{what}.after_commit")
+
+    async def _fence(self, ledger: int, head: Head) -> None:
+        """Entries that were admitted before are committed before: commits keep their order."""
+        await self._save("fence", ledger, rules.fenced(head))
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    @rpc
+    async def read_entries(self, request: m.ReadRequest) -> m.ReadReply:
+        """Read entries, and which of them are absent for certain. Raises LedgerFenced for a deleted ledger."""
+        self._require(request.store)
+        ledger = request.ledger
+        head = rules.admit(self.heads.get(ledger), ledger, request.token)
+        if request.fence:
+            await self._fence(ledger, head)
+        found: list[m.Entry] = []
+        absent: list[int] = []
+        damaged: list[int] = []
+        total = 0
+        bytes_max = min(request.bytes_max, self.options.answer_bytes)
+        for number in request.entries:
+            value = self._environment.get(ENTRIES, records.key_of(ledger, number))
+            if value is None:
+                absent.append(number)
+                continue
+            total += len(value)
+            if total > bytes_max and found:
+                break
+            entry = records.read_entry(ledger, number, value)
+            if entry is None:
+                damaged.append(number)
+                log.error("%s: entry %d of ledger %d fails its checksum", self.world.address, number, ledger)
+            else:
+                found.append(entry)
+        self.counted.read(found)
+        return m.ReadReply(tuple(found), tuple(absent), tuple(damaged))
+
+    @rpc
+    async def read_tail(self, request: m.TailRequest) -> m.Tail:
+        """Read the end of a ledger; with `poll_ms`, wait for an acknowledged entry after `after`."""
+        self._require(request.store)
+        ledger = request.ledger
+        head = rules.admit(self.heads.get(ledger), ledger, request.token)
+        if request.fence:
+            await self._fence(ledger, head)
+        elif request.poll_ms and self._lac(ledger) <= request.after:
+            await self._next_entry(ledger, min(request.poll_ms / 1000, self.options.poll_s_max))
+        start, stop = records.bounds(ledger, request.after)
+        limit = m.HELD_MAX
+        keys = [
+            key for key, _ in self._environment.items(ENTRIES, start, stop, limit=limit, bytes_max=1 << 20)
+        ]
+        return m.Tail(self._lac(ledger), rules.ranges(map(records.entry_of, keys)))
+
+    def _lac(self, ledger: int) -> int:
+        known = self._lacs.get(ledger)
+        if known is None:
+            start, stop = records.bounds(ledger)
+            last = self._environment.last(ENTRIES, stop)
+            known = NO_LAC
+            if last is not None and last[0] >= start:
+                entry = records.read_entry(ledger, records.entry_of(last[0]), last[1])
+                known = NO_LAC if entry is None else entry.lac
+            self._lacs[ledger] = known
+        return known
+
+    @rpc
+    async def confirm(self, request: m.ConfirmRequest) -> m.Done:
+        """Take notice of the last acknowledged entry; a hint for readers, kept in memory only."""
+        self._require(request.store)
+        rules.admit(self.heads.get(request.ledger), request.ledger, request.token)
+        self._learn(request.ledger, request.lac)
+        return m.Done()
+
+    def _learn(self, ledger: int, lac: int) -> None:
+        if lac > self._lac(ledger):
+            self._lacs[ledger] = lac
+            self._wake(ledger)
+
+    def _wake(self, ledger: int) -> None:
+        for future in self._readers.pop(ledger, {}):
+            if not future.done():
+                future.set_result(None)
+
+    async def _next_entry(self, ledger: int, wait_s: float) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = self._readers.setdefault(ledger, {})
+        waiting[future] = None
+        try:
+            async with self.world.clock.timeout(wait_s):
+                await future
+        except TimeoutError:
+            return
+        finally:
+            waiting.pop(future, None)
+
+    # -- deleting --------------------------------------------------------------------------------------------
+
+    @rpc
+    async def delete_ledger(self, request: m.DeleteRequest) -> m.Done:
+        """Refuse everything about the ledger, durably; its entries are deleted in the background."""
+        self._require(request.store)
+        head = self.heads.get(request.ledger)
+        if head is None or not head.deleted:
+            head = rules.admit(head, request.ledger, request.token)
+            await self._save("delete", request.ledger, Head(head.token, True, True))
+        self.world.spawn(self._delete_entries(request.ledger), f"delete ledger {request.ledger}")
+        return m.Done()
+
+    async def _delete_leftovers(self) -> None:
+        for ledger in [ledger for ledger, head in self.heads.items() if head.deleted]:
+            await self._delete_entries(ledger)
+
+    async def _delete_entries(self, ledger: int) -> None:
+        """In commits of bounded size, so that other requests need not wait long."""
+        start, stop = records.bounds(ledger)
+        while items := self._environment.items(ENTRIES, start, stop, limit=self.options.delete_entries):
+            after = items[-1][0] + b"\0"
+            try:
+                await self._environment.commit([DeleteRange(ENTRIES, start, after)])
+            except DiskFailed as error:
+                self.world.fail(error)
+                raise
+            start = after
+
+    # -- status ----------------------------------------------------------------------------------------------
+
+    def ledgers(self) -> list[int]:
+        """Those that are not deleted."""
+        return [ledger for ledger, head in self.heads.items() if not head.deleted]
+
+    @rpc
+    async def store_status(self, request: am.Empty) -> m.StoreStatus:
+        self._require_running()
+        return m.StoreStatus(
+            self.instance.uuid,
+            self.instance.seqno,
+            self.world.address,
+            len(self.ledgers()),
+            sum(head.fenced for head in self.heads.values()),
+            self._environment.size_bytes(),
+            self.free_bytes,
+            self.read_only,
+        )
+
+    def validate(self) -> None:
+        """Assert what must hold between two events."""
+        for ledger, head in self._saved.items():
+            now = self.heads[ledger]
+            assert now.token == head.token and now.fenced >= head.fenced and now.deleted >= head.deleted, (
+                ledger
+            )

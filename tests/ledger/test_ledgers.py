@@ -1,0 +1,237 @@
+"""Writers, readers and recoveries on real stores, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ebla.actors.errors import Unavailable, WrongServer
+from ebla.actors.ledger import messages as m
+from ebla.actors.ledger.errors import EntryLost, LedgerFenced, RecoveryFailed
+from ebla.actors.ledger.store import records
+from tests.ledger.stage import Stage, play
+
+
+def data(count: int, first: int = 0) -> list[bytes]:
+    return [b"entry %d" % number for number in range(first, first + count)]
+
+
+def test_entries_are_acknowledged_in_order_and_read_back() -> None:
+    async def scenario(stage: Stage) -> None:
+        writer = (process := stage.process()).writer(stage.create())
+        futures = [writer.add(each) for each in data(100)]
+        assert [await future for future in futures] == list(range(100))
+        ended = await writer.close()
+        assert (ended.last, ended.length) == (99, sum(map(len, data(100))))
+        assert await stage.process().contents() == data(100)
+        assert stage.registry.marks == {}
+        del process
+
+    play(scenario)
+
+
+def test_a_failing_store_is_replaced_and_the_ledger_continues() -> None:
+    async def scenario(stage: Stage) -> None:
+        writer = stage.process().writer(stage.create())
+        assert await writer.add(b"first") == 0
+        stage.cluster.crash("ledger-store/b")
+        futures = [writer.add(each) for each in data(50)]
+        await asyncio.gather(*futures)
+        while len(writer.metadata.segments) == 1:
+            await asyncio.sleep(0.1)
+            await writer.add(b"more")
+        a, _, c, d = (stage.uuids[address] for address in stage.addresses)
+        assert writer.metadata.segments[-1].stores == (a, d, c)
+        await writer.drain(10.0)
+        ended = await writer.close()
+        stage.cluster.crash("ledger-store/a")
+        assert len(await stage.process().contents()) == ended.last + 1
+
+    play(scenario)
+
+
+def test_without_another_store_the_writer_goes_on_and_marks_what_is_missing() -> None:
+    async def scenario(stage: Stage) -> None:
+        writer = stage.process().writer(stage.create())
+        stage.cluster.crash("ledger-store/b")
+        for each in data(20):
+            await writer.add(each)
+            await asyncio.sleep(0.2)
+        ended = await writer.close()
+        assert (ended.last, len(ended.segments)) == (19, 1)
+        await asyncio.sleep(1.0)
+        assert stage.registry.marks == {1: {stage.uuids["ledger-store/b"]}}
+        assert await stage.process().contents() == data(20)
+
+    play(scenario, count=3)
+
+
+def test_a_recovery_keeps_what_is_acknowledged_and_fences_the_writer() -> None:
+    async def scenario(stage: Stage) -> None:
+        writer = stage.process().writer(stage.create())
+        for each in data(10):
+            await writer.add(each)
+        ended = await stage.process().recover()
+        assert ended.closed and ended.last == 9
+        with pytest.raises(LedgerFenced, match="write to a new ledger"):
+            await writer.add(b"late")
+        assert writer.failed is not None
+        assert await stage.process().contents() == data(10)
+        assert await stage.process().recover() == ended, "a second recovery changes nothing"
+
+    play(scenario)
+
+
+def test_a_recovery_of_an_empty_ledger_closes_it_empty() -> None:
+    async def scenario(stage: Stage) -> None:
+        stage.create()
+        ended = await stage.process().recover()
+        assert (ended.closed, ended.last, ended.length) == (True, -1, 0)
+
+    play(scenario)
+
+
+def test_a_recovery_with_too_few_stores_fails_and_a_later_one_completes() -> None:
+    async def scenario(stage: Stage) -> None:
+        writer = stage.process().writer(stage.create())
+        await writer.add(b"acknowledged")
+        stage.cluster.crash("ledger-store/a")
+        stage.cluster.crash("ledger-store/b")
+        with pytest.raises(RecoveryFailed, match="bring them back"):
+            await stage.process().recover()
+        assert stage.registry.ledgers[1].state == "in_recovery"
+        await stage.restart("ledger-store/a")
+        ended = await stage.process().recover()
+        assert (ended.closed, ended.last) == (True, 0)
+
+    play(scenario, count=3)
+
+
+def test_a_fence_survives_the_restart_of_its_store() -> None:
+    async def scenario(stage: Stage) -> None:
+        found = stage.create()
+        writer = stage.process().writer(found)
+        await writer.add(b"one")
+        await stage.process().recover()
+        for address in stage.addresses:
+            await stage.restart(address)
+        late = m.AddRequest(
+            found.segments[0].stores[0], 1, found.token, (m.make_entry(1, 1, 0, 10, b"late"),)
+        )
+        with pytest.raises(LedgerFenced):
+            await stage.process().world.network.call("ledger-store/a", "add_entries", late, m.Done, 1.0)
+
+    play(scenario)
+
+
+def test_a_store_that_lost_its_directory_counts_as_unknown() -> None:
+    async def scenario(stage: Stage) -> None:
+        found = stage.create()
+        writer = stage.process().writer(found)
+        await writer.add(b"one")
+        await asyncio.sleep(1.0)
+        stage.cluster.crash("ledger-store/a")
+        stage.cluster.lose_disk("ledger-store/a")
+        await stage.restart("ledger-store/a")
+        old = found.segments[0].stores[0]
+        with pytest.raises(WrongServer, match="has lost its directory"):
+            request = m.ReadRequest(old, 1, found.token, (0,), 1000)
+            await stage.process().stores.call(old, "read_entries", request, m.ReadReply, 1.0)
+        assert [e.data for e in await stage.process().reader.read(found, 0, 0)] == [b"one"]
+
+    play(scenario, count=3)
+
+
+def test_damage_is_read_around_and_is_never_taken_for_absence() -> None:
+    async def scenario(stage: Stage) -> None:
+        found = stage.create()
+        writer = stage.process().writer(found)
+        await writer.add(b"one")
+        await asyncio.sleep(1.0)
+        for address in stage.addresses[:2]:
+            stage.cluster.state(address).rot("ledgers", "entries", records.key_of(1, 0))
+        process = stage.process()
+        assert [e.data for e in await process.reader.read(found, 0, 0)] == [b"one"]
+        ended = await process.recover()
+        assert ended.last == 0, "two damaged copies do not end the ledger before the entry"
+
+    play(scenario, count=3)
+
+
+def test_an_entry_without_a_sound_copy_is_lost_and_one_on_silent_stores_is_unavailable() -> None:
+    async def scenario(stage: Stage) -> None:
+        found = stage.create()
+        process = stage.process()
+        with pytest.raises(EntryLost, match="no store has a sound copy of entry 5"):
+            await process.reader.read(found, 5, 5)
+        stage.cluster.crash("ledger-store/a")
+        with pytest.raises(Unavailable, match="1 of its 3 stores do not answer"):
+            await process.reader.read(found, 5, 5)
+
+    play(scenario)
+
+
+def test_a_reader_sees_every_acknowledged_entry_of_an_open_ledger_at_once() -> None:
+    async def scenario(stage: Stage) -> None:
+        found = stage.create()
+        writer = stage.process().writer(found)
+        reader = stage.process().reader
+        for number, each in enumerate(data(30)):
+            await writer.add(each)
+            assert await reader.last_entry(found) >= number
+
+    play(scenario)
+
+
+def test_a_follower_waits_for_the_next_entry() -> None:
+    async def scenario(stage: Stage) -> None:
+        found = stage.create()
+        writer = stage.process().writer(found)
+        process = stage.process()
+        waiting = asyncio.ensure_future(process.reader.next_lac(found, found.segments[0].stores[0], -1, 10.0))
+        await asyncio.sleep(0.5)
+        assert not waiting.done()
+        await writer.add(b"one")
+        assert await waiting == 0
+
+    play(scenario)
+
+
+def test_a_full_store_takes_no_new_ledger_and_goes_on_with_recoveries() -> None:
+    async def scenario(stage: Stage) -> None:
+        found = stage.create()
+        writer = stage.process().writer(found)
+        await writer.add(b"one")
+        stage.cluster.state("ledger-store/a").free_bytes = 1000
+        await asyncio.sleep(2.0)
+        assert stage.role("ledger-store/a").read_only
+        await writer.add(b"two")
+        await asyncio.sleep(1.0)
+        assert stage.uuids["ledger-store/d"] in writer.metadata.segments[-1].stores
+        ended = await stage.process().recover()
+        assert ended.last == 1
+
+    play(scenario)
+
+
+def test_a_deleted_ledger_is_gone_and_stays_fenced() -> None:
+    async def scenario(stage: Stage) -> None:
+        found = stage.create()
+        writer = stage.process().writer(found)
+        for each in data(5):
+            await writer.add(each)
+        process = stage.process()
+        for store in found.segments[0].stores:
+            await process.stores.call(
+                store, "delete_ledger", m.DeleteRequest(store, 1, found.token), m.Done, 1.0
+            )
+        await asyncio.sleep(1.0)
+        with pytest.raises(LedgerFenced):
+            await writer.add(b"late")
+        for address in stage.addresses[:3]:
+            assert stage.role(address)._environment.count("entries") == 0
+            await stage.restart(address)
+            assert stage.role(address).ledgers() == []
+
+    play(scenario)
