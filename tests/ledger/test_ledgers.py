@@ -10,7 +10,8 @@ from ebla.actors.errors import Unavailable, WrongServer
 from ebla.actors.ledger import messages as m
 from ebla.actors.ledger.errors import EntryLost, LedgerFenced, RecoveryFailed
 from ebla.actors.ledger.store import records
-from tests.ledger.stage import Stage, play
+from tests.ledger.scripts import SCRIPTS
+from tests.ledger.stage import Scenario, Stage, play
 
 
 def data(count: int, first: int = 0) -> list[bytes]:
@@ -108,21 +109,9 @@ def test_a_recovery_with_too_few_stores_fails_and_a_later_one_completes() -> Non
     play(scenario, count=3)
 
 
-def test_a_fence_survives_the_restart_of_its_store() -> None:
-    async def scenario(stage: Stage) -> None:
-        found = stage.create()
-        writer = stage.process().writer(found)
-        await writer.add(b"one")
-        await stage.process().recover()
-        for address in stage.addresses:
-            await stage.restart(address)
-        late = m.AddRequest(
-            found.segments[0].stores[0], 1, found.token, (m.make_entry(1, 1, 0, 10, b"late"),)
-        )
-        with pytest.raises(LedgerFenced):
-            await stage.process().world.network.call("ledger-store/a", "add_entries", late, m.Done, 1.0)
-
-    play(scenario)
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
+def test_a_scripted_history_keeps_the_promises(script: Scenario) -> None:
+    play(script)
 
 
 def test_a_store_that_lost_its_directory_counts_as_unknown() -> None:

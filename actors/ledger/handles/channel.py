@@ -62,7 +62,8 @@ class Channel:
 
     def acknowledged(self, lac: int) -> None:
         """Entries up to `lac` are acknowledged. If they wait here in too great number, the oldest are left out."""
-        self._lac = lac
+        if not self._recovery:  # nobody may rely on what a recovery has written before it closes the ledger
+            self._lac = lac
         while self._bytes > self._options.backlog_bytes_max and self._queue and self._queue[0].entry <= lac:
             self._bytes -= len(self._queue.popleft().data)
             self.has_gap = True
