@@ -31,6 +31,8 @@ The others are answers:
     TabletRemoved    this server deleted the tablet for good  nothing; its table was dropped
     CopyExpired      the copy session has ended              begin a new one
     Internal         a defect                                report it; see the role's log
+
+TimedOut, NoCluster and ConnectionClosed are raised at the caller's side, and never travel.
 """
 
 from __future__ import annotations
@@ -228,6 +230,12 @@ class TimedOut(EblaError, TimeoutError):
     """The deadline passed. A write may have been applied as a whole or on some tablets; never half a tablet's batch."""
 
     deadline_s: float | None
+    possibly_applied = True
+
+
+class ConnectionClosed(EblaError):
+    """The connection was closed, or this process was forked from its process. A write under way may have been applied."""
+
     possibly_applied = True
 
 

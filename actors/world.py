@@ -89,23 +89,29 @@ class Task(Protocol):
 
 
 @dataclass(frozen=True)
-class World:
-    """Everything that a role may use. `address`: this role's own stable name on the network. `validates`: replicas check
-    their invariants after every event; only the simulation does."""
+class CallerWorld:
+    """What code that only calls roles may use: clients, and the parts of roles that ask other roles. It has no disk."""
 
-    address: str
     clock: Clock
     network: Network
-    disk: Disk
     random: Random
     spawn: Spawn
-    fail: Callable[[BaseException], None]
-    faults: Faults = field(default_factory=NoFaults)
-    validates: bool = False
 
     def now(self) -> float:
         """Seconds of the monotonic clock."""
         return self.clock.monotonic()
+
+
+@dataclass(frozen=True, kw_only=True)
+class World(CallerWorld):
+    """Everything that a role may use. `address`: this role's own stable name on the network. `validates`: replicas check
+    their invariants after every event; only the simulation does."""
+
+    address: str
+    disk: Disk
+    fail: Callable[[BaseException], None]
+    faults: Faults = field(default_factory=NoFaults)
+    validates: bool = False
 
 
 def new_id(random: Random) -> str:

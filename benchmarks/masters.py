@@ -111,7 +111,13 @@ async def _in_world(work: Callable[[World], Coroutine[Any, Any, T]]) -> T:
     tasks = Tasks(lambda name, error: failed.append(error))
     network, disk = RayNetwork(namespace_of("ebla")), cast(Disk, None)  # a writer needs none
     world = World(
-        "bench", MachineClock(), network, disk, random.Random(os.urandom(32)), tasks.spawn, failed.append
+        address="bench",
+        clock=MachineClock(),
+        network=network,
+        disk=disk,
+        random=random.Random(os.urandom(32)),
+        spawn=tasks.spawn,
+        fail=failed.append,
     )
     try:
         return await work(world)

@@ -132,13 +132,13 @@ class Machine:
 
     def world(self, address: str) -> World:
         return World(
-            address,
-            MachineClock(),
-            self.network,
-            LmdbDisk(self.base / address.replace("/", "-")),
-            random.Random(address),
-            self.tasks.spawn,
-            self.failed.append,
+            address=address,
+            clock=MachineClock(),
+            network=self.network,
+            disk=LmdbDisk(self.base / address.replace("/", "-")),
+            random=random.Random(address),
+            spawn=self.tasks.spawn,
+            fail=self.failed.append,
         )
 
     async def start(self, role: Role, address: str) -> None:

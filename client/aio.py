@@ -30,9 +30,8 @@ from ebla.arguments import (
     check_reserve,
     check_text,
 )
-from ebla.coordination.awaited import Coordination
+from ebla.coordination.awaited import SESSION_S, Coordination
 from ebla.coordination.awaited import Session as CoordinationSession
-from ebla.coordination.changes import SESSION_S
 from ebla.options import WAIT_S
 from ebla.partitions import PartitionBy, resolve
 from ebla.read.scan import Scan as Scan
@@ -115,10 +114,16 @@ class Database:
         count = check_int("replicas", replicas, 1)
         least = None if min_members is None else check_int("min_members", min_members, 1)
         request = m.CreateTableRequest(
-            self._client.new_request_id(), name, made, count, replication, check_properties(properties), least
+            self._client.master.new_request_id(),
+            name,
+            made,
+            count,
+            replication,
+            check_properties(properties),
+            least,
         )
         deadline_s = check_deadline(wait_s or None, "wait_s")
-        info = await self._client.ask_master("create_table", request, m.TableInfo, deadline_s=deadline_s)
+        info = await self._client.master.ask("create_table", request, m.TableInfo, deadline_s=deadline_s)
         routes = self._client.adopt(info)
         if wait_s:
             await self._client.running(routes, deadline_s)
@@ -158,7 +163,7 @@ class Database:
             NotFound: There is no such table.
         """
         reserve = check_reserve(reserve_s)
-        request = m.DropTableRequest(self._client.new_request_id(), check_text("name", name), reserve)
+        request = m.DropTableRequest(self._client.master.new_request_id(), check_text("name", name), reserve)
         await self._ask("drop_table", request, m.Empty, deadline_s)
         self._client.forget(name)
 
@@ -177,7 +182,9 @@ class Database:
             AlreadyPresent: The name is taken; give another one.
         """
         renamed = "" if name is None else check_text("name", name)
-        request = m.RecallTableRequest(self._client.new_request_id(), check_text("table", table), renamed)
+        request = m.RecallTableRequest(
+            self._client.master.new_request_id(), check_text("table", table), renamed
+        )
         info = await self._ask("recall_table", request, m.TableInfo, deadline_s)
         return Table(self._client, self._client.adopt(info))
 
@@ -193,7 +200,7 @@ class Database:
     @property
     def coordination(self) -> Coordination:
         """Read access to the nodes and sessions with which processes agree. To change nodes, open a `session`."""
-        return Coordination(self._client)
+        return Coordination(self._client.master)
 
     def session(
         self, timeout_s: float = SESSION_S, *, name: str = "", deadline_s: float | None = None
@@ -210,7 +217,7 @@ class Database:
     async def _ask(
         self, method: str, message: msgspec.Struct, reply: type[Reply], deadline_s: float | None
     ) -> Reply:
-        return await self._client.ask_master(method, message, reply, deadline_s=check_deadline(deadline_s))
+        return await self._client.master.ask(method, message, reply, deadline_s=check_deadline(deadline_s))
 
     async def close(self) -> None:
         """Close the connection. Operations under way raise ConnectionClosed; a write may have been applied then. Closing twice

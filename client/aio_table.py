@@ -79,7 +79,7 @@ class Table:
     async def info(self, *, deadline_s: float | None = None) -> m.TableInfo:
         """Get the table's schema, and where its tablets are, from the master."""
         request = m.TableName(self.name, self._routes.info.table)
-        info = await self._client.ask_master(
+        info = await self._client.master.ask(
             "get_table", request, m.TableInfo, deadline_s=check_deadline(deadline_s)
         )
         self._routes.update(info)

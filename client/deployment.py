@@ -24,7 +24,8 @@ import ray
 from ebla.actors.errors import Unavailable
 from ebla.actors.ray_shell import MachineClock, Tasks
 from ebla.actors.ray_world import RayNetwork
-from ebla.options import MASTER, ClientWorld
+from ebla.actors.world import CallerWorld
+from ebla.options import MASTER
 from ebla.show.progress import display_of_calls, working
 from ebla.storage.errors import InvalidArgument
 from ebla.transport.client import DeploymentClient
@@ -158,7 +159,7 @@ def make_client(name: str, progress: bool = False, roles: Sequence[str] | None =
         client.failed(what, error)
 
     tasks = Tasks(failed)
-    world = ClientWorld(
+    world = CallerWorld(
         MachineClock(), RayNetwork(namespace_of(name)), random.Random(os.urandom(32)), tasks.spawn
     )
     masters = masters_of(name) if roles is None else _masters(roles)

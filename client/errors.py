@@ -29,7 +29,7 @@
     ConnectionClosed   the connection was closed, or forked           ebla.connect()
 
 All derive from EblaError, have fields, and are names of `ebla` itself: `ebla.NotFound`. `possibly_applied` says for every kind
-whether a write may have been applied: a refusal is certain only if every earlier try got an answer (transport/certainty.py).
+whether a write may have been applied: a refusal is certain only if every earlier try got an answer (actors/asking/certainty.py).
 The other errors occur inside the cluster; a user sees them only as the reason of one of these, or in a role's log.
 """
 
@@ -45,6 +45,7 @@ from ebla.actors.coordination.errors import VersionMismatch as VersionMismatch
 from ebla.actors.errors import AlreadyInProgress as AlreadyInProgress
 from ebla.actors.errors import AlreadyPresent as AlreadyPresent
 from ebla.actors.errors import ConfigurationMoved as ConfigurationMoved
+from ebla.actors.errors import ConnectionClosed as ConnectionClosed
 from ebla.actors.errors import CopyExpired as CopyExpired
 from ebla.actors.errors import Frozen as Frozen
 from ebla.actors.errors import IllegalState as IllegalState
@@ -83,12 +84,6 @@ from ebla.storage.errors import OldCopy as OldCopy
 from ebla.storage.errors import OverLimit as OverLimit
 from ebla.storage.errors import SnapshotExpired as SnapshotExpired
 from ebla.storage.errors import StorageError as StorageError
-
-
-class ConnectionClosed(EblaError):
-    """The connection was closed, or this process was forked from its process. A write under way may have been applied."""
-
-    possibly_applied = True
 
 
 class ScanInterrupted(EblaError):

@@ -1,4 +1,4 @@
-"""The client's world, its limits, and the types of arguments and results.
+"""The client's limits, and the types of arguments and results.
 
 The sizes follow from the cost of a call: it is constant up to about 100 KiB, then rises, and pays off again from about 1 MB
 on. So a call stays below CALL_SMALL_BYTES, or has at least CALL_LARGE_MIN_BYTES if that much is to be sent.
@@ -7,10 +7,7 @@ on. So a call stays below CALL_SMALL_BYTES, or has at least CALL_LARGE_MIN_BYTES
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
-
-from ebla.actors.world import Clock, Network, Random, Spawn
 
 DEADLINE_S = 60.0  # for one row, or one batch of rows of a large call
 WAIT_S = 60.0  # for the tablets of a new table
@@ -25,13 +22,9 @@ ATTEMPT_PROBE_S = 0.5
 ATTEMPT_PROBE_DOUBLINGS_MAX = 3
 ATTEMPT_BYTES_PER_S = 500_000
 ATTEMPT_GRACE_S = 0.25  # the server gives up a little before the client, so that its reason arrives
-MASTER_ATTEMPT_S = 5.0
-MASTER_ATTEMPT_OF_SEVERAL_S = 0.8  # another master may be active
 ASK_ATTEMPT_S = 10.0  # scans and flushes: a selective condition or a full memtable takes long
 SUSPECT_S = 1.0  # how long a silent server is asked last
 
-BACKOFF_FIRST_S = 0.02
-BACKOFF_MAX_S = 0.2
 THROTTLE_MAX_S = 5.0
 HOPS_MAX = 3  # hints followed without a pause
 SWEEP_S = 0.2  # how often deadlines are checked: operations have no timers of their own
@@ -55,16 +48,6 @@ REJECTED_SHOWN_MAX = 10  # positions in a repr
 SCAN_TABLETS_MAX = 4  # read at the same time
 SCAN_BLOCKS_AHEAD = 4
 SCAN_TRIES_MAX = 3  # for one block, at the server that holds the snapshot
-
-
-@dataclass(frozen=True)
-class ClientWorld:
-    """A World without a disk, so that the same client runs on Ray and in simulation."""
-
-    clock: Clock
-    network: Network
-    random: Random
-    spawn: Spawn
 
 
 class Written(NamedTuple):

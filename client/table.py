@@ -19,9 +19,10 @@ import pyarrow as pa
 
 from ebla import aio
 from ebla.actors import messages as m
+from ebla.actors.asking.certainty import Tries
 from ebla.arguments import check_deadline, check_key
+from ebla.coordination.awaited import SESSION_S
 from ebla.coordination.blocking import Coordination, Session
-from ebla.coordination.changes import SESSION_S
 from ebla.link import Link
 from ebla.options import WAIT_S, Written
 from ebla.read import frames
@@ -29,7 +30,6 @@ from ebla.show.handles import describe, table_html
 from ebla.storage.rows import python_values
 from ebla.transport.batches import Ids
 from ebla.transport.bridge import blocking, like, reading
-from ebla.transport.certainty import Tries
 from ebla.transport.fast_path import MISS, FastGets, FastUpserts
 from ebla.transport.routes import Route
 from ebla.write.alter import Changes

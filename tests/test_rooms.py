@@ -16,7 +16,6 @@ from tests.source import FOLDERS, ROOT
 
 MODULES_MAX = 16
 PROSE = {  # rooms whose opening has no table of their modules
-    "actors/coordination",
     "actors/messages",
     "chaos/checkers",
     "chaos/powercut",
@@ -31,9 +30,10 @@ MODULES = "*.py"
 EVERYTHING = "**"
 ARROWS = {
     "": {
-        "client": "actors actors/coordination actors/journal actors/journal/node actors/journal/writer actors/master "
-        "actors/messages actors/replication actors/tablet placement placement/deploy placement/journal "
-        "placement/local storage storage/predicates storage/rows storage/tablets",
+        "client": "actors actors/asking actors/coordination actors/coordination/sessions actors/journal "
+        "actors/journal/node actors/journal/writer actors/master actors/messages actors/replication actors/tablet "
+        "placement placement/deploy placement/journal placement/local storage storage/predicates storage/rows "
+        "storage/tablets",
         "client/cli": "pipelines pipelines/arrow pipelines/sources",
         "client/cli/chaos": EVERYTHING,
         "pipelines": "client client/health client/show actors actors/messages placement placement/deploy "
@@ -47,7 +47,7 @@ ARROWS = {
     "actors": {
         MODULES: "messages",
         "messages": "replication",
-        "coordination": "messages",
+        "coordination": "asking messages",
         "detector": "messages",
         "journal": "messages",
         "master": "coordination detector journal journal/node journal/writer messages replication",

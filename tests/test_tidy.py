@@ -24,7 +24,14 @@ RAY_MODULES = (
     "client/ray_data.py",
     "chaos/",
 )
-ROLE_FOLDERS = ("actors/coordination", "actors/detector", "actors/journal", "actors/master", "actors/tablet")
+ROLE_FOLDERS = (
+    "actors/asking",
+    "actors/coordination",
+    "actors/detector",
+    "actors/journal",
+    "actors/master",
+    "actors/tablet",
+)
 
 
 class Module(NamedTuple):

@@ -10,9 +10,9 @@ from ebla.actors.coordination import paths, requests
 from ebla.actors.coordination.edits import NodesChanged, NodeSet, SessionEnded
 from ebla.actors.coordination.messages import Create, Result
 from ebla.actors.coordination.namespace import Namespace
+from ebla.actors.coordination.sessions import locks
 from ebla.actors.coordination.timers import Timers
 from ebla.chaos.defects.defect import Swap, defect
-from ebla.coordination import locks
 
 
 @defect("locks", 60, requests._Draft, "_create")

@@ -39,7 +39,6 @@ from ebla.chaos.simulation.observers.sides import Answers, SidedServer
 from ebla.chaos.simulation.observers.votes import Votes, WatchedServer
 from ebla.chaos.simulation.world import NodeCrashed, SimulatedCluster, Tolerates, tolerates_nothing
 from ebla.options import MASTER as MASTER_ADDRESS
-from ebla.options import ClientWorld
 from ebla.storage.errors import EblaError
 from ebla.transport.client import DeploymentClient
 
@@ -308,8 +307,7 @@ class Deployment:
     def connect(self, name: str) -> tuple[aio.Database, World]:
         """A client on a host of its own (`client/<name>`), which may crash like any node."""
         world = self.cluster.client_world(f"client/{name}")
-        client_world = ClientWorld(world.clock, world.network, world.random, world.spawn)
-        session = DeploymentClient(client_world, masters=self.masters)
+        session = DeploymentClient(world, masters=self.masters)
         self._sessions.append(session)
         return aio.Database(session), world
 

@@ -141,7 +141,7 @@ class Churn(Operators, Workload):
         here, server = m.TabletRequest(tablet.tablet), client.random.choice(tablet.replicas).address
         await self._ask_master(client, "get_tablet", here, m.TabletLocation)
         await self._ask_role(client, server, "status", m.Empty(), m.ServerState)
-        either = client.random.choice([server, client.db._client.master])
+        either = client.random.choice([server, client.db._client.master.address])
         await self._ask_role(client, either, "figures", FiguresRequest(), Figures)
         found = await self._ask_role(client, tablet.leader, "read_index", here, m.ReadIndexReply)
         request = m.LocalSnapshotRequest(tablet.tablet, found.index, 2.0)

@@ -18,9 +18,7 @@ from ebla.chaos.checkers.coordination import check_coordination
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import INVOKE, OK, History
 from ebla.chaos.workloads.base import Client, NoAnswer, Workload, at_once, meanwhile, persist, until_stopped
-from ebla.coordination.awaited import Session, Watch
-from ebla.coordination.locks import Lock
-from ebla.coordination.nodes import Node
+from ebla.coordination.awaited import Lock, Node, Session, Watch
 from ebla.errors import SessionExpired, VersionMismatch
 
 LOCKS = ("/locks/a", "/locks/b")
@@ -35,7 +33,7 @@ NODES_MAX = 8  # of one client, at a time
 GONE_S_MAX = 30.0
 WATCHES_S = (0.1, 0.5)
 NOTICED_S_MAX = (
-    2.0  # after a change, without faults; less than the polling interval, ebla.coordination.awaited.POLL_S
+    2.0  # after a change, without faults; less than POLL_S of actors/coordination/sessions/nodes.py
 )
 SEVERAL, CHANGES = 4, 6  # loops side by side, and changes of each
 EXPLAINED = {

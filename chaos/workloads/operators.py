@@ -59,7 +59,7 @@ class Operators:
     async def _ask_master(
         self, client: Client, method: str, request: msgspec.Struct, reply: type[Reply]
     ) -> Reply:
-        return await self._ask_role(client, client.db._client.master, method, request, reply)
+        return await self._ask_role(client, client.db._client.master.address, method, request, reply)
 
     async def _mark(
         self,

@@ -144,7 +144,7 @@ class Salvage(Operators, Workload):
 
     async def _repair(self, client: Client) -> bool:
         """Make one inspection and its repairs. Returns whether all tablets serve."""
-        masters = [client.db._client.master]
+        masters = [client.db._client.master.address]
         found = await client.beside("survey", None, survey(client.network, masters, timeout_s=SURVEY_S))
         self._note_machines(client, found)
         tablets = [tablet for tablet in judge(found).tablets if tablet.table in NAMES]

@@ -1,8 +1,6 @@
-"""Sessions, nodes, watches and locks (docs/coordination.md).
+"""Sessions, nodes, watches and locks: the API for users, who find its promises in docs/coordination.md. The work is done by
+actors/coordination/sessions/; here the arguments are checked.
 
 awaited.py     for code that awaits
-nodes.py       reads and watches of nodes, awaited
-changes.py     a session that changes nodes, each change once, and keeps itself alive
-blocking.py    the same for code that does not await
-locks.py       a fair lock with a fencing token
+blocking.py    for code that does not await
 """

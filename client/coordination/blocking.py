@@ -1,5 +1,5 @@
 """Sessions, nodes, watches and locks for code that does not await: every method does the same as the method of its name in
-awaited.py, nodes.py and locks.py.
+awaited.py.
 
 Threads may share all handles but a lock's, which one thread uses at a time. A session cannot be pickled: each process opens
 its own.
@@ -11,8 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Self
 
 from ebla.coordination import awaited as coordination
-from ebla.coordination import locks
-from ebla.coordination.nodes import Node, Nodes
+from ebla.coordination.awaited import Node, Nodes
 from ebla.errors import ConnectionClosed
 from ebla.transport.bridge import blocking, like, reading
 
@@ -94,18 +93,18 @@ class Session(Coordination):
 
 
 class Lock:
-    __doc__ = locks.Lock.__doc__
+    __doc__ = coordination.Lock.__doc__
 
-    def __init__(self, run: Run, awaited: locks.Lock) -> None:
+    def __init__(self, run: Run, awaited: coordination.Lock) -> None:
         self._run = run
         self._awaited = awaited
 
-    path: str = reading(locks.Lock.path)
-    held: bool = reading(locks.Lock.held)
-    token: int = reading(locks.Lock.token)
+    path: str = reading(coordination.Lock.path)
+    held: bool = reading(coordination.Lock.held)
+    token: int = reading(coordination.Lock.token)
 
-    acquire = blocking(locks.Lock.acquire)
-    release = blocking(locks.Lock.release)
+    acquire = blocking(coordination.Lock.acquire)
+    release = blocking(coordination.Lock.release)
 
     def __enter__(self) -> Self:
         self.acquire()

@@ -38,7 +38,7 @@ class Cluster:
     def __init__(self, client: DeploymentClient, slots: Sequence[str], journals: Sequence[str] = ()) -> None:
         self.client = client
         self.network = client.world.network
-        self.masters = client.masters
+        self.masters = client.master.addresses
         self.slots = tuple(slots)
         self.journals = tuple(journals)
 
@@ -65,7 +65,7 @@ class Cluster:
     async def active(self) -> str:
         """The active master, found by a request to it."""
         await self.database.tables()
-        return self.client.master
+        return self.client.master.address
 
     async def persist(
         self,

@@ -33,7 +33,7 @@ class Reader:
 
     async def get(self, key: Mapping[str, Any], deadline_s: float) -> Row | None:
         """Every tablet must be running (client.running)."""
-        self.client.check_open()
+        self.client.master.check_open()
         codec = self.table.codec
         encoded = codec.keys.encode_key(key)
         route = self.table.routes[codec.partitioner.assign_row(key, encoded)]
@@ -43,7 +43,7 @@ class Reader:
 
     async def get_many(self, keys: Any, deadline_s: float) -> tuple[pa.RecordBatch, Array]:
         """The rows that exist, and for each key the position of its row among them, -1 if absent."""
-        self.client.check_open()
+        self.client.master.check_open()
         codec = self.table.codec
         batch = codec.keys.arrow(await self._whole(keys))
         encoded = codec.keys.encode_keys(batch)

@@ -21,6 +21,7 @@ from itertools import count
 
 import pyarrow as pa
 
+from ebla.actors.asking.retries import backoff_s, retriable
 from ebla.actors.errors import NetworkError, NotFound, TabletNotFound, Throttled, TimedOut
 from ebla.actors.messages import Empty, ScanBlock, ScanClose, ScanContinue, ScanRequest
 from ebla.errors import ConnectionClosed, ScanInterrupted
@@ -29,7 +30,7 @@ from ebla.storage.errors import EblaError, InvalidArgument, StorageError
 from ebla.storage.predicates import expressions
 from ebla.storage.schema import TableSchema
 from ebla.transport.client import DeploymentClient
-from ebla.transport.routes import Route, TableRoutes, backoff_s, retriable, throttle_s
+from ebla.transport.routes import Route, TableRoutes, throttle_s
 
 
 class Outdated(InvalidArgument):

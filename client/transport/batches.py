@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from ebla.actors.asking.certainty import Tries
+from ebla.actors.asking.retries import same
 from ebla.actors.messages import DELETE, INSERT, UPDATE, UPSERT, RowBatch, WriteResult
 from ebla.actors.world import Random
 from ebla.options import UNIT_BYTES, WriteId, Written
 from ebla.storage.errors import EblaError
 from ebla.storage.rows.checksum import rows_digest
-from ebla.transport.certainty import Tries
-from ebla.transport.routes import BULK, Route, WriteOp, same
+from ebla.transport.routes import BULK, Route, WriteOp
 
 if TYPE_CHECKING:
     from ebla.storage.rows.ragged import Array

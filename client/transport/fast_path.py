@@ -16,6 +16,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from ebla.actors.asking.certainty import Tries
+from ebla.actors.asking.retries import retriable
 from ebla.actors.errors import from_triple
 from ebla.actors.messages import (
     UPSERT,
@@ -29,8 +31,7 @@ from ebla.actors.messages import (
 from ebla.options import ATTEMPT_GRACE_S, ATTEMPT_S, WriteId, Written
 from ebla.storage.errors import EblaError
 from ebla.transport.batches import Ids, encode_batch
-from ebla.transport.certainty import Tries
-from ebla.transport.routes import Route, TableRoutes, retriable
+from ebla.transport.routes import Route, TableRoutes
 
 TRY_S = 1.0  # then the router takes over
 MISS: Any = object()

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from ebla.actors.asking.retries import retriable
 from ebla.actors.errors import ErrorFrame, Internal, from_frame
 from ebla.actors.messages import ReadReply, ReadRequest, TabletKeys, TabletWrite, WriteReply, WriteRequest
+from ebla.actors.world import CallerWorld
 from ebla.options import (
     ATTEMPT_BYTES_PER_S,
     ATTEMPT_GRACE_S,
@@ -24,11 +26,10 @@ from ebla.options import (
     PATIENCE_S,
     SMALL_CALLS_MAX,
     SUSPECT_S,
-    ClientWorld,
 )
 from ebla.storage.errors import EblaError
 from ebla.transport.batches import Ids, build_ops
-from ebla.transport.routes import BULK, KINDS, READ, Route, Unit, retriable
+from ebla.transport.routes import BULK, KINDS, READ, Route, Unit
 
 Outcome = tuple[Any, EblaError | None]
 
@@ -36,7 +37,7 @@ Outcome = tuple[Any, EblaError | None]
 class Owner(Protocol):
     """The part of the router that lanes use."""
 
-    world: ClientWorld
+    world: CallerWorld
     ids: Ids
     closed: EblaError | None
 

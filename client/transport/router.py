@@ -16,8 +16,10 @@ from typing import TypeVar
 
 import msgspec
 
+from ebla.actors.asking.retries import retriable, same
 from ebla.actors.errors import NetworkError, NotFound, SchemaMismatch, TableDropped, Throttled
-from ebla.options import ASK_ATTEMPT_S, SWEEP_S, ClientWorld
+from ebla.actors.world import CallerWorld
+from ebla.options import ASK_ATTEMPT_S, SWEEP_S
 from ebla.storage.errors import EblaError
 from ebla.transport.batches import Ids, expire_op
 from ebla.transport.lanes import Server
@@ -33,8 +35,6 @@ from ebla.transport.routes import (
     Unit,
     WriteOp,
     react,
-    retriable,
-    same,
     throttle_s,
 )
 
@@ -44,7 +44,7 @@ Reply = TypeVar("Reply")
 class Router:
     """`refresh` asks the master about a table once and updates its routes."""
 
-    def __init__(self, world: ClientWorld, refresh: Callable[[TableRoutes], Awaitable[None]]) -> None:
+    def __init__(self, world: CallerWorld, refresh: Callable[[TableRoutes], Awaitable[None]]) -> None:
         self.world = world
         self.ids = Ids(world.random)
         self.closed: EblaError | None = None

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from ebla.actors.asking.retries import BACKOFF_MAX_S, backoff_s
 from ebla.actors.errors import (
     NetworkError,
     NotFound,
@@ -24,8 +25,8 @@ from ebla.actors.errors import (
 )
 from ebla.actors.messages import TableInfo, TabletLocation
 from ebla.actors.world import Random
-from ebla.options import BACKOFF_FIRST_S, BACKOFF_MAX_S, HOPS_MAX, THROTTLE_MAX_S, Written
-from ebla.storage.errors import DiskFull, EblaError, StorageError
+from ebla.options import HOPS_MAX, THROTTLE_MAX_S, Written
+from ebla.storage.errors import EblaError
 from ebla.storage.rows.checksum import seed
 from ebla.storage.schema import TableSchema
 
@@ -177,28 +178,6 @@ def _by_bucket(info: TableInfo) -> list[TabletLocation]:
     found = sorted(info.tablets, key=lambda tablet: tablet.bucket)
     assert [t.bucket for t in found] == list(range(info.schema.partitioning.tablets)), info.name
     return found
-
-
-def retriable(error: EblaError) -> bool:
-    """Whether the same request may succeed while its caller waits. A full disk needs an operator."""
-    if isinstance(error, DiskFull):
-        return False
-    return error.retriable or isinstance(error, (WrongServer, TimedOut, StorageError))
-
-
-def same(error: EblaError) -> EblaError:
-    """An equal error for another caller: a raised error has the traceback of its own caller."""
-    equal = type(error)(error.message, **error.values())
-    equal.possibly_applied = error.possibly_applied
-    for note in getattr(error, "__notes__", ()):
-        equal.add_note(note)
-    return equal
-
-
-def backoff_s(failures: int, random: Random) -> float:
-    """Doubling from BACKOFF_FIRST_S to BACKOFF_MAX_S, with jitter so that clients do not move in step."""
-    grown = BACKOFF_FIRST_S * (1 << min(failures - 1, 16))
-    return min(grown, BACKOFF_MAX_S) * random.uniform(0.5, 1.5)
 
 
 def throttle_s(error: Throttled, random: Random) -> float:

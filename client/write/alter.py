@@ -115,9 +115,14 @@ class Alteration(Changes):
         deadline_s = check_deadline(wait_s or None, "wait_s")
         table = self._routes.info
         request = m.AlterTableRequest(
-            self._client.new_request_id(), table.name, table.table, tuple(self.changes), self.name, self.least
+            self._client.master.new_request_id(),
+            table.name,
+            table.table,
+            tuple(self.changes),
+            self.name,
+            self.least,
         )
-        info = await self._client.ask_master("alter_table", request, m.TableInfo, deadline_s=deadline_s)
+        info = await self._client.master.ask("alter_table", request, m.TableInfo, deadline_s=deadline_s)
         self._routes.update(info)
         if wait_s:
             await self._client.altered(self._routes, info.schema.version, deadline_s)

@@ -26,6 +26,8 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from ebla.actors.asking.certainty import Tries
+from ebla.actors.asking.retries import same
 from ebla.actors.messages import DELETE, WriteResult
 from ebla.options import (
     CALL_LARGE_MIN_BYTES,
@@ -48,9 +50,8 @@ from ebla.transport.batches import (
     encode_batch,
     rejected_positions,
 )
-from ebla.transport.certainty import Tries
 from ebla.transport.client import DeploymentClient
-from ebla.transport.routes import BULK, WRITE, Route, TableRoutes, same
+from ebla.transport.routes import BULK, WRITE, Route, TableRoutes
 from ebla.write import inputs
 from ebla.write.streams import Slice, Stream, windows
 
@@ -305,7 +306,7 @@ class BulkWrite:
             await self._wait()
 
     async def _wait(self) -> None:
-        self.client.check_open()
+        self.client.master.check_open()
         self._progress = asyncio.get_running_loop().create_future()
         await self._progress
 

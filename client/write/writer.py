@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ebla.actors.asking.certainty import Tries
 from ebla.actors.errors import AlreadyPresent, NotFound
 from ebla.actors.messages import DELETE, INSERT, UPDATE, UPSERT
 from ebla.options import WriteId, Written
@@ -22,7 +23,6 @@ from ebla.storage.errors import InvalidArgument
 from ebla.storage.rows.rows import RowCodec
 from ebla.table_codec import TableCodec
 from ebla.transport.batches import VERBS, Alone, BatchUnit
-from ebla.transport.certainty import Tries
 from ebla.transport.client import DeploymentClient
 from ebla.transport.routes import WRITE, Route, TableRoutes, WriteOp
 from ebla.write import inputs, streams
@@ -42,7 +42,7 @@ class Writer:
 
     def one(self, kind: int, row: Row, deadline_s: float) -> asyncio.Future[Written]:
         """Queue one row; returns the future of its outcome. Every tablet must be running (client.running)."""
-        self.client.check_open()
+        self.client.master.check_open()
         codec = self.table.codec
         columns, row_codec = _choose(codec, kind, tuple(row))
         key = row_codec.encode_key(row)
@@ -59,7 +59,7 @@ class Writer:
     async def many(self, kind: int, rows: Any, write_id: WriteId | None, deadline_s: float) -> Written:
         """Write all rows; see inputs.py for their forms. Every row is sent before an error about present or absent rows is
         raised."""
-        self.client.check_open()
+        self.client.master.check_open()
         rows = inputs.listed(rows)
         stream = await streams.opened(rows) if streams.is_stream(rows) else None
         if inputs.count(rows) == 0 or (stream is not None and stream.names is None):
@@ -93,7 +93,7 @@ async def send_again(
     client: DeploymentClient, route: Route, batch: bytes, deadline_s: float, tries: Tries
 ) -> Written:
     """Repeat an encoded batch of one row, which the fast path has sent before (`tries`) with its own request id."""
-    client.check_open()
+    client.master.check_open()
     alone = Alone()
     unit = BatchUnit(route, alone, VERBS[UPSERT], batch, np.zeros(1, np.int64), None, tries)
     unit.kind = WRITE

@@ -14,7 +14,6 @@ from ebla.chaos.simulation.loop import run
 from ebla.operate.cluster import Cluster
 from ebla.transport.client import DeploymentClient
 from tests.cli.stage import Cli
-from tests.client.toy import client_world
 from tests.master.healed import OPTIONS, follower, hosts_of, leader, opened
 from tests.master.stage import MASTER, Stage
 from tests.master.toy_tablet_server import Script, ToyTabletServer
@@ -92,7 +91,7 @@ class RepairStage(Stage):
 
     async def start(self, hosts: str) -> DeploymentClient:
         self.tablets = await opened(self, hosts, buckets=2)
-        return DeploymentClient(client_world(self.cluster, "operator"), "toys", (MASTER,))
+        return DeploymentClient(self.cluster.client_world("operator"), "toys", (MASTER,))
 
     def of(self, host: str) -> Reported:
         return self.reported[host]

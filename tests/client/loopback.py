@@ -12,9 +12,8 @@ import msgspec
 from ebla import aio
 from ebla.actors.errors import NotDelivered, OutcomeUnknown
 from ebla.actors.ray_shell import MachineClock, Tasks
-from ebla.actors.world import Dispatcher, World, decode_answer, encode
+from ebla.actors.world import CallerWorld, Dispatcher, World, decode_answer, encode
 from ebla.link import Link
-from ebla.options import ClientWorld
 from ebla.table import Database
 from ebla.transport.bridge import Bridge
 from ebla.transport.client import DeploymentClient
@@ -58,7 +57,15 @@ class Loopback:
 
         def world(where: str) -> World:
             generator = random.Random(where)
-            return World(where, MachineClock(), network, None, generator, tasks.spawn, defects.append)  # type: ignore[arg-type]
+            return World(
+                address=where,
+                clock=MachineClock(),
+                network=network,
+                disk=None,  # type: ignore[arg-type]
+                random=generator,
+                spawn=tasks.spawn,
+                fail=defects.append,
+            )
 
         def serve(role: Any) -> None:
             network.roles[role.world.address] = Dispatcher(role, lambda method, error: defects.append(error))
@@ -66,7 +73,7 @@ class Loopback:
         serve(ToyMaster(world(MASTER), self.toy))
         for host in HOSTS:
             serve(ToyServer(world(address(host)), self.toy))
-        client = ClientWorld(MachineClock(), network, random.Random(1), tasks.spawn)
+        client = CallerWorld(MachineClock(), network, random.Random(1), tasks.spawn)
         self.session = DeploymentClient(client, "toy", on_close=tasks.cancel)
 
     def operations(self) -> int:

@@ -17,7 +17,7 @@ from ebla.chaos.simulation.masters import alone, start_alone
 from ebla.chaos.simulation.world import SimulatedCluster
 from ebla.transport.client import DeploymentClient
 from tests.client.tables import SCHEMA
-from tests.client.toy import HOSTS, MASTER, address, client_world
+from tests.client.toy import HOSTS, MASTER, address
 from tests.staged import staged
 
 
@@ -34,7 +34,7 @@ class Stage:
 
     def client(self, name: str = "another") -> aio.Database:
         """Another, independent client."""
-        return aio.Database(DeploymentClient(client_world(self.cluster, name)))
+        return aio.Database(DeploymentClient(self.cluster.client_world(name)))
 
     async def leaders(self, table: aio.Table) -> list[str]:
         return [tablet.leader or "" for tablet in (await table.info()).tablets]
@@ -54,7 +54,7 @@ async def start(kind: type[AnyStage]) -> AnyStage:
     await start_alone(cluster, alone(MASTER, MasterOptions(bg_s=0.1)))
     for host in HOSTS:
         await cluster.start(address(host), server(host))
-    session = DeploymentClient(client_world(cluster, "client"))
+    session = DeploymentClient(cluster.client_world("client"))
     db = aio.Database(session)
     while sum(status.alive for status in await db.servers()) < len(HOSTS):
         await session.world.clock.sleep(0.1)

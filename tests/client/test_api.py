@@ -21,8 +21,7 @@ from ebla import aio, errors
 from ebla.actors import errors as actor_errors
 from ebla.actors.errors import from_frame, to_frame
 from ebla.actors.messages import MasterStatus, ServerInstance, ServerStatus
-from ebla.coordination import awaited, blocking, locks
-from ebla.coordination.nodes import Nodes
+from ebla.coordination import awaited, blocking
 from ebla.pipelines.outcomes import FeedReport, Sample, VerifyReport
 from ebla.show.handles import Listing
 from ebla.storage import errors as storage_errors
@@ -37,10 +36,10 @@ PAIRS = [
     (ebla.Table, aio.Table),
     (ebla.Scan, aio.Scan),
     (Alteration, aio.Alteration),
-    (blocking.Coordination, Nodes),
+    (blocking.Coordination, awaited.Nodes),
     (blocking.Session, awaited.Session),
     (blocking.Watch, awaited.Watch),
-    (blocking.Lock, locks.Lock),
+    (blocking.Lock, awaited.Lock),
 ]
 
 

@@ -252,7 +252,7 @@ async def test_the_master_refuses_an_unknown_time_zone_and_every_server_stays_up
     columns = (Column("id", "int64", False), Column("at", "timestamp", unit="us", zone=zone))
     request = m.CreateTableRequest("r", "t", TableSchema(columns, ("id",)), 3, "raft", {})
     with pytest.raises(InvalidArgument, match="'at': time zone"):
-        await stage.session.ask_master("create_table", request, m.TableInfo, deadline_s=5.0)
+        await stage.session.master.ask("create_table", request, m.TableInfo, deadline_s=5.0)
     assert all(stage.cluster.alive(address(host)) for host in HOSTS)
     assert await (await stage.table()).upsert(row(1)) == Written(1)
 

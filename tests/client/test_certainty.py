@@ -12,9 +12,9 @@ import pytest
 import ebla
 from ebla import aio
 from ebla.actors import errors
+from ebla.actors.asking.retries import same
 from ebla.aio import Table
 from ebla.errors import EblaError, InvalidArgument, OutcomeUnknown, TableDropped, Unavailable
-from ebla.transport.routes import same
 from tests.client.loopback import Loopback
 from tests.client.real_roles import Stage, on_real_roles
 from tests.client.tables import arrow, make, on_table, row, rows

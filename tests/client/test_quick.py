@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from ebla.actors.asking.certainty import Tries
 from ebla.actors.errors import NotDelivered, NotLeader, OutcomeUnknown, RequestReused
 from ebla.options import Written
 from ebla.storage.errors import InvalidArgument
 from ebla.table import Table
 from ebla.transport.batches import Ids
-from ebla.transport.certainty import Tries
 from ebla.transport.fast_path import MISS, FastGets, FastUpserts
 from ebla.write.writer import send_again
 from tests.client.loopback import Loopback

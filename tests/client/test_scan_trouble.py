@@ -16,7 +16,6 @@ from ebla.chaos.simulation.environment import MemoryEnvironment
 from ebla.transport.client import DeploymentClient
 from tests.client.real_roles import Stage, on_real_roles
 from tests.client.tables import arrow
-from tests.client.toy import client_world
 
 ROWS = 24_000
 
@@ -45,7 +44,7 @@ async def loaded(stage: Stage) -> aio.Table:
 @on_real_roles
 async def test_a_stream_whose_last_block_is_lost_is_complete(stage: Stage) -> None:
     await loaded(stage)
-    world = client_world(stage.cluster, "another")
+    world = stage.cluster.client_world("another")
     network = LosesLastBlocks(world.network)
     session = DeploymentClient(replace(world, network=network))
     table = await aio.Database(session).table("t")

@@ -20,7 +20,7 @@ SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
 @on_group
 async def test_a_client_follows_a_standby_to_the_active_master_and_stays_with_it(stage: GroupStage) -> None:
     active = await stage.ready()
-    stage.session.master = stage.other(active)
+    stage.session.master.address = stage.other(active)
     asked: list[str] = []
     inner = stage.session.world.network.network
     honest = inner.call

@@ -22,7 +22,6 @@ from ebla.actors.tablet.serving.scans import _to_ipc
 from ebla.actors.world import Role, World, rpc
 from ebla.chaos.simulation.loop import run
 from ebla.chaos.simulation.world import SimulatedCluster
-from ebla.options import ClientWorld
 from ebla.storage.errors import EblaError, SnapshotExpired
 from ebla.storage.predicates import expressions
 from ebla.storage.rows import checksum
@@ -360,7 +359,7 @@ class Bench:
 
     cluster: SimulatedCluster
     toy: Toy
-    world: ClientWorld
+    world: World
     session: DeploymentClient
     db: aio.Database
 
@@ -376,12 +375,7 @@ class Bench:
 
     def client(self, name: str) -> aio.Database:
         """Another, independent client."""
-        return aio.Database(DeploymentClient(client_world(self.cluster, name)))
-
-
-def client_world(cluster: SimulatedCluster, name: str) -> ClientWorld:
-    world = cluster.client_world(name)
-    return ClientWorld(world.clock, world.network, world.random, world.spawn)
+        return aio.Database(DeploymentClient(self.cluster.client_world(name)))
 
 
 def simulate(scenario: Callable[[Bench], Coroutine[Any, Any, None]], seed: int = 0) -> None:
@@ -393,7 +387,7 @@ def simulate(scenario: Callable[[Bench], Coroutine[Any, Any, None]], seed: int =
         await cluster.start(MASTER, lambda world: ToyMaster(world, toy))
         for host in HOSTS:
             await cluster.start(address(host), lambda world: ToyServer(world, toy))
-        world = client_world(cluster, "client")
+        world = cluster.client_world("client")
         session = DeploymentClient(world)
         await scenario(Bench(cluster, toy, world, session, aio.Database(session)))
         session.close()

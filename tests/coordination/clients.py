@@ -9,7 +9,6 @@ from ebla import aio
 from ebla.actors.coordination import messages as c
 from ebla.actors.messages import Empty
 from ebla.coordination.awaited import Session
-from ebla.options import ClientWorld
 from ebla.transport.client import DeploymentClient
 from tests.master.group_stage import GroupStage
 
@@ -22,8 +21,7 @@ class Process:
     def __init__(self, stage: GroupStage, name: str) -> None:
         self.address = f"client/{name}"
         self.world = stage.cluster.client_world(self.address)
-        world = ClientWorld(self.world.clock, self.world.network, self.world.random, self.world.spawn)
-        self.connection = DeploymentClient(world, "group", stage.masters)
+        self.connection = DeploymentClient(self.world, "group", stage.masters)
         self.db = aio.Database(self.connection)
 
     async def session(self, timeout_s: float = 3.0) -> Session:

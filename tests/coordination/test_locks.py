@@ -9,8 +9,7 @@ import pytest
 
 from ebla.actors.coordination import messages as c
 from ebla.actors.coordination.errors import SessionExpired
-from ebla.coordination.awaited import Session
-from ebla.coordination.locks import Lock
+from ebla.coordination.awaited import Lock, Session
 from ebla.errors import InvalidArgument, NotFound, TimedOut
 from tests.coordination.clients import Process, session
 from tests.master.group_stage import GroupStage, play
@@ -210,7 +209,7 @@ async def hold(stage: GroupStage, lock: Lock, protected: Protected) -> None:
         if lock.held:
             protected.step(lock.token)
             assert not protected.refused, "two holders were sure"
-        await lock._session._connection.world.clock.sleep(stage.outside.random.uniform(0.0, 0.4))
+        await lock._session._master.world.clock.sleep(stage.outside.random.uniform(0.0, 0.4))
 
 
 async def nemesis(stage: GroupStage, clients: list[Process], over: asyncio.Event) -> None:

@@ -13,11 +13,11 @@ from ebla.actors.coordination import requests
 from ebla.actors.coordination.namespace import Namespace, Session
 from ebla.actors.coordination.requests import Refusals
 from ebla.actors.coordination.service import Coordination
+from ebla.actors.coordination.sessions import changes, locks
 from ebla.actors.coordination.timers import Timers
 from ebla.actors.coordination.watchers import Watchers
 from ebla.actors.master.catalog.scribe import Scribe
 from ebla.chaos.defects import coordination
-from ebla.coordination import awaited, changes, locks
 from tests.coordination import test_locks, test_masters, test_namespace, test_sessions
 from tests.coordination.room import Room
 from tests.mistakes import must_be_found
@@ -154,7 +154,7 @@ KNOWN = {
     ),
     "a_lock_is_held_without_a_sure_session": (
         test_locks.test_a_paused_holder_knows_its_loss_and_its_token_is_refused,
-        (awaited.Session, "is_sure", property(lambda self: True)),
+        (changes.Session, "is_sure", property(lambda self: True)),
     ),
     "a_waiter_that_gives_up_stays_in_the_queue": (
         test_locks.test_a_waiter_that_gives_up_is_skipped_and_leaves_no_node,

@@ -16,10 +16,10 @@ from ebla.actors.coordination.limits import Limits
 from ebla.actors.coordination.namespace import Namespace
 from ebla.actors.coordination.service import Coordination
 from ebla.actors.ray_shell import MachineClock, Tasks
-from ebla.actors.world import Dispatcher, Role, World
+from ebla.actors.world import CallerWorld, Dispatcher, Role, World
 from ebla.errors import NotFound, SessionExpired, TimedOut, VersionMismatch
 from ebla.link import Link
-from ebla.options import MASTER, ClientWorld
+from ebla.options import MASTER
 from ebla.table import Database
 from ebla.transport.bridge import Bridge
 from ebla.transport.client import DeploymentClient
@@ -55,10 +55,18 @@ def db() -> Iterator[Database]:
     async def start() -> aio.Database:
         tasks = Tasks(lambda name, error: session.failed(name, error))
         chance, clock = random.Random(1), MachineClock()
-        world = World(MASTER, clock, network, None, chance, tasks.spawn, print)  # type: ignore[arg-type]
+        world = World(
+            address=MASTER,
+            clock=clock,
+            network=network,
+            disk=None,  # type: ignore[arg-type]
+            random=chance,
+            spawn=tasks.spawn,
+            fail=print,
+        )
         network.roles[MASTER] = Dispatcher(Namespaces(world), lambda method, error: print(method, error))
         session = DeploymentClient(
-            ClientWorld(clock, network, chance, tasks.spawn), "loop", on_close=tasks.cancel
+            CallerWorld(clock, network, chance, tasks.spawn), "loop", on_close=tasks.cancel
         )
         return aio.Database(session)
 

@@ -38,13 +38,13 @@ class Machine:
     def world(self, address: str) -> World:
         disk = LmdbDisk(self.root / address.replace("/", "-"))
         return World(
-            address,
-            MachineClock(),
-            self.network,
-            disk,
-            random.Random(1),
-            self.tasks.spawn,
-            self.defects.append,
+            address=address,
+            clock=MachineClock(),
+            network=self.network,
+            disk=disk,
+            random=random.Random(1),
+            spawn=self.tasks.spawn,
+            fail=self.defects.append,
         )
 
     async def start(self, address: str) -> JournalNode:

@@ -24,7 +24,6 @@ from ebla.actors.world import Role, World
 from ebla.chaos.simulation import loop
 from ebla.chaos.simulation.points import Points
 from ebla.chaos.simulation.world import SimulatedCluster
-from ebla.options import ClientWorld
 from ebla.transport.client import DeploymentClient
 from tests.master.healed import OPTIONS
 from tests.master.stage import Requests
@@ -59,9 +58,7 @@ class GroupStage(Requests):
         self.options = GroupOptions(masters=self.masters, journal=self.journal, **given)
         self.outside = self.cluster.client_world("outside")
         world = self.cluster.client_world("client")
-        self.session = DeploymentClient(
-            ClientWorld(world.clock, world.network, world.random, world.spawn), "group", self.masters
-        )
+        self.session = DeploymentClient(world, "group", self.masters)
         self.served: list[str] = []  # the masters that served, in order
 
     # -- the cast --------------------------------------------------------------------------------------------
@@ -143,7 +140,7 @@ class GroupStage(Requests):
 
     async def ask(self, method: str, request: Any, reply: type[T], deadline_s: float = 60.0) -> T:
         """As clients do: send to the active master until there is an answer."""
-        return await self.session.ask_master(method, request, reply, deadline_s=deadline_s)
+        return await self.session.master.ask(method, request, reply, deadline_s=deadline_s)
 
     async def send(self, method: str, request: Any, reply: type[T]) -> T:
         return await self.persist(lambda: self.ask(method, request, reply))

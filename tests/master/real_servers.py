@@ -10,7 +10,6 @@ from ebla.actors.master.options import MasterOptions
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.server import TabletServer
 from ebla.actors.world import World
-from ebla.options import ClientWorld
 from ebla.transport.client import DeploymentClient
 from tests.master.stage import MASTER, Stage
 
@@ -84,7 +83,5 @@ def members_of(stage: Stage, tablet: str) -> dict[str, str]:
 async def table(stage: Stage, name: str = "flights") -> aio.Table:
     """Options of a client that reads and writes."""
     world = stage.cluster.client_world("writer")
-    session = DeploymentClient(
-        ClientWorld(world.clock, world.network, world.random, world.spawn), "real", (MASTER,)
-    )
+    session = DeploymentClient(world, "real", (MASTER,))
     return await aio.Database(session).table(name)

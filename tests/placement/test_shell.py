@@ -75,7 +75,15 @@ class Stage:
         )
 
         def make_world(disk: Disk, tasks: Tasks, fail: Callable[[BaseException], None]) -> World:
-            return World("toy/a", self.clock, LoopNetwork(), disk, random.Random(7), tasks.spawn, fail)
+            return World(
+                address="toy/a",
+                clock=self.clock,
+                network=LoopNetwork(),
+                disk=disk,
+                random=random.Random(7),
+                spawn=tasks.spawn,
+                fail=fail,
+            )
 
         self.shells.append(Shell(assignment, make_world, self.clock, self.ended.append, export))
         return self.shells[-1]

@@ -39,7 +39,7 @@ def within(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
         ui.note(f"no answer yet ({why}); trying for {deadline_s:.0f} s in all")
 
     async def body(cluster: Cluster) -> T:
-        cluster.client.on_refusal = refused
+        cluster.client.master.on_refusal = refused
         return await work(cluster)
 
     return connected(ui, body)

@@ -13,8 +13,7 @@ from ebla.cli.frame.ui import Shown, Ui
 from ebla.wording import age, brief, count, short, size
 
 if TYPE_CHECKING:
-    from ebla.coordination.awaited import Session
-    from ebla.coordination.nodes import Node
+    from ebla.coordination.awaited import Node, Session
     from ebla.operate.cluster import Cluster
 
 TOGETHER = 64  # nodes that are read at the same time

@@ -14,25 +14,24 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, Self
 
+from ebla.actors.asking.retries import BACKOFF_MAX_S, retriable
 from ebla.actors.coordination import paths
 from ebla.actors.coordination.errors import SessionExpired
 from ebla.actors.coordination.messages import Create, Delete, Result
-from ebla.arguments import check_deadline
-from ebla.coordination.changes import ChangingSession, Request
-from ebla.errors import ConnectionClosed, NotFound, TimedOut
-from ebla.options import BACKOFF_MAX_S, DEADLINE_S
+from ebla.actors.coordination.sessions.changes import Request, Session
+from ebla.actors.errors import ConnectionClosed, NotFound, TimedOut
 from ebla.storage.errors import EblaError, InvalidArgument
-from ebla.transport.routes import retriable
 
 log = logging.getLogger("ebla")
 
 WAITER = "waiter-"
+PERSIST_S = 60.0  # for one of the calls that repeat a request until it is answered
 
 
 class Lock:
-    """A fair lock, from `session.lock(path)`. A context manager. Not reentrant: one handle holds the lock once."""
+    """A fair lock. An async context manager. Not reentrant: one handle holds the lock once."""
 
-    def __init__(self, session: ChangingSession, path: str) -> None:
+    def __init__(self, session: Session, path: str) -> None:
         paths.validate(paths.join(path, WAITER), sequential=True)
         self._path = path
         self._session = session
@@ -59,7 +58,7 @@ class Lock:
     async def acquire(self, timeout_s: float | None = None) -> int:
         """Wait for the lock and return its token. Raises TimedOut after `timeout_s` (None: wait for ever), SessionExpired if
         the session expires before."""
-        limit_s = float("inf") if timeout_s is None else check_deadline(timeout_s, "timeout_s")
+        limit_s = float("inf") if timeout_s is None else timeout_s
         if self._busy:
             raise InvalidArgument(
                 f"this handle of the lock {self.path} holds it, or waits for it: make another one for another user"
@@ -102,7 +101,7 @@ class Lock:
     async def _turn(self, request: Request, limit_s: float) -> Result:
         """Wait until the own node is the first, and return it."""
         session = self._session
-        clock = session._connection.world.clock
+        clock = session._master.world.clock
         until = clock.monotonic() + limit_s
         (made,) = await request.ask(limit_s)
         while True:
@@ -122,7 +121,7 @@ class Lock:
 
     async def _until_gone(self, path: str, seen: int, until: float, limit_s: float) -> None:
         session = self._session
-        clock = session._connection.world.clock
+        clock = session._master.world.clock
         while True:
             left_s = until - clock.monotonic()
             reply = await session._poll(path, seen, False, left_s)
@@ -136,7 +135,7 @@ class Lock:
     # -- cleaning up
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
-        self._session._connection.world.spawn(work, f"leave the lock {self.path}")
+        self._session._master.world.spawn(work, f"leave the lock {self.path}")
 
     async def _undo(self, request: Request) -> None:
         """Delete the own node if it was created."""
@@ -149,7 +148,7 @@ class Lock:
         session = self._session
         while True:
             try:
-                (result,) = await request.ask(DEADLINE_S)
+                (result,) = await request.ask(PERSIST_S)
                 return result
             except (SessionExpired, ConnectionClosed):
                 return None
@@ -157,7 +156,7 @@ class Lock:
                 if not (error.retriable or retriable(error) or type(error).possibly_applied):
                     return None
                 log.info("the lock %s: %s", self.path, error)
-            await session._connection.world.clock.sleep(BACKOFF_MAX_S)
+            await session._master.world.clock.sleep(BACKOFF_MAX_S)
 
     async def __aenter__(self) -> Self:
         await self.acquire()
@@ -171,10 +170,6 @@ class Lock:
             if error is None:
                 raise
             log.info("the lock %s: %s", self.path, failed)
-
-    def __repr__(self) -> str:
-        state = f"held, token {self._made.version}" if self._made else "not held"
-        return f"<ebla.aio.Lock {self.path!r}, {state}>"
 
 
 def _before(names: tuple[str, ...], made: Result) -> str | None:

@@ -1,16 +1,13 @@
-"""Reads and watches nodes, awaited. docs/coordination.md states their promises."""
+"""Reads and watches nodes. docs/coordination.md states their promises."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from ebla.actors.asking.master_client import ATTEMPT_S, MasterClient
 from ebla.actors.coordination import messages as m
+from ebla.actors.errors import NotFound, TimedOut
 from ebla.actors.messages import Empty
-from ebla.arguments import check_deadline, check_text
-from ebla.errors import NotFound, TimedOut
-from ebla.options import MASTER_ATTEMPT_S
-from ebla.show.handles import Listing
-from ebla.transport.client import DeploymentClient
 
 POLL_S = 5.0
 
@@ -29,53 +26,45 @@ class Node(NamedTuple):
 
 
 class Nodes:
-    """Reads the nodes with which processes agree. docs/coordination.md states what is promised.
+    """Reads nodes. Reads are linearizable; after `deadline_s` seconds without an answer, methods raise TimedOut."""
 
-    A path is like `/locks/nightly`. Reads are linearizable; `deadline_s` is the longest wait in seconds, after which methods
-    raise TimedOut.
-    """
+    def __init__(self, master: MasterClient) -> None:
+        self._master = master
 
-    def __init__(self, connection: DeploymentClient) -> None:
-        self._connection = connection
-
-    async def get(self, path: str, *, deadline_s: float | None = None) -> Node | None:
-        """Get a node, or None. The read sees every change that was acknowledged before the call."""
+    async def get(self, path: str, *, deadline_s: float) -> Node | None:
+        """Get a node, or None."""
         return _node(path, await self._read(path, False, deadline_s))
 
-    async def exists(self, path: str, *, deadline_s: float | None = None) -> bool:
-        """Whether there is a node. The read sees every change that was acknowledged before the call."""
+    async def exists(self, path: str, *, deadline_s: float) -> bool:
+        """Whether there is a node."""
         return (await self._read(path, False, deadline_s)).node is not None
 
-    async def children(self, path: str, *, deadline_s: float | None = None) -> list[str]:
+    async def children(self, path: str, *, deadline_s: float) -> list[str]:
         """List the names of a node's children, sorted. Raises NotFound if there is no node."""
         reply = await self._read(path, True, deadline_s)
         if reply.node is None:
             raise NotFound(f"there is no node {path}", what=path)
         return list(reply.children)
 
-    async def watch(self, path: str, *, children: bool = False, deadline_s: float | None = None) -> Watch:
+    async def watch(self, path: str, *, children: bool = False, deadline_s: float) -> Watch:
         """Read the node and watch its changes; with `children`, the changes of its list of children."""
         return Watch(self, path, children, await self._read(path, children, deadline_s))
 
-    async def sessions(self, *, deadline_s: float | None = None) -> list[m.SessionInfo]:
+    async def sessions(self, *, deadline_s: float) -> list[m.SessionInfo]:
         """List the sessions of all processes."""
-        reply = await self._connection.ask_master(
-            "list_sessions", Empty(), m.ListSessionsReply, deadline_s=check_deadline(deadline_s)
-        )
-        return Listing(reply.sessions)
+        reply = await self._master.ask("list_sessions", Empty(), m.ListSessionsReply, deadline_s=deadline_s)
+        return list(reply.sessions)
 
-    async def _read(self, path: str, children: bool, deadline_s: float | None) -> m.NodeReply:
-        request = m.NodeRequest(check_text("path", path), children)
-        return await self._connection.ask_master(
-            "read_node", request, m.NodeReply, deadline_s=check_deadline(deadline_s)
-        )
+    async def _read(self, path: str, children: bool, deadline_s: float) -> m.NodeReply:
+        request = m.NodeRequest(path, children)
+        return await self._master.ask("read_node", request, m.NodeReply, deadline_s=deadline_s)
 
     async def _poll(self, path: str, seen: int, children: bool, left_s: float) -> m.NodeReply:
         """Wait a short time for a change. If no master answers for all of `left_s`, raises TimedOut."""
         poll_s = max(0.0, min(left_s, POLL_S))
         request = m.WaitRequest(path, seen, int(poll_s * 1000), children)
-        return await self._connection.ask_master(
-            "wait_node", request, m.NodeReply, deadline_s=max(left_s, MASTER_ATTEMPT_S), patience_s=poll_s
+        return await self._master.ask(
+            "wait_node", request, m.NodeReply, deadline_s=max(left_s, ATTEMPT_S), patience_s=poll_s
         )
 
 
@@ -114,8 +103,8 @@ class Watch:
 
         Changes in quick succession may count as one. Raises TimedOut after `timeout_s` seconds (None: wait for ever).
         """
-        limit_s = float("inf") if timeout_s is None else check_deadline(timeout_s, "timeout_s")
-        clock = self._nodes._connection.world.clock
+        limit_s = float("inf") if timeout_s is None else timeout_s
+        clock = self._nodes._master.world.clock
         until = clock.monotonic() + limit_s
         while True:
             left_s = until - clock.monotonic()
@@ -125,9 +114,6 @@ class Watch:
                 return self.node
             if left_s <= 0:
                 raise TimedOut(f"{self.path} did not change within {limit_s:g} s", deadline_s=limit_s)
-
-    def __repr__(self) -> str:
-        return f"<ebla.aio.Watch {self.path!r}>"
 
 
 def _node(path: str, reply: m.NodeReply) -> Node | None:

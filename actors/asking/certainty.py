@@ -2,15 +2,15 @@
 
 A request is sent again, the same bytes with the same id, until there is an answer. An attempt without an answer may arrive
 late, and be carried out after a later attempt was refused: the reason for the refusal may have passed by then. So a refusal is
-certain only if every attempt before it got an answer. lanes.py, fast_path.py and write/bulk.py follow this rule for writes,
-client.py for requests to masters. The other requests (scans, flushes) change no rows.
+certain only if every attempt before it got an answer. master_client.py follows this rule for requests to masters; the
+client's lanes.py, fast_path.py and write/bulk.py for writes. The other requests (scans, flushes) change no rows.
 """
 
 from __future__ import annotations
 
+from ebla.actors.asking.retries import same
 from ebla.actors.errors import OutcomeUnknown, Unavailable
 from ebla.storage.errors import EblaError
-from ebla.transport.routes import same
 
 
 class Tries:

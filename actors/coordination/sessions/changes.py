@@ -5,47 +5,54 @@ from __future__ import annotations
 import asyncio
 import logging
 from math import inf
-from typing import Any, Self
+from typing import Self, TypeVar
 
+from ebla.actors.asking.certainty import Tries
+from ebla.actors.asking.master_client import MasterClient
+from ebla.actors.asking.retries import BACKOFF_MAX_S, retriable, same
 from ebla.actors.coordination import messages as m
 from ebla.actors.coordination.errors import SessionExpired
 from ebla.actors.coordination.limits import UNDER_WAY_MAX
 from ebla.actors.coordination.messages import Create, Delete, Operation, Result, Set
+from ebla.actors.coordination.sessions.nodes import Nodes
+from ebla.actors.errors import ConnectionClosed, TimedOut
 from ebla.actors.messages import Empty
-from ebla.arguments import check_deadline, check_text
-from ebla.coordination.nodes import Nodes
-from ebla.errors import ConnectionClosed, TimedOut
-from ebla.options import BACKOFF_MAX_S
-from ebla.storage.errors import EblaError, InvalidArgument
-from ebla.storage.rows.python_values import shown
-from ebla.transport.certainty import Tries
-from ebla.transport.client import DeploymentClient
-from ebla.transport.routes import retriable, same
+from ebla.storage.errors import EblaError
 
 log = logging.getLogger("ebla")
 
-SESSION_S = 10.0
 HEARTBEATS_PER_TIMEOUT = 3
 SURE_SHARE = 0.8  # of the timeout: the rates of the clocks of masters and clients may differ by a fifth
 CLOSE_S = 5.0
 
+S = TypeVar("S", bound="Session")
 
-class ChangingSession(Nodes):
-    """An async context manager: at its end the session is closed, and its ephemeral nodes are deleted."""
 
-    def __init__(self, connection: DeploymentClient, opened: m.SessionReply, asked_at: float) -> None:
-        super().__init__(connection)
+async def open_session(
+    kind: type[S], master: MasterClient, timeout_s: float, *, name: str = "", deadline_s: float
+) -> S:
+    """Open a session of this class. It expires `timeout_s` after the last heartbeat; `ebla coord sessions` shows its `name`."""
+    request = m.OpenSessionRequest(master.new_request_id(), int(timeout_s * 1000), name)
+    asked_at = master.world.now()
+    reply = await master.ask("open_session", request, m.SessionReply, deadline_s=deadline_s)
+    return kind(master, reply, asked_at)
+
+
+class Session(Nodes):
+    """Changes nodes. An async context manager: at its end the session is closed, and its ephemeral nodes are deleted."""
+
+    def __init__(self, master: MasterClient, opened: m.SessionReply, asked_at: float) -> None:
+        super().__init__(master)
         self._id = opened.session
         self._timeout_s = opened.timeout_ms / 1000
         self._ended: EblaError | None = None
         self._next = 0
         self._outstanding: dict[int, None] = {}  # requests without a known answer, ascending
-        self._held_back: dict[
-            int, asyncio.Future[None]
-        ] = {}  # requests too far above the lowest outstanding one
+        # requests too far above the lowest outstanding one
+        self._held_back: dict[int, asyncio.Future[None]] = {}
         self._sure_until = 0.0
         self._kept(asked_at)
-        self._keeping = self._connection.world.spawn(self._keep(), f"keep session {self.id}")
+        self._keeping = self._master.world.spawn(self._keep(), f"keep session {self.id}")
 
     @property
     def id(self) -> str:
@@ -67,19 +74,15 @@ class ChangingSession(Nodes):
     @property
     def is_sure(self) -> bool:
         """Whether the session cannot have expired yet, by this process's clock."""
-        return self._ended is None and self._connection.world.clock.monotonic() < self._sure_until
+        return self._ended is None and self._master.world.now() < self._sure_until
 
-    async def keep(self, *, deadline_s: float | None = None) -> None:
+    async def keep(self, *, deadline_s: float) -> None:
         """Send a heartbeat now, besides those that the session sends by itself. Raises SessionExpired."""
         self._check()
-        asked_at = self._connection.world.clock.monotonic()
+        asked_at = self._master.world.now()
+        request = m.SessionRequest(self.id)
         try:
-            await self._connection.ask_master(
-                "keep_session",
-                m.SessionRequest(self.id),
-                m.SessionReply,
-                deadline_s=check_deadline(deadline_s),
-            )
+            await self._master.ask("keep_session", request, m.SessionReply, deadline_s=deadline_s)
         except SessionExpired as error:
             self._end(error)
             raise
@@ -92,14 +95,13 @@ class ChangingSession(Nodes):
         self._end(SessionExpired(f"session {self.id} was closed; open another session", session=self.id))
         self._keeping.cancel()
         try:
-            await self._connection.ask_master(
-                "close_session", m.SessionRequest(self.id), Empty, deadline_s=CLOSE_S
-            )
+            request = m.SessionRequest(self.id)
+            await self._master.ask("close_session", request, Empty, deadline_s=CLOSE_S)
         except EblaError as error:
             log.info("session %s was not closed, it will expire: %s", self.id, error)
 
     async def _keep(self) -> None:
-        clock = self._connection.world.clock
+        clock = self._master.world.clock
         pause_s = self.timeout_s / HEARTBEATS_PER_TIMEOUT
         while self._ended is None:
             await clock.sleep(pause_s)
@@ -142,7 +144,7 @@ class ChangingSession(Nodes):
             if deadline_s == inf:
                 await future
             else:
-                async with self._connection.world.clock.timeout(deadline_s):
+                async with self._master.world.clock.timeout(deadline_s):
                     await future
         except TimeoutError:
             late = TimedOut(
@@ -174,44 +176,33 @@ class ChangingSession(Nodes):
         ephemeral: bool = False,
         sequential: bool = False,
         parents: bool = False,
-        deadline_s: float | None = None,
+        deadline_s: float,
     ) -> Result:
-        """Create a node; returns its path and version. `ephemeral`: the end of this session deletes it. `sequential`: its name
-        gets a number that is greater than all numbers before. `parents`: missing nodes above it are created.
-
-        Raises AlreadyPresent, NotFound (a node above it is missing), LimitReached.
-        """
-        operation = Create(path, check_data(data), bool(ephemeral), bool(sequential), bool(parents))
+        """Create a node; returns its path and version. Raises AlreadyPresent, NotFound (a node above it is missing),
+        LimitReached."""
+        operation = Create(path, data, ephemeral, sequential, parents)
         (result,) = await self.change(operation, deadline_s=deadline_s)
         return result
 
-    async def set(
-        self, path: str, data: bytes, *, version: int | None = None, deadline_s: float | None = None
-    ) -> int:
+    async def set(self, path: str, data: bytes, *, version: int | None = None, deadline_s: float) -> int:
         """Set a node's data, and return the node's new version. Raises NotFound, and VersionMismatch if `version` is given and
         the node no longer has it."""
-        (result,) = await self.change(Set(path, check_data(data), version), deadline_s=deadline_s)
+        (result,) = await self.change(Set(path, data, version), deadline_s=deadline_s)
         return result.version
 
-    async def delete(self, path: str, *, version: int | None = None, deadline_s: float | None = None) -> None:
+    async def delete(self, path: str, *, version: int | None = None, deadline_s: float) -> None:
         """Delete a node. Raises NotFound, NotEmpty if it has children, VersionMismatch as `set`."""
         await self.change(Delete(path, version), deadline_s=deadline_s)
 
-    async def change(self, *operations: Operation, deadline_s: float | None = None) -> tuple[Result, ...]:
+    async def change(self, *operations: Operation, deadline_s: float) -> tuple[Result, ...]:
         """Carry out these operations (Create, Set, Delete, Check) as one change: all of them or none."""
         request = self._request(*operations)
         try:
-            return await request.ask(check_deadline(deadline_s))
+            return await request.ask(deadline_s)
         finally:
             request.give_up()
 
     def _request(self, *operations: Operation) -> Request:
-        for operation in operations:
-            if not isinstance(operation, Operation):
-                raise InvalidArgument(
-                    f"an operation is a Create, Set, Delete or Check, not {shown(operation)}"
-                )
-            check_text("path", operation.path)
         number, self._next = self._next, self._next + 1
         self._outstanding[number] = None
         return Request(self, number, operations)
@@ -222,14 +213,11 @@ class ChangingSession(Nodes):
     async def __aexit__(self, *exception: object) -> None:
         await self.close()
 
-    def __repr__(self) -> str:
-        return f"<ebla.aio.Session {self.id}{', expired' if self.expired else ''}>"
-
 
 class Request:
     """One change of a session. It may be sent again until it is given up, and is carried out once."""
 
-    def __init__(self, session: ChangingSession, number: int, operations: tuple[Operation, ...]) -> None:
+    def __init__(self, session: Session, number: int, operations: tuple[Operation, ...]) -> None:
         self._session = session
         self._number = number
         self._operations = operations
@@ -248,15 +236,15 @@ class Request:
     async def _ask(self, deadline_s: float) -> None:
         session = self._session
         session._check()
-        connection = session._connection
-        began = connection.world.clock.monotonic()
+        master = session._master
+        began = master.world.now()
         await session._room(self._number, deadline_s)
         session._check()
         message = m.ChangeRequest(session.id, self._number, session._lowest, self._operations)
-        asked_at = connection.world.clock.monotonic()
+        asked_at = master.world.now()
         left_s = max(0.01, deadline_s - (asked_at - began))
         try:
-            reply = await connection.ask_master(
+            reply = await master.ask(
                 "change_nodes", message, m.ChangeReply, deadline_s=left_s, tries=self._tries
             )
         except SessionExpired as error:
@@ -277,9 +265,3 @@ class Request:
     def give_up(self) -> None:
         """Do not send the request again. A copy that arrives after the session's next change is not carried out."""
         self._session._over(self._number)
-
-
-def check_data(data: Any) -> bytes:
-    if isinstance(data, bytes | bytearray | memoryview):
-        return bytes(data)
-    raise InvalidArgument(f"a node's data is bytes, not {shown(data)}; encode it first")
