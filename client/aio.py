@@ -21,6 +21,7 @@ import msgspec
 import pyarrow as pa
 
 from ebla.actors import messages as m
+from ebla.actors.ledger.shared.records import LastingSession
 from ebla.aio_table import Table as Table
 from ebla.arguments import (
     check_deadline,
@@ -32,6 +33,10 @@ from ebla.arguments import (
 )
 from ebla.coordination.awaited import SESSION_S, Coordination
 from ebla.coordination.awaited import Session as CoordinationSession
+from ebla.log import directory
+from ebla.log.awaited import Log as Log
+from ebla.log.awaited import settings_of
+from ebla.log.reading import Ledgers
 from ebla.options import WAIT_S
 from ebla.partitions import PartitionBy, resolve
 from ebla.read.scan import Scan as Scan
@@ -68,6 +73,7 @@ class Database:
 
     def __init__(self, client: DeploymentClient, on_close: Callable[[], None] | None = None) -> None:
         self._client = client
+        self._ledgers: Ledgers | None = None
         self._on_close = on_close
 
     async def create_table(
@@ -214,6 +220,67 @@ class Database:
         """
         return self.coordination.session(timeout_s, name=name, deadline_s=deadline_s)
 
+    # -- logs
+
+    @property
+    def _logs(self) -> Ledgers:
+        """Made at its first use: tables need none of it."""
+        if self._ledgers is None:
+            session = LastingSession(self._client.master, "a client's logs")
+            self._ledgers = Ledgers(self._client.world, session)
+        return self._ledgers
+
+    async def create_log(
+        self,
+        name: str,
+        *,
+        ensemble: int | None = None,
+        write_quorum: int | None = None,
+        ack_quorum: int | None = None,
+        retain_s: float | None = None,
+        retain_bytes: int | None = None,
+        roll_bytes: int | None = None,
+        roll_s: float | None = None,
+    ) -> Log:
+        """Create a log, and return it; a log of this name with the same settings is returned as it is (docs/logs.md).
+
+        Args:
+            ensemble: The number of stores over which records are spread (3).
+            write_quorum: On how many of them each record is (3).
+            ack_quorum: How many must have synced a record before it is acknowledged (2).
+            retain_s: Records older than this may be deleted, whole ledgers at a time. None keeps them.
+            retain_bytes: The oldest records may be deleted when so many bytes are kept after them. None keeps them.
+            roll_bytes: The writer begins another ledger at this size (64 MiB).
+            roll_s: The writer begins another ledger at this age (3600).
+
+        Raises AlreadyPresent if there is a log with other settings, InvalidArgument.
+        """
+        settings = settings_of(
+            ensemble=ensemble,
+            write_quorum=write_quorum,
+            ack_quorum=ack_quorum,
+            retain_s=retain_s,
+            retain_bytes=retain_bytes,
+            roll_bytes=roll_bytes,
+            roll_s=roll_s,
+        )
+        await directory.create(self._logs, check_text("name", name), settings)
+        return Log(self._logs, name)
+
+    async def log(self, name: str) -> Log:
+        """Get a log by name. Raises NotFound."""
+        directory.path_of(check_text("name", name))
+        await self._logs.log(name)
+        return Log(self._logs, name)
+
+    async def logs(self) -> list[str]:
+        """List the names of all logs."""
+        return await directory.names(self._logs)
+
+    async def drop_log(self, name: str) -> None:
+        """Delete a log with all of its records, at once and for good. Raises NotFound."""
+        await directory.drop(self._logs, check_text("name", name))
+
     async def _ask(
         self, method: str, message: msgspec.Struct, reply: type[Reply], deadline_s: float | None
     ) -> Reply:
@@ -222,6 +289,8 @@ class Database:
     async def close(self) -> None:
         """Close the connection. Operations under way raise ConnectionClosed; a write may have been applied then. Closing twice
         is no error."""
+        if self._ledgers is not None and not self.closed:
+            await self._ledgers.session.close()
         self._client.close()
         on_close, self._on_close = self._on_close, None
         if on_close is not None:

@@ -24,6 +24,8 @@ from ebla.arguments import check_deadline, check_key
 from ebla.coordination.awaited import SESSION_S
 from ebla.coordination.blocking import Coordination, Session
 from ebla.link import Link
+from ebla.log.awaited import Log as AwaitedLog
+from ebla.log.blocking import Log
 from ebla.options import WAIT_S, Written
 from ebla.read import frames
 from ebla.show.handles import describe, table_html
@@ -55,6 +57,19 @@ def _opening(
     def call(self: Any, /, *arguments: P.args, **named: P.kwargs) -> Table:
         made = run(self, *arguments, **named)
         return Table(self, made.name, made)
+
+    return call
+
+
+def _opening_log(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, AwaitedLog]],
+) -> Callable[Concatenate[Any, P], Log]:
+    """As `blocking`, for methods of a database that return a log."""
+    run = blocking(method)
+
+    @functools.wraps(method)
+    def call(self: Any, /, *arguments: P.args, **named: P.kwargs) -> Log:
+        return Log(self._run, self._pull, run(self, *arguments, **named))
 
     return call
 
@@ -112,6 +127,24 @@ class Database:
     ) -> Session:
         made = self._run(self._awaited.session(timeout_s, name=name, deadline_s=deadline_s))
         return Session(self._run, made)
+
+    create_log = _opening_log(aio.Database.create_log)
+    log = _opening_log(aio.Database.log)
+    logs = blocking(aio.Database.logs)
+    drop_log = blocking(aio.Database.drop_log)
+
+    def _pull(self, source: AsyncGenerator[T, None]) -> Iterator[T]:
+        """One call to the loop's thread per item. A loop over the items that is left early ends the source."""
+        try:
+            while True:
+                try:
+                    item = self._run(_next(source))
+                except StopAsyncIteration:
+                    return
+                yield item
+        finally:
+            if not self.closed:
+                self._connected().bridge.finish(source.aclose())
 
     @property
     @like(aio.Database.closed)
@@ -300,7 +333,7 @@ class Scan:
 
     @like(aio.Scan.batches)
     def batches(self) -> Iterator[pa.RecordBatch]:
-        return self._pull(self._awaited.batches())
+        return self._database._pull(self._awaited.batches())
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """The rows as a stream of Arrow's C interface, read in batches while they are used: `pa.table(scan)`,
@@ -320,19 +353,6 @@ class Scan:
     def __iter__(self) -> Iterator[Row]:
         for batch in self.batches():
             yield from python_values.rows(batch)
-
-    def _pull(self, source: AsyncGenerator[T, None]) -> Iterator[T]:
-        """One call to the loop's thread per item. A loop over the items that is left early ends the scan."""
-        try:
-            while True:
-                try:
-                    item = self._run(_next(source))
-                except StopAsyncIteration:
-                    return
-                yield item
-        finally:
-            if not self._database.closed:
-                self._database._connected().bridge.finish(source.aclose())
 
     def __repr__(self) -> str:
         return repr(self._awaited).replace("ebla.aio.Scan", "ebla.Scan")

@@ -11,7 +11,7 @@ from ebla.actors.ledger import messages as m
 from ebla.actors.ledger.errors import LedgerFenced, StoreReadOnly, WrongToken
 from ebla.actors.ledger.handles.options import LedgerOptions
 from ebla.actors.ledger.handles.stores import Stores
-from ebla.actors.world import World
+from ebla.actors.world import CallerWorld
 from ebla.storage.errors import EblaError, StorageError
 
 FATAL = (LedgerFenced, WrongToken)
@@ -23,7 +23,7 @@ class Channel:
 
     def __init__(
         self,
-        world: World,
+        world: CallerWorld,
         stores: Stores,
         options: LedgerOptions,
         ledger: int,

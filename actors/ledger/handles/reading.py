@@ -19,14 +19,16 @@ from ebla.actors.ledger.handles.options import LedgerOptions
 from ebla.actors.ledger.handles.registry import Registry
 from ebla.actors.ledger.handles.stores import Stores
 from ebla.actors.ledger.metadata import Metadata
-from ebla.actors.world import World
+from ebla.actors.world import CallerWorld
 from ebla.storage.errors import EblaError
 
 READ_ENTRIES_MAX = 500
 
 
 class Reader:
-    def __init__(self, world: World, registry: Registry, stores: Stores, options: LedgerOptions) -> None:
+    def __init__(
+        self, world: CallerWorld, registry: Registry, stores: Stores, options: LedgerOptions
+    ) -> None:
         self._world = world
         self._registry = registry
         self._stores = stores

@@ -26,14 +26,14 @@ from ebla.actors.ledger.handles.registry import Registry
 from ebla.actors.ledger.handles.stores import Stores
 from ebla.actors.ledger.handles.writer import Writer
 from ebla.actors.ledger.metadata import Metadata, Segment
-from ebla.actors.world import World
+from ebla.actors.world import CallerWorld
 from ebla.storage.errors import EblaError
 
 REWRITE_S = 30.0  # for the entries that are written again
 
 
 async def recover(
-    world: World, registry: Registry, stores: Stores, ledger: int, options: LedgerOptions
+    world: CallerWorld, registry: Registry, stores: Stores, ledger: int, options: LedgerOptions
 ) -> Metadata:
     """Close the ledger; returns its metadata. Raises RecoveryFailed if too few stores answer: then try again later."""
     found = await registry.change(ledger, meta.recovering)
@@ -44,7 +44,7 @@ async def recover(
 
 class _Recovery:
     def __init__(
-        self, world: World, registry: Registry, stores: Stores, found: Metadata, options: LedgerOptions
+        self, world: CallerWorld, registry: Registry, stores: Stores, found: Metadata, options: LedgerOptions
     ) -> None:
         self._world = world
         self._registry = registry

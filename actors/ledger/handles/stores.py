@@ -8,14 +8,14 @@ import msgspec
 
 from ebla.actors.errors import NotDelivered
 from ebla.actors.ledger.handles.registry import Registry
-from ebla.actors.world import World
+from ebla.actors.world import CallerWorld
 from ebla.storage.errors import EblaError
 
 Reply = TypeVar("Reply")
 
 
 class Stores:
-    def __init__(self, world: World, registry: Registry) -> None:
+    def __init__(self, world: CallerWorld, registry: Registry) -> None:
         self._world = world
         self._registry = registry
         self._addresses: dict[str, str] = {}

@@ -32,7 +32,7 @@ from ebla.actors.ledger.handles.options import LedgerOptions
 from ebla.actors.ledger.handles.registry import Registry
 from ebla.actors.ledger.handles.stores import Stores
 from ebla.actors.ledger.metadata import Metadata
-from ebla.actors.world import World, settle
+from ebla.actors.world import CallerWorld, settle
 from ebla.storage.errors import EblaError
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class Pending:
 class Writer:
     def __init__(
         self,
-        world: World,
+        world: CallerWorld,
         registry: Registry,
         stores: Stores,
         found: Metadata,

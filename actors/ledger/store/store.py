@@ -18,6 +18,8 @@ from ebla.actors import messages as am
 from ebla.actors.errors import NotRunning, WrongServer
 from ebla.actors.figures import Figure
 from ebla.actors.ledger import messages as m
+from ebla.actors.ledger.handles.registry import StoreInfo
+from ebla.actors.ledger.shared.presence import Presence
 from ebla.actors.ledger.store import records, rules
 from ebla.actors.ledger.store.measures import Counted, measure_store
 from ebla.actors.ledger.store.options import LedgerStoreOptions
@@ -46,6 +48,7 @@ class LedgerStore(Role):
         self._readers: dict[
             int, dict[asyncio.Future[None], None]
         ] = {}  # that wait for the next entry of a ledger
+        self._presence = Presence(world, self.options.masters, self._info)
         self._environment: Environment
         self._running = False
 
@@ -66,9 +69,14 @@ class LedgerStore(Role):
         self._running = True
         self.world.spawn(self._watch_space(), "watch free space")
         self.world.spawn(self._delete_leftovers(), "delete leftovers")
+        self.world.spawn(self._presence.run(), "register")
+
+    def _info(self) -> StoreInfo:
+        return StoreInfo(self.instance.uuid, self.world.address, self.read_only)
 
     async def stop(self) -> None:
         self._running = False
+        await self._presence.close()
         for ledger in list(self._readers):
             self._wake(ledger)
 

@@ -1,0 +1,237 @@
+"""Logs, awaited. docs/logs.md states their promises.
+
+events = await db.create_log("events", retain_s=7 * 86_400)
+async with events.writer() as writer:
+    position = await writer.append(b"...")          # synced on two of three stores when it returns
+async for entry in events.read(start=position, follow=True):
+    print(entry.position, entry.data)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable
+from typing import Any, NamedTuple, Self
+
+import msgspec
+import pyarrow as pa
+
+from ebla.actors.errors import TimedOut
+from ebla.arguments import check_deadline, check_int
+from ebla.log.appender import Appender
+from ebla.log.options import LogSettings
+from ebla.log.reading import Ledgers
+from ebla.show.handles import shown as showing
+from ebla.storage.errors import InvalidArgument
+from ebla.storage.rows.python_values import shown
+from ebla.transport.opening import Opening
+
+__all__ = ["Entry", "Log", "LogInfo", "LogWriter", "settings_of"]
+
+
+class Entry(NamedTuple):
+    """A record of a log, and its position: records are numbered from 0, without a gap."""
+
+    position: int
+    data: bytes
+
+
+@showing
+class LogInfo(msgspec.Struct, frozen=True):
+    """`first`: the position of the first record that is kept; `end`: the position that the next record will have. `bytes`: of closed
+    ledgers, one copy."""
+
+    name: str
+    first: int
+    end: int
+    ledgers: int
+    bytes: int
+    ensemble: int
+    write_quorum: int
+    ack_quorum: int
+    retain_s: float | None
+    retain_bytes: int | None
+    created_us: int
+
+
+class Log:
+    """An append-only sequence of records, from `Database.log` or `create_log`: durable on several hosts, with one writer at a time
+    and any number of readers.
+
+    `deadline_s` is the longest wait in seconds, after which methods raise TimedOut. NotFound is raised if the log was dropped.
+    """
+
+    def __init__(self, ledgers: Ledgers, name: str) -> None:
+        self._ledgers = ledgers
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        """The log's name."""
+        return self._name
+
+    async def info(self, *, deadline_s: float | None = None) -> LogInfo:
+        """Get the log's settings, and its first and next position."""
+        found: LogInfo = await self._within(self._info(), deadline_s)
+        return found
+
+    async def _info(self) -> LogInfo:
+        record, end = await self._ledgers.bounds(self._name)
+        closed = [await self._ledgers.registry.read(each.ledger) for each in record.ledgers[:-1]]
+        settings = record.settings
+        return LogInfo(
+            self._name,
+            record.trimmed,
+            end,
+            len(record.ledgers),
+            sum(ledger.length for ledger in closed),
+            settings.ensemble,
+            settings.write_quorum,
+            settings.ack_quorum,
+            settings.retain_s,
+            settings.retain_bytes,
+            record.created_us,
+        )
+
+    def writer(self, *, deadline_s: float | None = None) -> Opening[LogWriter]:
+        """Open the log for appending. A context manager: at its end the writer is closed.
+
+        The writer before, in whatever process, is fenced: its later appends raise LogFenced, and what it was told to be in the log
+        stays. Raises RecoveryFailed if too few of its stores answer, NotEnoughStores.
+        """
+
+        async def opened() -> LogWriter:
+            appender = Appender.open(self._ledgers, self._name)
+            return LogWriter(self._name, await self._within(appender, deadline_s), self._ledgers)
+
+        return Opening(opened())
+
+    async def read(
+        self, start: int | None = None, *, follow: bool = False, limit: int | None = None
+    ) -> AsyncGenerator[Entry, None]:
+        """Read records from position `start` on (None: the first that is kept), in order, at most `limit` of them.
+
+        Every record that was acknowledged before the call is read, and every record that was read stays. `follow`: then wait for
+        further records, for ever. Raises RecordsTrimmed if `start` was deleted; EntryLost, Unavailable if a record cannot be read.
+        """
+        first = None if start is None else check_int("start", start, 0)
+        left = None if limit is None else check_int("limit", limit, 0)
+        if left == 0:
+            return
+        async for records in self._ledgers.read(self._name, first, bool(follow)):
+            for at, data in enumerate(records.records):
+                yield Entry(records.first + at, data)
+                if left is not None:
+                    left -= 1
+                    if not left:
+                        return
+
+    async def read_tables(
+        self, start: int | None = None, *, follow: bool = False
+    ) -> AsyncGenerator[pa.Table, None]:
+        """Read the Arrow tables that `append_table` has appended, one by one."""
+        async for entry in self.read(start, follow=follow):
+            try:
+                yield pa.ipc.open_stream(entry.data).read_all()
+            except pa.ArrowInvalid as error:
+                raise InvalidArgument(
+                    f"the record at position {entry.position} of log {self._name!r} is no Arrow table; use read()"
+                ) from error
+
+    async def trim(self, before: int, *, deadline_s: float | None = None) -> None:
+        """Delete the records before position `before`. They cannot be read any more; their space is freed a ledger at a time."""
+        position = check_int("before", before, 0)
+        end = (await self._within(self._ledgers.bounds(self._name), deadline_s))[1]
+        if position > end:
+            raise InvalidArgument(f"before is {position}, and log {self._name!r} ends at position {end}")
+        await self._within(self._ledgers.trim(self._name, position), deadline_s)
+
+    async def _within(self, work: Any, deadline_s: float | None) -> Any:
+        limit_s = check_deadline(deadline_s)
+        try:
+            async with self._ledgers.world.clock.timeout(limit_s):
+                return await work
+        except TimeoutError as error:
+            if isinstance(error, TimedOut):
+                raise
+            raise TimedOut(
+                f"log {self._name!r} did not answer within {limit_s:g} s", deadline_s=limit_s
+            ) from None
+
+    def __repr__(self) -> str:
+        return f"<ebla.aio.Log {self._name!r}>"
+
+
+class LogWriter:
+    """Appends records to a log, from `Log.writer`. A context manager: at its end the records under way are awaited.
+
+    Records are in the log in the order of the calls. When another writer has opened the log, every method raises LogFenced.
+    """
+
+    def __init__(self, name: str, appender: Appender, ledgers: Ledgers) -> None:
+        self._name = name
+        self._appender = appender
+        self._clock = ledgers.world.clock
+
+    async def append(self, data: bytes, *, deadline_s: float | None = None) -> int:
+        """Append a record, and return its position. It is synced on `ack_quorum` stores then.
+
+        Raises LogFenced; TimedOut after `deadline_s`: the record may be in the log, or get there yet.
+        """
+        return await self._await(self._appender.append((_checked(data),)), deadline_s)
+
+    async def append_many(self, records: Iterable[bytes], *, deadline_s: float | None = None) -> range:
+        """Append records, next to each other, and return their positions. Far faster than one by one. All are acknowledged
+        together; raises as `append`."""
+        given = [_checked(record) for record in records]
+        if not given:
+            return range(0)
+        first = await self._await(self._appender.append(given), deadline_s)
+        return range(first, first + len(given))
+
+    async def append_table(self, table: Any, *, deadline_s: float | None = None) -> int:
+        """Append an Arrow table, or anything that offers `__arrow_c_stream__`, as one record; `read_tables` reads it."""
+        made = pa.table(table)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, made.schema) as stream:
+            stream.write_table(made)
+        return await self.append(sink.getvalue().to_pybytes(), deadline_s=deadline_s)
+
+    async def _await(self, future: asyncio.Future[int], deadline_s: float | None) -> int:
+        limit_s = check_deadline(deadline_s)
+        try:
+            async with self._clock.timeout(limit_s):
+                return await asyncio.shield(future)
+        except TimeoutError as error:
+            if isinstance(error, TimedOut):
+                raise
+            raise TimedOut(
+                f"a record of log {self._name!r} was not acknowledged within {limit_s:g} s; it may be in the log, or get there yet",
+                deadline_s=limit_s,
+            ) from None
+
+    async def close(self) -> None:
+        """Wait for the records under way, and leave the log to the next writer."""
+        await self._appender.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<ebla.aio.LogWriter of {self._name!r}>"
+
+
+def _checked(data: Any) -> bytes:
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data)
+    raise InvalidArgument(f"a record of a log is bytes, not {shown(data)}; encode it first")
+
+
+def settings_of(**given: Any) -> LogSettings:
+    """The settings; None stands for the default. Raises InvalidArgument."""
+    made = LogSettings(**{name: value for name, value in given.items() if value is not None})
+    made.validate()
+    return made

@@ -1,0 +1,46 @@
+"""Settings of a log, and the errors of its use."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ebla.actors.ledger import metadata as meta
+from ebla.storage.errors import EblaError, InvalidArgument
+
+ENSEMBLE, WRITE_QUORUM, ACK_QUORUM = 3, 3, 2
+ROLL_BYTES, ROLL_S = 64 << 20, 3600.0
+RECORD_BYTES_MAX = 8 << 20
+
+
+class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """`ensemble`, `write_quorum`, `ack_quorum`: on how many stores, see docs/logs.md. `retain_s`, `retain_bytes`: older records may be
+    deleted, whole ledgers at a time; None keeps all. `roll_bytes`, `roll_s`: the writer begins a new ledger at this size or age."""
+
+    ensemble: int = ENSEMBLE
+    write_quorum: int = WRITE_QUORUM
+    ack_quorum: int = ACK_QUORUM
+    retain_s: float | None = None
+    retain_bytes: int | None = None
+    roll_bytes: int = ROLL_BYTES
+    roll_s: float = ROLL_S
+
+    def validate(self) -> None:
+        meta.check_quorums(self.ensemble, self.write_quorum, self.ack_quorum)
+        for name in ("retain_s", "retain_bytes", "roll_bytes", "roll_s"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise InvalidArgument(f"{name} must be greater than zero, not {value}")
+
+
+class LogFenced(EblaError):
+    """Another writer has opened the log: this one has ended. Records that were under way may be in the log."""
+
+    log: str | None
+    possibly_applied = True
+
+
+class RecordsTrimmed(EblaError):
+    """The records before `first` have been deleted."""
+
+    log: str | None
+    first: int | None

@@ -1,0 +1,236 @@
+"""Logs as ledgers: where a position is, the records from it on, what can be deleted.
+
+complete   a read sees every record that was acknowledged before it began
+stable     a record that was read is in the log for good, at its position
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+from ebla.actors.errors import NotFound, TimedOut, Unavailable
+from ebla.actors.ledger import messages as m
+from ebla.actors.ledger import metadata as meta
+from ebla.actors.ledger.errors import EntryLost
+from ebla.actors.ledger.handles.options import LedgerOptions
+from ebla.actors.ledger.handles.reading import Reader
+from ebla.actors.ledger.handles.stores import Stores
+from ebla.actors.ledger.metadata import Metadata
+from ebla.actors.ledger.shared import paths
+from ebla.actors.ledger.shared import records as shared
+from ebla.actors.ledger.shared.kept import KeptRegistry
+from ebla.actors.ledger.shared.records import LastingSession
+from ebla.actors.world import CallerWorld
+from ebla.log import records
+from ebla.log.options import RecordsTrimmed
+from ebla.log.records import LogLedger, LogRecord, Records
+from ebla.storage.errors import EblaError
+
+log = logging.getLogger("ebla")
+
+FOLLOW_S = 5.0  # one wait at a store
+RETRY_S = 0.2
+
+
+class Ledgers:
+    """What all handles of a connection share about ledgers and logs."""
+
+    def __init__(
+        self, world: CallerWorld, session: LastingSession, options: LedgerOptions | None = None
+    ) -> None:
+        self.world = world
+        self.session = session
+        self.options = options or LedgerOptions()
+        self.registry = KeptRegistry(world, session)
+        self.stores = Stores(world, self.registry)
+        self.reader = Reader(world, self.registry, self.stores, self.options)
+        self.logs: shared.Records[LogRecord] = shared.Records(session, LogRecord, "log")
+
+    async def log(self, name: str) -> LogRecord:
+        """Raises NotFound."""
+        found = await self.logs.get(f"{paths.LOGS}/{name}")
+        if found is None:
+            raise NotFound(f"there is no log {name!r}; db.create_log({name!r}) makes it", what=name)
+        return found
+
+    # -- positions -------------------------------------------------------------------------------------------
+
+    async def end_of(self, part: LogLedger, found: Metadata, last: int | None = None) -> int:
+        """The position after the last record of the ledger, or after that of entry `last`."""
+        last = found.last if last is None else last
+        if last == meta.NONE:
+            return part.first
+        return (await self._records(found, last))[0].end
+
+    async def _records(self, found: Metadata, entry: int, last: int | None = None) -> list[Records]:
+        read = await self.reader.read(found, entry, entry if last is None else last)
+        return [records.decode(found.ledger, each.entry, each.data) for each in read]
+
+    async def entry_of(self, found: Metadata, last: int, position: int) -> int:
+        """The entry up to `last` that has this position, or the first one after it: last + 1 if none has."""
+        low, high = 0, last + 1
+        while low < high:
+            middle = (low + high) // 2
+            if (await self._records(found, middle))[0].end <= position:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    async def bounds(self, name: str) -> tuple[LogRecord, int]:
+        """The log, and the position after its last acknowledged record."""
+        while True:
+            record = await self.log(name)
+            if not record.ledgers:
+                return record, record.trimmed
+            part = record.ledgers[-1]
+            try:
+                found = await self.registry.read(part.ledger)
+                return record, await self.end_of(part, found, await self.reader.last_entry(found))
+            except NotFound:  # an empty ledger, which the next writer has left out
+                continue
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    async def read(self, name: str, start: int | None, follow: bool) -> AsyncIterator[Records]:
+        """Records from position `start` on (None: the first that is kept), in order and without a gap. Without `follow`, up to the
+        last record that was acknowledged when the read began, at least. Raises RecordsTrimmed, EntryLost, Unavailable."""
+        record = await self.log(name)
+        position = record.trimmed if start is None else start
+        while True:
+            if position < record.trimmed:
+                raise RecordsTrimmed(
+                    f"the records of log {name!r} before position {record.trimmed} have been deleted; start there, or leave the "
+                    "position out",
+                    log=name,
+                    first=record.trimmed,
+                )
+            at = _part_at(record, position)
+            if at is not None:
+                async for each in self._read_part(record, at, position, follow):
+                    yield each
+                    position = each.end
+            newer = await self.log(name)
+            if newer.ledgers[-1:] == record.ledgers[-1:] and (at is None or at == len(record.ledgers) - 1):
+                if not follow:
+                    return
+                await self._changed(name, newer)
+                newer = await self.log(name)
+            record = newer
+
+    async def _read_part(
+        self, record: LogRecord, at: int, position: int, follow: bool
+    ) -> AsyncIterator[Records]:
+        """The records of one ledger; with `follow`, until it is closed."""
+        part = record.ledgers[at]
+        try:
+            found = await self.registry.read(part.ledger)
+        except NotFound:  # trimmed, or left out as empty
+            return
+        last = await self._end(found, meta.NONE, follow)
+        entry = await self.entry_of(found, last, position) if position > part.first else 0
+        while True:
+            while entry <= last:
+                try:
+                    read = await self._records(found, entry, last)
+                except (EntryLost, Unavailable):
+                    newer = await self.registry.read(part.ledger)
+                    if newer == found:
+                        raise
+                    found = newer  # the entry is on other stores by now
+                    continue
+                for each in read:
+                    entry += 1
+                    if each.end > position:
+                        skipped = max(0, position - each.first)
+                        yield Records(each.first + skipped, each.records[skipped:])
+            if found.closed or not follow:
+                return
+            last = max(last, await self._next(found, last))
+            if last < entry:
+                found = await self.registry.read(part.ledger)
+                last = max(last, await self._end(found, last, follow))
+
+    async def _end(self, found: Metadata, after: int, follow: bool) -> int:
+        """The last acknowledged entry. A follower waits until it can be known."""
+        while True:
+            try:
+                return await self.reader.last_entry(found, after)
+            except Unavailable:
+                if not follow:
+                    raise
+            await self.world.clock.sleep(RETRY_S)
+            found = await self.registry.read(found.ledger)
+
+    async def _next(self, found: Metadata, after: int) -> int:
+        """Wait a while for an acknowledged entry after this one, at one of the stores."""
+        store = self.world.random.choice(found.segments[-1].stores)
+        try:
+            return await self.reader.next_lac(found, store, after, FOLLOW_S)
+        except EblaError:
+            await self.world.clock.sleep(RETRY_S)
+            return after
+
+    async def _changed(self, name: str, known: LogRecord) -> None:
+        """Wait a while for a change of the log."""
+        path = f"{paths.LOGS}/{name}"
+        watch = await self.session.nodes.watch(path, deadline_s=shared.DEADLINE_S)
+        if await self.logs.get(path) != known:
+            return
+        try:
+            await watch.change(FOLLOW_S)
+        except TimedOut:
+            return
+
+    # -- deleting --------------------------------------------------------------------------------------------
+
+    async def trim(self, name: str, before: int) -> None:
+        """Delete the records before a position: whole ledgers at once, the others when their ledger ends."""
+        await self.logs.change(f"{paths.LOGS}/{name}", lambda found: records.trimmed(found, before))
+        await self.sweep(name)
+
+    async def retain(self, name: str) -> None:
+        """Delete what the log's settings let go."""
+        record = await self.log(name)
+        lengths = {each.ledger: (await self.registry.read(each.ledger)).length for each in record.ledgers}
+        position = records.expired(record, self.world.clock.wall_us(), lengths)
+        if position > record.trimmed:
+            await self.trim(name, position)
+
+    async def sweep(self, name: str) -> None:
+        """Delete the ledgers that are no part of the log any more. What fails is left for the next sweep."""
+        for ledger in (await self.log(name)).deleting:
+            try:
+                await self.discard(await self.registry.read(ledger))
+            except NotFound:
+                pass
+
+            def without(found: LogRecord, ledger: int = ledger) -> LogRecord:
+                left = tuple(each for each in found.deleting if each != ledger)
+                return meta.replace(found, deleting=left)
+
+            await self.logs.change(f"{paths.LOGS}/{name}", without)
+
+    async def discard(self, found: Metadata) -> None:
+        """Delete a ledger: at the stores that can be reached, then its metadata. The other stores find out by themselves."""
+        stores = {store for segment in found.segments for store in segment.stores}
+
+        async def ask(store: str) -> None:
+            request = m.DeleteRequest(store, found.ledger, found.token)
+            try:
+                await self.stores.call(store, "delete_ledger", request, m.Done, self.options.timeout_s)
+            except EblaError as error:
+                log.info("ledger %d stays on store %s for now: %s", found.ledger, store, error)
+
+        await asyncio.gather(*map(ask, sorted(stores)))
+        await self.registry.delete(found.ledger)
+
+
+def _part_at(record: LogRecord, position: int) -> int | None:
+    """The ledger that has this position, or will have it."""
+    for at in range(len(record.ledgers) - 1, -1, -1):
+        if record.ledgers[at].first <= position:
+            return at
+    return 0 if record.ledgers else None

@@ -1,0 +1,103 @@
+"""What is kept of a log, and how its records lie in the entries of ledgers.
+
+Records are numbered from 0: a record's number is its position. An entry has one record or more, and the position of the first,
+so that a position is found by halving. The position at which a ledger begins is known when it is made, because the ledgers before
+it are closed by then.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ebla.log.options import LogSettings
+from ebla.storage.errors import Corruption
+
+
+class LogLedger(msgspec.Struct, frozen=True, array_like=True):
+    """A ledger of a log; its first record is at position `first`."""
+
+    ledger: int
+    first: int
+    created_us: int
+
+
+class LogRecord(msgspec.Struct, frozen=True, array_like=True):
+    """`trimmed`: records before this position are deleted, or will be. `deleting`: ledgers that are no part of the log any more, and
+    are being deleted."""
+
+    settings: LogSettings
+    created_us: int
+    ledgers: tuple[LogLedger, ...] = ()
+    trimmed: int = 0
+    deleting: tuple[int, ...] = ()
+
+    def end_of(self, at: int) -> int | None:
+        """The position after the last record of this ledger; None for the newest one."""
+        return self.ledgers[at + 1].first if at + 1 < len(self.ledgers) else None
+
+
+class Records(msgspec.Struct, frozen=True, array_like=True):
+    """The content of an entry."""
+
+    first: int
+    records: tuple[bytes, ...]
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.records)
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Records).decode
+
+
+def encode(first: int, records: list[bytes]) -> bytes:
+    return _encode((first, records))
+
+
+def decode(ledger: int, entry: int, data: bytes) -> Records:
+    try:
+        return _decode(data)
+    except msgspec.MsgspecError as error:
+        raise Corruption(f"entry {entry} of ledger {ledger} has no records of a log: {error}") from error
+
+
+def appended(found: LogRecord, before: LogLedger | None, made: LogLedger, empty: bool) -> LogRecord | None:
+    """The log after a writer has made a ledger. `before`: the last ledger as the writer has found it; it is left out if it is
+    `empty`. None if another writer was first."""
+    last = found.ledgers[-1] if found.ledgers else None
+    if last is not None and last.ledger == made.ledger:
+        return found
+    if last != before:
+        return None
+    kept = found.ledgers[:-1] if empty else found.ledgers
+    deleting = (*found.deleting, last.ledger) if empty and last is not None else found.deleting
+    return msgspec.structs.replace(found, ledgers=(*kept, made), deleting=deleting)
+
+
+def trimmed(found: LogRecord, before: int) -> LogRecord:
+    """The log without the ledgers whose records are all before this position. The newest one stays."""
+    position = max(found.trimmed, before)
+    gone = [each for at, each in enumerate(found.ledgers[:-1]) if (found.end_of(at) or 0) <= position]
+    return msgspec.structs.replace(
+        found,
+        trimmed=position,
+        ledgers=found.ledgers[len(gone) :],
+        deleting=(*found.deleting, *(each.ledger for each in gone)),
+    )
+
+
+def expired(found: LogRecord, now_us: int, lengths: dict[int, int]) -> int:
+    """The position up to which the settings let records be deleted. A ledger is as old as the one after it. `lengths`: bytes of
+    closed ledgers."""
+    settings, position = found.settings, found.trimmed
+    total = sum(lengths.get(each.ledger, 0) for each in found.ledgers)
+    for at, each in enumerate(found.ledgers[:-1]):
+        ended_us, end = found.ledgers[at + 1].created_us, found.ledgers[at + 1].first
+        total -= lengths.get(each.ledger, 0)
+        old = settings.retain_s is not None and now_us - ended_us > settings.retain_s * 1e6
+        large = settings.retain_bytes is not None and total >= settings.retain_bytes
+        if not (old or large):
+            break
+        position = max(position, end)
+    return position

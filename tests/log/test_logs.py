@@ -1,0 +1,219 @@
+"""Logs on real stores and a real master, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pyarrow as pa
+import pytest
+
+from ebla.actors.errors import AlreadyPresent, NotFound
+from ebla.actors.ledger.errors import NotEnoughStores
+from ebla.log.options import LogFenced, RecordsTrimmed
+from ebla.storage.errors import InvalidArgument, OverLimit
+from tests.log.stage import Stage, contents, play
+
+
+def data(count: int, first: int = 0) -> list[bytes]:
+    return [b"record %d" % number for number in range(first, first + count)]
+
+
+def test_records_are_read_at_their_positions() -> None:
+    async def scenario(stage: Stage) -> None:
+        log = await stage.client().create_log("events")
+        async with log.writer() as writer:
+            assert [await writer.append(each) for each in data(3)] == [0, 1, 2]
+            assert await writer.append_many(data(5, 3)) == range(3, 8)
+        other = await stage.client().log("events")
+        assert await contents(other) == data(8)
+        assert await contents(other, 6) == data(2, 6)
+        assert [e.position async for e in other.read(2, limit=2)] == [2, 3]
+        info = await other.info()
+        assert (info.first, info.end, info.ledgers) == (0, 8, 1)
+
+    play(scenario)
+
+
+def test_a_second_writer_fences_the_first_and_continues_after_its_last_record() -> None:
+    async def scenario(stage: Stage) -> None:
+        log = await stage.client().create_log("events")
+        first = await log.writer()
+        await first.append_many(data(10))
+        second = await (await stage.client().log("events")).writer()
+        assert await second.append(b"from the second") == 10
+        with pytest.raises(LogFenced, match="another writer has opened log 'events'"):
+            await first.append(b"late")
+        with pytest.raises(LogFenced):
+            await first.append(b"later")
+        assert await contents(log) == [*data(10), b"from the second"]
+
+    play(scenario)
+
+
+def test_a_writer_that_dies_leaves_everything_that_it_was_told_to_be_in_the_log() -> None:
+    async def scenario(stage: Stage) -> None:
+        db = stage.client()
+        writer = await (await db.create_log("events")).writer()
+        for each in data(20):
+            await writer.append(each)
+        stage.crash(db)
+        log = await stage.client().log("events")
+        assert await contents(log) == data(20), "read without a recovery"
+        async with log.writer() as successor:
+            assert await successor.append(b"next") == 20
+        assert await contents(log) == [*data(20), b"next"]
+
+    play(scenario)
+
+
+def test_concurrent_appends_are_coalesced_and_each_gets_its_own_position() -> None:
+    async def scenario(stage: Stage) -> None:
+        log = await stage.client().create_log("events")
+        async with log.writer() as writer:
+            positions = await asyncio.gather(*(writer.append(each) for each in data(256)))
+            assert sorted(positions) == list(range(256))
+            read = await contents(log)
+            assert [read[position] for position in positions] == data(256)
+            assert writer._appender._writer.lac < 20, "few entries"
+
+    play(scenario)
+
+
+def test_a_follower_gets_every_record_of_every_writer() -> None:
+    async def scenario(stage: Stage) -> None:
+        log = await stage.client().create_log("events")
+        follower = await stage.client().log("events")
+        seen: list[bytes] = []
+
+        async def follow() -> None:
+            async for entry in follower.read(follow=True):
+                assert entry.position == len(seen)
+                seen.append(entry.data)
+
+        following = asyncio.ensure_future(follow())
+        for number in range(3):
+            async with log.writer() as writer:
+                for each in data(5, 5 * number):
+                    await writer.append(each)
+                    await asyncio.sleep(0.3)
+        await asyncio.sleep(8.0)
+        assert seen == data(15)
+        following.cancel()
+
+    play(scenario)
+
+
+def test_a_log_rolls_over_ledgers_and_old_ones_are_deleted_by_size() -> None:
+    async def scenario(stage: Stage) -> None:
+        log = await stage.client().create_log("events", roll_bytes=2_000, retain_bytes=4_000)
+        async with log.writer() as writer:
+            for number in range(100):
+                await writer.append(b"%0100d" % number)
+        await asyncio.sleep(5.0)
+        info = await log.info()
+        assert info.end == 100 and 0 < info.first < 80 and info.ledgers >= 2
+        read = await contents(log)
+        assert (
+            read == [b"%0100d" % number for number in range(info.first, 100)]
+            or read[0] >= b"%0100d" % info.first
+        )
+        with pytest.raises(RecordsTrimmed, match=f"before position {info.first} have been deleted"):
+            await contents(log, 0)
+        ledgers = {each.ledger for each in (await log._ledgers.log("events")).ledgers}
+        assert set(await log._ledgers.registry.list()) == ledgers
+        assert all(set(stage.role(address).ledgers()) <= ledgers for address in stage.stores)
+
+    play(scenario)
+
+
+def test_a_trim_deletes_records_before_a_position() -> None:
+    async def scenario(stage: Stage) -> None:
+        log = await stage.client().create_log("events", roll_bytes=500)
+        async with log.writer() as writer:
+            for each in data(60):
+                await writer.append(each)
+        with pytest.raises(InvalidArgument, match="ends at position 60"):
+            await log.trim(61)
+        await log.trim(45)
+        assert await contents(log) == data(15, 45)
+        assert (await log.info()).first == 45
+        async with log.writer() as writer:
+            assert await writer.append(b"next") == 60
+
+    play(scenario)
+
+
+def test_tables_of_arrow_are_appended_and_read() -> None:
+    async def scenario(stage: Stage) -> None:
+        log = await stage.client().create_log("tables")
+        tables = [pa.table({"id": [number], "name": [f"n{number}"]}) for number in range(3)]
+        async with log.writer() as writer:
+            for each in tables:
+                await writer.append_table(each)
+            read = [table async for table in log.read_tables()]
+            assert read == tables
+            await writer.append(b"no table")
+        with pytest.raises(InvalidArgument, match="position 3 of log 'tables' is no Arrow table"):
+            [table async for table in log.read_tables()]
+
+    play(scenario)
+
+
+def test_a_writer_goes_on_while_a_store_is_lost() -> None:
+    async def scenario(stage: Stage) -> None:
+        log = await stage.client().create_log("events")
+        async with log.writer() as writer:
+            await writer.append_many(data(10))
+            stage.cluster.crash(stage.stores[0])
+            stage.cluster.crash(stage.stores[1])
+            await stage.cluster.restart(stage.stores[1])
+            for each in data(30, 10):
+                await writer.append(each)
+                await asyncio.sleep(0.2)
+        assert await contents(log) == data(40)
+
+    play(scenario)
+
+
+def test_logs_are_listed_and_dropped_with_their_ledgers() -> None:
+    async def scenario(stage: Stage) -> None:
+        db = stage.client()
+        for name in ("b", "a"):
+            await db.create_log(name)
+        assert await db.logs() == ["a", "b"]
+        assert (await db.create_log("a")).name == "a", "a repetition"
+        with pytest.raises(AlreadyPresent, match="with other settings"):
+            await db.create_log("a", ensemble=4)
+        writer = await (await db.log("a")).writer()
+        await writer.append_many(data(5))
+        await db.drop_log("a")
+        assert await db.logs() == ["b"]
+        with pytest.raises(LogFenced):
+            await writer.append(b"late")
+        with pytest.raises(NotFound, match="there is no log 'a'"):
+            await db.log("a")
+        assert all(stage.role(address).ledgers() == [] for address in stage.stores)
+
+    play(scenario)
+
+
+def test_mistakes_get_one_clear_error() -> None:
+    async def scenario(stage: Stage) -> None:
+        db = stage.client()
+        with pytest.raises(InvalidArgument, match="without '/'"):
+            await db.create_log("a/b")
+        with pytest.raises(InvalidArgument, match="ensemble >= write_quorum"):
+            await db.create_log("a", ensemble=2)
+        with pytest.raises(InvalidArgument, match="retain_s must be greater than zero"):
+            await db.create_log("a", retain_s=-1.0)
+        log = await db.create_log("many", ensemble=5, write_quorum=3, ack_quorum=2)
+        with pytest.raises(NotEnoughStores, match="there are 4"):
+            await log.writer()
+        async with (await db.create_log("a")).writer() as writer:
+            with pytest.raises(InvalidArgument, match="a record of a log is bytes, not 'text'"):
+                await writer.append("text")  # type: ignore[arg-type]
+            with pytest.raises(OverLimit, match="8,388,608 at most"):
+                await writer.append(bytes(9 << 20))
+            assert await writer.append_many([]) == range(0)
+
+    play(scenario)
