@@ -10,6 +10,7 @@ same class runs on Ray and in the simulation. Start with `world.py`.
     master/            the master, which owns the catalog and places tablets
     journal/           the quorum journal, which has the catalog's edits
     asking/            requests to the active master, from clients and from roles
+    ledger/            ledgers, of which logs are made, and their stores
     coordination/      sessions, nodes, watches and locks, served by the active master
     detector/          leases of servers and their end, for PacificA tables
     errors.py          errors that travel between roles

@@ -111,6 +111,8 @@ JOURNAL_POINTS = (
     *_around("journal", "commit", "accept", "start", "edits", "finalize", "heartbeat", "purge", "learn"),
 )
 
+LEDGER_POINTS = _around("ledger", "commit", "add", "recovery_add", "fence", "delete")  # of stores of ledgers
+
 ALL_POINTS = (
     POINTS
     + STEP_POINTS
@@ -124,6 +126,7 @@ ALL_POINTS = (
     + JOIN_POINTS
     + NAMESPACE_POINTS
     + JOURNAL_POINTS
+    + LEDGER_POINTS
 )
 
 MARKS = (

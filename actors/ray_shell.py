@@ -72,7 +72,8 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 class Pong(msgspec.Struct, frozen=True):
-    """`state`: starting, running, failed (with `error`, which the role stays up to report) or stopping."""
+    """`state`: starting, running, failed (with `error`, which the role stays up to report) or stopping. `root`: the role's
+    directory."""
 
     address: str
     slot: str
@@ -82,6 +83,7 @@ class Pong(msgspec.Struct, frozen=True):
     restarted: bool
     started_us: int
     error: ErrorFrame | None = None
+    root: str = ""
 
 
 STARTING, RUNNING, FAILED, STOPPING = "starting", "running", "failed", "stopping"
@@ -197,7 +199,17 @@ class Shell:
         frame = to_frame(self.why) if self.why is not None else None
         where = self.assignment
         return encode_ok(
-            Pong(where.address, where.slot, self.state, os.getpid(), node_id, restarted, started_us, frame)
+            Pong(
+                address=where.address,
+                slot=where.slot,
+                state=self.state,
+                pid=os.getpid(),
+                node_id=node_id,
+                restarted=restarted,
+                started_us=started_us,
+                error=frame,
+                root=where.root,
+            )
         )
 
     async def _export(self, export: Export) -> None:

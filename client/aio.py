@@ -244,6 +244,8 @@ class Database:
     ) -> Log:
         """Create a log, and return it; a log of this name with the same settings is returned as it is (docs/logs.md).
 
+        A deployment without ledger stores gets one on every host, which takes some seconds.
+
         Args:
             ensemble: The number of stores over which records are spread (3).
             write_quorum: On how many of them each record is (3).
@@ -264,7 +266,10 @@ class Database:
             roll_bytes=roll_bytes,
             roll_s=roll_s,
         )
-        await directory.create(self._logs, check_text("name", name), settings)
+        directory.path_of(check_text("name", name))
+        if not await self._logs.registry.known() and self._client.start_logs is not None:
+            await asyncio.to_thread(self._client.start_logs)
+        await directory.create(self._logs, name, settings)
         return Log(self._logs, name)
 
     async def log(self, name: str) -> Log:

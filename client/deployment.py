@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import logging
 import os
 import random
@@ -166,4 +167,14 @@ def make_client(name: str, progress: bool = False, roles: Sequence[str] | None =
     client = DeploymentClient(world, name, masters or (MASTER,), on_close=tasks.cancel)
     if progress:
         client.display = display_of_calls()
+    client.start_logs = functools.partial(_start_logs, name)
     return client
+
+
+def _start_logs(name: str) -> None:
+    from ebla.placement import launch
+
+    report = launch.start_logs(name)
+    unwell = [f"{role.address} is {role.state}: {role.error}" for role in report.roles if role.error]
+    if unwell:
+        raise Unavailable("the stores of logs did not come up: " + "; ".join(unwell))

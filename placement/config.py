@@ -28,6 +28,7 @@ import yaml
 
 from ebla.actors.journal.messages import JournalId
 from ebla.actors.journal.options import JournalNodeOptions, JournalOptions, LeaseLimits, valid_nodes
+from ebla.actors.ledger.store.options import LedgerStoreOptions
 from ebla.actors.master.options import GroupOptions, MasterOptions
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.storage.errors import InvalidArgument
@@ -35,7 +36,7 @@ from ebla.storage.errors import InvalidArgument
 T = TypeVar("T", bound=msgspec.Struct)
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
-TABLES = ("master", "group", "lease", "journal", "journal_node", "tablet_server")
+TABLES = ("master", "group", "lease", "journal", "journal_node", "tablet_server", "ledger_store")
 
 
 class DeploymentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,9 +45,9 @@ class DeploymentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     tablets. `slots` empty: every host. `journals`: the number of journal nodes that keep the
     masters' catalog; a single one is in the process of the single master. If `masters` or
     `journals` is not given, its value follows from the deployment and its hosts
-    (placement/journal/catalog.py). The tables (TABLES) hold deviations from the roles' own
+    (placement/journal/catalog.py). `logs`: every host has a ledger store. The tables (TABLES) hold deviations from the roles' own
     defaults: MasterOptions, GroupOptions, LeaseLimits, JournalOptions, JournalNodeOptions,
-    TabletServerOptions."""
+    TabletServerOptions, LedgerStoreOptions."""
 
     name: str = "ebla"
     data_dir: str = ""
@@ -54,12 +55,14 @@ class DeploymentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     slots: tuple[str, ...] = ()
     masters: int | None = None
     journals: int | None = None
+    logs: bool = False
     master: dict[str, Any] = {}
     group: dict[str, Any] = {}
     lease: dict[str, Any] = {}
     journal: dict[str, Any] = {}
     journal_node: dict[str, Any] = {}
     tablet_server: dict[str, Any] = {}
+    ledger_store: dict[str, Any] = {}
 
     @property
     def namespace(self) -> str:
@@ -88,6 +91,10 @@ class DeploymentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     def tablet_server_options(self, masters: tuple[str, ...], host: str, version: str) -> TabletServerOptions:
         placed = {"masters": masters, "host": host, "version": version}
         return _options("tablet_server", TabletServerOptions, self.tablet_server, placed)
+
+    def ledger_store_options(self, masters: tuple[str, ...], host: str) -> LedgerStoreOptions:
+        placed = {"masters": masters, "host": host}
+        return _options("ledger_store", LedgerStoreOptions, self.ledger_store, placed)
 
 
 def default_data_dir(name: str) -> str:
@@ -150,6 +157,7 @@ def validate(config: DeploymentConfig) -> None:
     config.group_options(masters, config.journal_options(JournalId("catalog", ""), journals))
     config.journal_node_options()
     config.tablet_server_options(masters, "host", "")
+    config.ledger_store_options(masters, "host")
 
 
 def _validate_masters(config: DeploymentConfig) -> None:

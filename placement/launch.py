@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,10 +18,10 @@ import ray
 import ray.exceptions
 
 from ebla.actors.errors import Unavailable
-from ebla.actors.ray_shell import RUNNING
+from ebla.actors.ray_shell import RUNNING, Pong
 from ebla.placement import asking
 from ebla.placement.asking import AWAY, MISSING, Answer, RoleStatus, find_actor, named_actors, poll
-from ebla.placement.config import DeploymentConfig
+from ebla.placement.config import DeploymentConfig, configure
 from ebla.placement.deploy import groups, memory, slots
 from ebla.placement.deploy.fleet import DOWN_S, Fleet, Progress, await_gone, end_actor
 from ebla.placement.deploy.groups import Group
@@ -123,6 +124,19 @@ def up(
         groups=state.groups,
         warnings=(*chosen.left_out, *_fleeting(chosen), *_unapplied(before, state, fleet.adopted), *unwell),
     )
+
+
+def start_logs(name: str, *, progress: Progress | None = None, timeout_s: float = UP_S) -> UpReport:
+    """Give a deployment that runs its ledger stores, from now on. Raises Unavailable if none of its roles answers."""
+    namespace = _connected_namespace(name)
+    handles = {a: handle for a in named_actors(namespace) if (handle := find_actor(namespace, a)) is not None}
+    answers = poll(handles, time.monotonic() + STATUS_S)
+    roots = [answer.root for answer in answers.values() if isinstance(answer, Pong) and answer.root]
+    if not roots:
+        raise Unavailable(f"no role of deployment {name!r} answers; see `ebla status`")
+    data_dir = str(Path(roots[0]).parent.parent)  # <data_dir>/<slot>/<role>
+    saved = memory.recall(configure({"name": name, "data_dir": data_dir}), _survey().hosts)
+    return up(configure({"logs": True}, saved.config), progress=progress, timeout_s=timeout_s)
 
 
 def _require_connected() -> None:

@@ -31,7 +31,7 @@ EVERYTHING = "**"
 ARROWS = {
     "": {
         "client": "actors actors/asking actors/coordination actors/coordination/sessions actors/journal "
-        "actors/journal/node actors/journal/writer actors/master actors/messages actors/replication actors/tablet "
+        "actors/journal/node actors/journal/writer actors/ledger actors/ledger/handles actors/ledger/shared actors/master actors/messages actors/replication actors/tablet "
         "placement placement/deploy placement/journal placement/local storage storage/predicates storage/rows "
         "storage/tablets",
         "client/cli": "pipelines pipelines/arrow pipelines/sources",
@@ -39,7 +39,7 @@ ARROWS = {
         "pipelines": "client client/health client/show actors actors/messages placement placement/deploy "
         "placement/local storage storage/predicates storage/rows",
         "pipelines/demo.py": "chaos",  # `ebla demo` kills a node
-        "placement": "actors actors/journal actors/journal/writer actors/master actors/messages actors/tablet storage "
+        "placement": "actors actors/journal actors/journal/writer actors/ledger/store actors/master actors/messages actors/tablet storage "
         "storage/directories",
         "actors": "storage storage/directories storage/logs storage/predicates storage/rows storage/tablets",
         "chaos": EVERYTHING,
@@ -50,9 +50,11 @@ ARROWS = {
         "coordination": "asking messages",
         "detector": "messages",
         "journal": "messages",
+        "ledger": "asking coordination coordination/sessions messages",
         "master": "coordination detector journal journal/node journal/writer messages replication",
         "tablet": "detector messages replication",
     },
+    "actors/ledger": {"shared": "handles", "store": "handles shared"},
     "actors/master": {
         MODULES: "catalog cluster errands pacifica repair rules tables",
         "cluster": "catalog rules",
@@ -90,8 +92,9 @@ ARROWS = {
     "chaos/ray": {MODULES: "faults report stage", "stage": "report", "faults": "report stage"},
     "chaos/simulation": {MODULES: "observers"},
     "client": {
-        MODULES: "coordination read show transport write",
+        MODULES: "coordination log read show transport write",
         "coordination": "show transport",
+        "log": "show transport",
         "transport": "show",
         "write": "transport",
         "read": "transport write",

@@ -41,6 +41,9 @@ class DeploymentClient:
         self._refreshing: dict[TableRoutes, asyncio.Future[None]] = {}
         self._on_close = on_close
         self.display: Display | None = None
+        self.start_logs: Callable[[], None] | None = (
+            None  # starts the ledger stores of a deployment without any; blocks
+        )
 
     def watching(
         self, title: str, rows: Callable[[], int], total: int | None = None

@@ -18,6 +18,7 @@ from ebla.placement.deploy.slots import Seats
 MASTER_ROLE = "ebla.actors.master.leadership.group:Master"
 JOURNAL_NODE_ROLE = "ebla.actors.journal.node.node:JournalNode"
 TABLET_SERVER_ROLE = "ebla.actors.tablet.server:TabletServer"
+LEDGER_STORE_ROLE = "ebla.actors.ledger.store.store:LedgerStore"
 CATALOG = "catalog"  # the journal's name
 
 
@@ -56,7 +57,8 @@ PlanRoles = Callable[[DeploymentConfig, Seats, str], Sequence[RoleSpec]]
 
 
 def plan_roles(config: DeploymentConfig, seats: Seats, journal: str) -> list[RoleSpec]:
-    """The roles of ebla: journal nodes and masters on their slots, a tablet server on every slot.
+    """The roles of ebla: journal nodes and masters on their slots, a tablet server on every slot,
+    and a ledger store with it if the deployment has logs.
     `journal` is the id of the masters' journal."""
     options = journal_of(config, seats, journal)
     node_options = config.journal_node_options()
@@ -79,6 +81,11 @@ def plan_roles(config: DeploymentConfig, seats: Seats, journal: str) -> list[Rol
             address, slot, TABLET_SERVER_ROLE, server, "tablet-server", on_data_dirs=True, sets_aside=True
         )
         specs.append(spec)
+    for slot in seats.tablet_servers if config.logs else ():
+        store = config.ledger_store_options(masters, slot)
+        specs.append(
+            RoleSpec(f"ledger-store/{slot}", slot, LEDGER_STORE_ROLE, store, "ledger-store", sets_aside=True)
+        )
     return specs
 
 

@@ -66,6 +66,3 @@ class Presence:
         except AlreadyPresent:
             log.info("%s: another incarnation registers at the same time", self._world.address)
             raise
-
-    async def close(self) -> None:
-        await self._session.close()

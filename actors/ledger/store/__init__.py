@@ -4,4 +4,5 @@ store.py     the role: requests, one synced commit for all that arrive together
 rules.py     what a store accepts and refuses; nothing there waits
 records.py   the bytes on disk
 options.py   settings
+measures.py  figures
 """

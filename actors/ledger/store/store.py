@@ -75,8 +75,8 @@ class LedgerStore(Role):
         return StoreInfo(self.instance.uuid, self.world.address, self.read_only)
 
     async def stop(self) -> None:
+        """The store's session is left to expire: the masters may stop at the same time."""
         self._running = False
-        await self._presence.close()
         for ledger in list(self._readers):
             self._wake(ledger)
 

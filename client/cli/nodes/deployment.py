@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ebla.placement.launch import DownReport, StatusReport, UpReport
     from ebla.placement.local.cluster import LocalCluster
 
+BY_HOST = ("tablet-server/", "ledger-store/")  # roles whose address ends with their host
 CPUS = 4  # that each local node offers
 
 # -- up ------------------------------------------------------------------------------------------------------
@@ -53,6 +54,12 @@ UpJournals = Annotated[
         "Number of journal nodes that keep the catalog; an odd number. One becomes three while it runs.",
     ),
 ]
+UpLogs = Annotated[
+    bool | None,
+    option("--logs", "Give each host a ledger store now. The first log does it, too."),
+]
+UpSet = Annotated[list[str] | None, option("--set KEY=VALUE", "A setting, such as master.tables_max=20000.")]
+UpCpus = Annotated[int, option("--cpus N", "Number of CPUs that each local node offers to Ray.", min=1)]
 UpDashboard = Annotated[
     bool, option("--dashboard/--no-dashboard", "Start Ray's dashboard on the local cluster; jobs need it.")
 ]
@@ -70,12 +77,9 @@ def up(
         int | None, option("--masters N", "Number of masters; several need --journals.")
     ] = None,
     journals: UpJournals = None,
-    set_: Annotated[
-        list[str] | None, option("--set KEY=VALUE", "A setting, such as master.tables_max=20000.")
-    ] = None,
-    cpus: Annotated[
-        int, option("--cpus N", "Number of CPUs that each local node offers to Ray.", min=1)
-    ] = CPUS,
+    logs: UpLogs = None,
+    set_: UpSet = None,
+    cpus: UpCpus = CPUS,
     auth: Annotated[
         str | None, option("--auth MODE", "Authentication of the local cluster: token or disabled.")
     ] = None,
@@ -91,7 +95,13 @@ def up(
     from ebla.cli.frame import places
     from ebla.placement import launch
 
-    flags = {"data_dir": data_dir, "slots": slot or None, "masters": masters, "journals": journals}
+    flags = {
+        "data_dir": data_dir,
+        "slots": slot or None,
+        "masters": masters,
+        "journals": journals,
+        "logs": logs,
+    }
     settings = _configured(ui, config, flags, set_)
     require_room(settings, local)
     with failure_remembered(local), ui.working(f"up {settings.name}") as progress:
@@ -204,7 +214,12 @@ def _up_command(name: str, address: str | None, local: LocalCluster | None = Non
 
 def _role_count(roles: list[RoleStatus]) -> str:
     kinds = [role.address.partition("/")[0] for role in roles]
-    nouns = {"master": "master", "journal": "journal node", "tablet-server": "tablet server"}
+    nouns = {
+        "master": "master",
+        "journal": "journal node",
+        "tablet-server": "tablet server",
+        "ledger-store": "ledger store",
+    }
     return ", ".join(count(kinds.count(kind), noun) for kind, noun in nouns.items() if kind in kinds)
 
 
@@ -360,7 +375,7 @@ def _roles(roles: list[RoleStatus], reported: Sequence[str] = ()) -> Any:
     now = datetime.now(UTC).timestamp()
     rows = (
         (
-            role.address.partition("/")[0] if role.address.startswith("tablet-server/") else role.address,
+            role.address.partition("/")[0] if role.address.startswith(BY_HOST) else role.address,
             role.slot or host_of(role.address),
             role.state,
             str(role.pid) if role.pid else "-",
