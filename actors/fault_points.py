@@ -111,7 +111,9 @@ JOURNAL_POINTS = (
     *_around("journal", "commit", "accept", "start", "edits", "finalize", "heartbeat", "purge", "learn"),
 )
 
-LEDGER_POINTS = _around("ledger", "commit", "add", "recovery_add", "fence", "delete")  # of stores of ledgers
+LEDGER_POINTS = _around(
+    "ledger", "commit", "add", "recovery_add", "fence", "move", "delete"
+)  # of stores of ledgers
 
 ALL_POINTS = (
     POINTS

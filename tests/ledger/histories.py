@@ -166,17 +166,11 @@ class History:
             copies = 0
             for store in meta.stores_of(found, entry):
                 role = self.stage.role(self.stage.of(store))
-                value = role._environment.get("entries", entry_key(entry))
+                value = role.stored(1, entry)
                 if value is not None:
                     assert value.endswith(data), (entry, value, data)
                     copies += 1
             assert copies >= found.ack_quorum, (entry, copies, found)
-
-
-def entry_key(entry: int) -> bytes:
-    from ebla.actors.ledger.store.records import key_of
-
-    return key_of(1, entry)
 
 
 async def _quietly(work: object) -> None:

@@ -10,7 +10,6 @@ from ebla.actors.errors import Unavailable
 from ebla.actors.ledger import messages as m
 from ebla.actors.ledger import metadata as meta
 from ebla.actors.ledger.errors import LedgerFenced
-from ebla.actors.ledger.store import records
 from tests.ledger.stage import Stage
 
 A, B, C, D = (f"ledger-store/{name}" for name in "abcd")
@@ -91,7 +90,7 @@ async def nothing_is_confirmed_before_a_recovery_closes(stage: Stage) -> None:
     recovering = asyncio.ensure_future(stage.process().recover())
     while stage.registry.ledgers[1].state == meta.OPEN:
         await asyncio.sleep(0.001)
-    while stage.role(D)._environment.count("entries") == 0:
+    while stage.role(D).stored(1, 0) is None:
         await asyncio.sleep(0.001)
     stage.registry.fails = True
     with pytest.raises(Unavailable):
@@ -102,8 +101,7 @@ async def nothing_is_confirmed_before_a_recovery_closes(stage: Stage) -> None:
     ended = await stage.process().recover()
     assert ended.last == 0
     for store in ended.segments[0].stores:
-        environment = stage.role(stage.of(store))._environment
-        assert environment.get("entries", records.key_of(1, 0)) is not None, store
+        assert stage.role(stage.of(store)).stored(1, 0) is not None, store
     del lost
 
 

@@ -61,7 +61,7 @@ def test_without_another_store_the_writer_goes_on_and_marks_what_is_missing() ->
             await asyncio.sleep(0.2)
         ended = await writer.close()
         assert (ended.last, len(ended.segments)) == (19, 1)
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(2.0)
         assert stage.registry.marks == {1: {stage.uuids["ledger-store/b"]}}
         assert await stage.process().contents() == data(20)
 
@@ -119,7 +119,7 @@ def test_a_store_that_lost_its_directory_counts_as_unknown() -> None:
         found = stage.create()
         writer = stage.process().writer(found)
         await writer.add(b"one")
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(2.0)
         stage.cluster.crash("ledger-store/a")
         stage.cluster.lose_disk("ledger-store/a")
         await stage.restart("ledger-store/a")
@@ -137,7 +137,7 @@ def test_damage_is_read_around_and_is_never_taken_for_absence() -> None:
         found = stage.create()
         writer = stage.process().writer(found)
         await writer.add(b"one")
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(2.0)
         for address in stage.addresses[:2]:
             stage.cluster.state(address).rot("ledgers", "entries", records.key_of(1, 0))
         process = stage.process()
@@ -196,7 +196,7 @@ def test_a_full_store_takes_no_new_ledger_and_goes_on_with_recoveries() -> None:
         await asyncio.sleep(2.0)
         assert stage.role("ledger-store/a").read_only
         await writer.add(b"two")
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(2.0)
         assert stage.uuids["ledger-store/d"] in writer.metadata.segments[-1].stores
         ended = await stage.process().recover()
         assert ended.last == 1
@@ -215,11 +215,11 @@ def test_a_deleted_ledger_is_gone_and_stays_fenced() -> None:
             await process.stores.call(
                 store, "delete_ledger", m.DeleteRequest(store, 1, found.token), m.Done, 1.0
             )
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(2.0)
         with pytest.raises(LedgerFenced):
             await writer.add(b"late")
         for address in stage.addresses[:3]:
-            assert stage.role(address)._environment.count("entries") == 0
+            assert list(stage.role(address).numbers(1)) == []
             await stage.restart(address)
             assert stage.role(address).ledgers() == []
 

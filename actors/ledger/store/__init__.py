@@ -2,6 +2,7 @@
 
 store.py     the role: requests, one synced commit for all that arrive together
 rules.py     what a store accepts and refuses; nothing there waits
+arrivals.py  entries in the order of their arrival, before they are sorted by ledger
 records.py   the bytes on disk
 options.py   settings
 measures.py  figures

@@ -1,6 +1,7 @@
 """The records of a ledger store, in one LMDB environment, `ledgers`.
 
     heads     ledger          the promises of this store about a ledger: see Head; sealed with a checksum
+    arrivals                  entries that are not in `entries` yet: see arrivals.py
     entries   ledger, entry   lac, length, crc, data; the CRC is bound to the ledger and the entry
 
 A head outlives its ledger: a late entry of a fenced writer must not bring the ledger back.
@@ -20,7 +21,7 @@ from ebla.storage.errors import Corruption
 PATH = "ledgers"
 FORMATTED = "ledgers-formatted"  # exists once PATH does: then a missing PATH is damage, not a new store
 HEADS, ENTRIES = "heads", "entries"
-DATABASES = (HEADS, ENTRIES)
+DATABASES = (HEADS, "arrivals", ENTRIES)
 _KEY = struct.Struct(">QQ")
 _LEDGER = struct.Struct(">Q")
 _BODY = struct.Struct(">qQI")

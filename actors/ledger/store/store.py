@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import merge
+from itertools import groupby
 
 from ebla.actors import messages as am
 from ebla.actors.errors import NotRunning, WrongServer
@@ -21,16 +23,18 @@ from ebla.actors.ledger import messages as m
 from ebla.actors.ledger.handles.registry import StoreInfo
 from ebla.actors.ledger.shared.presence import Presence
 from ebla.actors.ledger.store import records, rules
+from ebla.actors.ledger.store.arrivals import Arrivals
 from ebla.actors.ledger.store.measures import Counted, measure_store
 from ebla.actors.ledger.store.options import LedgerStoreOptions
 from ebla.actors.ledger.store.records import ENTRIES, HEADS, Head
 from ebla.actors.world import Role, World, new_id, rpc
 from ebla.storage.environment import Change, DeleteRange, Environment, Put
-from ebla.storage.errors import DiskFailed
+from ebla.storage.errors import DiskFailed, DiskFull, EblaError
 
 log = logging.getLogger(__name__)
 
 NO_LAC = -1
+READ_ITEMS = 1000
 
 
 class LedgerStore(Role):
@@ -49,6 +53,8 @@ class LedgerStore(Role):
             int, dict[asyncio.Future[None], None]
         ] = {}  # that wait for the next entry of a ledger
         self._presence = Presence(world, self.options.masters, self._info)
+        self._arrivals = Arrivals()
+        self._moving = asyncio.Lock()
         self._environment: Environment
         self._running = False
 
@@ -64,12 +70,14 @@ class LedgerStore(Role):
         path = self._environment.path
         self.heads = dict(records.head_of(item, path) for item in self._environment.items(HEADS))
         self._saved = dict(self.heads)
+        self._arrivals.load(self._environment)
         self.instance = am.ServerInstance(instance.uuid, instance.seqno, new_id(self.world.random))
         await self._look_at_space()
         self._running = True
         self.world.spawn(self._watch_space(), "watch free space")
         self.world.spawn(self._delete_leftovers(), "delete leftovers")
         self.world.spawn(self._presence.run(), "register")
+        self.world.spawn(self._move_arrivals(), "move arrivals")
 
     def _info(self) -> StoreInfo:
         return StoreInfo(self.instance.uuid, self.world.address, self.read_only)
@@ -115,17 +123,22 @@ class LedgerStore(Role):
         ledger = request.ledger
         head = rules.admit_add(self.heads.get(ledger), request, self.read_only)
         self._require_equal(ledger, request.entries)
-        items = [records.entry_item(ledger, entry) for entry in request.entries]
-        await self._save(
-            "recovery_add" if request.recovery else "add", ledger, head, [Put(ENTRIES, items, True)]
-        )
+        change, arriving = self._arrivals.put(ledger, request.entries)
+        try:
+            await self._save("recovery_add" if request.recovery else "add", ledger, head, [change])
+        except EblaError:
+            self._arrivals.failed(arriving)
+            raise
+        self._arrivals.arrived(arriving)
+        if self._arrivals.bytes > self.options.arrivals_bytes_max:
+            await self._move()
         self.counted.add(request.entries)
         self._learn(ledger, request.entries[-1].lac)
         return m.Done()
 
     def _require_equal(self, ledger: int, given: Sequence[m.Entry]) -> None:
-        keys = [records.key_of(ledger, entry.entry) for entry in given]
-        for entry, value in zip(given, self._environment.get_many(ENTRIES, keys), strict=True):
+        for entry in given:
+            value = self.stored(ledger, entry.entry)
             if value is not None:
                 rules.require_equal(ledger, records.read_entry(ledger, entry.entry, value), entry)
 
@@ -148,6 +161,34 @@ class LedgerStore(Role):
         self._saved[ledger] = Head(head.token, saved.fenced or head.fenced, saved.deleted or head.deleted)
         await self.world.faults.here(f"ledger.{what}.after_commit")
 
+    # -- moving entries from the order of arrival to their ledgers
+
+    async def _move_arrivals(self) -> None:
+        while True:
+            await self.world.clock.sleep(self.options.move_s)
+            while await self._move():
+                await self.world.clock.sleep(0)
+
+    async def _move(self) -> bool:
+        """Move the oldest entries. Returns whether there were any."""
+        async with self._moving:
+            gone = [ledger for ledger, head in self.heads.items() if head.deleted]
+            changes, numbers = self._arrivals.moves(self.options.move_bytes, gone)
+            if not numbers:
+                return False
+            await self.world.faults.here("ledger.move.before_commit")
+            try:
+                await self._environment.commit(changes)
+            except DiskFull as error:
+                log.warning("%s: entries are moved later: %s", self.world.address, error)
+                return False
+            except DiskFailed as error:
+                self.world.fail(error)
+                raise
+            self._arrivals.moved(numbers)
+            await self.world.faults.here("ledger.move.after_commit")
+            return True
+
     async def _fence(self, ledger: int, head: Head) -> None:
         """Entries that were admitted before are committed before: commits keep their order."""
         await self._save("fence", ledger, rules.fenced(head))
@@ -168,7 +209,7 @@ class LedgerStore(Role):
         total = 0
         bytes_max = min(request.bytes_max, self.options.answer_bytes)
         for number in request.entries:
-            value = self._environment.get(ENTRIES, records.key_of(ledger, number))
+            value = self.stored(ledger, number)
             if value is None:
                 absent.append(number)
                 continue
@@ -194,21 +235,40 @@ class LedgerStore(Role):
             await self._fence(ledger, head)
         elif request.poll_ms and self._lac(ledger) <= request.after:
             await self._next_entry(ledger, min(request.poll_ms / 1000, self.options.poll_s_max))
-        start, stop = records.bounds(ledger, request.after)
-        limit = m.HELD_MAX
-        keys = [
-            key for key, _ in self._environment.items(ENTRIES, start, stop, limit=limit, bytes_max=1 << 20)
-        ]
-        return m.Tail(self._lac(ledger), rules.ranges(map(records.entry_of, keys)))
+        return m.Tail(self._lac(ledger), rules.ranges(self.numbers(ledger, request.after)))
+
+    def stored(self, ledger: int, entry: int) -> bytes | None:
+        """The record of an entry, sound or not."""
+        found = self._arrivals.get(ledger, entry)
+        return self._environment.get(ENTRIES, records.key_of(ledger, entry)) if found is None else found
+
+    def numbers(self, ledger: int, after: int = -1) -> Iterator[int]:
+        """The entries of a ledger after this one, ascending."""
+        moved, recent = self._moved_numbers(ledger, after), self._arrivals.after(ledger, after)
+        return (number for number, _ in groupby(merge(moved, recent)))
+
+    def _moved_numbers(self, ledger: int, after: int) -> Iterator[int]:
+        start, stop = records.bounds(ledger, after)
+        while items := self._environment.items(ENTRIES, start, stop, limit=READ_ITEMS):
+            for key, _ in items:
+                yield records.entry_of(key)
+            start = items[-1][0] + b"\0"
+
+    def _last(self, ledger: int) -> int | None:
+        """The last entry here."""
+        start, stop = records.bounds(ledger)
+        found = self._environment.last(ENTRIES, stop)
+        moved = records.entry_of(found[0]) if found is not None and found[0] >= start else None
+        recent = self._arrivals.last(ledger)
+        return max((number for number in (moved, recent) if number is not None), default=None)
 
     def _lac(self, ledger: int) -> int:
         known = self._lacs.get(ledger)
         if known is None:
-            start, stop = records.bounds(ledger)
-            last = self._environment.last(ENTRIES, stop)
+            last = self._last(ledger)
             known = NO_LAC
-            if last is not None and last[0] >= start:
-                entry = records.read_entry(ledger, records.entry_of(last[0]), last[1])
+            if last is not None:
+                entry = records.read_entry(ledger, last, self.stored(ledger, last) or b"")
                 known = NO_LAC if entry is None else entry.lac
             self._lacs[ledger] = known
         return known
@@ -262,6 +322,8 @@ class LedgerStore(Role):
 
     async def _delete_entries(self, ledger: int) -> None:
         """In commits of bounded size, so that other requests need not wait long."""
+        while await self._move():  # what has arrived before is removed
+            pass
         start, stop = records.bounds(ledger)
         while items := self._environment.items(ENTRIES, start, stop, limit=self.options.delete_entries):
             after = items[-1][0] + b"\0"

@@ -1,0 +1,135 @@
+"""Entries in the order of their arrival: where an entry is written first.
+
+A commit writes entries of many ledgers next to each other, a few pages in all. In the database of entries, which has them by ledger,
+each ledger would cost pages of its own: 100 ledgers with one entry of 100 bytes each wrote 6 MB. So entries are moved there later,
+many of a ledger at a time. One transaction puts them there and removes them here. Until then they are read from memory, and a
+start reads them from here.
+
+    arrivals   number, ledger, entry   the same value as in the database of entries
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from sortedcontainers import SortedDict
+
+from ebla.actors.ledger.messages import Entry
+from ebla.actors.ledger.store import records
+from ebla.storage.environment import Change, DeleteRange, Environment, Item, Put
+
+ARRIVALS = "arrivals"
+_KEY = struct.Struct(">QQQ")
+_NUMBER = struct.Struct(">Q")
+READ_ITEMS = 1000
+
+
+class Arriving(NamedTuple):
+    """Entries whose commit is under way; their numbers follow `first`."""
+
+    ledger: int
+    first: int
+    entries: tuple[int, ...]
+    values: tuple[bytes, ...]
+
+
+class Arrivals:
+    def __init__(self) -> None:
+        self.bytes = 0  # of the entries here
+        self._next = 0
+        self._ledgers: dict[int, SortedDict] = {}  # ledger -> entry -> (number, value)
+        self._order = SortedDict()  # number -> ledger, entry, size
+        self._arriving: dict[int, Arriving] = {}  # by first number, ascending
+
+    def load(self, environment: Environment) -> None:
+        """Read what an earlier incarnation has not moved."""
+        start = b""
+        while items := environment.items(ARRIVALS, start, limit=READ_ITEMS):
+            for key, value in items:
+                number, ledger, entry = _KEY.unpack(key)
+                self._note(number, ledger, entry, value)
+            start = items[-1][0] + b"\0"
+
+    def put(self, ledger: int, entries: Sequence[Entry]) -> tuple[Put, Arriving]:
+        """The change that writes these entries. Once it is committed, or has failed, `arrived` or `failed` must be called."""
+        first = self._next
+        items = [
+            (_KEY.pack(number, ledger, entry.entry), records.entry_item(ledger, entry)[1])
+            for number, entry in enumerate(entries, first)
+        ]
+        self._next += len(items)
+        arriving = Arriving(
+            ledger, first, tuple(entry.entry for entry in entries), tuple(v for _, v in items)
+        )
+        self._arriving[first] = arriving
+        return Put(ARRIVALS, items, sorted_keys=True), arriving
+
+    def arrived(self, arriving: Arriving) -> None:
+        """The entries are durable: readers may see them."""
+        del self._arriving[arriving.first]
+        parts = zip(arriving.entries, arriving.values, strict=True)
+        for number, (entry, value) in enumerate(parts, arriving.first):
+            self._note(number, arriving.ledger, entry, value)
+
+    def failed(self, arriving: Arriving) -> None:
+        del self._arriving[arriving.first]
+
+    def _note(self, number: int, ledger: int, entry: int, value: bytes) -> None:
+        here = self._ledgers.setdefault(ledger, SortedDict())
+        if entry not in here or here[entry][0] < number:
+            here[entry] = (number, value)
+        self._order[number] = (ledger, entry, len(value))
+        self._next = max(self._next, number + 1)
+        self.bytes += len(value)
+
+    # -- reading
+
+    def get(self, ledger: int, entry: int) -> bytes | None:
+        found = self._ledgers.get(ledger, {}).get(entry)
+        return None if found is None else found[1]
+
+    def last(self, ledger: int) -> int | None:
+        found = self._ledgers.get(ledger)
+        return found.peekitem()[0] if found else None
+
+    def after(self, ledger: int, entry: int) -> Iterator[int]:
+        """The entries of the ledger after this one, ascending."""
+        found = self._ledgers.get(ledger)
+        return iter(()) if found is None else found.irange(entry, inclusive=(False, True))
+
+    # -- moving
+
+    def moves(self, bytes_max: int, gone: Sequence[int] = ()) -> tuple[list[Change], list[int]]:
+        """The changes that move the oldest entries of about so many bytes, and their numbers. Entries of the ledgers in `gone` are
+        only removed."""
+        numbers: list[int] = []
+        items: list[Item] = []
+        size = 0
+        # A number whose commit has not returned must not be removed: nobody has it in memory yet.
+        limit = next(iter(self._arriving), self._next)
+        for number, (ledger, entry, length) in self._order.items():
+            if size >= bytes_max or number >= limit:
+                break
+            numbers.append(number)
+            size += length
+            latest, value = self._ledgers[ledger][entry]
+            if latest == number and ledger not in gone:
+                items.append((records.key_of(ledger, entry), value))
+        if not numbers:
+            return [], []
+        items.sort()
+        stop = _NUMBER.pack(numbers[-1] + 1)
+        return [Put(records.ENTRIES, items, sorted_keys=True), DeleteRange(ARRIVALS, b"", stop)], numbers
+
+    def moved(self, numbers: Sequence[int]) -> None:
+        """These are in the database of entries now."""
+        for number in numbers:
+            ledger, entry, length = self._order.pop(number)
+            self.bytes -= length
+            here = self._ledgers[ledger]
+            if here[entry][0] == number:
+                del here[entry]
+                if not here:
+                    del self._ledgers[ledger]

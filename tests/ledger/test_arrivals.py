@@ -1,0 +1,64 @@
+"""Entries in the order of their arrival, and their move to the database of entries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ebla.actors.ledger.messages import Entry, make_entry
+from ebla.actors.ledger.store.arrivals import ARRIVALS, Arrivals
+from ebla.actors.ledger.store.records import ENTRIES, entry_of
+from ebla.storage.environment import DeleteRange, Put
+
+
+def entries(ledger: int, *numbers: int) -> Sequence[Entry]:
+    return [make_entry(ledger, number, -1, 0, b"x" * 10) for number in numbers]
+
+
+def test_an_entry_whose_commit_has_not_returned_is_not_removed() -> None:
+    arrivals = Arrivals()
+    _, first = arrivals.put(1, entries(1, 0))
+    _, second = arrivals.put(2, entries(2, 0, 1))
+    arrivals.arrived(second)
+    assert arrivals.moves(1000) == ([], []), (
+        "the first one is on disk before the second, and not in memory yet"
+    )
+    assert arrivals.get(2, 1) is not None and arrivals.get(1, 0) is None
+    arrivals.arrived(first)
+    changes, numbers = arrivals.moves(1000)
+    assert numbers == [0, 1, 2]
+    put, removed = changes
+    assert isinstance(put, Put) and put.database == ENTRIES and len(put.items) == 3
+    assert isinstance(removed, DeleteRange) and removed.database == ARRIVALS
+    arrivals.moved(numbers)
+    assert (arrivals.bytes, arrivals.last(1), arrivals.last(2)) == (0, None, None)
+
+
+def test_a_failed_commit_holds_nothing_up() -> None:
+    arrivals = Arrivals()
+    _, failed = arrivals.put(1, entries(1, 0))
+    _, second = arrivals.put(1, entries(1, 1))
+    arrivals.failed(failed)
+    arrivals.arrived(second)
+    assert arrivals.moves(1000)[1] == [1]
+
+
+def test_an_entry_that_arrives_twice_is_moved_once() -> None:
+    arrivals = Arrivals()
+    for _ in range(2):
+        arrivals.arrived(arrivals.put(1, entries(1, 7))[1])
+    changes, numbers = arrivals.moves(1000)
+    put = changes[0]
+    assert isinstance(put, Put) and [entry_of(key) for key, _ in put.items] == [7] and numbers == [0, 1]
+    arrivals.moved(numbers)
+    assert arrivals.bytes == 0 and list(arrivals.after(1, -1)) == []
+
+
+def test_entries_are_moved_a_bounded_number_at_a_time_and_not_those_of_deleted_ledgers() -> None:
+    arrivals = Arrivals()
+    for ledger in (1, 2):
+        arrivals.arrived(arrivals.put(ledger, entries(ledger, *range(10)))[1])
+    changes, numbers = arrivals.moves(100)
+    assert 0 < len(numbers) < 10
+    changes, numbers = arrivals.moves(10_000, gone=[1])
+    put = changes[0]
+    assert isinstance(put, Put) and len(put.items) == 10 and len(numbers) == 20
