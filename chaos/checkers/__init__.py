@@ -6,6 +6,7 @@
     set           add remove read-set count                nothing acknowledged is lost, doubled or comes back
     bank          transfer read-bank                       batches are atomic, snapshots whole and never stale
     list          append read-list                         acknowledged nodes stay, chains never break
+    log           append read-log                          a record is at one position for good, nothing is missed
     stamp         stamp read-stamps                        batches are never torn, groups never get older
     coordination  acquire use create list get cas ...      one holder, nothing comes twice, versions are linearizable
 

@@ -24,6 +24,8 @@ from ebla.actors.journal.node.node import JournalNode
 from ebla.actors.journal.node.rejoin import rejoin_journal
 from ebla.actors.journal.options import JournalNodeOptions, JournalOptions, LeaseLimits
 from ebla.actors.journal.writer.session import format_journal
+from ebla.actors.ledger.store.options import LedgerStoreOptions
+from ebla.actors.ledger.store.store import LedgerStore
 from ebla.actors.master.catalog.catalog import Catalog
 from ebla.actors.master.leadership.group import Master
 from ebla.actors.master.options import GroupOptions, MasterOptions
@@ -55,6 +57,7 @@ class Shape:
 
     `masters`: with more than one they share a journal on so many `journals` nodes; the process of a single one has the journal's
     only node, too. `grows`: an operator lets that journal grow to `journals` nodes in act one (growing.py).
+    `stores`: of ledgers.
     `restart_s`: after how long a role that has ended is started again. `forced`: tables whose tablets may lose their majorities for
     good, upon which operators force configurations. `uneven`: options of the tablet servers that have another value on each host, as
     while an operator changes them."""
@@ -64,6 +67,7 @@ class Shape:
     masters: int = 1
     journals: int = 3
     grows: bool = False
+    stores: int = 0
     restart_s: tuple[float, float] = RESTART_S
     forced: tuple[str, ...] = ()
     server: Mapping[str, Any] = field(default_factory=dict)
@@ -84,6 +88,9 @@ class Shape:
         several = self.masters > 1 or self.grows
         return tuple(f"journal-{number}" for number in range(first, self.journals)) if several else ()
 
+    def store_hosts(self) -> tuple[str, ...]:
+        return tuple(f"store-{number}" for number in range(1, self.stores + 1))
+
 
 @dataclass(frozen=True)
 class ClientProcess:
@@ -97,6 +104,8 @@ def address_of(host: str) -> str:
     if host == MASTER:
         return MASTER_ADDRESS
     role, _, number = host.partition("-")
+    if role == "store":
+        return f"ledger-store/{number}"
     return f"{role}/{number}" if role in ("master", "journal") else f"tablet-server/{host}"
 
 
@@ -117,13 +126,24 @@ class Deployment:
         self.shape = shape
         self.cluster = SimulatedCluster(faults, tolerates)
         self.hosts = shape.host_names()
-        self.all_hosts = (*self.hosts, *(shape.master_hosts() or (MASTER,)), *shape.journal_hosts())
+        self.all_hosts = (
+            *self.hosts,
+            *(shape.master_hosts() or (MASTER,)),
+            *shape.journal_hosts(),
+            *shape.store_hosts(),
+        )
         self.masters = tuple(map(address_of, shape.master_hosts())) or (MASTER_ADDRESS,)
         own = tuple(map(address_of, shape.journal_hosts()))
         self.journals = own if shape.masters > 1 else (MASTER_ADDRESS, *own)
         self.servers = tuple(map(address_of, self.hosts))
+        self.stores = tuple(map(address_of, shape.store_hosts()))
         nodes = self.journals if shape.masters > 1 else ()
-        self.kept_up = (*self.masters, *self.servers, *nodes)  # addresses whose roles are started again
+        self.kept_up = (
+            *self.masters,
+            *self.servers,
+            *nodes,
+            *self.stores,
+        )  # addresses whose roles are started again
         self.random: Random = self.cluster.loop.derive("deployment")
         self.votes = Votes()
         self.promises = Promises()
@@ -144,6 +164,8 @@ class Deployment:
             await self._boot_masters()
         for host in self.hosts:
             await self.cluster.start(address_of(host), self.maker(host))
+        for store in self.stores:
+            await self.cluster.start(store, self._make_store)
         self._supervisor = asyncio.ensure_future(self._supervise())
         for _ in range(int(BOOT_S_MAX / POLL_S)):
             master = self.active_master(self.master_address())
@@ -158,6 +180,9 @@ class Deployment:
         await format_journal(self.cluster.client_world("operator"), self.journal_options())
         for master in self.masters:
             await self.cluster.start(master, self.make_master)
+
+    def _make_store(self, world: World) -> LedgerStore:
+        return LedgerStore(world, LedgerStoreOptions(masters=self.masters, move_s=0.2, move_bytes=2_000))
 
     def make_node(self, world: World) -> Role:
         return WatchedNode(world, NODE_OPTIONS, self.promises, self._is_copy)

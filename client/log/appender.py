@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from ebla.actors.errors import NotFound
@@ -70,9 +71,9 @@ class Appender:
             before = record.ledgers[-1] if record.ledgers else None
             first, empty = record.trimmed, False
             if before is not None:
-                ended = await recover(
-                    ledgers.world, ledgers.registry, ledgers.stores, before.ledger, ledgers.options
-                )
+                ended = await _end(ledgers, name, before)
+                if ended is None:
+                    continue
                 first, empty = await ledgers.end_of(before, ended), ended.last == meta.NONE
             made = await _begin(ledgers, name, record, before, first, empty)
             if made is not None:
@@ -216,7 +217,7 @@ class Appender:
             log.info("log %s: old records are deleted later: %s", self._name, error)
 
     async def close(self) -> None:
-        """Wait for the records under way, and end the ledger. Later appends raise LedgerClosed."""
+        """Wait for the records under way, and end the ledger, unless another writer has. Later appends raise LedgerClosed."""
         if self._ended is not None:
             return
         self._flush()
@@ -227,12 +228,20 @@ class Appender:
             return
         self._end(closed)
         if whole:
-            await self._writer.close()
+            with suppress(
+                LedgerFenced
+            ):  # another writer has the log already, with every record that was acknowledged
+                await self._writer.close()
             return
         self._writer.stop()
-        await recover(
-            self._ledgers.world, self._ledgers.registry, self._ledgers.stores, ledger, self._ledgers.options
-        )
+        with suppress(NotFound):  # another writer has left the ledger out, as it was empty
+            await recover(
+                self._ledgers.world,
+                self._ledgers.registry,
+                self._ledgers.stores,
+                ledger,
+                self._ledgers.options,
+            )
 
     def _has_ended(self) -> bool:
         return self._ended is not None
@@ -245,6 +254,16 @@ class Appender:
                 return False
             await self._ledgers.world.clock.sleep(0.01)
         return True
+
+
+async def _end(ledgers: Ledgers, name: str, part: LogLedger) -> Metadata | None:
+    """End the ledger of the writer before. None if the log has other ledgers by now: this one was empty, and is deleted."""
+    try:
+        return await recover(ledgers.world, ledgers.registry, ledgers.stores, part.ledger, ledgers.options)
+    except NotFound:
+        if part in (await ledgers.log(name)).ledgers:
+            raise
+        return None
 
 
 async def _begin(

@@ -24,12 +24,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+from ebla.actors.errors import NotFound
 from ebla.actors.ledger import messages as m
 from ebla.actors.ledger import metadata as meta
 from ebla.actors.ledger.errors import LedgerClosed, LedgerFenced
 from ebla.actors.ledger.handles.channel import FATAL, Channel
 from ebla.actors.ledger.handles.options import LedgerOptions
-from ebla.actors.ledger.handles.registry import Registry
+from ebla.actors.ledger.handles.registry import Registry, Transform
 from ebla.actors.ledger.handles.stores import Stores
 from ebla.actors.ledger.metadata import Metadata
 from ebla.actors.world import CallerWorld, settle
@@ -242,7 +243,15 @@ class Writer:
             meta.require_open(found)
             return meta.with_replaced(found, lac, replaced)
 
-        return await self._registry.change(self.metadata.ledger, transform)
+        return await self._change(transform)
+
+    async def _change(self, transform: Transform) -> Metadata:
+        """A ledger that another client has closed may be deleted by now."""
+        ledger = self.metadata.ledger
+        try:
+            return await self._registry.change(ledger, transform)
+        except NotFound as error:
+            raise LedgerFenced(f"ledger {ledger} is deleted", ledger=ledger) from error
 
     def _leave(self, channel: Channel) -> None:
         channel.stop()
@@ -306,7 +315,7 @@ class Writer:
             self._leave(channel)
         self._end(LedgerClosed(f"ledger {ledger} is closed", ledger=ledger))
         try:
-            return await self._registry.change(ledger, lambda found: _closed_by_writer(found, last, length))
+            return await self._change(lambda found: _closed_by_writer(found, last, length))
         except LedgerClosed as error:
             raise LedgerFenced(error.message, ledger=ledger) from error
 

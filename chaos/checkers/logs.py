@@ -1,0 +1,111 @@
+"""A log: records at positions, appended by one writer at a time.
+
+    append     key = a fresh record; its answer is the position
+    read-log   key = the first position; its answer is [position, records]
+
+Promises, each judged over the whole history:
+
+    placed      a record is at one position, the same for its writer and for every reader, and each position has one record
+    kept        a record that was acknowledged, or read, before a read began is in the read, if the read reaches to its position
+    complete    a read reaches to every record that was acknowledged, or read, before it began
+    ordered     a record that was acknowledged before another one was appended has the lower position
+    attempted   only records that were appended are read, and none that surely was not
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ebla.chaos.checkers.verdict import Recorded, Verdict, broken, described, nothing, operations_of
+from ebla.chaos.history import Operation
+
+APPEND, READ = "append", "read-log"
+
+
+class _Broken(Exception):
+    def __init__(self, problem: str, *operations: Operation) -> None:
+        super().__init__(problem)
+        self.problem, self.operations = problem, operations
+
+
+@dataclass
+class _Log:
+    """What the operations so far have shown, in the order of their ends."""
+
+    appends: dict[object, Operation]
+    records: dict[int, tuple[object, Operation]] = field(default_factory=dict)  # by position, first shown by
+    positions: dict[object, int] = field(default_factory=dict)
+
+    def place(self, position: int, record: object, shown: Operation) -> None:
+        append = self.appends.get(record)
+        if append is None:
+            raise _Broken(f"{described(shown)} shows record {record!r}, which nobody appended", shown)
+        if append.failed:
+            raise _Broken(
+                f"{described(shown)} shows record {record!r}, whose append surely failed", append, shown
+            )
+        there, first = self.records.setdefault(position, (record, shown))
+        if there != record:
+            raise _Broken(f"position {position} has record {there!r}, and then {record!r}", first, shown)
+        known = self.positions.setdefault(record, position)
+        if known != position:
+            raise _Broken(f"record {record!r} is at position {known} and at {position}", append, shown)
+
+
+def check_log(recorded: Recorded) -> Verdict:
+    operations = operations_of(recorded, (APPEND, READ))
+    known = sorted((each for each in operations if each.known), key=lambda each: each.ended or 0)
+    if not any(each.name == READ for each in known):
+        return nothing("no read of the log was answered")
+    try:
+        _judge(operations, known)
+    except _Broken as error:
+        return broken(error.problem, error.operations, len(known))
+    return Verdict(True, judged=len(known))
+
+
+def _judge(operations: Sequence[Operation], known: Sequence[Operation]) -> None:
+    log = _Log({each.key: each for each in operations if each.name == APPEND})
+    shown_by: list[
+        tuple[int, int, Operation]
+    ] = []  # when an operation ended, the greatest position that it showed
+    for each in known:
+        if each.name == APPEND:
+            log.place(each.answer, each.key, each)
+            shown_by.append((each.ended or 0, each.answer, each))
+            continue
+        first, records = each.answer
+        for position, record in enumerate(records, first):
+            log.place(position, record, each)
+        if records:
+            shown_by.append((each.ended or 0, first + len(records) - 1, each))
+    _judge_times(known, shown_by)
+
+
+def _judge_times(known: Sequence[Operation], shown_by: Sequence[tuple[int, int, Operation]]) -> None:
+    """Complete and ordered: compare each operation with those that had ended before it began."""
+    begun = sorted(known, key=lambda each: each.began)
+    latest, highest, at = None, -1, 0
+    for each in begun:
+        while at < len(shown_by) and shown_by[at][0] < each.began:
+            if shown_by[at][1] > highest:
+                highest, latest = shown_by[at][1], shown_by[at][2]
+            at += 1
+        if latest is None:
+            continue
+        if each.name == APPEND and each.answer <= highest:
+            raise _Broken(
+                f"{described(each)} began after position {highest} was shown, and got position {each.answer}",
+                latest,
+                each,
+            )
+        if each.name == READ:
+            first, records = each.answer
+            reached = first + len(records) - 1
+            if first <= highest and reached < highest:
+                raise _Broken(
+                    f"{described(each)} ends at position {reached}, and {highest} had been shown before it began",
+                    latest,
+                    each,
+                )

@@ -1,0 +1,130 @@
+"""Events: clients take turns as the writer of one log, and read it, in parts and as a whole.
+
+Every record is appended once. A client that is fenced goes on as a reader, and opens the log again later, so that writers race.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from ebla.actors.ledger.errors import LedgerClosed
+from ebla.chaos.checkers.logs import APPEND, READ, check_log
+from ebla.chaos.checkers.verdict import Verdict
+from ebla.chaos.history import History
+from ebla.chaos.workloads.base import Client, NoAnswer, Workload, at_once, persist, until_stopped
+from ebla.log.awaited import Log, LogWriter
+from ebla.log.options import LogFenced
+
+OPEN = "beside-open"
+REFUSED = ("RecoveryFailed", "NotEnoughStores", "LogFenced", "EntryLost")
+EXPLAINED = {
+    OPEN: REFUSED,
+    APPEND: ("LogFenced", "NotEnoughStores", "LedgerClosed"),
+    READ: ("RecordsTrimmed",),
+    "beside-close": (*REFUSED, "LedgerClosed"),
+}
+SMALL_ROLL = 1_500
+MANY_MAX = 20
+
+
+class Events(Workload):
+    name = "events"
+    explained = EXPLAINED
+
+    def __init__(self, ensemble: int = 3, write_quorum: int = 3, ack_quorum: int = 2) -> None:
+        self.quorums = {"ensemble": ensemble, "write_quorum": write_quorum, "ack_quorum": ack_quorum}
+        self._next = 0
+
+    async def prepare(self, client: Client) -> None:
+        await client.db.create_log(self.name, roll_bytes=SMALL_ROLL, **self.quorums)
+
+    async def run(self, client: Client) -> None:
+        user = _User(self, client)
+        await until_stopped(client, user.step)
+        with suppress(NoAnswer):
+            await user.leave()
+
+    async def conclude(self, client: Client) -> None:
+        """A last writer appends, and everything is read."""
+        user = _User(self, client)
+        await persist(client, user.open)
+        await persist(client, lambda: user.append(client))
+        await persist(client, user.read_all)
+        await user.leave()
+
+    def judge(self, history: History) -> Verdict:
+        return check_log(history)
+
+    def take(self) -> int:
+        self._next += 1
+        return self._next
+
+
+class _User:
+    def __init__(self, workload: Events, client: Client) -> None:
+        self._workload = workload
+        self._client = client
+        self._writer: LogWriter | None = None
+        self._read_to = 0
+
+    async def step(self) -> None:
+        verb = self._client.random.choices(
+            ("open", "append", "many", "side by side", "read", "read all", "leave"), (2, 8, 3, 2, 5, 1, 0.5)
+        )[0]
+        if verb == "read":
+            await self._read(self._read_to)
+        elif verb == "read all":
+            await self.read_all()
+        elif verb == "open":
+            await self.open()
+        elif self._writer is None:
+            return
+        elif verb == "leave":
+            await self.leave()
+        elif verb == "side by side":
+            await at_once(self._client, 5, self.append)
+        else:
+            await self.append(self._client, 1 if verb == "append" else MANY_MAX)
+
+    async def _log(self) -> Log:
+        return await self._client.db.log(self._workload.name)
+
+    async def open(self) -> None:
+        await self.leave()
+        log = await self._client.beside("log", None, self._log())
+        opening = log.writer(deadline_s=self._client.deadline_s())
+        self._writer = await self._client.beside("open", None, opening)
+
+    async def leave(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            await self._client.beside("close", None, writer.close())
+
+    async def append(self, client: Client, most: int = 1) -> None:
+        writer = self._writer
+        if writer is None:
+            return
+        records = [self._workload.take() for _ in range(client.random.randint(1, most))]
+        data = [str(record).encode() for record in records]
+        call = writer.append_many(data, deadline_s=client.deadline_s())
+        try:
+            await client.ask_many(APPEND, records, call, list)
+        except NoAnswer as error:
+            if isinstance(error.__cause__, LogFenced | LedgerClosed):
+                self._writer = None
+            raise
+
+    async def read_all(self) -> None:
+        await self._read(0)
+
+    async def _read(self, start: int) -> None:
+        log = await self._client.beside("log", None, self._log())
+        call = self._records(log, start)
+        first, records = await self._client.ask(READ, start, None, call, lambda found: found, reads=True)
+        self._read_to = first + len(records)
+
+    async def _records(self, log: Log, start: int) -> tuple[int, list[int]]:
+        async with self._client.clock.timeout(20.0):
+            found = [entry async for entry in log.read(start)]
+        assert [e.position for e in found] == list(range(start, start + len(found))), "positions have no gap"
+        return start, [int(entry.data) for entry in found]
