@@ -1,0 +1,62 @@
+"""Defects of ledgers and logs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from ebla.actors.ledger import messages as m
+from ebla.actors.ledger import metadata as meta
+from ebla.actors.ledger.handles import reading, recovery, writer
+from ebla.actors.ledger.metadata import Metadata
+from ebla.actors.ledger.store.arrivals import Arrivals
+from ebla.chaos.defects.defect import defect
+from ebla.log import records
+
+
+@defect("events", 60, writer.Writer, "_acknowledge", seed=1)
+def entry_acknowledged_early(original: Any, self: writer.Writer) -> None:
+    """A writer acknowledges an entry that one store less than the ack quorum has."""
+    known = self.metadata
+    self.metadata = replace(known, ack_quorum=known.ack_quorum - 1)
+    original(self)
+    self.metadata = known
+
+
+@defect("events", 60, recovery._Recovery, "_fate", seed=4)
+def one_absence_is_enough(original: Any, self: Any, number: int, answers: Any) -> Any:
+    """A recovery ends a ledger before an entry that one store lacks."""
+    for position in meta.positions(self._found, number):
+        answer = answers[position]
+        if isinstance(answer, m.ReadReply) and number in answer.absent:
+            return None
+    return original(self, number, answers)
+
+
+@defect("events", 60, reading, "_durable", seed=9)
+def unconfirmed_entries_read(found: Metadata, known: int, tails: Mapping[int, m.Tail]) -> tuple[int, bool]:
+    """A reader returns entries that one store has, and that a recovery may drop."""
+    return max([known, *(last for tail in tails.values() for _, last in tail.held)]), True
+
+
+@defect("events", 60, reading, "_durable", seed=2)
+def confirmed_entries_only(found: Metadata, known: int, tails: Mapping[int, m.Tail]) -> tuple[int, bool]:
+    """A reader misses acknowledged entries of which no store has heard yet."""
+    return known, True
+
+
+@defect("events", 60, records, "appended")
+def writer_overtakes(
+    original: Any, found: records.LogRecord, before: Any, made: records.LogLedger, empty: bool
+) -> Any:
+    """A writer adds its ledger to the log, although another writer was first."""
+    return original(found, found.ledgers[-1] if found.ledgers else None, made, empty)
+
+
+@defect("events", 60, Arrivals, "moves")
+def arrivals_removed_unmoved(original: Any, self: Arrivals, bytes_max: int, gone: Any = ()) -> Any:
+    """A store removes entries from the order of their arrival before they are with their ledger."""
+    changes, numbers = original(self, bytes_max, gone)
+    return changes[1:], numbers
