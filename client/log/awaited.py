@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
+from itertools import count
 from typing import Any, NamedTuple, Self
 
 import msgspec
@@ -114,17 +115,25 @@ class Log:
         Every record that was acknowledged before the call is read, and every record that was read stays. `follow`: then wait for
         further records, for ever. Raises RecordsTrimmed if `start` was deleted; EntryLost, Unavailable if a record cannot be read.
         """
+        async for some in self._some(start, follow, limit):
+            for entry in some:
+                yield entry
+
+    async def _some(
+        self, start: int | None, follow: bool, limit: int | None
+    ) -> AsyncGenerator[list[Entry], None]:
+        """The records of `read`, several at a time."""
         first = None if start is None else check_int("start", start, 0)
         left = None if limit is None else check_int("limit", limit, 0)
         if left == 0:
             return
         async for records in self._ledgers.read(self._name, first, bool(follow)):
-            for at, data in enumerate(records.records):
-                yield Entry(records.first + at, data)
-                if left is not None:
-                    left -= 1
-                    if not left:
-                        return
+            some = list(map(Entry, count(records.first), records.records[:left]))
+            yield some
+            if left is not None:
+                left -= len(some)
+                if not left:
+                    return
 
     async def read_tables(
         self, start: int | None = None, *, follow: bool = False

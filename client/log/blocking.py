@@ -40,7 +40,8 @@ class Log:
     def read(
         self, start: int | None = None, *, follow: bool = False, limit: int | None = None
     ) -> Iterator[log.Entry]:
-        return self._pull(self._awaited.read(start, follow=follow, limit=limit))
+        for some in self._pull(self._awaited._some(start, follow, limit)):
+            yield from some
 
     @like(log.Log.read_tables)
     def read_tables(self, start: int | None = None, *, follow: bool = False) -> Iterator[pa.Table]:
