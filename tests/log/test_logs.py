@@ -9,7 +9,8 @@ import pytest
 
 from ebla.actors.errors import AlreadyPresent, NotFound
 from ebla.actors.ledger.errors import NotEnoughStores
-from ebla.log.options import LogFenced, RecordsTrimmed
+from ebla.errors import LogFenced, RecordsTrimmed
+from ebla.log.appender import ENTRY_BYTES
 from ebla.storage.errors import InvalidArgument, OverLimit
 from tests.log.stage import Stage, contents, play
 
@@ -75,6 +76,42 @@ def test_concurrent_appends_are_coalesced_and_each_gets_its_own_position() -> No
             read = await contents(log)
             assert [read[position] for position in positions] == data(256)
             assert writer._appender._writer.lac < 20, "few entries"
+
+    play(scenario)
+
+
+def test_a_large_append_becomes_entries_of_a_bounded_size() -> None:
+    async def scenario(stage: Stage) -> None:
+        log = await stage.client().create_log("events")
+        large = [b"%d" % number * 50_000 for number in range(40)]
+        async with log.writer() as writer:
+            assert await writer.append(b"before") == 0
+            assert await writer.append_many(large) == range(1, 41)
+            assert await writer.append_many([b""] * 50_000) == range(41, 50_041)
+            entries = await log._ledgers.reader.read(
+                writer._appender._writer.metadata, 0, writer._appender._writer.lac, 1 << 30
+            )
+        assert max(len(each.data) for each in entries) <= ENTRY_BYTES + 1000
+        assert await contents(log) == [b"before", *large, *[b""] * 50_000]
+
+    play(scenario)
+
+
+def test_a_large_append_that_is_fenced_may_be_in_the_log_in_part() -> None:
+    async def scenario(stage: Stage) -> None:
+        db = stage.client()
+        log = await db.create_log("events")
+        writer = await log.writer()
+        parts = [b"%05d" % number * 20_000 for number in range(100)]
+        under_way = asyncio.ensure_future(writer.append_many(parts))
+        await asyncio.sleep(0.02)
+        successor = await (await stage.client().log("events")).writer()
+        with pytest.raises(LogFenced) as caught:
+            await under_way
+        assert caught.value.possibly_applied
+        read = await contents(log)
+        assert read == parts[: len(read)]
+        assert await successor.append(b"next") == len(read)
 
     play(scenario)
 
