@@ -182,7 +182,7 @@ class Appender:
     def _is_due(self) -> bool:
         """Whether the ledger is to end, which has an entry."""
         settings = self._record.settings
-        if self._writer.lac == meta.NONE:
+        if self._writer.lac == meta.NONE or len(self._record.ledgers) >= records.ROLLED_MAX:
             return False
         old = self._ledgers.world.now() - self._began_s >= settings.roll_s
         return old or self._writer.length >= settings.roll_bytes
@@ -286,6 +286,13 @@ async def _begin(
 ) -> tuple[LogRecord, Writer] | None:
     """Make a ledger that begins at position `first`, and add it to the log. None if another writer was first."""
     settings = record.settings
+    if len(record.ledgers) - empty >= records.LEDGERS_MAX:
+        raise OverLimit(
+            f"log {name!r} has {len(record.ledgers):,} ledgers, and each opening of a writer needs another one; trim the log, or "
+            "keep one writer open for many records",
+            limit="log_ledgers",
+            most=records.LEDGERS_MAX,
+        )
     made: Metadata = await ledgers.registry.create(
         settings.ensemble, settings.write_quorum, settings.ack_quorum, name
     )
