@@ -3,6 +3,7 @@
     db = ebla.connect()                     the deployment in this Ray cluster
     with ebla.local(hosts=3) as db: ...     a deployment of its own on this machine, for tests and notebooks
     ebla.aio                                the same API, awaited
+    db.log("events")                        an append-only log of records, with one writer at a time
     db.session()                            nodes, watches and locks for processes that must agree
 
 Importing ebla is light: Ray and Arrow are loaded at the first use of a name that needs them.
@@ -28,17 +29,23 @@ if TYPE_CHECKING:
     from ebla.errors import Corruption as Corruption
     from ebla.errors import DiskFull as DiskFull
     from ebla.errors import EblaError as EblaError
+    from ebla.errors import EntryLost as EntryLost
     from ebla.errors import FeedFailed as FeedFailed
     from ebla.errors import Frozen as Frozen
     from ebla.errors import Internal as Internal
     from ebla.errors import InvalidArgument as InvalidArgument
+    from ebla.errors import LedgerClosed as LedgerClosed
     from ebla.errors import LimitReached as LimitReached
+    from ebla.errors import LogFenced as LogFenced
     from ebla.errors import MissingPackage as MissingPackage
     from ebla.errors import NoCluster as NoCluster
     from ebla.errors import NotEmpty as NotEmpty
+    from ebla.errors import NotEnoughStores as NotEnoughStores
     from ebla.errors import NotFound as NotFound
     from ebla.errors import OutcomeUnknown as OutcomeUnknown
     from ebla.errors import OverLimit as OverLimit
+    from ebla.errors import RecordsTrimmed as RecordsTrimmed
+    from ebla.errors import RecoveryFailed as RecoveryFailed
     from ebla.errors import RequestReused as RequestReused
     from ebla.errors import ScanInterrupted as ScanInterrupted
     from ebla.errors import SessionExpired as SessionExpired
@@ -50,6 +57,8 @@ if TYPE_CHECKING:
     from ebla.errors import TimedOut as TimedOut
     from ebla.errors import Unavailable as Unavailable
     from ebla.errors import VersionMismatch as VersionMismatch
+    from ebla.log.blocking import Log as Log
+    from ebla.log.blocking import LogWriter as LogWriter
     from ebla.options import WriteId as WriteId
     from ebla.options import Written as Written
     from ebla.partitions import PartitionBy as PartitionBy
@@ -67,17 +76,23 @@ PUBLIC_ERRORS = (
     "Corruption",
     "DiskFull",
     "EblaError",
+    "EntryLost",
     "FeedFailed",
     "Frozen",
     "Internal",
     "InvalidArgument",
+    "LedgerClosed",
     "LimitReached",
+    "LogFenced",
     "MissingPackage",
     "NoCluster",
     "NotEmpty",
+    "NotEnoughStores",
     "NotFound",
     "OutcomeUnknown",
     "OverLimit",
+    "RecordsTrimmed",
+    "RecoveryFailed",
     "RequestReused",
     "ScanInterrupted",
     "SessionExpired",
@@ -94,6 +109,7 @@ _HOMES = {
     "coordination.awaited": ("Check", "Create", "Delete", "Set"),
     "connection": ("connect", "local"),
     "errors": PUBLIC_ERRORS,
+    "log.blocking": ("Log", "LogWriter"),
     "options": ("WriteId", "Written"),
     "partitions": ("PartitionBy", "hash", "range"),
     "storage.predicates.expressions": ("col",),

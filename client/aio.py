@@ -35,6 +35,7 @@ from ebla.coordination.awaited import SESSION_S, Coordination
 from ebla.coordination.awaited import Session as CoordinationSession
 from ebla.log import directory
 from ebla.log.awaited import Log as Log
+from ebla.log.awaited import LogWriter as LogWriter
 from ebla.log.awaited import settings_of
 from ebla.log.reading import Ledgers
 from ebla.options import WAIT_S
@@ -53,6 +54,8 @@ __all__ = [
     "Coordination",
     "CoordinationSession",
     "Database",
+    "Log",
+    "LogWriter",
     "Scan",
     "Table",
     "connect",

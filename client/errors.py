@@ -18,6 +18,12 @@
     VersionMismatch    a node has changed since it was read           read it again, decide again
     NotEmpty           a node has children                            delete them first
     LimitReached       a limit of the namespace is reached            delete nodes, or have the limit raised
+    LogFenced          another writer has opened the log             open a new writer to go on
+    RecordsTrimmed     records before `first` were deleted           read from `first` on
+    NotEnoughStores    fewer ledger stores run than a log needs      start hosts, or wait for them
+    RecoveryFailed     too few stores know where a log ends          wait for stores, then open a writer again
+    EntryLost          no store has a sound copy of a record         bring stores back; `ebla ledger check`
+    LedgerClosed       the writer of a log was closed                open another writer
     RequestReused      a write id was used with other rows            use another write id
     StaleRequest       the answer to a write id is no longer kept     read, then decide
     Corruption         bytes fail their check, on every replica       see `ebla check`
@@ -70,6 +76,14 @@ from ebla.actors.errors import Throttled as Throttled
 from ebla.actors.errors import TimedOut as TimedOut
 from ebla.actors.errors import Unavailable as Unavailable
 from ebla.actors.errors import WrongServer as WrongServer
+from ebla.actors.ledger.errors import EntryLost as EntryLost
+from ebla.actors.ledger.errors import LedgerClosed as LedgerClosed
+from ebla.actors.ledger.errors import LedgerError as LedgerError
+from ebla.actors.ledger.errors import LedgerFenced as LedgerFenced
+from ebla.actors.ledger.errors import NotEnoughStores as NotEnoughStores
+from ebla.actors.ledger.errors import RecoveryFailed as RecoveryFailed
+from ebla.actors.ledger.errors import StoreReadOnly as StoreReadOnly
+from ebla.actors.ledger.errors import WrongToken as WrongToken
 from ebla.placement.extras import MissingPackage as MissingPackage
 from ebla.storage.errors import Corruption as Corruption
 from ebla.storage.errors import Damaged as Damaged
@@ -113,6 +127,20 @@ class SourceUnfit(EblaError):
     unfit: int | None
     repeated: int | None
     rows: tuple[Any, ...] | None
+
+
+class LogFenced(EblaError):
+    """Another writer has opened the log: this one has ended. Records that were under way may be in the log."""
+
+    log: str | None
+    possibly_applied = True
+
+
+class RecordsTrimmed(EblaError):
+    """The records before `first` have been deleted."""
+
+    log: str | None
+    first: int | None
 
 
 class FeedFailed(EblaError):

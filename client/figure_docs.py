@@ -14,6 +14,7 @@ from typing import Any
 from ebla.actors.figures import COUNTER, DEPLOYMENT, HOST, ROLE, Definition, Sheet
 from ebla.actors.journal.node import measures as journal
 from ebla.actors.journal.writer import measures as channels
+from ebla.actors.ledger.store import measures as ledger
 from ebla.actors.master import measures as master
 from ebla.actors.ray_shell import SHELL
 from ebla.actors.tablet import measures as tablet
@@ -26,6 +27,7 @@ GROUPS: tuple[tuple[str, Sheets], ...] = (
     ("Masters", tuple(sheet for sheet in master.SHEETS if sheet is not channels.LINE)),
     ("The active master's line to each journal node", (channels.LINE,)),
     ("Journal nodes", journal.SHEETS),
+    ("Ledger stores", (ledger.STORE,)),
 )
 BEGIN, END = "<!-- figures: python -m ebla.figure_docs docs -->", "<!-- end of figures -->"
 PAGE, DASHBOARD = "metrics.md", "grafana.json"

@@ -31,7 +31,7 @@ EVERYTHING = "**"
 ARROWS = {
     "": {
         "client": "actors actors/asking actors/coordination actors/coordination/sessions actors/journal "
-        "actors/journal/node actors/journal/writer actors/ledger actors/ledger/handles actors/ledger/shared actors/master actors/messages actors/replication actors/tablet "
+        "actors/journal/node actors/journal/writer actors/ledger actors/ledger/handles actors/ledger/shared actors/ledger/store actors/master actors/messages actors/replication actors/tablet "
         "placement placement/deploy placement/journal placement/local storage storage/predicates storage/rows "
         "storage/tablets",
         "client/cli": "pipelines pipelines/arrow pipelines/sources",
@@ -98,13 +98,14 @@ ARROWS = {
         "transport": "show",
         "write": "transport",
         "read": "transport write",
-        "operate": "health transport",
-        "cli": "coordination health operate show write",
+        "operate": "health log transport",
+        "cli": "coordination health log operate show write",
     },
     "client/cli": {
-        MODULES: "chaos data frame masters nodes tables tablets",
+        MODULES: "chaos data frame logs masters nodes tables tablets",
         "chaos": "frame",
         "data": "frame tables",
+        "logs": "frame",
         "masters": "frame",
         "nodes": "frame",
         "tables": "frame",

@@ -140,6 +140,32 @@ def _masters(app: typer.Typer) -> None:
     )
 
 
+def _logs(app: typer.Typer) -> None:
+    from ebla.cli.logs import ledgers, logs, records
+
+    _group(
+        app,
+        "log",
+        "Logs: append-only sequences of records, with one writer at a time and any number of readers.",
+        create=logs.create,
+        list=logs.list_logs,
+        describe=logs.describe,
+        append=records.append,
+        cat=records.cat,
+        tail=records.tail,
+        trim=logs.trim,
+        delete=logs.delete,
+    )
+    _group(
+        app,
+        "ledger",
+        "Ledgers: the parts of a log, each on several ledger stores.",
+        list=ledgers.list_ledgers,
+        show=ledgers.show,
+        check=ledgers.check,
+    )
+
+
 def _chaos(app: typer.Typer) -> None:
     from ebla.cli.chaos import chaos, replaying
 
@@ -160,6 +186,7 @@ PARTS: dict[Callable[[typer.Typer], None], tuple[str, ...]] = {
     _data: ("feed", "verify", "demo"),
     _tables: ("table",),
     _tablets: ("tablet",),
+    _logs: ("log", "ledger"),
     _masters: ("master", "journal", "coord"),
     _chaos: ("chaos",),
 }
@@ -183,7 +210,7 @@ class Root(RootGroup):
 
 
 app = group(
-    "Durable, replicated tables inside a Ray cluster.\n\nStart with `ebla up --local 4` on this machine, or `ebla up` in a running "
+    "Durable, replicated tables and logs inside a Ray cluster.\n\nStart with `ebla up --local 4` on this machine, or `ebla up` in a running "
     "Ray cluster; then `ebla status`.",
     completion=True,
 )

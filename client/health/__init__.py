@@ -6,6 +6,7 @@ tablets.py      judges tablets and replicas
 service.py      judges what a tablet still does: the five health classes
 servers.py      judges servers
 masters.py      judges masters and their journal
+stores.py       asks and judges ledger stores
 checksums.py    judges the digests of replicas
 disks.py        judges the disks of servers
 """

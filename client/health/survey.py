@@ -1,4 +1,4 @@
-"""Asks the masters, the nodes of their journal, and every server directly for their state. tablets.py judges the answers.
+"""Asks the masters, the nodes of their journal, every server and every ledger store directly for their state. tablets.py judges the answers.
 
 A role without an answer is recorded as `Unanswered`; the others are asked all the same.
 """
@@ -22,8 +22,10 @@ from ebla.actors.errors import (
     Unavailable,
 )
 from ebla.actors.journal.messages import JournalNodeStatus
+from ebla.actors.ledger.messages import StoreStatus
 from ebla.actors.master.messages import JournalWriterStatus
 from ebla.actors.world import Network
+from ebla.health.stores import registered
 from ebla.health.verdicts import ACTIVE, Digests, Survey, Unanswered, answered
 from ebla.storage.errors import EblaError
 
@@ -60,9 +62,10 @@ async def survey(
     tables: Sequence[str] | None = None,
     timeout_s: float = SERVER_S,
     journals: Sequence[str] = (),
+    stores: Sequence[str] = (),
 ) -> Survey:
     """Ask all roles once, for all tables or for some. `slots`: the addresses of servers that should exist, `journals` those of
-    journal nodes; masters name further ones."""
+    journal nodes, `stores` those of ledger stores; masters name further ones."""
     known = await ask_each(network, masters, "status", m.MasterStatus, MASTER_S)
     others = [each for each in _named(known, lambda status: status.masters) if each not in known]
     known |= await ask_each(network, others, "status", m.MasterStatus, MASTER_S)
@@ -83,11 +86,12 @@ async def survey(
     for info in infos:
         for tablet in info.tablets:
             addresses.update(dict.fromkeys(replica.address for replica in tablet.replicas))
-    states, (kept, writer) = await asyncio.gather(
+    states, (kept, writer), stored = await asyncio.gather(
         ask_each(network, list(addresses), "status", m.ServerState, timeout_s),
         _ask_journal(network, list(nodes), leading, timeout_s),
+        _ask_stores(network, stores, leading, timeout_s),
     )
-    return Survey(known, servers, tuple(infos), states, tuple(slots), kept, writer)
+    return Survey(known, servers, tuple(infos), states, tuple(slots), kept, writer, stored)
 
 
 async def ask_each(
@@ -106,6 +110,15 @@ async def _ask_journal(
     if leading is None or not nodes:
         return kept, None
     return kept, await ask(network, leading, "journal_writer", m.Empty(), JournalWriterStatus, MASTER_S)
+
+
+async def _ask_stores(
+    network: Network, stores: Sequence[str], leading: str | None, timeout_s: float
+) -> dict[str, StoreStatus | Unanswered]:
+    """Ask the stores that are named, and those that the coordination namespace knows."""
+    known = [] if leading is None else await registered(network, leading, MASTER_S)
+    every = sorted({*stores, *known})
+    return await ask_each(network, every, "store_status", StoreStatus, timeout_s)
 
 
 def _named(

@@ -11,7 +11,7 @@ and with the master. The statuses of a tablet, from bad to good:
     CONSENSUS_MISMATCH   replicas, or the master, disagree about the leader or the configuration
     DISK_FULL            of a deployment only: it works, but a server refuses writes for want of space
     UNDER_REPLICATED     it works, but one more loss may stop it: a replica failed, is missing or unreachable
-    DEGRADED             of a deployment only: its tables are well, but a server, a master or a journal node is not
+    DEGRADED             of a deployment only: its tables are well, but another role is not
     RECOVERING           all replicas are there; one is starting, being copied, catching up, or about to leave
     HEALTHY
 
@@ -34,6 +34,7 @@ from ebla.health.checksums import different_rows, with_digest
 from ebla.health.masters import judge_journals, judge_masters, reasons_of, status_of
 from ebla.health.servers import judge_server
 from ebla.health.service import lost_service
+from ebla.health.stores import judge_stores, reasons_of_stores
 from ebla.wording import count, short
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ def may_pass(health: v.ClusterHealth) -> bool:
         return True
     if any(server.status == v.NO_LEASE for server in health.servers):
         return True
+    if any(store.status == v.UNREACHABLE for store in health.stores):
+        return True
     return any(
         tablet.status in (v.RECOVERING, v.CONSENSUS_MISMATCH, *v.OUT_OF_SERVICE)
         and 2 * sum(replica.status in (v.HEALTHY, v.LAGGING, *STARTING) for replica in tablet.replicas)
@@ -66,7 +69,7 @@ def may_pass(health: v.ClusterHealth) -> bool:
 
 def judge(survey: v.Survey, digests: dict[str, v.Digests] | None = None) -> v.ClusterHealth:
     """The verdict on everything; with `digests` (by tablet) also on whether replicas have the same rows."""
-    masters, journals = judge_masters(survey), judge_journals(survey)
+    masters, journals, stores = judge_masters(survey), judge_journals(survey), judge_stores(survey)
     addresses = {*survey.slots, *(server.address for server in survey.servers), *survey.states}
     servers = tuple(judge_server(address, survey) for address in sorted(addresses))
     tablets: list[v.TabletHealth] = []
@@ -78,14 +81,19 @@ def judge(survey: v.Survey, digests: dict[str, v.Digests] | None = None) -> v.Cl
         ]
         tablets += judged
         tables.append(_table(info, judged))
-    reasons = (*reasons_of(masters, journals), *_reasons_of_servers(servers), *v.reasons_of_tables(tables))
+    reasons = (
+        *reasons_of(masters, journals),
+        *_reasons_of_servers(servers),
+        *reasons_of_stores(stores),
+        *v.reasons_of_tables(tables),
+    )
     status = worst([*(table.status for table in tables), status_of(masters, journals)])
     if any(server.status == v.DISK_FULL for server in servers):
         status = worst([status, v.DISK_FULL])
     if status == v.HEALTHY and reasons:
         status = v.DEGRADED
     return v.ClusterHealth(
-        status, not reasons, reasons, masters, servers, tuple(tables), tuple(tablets), journals
+        status, not reasons, reasons, masters, servers, tuple(tables), tuple(tablets), journals, stores
     )
 
 

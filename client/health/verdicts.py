@@ -15,6 +15,7 @@ from ebla.wording import count
 
 if TYPE_CHECKING:
     from ebla.actors.journal.messages import JournalNodeStatus
+    from ebla.actors.ledger.messages import StoreStatus
     from ebla.actors.master.messages import JournalWriterStatus
     from ebla.actors.messages import (
         ChecksumReply,
@@ -34,7 +35,7 @@ HEALTHY = "HEALTHY"
 RECOVERING = "RECOVERING"
 REJOINING = "REJOINING"
 UNDER_REPLICATED = "UNDER_REPLICATED"
-DEGRADED = "DEGRADED"  # all tables are well; a server, a master or a journal node is not
+DEGRADED = "DEGRADED"  # all tables are well; another role is not
 CONSENSUS_MISMATCH = "CONSENSUS_MISMATCH"
 CHECKSUM_MISMATCH = "CHECKSUM_MISMATCH"
 UNAVAILABLE = "UNAVAILABLE"  # of a deployment: no master is active, or no edit can be made durable
@@ -71,6 +72,7 @@ TOMBSTONE = (
 DISK_LOST = "DISK_LOST"  # a data directory of the server failed; its replicas there are created again
 STOPPED = "STOPPED"  # a drained server that does not answer
 SILENT = "SILENT"  # a server that answers, but whose heartbeats do not reach the master
+READ_ONLY = "READ_ONLY"  # a ledger store that takes no records for want of space
 NO_LEASE = "NO_LEASE"  # a server that answers, and whose PacificA replicas may not lead
 OUT_OF_ORDER = ("silent", "unhealthy", "lost")  # a replica, as its leader reports
 
@@ -97,7 +99,7 @@ def silent(roles: Mapping[str, Any]) -> dict[str, str]:
 
 class Survey(msgspec.Struct, frozen=True):
     """The answers of all roles, by address: `masters`, tablet servers (`states`) and journal nodes (`journals`). `writer`: the
-    active master's report of the journal nodes. `slots`: the addresses of all servers of the deployment, also of servers
+    active master's report of the journal nodes. `stores`: ledger stores. `slots`: the addresses of all servers of the deployment, also of servers
     without a heartbeat since the master started."""
 
     masters: dict[str, MasterStatus | Unanswered]
@@ -107,6 +109,7 @@ class Survey(msgspec.Struct, frozen=True):
     slots: tuple[str, ...] = ()
     journals: dict[str, JournalNodeStatus | Unanswered] = {}
     writer: JournalWriterStatus | Unanswered | None = None
+    stores: dict[str, StoreStatus | Unanswered] = {}
 
     @property
     def active(self) -> str | None:
@@ -267,6 +270,19 @@ class JournalHealth(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
+class StoreHealth(msgspec.Struct, frozen=True):
+    """A ledger store. `status`: HEALTHY, READ_ONLY or UNREACHABLE. Without an answer the other fields are None."""
+
+    address: str
+    status: str
+    error: str | None = None
+    uuid: str | None = None
+    ledgers: int | None = None
+    bytes: int | None = None
+    free_bytes: int | None = None
+    read_only: bool | None = None
+
+
 class ClusterHealth(msgspec.Struct, frozen=True):
     status: str
     healthy: bool
@@ -276,3 +292,4 @@ class ClusterHealth(msgspec.Struct, frozen=True):
     tables: tuple[TableHealth, ...]
     tablets: tuple[TabletHealth, ...]
     journals: tuple[JournalHealth, ...] = ()
+    stores: tuple[StoreHealth, ...] = ()

@@ -2,7 +2,8 @@
 
 one at a time   opening ends the ledger of the writer before by a recovery: every record that was acknowledged is kept, and the
                 old writer gets LogFenced. Of two that open at once, one compare-and-set of the log decides
-coalesced       appends that arrive together become one entry, and a few entries are under way at a time
+coalesced       appends that arrive together become one entry, and a few entries are under way at a time; a large append becomes
+                several entries
 rolled          at a size or an age the ledger is closed and another one made; appends wait meanwhile
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -31,7 +32,7 @@ from ebla.storage.errors import EblaError, OverLimit
 
 log = logging.getLogger("ebla")
 
-ENTRY_BYTES = 256 << 10  # when appends wait, an entry ends at about this size
+ENTRY_BYTES = 256 << 10  # an entry has no more, or one record
 ENTRY_RECORDS = 20_000
 UNDER_WAY_MAX = 8  # entries
 UNDER_WAY_BYTES = 8 << 20
@@ -84,21 +85,20 @@ class Appender:
     def append(self, given: Sequence[bytes]) -> asyncio.Future[int]:
         """Append records, next to each other; the future has the position of the first. Raises LogFenced, OverLimit."""
         self._require_open()
-        size = 0
         for at, record in enumerate(given):
-            size += len(record)
             if len(record) > RECORD_BYTES_MAX:
                 raise OverLimit(
                     f"record {at} has {len(record):,} bytes, and a record of a log has {RECORD_BYTES_MAX:,} at most",
                     limit="record_bytes",
                     most=RECORD_BYTES_MAX,
                 )
-        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._queue.append(Waiting(given, size, future))
+        loop = asyncio.get_running_loop()
+        parts = [Waiting(part, sum(map(len, part)), loop.create_future()) for part in _parts(given)]
+        self._queue.extend(parts)
         if not self._scheduled:
             self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._flush_soon)
-        return future
+            loop.call_soon(self._flush_soon)
+        return _joined([part.future for part in parts])
 
     def _require_open(self) -> None:
         if self._ended is not None:
@@ -122,7 +122,7 @@ class Appender:
     def _taken(self) -> list[Waiting]:
         taken = [self._queue.popleft()]
         size, count = taken[0].size, len(taken[0].records)
-        while self._queue and size < ENTRY_BYTES and count < ENTRY_RECORDS:
+        while self._queue and count < ENTRY_RECORDS and size + self._queue[0].size <= ENTRY_BYTES:
             taken.append(self._queue.popleft())
             size += taken[-1].size
             count += len(taken[-1].records)
@@ -183,7 +183,7 @@ class Appender:
     def _is_due(self) -> bool:
         """Whether the ledger is to end, which has an entry."""
         settings = self._record.settings
-        if self._writer.lac == meta.NONE:
+        if self._writer.lac == meta.NONE or len(self._record.ledgers) >= records.ROLLED_MAX:
             return False
         old = self._ledgers.world.now() - self._began_s >= settings.roll_s
         return old or self._writer.length >= settings.roll_bytes
@@ -266,11 +266,52 @@ async def _end(ledgers: Ledgers, name: str, part: LogLedger) -> Metadata | None:
         return None
 
 
+def _parts(given: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """The records in parts of an entry's size: the bytes of one request to a store are bounded."""
+    first = size = 0
+    for at, record in enumerate(given):
+        if at > first and (size + len(record) > ENTRY_BYTES or at - first == ENTRY_RECORDS):
+            yield given[first:at]
+            first, size = at, 0
+        size += len(record)
+    yield given[first:]
+
+
+def _joined(futures: Sequence[asyncio.Future[int]]) -> asyncio.Future[int]:
+    """One future for all parts of an append: the position of the first one, or the first error. It is possibly applied if one of
+    the parts is in the log, or may be."""
+    if len(futures) == 1:
+        return futures[0]
+    whole: asyncio.Future[int] = futures[0].get_loop().create_future()
+
+    def done(_: asyncio.Future[int]) -> None:
+        if whole.done() or not all(future.done() for future in futures):
+            return
+        errors = [error for future in futures if isinstance(error := future.exception(), EblaError)]
+        if not errors:
+            whole.set_result(futures[0].result())
+            return
+        error = type(errors[0])(errors[0].message, **errors[0].values())
+        error.possibly_applied = len(errors) < len(futures) or any(each.possibly_applied for each in errors)
+        whole.set_exception(error)
+
+    for future in futures:
+        future.add_done_callback(done)
+    return whole
+
+
 async def _begin(
     ledgers: Ledgers, name: str, record: LogRecord, before: LogLedger | None, first: int, empty: bool
 ) -> tuple[LogRecord, Writer] | None:
     """Make a ledger that begins at position `first`, and add it to the log. None if another writer was first."""
     settings = record.settings
+    if len(record.ledgers) - empty >= records.LEDGERS_MAX:
+        raise OverLimit(
+            f"log {name!r} has {len(record.ledgers):,} ledgers, and each opening of a writer needs another one; trim the log, or "
+            "keep one writer open for many records",
+            limit="log_ledgers",
+            most=records.LEDGERS_MAX,
+        )
     made: Metadata = await ledgers.registry.create(
         settings.ensemble, settings.write_quorum, settings.ack_quorum, name
     )

@@ -190,8 +190,9 @@ class LogWriter:
         return await self._await(self._appender.append((_checked(data),)), deadline_s)
 
     async def append_many(self, records: Iterable[bytes], *, deadline_s: float | None = None) -> range:
-        """Append records, next to each other, and return their positions. Far faster than one by one. All are acknowledged
-        together; raises as `append`."""
+        """Append records, next to each other, and return their positions. Far faster than one by one.
+
+        Returns when all are acknowledged; raises as `append`, and some of them may be in the log then, the first ones."""
         given = [_checked(record) for record in records]
         if not given:
             return range(0)

@@ -1,11 +1,13 @@
-"""Settings of a log, and the errors of its use."""
+"""Settings of a log; `ebla.errors` has the errors of its use."""
 
 from __future__ import annotations
 
 import msgspec
 
 from ebla.actors.ledger import metadata as meta
-from ebla.storage.errors import EblaError, InvalidArgument
+from ebla.errors import LogFenced as LogFenced
+from ebla.errors import RecordsTrimmed as RecordsTrimmed
+from ebla.storage.errors import InvalidArgument
 
 ENSEMBLE, WRITE_QUORUM, ACK_QUORUM = 3, 3, 2
 ROLL_BYTES, ROLL_S = 64 << 20, 3600.0
@@ -30,17 +32,3 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise InvalidArgument(f"{name} must be greater than zero, not {value}")
-
-
-class LogFenced(EblaError):
-    """Another writer has opened the log: this one has ended. Records that were under way may be in the log."""
-
-    log: str | None
-    possibly_applied = True
-
-
-class RecordsTrimmed(EblaError):
-    """The records before `first` have been deleted."""
-
-    log: str | None
-    first: int | None

@@ -12,6 +12,10 @@ import msgspec
 from ebla.log.options import LogSettings
 from ebla.storage.errors import Corruption
 
+# A log's ledgers are in one node, whose data is bounded. At the first number the writer begins no further ledger by itself, and
+# at the second no writer can open the log.
+ROLLED_MAX, LEDGERS_MAX = 2_000, 2_300
+
 
 class LogLedger(msgspec.Struct, frozen=True, array_like=True):
     """A ledger of a log; its first record is at position `first`."""

@@ -11,4 +11,6 @@ copies.py        the copies that run, and how each ended
 quarantine.py    the data of deleted replicas on all servers
 draining.py      emptying a host
 journals.py      the nodes of the masters' journal
+logs.py          what is known of a log and its ledgers
+ledgers.py       all ledgers, and whether every store has its entries
 """

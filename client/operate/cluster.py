@@ -23,6 +23,7 @@ from ebla.wording import brief
 
 if TYPE_CHECKING:
     from ebla.aio import Database
+    from ebla.log.reading import Ledgers
 
 T = TypeVar("T")
 
@@ -33,14 +34,21 @@ REASON_MAX = 60  # characters of a refusal that may pass; the last refusal is ra
 
 
 class Cluster:
-    """`slots` and `journals`: the addresses of tablet servers and journal nodes that Ray knows."""
+    """`slots`, `journals` and `stores`: the addresses of tablet servers, journal nodes and ledger stores that Ray knows."""
 
-    def __init__(self, client: DeploymentClient, slots: Sequence[str], journals: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        client: DeploymentClient,
+        slots: Sequence[str],
+        journals: Sequence[str] = (),
+        stores: Sequence[str] = (),
+    ) -> None:
         self.client = client
         self.network = client.world.network
         self.masters = client.master.addresses
         self.slots = tuple(slots)
         self.journals = tuple(journals)
+        self.stores = tuple(stores)
 
     @cached_property
     def database(self) -> Database:
@@ -48,6 +56,16 @@ class Cluster:
         from ebla.aio import Database
 
         return Database(self.client)
+
+    @property
+    def ledgers(self) -> Ledgers:
+        """What the API of logs uses."""
+        return self.database._logs
+
+    async def leave(self) -> None:
+        """End the session that changes of logs have opened, before the connection is closed."""
+        if "database" in self.__dict__ and self.database._ledgers is not None:
+            await self.database._ledgers.session.close()
 
     # -- requests
 
@@ -93,7 +111,9 @@ class Cluster:
     # -- what is there
 
     async def survey(self, tables: Sequence[str] | None = None) -> Survey:
-        return await survey.survey(self.network, self.masters, self.slots, tables, journals=self.journals)
+        return await survey.survey(
+            self.network, self.masters, self.slots, tables, journals=self.journals, stores=self.stores
+        )
 
     async def health(self, tables: Sequence[str] | None = None) -> ClusterHealth:
         return judge(await self.survey(tables))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ebla.actors.replication.configuration import Configuration, Peer
     from ebla.health.verdicts import ReplicaHealth, TabletHealth
 
-TABLET_SERVER, JOURNAL_NODE = "tablet-server/", "journal/"
+TABLET_SERVER, JOURNAL_NODE, LEDGER_STORE = "tablet-server/", "journal/", "ledger-store/"
 PREFIX_MIN = 4  # characters of a uuid or tablet id
 
 

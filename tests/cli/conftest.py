@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.repair_stage import Toys, on_toys
-from tests.cli.stage import Cli, Stage, start, start_group
+from tests.cli.stage import Cli, LogStage, Stage, start, start_group, start_with_logs
 
 
 @pytest.fixture
@@ -22,6 +22,18 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> Cli:
 @pytest.fixture
 def several(monkeypatch: pytest.MonkeyPatch) -> Cli:
     return Cli(monkeypatch, start_group)
+
+
+@pytest.fixture
+def stored(monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """With ledger stores, and without logs."""
+    return Cli(monkeypatch, start_with_logs)
+
+
+@pytest.fixture
+def logged(monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """With the log `events` and its records."""
+    return Cli(monkeypatch, start_with_logs, prepare=LogStage.log)
 
 
 @pytest.fixture

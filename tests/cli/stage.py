@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import io
 import json
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 
 import ebla
 from ebla import aio
+from ebla.actors.ledger.store.store import LedgerStore
 from ebla.chaos.simulation.loop import run
 from ebla.cli.app import app
 from ebla.cli.frame import connection as seam
@@ -141,6 +143,34 @@ async def start() -> tuple[Stage, Cluster]:
     """A real master and three real tablet servers."""
     stage = await real_roles.start(Stage)
     return stage, Cluster(stage.session, SERVERS)
+
+
+STORES = tuple(f"ledger-store/{host}" for host in (*HOSTS, "host-d"))
+
+
+class LogStage(Stage):
+    """With four ledger stores."""
+
+    def store(self, host: str) -> LedgerStore:
+        found: LedgerStore = self.cluster.role(f"ledger-store/{host}")
+        return found
+
+    async def log(self, name: str = "events", records: int = 5, **settings: Any) -> aio.Log:
+        """A log with these records, and no writer."""
+        log = await self.db.create_log(name, **settings)
+        async with log.writer() as writer:
+            for number in range(records):
+                await writer.append(b"record %d" % number)
+        return log
+
+
+async def start_with_logs() -> tuple[LogStage, Cluster]:
+    stage = await real_roles.start(LogStage)
+    for each in STORES:
+        await stage.cluster.start(each, LedgerStore)
+    while len(await stage.db._logs.registry.stores()) < len(STORES):
+        await asyncio.sleep(0.1)
+    return stage, Cluster(stage.session, SERVERS, stores=STORES[:1])
 
 
 async def start_group() -> tuple[GroupStage, Cluster]:

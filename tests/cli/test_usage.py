@@ -46,7 +46,8 @@ def test_an_error_breaks_between_words_on_a_terminal_and_nowhere_else(
 
 
 @pytest.mark.parametrize(
-    ("words", "meant"), [("scan t", "`ebla table scan`"), ("table show t", "`ebla tablet show`")]
+    ("words", "meant"),
+    [("scan t", "`ebla table scan`"), ("table show t", "`ebla tablet show` or `ebla ledger show`")],
 )
 def test_an_unknown_command_is_named_with_the_group_that_has_it(ebla: Cli, words: str, meant: str) -> None:
     unknown = ebla(words)

@@ -20,6 +20,7 @@ import ebla
 from ebla import aio, errors
 from ebla.actors import errors as actor_errors
 from ebla.actors.errors import from_frame, to_frame
+from ebla.actors.ledger import errors as ledger_errors
 from ebla.actors.messages import MasterStatus, ServerInstance, ServerStatus
 from ebla.coordination import awaited, blocking
 from ebla.pipelines.outcomes import FeedReport, Sample, VerifyReport
@@ -35,6 +36,8 @@ PAIRS = [
     (ebla.Database, aio.Database),
     (ebla.Table, aio.Table),
     (ebla.Scan, aio.Scan),
+    (ebla.Log, aio.Log),
+    (ebla.LogWriter, aio.LogWriter),
     (Alteration, aio.Alteration),
     (blocking.Coordination, awaited.Nodes),
     (blocking.Session, awaited.Session),
@@ -132,7 +135,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = ebla.nope
 
 
-@pytest.mark.parametrize("module", [actor_errors, storage_errors])
+@pytest.mark.parametrize("module", [actor_errors, storage_errors, ledger_errors])
 def test_every_error_of_ebla_can_be_caught_by_name(module: object) -> None:
     for name, kind in inspect.getmembers(module, inspect.isclass):
         if issubclass(kind, ebla.EblaError):

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pyarrow as pa
 import pytest
 
+from ebla.actors.coordination.limits import Limits
 from ebla.actors.errors import AlreadyPresent, NotFound
 from ebla.actors.ledger.errors import NotEnoughStores
-from ebla.log.options import LogFenced, RecordsTrimmed
+from ebla.errors import LogFenced, RecordsTrimmed
+from ebla.log import records
+from ebla.log.appender import ENTRY_BYTES
+from ebla.log.options import LogSettings
+from ebla.log.records import LEDGERS_MAX, LogLedger, LogRecord
 from ebla.storage.errors import InvalidArgument, OverLimit
 from tests.log.stage import Stage, contents, play
 
@@ -79,6 +85,42 @@ def test_concurrent_appends_are_coalesced_and_each_gets_its_own_position() -> No
     play(scenario)
 
 
+def test_a_large_append_becomes_entries_of_a_bounded_size() -> None:
+    async def scenario(stage: Stage) -> None:
+        log = await stage.client().create_log("events")
+        large = [b"%d" % number * 50_000 for number in range(40)]
+        async with log.writer() as writer:
+            assert await writer.append(b"before") == 0
+            assert await writer.append_many(large) == range(1, 41)
+            assert await writer.append_many([b""] * 50_000) == range(41, 50_041)
+            entries = await log._ledgers.reader.read(
+                writer._appender._writer.metadata, 0, writer._appender._writer.lac, 1 << 30
+            )
+        assert max(len(each.data) for each in entries) <= ENTRY_BYTES + 1000
+        assert await contents(log) == [b"before", *large, *[b""] * 50_000]
+
+    play(scenario)
+
+
+def test_a_large_append_that_is_fenced_may_be_in_the_log_in_part() -> None:
+    async def scenario(stage: Stage) -> None:
+        db = stage.client()
+        log = await db.create_log("events")
+        writer = await log.writer()
+        parts = [b"%05d" % number * 20_000 for number in range(100)]
+        under_way = asyncio.ensure_future(writer.append_many(parts))
+        await asyncio.sleep(0.02)
+        successor = await (await stage.client().log("events")).writer()
+        with pytest.raises(LogFenced) as caught:
+            await under_way
+        assert caught.value.possibly_applied
+        read = await contents(log)
+        assert read == parts[: len(read)]
+        assert await successor.append(b"next") == len(read)
+
+    play(scenario)
+
+
 def test_a_follower_gets_every_record_of_every_writer() -> None:
     async def scenario(stage: Stage) -> None:
         log = await stage.client().create_log("events")
@@ -122,6 +164,34 @@ def test_a_log_rolls_over_ledgers_and_old_ones_are_deleted_by_size() -> None:
         ledgers = {each.ledger for each in (await log._ledgers.log("events")).ledgers}
         assert set(await log._ledgers.registry.list()) == ledgers
         assert all(set(stage.role(address).ledgers()) <= ledgers for address in stage.stores)
+
+    play(scenario)
+
+
+def test_the_list_of_the_ledgers_of_a_log_fits_its_node() -> None:
+    large = LogLedger(1 << 40, 1 << 60, 1 << 60)
+    record = LogRecord(LogSettings(), 1 << 60, (large,) * LEDGERS_MAX, 1 << 60)
+    assert len(msgspec.msgpack.encode(record)) <= Limits().data_bytes_max - 1000
+
+
+def test_a_log_with_many_ledgers_rolls_no_more_and_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "ROLLED_MAX", 3)
+    monkeypatch.setattr(records, "LEDGERS_MAX", 4)
+
+    async def scenario(stage: Stage) -> None:
+        log = await stage.client().create_log("events", roll_bytes=100)
+        async with log.writer() as writer:
+            for each in data(60):
+                await writer.append(each)
+        assert (await log.info()).ledgers == 3
+        async with log.writer() as writer:
+            await writer.append(b"one more")
+        with pytest.raises(OverLimit, match="has 4 ledgers, and each opening"):
+            await log.writer()
+        assert await contents(log) == [*data(60), b"one more"]
+        await log.trim(60)
+        async with log.writer() as writer:
+            assert await writer.append(b"again") == 61
 
     play(scenario)
 

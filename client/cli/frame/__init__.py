@@ -9,6 +9,7 @@ render.py      tables on a terminal
 views.py       verdicts as tables
 types.py       types of columns in text form
 values.py      values in text form
+amounts.py     times and sizes in text form
 where.py       conditions in text form
 places.py      where this user's deployments keep their data
 quiet.py       keeps Ray off the console

@@ -36,6 +36,7 @@ from ebla.cli.frame.problems import (
     TERMINATED,
     USAGE,
     NotCompared,
+    Stopped,
     document,
     error_document,
     exit_status,
@@ -228,6 +229,8 @@ class RootGroup(Group):
         settings["prog_name"] = "ebla"
         try:
             status = super().main(given, *rest, **settings)
+        except Stopped:
+            sys.exit(INTERRUPTED)
         except (KeyboardInterrupt, typer.Abort):
             status = INTERRUPTED
         except SystemExit as end:

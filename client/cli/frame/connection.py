@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ebla.cli.frame.ui import Ui
 from ebla.errors import EblaError
-from ebla.operate.naming import JOURNAL_NODE, TABLET_SERVER
+from ebla.operate.naming import JOURNAL_NODE, LEDGER_STORE, TABLET_SERVER
 from ebla.wording import brief
 
 if TYPE_CHECKING:
@@ -40,7 +40,10 @@ def within(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
 
     async def body(cluster: Cluster) -> T:
         cluster.client.master.on_refusal = refused
-        return await work(cluster)
+        try:
+            return await work(cluster)
+        finally:
+            await cluster.leave()
 
     return connected(ui, body)
 
@@ -57,10 +60,11 @@ def connected(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
         there = deployment.reach(name, None).roles
         client = deployment.make_client(name, not ui.silent, there)
         try:
-            servers, journals = (
-                [each for each in there if each.startswith(role)] for role in (TABLET_SERVER, JOURNAL_NODE)
+            servers, journals, stores = (
+                [each for each in there if each.startswith(role)]
+                for role in (TABLET_SERVER, JOURNAL_NODE, LEDGER_STORE)
             )
-            return await work(Cluster(client, servers, journals))
+            return await work(Cluster(client, servers, journals, stores))
         finally:
             client.close()
 

@@ -23,6 +23,9 @@ NEXT_STEPS = {
     "DirectoryLocked": "another deployment uses this directory: `ebla down` ends it, `--data-dir` names another",
     "DiskFull": "free some space, then run the command again",
     "NotLeader": "the leader has just changed; run the command again",
+    "NotEnoughStores": "`ebla nodes` shows the ledger stores; `ebla log create` makes logs for fewer of them",
+    "RecoveryFailed": "`ebla check` shows the ledger stores that do not answer; bring them back, then repeat",
+    "LogFenced": "run the command again: it becomes the log's writer",
     "NotEmpty": "`--recursive` deletes the nodes below, too",
     "Throttled": "the cluster is at a stated limit; run the command again in a moment",
 }
@@ -34,6 +37,10 @@ class Usage(InvalidArgument):
     fields: ClassVar[tuple[str, ...]] = ("column", "row", "option", "hint")
     option: str | None
     hint: str | None
+
+
+class Stopped(Exception):
+    """Ctrl-C was pressed, where it is the way to end the command: nothing is reported."""
 
 
 class NotCompared(Exception):

@@ -15,7 +15,7 @@ _WORDS = {
     "green": ("HEALTHY", "alive", "running"),
     "yellow": (
         *("RECOVERING", "LAGGING", "BOOTSTRAPPING", "COPYING", "SILENT", "REJOINING", "DEGRADED"),
-        *("UNDER_REPLICATED", "TOMBSTONE", "out of sync", "preparing", "starting", "ending"),
+        *("UNDER_REPLICATED", "TOMBSTONE", "READ_ONLY", "out of sync", "preparing", "starting", "ending"),
     ),
     "red": (
         *("DISK_FULL", "DISK_LOST", "CONSENSUS_MISMATCH", "CHECKSUM_MISMATCH", "UNAVAILABLE", "UNWRITABLE"),

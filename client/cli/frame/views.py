@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ebla.actors.messages import ServerState, ServerStatus
     from ebla.actors.replication.configuration import Forced
     from ebla.health.servers import Leased
-    from ebla.health.verdicts import ClusterHealth, ReplicaHealth, ServerHealth, TabletHealth
+    from ebla.health.verdicts import ClusterHealth, ReplicaHealth, ServerHealth, StoreHealth, TabletHealth
     from ebla.operate.quarantine import Kept
 
 REASONS_MAX = 20
@@ -41,8 +41,8 @@ QUARANTINE_S = 14 * 86_400.0
 
 
 def health_line(health: ClusterHealth) -> Text:
-    """`HEALTHY: 2 tables, 16 tablets, 4 of 4 servers up`, with masters and journal nodes if there are several, and sessions if
-    there are any: one line, or two."""
+    """`HEALTHY: 2 tables, 16 tablets, 4 of 4 servers up`, with masters and journal nodes if there are several, and ledger stores
+    and sessions if there are any: one line, or two."""
     up = sum(server.status in ("HEALTHY", "DISK_FULL", "NO_LEASE") for server in health.servers)
     others = [
         ([master.status for master in health.masters], "master"),
@@ -51,6 +51,8 @@ def health_line(health: ClusterHealth) -> Text:
     parts = [_tables_known(health), f"{up} of {count(len(health.servers), 'server')} up"]
     for statuses, noun in others if len(health.journals) > 1 else ():
         parts.append(f"{statuses.count('HEALTHY')} of {count(len(statuses), noun)}")
+    if health.stores:
+        parts.append(f"{_well(health.stores)} of {count(len(health.stores), 'ledger store')}")
     if sessions := sum(master.sessions for master in health.masters):
         parts.append(count(sessions, "session"))
     line = status(health.status)
@@ -58,6 +60,10 @@ def health_line(health: ClusterHealth) -> Text:
     text = "\n".join(wrap(f"{health.status}: {together}", LINE_MAX, subsequent_indent="  "))
     line.append(text[len(health.status) :].replace(UNBROKEN, " "), style="default")
     return line
+
+
+def _well(stores: Sequence[StoreHealth]) -> int:
+    return sum(store.status == "HEALTHY" for store in stores)
 
 
 def _tables_known(health: ClusterHealth) -> str:
@@ -310,6 +316,22 @@ def nodes(
         )
     headers = "HOST STATUS REPLICAS> LEADERS> DISK> FREE> SEEN> REMARK"
     return listing(headers.split(), rows)
+
+
+def stores(stores: Iterable[StoreHealth]) -> Table:
+    """Ledger stores by their own reports."""
+    rows = [
+        (
+            host_of(each.address),
+            each.status,
+            each.ledgers,
+            size(each.bytes),
+            size(each.free_bytes),
+            brief(each.error) if each.status == "UNREACHABLE" and each.error else "",
+        )
+        for each in stores
+    ]
+    return listing(["LEDGER STORE", "STATUS", "LEDGERS>", "SIZE>", "FREE>", "REMARK"], rows)
 
 
 def leases(servers: Iterable[Leased]) -> Table:

@@ -34,7 +34,7 @@ def check(
         float, option("--timeout SECONDS", "Longest time for --checksum, of all tablets.", min=1)
     ] = COMPARED_S,
 ) -> None:
-    """Check the health of every tablet, replica, master and journal node. Exit status 0: all healthy, 1: not.
+    """Check the health of every tablet, replica, master, journal node and ledger store. Exit status 0: all healthy, 1: not.
 
     A tablet is HEALTHY, RECOVERING, UNDER_REPLICATED, CONSENSUS_MISMATCH, CHECKSUM_MISMATCH, UNWRITABLE, UNREADABLE or
     DEAD; a replica is HEALTHY, LAGGING, BOOTSTRAPPING, COPYING, TOMBSTONE, FAILED, MISSING, UNREACHABLE or WRONG_SERVER.

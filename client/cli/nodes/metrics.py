@@ -66,7 +66,7 @@ async def _read(cluster: Cluster, wanted: str | None) -> list[RoleFigures]:
     from ebla.health.verdicts import Unanswered
 
     seen = await cluster.survey(tables=())
-    roles = list(dict.fromkeys([*seen.masters, *seen.journals, *sorted(seen.states)]))
+    roles = list(dict.fromkeys([*seen.masters, *seen.journals, *sorted(seen.states), *seen.stores]))
     chosen = [role for role in roles if wanted is None or role == wanted or role.startswith(f"{wanted}/")]
     if not chosen:
         raise Refused(f"there is no role {wanted!r}", hint=f"the roles are {', '.join(roles)}")

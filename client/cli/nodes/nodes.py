@@ -29,7 +29,8 @@ async def nodes(
         ),
     ] = False,
 ) -> Shown:
-    """List the tablet servers: health, replicas, leaders, used and free space of their disks."""
+    """List the tablet servers: health, replicas, leaders, used and free space of their disks; and the ledger stores, if there
+    are logs: health, ledgers, used and free space."""
     from ebla.health.servers import leases
     from ebla.health.tablets import judge
 
@@ -41,9 +42,12 @@ async def nodes(
         "nodes": [
             _document(server, seen, details) | {"pacifica": leased.get(server.address)}
             for server in health.servers
-        ]
+        ],
+        "ledger_stores": health.stores,
     }
     parts: list[Any] = [views.nodes(health.servers, listed, answered(seen.states)), *views.warnings(health)]
+    if health.stores:
+        parts += ["", views.stores(health.stores)]
     if details:
         parts += ["", views.leases(leased.values())] if leased else []
         parts += _details(seen)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ebla.cli.frame import views
+from ebla.cli.frame.amounts import seconds, when
 from ebla.cli.frame.connection import within
 from ebla.cli.frame.options import (
     NewMinMembers,
@@ -208,10 +209,6 @@ def created(info: TableInfo) -> datetime:
     return datetime.fromtimestamp(info.created_us / 1e6, UTC)
 
 
-def when(us: int) -> str:
-    return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
 def split_texts(info: TableInfo) -> list[str]:
     """The splits as values; several columns are joined with a comma."""
     from ebla.storage.rows.keys import END, KeyCodec
@@ -330,18 +327,3 @@ async def recall(
     """Bring back a table that was dropped and is still kept (see `ebla table list --deleted`)."""
     info = await (await cluster.database.recall_table(name, as_name)).info()
     return {"recalled": True, "table": table_document(info)}, f"recalled table {info.name}"
-
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-
-
-def seconds(text: str, option: str) -> float:
-    """The seconds of a time such as 90, 90s, 30m, 12h, 3d or 2w."""
-    number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS else (text, "s")
-    try:
-        value = float(number) * _UNITS[unit]
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise Usage(f"{text!r} is not a time; write 3d, 12h, 30m or 90s", option=option)
-    return value

@@ -1,0 +1,184 @@
+"""`ebla ledger list | show | check`: the ledgers of which logs are made, and what their stores have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from msgspec import structs
+
+from ebla.cli.frame.amounts import when
+from ebla.cli.frame.connection import within
+from ebla.cli.frame.options import argument
+from ebla.cli.frame.problems import FAILED
+from ebla.cli.frame.render import facts, listing
+from ebla.cli.frame.ui import Shown, Ui
+from ebla.wording import brief, count, host_of, short, size
+
+if TYPE_CHECKING:
+    from ebla.actors.ledger.metadata import Metadata
+    from ebla.operate.cluster import Cluster
+    from ebla.operate.ledgers import Checked, Held
+
+LedgerId = Annotated[int, argument("ID", "The ledger's number; `ebla ledger list` shows it.")]
+RANGES_SHOWN = 6
+
+
+async def list_ledgers(cluster: Cluster) -> Shown:
+    """List the ledgers: state, log, quorums (ensemble, write quorum, ack quorum), entries and bytes of one copy.
+
+    Entries and bytes are decided when a ledger is closed; `ebla ledger show` asks the stores of an open one.
+    """
+    from ebla.operate.ledgers import every
+
+    found = await every(cluster.ledgers)
+    rows = (
+        (
+            each.ledger,
+            each.log or "-",
+            each.state,
+            _quorums(each),
+            len(each.segments),
+            each.last + 1 if each.closed else None,
+            size(each.length) if each.closed else "-",
+        )
+        for each in found
+    )
+    headers = ("LEDGER>", "LOG", "STATE", "QUORUMS", "SEGMENTS>", "ENTRIES>", "SIZE>")
+    document = {"ledgers": [_document(each) for each in found]}
+    return document, listing(headers, rows) if found else "no ledgers"
+
+
+def _quorums(found: Metadata) -> str:
+    return f"{found.ensemble}/{found.write_quorum}/{found.ack_quorum}"
+
+
+def _document(found: Metadata) -> dict[str, Any]:
+    document = structs.asdict(found)
+    document["segments"] = [structs.asdict(segment) for segment in found.segments]
+    return document
+
+
+async def _metadata(cluster: Cluster, ledger: int) -> Metadata:
+    from ebla.errors import NotFound
+
+    try:
+        return await cluster.ledgers.registry.read(ledger)
+    except NotFound as error:
+        raise NotFound(f"there is no ledger {ledger}; see `ebla ledger list`", what="ledger") from error
+
+
+async def show(cluster: Cluster, ledger: LedgerId) -> Shown:
+    """Show a ledger: state, quorums, last entry, length, and the stores of each of its segments."""
+    from ebla.actors.errors import Unavailable
+    from ebla.operate.ledgers import addresses
+
+    found = await _metadata(cluster, ledger)
+    where = await addresses(cluster.ledgers)
+    last: int | None = None
+    error = None
+    try:
+        last = await cluster.ledgers.reader.last_entry(found)
+    except Unavailable as refused:
+        error = refused.message
+    document = _document(found) | {"last": last, "error": error}
+    for segment in document["segments"]:
+        segment["addresses"] = [where.get(store) for store in segment["stores"]]
+    shown = facts(
+        (
+            ("ledger", f"{found.ledger}"),
+            ("log", found.log or "-"),
+            ("state", found.state),
+            ("stores", f"{found.ensemble}, each entry on {found.write_quorum}"),
+            ("acknowledged", f"when {found.ack_quorum} of them have synced it"),
+            ("last entry", _last(found, last)),
+            ("length", size(found.length) if found.closed else "decided when the ledger is closed"),
+            ("created", when(found.created_us)),
+        )
+    )
+    rows = ((each.first, ", ".join(_host(store, where) for store in each.stores)) for each in found.segments)
+    segments = listing(("FROM ENTRY>", "STORES"), rows)
+    return document, shown, "", segments, *([f"  {error}"] if error else [])
+
+
+def _last(found: Metadata, last: int | None) -> str:
+    if last is None:
+        return "not known now"
+    text = f"{last:,}" if last >= 0 else "none: it is empty"
+    return text if found.closed else f"{text} (acknowledged so far)"
+
+
+def _host(store: str, where: dict[str, str]) -> str:
+    return host_of(where[store]) if store in where else short(store)
+
+
+# -- check ---------------------------------------------------------------------------------------------------
+
+
+def check(ui: Ui, ledger: LedgerId) -> None:
+    """Read every copy of every entry from its store. Exit status 0: all are there and sound, 1: not.
+
+    A store that should have an entry and does not is named, and so is a store whose copy fails its checksum, or that does
+    not answer. The other stores have the entry, unless the command says that it is lost.
+    """
+    with ui.working(f"ledger check {ledger}") as progress:
+
+        async def work(cluster: Cluster) -> Checked:
+            from ebla.operate import ledgers
+
+            await _metadata(cluster, ledger)
+            return await ledgers.check(cluster.ledgers, ledger, progress.step)
+
+        checked = within(ui, work)
+    ui.show(_checked_document(checked), *_checked_parts(checked))
+    if not checked.sound:
+        raise typer.Exit(FAILED)
+
+
+def _checked_document(checked: Checked) -> dict[str, Any]:
+    stores = [structs.asdict(held) | {"sound": held.sound} for held in checked.stores]
+    return structs.asdict(checked) | {"sound": checked.sound, "stores": stores}
+
+
+def _checked_parts(checked: Checked) -> list[Any]:
+    copies = sum(held.entries for held in checked.stores)
+    told = f"ledger {checked.ledger}, {checked.state}: {count(checked.last + 1, 'entry', 'entries')}"
+    if checked.sound:
+        return [f"{told}, all {count(copies, 'copy', 'copies')} are there and sound"]
+    rows = [
+        (
+            f"{held.first:,}-{held.last:,}",
+            host_of(held.address) if held.address else short(held.store),
+            held.entries,
+            len(held.missing),
+            len(held.damaged),
+            _remark(held),
+        )
+        for held in checked.stores
+        if not held.sound
+    ]
+    headers = ("ENTRIES", "STORE", "SHOULD HAVE>", "MISSING>", "DAMAGED>", "REMARK")
+    parts: list[Any] = [f"{told}, and not every copy is sound", "", listing(headers, rows), ""]
+    if checked.lost:
+        parts.append(
+            f"no sound copy was found of {_ranges(checked.lost)}: bring the stores that do not answer back"
+        )
+    else:
+        parts.append("every entry has a sound copy: nothing is lost")
+    return parts
+
+
+def _remark(held: Held) -> str:
+    parts = [f"missing {_ranges(held.missing)}"] if held.missing else []
+    parts += [f"damaged {_ranges(held.damaged)}"] if held.damaged else []
+    parts += [brief(held.error)] if held.error else []
+    return "; ".join(parts)
+
+
+def _ranges(numbers: tuple[int, ...]) -> str:
+    from ebla.operate.ledgers import ranges
+
+    found = ranges(numbers)
+    shown = [f"{first:,}" if first == last else f"{first:,}-{last:,}" for first, last in found[:RANGES_SHOWN]]
+    more = len(found) - RANGES_SHOWN
+    return ", ".join(shown) + (f" and {more} more ranges" if more > 0 else "")
