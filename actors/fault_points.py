@@ -111,7 +111,20 @@ JOURNAL_POINTS = (
     *_around("journal", "commit", "accept", "start", "edits", "finalize", "heartbeat", "purge", "learn"),
 )
 
-LEDGER_POINTS = _around("ledger", "commit", "add", "recovery_add", "fence", "delete")  # of stores of ledgers
+LEDGER_POINTS = _around(
+    "ledger", "commit", "add", "recovery_add", "fence", "delete", "drop"
+)  # of stores of ledgers
+
+REPAIR_OF_LEDGERS_POINTS = (  # of replication workers and auditors
+    "ledger.repair.before_move",
+    "ledger.repair.after_move",
+    "ledger.repair.before_recover",
+    "ledger.repair.after_recover",
+    "ledger.repair.before_unmark",
+    "ledger.repair.after_unmark",
+    "ledger.audit.before_marks",
+    "ledger.audit.after_marks",
+)
 
 ALL_POINTS = (
     POINTS
@@ -127,6 +140,7 @@ ALL_POINTS = (
     + NAMESPACE_POINTS
     + JOURNAL_POINTS
     + LEDGER_POINTS
+    + REPAIR_OF_LEDGERS_POINTS
 )
 
 MARKS = (

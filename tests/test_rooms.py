@@ -54,7 +54,12 @@ ARROWS = {
         "master": "coordination detector journal journal/node journal/writer messages replication",
         "tablet": "detector messages replication",
     },
-    "actors/ledger": {"shared": "handles", "store": "handles shared"},
+    "actors/ledger": {
+        "shared": "handles",
+        "store": "handles shared",
+        "worker": "handles shared",
+        "auditor": "handles shared",
+    },
     "actors/master": {
         MODULES: "catalog cluster errands pacifica repair rules tables",
         "cluster": "catalog rules",

@@ -19,6 +19,7 @@ class LedgerStoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     answer_bytes: int = 1 << 20
     poll_s_max: float = 30.0
     delete_entries: int = 10_000  # of a deleted ledger, in one commit
+    list_ledgers: int = 1000  # in one answer
 
     def validate(self) -> None:
         require_positive(self, self.__struct_fields__)
