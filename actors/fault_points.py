@@ -112,8 +112,19 @@ JOURNAL_POINTS = (
 )
 
 LEDGER_POINTS = _around(
-    "ledger", "commit", "add", "recovery_add", "fence", "move", "delete"
+    "ledger", "commit", "add", "recovery_add", "fence", "move", "delete", "drop"
 )  # of stores of ledgers
+
+REPAIR_OF_LEDGERS_POINTS = (  # of replication workers and auditors
+    "ledger.repair.before_move",
+    "ledger.repair.after_move",
+    "ledger.repair.before_recover",
+    "ledger.repair.after_recover",
+    "ledger.repair.before_unmark",
+    "ledger.repair.after_unmark",
+    "ledger.audit.before_marks",
+    "ledger.audit.after_marks",
+)
 
 ALL_POINTS = (
     POINTS
@@ -129,6 +140,7 @@ ALL_POINTS = (
     + NAMESPACE_POINTS
     + JOURNAL_POINTS
     + LEDGER_POINTS
+    + REPAIR_OF_LEDGERS_POINTS
 )
 
 MARKS = (

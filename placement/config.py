@@ -28,7 +28,9 @@ import yaml
 
 from ebla.actors.journal.messages import JournalId
 from ebla.actors.journal.options import JournalNodeOptions, JournalOptions, LeaseLimits, valid_nodes
+from ebla.actors.ledger.auditor.options import AuditorOptions
 from ebla.actors.ledger.store.options import LedgerStoreOptions
+from ebla.actors.ledger.worker.options import WorkerOptions
 from ebla.actors.master.options import GroupOptions, MasterOptions
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.storage.errors import InvalidArgument
@@ -36,7 +38,17 @@ from ebla.storage.errors import InvalidArgument
 T = TypeVar("T", bound=msgspec.Struct)
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
-TABLES = ("master", "group", "lease", "journal", "journal_node", "tablet_server", "ledger_store")
+TABLES = (
+    "master",
+    "group",
+    "lease",
+    "journal",
+    "journal_node",
+    "tablet_server",
+    "ledger_store",
+    "replication_worker",
+    "auditor",
+)
 
 
 class DeploymentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -45,9 +57,10 @@ class DeploymentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     tablets. `slots` empty: every host. `journals`: the number of journal nodes that keep the
     masters' catalog; a single one is in the process of the single master. If `masters` or
     `journals` is not given, its value follows from the deployment and its hosts
-    (placement/journal/catalog.py). `logs`: every host has a ledger store. The tables (TABLES) hold deviations from the roles' own
-    defaults: MasterOptions, GroupOptions, LeaseLimits, JournalOptions, JournalNodeOptions,
-    TabletServerOptions, LedgerStoreOptions."""
+    (placement/journal/catalog.py). `logs`: every host has a ledger store and a
+    replication worker, and two of them have an auditor. The tables (TABLES) hold deviations from
+    the roles' own defaults: MasterOptions, GroupOptions, LeaseLimits, JournalOptions,
+    JournalNodeOptions, TabletServerOptions, LedgerStoreOptions, WorkerOptions, AuditorOptions."""
 
     name: str = "ebla"
     data_dir: str = ""
@@ -63,6 +76,8 @@ class DeploymentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     journal_node: dict[str, Any] = {}
     tablet_server: dict[str, Any] = {}
     ledger_store: dict[str, Any] = {}
+    replication_worker: dict[str, Any] = {}
+    auditor: dict[str, Any] = {}
 
     @property
     def namespace(self) -> str:
@@ -95,6 +110,13 @@ class DeploymentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     def ledger_store_options(self, masters: tuple[str, ...], host: str) -> LedgerStoreOptions:
         placed = {"masters": masters, "host": host}
         return _options("ledger_store", LedgerStoreOptions, self.ledger_store, placed)
+
+    def worker_options(self, masters: tuple[str, ...], store: str) -> WorkerOptions:
+        placed = {"masters": masters, "store": store}
+        return _options("replication_worker", WorkerOptions, self.replication_worker, placed)
+
+    def auditor_options(self, masters: tuple[str, ...]) -> AuditorOptions:
+        return _options("auditor", AuditorOptions, self.auditor, {"masters": masters})
 
 
 def default_data_dir(name: str) -> str:
@@ -158,6 +180,8 @@ def validate(config: DeploymentConfig) -> None:
     config.journal_node_options()
     config.tablet_server_options(masters, "host", "")
     config.ledger_store_options(masters, "host")
+    config.worker_options(masters, "ledger-store/host")
+    config.auditor_options(masters)
 
 
 def _validate_masters(config: DeploymentConfig) -> None:

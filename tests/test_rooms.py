@@ -39,7 +39,8 @@ ARROWS = {
         "pipelines": "client client/health client/show actors actors/messages placement placement/deploy "
         "placement/local storage storage/predicates storage/rows",
         "pipelines/demo.py": "chaos",  # `ebla demo` kills a node
-        "placement": "actors actors/journal actors/journal/writer actors/ledger/store actors/master actors/messages actors/tablet storage "
+        "placement": "actors actors/journal actors/journal/writer actors/ledger/auditor actors/ledger/store actors/ledger/worker "
+        "actors/master actors/messages actors/tablet storage "
         "storage/directories",
         "actors": "storage storage/directories storage/logs storage/predicates storage/rows storage/tablets",
         "chaos": EVERYTHING,
@@ -54,7 +55,12 @@ ARROWS = {
         "master": "coordination detector journal journal/node journal/writer messages replication",
         "tablet": "detector messages replication",
     },
-    "actors/ledger": {"shared": "handles", "store": "handles shared"},
+    "actors/ledger": {
+        "shared": "handles",
+        "store": "handles shared",
+        "worker": "handles shared",
+        "auditor": "handles shared",
+    },
     "actors/master": {
         MODULES: "catalog cluster errands pacifica repair rules tables",
         "cluster": "catalog rules",

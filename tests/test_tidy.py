@@ -29,6 +29,7 @@ ROLE_FOLDERS = (
     "actors/coordination",
     "actors/detector",
     "actors/journal",
+    "actors/ledger",
     "actors/master",
     "actors/tablet",
 )
@@ -145,7 +146,7 @@ def test_every_fault_point_names_its_role_and_its_step() -> None:
         for point in re.findall(r"faults\.here\(\s*f?\"([^\"]+)\"", text)
     ]
     assert points, "the roles have no fault points"
-    named = re.compile(r"(journal|master|tablet)\.[a-z_{}.]+\.(before|after)_[a-z_]+")
+    named = re.compile(r"(journal|ledger|master|tablet)\.[a-z_{}.]+\.(before|after)_[a-z_]+")
     assert [point for point in points if not named.fullmatch(point)] == []
     assert len(points) == len(dict.fromkeys(points)), "a point's name is its place: use each once"
 

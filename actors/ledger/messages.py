@@ -111,6 +111,56 @@ class DeleteRequest(msgspec.Struct, frozen=True):
     token: str
 
 
+class CheckRequest(msgspec.Struct, frozen=True):
+    """Look whether these entries, ascending, are stored and sound, without sending them."""
+
+    store: str
+    ledger: int
+    token: str
+    entries: tuple[int, ...]
+
+
+class CheckReply(msgspec.Struct, frozen=True):
+    """The store has looked at the first `checked` entries of the request, at least at one. `absent` and `damaged` as in
+    ReadReply."""
+
+    checked: int
+    absent: tuple[int, ...] = ()
+    damaged: tuple[int, ...] = ()
+
+
+class DropRequest(msgspec.Struct, frozen=True):
+    """Delete the entries of a closed ledger whose segments do not name the store. Its promises stay, and a repair may store
+    entries again."""
+
+    store: str
+    ledger: int
+    token: str
+
+
+class ListRequest(msgspec.Struct, frozen=True):
+    """List ledgers of the store whose id is greater than `after`, ascending."""
+
+    store: str
+    after: int = -1
+    limit: int = 1000
+
+
+class Listed(msgspec.Struct, frozen=True, array_like=True):
+    """`stored`: the store has an entry of the ledger."""
+
+    ledger: int
+    token: str
+    stored: bool
+
+
+class ListReply(msgspec.Struct, frozen=True):
+    """`more`: there are further ledgers after the last one."""
+
+    ledgers: tuple[Listed, ...]
+    more: bool
+
+
 class StoreStatus(msgspec.Struct, frozen=True):
     """`ledgers`: with entries here. `read_only`: the store takes no new entries."""
 

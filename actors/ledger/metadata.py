@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import overload
 
 import msgspec
 
@@ -117,6 +118,39 @@ def entries_of(found: Metadata, position: int, first: int, last: int) -> Iterato
             yield entry
 
 
+class Stripe(Sequence[int]):
+    """The entries from `first` to `last` that a position of the ensemble has, ascending; the list is not made."""
+
+    def __init__(self, found: Metadata, position: int, first: int, last: int) -> None:
+        self._first = first
+        self._ensemble = found.ensemble
+        self._steps = [
+            step
+            for step in range(found.ensemble)
+            if (position - first - step) % found.ensemble < found.write_quorum
+        ]
+        rounds, rest = divmod(max(0, last - first + 1), found.ensemble)
+        self._count = rounds * found.write_quorum + sum(step < rest for step in self._steps)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, at: int) -> int: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[int]: ...
+    def __getitem__(self, at: int | slice) -> int | list[int]:
+        if isinstance(at, slice):
+            return [self._entry(each) for each in range(*at.indices(self._count))]
+        if not -self._count <= at < self._count:
+            raise IndexError(at)
+        return self._entry(at % self._count)
+
+    def _entry(self, at: int) -> int:
+        rounds, step = divmod(at, len(self._steps))
+        return self._first + rounds * self._ensemble + self._steps[step]
+
+
 def fragments(found: Metadata, lac: int) -> list[Fragment]:
     """The fragments with entries; of an open ledger up to `lac`, the last entry that is known to be acknowledged."""
     end = found.last if found.closed else lac
@@ -184,11 +218,10 @@ def closed(found: Metadata, last: int, length: int, newest: Sequence[Segment] | 
 
 def with_moved(found: Metadata, first: int, old: str, new: str) -> Metadata | None:
     """The metadata after a worker has copied the entries that `old` has of the segment at `first` to `new`. None if that is no
-    longer needed."""
+    longer needed, or if another worker has put `new` into the segment meanwhile."""
     made = []
     for segment in found.segments:
-        if segment.first == first and old in segment.stores:
-            assert new not in segment.stores, (found, new)
+        if segment.first == first and old in segment.stores and new not in segment.stores:
             segment = replace(segment, stores=tuple(new if each == old else each for each in segment.stores))
         made.append(segment)
     changed = replace(found, segments=tuple(made))

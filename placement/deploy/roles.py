@@ -19,6 +19,9 @@ MASTER_ROLE = "ebla.actors.master.leadership.group:Master"
 JOURNAL_NODE_ROLE = "ebla.actors.journal.node.node:JournalNode"
 TABLET_SERVER_ROLE = "ebla.actors.tablet.server:TabletServer"
 LEDGER_STORE_ROLE = "ebla.actors.ledger.store.store:LedgerStore"
+WORKER_ROLE = "ebla.actors.ledger.worker.worker:ReplicationWorker"
+AUDITOR_ROLE = "ebla.actors.ledger.auditor.auditor:Auditor"
+AUDITORS = 2  # of which one is elected
 CATALOG = "catalog"  # the journal's name
 
 
@@ -58,7 +61,7 @@ PlanRoles = Callable[[DeploymentConfig, Seats, str], Sequence[RoleSpec]]
 
 def plan_roles(config: DeploymentConfig, seats: Seats, journal: str) -> list[RoleSpec]:
     """The roles of ebla: journal nodes and masters on their slots, a tablet server on every slot,
-    and a ledger store with it if the deployment has logs.
+    and the roles of logs if the deployment has logs.
     `journal` is the id of the masters' journal."""
     options = journal_of(config, seats, journal)
     node_options = config.journal_node_options()
@@ -81,11 +84,26 @@ def plan_roles(config: DeploymentConfig, seats: Seats, journal: str) -> list[Rol
             address, slot, TABLET_SERVER_ROLE, server, "tablet-server", on_data_dirs=True, sets_aside=True
         )
         specs.append(spec)
-    for slot in seats.tablet_servers if config.logs else ():
-        store = config.ledger_store_options(masters, slot)
-        specs.append(
-            RoleSpec(f"ledger-store/{slot}", slot, LEDGER_STORE_ROLE, store, "ledger-store", sets_aside=True)
+    return specs + (_plan_logs(config, seats, masters) if config.logs else [])
+
+
+def _plan_logs(config: DeploymentConfig, seats: Seats, masters: tuple[str, ...]) -> list[RoleSpec]:
+    """A ledger store and a replication worker on every slot, and an auditor on the first two. Only the
+    stores have data."""
+    specs = []
+    for slot in seats.tablet_servers:
+        options = config.ledger_store_options(masters, slot)
+        store = RoleSpec(
+            f"ledger-store/{slot}", slot, LEDGER_STORE_ROLE, options, "ledger-store", sets_aside=True
         )
+        work = config.worker_options(masters, store.address)
+        address = f"replication-worker/{slot}"
+        specs += [store, RoleSpec(address, slot, WORKER_ROLE, work, "replication-worker", sets_aside=True)]
+    audit = config.auditor_options(masters)
+    specs += [
+        RoleSpec(address, slot, AUDITOR_ROLE, audit, "auditor", sets_aside=True)
+        for address, slot in zip(addresses("auditor", AUDITORS), seats.tablet_servers, strict=False)
+    ]
     return specs
 
 

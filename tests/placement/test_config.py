@@ -11,6 +11,10 @@ import pytest
 from ebla.actors.journal.messages import JournalId
 from ebla.actors.journal.node.node import JournalNode
 from ebla.actors.journal.options import JournalNodeOptions
+from ebla.actors.ledger.auditor.auditor import Auditor
+from ebla.actors.ledger.auditor.options import AuditorOptions
+from ebla.actors.ledger.worker.options import WorkerOptions
+from ebla.actors.ledger.worker.worker import ReplicationWorker
 from ebla.actors.master.leadership.group import Master
 from ebla.actors.master.options import GroupOptions
 from ebla.actors.ray_shell import load
@@ -177,3 +181,22 @@ def test_a_server_on_a_missing_host_is_expected_if_its_actor_exists() -> None:
     plan = plan_roles(config, Seats(("gone",), ("a", "b", "c", "gone"), ("gone",), in_master=True), "")
     found = [spec.address for spec in expected(plan, available, ["tablet-server/c", "tablet-server/a"])]
     assert found == ["master/0", "tablet-server/a", "tablet-server/b", "tablet-server/c"]
+
+
+def test_a_deployment_with_logs_has_a_store_and_a_worker_on_every_slot_and_two_auditors() -> None:
+    config = configure(
+        {"logs": True, "replication_worker": {"bytes_per_s": 1000}, "auditor": {"delay_s": 5.0}}
+    )
+    seats = Seats(("a",), ("a", "b", "c"), ("a",), in_master=True)
+    specs = {spec.address: spec for spec in plan_roles(config, seats, "journal")}
+    more = [address for address in specs if not address.startswith(("master", "journal", "tablet-server"))]
+    stores = [f"{kind}/{slot}" for slot in "abc" for kind in ("ledger-store", "replication-worker")]
+    assert more == [*stores, "auditor/0", "auditor/1"]
+    worker, auditor = specs["replication-worker/b"], specs["auditor/1"]
+    assert (worker.slot, auditor.slot) == ("b", "b")
+    assert isinstance(worker.options, WorkerOptions) and worker.options.store == "ledger-store/b"
+    assert isinstance(auditor.options, AuditorOptions) and auditor.options.delay_s == 5.0
+    assert worker.options.bytes_per_s == 1000
+    assert load(worker.role) is ReplicationWorker and load(auditor.role) is Auditor
+    with pytest.raises(InvalidArgument, match=r"auditor.delays is no setting; did you mean auditor.delay_s"):
+        configure({"auditor": {"delays": 1}})

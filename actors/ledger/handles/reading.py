@@ -9,6 +9,7 @@ complete   `last_entry` sees every entry that was acknowledged before the call: 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Mapping, Sequence
 
 from ebla.actors.errors import Unavailable
@@ -45,16 +46,23 @@ class Reader:
         Raises EntryLost if every store that should have the first one answers and none has a sound copy; Unavailable if some of
         them cannot be asked now.
         """
-        last = min(last, first + READ_ENTRIES_MAX - 1)
+        return await self.read_some(found, range(first, last + 1), bytes_max)
+
+    async def read_some(
+        self, found: Metadata, entries: Sequence[int], bytes_max: int | None = None
+    ) -> list[m.Entry]:
+        """The first of these entries, which ascend: at least one. Raises as `read`."""
+        wanted = entries[:READ_ENTRIES_MAX]
+        first = wanted[0]
         limit = bytes_max or self._options.call_bytes
         read: dict[int, m.Entry] = {}
         lacking: dict[str, set[int]] = {}  # store -> entries that it surely has no sound copy of
         failed: dict[str, EblaError] = {}
         while first not in read:
-            asked = self._choose(found, first, last, lacking, failed)
+            asked = self._choose(found, wanted, lacking, failed)
             if not asked:
                 raise self._unreadable(found, first, failed)
-            calls = [self._ask(found, store, entries, limit) for store, entries in asked.items()]
+            calls = [self._ask(found, store, those, limit) for store, those in asked.items()]
             for store, answer in zip(asked, await asyncio.gather(*calls), strict=True):
                 if isinstance(answer, EblaError):
                     failed[store] = answer
@@ -64,23 +72,18 @@ class Reader:
                 read.update((entry.entry, entry) for entry in sound)
                 bad = {entry.entry for entry in answer.entries} - {entry.entry for entry in sound}
                 lacking.setdefault(store, set()).update(answer.absent, answer.damaged, bad)
-        made = []
-        while first in read:
-            made.append(read[first])
-            first += 1
-        return made
+        return [read[entry] for entry in itertools.takewhile(read.__contains__, wanted)]
 
     def _choose(
         self,
         found: Metadata,
-        first: int,
-        last: int,
+        wanted: Sequence[int],
         lacking: Mapping[str, set[int]],
         failed: Mapping[str, EblaError],
     ) -> dict[str, list[int]]:
         """For each entry one store that may have it, as long as the entries before have one."""
         asked: dict[str, list[int]] = {}
-        for entry in range(first, last + 1):
+        for entry in wanted:
             stores = [
                 store
                 for store in meta.stores_of(found, entry)

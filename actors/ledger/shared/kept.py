@@ -6,27 +6,33 @@ import msgspec
 
 from ebla.actors.coordination import paths as names
 from ebla.actors.coordination.errors import SessionExpired
+from ebla.actors.coordination.messages import Check
 from ebla.actors.errors import NotFound
 from ebla.actors.ledger import metadata as meta
 from ebla.actors.ledger.errors import NotEnoughStores
 from ebla.actors.ledger.handles.registry import StoreInfo, Transform
 from ebla.actors.ledger.metadata import Metadata, Segment
 from ebla.actors.ledger.shared import paths
-from ebla.actors.ledger.shared.records import DEADLINE_S, LastingSession, Records
+from ebla.actors.ledger.shared.records import DEADLINE_S, Records, Sessions
 from ebla.actors.world import CallerWorld, new_id
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True):
-    """`stores` lack entries of a ledger that they should have. `since_us`: of the first of them."""
+    """`stores` lack entries of a ledger that they should have. `since_us`: of the first of them. `lost`: those among them that are
+    to be replaced unless they return. `newest_us`: when the last of them was added. `times`: how often the ledger was marked;
+    each time gives the node a new version, so that a repair deletes no mark that came meanwhile."""
 
     stores: tuple[str, ...]
     since_us: int
+    lost: tuple[str, ...] = ()
+    newest_us: int = 0
+    times: int = 1
 
 
 class KeptRegistry:
     """Implements handles.registry.Registry, and makes ledgers."""
 
-    def __init__(self, world: CallerWorld, session: LastingSession) -> None:
+    def __init__(self, world: CallerWorld, session: Sessions) -> None:
         self._world = world
         self._session = session
         self.ledgers = Records(session, Metadata, "ledger")
@@ -105,13 +111,16 @@ class KeptRegistry:
             return []
         return sorted(number for name in found if (number := names.number(name)) is not None)
 
-    async def change(self, ledger: int, transform: Transform) -> Metadata:
+    async def change(self, ledger: int, transform: Transform, *checks: Check) -> Metadata:
+        """`checks`: the change is made only while these hold of other nodes; otherwise VersionMismatch."""
+
         def numbered(found: Metadata) -> Metadata:
             changed = transform(meta.replace(found, ledger=ledger))
             meta.validate(changed)
             return meta.replace(changed, ledger=0)
 
-        return meta.replace(await self.ledgers.change(paths.of_ledger(ledger), numbered), ledger=ledger)
+        changed = await self.ledgers.change(paths.of_ledger(ledger), numbered, *checks)
+        return meta.replace(changed, ledger=ledger)
 
     async def delete(self, ledger: int) -> None:
         """Delete the metadata; the entries are deleted by the stores, as of a ledger that is not known."""
@@ -119,12 +128,21 @@ class KeptRegistry:
 
     # -- marks
 
-    async def mark(self, ledger: int, store: str) -> None:
+    async def mark(self, ledger: int, store: str, *, lost: bool = False) -> None:
+        """`lost`: the store does not run, and is to be replaced."""
         now_us = self._world.clock.wall_us()
+        await self.marks.put(paths.of_mark(ledger), lambda found: marked(found, store, lost, now_us))
 
-        def merge(found: Mark | None) -> Mark:
-            if found is None:
-                return Mark((store,), now_us)
-            return found if store in found.stores else Mark((*found.stores, store), found.since_us)
 
-        await self.marks.put(paths.of_mark(ledger), merge)
+def marked(found: Mark | None, store: str, lost: bool, now_us: int) -> Mark:
+    """The mark after this store is named."""
+    if found is None:
+        return Mark((store,), now_us, (store,) if lost else (), now_us)
+    added = store not in found.stores or (lost and store not in found.lost)
+    return Mark(
+        found.stores if store in found.stores else (*found.stores, store),
+        found.since_us,
+        (*found.lost, store) if lost and store not in found.lost else found.lost,
+        now_us if added else found.newest_us,
+        found.times + 1,
+    )

@@ -4,6 +4,13 @@
 /ebla/stores/known/<uuid>     every store that ever registered: its address
 /ebla/stores/up/<uuid>        those that run: ephemeral
 /ebla/repair/marks/<number>   ledgers with stores that lack entries
+/ebla/repair/locks/<number>   ledgers that a worker repairs: ephemeral, with the worker's address
+/ebla/repair/notes/<number>   why a marked ledger is not repaired yet
+/ebla/repair/auditor          the lock of the auditor
+/ebla/repair/audits           what the auditor has done
+/ebla/repair/disable          while it exists, nothing is audited or repaired
+/ebla/repair/delay            how long one lost store may return before it is replaced
+/ebla/repair/trigger          a change of it starts an audit
 /ebla/logs/<name>             a log: its ledgers and settings
 """
 
@@ -15,6 +22,13 @@ LEDGERS = "/ebla/ledgers"
 KNOWN = "/ebla/stores/known"
 UP = "/ebla/stores/up"
 MARKS = "/ebla/repair/marks"
+LOCKS = "/ebla/repair/locks"
+NOTES = "/ebla/repair/notes"
+AUDITOR = "/ebla/repair/auditor"
+AUDITS = "/ebla/repair/audits"
+DISABLE = "/ebla/repair/disable"
+DELAY = "/ebla/repair/delay"
+TRIGGER = "/ebla/repair/trigger"
 LOGS = "/ebla/logs"
 NEW_LEDGER = f"{LEDGERS}/l-"
 
@@ -25,3 +39,11 @@ def of_ledger(ledger: int) -> str:
 
 def of_mark(ledger: int) -> str:
     return f"{MARKS}/{ledger}"
+
+
+def of_lock(ledger: int) -> str:
+    return f"{LOCKS}/{ledger}"
+
+
+def of_note(ledger: int) -> str:
+    return f"{NOTES}/{ledger}"

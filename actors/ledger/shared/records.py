@@ -7,12 +7,13 @@ tried in a new one: the version of the node tells whether the first one was made
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
 from ebla.actors.asking.master_client import MasterClient
 from ebla.actors.coordination.errors import SessionExpired, VersionMismatch
+from ebla.actors.coordination.messages import Check, Set
 from ebla.actors.coordination.sessions.changes import Session, open_session
 from ebla.actors.coordination.sessions.nodes import Nodes
 from ebla.actors.errors import AlreadyPresent, NotFound
@@ -22,6 +23,15 @@ R = TypeVar("R", bound=msgspec.Struct)
 
 SESSION_S = 10.0
 DEADLINE_S = 30.0
+
+
+class Sessions(Protocol):
+    """Where records get the session that makes their changes."""
+
+    @property
+    def nodes(self) -> Nodes: ...
+
+    async def open(self) -> Session: ...
 
 
 class LastingSession:
@@ -49,7 +59,7 @@ class LastingSession:
 class Records(Generic[R]):
     """Records of one type."""
 
-    def __init__(self, session: LastingSession, kind: type[R], named: str) -> None:
+    def __init__(self, session: Sessions, kind: type[R], named: str) -> None:
         """`named`: what a record is, for messages."""
         self._session = session
         self._decode = msgspec.msgpack.Decoder(kind).decode
@@ -59,14 +69,19 @@ class Records(Generic[R]):
         node = await self._session.nodes.get(path, deadline_s=DEADLINE_S)
         return None if node is None else self._open(path, node.data)
 
+    async def find(self, path: str) -> tuple[R, int] | None:
+        """The record and its version."""
+        node = await self._session.nodes.get(path, deadline_s=DEADLINE_S)
+        return None if node is None else (self._open(path, node.data), node.version)
+
     async def create(self, path: str, record: R) -> None:
         """Raises AlreadyPresent, also if the record was made by an earlier try whose session has expired."""
         session = await self._session.open()
         data = msgspec.msgpack.encode(record)
         await session.create(path, data, parents=True, deadline_s=DEADLINE_S)
 
-    async def change(self, path: str, transform: Callable[[R], R]) -> R:
-        """Raises NotFound, and what `transform` raises."""
+    async def change(self, path: str, transform: Callable[[R], R], *checks: Check) -> R:
+        """Raises NotFound, what `transform` raises, and VersionMismatch if one of the checks of other nodes fails."""
         while True:
             node = await self._session.nodes.get(path, deadline_s=DEADLINE_S)
             if node is None:
@@ -78,8 +93,12 @@ class Records(Generic[R]):
             try:
                 session = await self._session.open()
                 data = msgspec.msgpack.encode(changed)
-                await session.set(path, data, version=node.version, deadline_s=DEADLINE_S)
-            except (VersionMismatch, SessionExpired):
+                await session.change(*checks, Set(path, data, node.version), deadline_s=DEADLINE_S)
+            except SessionExpired:
+                continue
+            except VersionMismatch as error:
+                if error.what != path:
+                    raise
                 continue
             return changed
 
@@ -100,16 +119,19 @@ class Records(Generic[R]):
             except NotFound:
                 continue
 
-    async def delete(self, path: str) -> None:
-        """Absent is no error."""
+    async def delete(self, path: str, version: int | None = None) -> bool:
+        """Delete the record, if it has this version. Absent is no error. Returns whether no such record is left."""
         while True:
             try:
-                await (await self._session.open()).delete(path, deadline_s=DEADLINE_S)
+                session = await self._session.open()
+                await session.delete(path, version=version, deadline_s=DEADLINE_S)
             except NotFound:
-                return
+                return True
+            except VersionMismatch:
+                return False
             except SessionExpired:
                 continue
-            return
+            return True
 
     def _open(self, path: str, data: bytes) -> R:
         try:

@@ -226,6 +226,29 @@ class LedgerStore(Role):
         return m.ReadReply(tuple(found), tuple(absent), tuple(damaged))
 
     @rpc
+    async def check_entries(self, request: m.CheckRequest) -> m.CheckReply:
+        """Look for entries, and verify their checksums, as many as one answer may have bytes. Raises as `read_entries`."""
+        self._require(request.store)
+        ledger = request.ledger
+        rules.admit(self.heads.get(ledger), ledger, request.token)
+        absent: list[int] = []
+        damaged: list[int] = []
+        checked = total = 0
+        for number in request.entries:
+            value = self.stored(ledger, number)
+            checked += 1
+            if value is None:
+                absent.append(number)
+                continue
+            if records.read_entry(ledger, number, value) is None:
+                damaged.append(number)
+                log.error("%s: entry %d of ledger %d fails its checksum", self.world.address, number, ledger)
+            total += len(value)
+            if total > self.options.answer_bytes:
+                break
+        return m.CheckReply(checked, tuple(absent), tuple(damaged))
+
+    @rpc
     async def read_tail(self, request: m.TailRequest) -> m.Tail:
         """Read the end of a ledger; with `poll_ms`, wait for an acknowledged entry after `after`."""
         self._require(request.store)
@@ -316,6 +339,15 @@ class LedgerStore(Role):
         self.world.spawn(self._delete_entries(request.ledger), f"delete ledger {request.ledger}")
         return m.Done()
 
+    @rpc
+    async def drop_entries(self, request: m.DropRequest) -> m.Done:
+        """Delete the entries, and keep the promises: the ledger stays fenced, and a repair may store entries again."""
+        self._require(request.store)
+        head = rules.admit(self.heads.get(request.ledger), request.ledger, request.token)
+        await self._save("drop", request.ledger, rules.fenced(head))
+        await self._delete_entries(request.ledger)
+        return m.Done()
+
     async def _delete_leftovers(self) -> None:
         for ledger in [ledger for ledger, head in self.heads.items() if head.deleted]:
             await self._delete_entries(ledger)
@@ -339,6 +371,17 @@ class LedgerStore(Role):
     def ledgers(self) -> list[int]:
         """Those that are not deleted."""
         return [ledger for ledger, head in self.heads.items() if not head.deleted]
+
+    @rpc
+    async def list_ledgers(self, request: m.ListRequest) -> m.ListReply:
+        """List the ledgers that are not deleted, some at a time."""
+        self._require(request.store)
+        limit = max(1, min(request.limit, self.options.list_ledgers))
+        ids = sorted(ledger for ledger in self.ledgers() if ledger > request.after)
+        found = []
+        for ledger in ids[:limit]:
+            found.append(m.Listed(ledger, self.heads[ledger].token, self._last(ledger) is not None))
+        return m.ListReply(tuple(found), len(ids) > limit)
 
     @rpc
     async def store_status(self, request: am.Empty) -> m.StoreStatus:

@@ -31,7 +31,11 @@ if TYPE_CHECKING:
     from ebla.placement.launch import DownReport, StatusReport, UpReport
     from ebla.placement.local.cluster import LocalCluster
 
-BY_HOST = ("tablet-server/", "ledger-store/")  # roles whose address ends with their host
+BY_HOST = (
+    "tablet-server/",
+    "ledger-store/",
+    "replication-worker/",
+)  # roles whose address ends with their host
 CPUS = 4  # that each local node offers
 
 # -- up ------------------------------------------------------------------------------------------------------
@@ -219,6 +223,8 @@ def _role_count(roles: list[RoleStatus]) -> str:
         "journal": "journal node",
         "tablet-server": "tablet server",
         "ledger-store": "ledger store",
+        "replication-worker": "replication worker",
+        "auditor": "auditor",
     }
     return ", ".join(count(kinds.count(kind), noun) for kind, noun in nouns.items() if kind in kinds)
 

@@ -1,0 +1,91 @@
+"""Which stores are lost, and when an audit is due. Nothing here waits.
+
+    lost       a store that registered once, and does not run
+    fresh      a lost store that no audit has seen yet
+    one        a fresh store may return within the delay; then nothing is done
+    several    two fresh stores: an audit is due at once
+    forced     a trigger, a delay that is set to its present value, or the first delay of 0: an audit is due at once
+    disabled   nothing is due; losses are noticed, and what was due is due when repairs are enabled again
+
+Times are seconds of the auditor's monotonic clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+
+class Losses:
+    def __init__(self, delay_s: float, settle_until: float, since: Mapping[str, float] | None = None) -> None:
+        """`since`: when an auditor before noticed stores that were lost."""
+        self.delay_s = delay_s
+        self.enabled = True
+        self.lost: dict[str, float] = {}
+        self.cancelled = 0
+        self._settle_until = settle_until
+        self._since = dict(since or {})
+        self._audited: dict[str, None] = {}
+        self._forced = False
+
+    # -- events ----------------------------------------------------------------------------------------------
+
+    def on_stores(self, now: float, known: Iterable[str], running: Iterable[str]) -> None:
+        runs = frozenset(running)
+        absent = sorted(store for store in known if store not in runs)
+        was_pending = self.pending(now)
+        self.lost = {store: self.lost.get(store, min(now, self._since.pop(store, now))) for store in absent}
+        self._since = {store: since for store, since in self._since.items() if store not in runs}
+        self._audited = {store: None for store in self._audited if store in self.lost}
+        if was_pending and not self.fresh:
+            self.cancelled += 1
+
+    def on_delay(self, now: float, delay_s: float, again: bool) -> None:
+        """`again`: an operator has set the delay, perhaps to the value that it has."""
+        if again and delay_s == self.delay_s:
+            self._forced = True
+        elif delay_s != self.delay_s:
+            self.delay_s = delay_s
+            self.lost.update((store, now) for store in self.fresh)
+
+    def on_trigger(self) -> None:
+        self._forced = True
+
+    def on_switch(self, enabled: bool) -> None:
+        self.enabled = enabled
+
+    def on_audited(self, stores: Iterable[str]) -> None:
+        """An audit has marked the ledgers of these stores, which were lost when it began."""
+        self._audited.update((store, None) for store in stores if store in self.lost)
+        self._forced = False
+
+    # -- decisions -------------------------------------------------------------------------------------------
+
+    @property
+    def fresh(self) -> list[str]:
+        return [store for store in self.lost if store not in self._audited]
+
+    @property
+    def audited(self) -> list[str]:
+        """Stores that are lost, and whose ledgers were marked."""
+        return list(self._audited)
+
+    def due_at(self, now: float) -> float | None:
+        """When the next audit is due; None: nothing is to be audited."""
+        if not self.enabled:
+            return None
+        if self._forced:
+            return now
+        fresh = self.fresh
+        if not fresh:
+            return None
+        at = self.lost[fresh[0]] + self.delay_s if len(fresh) == 1 else now
+        return max(at, self._settle_until)
+
+    def is_due(self, now: float) -> bool:
+        at = self.due_at(now)
+        return at is not None and at <= now
+
+    def pending(self, now: float) -> bool:
+        """Whether an audit waits for its time: a check of all ledgers must not be faster."""
+        at = self.due_at(now)
+        return at is not None and at > now

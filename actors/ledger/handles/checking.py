@@ -1,0 +1,159 @@
+"""Which fragments of a ledger are damaged: which of their stores lack entries that they should have.
+
+    missing   the store does not run; it is not asked
+    lacking   the store runs, and lacks an entry or has it damaged; or another store answers at its address
+    unknown   the store runs, and does not answer now: nothing is known, so nothing is damaged
+
+Of each store of each fragment the first and the last entry is looked at, and a percentage of the others: one by chance in each
+part of equal size. An open ledger is checked up to its last acknowledged entry. Its last fragment is listed if it is empty, too:
+the writer will need its stores.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Container, Sequence
+
+import msgspec
+
+from ebla.actors.errors import WrongServer
+from ebla.actors.ledger import messages as m
+from ebla.actors.ledger import metadata as meta
+from ebla.actors.ledger.errors import WrongToken
+from ebla.actors.ledger.handles.options import LedgerOptions
+from ebla.actors.ledger.handles.reading import Reader
+from ebla.actors.ledger.handles.registry import Registry
+from ebla.actors.ledger.handles.stores import Stores
+from ebla.actors.ledger.metadata import Fragment, Metadata, Stripe
+from ebla.actors.world import CallerWorld, Random
+from ebla.storage.errors import EblaError
+
+MISSING, LACKING = "missing", "lacking"
+ENTRIES_MAX = 500  # of one question
+
+
+class Damage(msgspec.Struct, frozen=True):
+    """`why`: missing or lacking. `another`: the store is lost, for another one answers at its address."""
+
+    fragment: Fragment
+    position: int
+    store: str
+    why: str
+    another: bool = False
+
+
+class Findings(msgspec.Struct, frozen=True):
+    """`unknown`: stores that did not answer, with their reasons. `looked`: how many entries were looked at."""
+
+    damaged: tuple[Damage, ...]
+    unknown: tuple[tuple[str, str], ...]
+    looked: int = 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether every store answered, and nothing is damaged."""
+        return not self.damaged and not self.unknown
+
+
+def all_fragments(found: Metadata, lac: int) -> list[Fragment]:
+    """The fragments, with an empty last one: its stores are named, too."""
+    made = meta.fragments(found, lac)
+    newest = found.segments[-1]
+    if not made or made[-1].first < newest.first:
+        made.append(Fragment(newest.first, newest.first - 1, newest.stores, found.closed))
+    return made
+
+
+def sample(stripe: Stripe, percentage: float, random: Random) -> Sequence[int]:
+    """The entries to look at, ascending."""
+    count = len(stripe)
+    if percentage >= 100 or count <= 2:
+        return stripe
+    parts = math.ceil(count * percentage / 100)
+    chosen = [0, count - 1]
+    for part in range(parts):
+        low, high = count * part // parts, count * (part + 1) // parts
+        chosen.append(min(high - 1, low + int(random.random() * (high - low))))
+    return [stripe[at] for at in sorted(dict.fromkeys(chosen))]
+
+
+class Checker:
+    def __init__(
+        self, world: CallerWorld, registry: Registry, stores: Stores, options: LedgerOptions
+    ) -> None:
+        self._world = world
+        self._stores = stores
+        self._options = options
+        self._reader = Reader(world, registry, stores, options)
+
+    async def check(
+        self,
+        found: Metadata,
+        running: Container[str],
+        percentage: float = 0.0,
+        thoroughly: Container[str] = (),
+    ) -> Findings:
+        """`running`: the stores that run; read them after the metadata. `thoroughly`: stores of which all entries are looked at."""
+        lac = await self._end(found)
+        asked = [
+            (fragment, position)
+            for fragment in all_fragments(found, lac)
+            for position in range(found.ensemble)
+        ]
+        damaged: list[Damage] = []
+        unknown: dict[str, str] = {}
+        looked = 0
+        for at in range(0, len(asked), found.ensemble):  # a fragment at a time
+            part = asked[at : at + found.ensemble]
+            answers = await asyncio.gather(
+                *(
+                    self._look(found, f, p, running, 100.0 if f.stores[p] in thoroughly else percentage)
+                    for f, p in part
+                )
+            )
+            for (fragment, position), answer in zip(part, answers, strict=True):
+                store = fragment.stores[position]
+                if isinstance(answer, int):
+                    looked += answer
+                elif isinstance(answer, Damage):
+                    damaged.append(answer)
+                else:
+                    unknown[store] = str(answer)
+        return Findings(tuple(damaged), tuple(unknown.items()), looked)
+
+    async def _end(self, found: Metadata) -> int:
+        """The last acknowledged entry. Without enough answers: the last one that the metadata tells."""
+        try:
+            return await self._reader.last_entry(found)
+        except EblaError:
+            return found.segments[-1].first - 1
+
+    async def _look(
+        self, found: Metadata, fragment: Fragment, position: int, running: Container[str], percentage: float
+    ) -> Damage | EblaError | int:
+        """The damage, the reason why nothing is known, or how many entries are sound."""
+        store = fragment.stores[position]
+        if store not in running:
+            return Damage(fragment, position, store, MISSING)
+        stripe = Stripe(found, position, fragment.first, fragment.last)
+        entries = sample(stripe, percentage, self._world.random)
+        at, again = 0, False
+        while at < len(entries):
+            wanted = tuple(entries[at : at + ENTRIES_MAX])
+            request = m.CheckRequest(store, found.ledger, found.token, wanted)
+            try:
+                answer = await self._stores.call(
+                    store, "check_entries", request, m.CheckReply, self._options.timeout_s
+                )
+            except (WrongServer, WrongToken):
+                if again:  # the address that was known first may have been old
+                    return Damage(fragment, position, store, LACKING, another=True)
+                again = True
+                continue
+            except EblaError as error:
+                return error
+            if answer.absent or answer.damaged:
+                return Damage(fragment, position, store, LACKING)
+            at += answer.checked
+        return len(entries)

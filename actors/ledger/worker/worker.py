@@ -1,0 +1,218 @@
+"""The replication worker: takes marked ledgers under a lock, one at a time, and repairs them.
+
+    locked       one worker repairs a ledger; a change of its metadata is made only while the lock exists
+    looked again a mark is a hint: what is repaired is what a check finds now
+    versioned    a mark is deleted at the version that was read: one that came meanwhile stays
+    patient      a ledger that is not whole after a repair gets a note with the reason, and a pause that doubles; other ledgers are
+                 repaired meanwhile, and news about its stores ends the pause
+
+A repair that two workers make at once wastes work, and changes nothing twice. Only the deletion of moved entries (garbage.py)
+relies on the locks: for its sake each change checks that the lock exists.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from ebla.actors.asking.master_client import MasterClient
+from ebla.actors.figures import Figure
+from ebla.actors.ledger.handles.options import LedgerOptions
+from ebla.actors.ledger.shared import paths
+from ebla.actors.ledger.shared.kept import KeptRegistry, Mark
+from ebla.actors.ledger.shared.records import LastingSession
+from ebla.actors.ledger.shared.repairs import Repairs
+from ebla.actors.ledger.shared.watching import Watched
+from ebla.actors.ledger.worker import rules
+from ebla.actors.ledger.worker.garbage import Garbage
+from ebla.actors.ledger.worker.locking import LedgerLock, take
+from ebla.actors.ledger.worker.measures import Counted, measure_worker
+from ebla.actors.ledger.worker.options import WorkerOptions
+from ebla.actors.ledger.worker.repairing import Outcome, Repairer
+from ebla.actors.ledger.worker.rules import US, Halted
+from ebla.actors.world import Role, World
+from ebla.storage.errors import EblaError
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 1.0  # after a round that failed
+
+
+class ReplicationWorker(Role):
+    def __init__(
+        self,
+        world: World,
+        options: WorkerOptions | None = None,
+        calls: LedgerOptions | None = None,
+    ) -> None:
+        self.world = world
+        self.options = options or WorkerOptions()
+        self.options.validate()
+        self.counted = Counted()
+        self.repairing: int | None = None
+        self._sessions = LastingSession(MasterClient(world, self.options.masters), world.address)
+        self._registry = KeptRegistry(world, self._sessions)
+        self._repairs = Repairs(self._sessions)
+        calls = calls or LedgerOptions()
+        self._repairer = Repairer(
+            world, self._registry, self.options, calls, self.counted, self._require_lock
+        )
+        self._garbage = Garbage(
+            world, self._sessions, self._registry, calls, self.counted, self._require_running
+        )
+        self._news = asyncio.Event()
+        self._running = False
+        self._enabled = True
+
+    async def start(self) -> None:
+        self._running = True
+        nodes = self._sessions.nodes
+        for path, children in ((paths.MARKS, True), (paths.UP, True), (paths.DISABLE, False)):
+            Watched(self.world, nodes, path, children, self._news.set)
+        self.world.spawn(self._run(), "repair ledgers")
+        self.world.spawn(self._watch_switch(), "watch the switch of repairs")
+        self.world.spawn(self._collect(), "collect garbage")
+
+    async def stop(self) -> None:
+        """Locks are left to expire with the session: the masters may stop at the same time."""
+        self._running = False
+
+    def measure(self) -> Iterable[Figure]:
+        return measure_worker(self.counted)
+
+    # -- when to work ----------------------------------------------------------------------------------------
+
+    def _require_running(self) -> None:
+        if not (self._running and self._enabled):
+            raise Halted("repairs are disabled, or the worker stops")
+
+    def _require_lock(self, lock: LedgerLock) -> None:
+        self._require_running()
+        if not lock.sure:
+            raise Halted(f"the lock of ledger {lock.ledger} may be lost")
+
+    async def _run(self) -> None:
+        while self._running:
+            self._news.clear()
+            try:
+                self._enabled = await self._repairs.enabled()
+                if self._enabled:
+                    await self._round()
+            except Halted as error:
+                log.info("%s: %s", self.world.address, error)
+            except EblaError as error:
+                log.info("%s repairs nothing now: %s", self.world.address, error)
+                await self.world.clock.sleep(RETRY_S)
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """Until there is news; while ledgers wait, for a time at most."""
+        if not (self._enabled and self.counted.marked):
+            await self._news.wait()
+            return
+        try:
+            async with self.world.clock.timeout(self.options.look_s * self.world.random.uniform(0.5, 1.5)):
+                await self._news.wait()
+        except TimeoutError:
+            return
+
+    # -- work ------------------------------------------------------------------------------------------------
+
+    async def _round(self) -> None:
+        """Try each marked ledger that is due, in random order, so that workers do not follow each other."""
+        ledgers = await self._repairs.marked()
+        self.counted.marked, waiting = len(ledgers), 0
+        self.world.random.shuffle(ledgers)
+        for ledger in ledgers:
+            self._require_running()
+            waiting += not await self._try(ledger)
+        self.counted.waiting = waiting
+        self.counted.marked = len(await self._repairs.marked()) if ledgers else 0
+
+    async def _try(self, ledger: int) -> bool:
+        """Returns False if the ledger waits."""
+        if not await self._is_due(ledger):
+            return False
+        lock = await take(self._sessions, ledger, self.world.address)
+        if lock is None:
+            return True
+        try:
+            found = await self._registry.marks.find(paths.of_mark(ledger))
+            if found is None or not await self._is_due(ledger):
+                return True  # another worker was faster
+            self.repairing = ledger
+            outcome = await self._repairer.repair(ledger, found[0], lock)
+            return await self._conclude(ledger, found[0], found[1], outcome, lock)
+        finally:
+            self.repairing = None
+            await lock.release()
+
+    async def _is_due(self, ledger: int) -> bool:
+        note = await self._repairs.notes.get(paths.of_note(ledger))
+        if note is None:
+            return True
+        found = await self._registry.marks.find(paths.of_mark(ledger))
+        running = [store.uuid for store in await self._registry.stores()]
+        now_us = self.world.clock.wall_us()
+        return found is None or rules.is_due(note, found[1], running, now_us)
+
+    async def _conclude(
+        self, ledger: int, mark: Mark, version: int, outcome: Outcome, lock: LedgerLock
+    ) -> bool:
+        self._require_lock(lock)
+        path = paths.of_note(ledger)
+        if not outcome.reasons:
+            await self.world.faults.here("ledger.repair.before_unmark")
+            if await self._delete_mark(ledger, version):
+                self.counted.repaired += 1
+            await self.world.faults.here("ledger.repair.after_unmark")
+            await self._repairs.notes.delete(path)
+            return True
+        self.counted.failed += 1
+        before = await self._repairs.notes.get(path)
+        running = [store.uuid for store in await self._registry.stores()]
+        note = rules.noted(
+            before,
+            "; ".join(outcome.reasons),
+            version,
+            running,
+            self.world.address,
+            self.world.clock.wall_us(),
+            outcome.until_us,
+            int(self.options.backoff_s * US),
+            int(self.options.backoff_max_s * US),
+        )
+        await self._repairs.notes.put(path, lambda _: note)
+        log.warning("ledger %d is not whole: %s", ledger, note.reason)
+        return False
+
+    async def _delete_mark(self, ledger: int, version: int) -> bool:
+        """Returns False if the ledger was marked again meanwhile."""
+        return await self._registry.marks.delete(paths.of_mark(ledger), version)
+
+    # -- beside ----------------------------------------------------------------------------------------------
+
+    async def _watch_switch(self) -> None:
+        """While a repair runs, `_run` does not look at the switch."""
+        while self._running:
+            await self.world.clock.sleep(self.options.look_s)
+            if self.repairing is not None:
+                try:
+                    self._enabled = await self._repairs.enabled()
+                except EblaError as error:
+                    log.info("%s cannot read the switch of repairs: %s", self.world.address, error)
+
+    async def _collect(self) -> None:
+        """Delete what this host's store need not keep."""
+        while self._running:
+            await self.world.clock.sleep(self.options.garbage_s * self.world.random.uniform(0.8, 1.2))
+            try:
+                running = await self._registry.stores()
+                own = [store.uuid for store in running if store.address == self.options.store]
+                if own and await self._repairs.enabled():
+                    await self._garbage.collect(own[-1])
+            except Halted:
+                continue
+            except EblaError as error:
+                log.info("%s collects no garbage now: %s", self.world.address, error)

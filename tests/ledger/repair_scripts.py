@@ -1,0 +1,169 @@
+"""Repairs that only a certain order of events makes; each shows one mistake."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ebla.actors.coordination import messages as cm
+from ebla.actors.ledger.shared import paths
+from ebla.actors.ledger.shared.kept import Mark
+from tests.ledger.repair_stage import RepairStage, data
+
+At = Callable[[str], Awaitable[None]]
+
+
+async def lost(stage: RepairStage, ledger: int, *names: str) -> None:
+    """Mark stores as lost, as an auditor does."""
+    for name in names:
+        await stage.client.registry.mark(ledger, stage.uuids[name], lost=True)
+
+
+async def unmarked(stage: RepairStage, ledger: int, limit_s: float = 60.0) -> None:
+    async def gone() -> bool:
+        return await stage.mark_of(ledger) is None
+
+    await stage.until(gone, limit_s)
+
+
+class Hooked:
+    """The faults of a role: `at` is called at each fault point."""
+
+    def __init__(self, at: At) -> None:
+        self._at = at
+
+    async def here(self, point: str) -> None:
+        await self._at(point)
+
+    def reached(self, mark: str) -> None:
+        return
+
+
+def hook(role: Any, at: At) -> None:
+    object.__setattr__(role.world, "faults", Hooked(at))
+
+
+async def a_mark_that_came_again_stays(stage: RepairStage) -> None:
+    """Between the worker's check and the deletion of the mark the ledger is marked again: perhaps the check was too early."""
+    found = await stage.client.written(20, "a", "b", "c")
+    await lost(stage, found.ledger, "b")
+    passed: list[Mark | None] = []
+
+    async def at(point: str) -> None:
+        if point == "ledger.repair.before_unmark":
+            passed.append(await stage.mark_of(found.ledger))
+            if len(passed) == 1:
+                await stage.client.registry.mark(found.ledger, stage.uuids["b"])
+
+    await stage.work("a")
+    hook(stage.worker("a"), at)
+    await unmarked(stage, found.ledger)
+    await asyncio.sleep(5.0)
+    assert [mark and mark.times for mark in passed] == [1, 2], "the second mark was followed, too"
+
+
+async def named_whole(stage: RepairStage, ledger: int, name: str, limit_s: float = 60.0) -> None:
+    """Wait until the metadata names this store; then it must have every entry."""
+    until = stage.cluster.loop.time() + limit_s
+    while True:
+        found = await stage.client.registry.read(ledger)
+        if stage.uuids[name] in found.segments[0].stores:
+            break
+        assert stage.cluster.loop.time() < until
+        await asyncio.sleep(0.005)
+    for entry in range(found.last + 1):
+        assert stage.uuids[name] in stage.copies(found, entry), (entry, found)
+
+
+async def a_copy_counts_when_it_is_synced(stage: RepairStage) -> None:
+    """The worker ends while it copies, and returns: the metadata names the new store only with all entries."""
+    found = await stage.client.written(400, "a", "b", "c")
+    await stage.lose("b")
+    await asyncio.sleep(8.0)
+    await lost(stage, found.ledger, "b")
+    watching = asyncio.ensure_future(named_whole(stage, found.ledger, "d"))
+    await stage.work("d")
+    while not stage.entries("d"):
+        await asyncio.sleep(0.001)
+    stage.cluster.crash("replication-worker/d")
+    await stage.cluster.restart("replication-worker/d")
+    await watching
+    await unmarked(stage, found.ledger)
+    await stage.judge_whole(found.ledger, data(400))
+
+
+async def a_worker_without_its_lock_names_no_store(stage: RepairStage) -> None:
+    """A worker loses its session without knowing, at the last step of a repair, and its host's garbage is collected: what it copied
+    is deleted before it changes the metadata."""
+    found = await stage.client.written(100, "a", "b", "c")
+    await stage.lose("b")
+    await asyncio.sleep(8.0)
+    await lost(stage, found.ledger, "b")
+    passed: list[None] = []
+
+    async def at(point: str) -> None:
+        if point == "ledger.repair.before_move":
+            passed.append(None)
+            if len(passed) == 1:
+                await asyncio.sleep(20.0)
+
+    stage.workers["garbage_s"] = 3.0
+    await stage.work("d")
+    worker = stage.worker("d")
+    hook(worker, at)
+    while not passed:
+        await asyncio.sleep(0.01)
+    await (await worker._sessions.open()).close()
+    await stage.until(lambda: _empty(stage, "d"), 15.0)
+    await named_whole(stage, found.ledger, "d")
+    await unmarked(stage, found.ledger)
+    assert len(passed) == 2
+    await stage.judge_whole(found.ledger, data(100))
+
+
+async def an_auditor_that_is_not_sure_marks_nothing(stage: RepairStage) -> None:
+    """The session of the elected auditor expires while it is about to mark. Another one is elected; the first one continues: all
+    changes of auditors are made in sessions that have a node of the lock."""
+    queued: set[str] = set()
+    audited: list[str] = []
+
+    def observe(request: cm.ChangeRequest) -> None:
+        for operation in request.operations:
+            if operation.path.startswith(paths.AUDITOR):
+                queued.add(request.session)
+            elif operation.path.startswith((paths.MARKS, paths.AUDITS)):
+                audited.append(request.session)
+
+    async def at(point: str) -> None:
+        if point == "ledger.audit.before_marks":
+            stage.cluster.network.isolate("auditor/0")
+            await asyncio.sleep(20.0)
+            stage.cluster.network.rejoin("auditor/0")
+
+    found = await stage.client.written(20, "a", "b", "c")
+    stage.cluster.network.tap("change_nodes", cm.ChangeRequest, observe)
+    await stage.audit(0)
+    await asyncio.sleep(1.0)
+    await stage.audit(1)
+    hook(stage.auditor(0), at)
+    await asyncio.sleep(4.0)
+    await stage.lose("a")
+    await stage.lose("b")
+    await asyncio.sleep(60.0)
+    mark = await stage.mark_of(found.ledger)
+    assert mark is not None and len(mark.lost) == 2
+    assert stage.auditor(1).counted.elected and not stage.auditor(0).counted.elected
+    assert audited and all(session in queued for session in audited)
+
+
+async def _empty(stage: RepairStage, name: str) -> bool:
+    return not stage.entries(name)
+
+
+SCRIPTS = (
+    a_mark_that_came_again_stays,
+    a_copy_counts_when_it_is_synced,
+    a_worker_without_its_lock_names_no_store,
+    an_auditor_that_is_not_sure_marks_nothing,
+)

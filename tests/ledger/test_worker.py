@@ -1,0 +1,291 @@
+"""The replication worker repairs marked ledgers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ebla.actors.errors import AlreadyPresent, NotFound
+from ebla.actors.ledger import metadata as meta
+from ebla.actors.ledger.errors import LedgerFenced
+from ebla.actors.ledger.shared import paths
+from ebla.actors.ledger.store import records
+from tests.ledger.repair_scripts import SCRIPTS, lost, unmarked
+from tests.ledger.repair_stage import RepairStage, Scenario, data, play, store
+
+
+def test_a_lost_store_of_a_closed_ledger_is_replaced() -> None:
+    async def scenario(stage: RepairStage) -> None:
+        found = await stage.client.written(500, "a", "b", "c")
+        await stage.lose("b")
+        await asyncio.sleep(8.0)
+        await stage.work()
+        await asyncio.sleep(5.0)
+        assert (await stage.client.registry.read(found.ledger)) == found, "without a mark nothing is done"
+        await lost(stage, found.ledger, "b")
+        await unmarked(stage, found.ledger)
+        moved = await stage.judge_whole(found.ledger, data(500))
+        assert moved.segments[0].stores == tuple(stage.uuids[name] for name in "adc")
+        assert await stage.client.repairs.notes.get(paths.of_note(found.ledger)) is None
+        assert await stage.client.repairs.locked() == []
+        assert sum(stage.worker(name).counted.copied for name in "abcd") == 500
+
+    play(scenario)
+
+
+def test_the_workers_own_store_is_preferred() -> None:
+    async def scenario(stage: RepairStage) -> None:
+        found = await stage.client.written(10, "a", "b", "c")
+        await stage.lose("b")
+        await asyncio.sleep(8.0)
+        await lost(stage, found.ledger, "b")
+        await stage.work("f")
+        await unmarked(stage, found.ledger)
+        assert stage.uuids["f"] in (await stage.judge_whole(found.ledger)).segments[0].stores
+
+    play(scenario, count=7)
+
+
+@pytest.mark.parametrize("shape", [(5, 3, 2), (4, 2, 1)])
+def test_two_lost_stores_of_a_striped_ledger_are_replaced(shape: tuple[int, int, int]) -> None:
+    async def scenario(stage: RepairStage) -> None:
+        ensemble, write_quorum, ack_quorum = shape
+        names = "abcde"[:ensemble]
+        found = await stage.client.written(101, *names, write_quorum=write_quorum, ack_quorum=ack_quorum)
+        await stage.lose("a")
+        await stage.lose("c")
+        await asyncio.sleep(8.0)
+        await lost(stage, found.ledger, "a", "c")
+        await stage.work("b", "f")
+        await unmarked(stage, found.ledger)
+        await stage.judge_whole(found.ledger, data(101))
+
+    play(scenario, count=7)
+
+
+def test_a_running_store_is_filled_in_place() -> None:
+    async def scenario(stage: RepairStage) -> None:
+        client = stage.client
+        stage.cluster.crash(store("b"))
+        found = await client.written(300, "a", "b", "c", write_quorum=3, ack_quorum=2)
+        await asyncio.sleep(1.0)
+        await stage.restart("b")
+        await stage.settled()
+        state = stage.cluster.state(store("a"))
+        for entry in (0, 17, 299):
+            state.rot("ledgers", "entries", records.key_of(found.ledger, entry))
+        await client.registry.mark(found.ledger, stage.uuids["a"])
+        await client.registry.mark(found.ledger, stage.uuids["b"])
+        await stage.until(lambda: stage._registered(3))
+        await stage.work("c")
+        await unmarked(stage, found.ledger)
+        whole = await stage.judge_whole(found.ledger, data(300))
+        assert whole == await client.registry.read(found.ledger)
+        assert {s for segment in whole.segments for s in segment.stores} == set(stage.uuids.values())
+
+    play(scenario, count=3)
+
+
+def test_a_store_that_only_restarts_is_waited_for_and_its_mark_is_removed() -> None:
+    """The mark of a writer does not say that the store is lost: that is decided by the auditor's delay."""
+
+    async def scenario(stage: RepairStage) -> None:
+        client = stage.client
+        found = await client.written(50, "a", "b", "c")
+        await stage.lose("b")
+        await asyncio.sleep(8.0)
+        await client.registry.mark(found.ledger, stage.uuids["b"])
+        await stage.work()
+        await asyncio.sleep(20.0)
+        (marked,) = (await stage.survey()).marked
+        assert (
+            marked.reason is not None and "does not run, and the auditor does not count it" in marked.reason
+        )
+        assert await client.registry.read(found.ledger) == found
+        await stage.restart("b")
+        await unmarked(stage, found.ledger, 5.0)
+        assert await client.registry.read(found.ledger) == found
+
+    play(scenario)
+
+
+def test_a_store_with_a_new_directory_is_replaced_by_another_store_at_its_address() -> None:
+    async def scenario(stage: RepairStage) -> None:
+        client = stage.client
+        found = await client.written(50, "a", "b", "c")
+        await stage.lose("b")
+        stage.cluster.lose_disk(store("b"))
+        await stage.restart("b")
+        await client.registry.mark(found.ledger, found.segments[0].stores[1], lost=True)
+        await stage.work("b")
+        await unmarked(stage, found.ledger)
+        whole = await stage.judge_whole(found.ledger, data(50))
+        assert whole.segments[0].stores[1] == stage.uuids["b"]
+
+    play(scenario, count=3)
+
+
+def test_a_ledger_without_a_sound_copy_keeps_its_mark_and_says_why_and_others_are_repaired() -> None:
+    async def scenario(stage: RepairStage) -> None:
+        client = stage.client
+        only = await client.written(5, "a", write_quorum=1, ack_quorum=1)
+        other = await client.written(5, "a", "b", "c")
+        await stage.lose("a")
+        await asyncio.sleep(8.0)
+        await lost(stage, only.ledger, "a")
+        await lost(stage, other.ledger, "a")
+        await stage.work()
+        await unmarked(stage, other.ledger)
+        await asyncio.sleep(30.0)
+        (marked,) = (await stage.survey()).marked
+        assert marked.ledger == only.ledger and marked.worker is None
+        assert marked.reason is not None and "entry 0 of ledger" in marked.reason
+        assert 3 <= marked.tries <= 5, "2, 4, 8, 16 s"
+        assert await client.registry.read(only.ledger) == only
+        await stage.restart("a")
+        await unmarked(stage, only.ledger, 6.0)
+        assert await client.contents(only.ledger) == data(5)
+
+    play(scenario)
+
+
+def test_a_repair_without_another_store_says_so() -> None:
+    async def scenario(stage: RepairStage) -> None:
+        found = await stage.client.written(5, "a", "b", "c")
+        await stage.lose("a")
+        await asyncio.sleep(8.0)
+        await lost(stage, found.ledger, "a")
+        await stage.work()
+        await asyncio.sleep(5.0)
+        (marked,) = (await stage.survey()).marked
+        assert marked.reason is not None and "start another store" in marked.reason
+
+    play(scenario, count=3)
+
+
+def test_an_open_last_fragment_is_left_to_its_writer_and_recovered_after_the_grace_period() -> None:
+    async def scenario(stage: RepairStage) -> None:
+        client = stage.client
+        found = await client.create("a", "b", "c")
+        writer = client.writer(found)
+        for each in data(10):
+            await writer.add(each)
+        await asyncio.sleep(1.0)
+        await stage.lose("c")
+        await asyncio.sleep(8.0)
+        await lost(stage, found.ledger, "c")
+        await stage.work()
+        await asyncio.sleep(4.0)
+        assert (await client.registry.read(found.ledger)).state == meta.OPEN
+        (marked,) = (await stage.survey()).marked
+        assert marked.reason is not None and "its writer may replace store" in marked.reason
+        await unmarked(stage, found.ledger, 20.0)
+        await stage.judge_whole(found.ledger, data(10))
+        with pytest.raises(LedgerFenced):
+            await writer.add(b"late")
+
+    play(scenario)
+
+
+def test_a_ledger_whose_writer_replaces_the_store_stays_open() -> None:
+    async def scenario(stage: RepairStage) -> None:
+        client = stage.client
+        found = await client.create("a", "b", "c")
+        writer = client.writer(found)
+        for each in data(10):
+            await writer.add(each)
+        await stage.lose("c")
+        await stage.work()
+        await asyncio.sleep(7.0)
+        await lost(stage, found.ledger, "c")
+        await asyncio.sleep(1.0)
+        for each in data(20, 10):
+            await writer.add(each)
+            await asyncio.sleep(0.2)
+        await unmarked(stage, found.ledger, 30.0)
+        now = await client.registry.read(found.ledger)
+        assert now.state == meta.OPEN and len(now.segments) == 2
+        assert await writer.add(b"entry 30") == 30
+        await writer.close()
+        await stage.judge_whole(found.ledger, data(31))
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
+def test_a_scripted_repair_keeps_the_promises(script: Scenario) -> None:
+    play(script)
+
+
+def test_a_deleted_ledger_loses_its_mark() -> None:
+    async def scenario(stage: RepairStage) -> None:
+        found = await stage.client.written(20, "a", "b", "c")
+        await lost(stage, found.ledger, "b")
+        await stage.client.registry.delete(found.ledger)
+        await stage.work()
+        await unmarked(stage, found.ledger, 5.0)
+
+    play(scenario)
+
+
+def test_a_disabled_worker_takes_no_ledger_and_a_running_repair_ends_at_a_batch() -> None:
+    async def scenario(stage: RepairStage) -> None:
+        client = stage.client
+        found = await client.written(1000, "a", "b", "c")
+        await stage.lose("b")
+        await asyncio.sleep(8.0)
+        await stage.work("a")
+        await client.repairs.disable()
+        with pytest.raises(AlreadyPresent, match="disabled already"):
+            await client.repairs.disable()
+        await lost(stage, found.ledger, "b")
+        await asyncio.sleep(10.0)
+        assert await client.repairs.locked() == [] and not (await stage.survey()).enabled
+        await client.repairs.enable()
+        with pytest.raises(NotFound, match="nothing was to be done"):
+            await client.repairs.enable()
+        await asyncio.sleep(3.0)
+        (marked,) = (await stage.survey()).marked
+        assert marked.worker == "replication-worker/a"
+        await client.repairs.disable()
+        await asyncio.sleep(4.0)
+        copied = stage.worker("a").counted.copied
+        assert await client.repairs.locked() == [] and 0 < copied < 1000
+        await client.repairs.enable()
+        await unmarked(stage, found.ledger, 60.0)
+        await stage.judge_whole(found.ledger, data(1000))
+        assert stage.worker("a").counted.copied == 1000, "copied entries are not copied again"
+
+    play(scenario, worker={"batch_entries": 50, "bytes_per_s": 600})
+
+
+def test_deleted_and_moved_ledgers_leave_the_store() -> None:
+    async def scenario(stage: RepairStage) -> None:
+        client = stage.client
+        kept = await client.written(10, "a", "b", "c")
+        deleted = await client.written(10, "a", "b", "c")
+        moved = await client.written(10, "a", "b", "c")
+        opened = await client.create("a", "b", "c")
+        await client.writer(opened).add(b"one")
+        await client.registry.delete(deleted.ledger)
+        a, d = stage.uuids["a"], stage.uuids["d"]
+        await client.registry.change(moved.ledger, lambda now: meta.with_moved(now, 0, a, d) or now)
+        await client.session.open()
+        lock = await (await client.session.open()).create(
+            paths.of_lock(moved.ledger), ephemeral=True, parents=True, deadline_s=5.0
+        )
+        await stage.work("a")
+        await asyncio.sleep(15.0)
+        assert deleted.ledger in stage.role("a").ledgers(), "only the second look deletes"
+        await asyncio.sleep(12.0)
+        role = stage.role("a")
+        assert role.ledgers() == [kept.ledger, moved.ledger, opened.ledger]
+        assert stage.entries("a") == 21, "the moved one is locked"
+        await (await client.session.open()).delete(lock.path, deadline_s=5.0)
+        await asyncio.sleep(15.0)
+        assert stage.entries("a") == 11
+        assert await client.contents(kept.ledger) == data(10)
+        assert stage.entries("b") == 31
+
+    play(scenario, worker={"garbage_s": 10.0})
