@@ -141,7 +141,7 @@ def _masters(app: typer.Typer) -> None:
 
 
 def _logs(app: typer.Typer) -> None:
-    from ebla.cli.logs import ledgers, logs, records
+    from ebla.cli.logs import autorecovery, ledgers, logs, records
 
     _group(
         app,
@@ -163,6 +163,16 @@ def _logs(app: typer.Typer) -> None:
         list=ledgers.list_ledgers,
         show=ledgers.show,
         check=ledgers.check,
+    )
+    _group(
+        app,
+        "autorecovery",
+        "Autorecovery: the repair of ledgers after the loss of a store.",
+        status=autorecovery.status,
+        enable=autorecovery.enable,
+        disable=autorecovery.disable,
+        trigger=autorecovery.trigger,
+        delay=autorecovery.delay,
     )
 
 
@@ -186,7 +196,7 @@ PARTS: dict[Callable[[typer.Typer], None], tuple[str, ...]] = {
     _data: ("feed", "verify", "demo"),
     _tables: ("table",),
     _tablets: ("tablet",),
-    _logs: ("log", "ledger"),
+    _logs: ("log", "ledger", "autorecovery"),
     _masters: ("master", "journal", "coord"),
     _chaos: ("chaos",),
 }

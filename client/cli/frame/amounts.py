@@ -34,5 +34,8 @@ def bytes_of(text: str, option: str) -> int:
     return int(value)
 
 
-def when(us: int) -> str:
+def when(us: int | None) -> str:
+    """A moment; `-` if there was none."""
+    if us is None:
+        return "-"
     return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

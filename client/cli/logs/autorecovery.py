@@ -1,0 +1,99 @@
+"""`ebla autorecovery status | enable | disable | trigger | delay`: the repair of ledgers after the loss of a store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from ebla.cli.frame.amounts import when
+from ebla.cli.frame.options import argument
+from ebla.cli.frame.problems import Usage
+from ebla.cli.frame.render import facts, listing
+from ebla.cli.frame.ui import Shown
+from ebla.wording import brief, count, host_of, short
+
+if TYPE_CHECKING:
+    from ebla.actors.ledger.shared.repairs import Repairs
+    from ebla.actors.ledger.shared.survey import RepairSurvey
+    from ebla.operate.cluster import Cluster
+
+DelaySeconds = Annotated[
+    float | None, argument("SECONDS", "How long a lost store may be away before it is replaced.")
+]
+
+
+async def status(cluster: Cluster) -> Shown:
+    """Show what is under-replicated, who repairs it, and what cannot be repaired, with the reason."""
+    from ebla.actors.ledger.shared.survey import survey
+
+    found = await survey(cluster.ledgers.world, cluster.ledgers.session)
+    parts: list[Any] = [facts(_facts(found))]
+    if found.lost:
+        rows = ((short(each.uuid), host_of(each.address), when(each.since_us)) for each in found.lost)
+        parts += ["", "stores that do not run:", listing(("STORE", "HOST", "NOTICED"), rows)]
+    if found.marked:
+        hosts = {each.uuid: host_of(each.address) for each in found.known}
+        marked = (
+            (
+                each.ledger,
+                ", ".join(hosts.get(store, short(store)) for store in each.stores),
+                when(each.since_us),
+                host_of(each.worker) if each.worker else "-",
+                brief(each.reason) if each.reason else "",
+            )
+            for each in found.marked
+        )
+        headers = ("LEDGER>", "LACKING", "SINCE", "REPAIRED BY", "NOT WHOLE BECAUSE")
+        parts += ["", "ledgers to repair:", listing(headers, marked)]
+    return found, *parts
+
+
+def _facts(found: RepairSurvey) -> list[tuple[str, Any]]:
+    delay = "the auditor's own" if found.delay_s is None else f"{found.delay_s:g} s"
+    stores = f"{len(found.running)} of {count(len(found.known), 'store')} run"
+    return [
+        ("repairs", "enabled" if found.enabled else "disabled; `ebla autorecovery enable` starts them again"),
+        ("auditor", found.auditor or "none"),
+        ("stores", stores),
+        ("to repair", count(found.marks, "ledger")),
+        ("delay of a lost store", delay),
+        ("last audit", when(found.audit_us)),
+        ("last check of all ledgers", when(found.check_us)),
+    ]
+
+
+def _repairs(cluster: Cluster) -> Repairs:
+    from ebla.actors.ledger.shared.repairs import Repairs
+
+    return Repairs(cluster.ledgers.session)
+
+
+async def enable(cluster: Cluster) -> Shown:
+    """Start repairs again."""
+    await _repairs(cluster).enable()
+    return {"enabled": True}, "repairs of ledgers are enabled"
+
+
+async def disable(cluster: Cluster) -> Shown:
+    """Stop repairs, for instance while hosts are restarted. What is lost meanwhile is noted."""
+    await _repairs(cluster).disable()
+    return {"enabled": False}, "repairs of ledgers are disabled; `ebla autorecovery enable` starts them again"
+
+
+async def trigger(cluster: Cluster) -> Shown:
+    """Start an audit now: ledgers of stores that do not run are repaired without a delay."""
+    await _repairs(cluster).trigger()
+    return {
+        "triggered": True
+    }, "the auditor was told to audit; `ebla autorecovery status` shows what it finds"
+
+
+async def delay(cluster: Cluster, seconds: DelaySeconds = None) -> Shown:
+    """Show or set how long a single lost store may be away before its ledgers are repaired."""
+    repairs = _repairs(cluster)
+    if seconds is not None:
+        if seconds < 0:
+            raise Usage(f"a delay is 0 s or more, not {seconds:g}", option="SECONDS")
+        await repairs.set_delay(seconds)
+    now = await repairs.delay_s()
+    text = "the auditor's own delay holds" if now is None else f"a lost store may be away for {now:g} s"
+    return {"delay_s": now}, text
