@@ -286,6 +286,21 @@ def test_tail_follows_until_ctrl_c_and_ends_quietly(logged: Cli, monkeypatch: py
     assert printed == ["record 4", "later 0", "later 1", "later 2"]
 
 
+def test_following_a_log_ends_when_the_log_is_deleted(logged: Cli) -> None:
+    async def prepare(stage: LogStage) -> None:
+        await stage.log()
+
+        async def later() -> None:
+            await asyncio.sleep(1.0)
+            await stage.db.drop_log("events")
+
+        stage.session.world.spawn(later(), "delete the log")
+
+    ended = logged("log tail events -n 1 -f", prepare=prepare)
+    ended.require(1, "there is no log 'events'; see `ebla log list`")
+    assert ended.lines == ["record 4"]
+
+
 # -- ledgers -------------------------------------------------------------------------------------------------
 
 

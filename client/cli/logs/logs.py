@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import structs
@@ -45,10 +47,17 @@ Roll = Annotated[str | None, option("--roll TIME", "Begin a new ledger at this a
 
 
 async def log_of(cluster: Cluster, name: str) -> Log:
+    with named(name):
+        return await cluster.database.log(name)
+
+
+@contextmanager
+def named(name: str) -> Iterator[None]:
+    """Say what the command line does about a log that does not exist, or that is deleted meanwhile."""
     from ebla.errors import NotFound
 
     try:
-        return await cluster.database.log(name)
+        yield
     except NotFound as error:
         raise NotFound(
             f"there is no log {name!r}; see `ebla log list`, or make it: `ebla log create {name}`", what="log"

@@ -13,7 +13,7 @@ from ebla.cli.frame.connection import within
 from ebla.cli.frame.options import argument, option
 from ebla.cli.frame.problems import Stopped
 from ebla.cli.frame.ui import Shown, Ui
-from ebla.cli.logs.logs import LogName, log_of
+from ebla.cli.logs.logs import LogName, log_of, named
 from ebla.wording import count
 
 if TYPE_CHECKING:
@@ -114,8 +114,9 @@ async def cat(
     --json, each line is a document with the position and the text, or the bytes as base64.
     """
     log = await log_of(cluster, name)
-    async for entry in log.read(start, limit=limit):
-        _print(ui, entry, positions)
+    with named(name):
+        async for entry in log.read(start, limit=limit):
+            _print(ui, entry, positions)
 
 
 def tail(
@@ -137,10 +138,11 @@ def tail(
         start = max(first, end - lines)
         if start == end and not follow:
             return
-        async for entry in log.read(start, follow=follow, limit=None if follow else end - start):
-            _print(ui, entry, positions)
-            if follow:
-                sys.stdout.flush()
+        with named(name):
+            async for entry in log.read(start, follow=follow, limit=None if follow else end - start):
+                _print(ui, entry, positions)
+                if follow:
+                    sys.stdout.flush()
 
     try:
         within(ui, work)
