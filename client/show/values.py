@@ -57,13 +57,13 @@ def _spelled(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_spelled(each) for each in value]
     if isinstance(value, datetime):
-        return _minutely(value)
+        return minutely(value)
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value
 
 
-def _minutely(value: datetime) -> datetime:
+def minutely(value: datetime) -> datetime:
     """The time in UTC if its offset has seconds, as before standard time: ISO 8601 has no such offsets."""
     offset = value.utcoffset()
     return value.astimezone(UTC) if offset is not None and offset.total_seconds() % 60 else value
@@ -72,7 +72,7 @@ def _minutely(value: datetime) -> datetime:
 def _iso_8601(value: Any) -> str:
     """The times and durations of pandas, which columns in nanoseconds have, as text."""
     if isinstance(value, datetime):
-        value = _minutely(value)
+        value = minutely(value)
     if hasattr(value, "isoformat"):
         found: str = value.isoformat()
         return found

@@ -28,9 +28,9 @@ from ebla.pipelines.outcomes import Sample, VerifyReport
 from ebla.pipelines.replicas import Counts, reported
 from ebla.pipelines.sources.fitting import FittedPart, Fitter
 from ebla.pipelines.sources.source import Source, infer, opened
+from ebla.pipelines.sources.texts import row_texts
 from ebla.show.progress import working
 from ebla.show.steps import Show
-from ebla.show.values import texts
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import TableSchema
 from ebla.table import Table
@@ -86,7 +86,7 @@ class _Comparison:
         self._seen = np.zeros(0, np.bool_)
         self._keyless: list[Sample] = []
         self._extra: list[Sample] = []
-        self._different: dict[int, dict[str, Any]] = {}  # by digest of the key: the row of the table
+        self._different: dict[int, dict[str, str | None]] = {}  # by digest of the key: the row of the table
         self._missing: list[Sample] = []
         self._compared: list[Sample] = []
 
@@ -120,7 +120,7 @@ class _Comparison:
             self.extra_count += len(extra)
             self.different_count += len(different)
             for row in _rows(batch, extra[: self.wanted - len(self._extra)], list(self.schema.key)):
-                self._extra.append(Sample("extra", texts(row)))
+                self._extra.append(Sample("extra", row))
             some = different[: self.wanted - len(self._different)]
             for at, row in zip(some.tolist(), _rows(batch, some, batch.schema.names), strict=True):
                 self._different[int(keys[at])] = row
@@ -155,15 +155,15 @@ class _Comparison:
     def _show(
         self, digest: int, fitted: FittedPart, given: pa.RecordBatch, at: int, missing: set[int]
     ) -> None:
-        (row,) = fitted.batch.slice(at, 1).to_pylist()
-        key = texts({name: row[name] for name in self.schema.key})
+        (row,) = row_texts(fitted.batch.slice(at, 1))
+        key = {name: row[name] for name in self.schema.key}
         if digest in missing:
             self._missing.append(Sample("missing", key))
             return
         # A value that does not fit is shown as the source has it.
-        raw = given.slice(at, 1).to_pylist()[0]
-        source = texts({name: raw[name] if row[name] is None else row[name] for name in row})
-        stored = texts(self._different[digest])
+        (raw,) = row_texts(given.slice(at, 1))
+        source = {name: raw[name] if row[name] is None else row[name] for name in row}
+        stored = self._different[digest]
         names = [name for name in stored if source.get(name) != stored[name]]
         self._compared.append(
             Sample(
@@ -221,5 +221,5 @@ def _find(sorted_digests: Any, wanted: Any) -> tuple[Any, Any]:
     return sorted_digests[places] == wanted, places
 
 
-def _rows(batch: pa.RecordBatch, places: Any, names: list[str]) -> list[dict[str, Any]]:
-    return batch.select(names).take(pa.array(places, pa.int64())).to_pylist() if len(places) else []
+def _rows(batch: pa.RecordBatch, places: Any, names: list[str]) -> list[dict[str, str | None]]:
+    return row_texts(batch.select(names).take(pa.array(places, pa.int64()))) if len(places) else []

@@ -12,7 +12,7 @@ import pyarrow as pa
 from ebla.pipelines.sources.fitting import Fitter
 from ebla.pipelines.sources.readers import Unfit
 from ebla.pipelines.sources.source import Facts, ShowRows, Source
-from ebla.show.values import texts
+from ebla.pipelines.sources.texts import row_texts
 from ebla.storage.schema import TableSchema
 
 SHOWN_MAX = 10
@@ -72,7 +72,7 @@ def check(
         )
         columns |= {field.name: str(field.type) for field in fitted.batch.schema}
         if len(sample) < shown and good:
-            sample += [texts(row) for row in fitted.fitting.slice(0, shown - len(sample)).to_pylist()]
+            sample += row_texts(fitted.fitting.slice(0, shown - len(sample)))
         show(rows)
     pairs = keys.repeated(shown)
     repeats = _described(source, fitter, schema, pairs.pairs) if pairs is not None and pairs.pairs else ()
@@ -150,7 +150,7 @@ def _described(
         if chosen:
             rows = fitter.fit(part).batch.select(list(schema.key)).take(pa.array(chosen))
             numbers = part.numbers[chosen].tolist()
-            keys |= {(part.file, n): texts(row) for n, row in zip(numbers, rows.to_pylist(), strict=True)}
+            keys |= {(part.file, n): row for n, row in zip(numbers, row_texts(rows), strict=True)}
         if len(keys) == len(wanted):
             break
     return tuple(Repeated(*later, keys.get(later, {}), *earlier) for earlier, later in pairs)

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from ebla.pipelines.sources.readers import Part, Unfit
+from ebla.pipelines.sources.texts import plain
 from ebla.pipelines.sources.types import Fitted, from_text, halved
 from ebla.storage.arrow_types import column_of
 from ebla.storage.errors import InvalidArgument
@@ -166,6 +167,6 @@ def in_types(part: Part, types: pa.Schema, decimal: str) -> pa.RecordBatch:
 
 def _shown(array: pa.Array, at: int) -> str:
     try:
-        return shown(array[at].as_py())
+        return shown(plain(array[at]))
     except UNREADABLE:
         return f"a {array.type} that Python cannot express"

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ebla.storage.errors import Corruption, InvalidArgument, invalid_column
+from ebla.storage.errors import Corruption, InvalidArgument, did_you_mean, invalid_column
 from ebla.storage.rows import checksum, convert, nested
 from ebla.storage.rows.header import Header
 from ebla.storage.rows.keys import KeyCodec, check_key
@@ -329,9 +329,8 @@ def nested_scalar(column: Column) -> Scalar:
 
 
 def refuse_absent(name: str, known: frozenset[str]) -> None:
-    raise InvalidArgument(
-        f"there is no column {name!r} here; the columns are {', '.join(sorted(known))}", column=str(name)
-    )
+    hint = did_you_mean(name, known) or f"; the columns are {', '.join(sorted(known))}"
+    raise InvalidArgument(f"there is no column {name!r} here{hint}", column=str(name))
 
 
 def refuse_row(row_bytes: int, row: int | None) -> None:
