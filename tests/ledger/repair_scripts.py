@@ -157,6 +157,94 @@ async def an_auditor_that_is_not_sure_marks_nothing(stage: RepairStage) -> None:
     assert audited and all(session in queued for session in audited)
 
 
+async def a_store_that_returns_is_not_lost(stage: RepairStage) -> None:
+    """Within the delay, which the auditor counts from the loss."""
+    await stage.client.written(20, "a", "b", "c")
+    await stage.audit()
+    await asyncio.sleep(4.0)
+    await stage.lose("a")
+    await asyncio.sleep(8.0)
+    await stage.restart("a")
+    await asyncio.sleep(10.0)
+    assert not stage.auditor().counted.audits and not await stage.client.repairs.marked()
+
+
+async def an_open_fragment_is_recovered_first(stage: RepairStage) -> None:
+    """The last fragment of an open ledger has a lost store, and its writer is idle: within the grace period nothing is done, and then
+    the ledger is closed."""
+    client = stage.client
+    found = await client.create("a", "b", "c")
+    writer = client.writer(found)
+    for each in data(10):
+        await writer.add(each)
+    await asyncio.sleep(1.0)
+    await stage.lose("c")
+    await asyncio.sleep(8.0)
+    await lost(stage, found.ledger, "c")
+    await stage.work()
+    await asyncio.sleep(3.0)
+    assert await client.registry.read(found.ledger) == found
+    await unmarked(stage, found.ledger)
+    await stage.judge_whole(found.ledger, data(10))
+
+
+async def a_store_that_the_auditor_does_not_count_as_lost_is_not_replaced(stage: RepairStage) -> None:
+    """A writer marks a store that restarts."""
+    found = await stage.client.written(20, "a", "b", "c")
+    await stage.lose("b")
+    await asyncio.sleep(8.0)
+    await stage.client.registry.mark(found.ledger, stage.uuids["b"])
+    await stage.work()
+    await asyncio.sleep(10.0)
+    await stage.restart("b")
+    await unmarked(stage, found.ledger)
+    assert await stage.client.registry.read(found.ledger) == found
+
+
+async def a_silent_store_is_not_replaced(stage: RepairStage) -> None:
+    """Its session lives, so it may answer soon."""
+    found = await stage.client.written(20, "a", "b", "c")
+    stage.cluster.network.cut("replication-worker/d", "ledger-store/b")
+    await stage.client.registry.mark(found.ledger, stage.uuids["b"])
+    await stage.work("d")
+    await asyncio.sleep(10.0)
+    waiting = (await stage.survey()).marked
+    assert [each.reason is not None and "does not answer" in each.reason for each in waiting] == [True]
+    stage.cluster.network.mend("replication-worker/d", "ledger-store/b")
+    await unmarked(stage, found.ledger)
+    assert await stage.client.registry.read(found.ledger) == found
+
+
+async def garbage_is_deleted_at_the_second_look(stage: RepairStage) -> None:
+    """One look after the deletion does not delete."""
+    found = await stage.client.written(10, "a", "b", "c")
+    stage.workers["garbage_s"] = 10.0
+    await stage.work("a")
+    await stage.client.registry.delete(found.ledger)
+    await asyncio.sleep(15.0)
+    assert stage.role("a").ledgers() == [found.ledger]
+    await asyncio.sleep(12.0)
+    assert stage.role("a").ledgers() == [] and await _empty(stage, "a")
+
+
+async def entries_under_repair_are_no_garbage(stage: RepairStage) -> None:
+    """A worker has copied entries to the store, and has not named it yet."""
+    found = await stage.client.written(50, "a", "b", "c")
+    await stage.lose("b")
+    await asyncio.sleep(8.0)
+    await lost(stage, found.ledger, "b")
+
+    async def at(point: str) -> None:
+        if point == "ledger.repair.before_move":
+            await asyncio.sleep(10.0)
+
+    stage.workers["garbage_s"] = 2.0
+    await stage.work("d")
+    hook(stage.worker("d"), at)
+    await named_whole(stage, found.ledger, "d")
+    await unmarked(stage, found.ledger)
+
+
 async def _empty(stage: RepairStage, name: str) -> bool:
     return not stage.entries(name)
 
@@ -166,4 +254,10 @@ SCRIPTS = (
     a_copy_counts_when_it_is_synced,
     a_worker_without_its_lock_names_no_store,
     an_auditor_that_is_not_sure_marks_nothing,
+    a_store_that_returns_is_not_lost,
+    an_open_fragment_is_recovered_first,
+    a_store_that_the_auditor_does_not_count_as_lost_is_not_replaced,
+    a_silent_store_is_not_replaced,
+    garbage_is_deleted_at_the_second_look,
+    entries_under_repair_are_no_garbage,
 )

@@ -34,7 +34,7 @@ from ebla.chaos.simulation.points import Points
 from ebla.chaos.simulation.world import SimulatedCluster
 
 MASTER = "master/0"
-CALLS = LedgerOptions(timeout_s=1.0, replace_s=0.5)
+CALLS = LedgerOptions(timeout_s=1.0, replace_s=0.5, ping_s=1000.0)
 Scenario = Callable[["RepairStage"], Coroutine[Any, Any, Any]]
 
 

@@ -105,7 +105,19 @@ async def nothing_is_confirmed_before_a_recovery_closes(stage: Stage) -> None:
     del lost
 
 
+async def one_absence_does_not_end_a_recovery(stage: Stage) -> None:
+    """The first store of an entry lacks it, and the other two have acknowledged it; the writer dies before it tells them so."""
+    stage.cluster.crash(D)  # no store takes the place of another
+    found, process = stage.create(), stage.process()
+    stage.cluster.network.cut(process.world.address, A)
+    assert await process.writer(found).add(b"acknowledged") == 0
+    process.crash()
+    ended = await stage.process().recover()
+    assert ended.last == 0
+
+
 SCRIPTS = (
+    one_absence_does_not_end_a_recovery,
     a_fence_survives_restarts,
     an_absence_that_a_recovery_has_read_stays,
     what_a_reader_saw_survives_a_replacement,

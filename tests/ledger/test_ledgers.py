@@ -52,6 +52,22 @@ def test_a_failing_store_is_replaced_and_the_ledger_continues() -> None:
     play(scenario)
 
 
+def test_an_idle_writer_replaces_a_store_that_does_not_run() -> None:
+    async def scenario(stage: Stage) -> None:
+        writer = stage.process().writer(stage.create())
+        await writer.add(b"one")
+        await asyncio.sleep(2.0)
+        stage.cluster.crash("ledger-store/b")
+        await asyncio.sleep(15.0)
+        first, second = stage.registry.ledgers[1].segments
+        assert (first.first, second.first) == (0, 1)
+        a, _, c, d = (stage.uuids[address] for address in stage.addresses)
+        assert second.stores == (a, d, c) and stage.registry.marks == {}
+        assert await writer.add(b"two") == 1
+
+    play(scenario)
+
+
 def test_without_another_store_the_writer_goes_on_and_marks_what_is_missing() -> None:
     async def scenario(stage: Stage) -> None:
         writer = stage.process().writer(stage.create())

@@ -102,6 +102,7 @@ KNOWN: dict[str, tuple[Any, ...]] = {
 # Found by the script; the others by random histories. That the stores fenced first cover every ack quorum is not here: recovery
 # reads fence as well, so that check only fails earlier.
 SCRIPTED: dict[str, Scenario] = {
+    "one_absence_ends_a_recovery": scripts.one_absence_does_not_end_a_recovery,
     "a_fence_is_not_durable": scripts.a_fence_survives_restarts,
     "a_fenced_store_takes_entries": scripts.a_fence_survives_restarts,
     "recovery_reads_do_not_fence": scripts.an_absence_that_a_recovery_has_read_stays,

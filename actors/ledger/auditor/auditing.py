@@ -28,7 +28,7 @@ async def audit(
         for store in _stores(found):
             index.setdefault(store, []).append(ledger)
     known = [store.uuid for store in await registry.known()]
-    runs = [store.uuid for store in await registry.stores()]
+    runs = await registry.running()
     for store in sorted(index):
         if store in runs or (store not in lost and store in known):
             continue
@@ -49,7 +49,7 @@ async def check(
     found = await _read(registry, ledger)
     if found is None:
         return 0
-    running = [store.uuid for store in await registry.stores()]
+    running = await registry.running()
     findings = await checker.check(found, running, percentage)
     marks: dict[str, bool] = {}
     for damage in findings.damaged:

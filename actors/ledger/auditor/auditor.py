@@ -172,8 +172,8 @@ class Term:
 
     async def _look(self) -> None:
         """Read what is watched, and tell it to the decisions."""
-        known = await self._uuids(paths.KNOWN)
-        running = await self._uuids(paths.UP)
+        known = [store.uuid for store in await self._registry.known()]
+        running = await self._registry.running()
         enabled = await self._repairs.enabled()
         delay = await self._repairs.delays.find(paths.DELAY)
         trigger = await self._held.nodes.get(paths.TRIGGER, deadline_s=DEADLINE_S)
@@ -192,12 +192,6 @@ class Term:
             now_us = self._world.clock.wall_us()
             since = {store: now_us - int((now - at) * US) for store, at in losses.lost.items()}
             await self._record(lost=since)
-
-    async def _uuids(self, path: str) -> list[str]:
-        nodes = self._held.nodes
-        if not await nodes.exists(path, deadline_s=DEADLINE_S):
-            return []
-        return await nodes.children(path, deadline_s=DEADLINE_S)
 
     async def _audit(self) -> None:
         lost, trigger = list(self._losses.lost), self._trigger

@@ -85,13 +85,28 @@ class Channel:
 
     async def _run(self) -> None:
         while not self._stopped:
-            await self._due.wait()
+            if not await self._wakes() and not self._stopped:
+                await self._call()  # a ping
             self._due.clear()
-            while not self._stopped and (self._queue or self._confirmed < self._lac):
-                if not self._queue and await self._gets_more():
+            while not self._stopped and (
+                self._queue or self._confirmed < self._lac or self.failing_since is not None
+            ):
+                if not self._queue and self.failing_since is None and await self._gets_more():
                     continue
                 if not await self._call():
                     await self._world.clock.sleep(self._options.retry_s)
+
+    async def _wakes(self) -> bool:
+        """Wait for something to do; False after a long time without."""
+        if self._recovery:
+            await self._due.wait()
+            return True
+        try:
+            async with self._world.clock.timeout(self._options.ping_s):
+                await self._due.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def _gets_more(self) -> bool:
         """Wait for a further entry, which tells the store what is acknowledged."""

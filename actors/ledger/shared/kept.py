@@ -44,6 +44,13 @@ class KeptRegistry:
     async def stores(self) -> list[StoreInfo]:
         return await self._all(paths.UP)
 
+    async def running(self) -> list[str]:
+        """The uuids of the stores that run now."""
+        try:
+            return await self._session.nodes.children(paths.UP, deadline_s=DEADLINE_S)
+        except NotFound:
+            return []
+
     async def known(self) -> list[StoreInfo]:
         """Every store that ever registered and was not forgotten."""
         return await self._all(paths.KNOWN)

@@ -15,12 +15,14 @@ from ebla.actors.ledger.shared.records import DEADLINE_S, Records, Sessions
 
 
 class Note(msgspec.Struct, frozen=True, array_like=True):
-    """`reason`: one sentence. `since_us`: when the ledger was found so first. `tries`: how often. `retry_us`: no worker tries again
-    before, unless the ledger has another mark than `mark`, or a store runs that is not in `running`."""
+    """`reason`: one sentence. `since_us`: when the ledger was found so first. `tries`: how often. `pause_s`: no worker tries again
+    within this time, which each counts by its own clock from when it saw the note, unless the ledger has another mark than `mark`,
+    or a store runs that is not in `running`. `retry_us`: when that is, by the clock of `worker`."""
 
     reason: str
     since_us: int
     tries: int
+    pause_s: float
     retry_us: int
     mark: int
     running: tuple[str, ...]
@@ -106,6 +108,10 @@ class Repairs:
     async def marked(self) -> list[int]:
         """The ledgers with a mark, ascending."""
         return await self._numbers(paths.MARKS)
+
+    async def noted(self) -> list[int]:
+        """The ledgers with a note, ascending."""
+        return await self._numbers(paths.NOTES)
 
     async def locked(self) -> list[int]:
         """The ledgers with a lock, ascending."""

@@ -24,7 +24,7 @@ from ebla.actors.ledger.worker.copying import Copier
 from ebla.actors.ledger.worker.locking import LedgerLock
 from ebla.actors.ledger.worker.measures import Counted
 from ebla.actors.ledger.worker.options import WorkerOptions
-from ebla.actors.ledger.worker.rules import US, Halted
+from ebla.actors.ledger.worker.rules import Halted
 from ebla.actors.world import World
 from ebla.storage.errors import EblaError
 
@@ -34,10 +34,10 @@ ROUNDS_MAX = 4
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """`reasons`: why the ledger is not whole; none: it is, or it is gone. `until_us`: when to try again, if known."""
+    """`reasons`: why the ledger is not whole; none: it is, or it is gone. `wait_s`: when to try again, if known."""
 
     reasons: tuple[str, ...] = ()
-    until_us: int | None = None
+    wait_s: float | None = None
 
 
 class Repairer:
@@ -61,8 +61,8 @@ class Repairer:
         self._stores = Stores(world, registry)
         self._checker = Checker(world, registry, self._stores, calls)
 
-    async def repair(self, ledger: int, mark: Mark, lock: LedgerLock) -> Outcome:
-        """Raises Halted."""
+    async def repair(self, ledger: int, mark: Mark, marked_at: float, lock: LedgerLock) -> Outcome:
+        """`marked_at`: when this worker saw the mark first, from which the grace period runs. Raises Halted."""
         reasons: tuple[str, ...] = ()
         for _ in range(ROUNDS_MAX):
             self._go_on(lock)
@@ -76,12 +76,12 @@ class Repairer:
             )
             if findings.whole:
                 return Outcome()
-            now_us = self._world.clock.wall_us()
-            plan = rules.plan(found, mark, findings, now_us, int(self._options.grace_s * US))
+            grace_s = marked_at + self._options.grace_s - self._world.now()
+            plan = rules.plan(found, mark, findings, grace_s)
             failed = await self._carry_out(found, plan, running, lock)
             reasons = (*failed, *plan.reasons)
             if reasons:
-                return Outcome(reasons, None if failed else plan.until_us)
+                return Outcome(reasons, None if failed else plan.wait_s)
         return Outcome(("other damage was found after each repair",))
 
     async def _carry_out(

@@ -28,25 +28,25 @@ class Halted(Exception):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """`reasons`: what is waited for. `until_us`: when the grace period ends."""
+    """`reasons`: what is waited for. `wait_s`: until the grace period ends."""
 
     fills: tuple[Damage, ...] = ()
     moves: tuple[Damage, ...] = ()
     recovers: bool = False
     reasons: tuple[str, ...] = ()
-    until_us: int | None = None
+    wait_s: float | None = None
 
     @property
     def acts(self) -> bool:
         return bool(self.fills or self.moves or self.recovers)
 
 
-def plan(found: Metadata, mark: Mark, findings: Findings, now_us: int, grace_us: int) -> Plan:
-    """What is to be done about these findings, and what must be waited for."""
+def plan(found: Metadata, mark: Mark, findings: Findings, grace_s: float) -> Plan:
+    """What is to be done about these findings, and what must be waited for. `grace_s`: what is left of the grace period."""
     fills: list[Damage] = []
     moves: list[Damage] = []
     reasons = [f"store {store} does not answer: {why}" for store, why in findings.unknown]
-    recovers, until_us = False, None
+    recovers, wait_s = False, None
     for damage in findings.damaged:
         if damage.why != MISSING and not damage.another:
             fills.append(damage)
@@ -56,13 +56,13 @@ def plan(found: Metadata, mark: Mark, findings: Findings, now_us: int, grace_us:
             )
         elif damage.fragment.closed:
             moves.append(damage)
-        elif found.state == meta.IN_RECOVERY or now_us >= mark.newest_us + grace_us:
+        elif found.state == meta.IN_RECOVERY or grace_s <= 0:
             recovers = True
         else:
-            until_us = mark.newest_us + grace_us
+            wait_s = grace_s
             reasons.append(f"its writer may replace store {damage.store} itself")
     unique = tuple(dict.fromkeys(reasons))
-    return Plan(tuple(fills), tuple(moves), recovers, unique, until_us)
+    return Plan(tuple(fills), tuple(moves), recovers, unique, wait_s)
 
 
 def target(running: Sequence[StoreInfo], used: Iterable[str], own: str, random: Random) -> StoreInfo | None:
@@ -75,10 +75,28 @@ def target(running: Sequence[StoreInfo], used: Iterable[str], own: str, random: 
     return near[0] if near else random.choice(able)
 
 
-def is_due(note: Note | None, version: int, running: Iterable[str], now_us: int) -> bool:
-    """Whether a marked ledger is tried now: its pause is over, or there is news about it. A clock that was set back ends the
-    pause, too."""
-    if note is None or note.mark != version or not note.since_us <= now_us < note.retry_us:
+class Seen:
+    """Since when this worker has seen things as they are. It counts by its own clock: those of other hosts may differ."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[int, float]] = {}
+
+    def seconds(self, ledger: int, state: int, now: float) -> float:
+        """For how long the ledger's thing has had this state."""
+        seen = self._seen.get(ledger)
+        if seen is None or seen[0] != state:
+            seen = self._seen[ledger] = (state, now)
+        return now - seen[1]
+
+    def keep(self, ledgers: Iterable[int]) -> None:
+        """Forget the others."""
+        kept = frozenset(ledgers)
+        self._seen = {ledger: seen for ledger, seen in self._seen.items() if ledger in kept}
+
+
+def is_due(note: Note, version: int, running: Iterable[str], seen_s: float) -> bool:
+    """Whether a marked ledger is tried now: its pause is over, or there is news about it. `seen_s`: the age of the note."""
+    if note.mark != version or seen_s >= note.pause_s:
         return True
     return any(store not in note.running for store in running)
 
@@ -90,14 +108,21 @@ def noted(
     running: Iterable[str],
     worker: str,
     now_us: int,
-    until_us: int | None,
-    backoff_us: int,
-    backoff_max_us: int,
+    wait_s: float | None,
+    backoff_s: float,
+    backoff_s_max: float,
 ) -> Note:
-    """The note about a ledger that is not whole. `until_us`: when to try again at the latest, if that is known."""
-    again = before is not None and before.mark == version
-    tries = before.tries + 1 if before is not None and again else 1
-    pause_us = min(backoff_max_us, backoff_us << min(tries - 1, 20))
-    retry_us = now_us + pause_us if until_us is None else min(until_us, now_us + backoff_max_us)
+    """The note about a ledger that is not whole. `wait_s`: when to try again at the latest, if that is known."""
+    tries = before.tries + 1 if before is not None and before.mark == version else 1
+    pause_s = min(backoff_s_max, backoff_s * 2 ** min(tries - 1, 20) if wait_s is None else wait_s)
     since_us = before.since_us if before is not None else now_us
-    return Note(reason, since_us, tries, retry_us, version, tuple(sorted(running)), worker)
+    return Note(
+        reason,
+        since_us,
+        tries,
+        pause_s,
+        now_us + int(pause_s * US),
+        version,
+        tuple(sorted(running)),
+        worker,
+    )

@@ -17,11 +17,13 @@ import logging
 from collections.abc import Iterable
 
 from ebla.actors.asking.master_client import MasterClient
+from ebla.actors.coordination.errors import VersionMismatch
+from ebla.actors.coordination.messages import Delete
 from ebla.actors.figures import Figure
 from ebla.actors.ledger.handles.options import LedgerOptions
 from ebla.actors.ledger.shared import paths
 from ebla.actors.ledger.shared.kept import KeptRegistry, Mark
-from ebla.actors.ledger.shared.records import LastingSession
+from ebla.actors.ledger.shared.records import DEADLINE_S, LastingSession
 from ebla.actors.ledger.shared.repairs import Repairs
 from ebla.actors.ledger.shared.watching import Watched
 from ebla.actors.ledger.worker import rules
@@ -30,13 +32,14 @@ from ebla.actors.ledger.worker.locking import LedgerLock, take
 from ebla.actors.ledger.worker.measures import Counted, measure_worker
 from ebla.actors.ledger.worker.options import WorkerOptions
 from ebla.actors.ledger.worker.repairing import Outcome, Repairer
-from ebla.actors.ledger.worker.rules import US, Halted
+from ebla.actors.ledger.worker.rules import Halted
 from ebla.actors.world import Role, World
 from ebla.storage.errors import EblaError
 
 log = logging.getLogger(__name__)
 
 RETRY_S = 1.0  # after a round that failed
+PAUSE_PER_LEDGER_S = 0.02  # a look at a ledger that waits costs the master two reads
 
 
 class ReplicationWorker(Role):
@@ -61,6 +64,8 @@ class ReplicationWorker(Role):
         self._garbage = Garbage(
             world, self._sessions, self._registry, calls, self.counted, self._require_running
         )
+        self._marked, self._noted = rules.Seen(), rules.Seen()
+        self._up: list[str] = []  # stores that run, as of the last round
         self._news = asyncio.Event()
         self._running = False
         self._enabled = True
@@ -107,12 +112,13 @@ class ReplicationWorker(Role):
             await self._pause()
 
     async def _pause(self) -> None:
-        """Until there is news; while ledgers wait, for a time at most."""
+        """Until there is news; while ledgers wait, for a time at most, which is longer if many do."""
         if not (self._enabled and self.counted.marked):
             await self._news.wait()
             return
         try:
-            async with self.world.clock.timeout(self.options.look_s * self.world.random.uniform(0.5, 1.5)):
+            limit_s = max(self.options.look_s, self.counted.marked * PAUSE_PER_LEDGER_S)
+            async with self.world.clock.timeout(limit_s * self.world.random.uniform(0.5, 1.5)):
                 await self._news.wait()
         except TimeoutError:
             return
@@ -122,13 +128,18 @@ class ReplicationWorker(Role):
     async def _round(self) -> None:
         """Try each marked ledger that is due, in random order, so that workers do not follow each other."""
         ledgers = await self._repairs.marked()
+        self._up = await self._registry.running() if ledgers else []
         self.counted.marked, waiting = len(ledgers), 0
+        self._marked.keep(ledgers)
+        self._noted.keep(ledgers)
         self.world.random.shuffle(ledgers)
         for ledger in ledgers:
             self._require_running()
             waiting += not await self._try(ledger)
         self.counted.waiting = waiting
         self.counted.marked = len(await self._repairs.marked()) if ledgers else 0
+        if ledgers and not self.counted.marked:
+            await self._forget_notes()
 
     async def _try(self, ledger: int) -> bool:
         """Returns False if the ledger waits."""
@@ -142,20 +153,24 @@ class ReplicationWorker(Role):
             if found is None or not await self._is_due(ledger):
                 return True  # another worker was faster
             self.repairing = ledger
-            outcome = await self._repairer.repair(ledger, found[0], lock)
+            now = self.world.now()
+            marked_at = now - self._marked.seconds(ledger, found[0].newest_us, now)
+            outcome = await self._repairer.repair(ledger, found[0], marked_at, lock)
             return await self._conclude(ledger, found[0], found[1], outcome, lock)
         finally:
             self.repairing = None
             await lock.release()
 
     async def _is_due(self, ledger: int) -> bool:
-        note = await self._repairs.notes.get(paths.of_note(ledger))
+        found = await self._registry.marks.find(paths.of_mark(ledger))
+        if found is None:
+            return False
+        self._marked.seconds(ledger, found[0].newest_us, self.world.now())
+        note = await self._repairs.notes.find(paths.of_note(ledger))
         if note is None:
             return True
-        found = await self._registry.marks.find(paths.of_mark(ledger))
-        running = [store.uuid for store in await self._registry.stores()]
-        now_us = self.world.clock.wall_us()
-        return found is None or rules.is_due(note, found[1], running, now_us)
+        seen_s = self._noted.seconds(ledger, note[1], self.world.now())
+        return rules.is_due(note[0], found[1], self._up, seen_s)
 
     async def _conclude(
         self, ledger: int, mark: Mark, version: int, outcome: Outcome, lock: LedgerLock
@@ -167,11 +182,10 @@ class ReplicationWorker(Role):
             if await self._delete_mark(ledger, version):
                 self.counted.repaired += 1
             await self.world.faults.here("ledger.repair.after_unmark")
-            await self._repairs.notes.delete(path)
             return True
         self.counted.failed += 1
         before = await self._repairs.notes.get(path)
-        running = [store.uuid for store in await self._registry.stores()]
+        running = await self._registry.running()
         note = rules.noted(
             before,
             "; ".join(outcome.reasons),
@@ -179,17 +193,30 @@ class ReplicationWorker(Role):
             running,
             self.world.address,
             self.world.clock.wall_us(),
-            outcome.until_us,
-            int(self.options.backoff_s * US),
-            int(self.options.backoff_max_s * US),
+            outcome.wait_s,
+            self.options.backoff_s,
+            self.options.backoff_max_s,
         )
         await self._repairs.notes.put(path, lambda _: note)
         log.warning("ledger %d is not whole: %s", ledger, note.reason)
         return False
 
     async def _delete_mark(self, ledger: int, version: int) -> bool:
-        """Returns False if the ledger was marked again meanwhile."""
-        return await self._registry.marks.delete(paths.of_mark(ledger), version)
+        """Delete the mark and the note, in one change. Returns False if the ledger was marked again meanwhile."""
+        session, note = await self._sessions.open(), paths.of_note(ledger)
+        operations = [Delete(paths.of_mark(ledger), version)]
+        if await session.exists(note, deadline_s=DEADLINE_S):
+            operations.append(Delete(note))
+        try:
+            await session.change(*operations, deadline_s=DEADLINE_S)
+        except VersionMismatch:
+            return False
+        return True
+
+    async def _forget_notes(self) -> None:
+        """No ledger is marked: a note that is left is of a worker that lost its lock without knowing."""
+        for ledger in await self._repairs.noted():
+            await self._repairs.notes.delete(paths.of_note(ledger))
 
     # -- beside ----------------------------------------------------------------------------------------------
 
