@@ -91,7 +91,10 @@ def feed(
     work = tasks.WriteTask(pickle.dumps(table), job, name, mode, call_rows, deadline_s)
     try:
         run = _Run(spark, frame.mapInArrow(work, tasks.RESULT), job, counter)
-        with working(table._awaited._client.display, f"feed {table.name}") as show:
+        with (
+            working(table._awaited._client.display, f"feed {table.name}") as show,
+            target.interruption_noted(lambda: run.acknowledged, mode, job),
+        ):
             rows = run.follow(on_progress or (lambda now: show(*now.seen)), known.rows if known else None)
     finally:
         ray.kill(counter)
@@ -192,6 +195,11 @@ class _Run:
             raise _among_others(msgspec.msgpack.decode(bytes(refused[0]), type=ErrorFrame))
         show(self._progress(total_rows, sum(row.rows + row.rejected for row in self._rows)))
         return self._rows
+
+    @property
+    def acknowledged(self) -> int:
+        """The rows that the table has answered, as far as known."""
+        return self._tally.rows
 
     def _raise_lost(self) -> None:
         if self._tally.fatal is not None:

@@ -34,8 +34,9 @@ class FeedProgress(msgspec.Struct, frozen=True):
 
 @shown
 class FeedReport(msgspec.Struct, frozen=True):
-    """`rows`: written; `rejected`: present before (insert only). `retries`: attempts beyond the first. `skipped`: rows that do
-    not fit. `repeated`: rows with the key of another row; None if they were not counted."""
+    """`rows`: rows of the source that the table has now; `rejected`: present before (insert only). `retries`: attempts beyond the
+    first. `skipped`: rows that do not fit. `repeated`: rows that were left out for another row with their key; None if they
+    were not counted, and then they are among `rows` or `rejected`."""
 
     table: str
     source: str

@@ -153,7 +153,7 @@ def feed_view(report: FeedReport) -> RenderableType:
         lines.append(("skipped", _figures(f"{report.skipped:,}", "with values that do not fit", BAD)))
     if report.repeated:
         kept = "first" if report.mode == "insert" else "last"
-        text = f"with a repeated key; the {kept} row of each key stays"
+        text = f"left out for their key; the table has the {kept} row"
         lines.append(("repeated", _figures(f"{report.repeated:,}", text, BAD)))
     if report.engine == "spark":
         tries = "no retries" if report.retries == 0 else f"{report.retries} retried"
@@ -163,13 +163,22 @@ def feed_view(report: FeedReport) -> RenderableType:
 
 
 def verify_view(report: VerifyReport) -> RenderableType:
-    parts: list[RenderableType] = [_grid(_comparison(report) + _replicas(report))]
+    verdict = Text(_verdict(report), GOOD if report.ok else BAD)
+    parts: list[RenderableType] = [verdict, Text(), _grid(_comparison(report) + _replicas(report))]
     if report.samples:
         parts += [Text(), _samples(report.samples)]
     for tablet in report.tablets:
         if not tablet.equal:
             parts += [Text(), Text(f"tablet {tablet.tablet}"), _unequal(tablet)]
     return _panel(f"{report.source} = {report.table}?", Group(*parts), report.ok)
+
+
+def _verdict(report: VerifyReport) -> str:
+    if report.missing or report.extra or report.different:
+        return "✘ the table differs from its source"
+    if report.ok:
+        return "✔ the table equals its source"
+    return "✘ the table equals its source, but its replicas do not agree"
 
 
 def _comparison(report: VerifyReport) -> list[tuple[str, Text]]:

@@ -10,7 +10,8 @@ requests with the same ids, and the table is the same as after one attempt:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -152,6 +153,25 @@ def check_arguments(mode: str, *counts: int | None) -> None:
 
 
 # -- writes --------------------------------------------------------------------------------------------------
+
+
+def feed_again(mode: str, job: str, when: str = "") -> str:
+    """The remedy after a feed that ended early."""
+    if mode == "insert":
+        return f"Feed again with --job {job}{when}: rows that were inserted then count as such"
+    return f"Feed again{when}: the table then equals the source"
+
+
+@contextmanager
+def interruption_noted(acknowledged: Callable[[], int], mode: str, job: str) -> Iterator[None]:
+    """Add to an interruption (Ctrl-C, SIGTERM) what was written, and the remedy."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit) as end:
+        end.add_note(
+            f"Rows may have been written; {acknowledged():,} were acknowledged (job {job}). {feed_again(mode, job)}"
+        )
+        raise
 
 
 class Call(msgspec.Struct, frozen=True):

@@ -105,18 +105,23 @@ def write(
         checked.source,
     )
     try:
-        for call in target.calls(batches, call_rows):
-            written, refused = target.write(
-                table, call, mode=mode, job=job, partition=0, deadline_s=deadline_s
-            )
-            rows, rejected, calls = rows + written, rejected + refused, calls + 1
-            seconds = time.monotonic() - began
-            on_progress(FeedProgress(rows + rejected, checked.fitting, 0, 0, seconds))
+        with target.interruption_noted(lambda: rows + rejected, mode, job):
+            for call in target.calls(batches, call_rows):
+                written, refused = target.write(
+                    table, call, mode=mode, job=job, partition=0, deadline_s=deadline_s
+                )
+                rows, rejected, calls = rows + written, rejected + refused, calls + 1
+                seconds = time.monotonic() - began
+                on_progress(FeedProgress(rows + rejected, checked.fitting, 0, 0, seconds))
     except EblaError as error:
         if not (calls or error.possibly_applied):
             raise
         raise _broken_off(error, rows + rejected, mode, job) from error
     seconds = time.monotonic() - began
+    rate = rows / seconds if seconds > 0 else 0.0
+    # Of the rows with one key the table has one: an upsert has written the others before it, an insert was refused for them.
+    again = checked.repeated or 0
+    rows, rejected = (rows, rejected - again) if mode == "insert" else (rows - again, rejected)
     return FeedReport(
         table=table.name,
         source=source.name,
@@ -128,7 +133,7 @@ def write(
         calls=calls,
         retries=0,
         seconds=seconds,
-        rows_per_s=rows / seconds if seconds > 0 else 0.0,
+        rows_per_s=rate,
         engine="arrow",
         skipped=checked.unfit,
         repeated=checked.repeated,
@@ -137,9 +142,7 @@ def write(
 
 def _broken_off(error: EblaError, rows: int, mode: str, job: str) -> FeedFailed:
     """The failure of a feed that may have written rows, with the remedy."""
-    again = "Feed again when that is mended: the table then equals the source"
-    if mode == "insert":
-        again = f"Feed again with --job {job} when that is mended: rows that were inserted then count as such"
+    again = target.feed_again(mode, job, " when that is mended")
     return FeedFailed(f"the feed ended after {rows} rows: {error.message}. {again}", job=job, rows=rows)
 
 

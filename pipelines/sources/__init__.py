@@ -6,6 +6,7 @@ readers.py    the rows of one file, in parts, with their row numbers
 types.py      text to values of a column's type, and the types of text
 source.py     a recognised source, and the schema of its rows
 texts.py      rows of Arrow as text, also nanoseconds
+notes.py      what surprises in the columns, for people
 fitting.py    rows as a table takes them, and the rows that do not fit
 check.py      one pass over a source before anything is written: counts, rows that do not fit, repeated keys
 """

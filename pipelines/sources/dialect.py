@@ -4,7 +4,8 @@
                  no character). A file that is UTF-8 up to one wrong byte is refused: the caller decides
     separator    the one of , ; tab | that divides the first rows into equally many fields; Excel's line `sep=;` decides
     decimal      a comma if the separator is another character, numbers with a comma occur and none with a point, and not all
-                 of them may be thousands (1,234)
+                 of them may be thousands (1,234). A file with 1,5 in which each number with a point may be thousands (1.500)
+                 is refused: the caller decides
     names        the first row. A row of numbers only is data and refused: the caller names the columns
     escape       if a quotation mark follows a backslash: the backslash if quoted values then end at a separator (pandas with
                  escapechar, Spark), none if they end there without it. If both are possible, the caller decides
@@ -39,12 +40,13 @@ _SEP_LINE = re.compile(r'\A"?sep=(.)"?\r?\n', re.IGNORECASE)
 _NUMBER = re.compile(r"[+-]?\d+([.,]\d+)?")
 _WITH_COMMA = re.compile(r"[+-]?\d+,\d+")
 _WITH_POINT = re.compile(r"[+-]?\d*\.\d+")
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+")
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+|[+-]?\d{1,3}(\.\d{3})+")
 
 
 class Dialect(msgspec.Struct, frozen=True):
     """`skipped`: rows up to and with the header. `sep_line`: the file begins with Excel's line `sep=;`. `escape`: the character
-    before quotation marks inside of values, "" if they are doubled; None if the first rows do not show that."""
+    before quotation marks inside of values, "" if they are doubled; None if the first rows do not show that. `thousands`: a
+    number such as 1,234, if the first rows do not show whether its comma is a decimal mark."""
 
     encoding: str
     separator: str
@@ -54,6 +56,7 @@ class Dialect(msgspec.Struct, frozen=True):
     skipped: int
     sep_line: bool = False
     escape: str | None = None
+    thousands: str | None = None
 
     @property
     def columns(self) -> list[str]:
@@ -136,8 +139,11 @@ def recognise(stream: Any, path: str, options: Mapping[str, str]) -> Dialect:
         names, skipped = [name.strip() for name in rows[header]], header + 1
         rows = rows[skipped:]
         _check_names(names, path)
-    decimal = options.get("decimal") or _decimal(rows, separator)
-    return Dialect(encoding, separator, decimal, quote, tuple(names), skipped, sep_line is not None, escape)
+    found = options.get("decimal")
+    decimal, thousands = (found, None) if found else _decimal(rows, separator, path)
+    return Dialect(
+        encoding, separator, decimal, quote, tuple(names), skipped, sep_line is not None, escape, thousands
+    )
 
 
 def _check_names(names: Sequence[str], path: str) -> None:
@@ -293,11 +299,22 @@ def _separator(text: str, quote: str, escape: str | None, whole: bool) -> str:
     return found
 
 
-def _decimal(rows: Sequence[Sequence[str]], separator: str) -> str:
+def _decimal(rows: Sequence[Sequence[str]], separator: str, path: str) -> tuple[str, str | None]:
+    """The decimal mark, and a number with a comma that leaves it open."""
     if separator == ",":
-        return "."
+        return ".", None
     fields = [field.strip() for row in rows for field in row]
     commas = [field for field in fields if _WITH_COMMA.fullmatch(field)]
-    points = any(_WITH_POINT.fullmatch(field) for field in fields)
-    certain = any(not _THOUSANDS.fullmatch(field) for field in commas)
-    return "," if certain and not points else "."
+    points = [field for field in fields if _WITH_POINT.fullmatch(field)]
+    certain = next((field for field in commas if not _THOUSANDS.fullmatch(field)), None)
+    if certain is None:
+        return ".", commas[0] if commas else None
+    if not points:
+        return ",", None
+    if all(_THOUSANDS.fullmatch(field) for field in points):
+        raise SourceUnreadable(
+            f"{path} has numbers such as {certain} and {points[0]}: if the comma is the decimal mark, give the option decimal=, "
+            f"({points[0]} stays text); if the point is, give decimal=. ({certain} stays text)",
+            source=path,
+        )
+    return ".", None

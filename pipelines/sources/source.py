@@ -78,7 +78,8 @@ class FileSource:
     """Files of one format. Can be pickled: each process opens the files itself.
 
     `columns`: the columns to read, in this order; None for those of each part. `left_out`: columns that are not read. `odd`: for
-    a column of text, the first value that most of the others' type does not have.
+    a column of text, the first value that most of the others' type does not have. `headless`: the first row, if all of its
+    names are values of their columns' types.
     """
 
     name: str
@@ -88,6 +89,7 @@ class FileSource:
     columns: tuple[str, ...] | None = None
     left_out: tuple[str, ...] = ()
     odd: tuple[Unfit, ...] = ()
+    headless: tuple[str, ...] = ()
 
     @property
     def facts(self) -> Facts:
@@ -229,8 +231,26 @@ def infer(source: Source, show: ShowRows = lambda rows: None) -> tuple[Source, p
     if not fields:
         raise SourceUnreadable(f"{source.name!r} has no columns{_reason(unread)}", source=source.name)
     types = pa.schema(fields)
-    found = replace(source, columns=tuple(types.names), left_out=tuple(nameless), odd=tuple(odd.values()))
+    found = replace(
+        source,
+        columns=tuple(types.names),
+        left_out=tuple(nameless),
+        odd=tuple(odd.values()),
+        headless=_headless(source, guesses),
+    )
     return found, types
+
+
+def _headless(source: FileSource, guesses: Mapping[str, Guess | pa.DataType]) -> tuple[str, ...]:
+    """The names of the first row if they look like values of their columns. A column of text shows nothing."""
+    rows = [each.names for each in source.dialects.values() if each.skipped]
+    known = [guesses.get(name) for name in rows[0]] if rows else []
+    typed = [
+        guess.takes(name)
+        for name, guess in zip(rows[0] if rows else (), known, strict=True)
+        if isinstance(guess, Guess) and guess.found() != pa.string()
+    ]
+    return rows[0] if typed and all(typed) else ()
 
 
 def _odd(part: Part, name: str, value: str, kind: pa.DataType) -> Unfit:

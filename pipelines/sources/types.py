@@ -374,6 +374,10 @@ class Guess:
             return pa.string()
         return self.kind
 
+    def takes(self, value: str) -> bool:
+        """Whether this text is a value of the type."""
+        return self._is(pa.array([value], pa.string()), self.found())
+
     def _is(self, text: pa.Array, kind: pa.DataType) -> bool:
         for part in (text[:FIRST_ROWS], text):  # the first rows show most of the types that do not fit
             if not pc.all(self._have_form(part, kind)).as_py():

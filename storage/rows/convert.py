@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from ebla.storage.columns import Column
-from ebla.storage.errors import InvalidArgument, invalid_column
+from ebla.storage.errors import InvalidArgument, did_you_mean, invalid_column
 from ebla.storage.rows import nested, nested_values, python_values
 from ebla.storage.rows.fixed import Fixed, nulls
 
@@ -163,11 +163,9 @@ def _check_names(rows: Any, given: Columns, known: set[str]) -> None:
     row = None
     if not isinstance(rows, Mapping) and isinstance(rows, Sequence):
         row = next(place for place, each in enumerate(rows) if unknown[0] in each)
-    raise InvalidArgument(
-        f"there is no column {unknown[0]!r} here; drop it, the columns are {', '.join(sorted(known))}",
-        column=str(unknown[0]),
-        row=row,
-    )
+    name = str(unknown[0])
+    hint = did_you_mean(name, known) or f"; drop it, the columns are {', '.join(sorted(known))}"
+    raise InvalidArgument(f"there is no column {unknown[0]!r} here{hint}", column=name, row=row)
 
 
 def to_array(column: Column, values: Any) -> pa.Array:

@@ -68,6 +68,8 @@ CALLS: list[tuple[str, Call]] = [
     ("outside the key", lambda t: t.update({"id": 1})),
     ("'id'", lambda t: t.delete([{"v": "a"}])),
     ("row 1 names the columns id, n and row 0 id, v", lambda t: t.update([{"id": 1, "v": "a"}, {"id": 2, "n": 1}])),
+    ("no column 'idd' here; did you mean 'id'", lambda t: t.upsert({"idd": 1})),
+    ("no column 'idd' here; did you mean 'id'", lambda t: t.upsert([{"idd": 1}])),
     ("there is no column", lambda t: t.upsert({"id": 1, "\ud800": 2})),
     ("there is no column", lambda t: t.upsert([{"id": 1, "\ud800": 2}])),
     ("'v', row 1: '.ud800'", lambda t: t.upsert([row(1), row(2, v="\ud800")])),

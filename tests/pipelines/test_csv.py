@@ -214,6 +214,25 @@ def test_wrong_bytes_at_an_end_do_not_make_a_file_utf8(
         assert read(tmp_path / "a.csv")[0].facts.encoding == "cp1252"
 
 
+@pytest.mark.parametrize("text", ["id;x;y\n1;1,5;1.500\n2;2,5;2.750\n", "id;x\n1;1.500\n2;2,5\n"])
+def test_a_file_with_decimal_commas_and_points_that_may_be_thousands_is_refused(
+    tmp_path: Path, text: str
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    with pytest.raises(SourceUnreadable, match=r"such as \d,5 and 1\.500: .* decimal=, .* decimal=\. "):
+        read(path)
+    assert "1.500" in [*read(path, decimal=",")[2][0].values()], "text"
+    assert read(path, decimal=".")[1].field("x").type == pa.string()
+
+
+@pytest.mark.parametrize("number", ["1.5", "1234.500", "1.50"])
+def test_a_certain_decimal_point_beside_a_comma_decides_for_the_point(tmp_path: Path, number: str) -> None:
+    (tmp_path / "a.csv").write_text(f"id;x;y\n1;1,5;{number}\n")
+    _, types, rows = read(tmp_path / "a.csv")
+    assert (types.field("x").type, rows[0]["y"]) == (pa.string(), float(number))
+
+
 def test_options_replace_what_is_recognised(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("1#1,5#'x#y'\n2#2,5#z\n")
     _, types, rows = read(tmp_path / "a.csv", sep="#", decimal=",", quote="'", names="id,score,name")

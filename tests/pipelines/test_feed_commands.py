@@ -16,6 +16,7 @@ import pytest
 
 from ebla.cli.data import sources
 from ebla.errors import SourceUnreadable
+from ebla.pipelines import target
 from ebla.pipelines.arrow.feed import feed
 from ebla.table import Table
 from tests.cli.stage import Outcome, invoke
@@ -114,7 +115,7 @@ def test_a_failed_feed_creates_no_table_and_lists_the_rows_in_json(
     assert (error["fields"]["unfit"], error["fields"]["repeated"]) == (1, 1)
     assert loopback.db.tables() == []
     skipped = run("feed", str(path), "t", "--key", "id", "--on-error", "skip", "--json")
-    assert (skipped.json["rows"], skipped.json["skipped"], skipped.json["repeated"]) == (4, 1, 1)
+    assert (skipped.json["rows"], skipped.json["skipped"], skipped.json["repeated"]) == (3, 1, 1)
     assert skipped.json["checked"]["facts"]["separator"] == ","
 
 
@@ -255,3 +256,105 @@ def test_a_damaged_source_is_refused_before_a_connection(tmp_path: Path) -> None
     (tmp_path / "a.parquet").write_text(json.dumps({}))
     with pytest.raises(SourceUnreadable, match="does not begin as a file of format parquet"):
         sources.open_checked(str(tmp_path / "a.parquet"), None, None)
+
+
+def test_a_value_that_makes_any_new_column_text_is_named_three_times_at_most(
+    run: Ebla, tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("id,a,b,c,d\n1,1,1,1,1\n2,1,1,1,1\n3,x,x,x,x\n")
+    notes = run("feed", str(path), "new", "--key", "id,d", "--dry-run", "--json").json["notes"]
+    assert notes[0] == "d is string because of rows.csv row 4: 'x' is not int64"
+    assert [note[:12] for note in notes[1:]] == ["a is string ", "b is string ", "1 more colum"]
+
+
+def test_a_first_row_that_looks_like_values_is_noted(run: Ebla, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("1,Ada,2.5\n2,Bob,3.5\n")
+    words = ("feed", str(path), "new", "--dry-run", "--json")
+    (note,) = run(*words, "--key", "1").json["notes"]
+    assert "the first row (1, Ada, 2.5) looks like values" in note and "-o names=a,b,c" in note
+    assert run(*words, "--key", "a", "-o", "names=a,b,c").json["notes"] == []
+    refused = run("feed", str(path), "new", "--key", "id")
+    assert (refused.status, "-o names=a,b,c" in refused.message) == (2, True)
+    path.write_text("id,name,x\n1,Ada,2.5\n")
+    assert run(*words, "--key", "id").json["notes"] == []
+
+
+def test_a_number_whose_comma_may_be_a_decimal_mark_is_noted(run: Ebla, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("a;b\n1,500;2,000\n")
+    words = ("feed", str(path), "new", "--key", "a", "--dry-run", "--json")
+    assert run(*words).json["notes"] == [
+        "numbers such as 1,500 are text; if the comma is the decimal mark, give -o decimal=,"
+    ]
+    assert run(*words, "-o", "decimal=,").json["notes"] == []
+
+
+def test_an_unknown_key_of_a_file_with_one_column_names_the_separator(run: Ebla, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("id x\n1 2\n")
+    refused = run("feed", str(path), "new", "--key", "id")
+    assert refused.status == 2
+    assert "there is no column 'id'; the columns are 'id x'" in refused.message
+    assert "-o sep=" in refused.message
+    assert run("feed", str(path), "new", "--key", "id", "--dry-run", "-o", "sep= ").status == 0
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt(), SystemExit(143)], ids=["Ctrl-C", "SIGTERM"])
+@pytest.mark.parametrize(
+    ("mode", "remedy"), [("upsert", "Feed again: "), ("insert", "Feed again with --job J: ")]
+)
+def test_an_interrupted_feed_says_what_was_written_and_how_to_complete_it(
+    run: Ebla,
+    table: Table,
+    source: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    end: BaseException,
+    mode: str,
+    remedy: str,
+) -> None:
+    write, calls = target.write, 0
+
+    def once(*given: Any, **named: Any) -> tuple[int, int]:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise end
+        return write(*given, **named)
+
+    monkeypatch.setattr(target, "write", once)
+    monkeypatch.setattr(
+        "ebla.pipelines.arrow.feed.write.__kwdefaults__", {"job": None, "call_rows": 400, "deadline_s": None}
+    )
+    ended = run("feed", str(source), "t", "--mode", mode, "--job", "J")
+    assert ended.status == (130 if isinstance(end, KeyboardInterrupt) else 143)
+    assert "ebla: interrupted" in ended.message
+    assert f"Rows may have been written; 400 were acknowledged (job J). {remedy}" in ended.message
+    calls = 1
+    listed = run("feed", str(source), "t", "--mode", mode, "--json").json["error"]
+    assert (listed["possibly_applied"], "0 were acknowledged (job " in listed["message"]) == (True, True)
+    monkeypatch.undo()
+
+
+def test_an_interruption_before_the_first_write_says_only_that(
+    run: Ebla, table: Table, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ebla.pipelines.sources.check.check", end)
+    ended = run("feed", str(source), "t")
+    assert (ended.status, "Rows may" in ended.message) == (130, False)
+
+
+def test_the_figures_of_a_feed_add_up_to_the_rows_of_the_source(
+    run: Ebla, loopback: Loopback, tmp_path: Path
+) -> None:
+    path = write_csv(tmp_path / "rows.csv", "0,again,1.0", "5,short", rows=3)
+    for mode in ("upsert", "insert"):
+        words = ("feed", str(path), mode, "--key", "id", "--mode", mode, "--on-error", "skip", "--json")
+        fed = run(*words).json
+        assert (fed["rows"], fed["rejected"], fed["repeated"], fed["skipped"]) == (3, 0, 1, 1)
+        assert loopback.db.table(mode).scan().count() == 3
+    assert [run(*words).json[name] for name in ("rows", "rejected", "repeated")] == [0, 3, 1]

@@ -42,10 +42,23 @@ UNLED = msgspec.structs.replace(DEMO, outage=msgspec.structs.replace(OUTAGE, led
         (report.feed_view(FED), ("336,776", "9.5 s", "35,450 rows/s", "2 retried", "job1")),
         (
             report.verify_view(EQUAL),
-            ("336,776 in the source", "0 missing", "0 extra", "0 different", "24 of 24 agree"),
+            (
+                "✔ the table equals its source",
+                "336,776 in the source",
+                "0 missing",
+                "0 extra",
+                "0 different",
+                "24 of 24 agree",
+            ),
         ),
-        (report.verify_view(DIFFERENT), ("1 different", "k=7", "v=new", "v=null")),
-        (report.verify_view(DISAGREEING), ("21 of 24", "cd" * 16)),
+        (
+            report.verify_view(DIFFERENT),
+            ("✘ the table differs from its source", "1 different", "k=7", "v=new", "v=null"),
+        ),
+        (
+            report.verify_view(DISAGREEING),
+            ("✘ the table equals its source, but its replicas do not agree", "21 of 24", "cd" * 16),
+        ),
         (
             report.demo_view(DEMO),
             (

@@ -141,6 +141,7 @@ class _Plan:
         from ebla.partitions import resolve
         from ebla.pipelines import target
         from ebla.pipelines.datasets import DATASETS
+        from ebla.pipelines.sources.notes import unknown_column
         from ebla.storage.schema import TableSchema
 
         known = DATASETS.get(self.source.name)
@@ -161,6 +162,9 @@ class _Plan:
                 f"{', '.join(self.types.names)}",
                 option="--key",
             )
+        for name in self.key:
+            if name not in self.types.names:
+                raise Usage(unknown_column(name, self.source, self.types.names), option="--key", column=name)
         plain = TableSchema.from_arrow(self.types, self.key)
         self.schema = TableSchema.from_arrow(self.types, self.key, resolve(self.partition_by, plain))
 
@@ -196,12 +200,11 @@ class _Plan:
 
     @property
     def notes(self) -> list[str]:
-        """What surprises in the columns: those that the source lacks, and a new key that one value made text."""
+        """What surprises in the columns, also those that the source lacks."""
+        from ebla.pipelines.sources.notes import notes
+
         lines = [_lacking_line(self.lacking)] if self.lacking else []
-        for row in self.source.odd if self.table is None else ():
-            if row.column in self.schema.key:
-                lines.append(f"{row.column} is string because of {row.file} row {row.row}: {row.problem}")
-        return lines
+        return lines + notes(self.source, self.schema.key, self.table is None)
 
     def show_inferred(self, checked: Checked | None) -> None:
         """Show what was recognised, before anything is written."""

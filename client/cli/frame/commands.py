@@ -226,12 +226,13 @@ class RootGroup(Group):
         as_json, verbose = "--json" in given, any(word in ("-v", "-vv", "--verbose") for word in given)
         settings["standalone_mode"] = False
         settings["prog_name"] = "ebla"
+        notes: list[str] = []
         try:
             status = super().main(given, *rest, **settings)
         except (KeyboardInterrupt, typer.Abort):
             status = INTERRUPTED
         except SystemExit as end:
-            status = end.code
+            status, notes = end.code, getattr(end, "__notes__", [])
         except EblaError as error:
             status = _report(error, exit_status(error), as_json, verbose)
         except NotCompared as failure:
@@ -242,8 +243,18 @@ class RootGroup(Group):
         except Exception as error:
             status = _report_usage(error, as_json)
         if status in (INTERRUPTED, TERMINATED):
-            _report_interrupted(as_json, status)
+            _report_interrupted(as_json, status, notes)
         sys.exit(status if isinstance(status, int) else 0)
+
+    def invoke(self, ctx: Any) -> Any:
+        """As in typer, which would drop the notes of a KeyboardInterrupt."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            end = SystemExit(INTERRUPTED)
+            for note in getattr(interrupt, "__notes__", ()):
+                end.add_note(note)
+            raise end from None
 
 
 def _report(error: EblaError, status: int, as_json: bool, verbose: bool) -> int:
@@ -290,8 +301,12 @@ def _report_usage(error: Exception, as_json: bool) -> int:
     return USAGE
 
 
-def _report_interrupted(as_json: bool, status: int) -> None:
+def _report_interrupted(as_json: bool, status: int, notes: list[str]) -> None:
+    """`notes`: what may have been changed, and the remedy."""
     if as_json:
-        write_json(error_document("Interrupted", "interrupted", status))
-    else:
-        print("\nebla: interrupted", file=sys.stderr)
+        message = "; ".join(["interrupted", *notes])
+        write_json(error_document("Interrupted", message, status, possibly_applied=bool(notes)))
+        return
+    print("\nebla: interrupted", file=sys.stderr)
+    for note in notes:
+        _print(note, None)
