@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from ebla.actors import messages as m
 from ebla.actors.ledger.shared.records import LastingSession
+from ebla.actors.messages import MasterStatus, ServerStatus, TableSummary
 from ebla.aio_table import Table as Table
 from ebla.arguments import (
     check_deadline,
@@ -150,7 +151,7 @@ class Database:
 
     async def tables(
         self, prefix: str = "", *, deleted: bool = False, deadline_s: float | None = None
-    ) -> list[m.TableSummary]:
+    ) -> list[TableSummary]:
         """List the tables whose name begins with `prefix`, sorted by name. `deleted`: instead the dropped tables that can be
         recalled."""
         request = m.ListTablesRequest(check_text("prefix", prefix), bool(deleted))
@@ -197,12 +198,12 @@ class Database:
         info = await self._ask("recall_table", request, m.TableInfo, deadline_s)
         return Table(self._client, self._client.adopt(info))
 
-    async def servers(self, *, deadline_s: float | None = None) -> list[m.ServerStatus]:
+    async def servers(self, *, deadline_s: float | None = None) -> list[ServerStatus]:
         """List the tablet servers as the master sees them."""
         reply = await self._ask("list_servers", m.Empty(), m.ListServersReply, deadline_s)
         return Listing(reply.servers)
 
-    async def status(self, *, deadline_s: float | None = None) -> m.MasterStatus:
+    async def status(self, *, deadline_s: float | None = None) -> MasterStatus:
         """Get the state of the active master. `ebla check` asks every role instead."""
         return await self._ask("status", m.Empty(), m.MasterStatus, deadline_s)
 

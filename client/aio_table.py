@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import pyarrow as pa
 
 from ebla.actors import messages as m
-from ebla.actors.messages import DELETE, INSERT, UPDATE, UPSERT
+from ebla.actors.messages import DELETE, INSERT, UPDATE, UPSERT, TableInfo
 from ebla.arguments import check_choice, check_deadline, check_key, check_write_id
 from ebla.errors import EblaError, InvalidArgument, ScanInterrupted
 from ebla.options import Written
@@ -76,7 +76,7 @@ class Table:
         """The names of the key columns, in the order of the key."""
         return self._routes.schema.key
 
-    async def info(self, *, deadline_s: float | None = None) -> m.TableInfo:
+    async def info(self, *, deadline_s: float | None = None) -> TableInfo:
         """Get the table's schema, and where its tablets are, from the master."""
         request = m.TableName(self.name, self._routes.info.table)
         info = await self._client.master.ask(

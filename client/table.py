@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, Ty
 import pyarrow as pa
 
 from ebla import aio
-from ebla.actors import messages as m
 from ebla.actors.asking.certainty import Tries
+from ebla.actors.messages import TableInfo
 from ebla.arguments import check_deadline, check_key
 from ebla.coordination.awaited import SESSION_S
 from ebla.coordination.blocking import Coordination, Session
@@ -304,7 +304,7 @@ class Alteration(Changes):
         self._table = table
 
     @like(aio.Alteration.apply)
-    def apply(self, *, wait_s: float = WAIT_S) -> m.TableInfo:
+    def apply(self, *, wait_s: float = WAIT_S) -> TableInfo:
         awaited = self._table._awaited.alter()
         awaited.changes, awaited.name, awaited.least = list(self.changes), self.name, self.least
         return self._table._run(awaited.apply(wait_s=wait_s))

@@ -46,6 +46,9 @@ def test_the_site_has_every_page_and_the_docstrings(copied: Path) -> None:
     reference = (site / "docs" / "reference.html").read_text()
     text = re.sub(r"\s+", " ", re.sub("<[^>]+>", "", reference))
     assert "Insert rows; a row whose key exists is replaced as a whole." in text
+    assert re.findall(r"\bm\.[A-Z]\w+", text) == [], "names of results are those of their entries"
+    for name in ("TableInfo", "TableSummary", "ServerStatus", "MasterStatus"):
+        assert f'id="ebla.actors.messages.{name}"' in reference
     assert 'id="ebla.Table.delete"' in reference and "Built-in" not in text
 
 

@@ -76,6 +76,9 @@ class Watch(nodes.Watch):
 class Coordination(Nodes):
     """Reads nodes, and opens sessions."""
 
+    def __repr__(self) -> str:
+        return "<ebla.aio.Coordination>"
+
     def session(
         self, timeout_s: float = SESSION_S, *, name: str = "", deadline_s: float | None = None
     ) -> Opening[Session]:

@@ -27,6 +27,9 @@ class Coordination:
         self._run = run
         self._awaited = awaited
 
+    def __repr__(self) -> str:
+        return repr(self._awaited).replace("ebla.aio.", "ebla.")
+
     get = blocking(Nodes.get)
     exists = blocking(Nodes.exists)
     children = blocking(Nodes.children)
@@ -87,9 +90,6 @@ class Session(Coordination):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-    def __repr__(self) -> str:
-        return repr(self._awaited).replace("ebla.aio.", "ebla.")
 
 
 class Lock:

@@ -36,6 +36,7 @@ from ebla.placement.local.processes import ProcessRecord, mark_of
 from ebla.storage.directories.instance import write_durably
 from ebla.storage.errors import EblaError, InvalidArgument
 
+STOPPING = "ebla: the local Ray cluster is ending; that is completed, so that no process is left"
 STATE, LOCK = "local.json", "local.lock"
 NODES_MAX = 64
 START_S = 300.0  # an idle 2-core machine needs about 12 s for four nodes, a very busy one two minutes
@@ -168,8 +169,9 @@ class LocalCluster:
             ) from error
 
     def stop(self) -> None:
-        """End every process of the cluster, verify that none is left, and remove its temporary files."""
-        with _locked(self.directory), uninterrupted():
+        """End every process of the cluster, verify that none is left, and remove its temporary files. A signal does not stop
+        that: the processes that are left would need another command."""
+        with _locked(self.directory), uninterrupted(STOPPING):
             self._end(signal.SIGTERM)
 
     def kill_everything(self) -> None:

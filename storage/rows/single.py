@@ -71,9 +71,19 @@ class SingleRows:
         return {column.name: convert.defaults(column, 1)[0].as_py() for column in self.defaulted}
 
     def encode_key(self, row: Mapping[str, Any]) -> bytes:
-        key = self.keys.encode_row(row)
+        try:
+            key = self.keys.encode_row(row)
+        except InvalidArgument:
+            self._refuse_misspelt(row)
+            raise
         check_key(key, self.keys.columns, row)
         return key
+
+    def _refuse_misspelt(self, row: Any) -> None:
+        """Refuse an unknown column with a name like a known one: the key lacks a value because of it."""
+        for name in row if isinstance(row, Mapping) else ():
+            if name not in self.known and did_you_mean(str(name), self.known):
+                refuse_absent(name, self.known)
 
     def encode_row(self, row: Mapping[str, Any], seed: int) -> tuple[bytes, bytes]:
         """Key and value of one row. Missing nullable columns are null; invalid rows are refused as in `RowCodec.arrow`."""
@@ -329,7 +339,7 @@ def nested_scalar(column: Column) -> Scalar:
 
 
 def refuse_absent(name: str, known: frozenset[str]) -> None:
-    hint = did_you_mean(name, known) or f"; the columns are {', '.join(sorted(known))}"
+    hint = did_you_mean(str(name), known) or f"; the columns are {', '.join(sorted(known))}"
     raise InvalidArgument(f"there is no column {name!r} here{hint}", column=str(name))
 
 

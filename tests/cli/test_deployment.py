@@ -12,12 +12,14 @@ from ebla.cli.data.sources import reader_options
 from ebla.cli.frame import places
 from ebla.cli.frame.problems import Usage
 from ebla.cli.frame.ui import Common, Ui
+from ebla.cli.nodes import deployment
 from ebla.cli.nodes.deployment import _configured, _down_parts, _up_command, _up_parts
 from ebla.cli.nodes.local import exposure
+from ebla.errors import NoCluster
 from ebla.placement import state
 from ebla.placement.asking import RoleStatus
 from ebla.placement.config import DeploymentConfig
-from ebla.placement.connection import choose, local_directory
+from ebla.placement.connection import REMEDY, choose, local_directory
 from ebla.placement.deploy.slots import Survey
 from ebla.placement.launch import DownReport, StatusReport, UpReport
 from ebla.placement.local.cluster import LocalCluster, LocalClusterError, LocalState
@@ -121,6 +123,35 @@ def test_after_a_failed_up_local_every_command_names_the_failure_until_down(
     down = invoke("down", "--yes")
     assert (down.status, "deployment ebla was not up" in down.out) == (0, True), down.err
     assert choose(None, local_directory())[1] == "auto"
+
+
+def test_the_command_that_starts_a_deployment_again_is_remembered(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after a stop, when the state of the local cluster is gone."""
+
+    def nowhere(ui: Ui) -> str:
+        raise NoCluster(f"no Ray cluster runs on this machine: {REMEDY}")
+
+    monkeypatch.setattr(deployment, "reach", nowhere)
+    assert REMEDY in invoke("status").message
+    command = "ebla up --local 3 --auth disabled"
+    places.remember_up("ebla", command)
+    assert invoke("status").message == (
+        f"ebla: no Ray cluster runs on this machine: `{command}` starts deployment ebla again"
+    )
+    assert command in invoke("down", "-y").out
+    assert invoke("down", "-y", "--json").json["up_command"] == command
+    assert "--local 4" in invoke("status", "--name", "other").message
+
+
+def test_an_up_remembers_its_command(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deployment, "reach", lambda ui: "127.0.0.1:6379")
+    monkeypatch.setattr(deployment, "exposure", lambda cluster, address: [])
+    monkeypatch.setattr("ebla.placement.launch.up", lambda *given, **named: report((), ("master/0",)))
+    data = str(home / "d")
+    assert invoke("up", "--data-dir", data).status == 0
+    assert places.up_command("ebla") == f"ebla up --data-dir {data}"
 
 
 def role(address: str, state: str = "running", error: str | None = None) -> RoleStatus:

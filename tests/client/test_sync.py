@@ -38,6 +38,7 @@ def test_every_call_of_the_api_works_without_awaiting(loopback: Loopback, table:
     assert table.name == "t" and table.schema.names == [*scan.schema.names, "v", "n"]
     assert db.table("t").info().name == "t" and [t.name for t in db.tables()] == ["t"]
     assert repr(table) == "<ebla.Table 't': 3 columns, key (id), 4 tablets, 3 x raft>"
+    assert repr(db.coordination) == "<ebla.Coordination>"
     db.drop_table("t")
     with pytest.raises(NotFound):
         db.table("t")

@@ -16,7 +16,6 @@ from random import Random
 
 from ebla.actors.fault_points import REPAIR_OF_LEDGERS_POINTS
 from ebla.actors.ledger.metadata import Metadata
-from ebla.actors.ledger.store import records
 from ebla.chaos.simulation.world import NodeCrashed
 from ebla.storage.errors import EblaError
 from tests.ledger.repair_stage import MASTER, Client, RepairStage, store
@@ -205,9 +204,8 @@ class RepairHistory:
             role, uuid = self.stage.role(name), self.stage.uuids[name]
             for ledger in role.ledgers():
                 assert ledger in known, (name, ledger, "a deleted ledger is on the store")
-                start, stop = records.bounds(ledger)
                 if uuid not in _stores(known[ledger]):
-                    assert not role._environment.items(records.ENTRIES, start, stop), (name, ledger)
+                    assert not list(role.numbers(ledger)), (name, ledger)
 
 
 def _stores(found: Metadata) -> set[str]:

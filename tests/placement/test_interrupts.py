@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ebla.placement.interrupts import ENDING, own_handler_of_sigterm, uninterrupted
+from ebla.placement.interrupts import ENDING, ending_at_once, own_handler_of_sigterm, uninterrupted
 
 
 class Ended(Exception):
@@ -47,3 +47,20 @@ def test_a_handler_of_the_process_outlasts_one_of_a_library(own: Any) -> None:
     with own_handler_of_sigterm():
         signal.signal(signal.SIGTERM, of_library)
     assert signal.getsignal(signal.SIGTERM) is (of_library if own is signal.SIG_DFL else own)
+
+
+def test_ignored_signals_are_noted_once(capfd: pytest.CaptureFixture[str]) -> None:
+    with uninterrupted("this is completed"):
+        for each in (*ENDING, *ENDING):
+            os.kill(os.getpid(), each)
+    assert capfd.readouterr().err == "\nthis is completed\n"
+    with pytest.raises(Ended):
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("number", ENDING, ids=lambda each: each.name)
+def test_a_prompt_ends_by_an_exception(number: signal.Signals) -> None:
+    with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else SystemExit), ending_at_once():
+        os.kill(os.getpid(), number)
+    with pytest.raises(Ended):
+        os.kill(os.getpid(), number)

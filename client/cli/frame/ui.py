@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ebla.operate.naming import Refused
+from ebla.placement.interrupts import ending_at_once
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -112,8 +113,10 @@ class Ui:
             return
         if self.json or not self.interactive:
             raise Refused(f"{question} There is no terminal for a confirmation.", hint="add -y to confirm")
-        self.err.print(f"{question} [y/N] ", end="", highlight=False, markup=False)
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        with ending_at_once():
+            self.err.print(f"{question} [y/N] ", end="", highlight=False, markup=False)
+            answer = sys.stdin.readline()
+        if answer.strip().lower() not in ("y", "yes"):
             raise Refused("nothing was changed")
 
     @contextmanager

@@ -96,7 +96,6 @@ def up(
     that it starts on this machine. Data in the directory is kept. A second `ebla up` changes nothing.
     """
     quiet.before_ray(ui.verbose)
-    from ebla.cli.frame import places
     from ebla.placement import launch
 
     flags = {
@@ -114,7 +113,7 @@ def up(
             progress.step("connecting to Ray")
             address = reach(ui)
             report = launch.up(settings, progress=progress.step, timeout_s=timeout)
-    places.remember(settings.name, settings.data_dir)
+    _remember(ui, settings, cluster)
     warnings = [*report.warnings, *exposure(cluster, address)]
     document = {
         **structs.asdict(report),
@@ -199,6 +198,14 @@ def _up_parts(report: UpReport, address: str, cluster: LocalCluster | None, star
     return parts
 
 
+def _remember(ui: Ui, settings: DeploymentConfig, cluster: LocalCluster | None) -> None:
+    """Keep what later commands need: where the data is, and how to start all of it again."""
+    from ebla.cli.frame import places
+
+    places.remember(settings.name, settings.data_dir)
+    places.remember_up(settings.name, _up_command(settings.name, ui.common.address, cluster))
+
+
 def _up_command(name: str, address: str | None, local: LocalCluster | None = None) -> str:
     """The command that starts the deployment again. `local`: the local cluster that has to be started first."""
     from ebla.cli.frame import places
@@ -256,6 +263,8 @@ def down(
             report = _down(ui, name, timeout, progress, found is None)
         others = _others(ui, name) if report is not None and found is not None else []
         again = _up_command(name, ui.common.address, found if not others else None)
+        if found is None and report is None:
+            again = places.up_command(name) or again
         if found is not None and not others:
             disconnect_ray()
             progress.step("ending the local Ray cluster")
@@ -326,7 +335,7 @@ def _down_parts(
 def status(ui: Ui) -> None:
     """Show masters, servers and tables, and one line about their health. Exit status 0: all healthy, 1: not."""
     name = name_of(ui)
-    address = reach(ui)
+    address = _reach(ui, name)
     from ebla.placement import launch
 
     report = launch.status(name)
@@ -348,6 +357,24 @@ def status(ui: Ui) -> None:
     ui.show(document, *_status_parts(report, health, address), *views.quarantined(kept))
     if not health.healthy:
         raise typer.Exit(FAILED)
+
+
+def _reach(ui: Ui, name: str) -> str:
+    """Connect. If no Ray cluster runs here, raise NoCluster with the command that starts this deployment again."""
+    from ebla.cli.frame import places
+    from ebla.errors import NoCluster
+
+    try:
+        return reach(ui)
+    except NoCluster as error:
+        from ebla.placement.connection import REMEDY
+
+        again = places.up_command(name)
+        named = ui.common.address or os.environ.get("RAY_ADDRESS")
+        if again is None or named or not error.message.endswith(REMEDY):
+            raise
+        problem = error.message.removesuffix(REMEDY)
+        raise NoCluster(f"{problem}`{again}` starts deployment {name} again") from error
 
 
 def _health(ui: Ui) -> tuple[ClusterHealth, Kept]:
