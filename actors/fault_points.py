@@ -112,10 +112,11 @@ JOURNAL_POINTS = (
 )
 
 LEDGER_POINTS = _around(
-    "ledger", "commit", "add", "recovery_add", "fence", "move", "delete", "drop"
+    "ledger", "commit", "add", "recovery_add", "fence", "move", "delete"
 )  # of stores of ledgers
 
-REPAIR_OF_LEDGERS_POINTS = (  # of replication workers and auditors
+REPAIR_OF_LEDGERS_POINTS = (  # of replication workers and auditors, and of stores that they ask
+    *_around("ledger", "commit", "drop"),
     "ledger.repair.before_move",
     "ledger.repair.after_move",
     "ledger.repair.before_recover",
