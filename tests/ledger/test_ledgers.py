@@ -68,6 +68,27 @@ def test_an_idle_writer_replaces_a_store_that_does_not_run() -> None:
     play(scenario)
 
 
+def test_a_store_that_is_back_takes_its_place_again_if_the_one_in_its_place_is_lost() -> None:
+    async def scenario(stage: Stage) -> None:
+        writer = stage.process().writer(stage.create())
+        await writer.add(b"first")
+        stage.cluster.crash("ledger-store/a")
+        stage.cluster.network.isolate("ledger-store/d")  # it counts as running
+        for _ in range(10):
+            await writer.add(b"while both are away")
+            await asyncio.sleep(0.2)
+        await stage.restart("ledger-store/a")
+        while len(writer.metadata.segments) == 1 and writer._joining:
+            await writer.add(b"while it returns")
+            await asyncio.sleep(0.2)
+        assert stage.uuids["ledger-store/a"] in writer.metadata.segments[-1].stores
+        stage.cluster.crash("ledger-store/b")
+        await writer.add(b"on the one that is back")
+        assert stage.uuids["ledger-store/a"] in stage.registry.marks[1], "what it missed is marked"
+
+    play(scenario)
+
+
 def test_without_another_store_the_writer_goes_on_and_marks_what_is_missing() -> None:
     async def scenario(stage: Stage) -> None:
         writer = stage.process().writer(stage.create())

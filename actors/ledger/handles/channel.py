@@ -52,6 +52,7 @@ class Channel:
         self._confirmed = self._lac = -1
         self._due = asyncio.Event()
         self._stopped = False
+        self._reaches = False  # its first answer is waited for
         world.spawn(self._run(), f"ledger {ledger} to {store}")
 
     def send(self, entry: m.Entry) -> None:
@@ -79,6 +80,15 @@ class Channel:
         """Whether the store may lack an entry up to `lac`."""
         return self.has_gap or bool(self._queue and self._queue[0].entry <= lac)
 
+    def reach(self) -> None:
+        """Call the store at once, also without an entry for it."""
+        self._reaches = True
+        self._due.set()
+
+    def has(self, entry: int) -> bool:
+        """Whether the store has answered, and has synced everything up to this entry."""
+        return not self._reaches and self.stored >= entry
+
     def stop(self) -> None:
         self._stopped = True
         self._due.set()
@@ -89,7 +99,7 @@ class Channel:
                 await self._call()  # a ping
             self._due.clear()
             while not self._stopped and (
-                self._queue or self._confirmed < self._lac or self.failing_since is not None
+                self._queue or self._reaches or self._confirmed < self._lac or self.failing_since is not None
             ):
                 if not self._queue and self.failing_since is None and await self._gets_more():
                     continue
@@ -139,12 +149,13 @@ class Channel:
             self._on_failed(self, error)
             return False
         self.failing_since = None
+        self._reaches = False
         self._confirmed = max(self._confirmed, lac)
         if taken:
             self.stored = taken[-1].entry
             self._drop(taken)
-            if not self._stopped:
-                self._on_added(self, taken)
+        if not self._stopped:
+            self._on_added(self, taken)
         return True
 
     def _taken(self) -> list[m.Entry]:

@@ -190,8 +190,9 @@ class Writer:
         """Give other stores in place of these everything that is not acknowledged. Returns whether they have it."""
         spares = await self._spares()
         for position, store in zip([p for p in gone if self._current(p).is_gone], spares, strict=False):
-            self._leave(self._current(position))
+            self._current(position).stop()
             fresh = self._joining[position] = self._channel(position, store)
+            fresh.reach()
             for pending in self._pending:
                 pending.joined.discard(position)
                 if position in meta.positions(self.metadata, pending.entry.entry):
@@ -199,7 +200,7 @@ class Writer:
         waits_for = {position: channel.wanted for position, channel in self._joining.items()}
         if not waits_for or self.failed is not None:
             return False
-        while not all(self._joining[position].stored >= wanted for position, wanted in waits_for.items()):
+        while not all(self._joining[position].has(wanted) for position, wanted in waits_for.items()):
             if self.failed is not None or any(channel.is_gone for channel in self._joining.values()):
                 return self.failed is None and bool(await self._spares()) and await self._join(self._gone())
             self._news.clear()
@@ -207,19 +208,23 @@ class Writer:
         return self.failed is None
 
     async def _spares(self) -> list[str]:
-        """The running stores that are not in the ensemble, in random order."""
-        used = {channel.store for channel in (*self._channels, *self._joining.values())}
-        found = [s.uuid for s in await self._registry.stores() if s.uuid not in used and not s.read_only]
+        """The running stores that no position has, in random order; those that have just been left, and may be back, come last."""
+        running = [store.uuid for store in await self._registry.stores() if not store.read_only]
+        used = {self._current(position).store for position in range(self.metadata.ensemble)}
+        left = [self._channels[position].store for position in self._joining]
+        found = [store for store in running if store not in used]
         self._world.random.shuffle(found)
-        return found
+        return sorted(found, key=left.__contains__)
 
     async def _publish_joined(self) -> None:
         """Make the new ensemble known. Entries go on meanwhile, acknowledged by the other stores."""
         joined = dict(self._joining)
+        lac = self.lac
         while self.failed is None:
+            lac = self.lac
             try:
                 self.metadata = await self._publish(
-                    self.lac, {position: channel.store for position, channel in joined.items()}
+                    lac, {position: channel.store for position, channel in joined.items()}
                 )
                 break
             except LedgerFenced as error:
@@ -230,6 +235,10 @@ class Writer:
         if self.failed is not None:
             return
         for position, channel in joined.items():
+            old = self._channels[position]
+            missed = next(meta.entries_of(self.metadata, position, old.wanted + 1, lac), None)
+            if missed is not None or old.owes(lac):
+                self._mark_soon(old.store)
             self._channels[position] = channel
             del self._joining[position]
             for pending in self._pending:
@@ -256,7 +265,10 @@ class Writer:
     def _leave(self, channel: Channel) -> None:
         channel.stop()
         if channel.owes(self.lac):
-            self._world.spawn(self._mark(channel.store), f"mark ledger {self.metadata.ledger}")
+            self._mark_soon(channel.store)
+
+    def _mark_soon(self, store: str) -> None:
+        self._world.spawn(self._mark(store), f"mark ledger {self.metadata.ledger}")
 
     async def _mark(self, store: str) -> None:
         """A mark is a hint: without it, the next check of all ledgers finds what is missing."""
@@ -300,8 +312,9 @@ class Writer:
             return
 
     async def close(self) -> Metadata:
-        """Decide the end of the ledger, once slow stores have its entries, too. Every entry must be acknowledged (`drain`): one that is not may have been read by now, and
-        only a recovery decides about it. Raises LedgerFenced if another client has decided another end."""
+        """Decide the end of the ledger, once slow stores have its entries, too. Every entry must be acknowledged (`drain`): one that
+        is not may have been read by now, and only a recovery decides about it. Raises LedgerFenced if another client has decided
+        another end."""
         slow = self._channels
         await self._until(
             lambda: not any(c.owes(self.lac) and c.failing_since is None for c in slow),
