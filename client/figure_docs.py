@@ -14,20 +14,24 @@ from typing import Any
 from ebla.actors.figures import COUNTER, DEPLOYMENT, HOST, ROLE, Definition, Sheet
 from ebla.actors.journal.node import measures as journal
 from ebla.actors.journal.writer import measures as channels
+from ebla.actors.ledger.auditor import measures as auditor
 from ebla.actors.ledger.store import measures as ledger
+from ebla.actors.ledger.worker import measures as worker
 from ebla.actors.master import measures as master
 from ebla.actors.ray_shell import SHELL
 from ebla.actors.tablet import measures as tablet
 
 Sheets = Sequence[Sheet[Any]]
 
+LOGS: Sheets = (ledger.STORE, worker.WORKER, auditor.AUDITOR)  # of roles that a deployment without logs lacks
 GROUPS: tuple[tuple[str, Sheets], ...] = (
     ("Every role", (SHELL,)),
     ("Tablet servers", tablet.SHEETS),
     ("Masters", tuple(sheet for sheet in master.SHEETS if sheet is not channels.LINE)),
     ("The active master's line to each journal node", (channels.LINE,)),
     ("Journal nodes", journal.SHEETS),
-    ("Ledger stores", (ledger.STORE,)),
+    ("Ledger stores", LOGS[:1]),
+    ("Replication workers and auditors of ledgers", LOGS[1:]),
 )
 BEGIN, END = "<!-- figures: python -m ebla.figure_docs docs -->", "<!-- end of figures -->"
 PAGE, DASHBOARD = "metrics.md", "grafana.json"

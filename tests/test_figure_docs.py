@@ -44,7 +44,7 @@ def test_every_figure_has_a_unique_name_a_line_on_the_page_and_a_chart() -> None
 def test_figures_are_named_by_their_role_their_unit_last_and_their_tags_are_bounded() -> None:
     for figure in figure_docs.definitions():
         assert re.fullmatch(
-            r"(role|tablet|master|coordination|writer|journal|ledger)_[a-z0-9_]+", figure.name
+            r"(role|tablet|master|coordination|writer|journal|ledger|repair|audit)_[a-z0-9_]+", figure.name
         )
         assert figure.kind in (GAUGE, COUNTER) and figure.help
         assert set(figure.tags) <= TAGS and not set(figure.tags) & set(OWN_TAGS)

@@ -31,7 +31,7 @@ EVERYTHING = "**"
 ARROWS = {
     "": {
         "client": "actors actors/asking actors/coordination actors/coordination/sessions actors/journal "
-        "actors/journal/node actors/journal/writer actors/ledger actors/ledger/handles actors/ledger/shared actors/ledger/store actors/master actors/messages actors/replication actors/tablet "
+        "actors/journal/node actors/journal/writer actors/ledger actors/ledger/auditor actors/ledger/handles actors/ledger/shared actors/ledger/worker actors/ledger/store actors/master actors/messages actors/replication actors/tablet "
         "placement placement/deploy placement/journal placement/local storage storage/predicates storage/rows "
         "storage/tablets",
         "client/cli": "pipelines pipelines/arrow pipelines/sources",

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from ebla import figure_docs
 from ebla.actors.journal import records
 from ebla.actors.journal.messages import Done, RejoinRequest
-from ebla.actors.ledger.store import measures as store_measures
 from ebla.storage.environment import Put
 from tests.cli.stage import Act, Cli, terminal
 from tests.master.group_stage import GroupStage
@@ -317,7 +316,7 @@ def test_every_role_reports_its_figures(several: Cli) -> None:
         *("tablet-server/a", "tablet-server/b", "tablet-server/c"),
     ]
     figures = [figure for role in roles.values() for figure in role["figures"]]
-    of_logs = {each.name for sheet in (store_measures.STORE,) for each in sheet.definitions}
+    of_logs = {each.name for sheet in figure_docs.LOGS for each in sheet.definitions}
     wanted = {each.name for each in figure_docs.definitions()} - of_logs
     assert {figure["name"] for figure in figures} == wanted
     active = [figure["value"] for figure in figures if figure["name"] == "master_active"]

@@ -19,7 +19,7 @@ import ray
 import ebla
 from ebla.actors import messages as m
 from ebla.chaos.faults import RealFaults
-from ebla.figure_docs import definitions
+from ebla.figure_docs import LOGS, definitions
 from ebla.health import survey, tablets
 from ebla.placement import launch
 from ebla.placement.config import configure
@@ -112,7 +112,8 @@ def total(found: dict[Series, float], name: str, **tags: str) -> float:
 def missing(found: dict[Series, float]) -> list[str]:
     names = {name for name, _ in found}
     optional = {"ray_ebla_" + name for name in RARE + POSSIBLE}
-    return sorted({each.exported for each in definitions()} - names - optional)
+    of_logs = {each.exported for sheet in LOGS for each in sheet.definitions}
+    return sorted({each.exported for each in definitions()} - names - optional - of_logs)
 
 
 def on_a_majority(found: dict[Series, float]) -> bool:
