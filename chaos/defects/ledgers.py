@@ -43,7 +43,7 @@ def unconfirmed_entries_read(found: Metadata, known: int, tails: Mapping[int, m.
 
 @defect("events", 60, reading, "_durable", seed=2)
 def confirmed_entries_only(found: Metadata, known: int, tails: Mapping[int, m.Tail]) -> tuple[int, bool]:
-    """A reader misses acknowledged entries of which no store has heard yet."""
+    """A reader misses acknowledged entries that no store knows to be acknowledged."""
     return known, True
 
 

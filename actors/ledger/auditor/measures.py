@@ -29,7 +29,7 @@ AUDITOR: Sheet[Counted] = Sheet(
     counter("audit_audits", "audits", "audits of lost stores", lambda c: c.audits),
     counter("audit_marked", "marks", "marks made by audits and checks", lambda c: c.marked),
     counter("audit_checks", "checks", "complete checks of all ledgers", lambda c: c.checks),
-    counter("audit_checked", "ledgers", "ledgers that checks have looked at", lambda c: c.checked),
+    counter("audit_checked", "ledgers", "ledgers that checks have checked", lambda c: c.checked),
     counter("audit_skipped", "checks", "checks put off, because an audit was pending", lambda c: c.skipped),
     counter(
         "audit_cancelled", "audits", "audits cancelled, because the store returned", lambda c: c.cancelled
