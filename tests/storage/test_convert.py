@@ -176,8 +176,8 @@ def test_arrow_columns_are_cast_only_if_every_value_stays_exact(
     [
         ([{"k": 1}, {"k": None}], "k", 1, "give it one"),
         ([{"name": "x"}], "k", None, "add it to the rows"),
-        ([{"k": 1}, {"k": 2, "nme": "x"}], "nme", 1, "the columns are k, name, size"),
-        ({"k": [1], "nme": ["x"]}, "nme", None, "drop it"),
+        ([{"k": 1}, {"k": 2, "nme": "x"}], "nme", 1, "did you mean 'name'"),
+        ({"k": [1], "nme": ["x"]}, "nme", None, "did you mean 'name'"),
         ({"k": [1, 2], "name": ["x"]}, "name", None, "the same number"),
         ({"k": 1, "name": "x"}, "k", None, r"give \[{...}\]"),
         ([{"k": 1}, 5], None, 1, "as dicts"),
