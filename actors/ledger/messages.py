@@ -11,7 +11,6 @@ import struct
 import crc32c
 import msgspec
 
-ADD, READ, TAIL = "add_entries", "read_entries", "read_tail"
 _BOUND = struct.Struct(">QQqQ")
 
 

@@ -125,10 +125,6 @@ class Writer:
         if self.failed is not None:
             raise type(self.failed)(self.failed.message, **self.failed.values())
 
-    @property
-    def unacknowledged_bytes(self) -> int:
-        return self._sent_length - self.length
-
     def _added(self, channel: Channel, entries: list[m.Entry]) -> None:
         """The channel's store has synced these entries."""
         if self._current(channel.position) is not channel or self.failed is not None:

@@ -9,7 +9,7 @@ certain   "absent" means that this store never had the entry; one that fails its
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from ebla.actors.ledger.errors import LedgerFenced, StoreReadOnly, WrongToken
 from ebla.actors.ledger.messages import HELD_MAX, AddRequest, Entry
@@ -73,13 +73,3 @@ def ranges(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
         else:
             made.append((number, number))
     return tuple(made)
-
-
-def fitting(wanted: Sequence[int], sizes: Sequence[int], bytes_max: int) -> int:
-    """How many of the wanted entries one answer has: at least one."""
-    total = 0
-    for at, size in enumerate(sizes):
-        total += size
-        if total > bytes_max and at:
-            return at
-    return len(wanted)
