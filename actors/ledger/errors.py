@@ -6,11 +6,13 @@ WrongToken        the request is for another ledger of this id            read t
 StoreReadOnly     the store has too little space for new entries          use another store
 NotEnoughStores   fewer stores run than the ledger needs                  start stores, or wait for them
 EntryLost         no store has a sound copy of an entry that must exist   bring lost stores back
+EndUndecided      a recovery has begun, and has not closed the ledger     recover it
 RecoveryFailed    too few stores answered to find the end of the ledger   wait for stores, then try again
 """
 
 from __future__ import annotations
 
+from ebla.actors.errors import Unavailable
 from ebla.storage.errors import EblaError
 
 
@@ -48,6 +50,10 @@ class EntryLost(LedgerError):
     """Every store that should have the entry answered, and none has a sound copy."""
 
     entry: int | None
+
+
+class EndUndecided(LedgerError, Unavailable):
+    """A recovery of the ledger has written entries which another one may leave out."""
 
 
 class RecoveryFailed(LedgerError):

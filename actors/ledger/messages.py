@@ -84,10 +84,11 @@ class TailRequest(msgspec.Struct, frozen=True):
 
 class Tail(msgspec.Struct, frozen=True):
     """`lac`: the greatest acknowledged entry that this store knows of. `held`: the entries here after the request's `after`, as
-    ascending ranges (first, last); at most HELD_MAX of them, the first ones."""
+    ascending ranges (first, last); at most HELD_MAX of them, the first ones. `fenced`: a recovery may have written some of them."""
 
     lac: int
     held: tuple[tuple[int, int], ...]
+    fenced: bool = False
 
 
 HELD_MAX = 1000

@@ -13,9 +13,10 @@ from collections.abc import AsyncIterator
 from ebla.actors.errors import NotFound, TimedOut, Unavailable
 from ebla.actors.ledger import messages as m
 from ebla.actors.ledger import metadata as meta
-from ebla.actors.ledger.errors import EntryLost
+from ebla.actors.ledger.errors import EndUndecided, EntryLost, RecoveryFailed
 from ebla.actors.ledger.handles.options import LedgerOptions
 from ebla.actors.ledger.handles.reading import Reader
+from ebla.actors.ledger.handles.recovery import recover
 from ebla.actors.ledger.handles.stores import Stores
 from ebla.actors.ledger.metadata import Metadata
 from ebla.actors.ledger.shared import paths
@@ -87,10 +88,23 @@ class Ledgers:
                 return record, record.trimmed
             part = record.ledgers[-1]
             try:
-                found = await self.registry.read(part.ledger)
-                return record, await self.end_of(part, found, await self.reader.last_entry(found))
+                found, last = await self.last_entry(await self.registry.read(part.ledger))
+                return record, await self.end_of(part, found, last)
             except NotFound:  # an empty ledger, which the next writer has left out
                 continue
+
+    async def last_entry(self, found: Metadata, after: int = meta.NONE) -> tuple[Metadata, int]:
+        """The metadata, and the last acknowledged entry. A ledger that a recovery has not closed yet is recovered: its writer has
+        ended. Raises Unavailable if too few stores answer."""
+        try:
+            return found, await self.reader.last_entry(found, after)
+        except EndUndecided:
+            pass
+        try:
+            ended = await recover(self.world, self.registry, self.stores, found.ledger, self.options)
+        except RecoveryFailed as error:
+            raise Unavailable(error.message) from error
+        return ended, ended.last
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -129,7 +143,7 @@ class Ledgers:
             found = await self.registry.read(part.ledger)
         except NotFound:  # trimmed, or left out as empty
             return
-        last = await self._end(found, meta.NONE, follow)
+        found, last = await self._end(found, meta.NONE, follow)
         entry = await self.entry_of(found, last, position) if position > part.first else 0
         while True:
             while entry <= last:
@@ -150,14 +164,14 @@ class Ledgers:
                 return
             last = max(last, await self._next(found, last))
             if last < entry:
-                found = await self.registry.read(part.ledger)
-                last = max(last, await self._end(found, last, follow))
+                found, end = await self._end(await self.registry.read(part.ledger), last, follow)
+                last = max(last, end)
 
-    async def _end(self, found: Metadata, after: int, follow: bool) -> int:
-        """The last acknowledged entry. A follower waits until it can be known."""
+    async def _end(self, found: Metadata, after: int, follow: bool) -> tuple[Metadata, int]:
+        """The metadata, and the last acknowledged entry. A follower waits until it can be known."""
         while True:
             try:
-                return await self.reader.last_entry(found, after)
+                return await self.last_entry(found, after)
             except Unavailable:
                 if not follow:
                     raise

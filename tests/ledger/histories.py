@@ -16,6 +16,7 @@ import contextlib
 from random import Random
 
 from ebla.actors.ledger import metadata as meta
+from ebla.actors.ledger.errors import EndUndecided
 from ebla.actors.ledger.metadata import Metadata
 from ebla.chaos.simulation.medium import COMMIT_S
 from ebla.chaos.simulation.world import NodeCrashed
@@ -67,7 +68,11 @@ class History:
             before = dict(self.acknowledged)
             try:
                 found = await process.registry.read(1)
-                last = await process.reader.last_entry(found)
+                try:
+                    last = await process.reader.last_entry(found)
+                except EndUndecided:
+                    found = await process.recover()
+                    last = found.last
                 assert last >= max(before, default=-1), (
                     last,
                     max(before),

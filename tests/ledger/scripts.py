@@ -9,8 +9,10 @@ import pytest
 from ebla.actors.errors import Unavailable
 from ebla.actors.ledger import messages as m
 from ebla.actors.ledger import metadata as meta
-from ebla.actors.ledger.errors import LedgerFenced
-from tests.ledger.stage import Stage
+from ebla.actors.ledger.errors import EndUndecided, LedgerFenced
+from ebla.actors.ledger.handles.registry import Transform
+from ebla.actors.ledger.metadata import Metadata
+from tests.ledger.stage import Stage, View
 
 A, B, C, D = (f"ledger-store/{name}" for name in "abcd")
 
@@ -116,7 +118,44 @@ async def one_absence_does_not_end_a_recovery(stage: Stage) -> None:
     assert ended.last == 0
 
 
+async def what_a_reader_saw_survives_every_recovery(stage: Stage) -> None:
+    """One store has an entry. A recovery that cannot reach it finds the entry absent; another one writes it to the other stores
+    and dies. A reader then finds it on all stores, while the first recovery is about to close the ledger without it."""
+    stage.cluster.crash(D)  # no store takes the place of another
+    found, process = stage.create(), stage.process()
+    for store in (B, C):
+        stage.cluster.network.cut(process.world.address, store)
+    lost = process.writer(found).add(b"seen")
+    await asyncio.sleep(0.2)
+    process.crash()
+    first, second, reader = stage.process(), stage.process(), stage.process()
+    stage.cluster.network.cut(first.world.address, A)
+    decided, closes = asyncio.Event(), asyncio.Event()
+
+    async def change(ledger: int, transform: Transform) -> Metadata:
+        if stage.registry.ledgers[ledger].state == meta.IN_RECOVERY:
+            decided.set()
+            await closes.wait()
+        return await View.change(first.registry, ledger, transform)
+
+    first.registry.change = change  # type: ignore[method-assign]
+    recovering = asyncio.ensure_future(first.recover())
+    await decided.wait()
+    second.world.spawn(second.recover(), "recover")
+    while stage.role(B).stored(1, 0) is None or stage.role(C).stored(1, 0) is None:
+        await asyncio.sleep(0.0001)
+    second.crash()
+    assert not stage.registry.ledgers[1].closed
+    with pytest.raises(EndUndecided):
+        await reader.reader.last_entry(await reader.registry.read(1))
+    seen = (await reader.recover()).last
+    closes.set()
+    assert (await recovering).last == seen == 0
+    del lost
+
+
 SCRIPTS = (
+    what_a_reader_saw_survives_every_recovery,
     one_absence_does_not_end_a_recovery,
     a_fence_survives_restarts,
     an_absence_that_a_recovery_has_read_stays,

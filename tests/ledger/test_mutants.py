@@ -87,6 +87,11 @@ def read_only_lac(found: Metadata, known: int, tails: Mapping[int, m.Tail]) -> t
     return known, True
 
 
+async def tails_unfenced(honest: Callable[..., Any], *arguments: Any) -> dict[int, m.Tail]:
+    tails: dict[int, m.Tail] = await honest(*arguments)
+    return {at: replace(tail, fenced=False) for at, tail in tails.items()}
+
+
 KNOWN: dict[str, tuple[Any, ...]] = {
     "a_fence_is_not_durable": (store.LedgerStore, "_fence", fence_in_memory_only),
     "a_fenced_store_takes_entries": (rules, "admit_add", admit_fenced),
@@ -97,6 +102,7 @@ KNOWN: dict[str, tuple[Any, ...]] = {
     "an_entry_is_acknowledged_one_copy_early": (writer.Writer, "_acknowledge", acknowledge_with_one_less),
     "a_recovery_confirms_what_it_writes": (channel.Channel, "acknowledged", confirm_in_recovery),
     "a_reader_returns_what_any_store_has": (reading, "_durable", read_any),
+    "a_reader_returns_what_a_recovery_has_written": (reading.Reader, "_tails", tails_unfenced),
     "a_reader_stops_at_the_confirmed_entry": (reading, "_durable", read_only_lac),
 }
 # Found by the script; the others by random histories. That the stores fenced first cover every ack quorum is not here: recovery
@@ -107,6 +113,7 @@ SCRIPTED: dict[str, Scenario] = {
     "a_fenced_store_takes_entries": scripts.a_fence_survives_restarts,
     "recovery_reads_do_not_fence": scripts.an_absence_that_a_recovery_has_read_stays,
     "a_new_store_is_published_before_it_has_the_entries": scripts.what_a_reader_saw_survives_a_replacement,
+    "a_reader_returns_what_a_recovery_has_written": scripts.what_a_reader_saw_survives_every_recovery,
     "a_recovery_confirms_what_it_writes": scripts.nothing_is_confirmed_before_a_recovery_closes,
 }
 

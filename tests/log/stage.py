@@ -48,6 +48,10 @@ class Stage:
         """End a client's process."""
         self.cluster.crash(db._client.world.address)  # type: ignore[attr-defined]
 
+    def cut(self, db: aio.Database, store: str) -> None:
+        """Cut a client from a store."""
+        self.cluster.network.cut(db._client.world.address, store)  # type: ignore[attr-defined]
+
 
 def play(scenario: Scenario, seed: int = 0, count: int = 4) -> Any:
     async def run() -> Any:

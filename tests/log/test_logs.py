@@ -72,6 +72,36 @@ def test_a_writer_that_dies_leaves_everything_that_it_was_told_to_be_in_the_log(
     play(scenario)
 
 
+def test_a_reader_ends_a_recovery_whose_process_died() -> None:
+    async def scenario(stage: Stage) -> None:
+        db = stage.client()
+        writer = await (await db.create_log("events")).writer()
+        await writer.append(b"acknowledged")
+        for store in stage.stores[1:]:
+            stage.cut(db, store)
+        late = asyncio.ensure_future(writer.append(b"on one store"))
+        await asyncio.sleep(0.2)
+        stage.crash(db)
+        late.cancel()
+        opening = stage.client()
+        log = await opening.log("events")
+        opened = asyncio.ensure_future(log.writer())
+        (ledger,) = await log._ledgers.registry.list()
+        async with asyncio.timeout(10.0):
+            while any(stage.role(store).stored(ledger, 1) is None for store in stage.stores):
+                await asyncio.sleep(0.0001)
+        stage.crash(opening)
+        opened.cancel()
+        log = await stage.client().log("events")
+        assert not (await log._ledgers.registry.read(ledger)).closed
+        assert await contents(log) == [b"acknowledged", b"on one store"]
+        assert (await log._ledgers.registry.read(ledger)).closed, (
+            "no other recovery can leave out what was read"
+        )
+
+    play(scenario, count=3)
+
+
 def test_concurrent_appends_are_coalesced_and_each_gets_its_own_position() -> None:
     async def scenario(stage: Stage) -> None:
         log = await stage.client().create_log("events")

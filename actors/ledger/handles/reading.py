@@ -4,6 +4,8 @@ exact      an entry is returned only if its checksum, bound to ledger and number
 any copy   an entry is read from any store that should have it; a store that fails, lacks it or has it damaged is passed over
 complete   `last_entry` sees every entry that was acknowledged before the call: the metadata is read first, and every ack
            quorum of the last segment has a store that answers
+decided    an entry that is not known to be acknowledged counts only if no store of the ensemble is fenced: of two recoveries, one
+           may write an entry that the other one leaves out, because it was absent from stores which it had fenced
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from ebla.actors.errors import Unavailable
 from ebla.actors.ledger import messages as m
 from ebla.actors.ledger import metadata as meta
-from ebla.actors.ledger.errors import EntryLost
+from ebla.actors.ledger.errors import EndUndecided, EntryLost
 from ebla.actors.ledger.handles.options import LedgerOptions
 from ebla.actors.ledger.handles.registry import Registry
 from ebla.actors.ledger.handles.stores import Stores
@@ -126,7 +128,7 @@ class Reader:
     async def last_entry(self, found: Metadata, after: int = meta.NONE) -> int:
         """The last acknowledged entry; of an open ledger at least every one that was acknowledged before `found` was read.
 
-        `after`: an entry that is known to be acknowledged. Raises Unavailable if too few stores answer.
+        `after`: an entry that is known to be acknowledged. Raises Unavailable if too few stores answer, EndUndecided.
         """
         if found.closed:
             return found.last
@@ -140,6 +142,11 @@ class Reader:
                 missing = len(newest.stores) - len(tails)
                 raise Unavailable(
                     f"the end of ledger {found.ledger} is not known now: {missing} of its {len(newest.stores)} stores do not answer"
+                )
+            if end > known and any(tail.fenced for tail in tails.values()):
+                raise EndUndecided(
+                    f"the end of ledger {found.ledger} is not decided: a client recovers it; wait, or recover it, too",
+                    ledger=found.ledger,
                 )
             if end == lac or not any(len(tail.held) == m.HELD_MAX for tail in tails.values()):
                 return end

@@ -7,8 +7,9 @@
     4. write   entries that were found are written to an ack quorum again, so that later readers find them
     5. close   the first absent entry ends the ledger; the end is set by compare-and-set
 
-Several clients may recover at once: all find every acknowledged entry, and the first to close decides. A recovery that fails
-leaves the ledger in_recovery, and the next one continues. (BookKeeper, with #1067, #2614 and #2615.)
+Several clients may recover at once: all find every acknowledged entry, and the first to close decides. So no reader returns an
+entry that one of them may have written before the ledger is closed. A recovery that fails leaves the
+ledger in_recovery, and the next one continues. (BookKeeper, with #1067, #2614 and #2615.)
 """
 
 from __future__ import annotations

@@ -258,7 +258,8 @@ class LedgerStore(Role):
             await self._fence(ledger, head)
         elif request.poll_ms and self._lac(ledger) <= request.after:
             await self._next_entry(ledger, min(request.poll_ms / 1000, self.options.poll_s_max))
-        return m.Tail(self._lac(ledger), rules.ranges(self.numbers(ledger, request.after)))
+        fenced = ledger in self.heads and self.heads[ledger].fenced
+        return m.Tail(self._lac(ledger), rules.ranges(self.numbers(ledger, request.after)), fenced)
 
     def stored(self, ledger: int, entry: int) -> bytes | None:
         """The record of an entry, sound or not."""
