@@ -1,7 +1,8 @@
 """Invariants of PacificA tablets, against the catalog and the detector of the active master at the same instant.
 
 primaries_lead_by_the_catalog   a replica leads only by a configuration that the catalog has, or had
-voters_hold_what_is_committed   every voter of the catalog's configuration has every committed entry in its synced log
+voters_hold_what_is_committed   every voter of the catalog's configuration has every committed entry in its synced log, except on
+                                an old copy of a directory, until it is recognised
 readers_see_what_is_committed   a replica that serves reads has every committed entry
 ended_servers_do_not_serve      no replica serves reads while its server counts as dead
 given_up_is_over                no replica serves reads without knowing the catalog's forced configuration
@@ -92,7 +93,12 @@ def voters_hold_what_is_committed(
     last = max(committed)
     for seen in group:
         peer, log = stored.peer(seen.uuid), seen.replica.log
-        if peer is None or peer not in stored.voters() or last <= log.dropped.index:
+        if (
+            peer is None
+            or peer not in stored.voters()
+            or last <= log.dropped.index
+            or seen.disk.state.is_copy
+        ):
             continue
         durable = seen.replica.core.durable_index
         assert durable >= last, f"{seen} votes, and has {durable} of {last} committed entries on its disk"
