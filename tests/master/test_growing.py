@@ -87,7 +87,7 @@ async def test_a_catalog_outlives_the_directory_of_the_master_whose_journal_has_
     await grow(stage)
     await create(stage, "later")
     await counting(stage)
-    before = content(stage.master.catalog)
+    before, seen = content(stage.master.catalog), stage.master.catalog.lineage.version
     stage.cluster.crash(MASTER)
     stage.cluster.put_disk(MASTER, DurableState())
     stage.group = replace(stage.group, journal=replace(stage.group.journal, journal=GROWN, nodes=NODES))
@@ -100,6 +100,7 @@ async def test_a_catalog_outlives_the_directory_of_the_master_whose_journal_has_
     await rejoin_journal(stage.client, stage.group.journal, MASTER)
     await serving(stage)
     assert content(stage.master.catalog) == before
+    assert stage.master.catalog.lineage.has(seen), "else it would count as an older copy"
 
 
 @staged(run)
