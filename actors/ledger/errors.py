@@ -5,6 +5,7 @@ LedgerClosed      this writer has closed the ledger                       open a
 WrongToken        the request is for another ledger of this id            read the metadata again
 StoreReadOnly     the store has too little space for new entries          use another store
 NotEnoughStores   fewer stores run than the ledger needs                  start stores, or wait for them
+StoreLeaving      the store's host is being decommissioned                choose another store
 EntryLost         no store has a sound copy of an entry that must exist   bring lost stores back
 EndUndecided      a recovery has begun, and has not closed the ledger     recover it
 RecoveryFailed    too few stores answered to find the end of the ledger   wait for stores, then try again
@@ -43,6 +44,13 @@ class NotEnoughStores(LedgerError):
 
     wanted: int | None
     found: int | None
+    retriable = True
+
+
+class StoreLeaving(LedgerError):
+    """The host of `store` is being decommissioned, so no further entries are placed there. Nothing was changed."""
+
+    store: str | None
     retriable = True
 
 

@@ -15,7 +15,9 @@ _BOUND = struct.Struct(">QQqQ")
 
 
 class Done(msgspec.Struct, frozen=True):
-    pass
+    """`leaving`: the store's host is being decommissioned; a writer puts another store in its place."""
+
+    leaving: bool = False
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -162,7 +164,7 @@ class ListReply(msgspec.Struct, frozen=True):
 
 
 class StoreStatus(msgspec.Struct, frozen=True):
-    """`ledgers`: with entries here. `read_only`: the store takes no new entries."""
+    """`ledgers`: with entries here. `read_only`: the store takes no new entries. `leaving`: its host is being decommissioned."""
 
     uuid: str
     seqno: int
@@ -172,3 +174,4 @@ class StoreStatus(msgspec.Struct, frozen=True):
     bytes: int
     free_bytes: int
     read_only: bool
+    leaving: bool = False

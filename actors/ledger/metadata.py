@@ -111,6 +111,11 @@ def stores_of(found: Metadata, entry: int) -> list[str]:
     return [segment.stores[position] for position in positions(found, entry)]
 
 
+def stores_in(found: Metadata) -> list[str]:
+    """The stores that the segments name, each once."""
+    return list(dict.fromkeys(store for segment in found.segments for store in segment.stores))
+
+
 def entries_of(found: Metadata, position: int, first: int, last: int) -> Iterator[int]:
     """The entries from `first` to `last` that this position of the ensemble has."""
     for entry in range(first, last + 1):

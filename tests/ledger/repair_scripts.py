@@ -9,7 +9,7 @@ from typing import Any
 from ebla.actors.coordination import messages as cm
 from ebla.actors.ledger.shared import paths
 from ebla.actors.ledger.shared.kept import Mark
-from tests.ledger.repair_stage import RepairStage, data
+from tests.ledger.repair_stage import RepairStage, data, store
 
 At = Callable[[str], Awaitable[None]]
 
@@ -245,6 +245,51 @@ async def entries_under_repair_are_no_garbage(stage: RepairStage) -> None:
     await unmarked(stage, found.ledger)
 
 
+async def a_store_that_begins_to_leave_is_not_named(stage: RepairStage) -> None:
+    """The host of the worker's target is decommissioned between the copy and the change of the metadata."""
+    found = await stage.client.written(20, "a", "b", "c")
+    await stage.lose("b")
+    await asyncio.sleep(8.0)
+    await lost(stage, found.ledger, "b")
+
+    async def at(point: str) -> None:
+        if point == "ledger.repair.before_move":
+            await stage.client.registry.leave([store("d")], True)
+
+    await stage.work("d")
+    hook(stage.worker("d"), at)
+    await asyncio.sleep(6.0)
+    assert await stage.client.registry.read(found.ledger) == found
+    (marked,) = (await stage.survey()).marked
+    assert marked.reason is not None and "start another store" in marked.reason
+    await stage.client.registry.leave([store("d")], False)
+    hook(stage.worker("d"), _nothing)
+    await unmarked(stage, found.ledger)
+    await stage.judge_whole(found.ledger, data(20))
+
+
+async def a_writer_without_another_store_keeps_the_one_that_leaves(stage: RepairStage) -> None:
+    """Its host is decommissioned, and there is no other: the writer is not fenced, and each entry gets all of its copies."""
+    client = stage.client
+    found = await client.create("a", "b", "c", "d", ensemble=4, write_quorum=4, ack_quorum=4)
+    writer = client.writer(found)
+    await writer.add(data(1)[0])
+    await client.registry.leave([store("d")], True)
+    await stage.audit()
+    await stage.work()
+    await asyncio.sleep(20.0)
+    for each in data(9, 1):
+        await writer.add(each)
+    (marked,) = (await stage.survey()).marked
+    assert marked.reason is not None and "start another store" in marked.reason
+    await writer.close()
+    assert len(await client.contents(found.ledger)) == 10
+
+
+async def _nothing(point: str) -> None:
+    return
+
+
 async def _empty(stage: RepairStage, name: str) -> bool:
     return not stage.entries(name)
 
@@ -260,4 +305,6 @@ SCRIPTS = (
     a_silent_store_is_not_replaced,
     garbage_is_deleted_at_the_second_look,
     entries_under_repair_are_no_garbage,
+    a_store_that_begins_to_leave_is_not_named,
+    a_writer_without_another_store_keeps_the_one_that_leaves,
 )

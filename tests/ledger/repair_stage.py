@@ -91,10 +91,15 @@ class RepairStage:
         return found
 
     async def audit(self, *numbers: int) -> None:
-        """Start auditors."""
+        """Start auditors; of several the first is elected."""
         options = AuditorOptions(**self.auditors)
         for number in numbers or (0,):
             await self.cluster.start(f"auditor/{number}", lambda world: Auditor(world, options, CALLS))
+            if numbers and number != numbers[-1]:
+                await self.until(self._has_auditor)
+
+    async def _has_auditor(self) -> bool:
+        return (await self.survey()).auditor is not None
 
     def auditor(self, number: int = 0) -> Auditor:
         found: Auditor = self.cluster.role(f"auditor/{number}")

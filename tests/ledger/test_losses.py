@@ -18,7 +18,7 @@ def test_one_lost_store_is_audited_after_the_delay() -> None:
     found.on_stores(10.0, KNOWN, ["a", "b", "c"])
     assert found.due_at(10.0) == 70.0 and found.pending(69.9) and not found.is_due(69.9)
     assert found.is_due(70.0)
-    found.on_audited(["d"])
+    found.on_audited(0.0, ["d"])
     assert found.due_at(70.0) is None and found.audited == ["d"]
 
 
@@ -41,7 +41,7 @@ def test_two_lost_stores_are_audited_at_once() -> None:
 def test_a_store_whose_ledgers_are_marked_does_not_count_until_it_has_returned() -> None:
     found = losses()
     found.on_stores(0.0, KNOWN, ["a", "b", "c"])
-    found.on_audited(["d"])
+    found.on_audited(0.0, ["d"])
     found.on_stores(100.0, KNOWN, ["a", "b"])
     assert found.due_at(100.0) == 160.0, "one fresh store"
     found.on_stores(110.0, KNOWN, ["a", "b", "d"])
@@ -58,7 +58,7 @@ def test_a_delay_of_zero_and_the_present_delay_start_an_audit_and_another_starts
     assert found.due_at(30.0) == 70.0 and found.lost["d"] == 30.0
     found.on_delay(31.0, 40.0, again=True)
     assert found.is_due(31.0), "set to its present value"
-    found.on_audited(["d"])
+    found.on_audited(0.0, ["d"])
     assert found.due_at(31.0) is None
     found.on_stores(32.0, KNOWN, KNOWN)
     found.on_stores(33.0, KNOWN, ["a", "b", "c"])
@@ -71,7 +71,7 @@ def test_a_trigger_starts_an_audit_without_a_loss() -> None:
     assert found.due_at(1.0) is None
     found.on_trigger()
     assert found.is_due(1.0)
-    found.on_audited([])
+    found.on_audited(0.0, [])
     assert found.due_at(2.0) is None
 
 

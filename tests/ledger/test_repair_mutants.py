@@ -64,8 +64,8 @@ async def open_any(self: held.Held) -> Session:
     return await open_session(Session, self.session._master, 6.0, name="unsure", deadline_s=30.0)
 
 
-def no_grace(honest: Callable[..., Any], found: Any, mark: Any, findings: Any, grace_s: float) -> rules.Plan:
-    plan: rules.Plan = honest(found, mark, findings, 0.0)
+def no_grace(honest: Callable[..., Any], *arguments: Any) -> rules.Plan:
+    plan: rules.Plan = honest(*arguments[:-1], 0.0)
     return plan
 
 
@@ -106,6 +106,14 @@ async def drop_without_lock(self: garbage.Garbage, store: str, each: Any) -> Non
     if await self._is_moved(store, each):
         request = garbage.m.DropRequest(store, each.ledger, each.token)
         await self._stores.call(store, "drop_entries", request, garbage.m.Done, 1.0)
+
+
+async def none_leaves(honest: Callable[..., Any], self: kept.KeptRegistry) -> Any:
+    return {}, (await honest(self))[1]
+
+
+def recover_for_nothing(honest: Callable[..., Any], running: Any, used: Any) -> Any:
+    return honest(running, used) or list(running)
 
 
 KNOWN: Mapping[str, tuple[tuple[Any, ...], Scenario]] = {
@@ -153,6 +161,14 @@ KNOWN: Mapping[str, tuple[tuple[Any, ...], Scenario]] = {
     "moved_entries_are_deleted_without_the_lock": (
         (garbage.Garbage, "_drop_moved", drop_without_lock),
         scripts.entries_under_repair_are_no_garbage,
+    ),
+    "a_change_names_a_store_that_leaves": (
+        (kept.KeptRegistry, "_leaving", none_leaves),
+        scripts.a_store_that_begins_to_leave_is_not_named,
+    ),
+    "a_writer_is_fenced_although_no_other_store_can_take_over": (
+        (rules, "able", recover_for_nothing),
+        scripts.a_writer_without_another_store_keeps_the_one_that_leaves,
     ),
 }
 

@@ -1,14 +1,15 @@
-"""An audit marks every ledger of each lost store. A check of all ledgers asks the stores that run, and marks what they lack."""
+"""An audit marks every ledger of each lost store, and of each store whose host is being decommissioned. A check of all ledgers asks
+the stores that run, and marks what they lack."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Container, Iterable
+from collections.abc import Awaitable, Callable, Container
 
 from ebla.actors.errors import NotFound
 from ebla.actors.ledger.auditor.measures import Counted
 from ebla.actors.ledger.handles.checking import MISSING, Checker
-from ebla.actors.ledger.metadata import Metadata
+from ebla.actors.ledger.metadata import Metadata, stores_in
 from ebla.actors.ledger.shared.kept import KeptRegistry
 
 log = logging.getLogger(__name__)
@@ -19,26 +20,29 @@ async def audit(
     lost: Container[str],
     goes_on: Callable[[], Awaitable[bool]],
     counted: Counted,
-) -> bool:
+) -> list[str] | None:
     """`lost`: the stores that were lost when the audit became due; one that runs again is left out. So is one that was lost since:
-    it has its own delay. Returns False if repairs were disabled meanwhile."""
+    it has its own delay. Returns the stores that leave and are still named by a ledger; None if repairs were disabled meanwhile."""
     index: dict[str, list[int]] = {}
     for ledger in await registry.list():
         found = await _read(registry, ledger)
-        for store in _stores(found):
+        for store in stores_in(found) if found is not None else ():
             index.setdefault(store, []).append(ledger)
     known = [store.uuid for store in await registry.known()]
     runs = await registry.running()
+    leaving = await registry.leaving()
     for store in sorted(index):
-        if store in runs or (store not in lost and store in known):
+        leaves = store in leaving
+        if not leaves and (store in runs or (store not in lost and store in known)):
             continue
-        log.warning("store %s is lost: %d ledgers are marked", store, len(index[store]))
+        why = "leaves" if leaves else "is lost"
+        log.warning("store %s %s: %d ledgers are marked", store, why, len(index[store]))
         for ledger in index[store]:
             if not await goes_on():
-                return False
-            await registry.mark(ledger, store, lost=True)
+                return None
+            await registry.mark(ledger, store, lost=not leaves, again=not leaves)
             counted.marked += 1
-    return True
+    return [store for store in leaving if store in index]
 
 
 async def check(
@@ -67,10 +71,3 @@ async def _read(registry: KeptRegistry, ledger: int) -> Metadata | None:
         return await registry.read(ledger)
     except NotFound:  # deleted meanwhile
         return None
-
-
-def _stores(found: Metadata | None) -> Iterable[str]:
-    """The stores that the segments name, each once."""
-    if found is None:
-        return ()
-    return dict.fromkeys(store for segment in found.segments for store in segment.stores)

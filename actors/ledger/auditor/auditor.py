@@ -144,6 +144,7 @@ class Term:
         for path, children in (
             (paths.KNOWN, True),
             (paths.UP, True),
+            (paths.LEAVING, False),
             (paths.DISABLE, False),
             (paths.DELAY, False),
             (paths.TRIGGER, False),
@@ -174,12 +175,14 @@ class Term:
         """Read what is watched, and tell it to the decisions."""
         known = [store.uuid for store in await self._registry.known()]
         running = await self._registry.running()
+        leaving = await self._registry.leaving()
         enabled = await self._repairs.enabled()
         delay = await self._repairs.delays.find(paths.DELAY)
         trigger = await self._held.nodes.get(paths.TRIGGER, deadline_s=DEADLINE_S)
         now = self._world.now()
         losses = self._losses
         losses.on_switch(enabled)
+        losses.on_leaving(now, leaving)
         losses.on_stores(now, known, running)
         seconds, version = (self._options.delay_s, 0) if delay is None else (delay[0].seconds, delay[1])
         losses.on_delay(now, seconds, again=version > self._delay_version)
@@ -194,15 +197,16 @@ class Term:
             await self._record(lost=since)
 
     async def _audit(self) -> None:
-        lost, trigger = list(self._losses.lost), self._trigger
+        lost, trigger = self._losses.to_audit(self._world.now()), self._trigger
         await self._held.open()  # or NotElected
         await self._world.faults.here("ledger.audit.before_marks")
-        if not await auditing.audit(self._registry, lost, self._goes_on, self._counted):
+        named = await auditing.audit(self._registry, lost, self._goes_on, self._counted)
+        if named is None:
             return
         await self._world.faults.here("ledger.audit.after_marks")
         self._counted.audits += 1
         await self._record(audit_us=self._world.clock.wall_us(), trigger=trigger)
-        self._losses.on_audited(lost)
+        self._losses.on_audited(self._world.now(), lost, named)
         if self._trigger != trigger:
             self._losses.on_trigger()
 

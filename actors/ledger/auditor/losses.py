@@ -5,6 +5,7 @@
     one        a fresh store may return within the delay; then nothing is done
     several    two fresh stores: an audit is due at once
     forced     a trigger, a delay that is set to its present value, or the first delay of 0: an audit is due at once
+    leaving    the host of a store is being decommissioned: an audit is due at once, and again as long as a ledger names the store
     disabled   nothing is due; losses are noticed, and what was due is due when repairs are enabled again
 
 Times are seconds of the auditor's monotonic clock.
@@ -12,7 +13,10 @@ Times are seconds of the auditor's monotonic clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
+
+
+LEAVING_S = 60.0  # between two audits of stores that leave; each audit reads all ledgers
 
 
 class Losses:
@@ -25,19 +29,24 @@ class Losses:
         self._settle_until = settle_until
         self._since = dict(since or {})
         self._audited: dict[str, None] = {}
+        self._leaving: dict[str, float | None] = {}  # store -> when the next audit is due, or None if no ledger names it
         self._forced = False
 
     # -- events ----------------------------------------------------------------------------------------------
 
     def on_stores(self, now: float, known: Iterable[str], running: Iterable[str]) -> None:
         runs = frozenset(running)
-        absent = sorted(store for store in known if store not in runs)
+        absent = sorted(store for store in known if store not in runs and store not in self._leaving)
         was_pending = self.pending(now)
         self.lost = {store: self.lost.get(store, min(now, self._since.pop(store, now))) for store in absent}
         self._since = {store: since for store, since in self._since.items() if store not in runs}
         self._audited = {store: None for store in self._audited if store in self.lost}
         if was_pending and not self.fresh:
             self.cancelled += 1
+
+    def on_leaving(self, now: float, stores: Iterable[str]) -> None:
+        """The stores whose hosts are being decommissioned; called before `on_stores`."""
+        self._leaving = {store: self._leaving.get(store, now) for store in stores}
 
     def on_delay(self, now: float, delay_s: float, again: bool) -> None:
         """`again`: an operator has set the delay, perhaps to the value that it has."""
@@ -53,9 +62,11 @@ class Losses:
     def on_switch(self, enabled: bool) -> None:
         self.enabled = enabled
 
-    def on_audited(self, stores: Iterable[str]) -> None:
-        """An audit has marked the ledgers of these stores, which were lost when it began."""
+    def on_audited(self, now: float, stores: Iterable[str], named: Container[str] = ()) -> None:
+        """An audit has marked the ledgers of these stores, which were lost when it began. `named`: stores that leave, and that a ledger
+        names."""
         self._audited.update((store, None) for store in stores if store in self.lost)
+        self._leaving = {store: now + LEAVING_S if store in named else None for store in self._leaving}
         self._forced = False
 
     # -- decisions -------------------------------------------------------------------------------------------
@@ -75,17 +86,26 @@ class Losses:
             return None
         if self._forced:
             return now
+        due = [at for at in (*self._leaving.values(), self._loss_due_at(now)) if at is not None]
+        return min(due, default=None)
+
+    def _loss_due_at(self, now: float) -> float | None:
         fresh = self.fresh
         if not fresh:
             return None
         at = self.lost[fresh[0]] + self.delay_s if len(fresh) == 1 else now
         return max(at, self._settle_until)
 
+    def to_audit(self, now: float) -> list[str]:
+        """The lost stores that an audit marks now; one that may return yet is not marked because another store leaves."""
+        at = self._loss_due_at(now)
+        return list(self.lost) if self._forced or (at is not None and at <= now) else []
+
     def is_due(self, now: float) -> bool:
         at = self.due_at(now)
         return at is not None and at <= now
 
     def pending(self, now: float) -> bool:
-        """Whether an audit waits for its time: a check of all ledgers must not be faster."""
-        at = self.due_at(now)
+        """Whether the audit of a loss waits for its time: a check of all ledgers must not be faster."""
+        at = self._loss_due_at(now) if self.enabled and not self._forced else None
         return at is not None and at > now

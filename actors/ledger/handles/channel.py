@@ -38,6 +38,7 @@ class Channel:
         self.store = store
         self.failing_since: float | None = None
         self.lost = False  # the store will not take this ledger's entries any more
+        self.leaving = False  # its host is being decommissioned
         self.has_gap = False  # an acknowledged entry was left out
         self.wanted = self.stored = -1  # the last entry that was sent here, and that the store has synced
         self._world = world
@@ -74,7 +75,8 @@ class Channel:
     def is_gone(self) -> bool:
         """Whether another store should take over."""
         since = self.failing_since
-        return self.lost or (since is not None and self._world.now() - since >= self._options.replace_s)
+        fails = since is not None and self._world.now() - since >= self._options.replace_s
+        return self.lost or self.leaving or fails
 
     def owes(self, lac: int) -> bool:
         """Whether the store may lack an entry up to `lac`."""
@@ -135,11 +137,11 @@ class Channel:
         try:
             if taken:
                 add = m.AddRequest(self.store, self._ledger, self._token, tuple(taken), self._recovery)
-                await self._stores.call(self.store, "add_entries", add, m.Done, self._options.timeout_s)
+                done = await self._stores.call(self.store, "add_entries", add, m.Done, self._options.timeout_s)
                 lac = taken[-1].lac
             else:
                 confirm = m.ConfirmRequest(self.store, self._ledger, self._token, lac)
-                await self._stores.call(self.store, "confirm", confirm, m.Done, self._options.timeout_s)
+                done = await self._stores.call(self.store, "confirm", confirm, m.Done, self._options.timeout_s)
         except EblaError as error:
             if self._stopped:
                 return False
@@ -149,6 +151,7 @@ class Channel:
             self._on_failed(self, error)
             return False
         self.failing_since = None
+        self.leaving = done.leaving and not self._recovery  # a worker moves what a recovery writes there
         self._reaches = False
         self._confirmed = max(self._confirmed, lac)
         if taken:

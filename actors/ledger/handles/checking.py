@@ -1,6 +1,7 @@
 """Which fragments of a ledger are damaged: which of their stores lack entries that they should have.
 
     missing   the store does not run; it is not asked
+    leaving   the store's host is being decommissioned; it is not asked
     lacking   the store runs, and lacks an entry or has it damaged; or another store answers at its address
     unknown   the store runs, and does not answer now: nothing is known, so nothing is damaged
 
@@ -29,12 +30,13 @@ from ebla.actors.ledger.metadata import Fragment, Metadata, Stripe
 from ebla.actors.world import CallerWorld, Random
 from ebla.storage.errors import EblaError
 
-MISSING, LACKING = "missing", "lacking"
+MISSING, LACKING, LEAVING = "missing", "lacking", "leaving"
 ENTRIES_MAX = 500  # of one question
+YIELD_ENTRIES = 5_000  # are compared before other tasks get their turn
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """`why`: missing or lacking. `another`: the store is lost, for another one answers at its address."""
+    """`why`: missing, lacking or leaving. `another`: the store is lost, for another one answers at its address."""
 
     fragment: Fragment
     position: int
@@ -56,6 +58,15 @@ class Findings(msgspec.Struct, frozen=True):
         return not self.damaged and not self.unknown
 
 
+class Unreadable(msgspec.Struct, frozen=True):
+    """`entries` of a fragment have no readable copy, as ranges (first, last): their stores that run lack them, and `missing` are those
+    that do not run. `silent`: stores that run and did not answer, which may have more."""
+
+    entries: tuple[tuple[int, int], ...]
+    missing: tuple[str, ...]
+    silent: tuple[str, ...]
+
+
 def all_fragments(found: Metadata, lac: int) -> list[Fragment]:
     """The fragments, with an empty last one: its stores are named, too."""
     made = meta.fragments(found, lac)
@@ -63,6 +74,10 @@ def all_fragments(found: Metadata, lac: int) -> list[Fragment]:
     if not made or made[-1].first < newest.first:
         made.append(Fragment(newest.first, newest.first - 1, newest.stores, found.closed))
     return made
+
+
+async def _leaves(fragment: Fragment, position: int) -> Damage:
+    return Damage(fragment, position, fragment.stores[position], LEAVING)
 
 
 def sample(stripe: Stripe, percentage: float, random: Random) -> Sequence[int]:
@@ -93,8 +108,10 @@ class Checker:
         running: Container[str],
         percentage: float = 0.0,
         thoroughly: Container[str] = (),
+        leaving: Container[str] = (),
     ) -> Findings:
-        """`running`: the stores that run; read them after the metadata. `thoroughly`: stores of which all entries are looked at."""
+        """`running`: the stores that run; read them after the metadata. `thoroughly`: stores of which all entries are looked at.
+        `leaving`: stores that are to be replaced in any case."""
         lac = await self._end(found)
         asked = [
             (fragment, position)
@@ -109,6 +126,8 @@ class Checker:
             answers = await asyncio.gather(
                 *(
                     self._look(found, f, p, running, 100.0 if f.stores[p] in thoroughly else percentage)
+                    if f.stores[p] not in leaving
+                    else _leaves(f, p)
                     for f, p in part
                 )
             )
@@ -157,3 +176,60 @@ class Checker:
                 return Damage(fragment, position, store, LACKING)
             at += answer.checked
         return len(entries)
+
+    # -- entries without a copy
+
+    async def unreadable(self, found: Metadata, fragment: Fragment, running: Container[str]) -> Unreadable:
+        """Ask every store of the fragment that runs for every entry."""
+        positions = range(found.ensemble)
+        there = [position for position in positions if fragment.stores[position] in running]
+        answers = dict(
+            zip(there, await asyncio.gather(*(self._bad(found, fragment, p) for p in there)), strict=True)
+        )
+        silent = [position for position in there if isinstance(answers[position], EblaError)]
+        entries: list[tuple[int, int]] = []
+        missing: set[int] = set()
+        for number in range(fragment.first, fragment.last + 1):
+            if number % YIELD_ENTRIES == 0:
+                await self._world.clock.sleep(0)
+            having = meta.positions(found, number)
+            if any(_may_have(answers.get(position), number) for position in having):
+                continue
+            missing.update(position for position in having if position not in answers)
+            if entries and entries[-1][1] + 1 == number:
+                entries[-1] = entries[-1][0], number
+            else:
+                entries.append((number, number))
+        return Unreadable(
+            tuple(entries),
+            tuple(fragment.stores[position] for position in sorted(missing)),
+            tuple(fragment.stores[position] for position in silent),
+        )
+
+    async def _bad(self, found: Metadata, fragment: Fragment, position: int) -> set[int] | EblaError:
+        """The entries that the store lacks, or has damaged."""
+        store = fragment.stores[position]
+        stripe = Stripe(found, position, fragment.first, fragment.last)
+        bad: set[int] = set()
+        at = 0
+        while at < len(stripe):
+            wanted = tuple(stripe[at : at + ENTRIES_MAX])
+            request = m.CheckRequest(store, found.ledger, found.token, wanted)
+            try:
+                answer = await self._stores.call(
+                    store, "check_entries", request, m.CheckReply, self._options.timeout_s
+                )
+            except (WrongServer, WrongToken):
+                return set(stripe)  # the store is lost
+            except EblaError as error:
+                return error
+            bad.update(answer.absent, answer.damaged)
+            at += answer.checked
+        return bad
+
+
+def _may_have(answer: set[int] | EblaError | None, entry: int) -> bool:
+    """Whether a store may have a sound copy. None: it does not run."""
+    if answer is None:
+        return False
+    return isinstance(answer, EblaError) or entry not in answer

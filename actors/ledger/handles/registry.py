@@ -11,11 +11,17 @@ from ebla.actors.ledger.metadata import Metadata
 
 
 class StoreInfo(msgspec.Struct, frozen=True):
-    """A store that runs. `read_only`: it takes no new entries."""
+    """A store. `read_only`: it takes no new entries. `leaving`: its host is being decommissioned; the registry knows that."""
 
     uuid: str
     address: str
     read_only: bool = False
+    leaving: bool = False
+
+    @property
+    def able(self) -> bool:
+        """Whether new entries may be placed there."""
+        return not self.read_only and not self.leaving
 
 
 Transform = Callable[[Metadata], Metadata]
@@ -37,7 +43,8 @@ class Registry(Protocol):
         """Replace the metadata by `transform` of it, by compare-and-set; the transform is called again if another change comes
         first, and its errors pass. An equal result changes nothing. Returns the new metadata.
 
-        An error that is possibly applied means that the change may have been made, or may be yet.
+        Raises StoreLeaving if it names a store that leaves. An error that is possibly applied means that the change may have been
+        made, or may be yet.
         """
 
     async def mark(self, ledger: int, store: str) -> None:

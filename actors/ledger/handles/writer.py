@@ -1,8 +1,8 @@
 """The writer of one ledger: numbers entries, sends them to their stores, acknowledges them in order.
 
     acknowledged   an entry is acknowledged when `ack_quorum` of its stores have synced it, and so are all entries before it
-    replaced       a store that fails for `replace_s` is replaced from the entry after the last acknowledged one on. Without another
-                   store the writer goes on with the others
+    replaced       a store that fails for `replace_s` is replaced from the entry after the last acknowledged one on, and so is one whose
+                   host is being decommissioned. Without another store the writer goes on with those that it has
     stable         an entry that an ack quorum of the present ensemble has stays on one through every replacement, so that a reader
                    may return it before it is acknowledged
     fenced         a client that recovers the ledger ends this writer; entries under way may be in the ledger, or not
@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from ebla.actors.errors import NotFound
 from ebla.actors.ledger import messages as m
 from ebla.actors.ledger import metadata as meta
-from ebla.actors.ledger.errors import LedgerClosed, LedgerFenced
+from ebla.actors.ledger.errors import LedgerClosed, LedgerFenced, StoreLeaving
 from ebla.actors.ledger.handles.channel import FATAL, Channel
 from ebla.actors.ledger.handles.options import LedgerOptions
 from ebla.actors.ledger.handles.registry import Registry, Transform
@@ -79,6 +79,7 @@ class Writer:
         self._pending: deque[Pending] = deque()
         self._joining: dict[int, Channel] = {}  # position -> the channel to its next store
         self._repairing = False  # a task replaces stores
+        self._replace_at = 0.0  # when it looks again for one in place of a store that leaves
         self._news = asyncio.Event()  # a store has taken or refused something
         newest = found.segments[-1].stores
         self._channels = [self._channel(position, store) for position, store in enumerate(newest)]
@@ -138,7 +139,15 @@ class Writer:
                     (pending.joined if joins else pending.stored).add(channel.position)
         if not joins:
             self._acknowledge()
+        if channel.leaving and self._world.now() >= self._replace_at:
+            self._replace_at = self._world.now() + self._options.ping_s
+            self._replace_soon()
         self._news.set()
+
+    def _replace_soon(self) -> None:
+        if not self._repairing:
+            self._repairing = True
+            self._world.spawn(self._repair(), f"replace stores of ledger {self.metadata.ledger}")
 
     def _acknowledge(self) -> None:
         before = self.lac
@@ -162,8 +171,7 @@ class Writer:
             self._end(error if isinstance(error, LedgerFenced) else LedgerFenced(error.message))
         elif channel.is_gone and not self._repairing:
             log.info("ledger %d: store %s fails: %s", self.metadata.ledger, channel.store, error)
-            self._repairing = True
-            self._world.spawn(self._repair(), f"replace stores of ledger {self.metadata.ledger}")
+            self._replace_soon()
         self._news.set()
 
     async def _repair(self) -> None:
@@ -205,7 +213,7 @@ class Writer:
 
     async def _spares(self) -> list[str]:
         """The running stores that no position has, in random order; those that have just been left, and may be back, come last."""
-        running = [store.uuid for store in await self._registry.stores() if not store.read_only]
+        running = [store.uuid for store in await self._registry.stores() if store.able]
         used = {self._current(position).store for position in range(self.metadata.ensemble)}
         left = [self._channels[position].store for position in self._joining]
         found = [store for store in running if store not in used]
@@ -225,6 +233,9 @@ class Writer:
                 break
             except LedgerFenced as error:
                 self._end(error)
+            except StoreLeaving as error:
+                if await self._leaves(joined, error):
+                    return
             except EblaError as error:
                 log.info("ledger %d: its new stores are not known yet: %s", self.metadata.ledger, error)
                 await self._world.clock.sleep(self._options.retry_s)
@@ -242,6 +253,15 @@ class Writer:
                 if position in pending.joined:
                     pending.stored.add(position)
         self._acknowledge()
+
+    async def _leaves(self, joined: Mapping[int, Channel], error: StoreLeaving) -> bool:
+        """The host of a store that joins is decommissioned now. Returns whether yet another one can join."""
+        if await self._spares():
+            for channel in joined.values():
+                channel.lost = channel.lost or channel.store == error.store
+            return True
+        await self._world.clock.sleep(self._options.replace_s)
+        return False
 
     async def _publish_replaced(self, lac: int, replaced: Mapping[int, str]) -> Metadata:
         def transform(found: Metadata) -> Metadata:

@@ -1,15 +1,21 @@
-"""The registry of ledgers, stores and marks, kept in the coordination namespace: durable, linearizable, with versions."""
+"""The registry of ledgers, stores and marks, kept in the coordination namespace: durable, linearizable, with versions.
+
+A store whose host is being decommissioned gets no further entries: a change that names such a store is refused, in the same step
+of the namespace in which it would be made. So when no ledger names the store once, none does later.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import msgspec
 
 from ebla.actors.coordination import paths as names
-from ebla.actors.coordination.errors import SessionExpired
-from ebla.actors.coordination.messages import Check
+from ebla.actors.coordination.errors import SessionExpired, VersionMismatch
+from ebla.actors.coordination.messages import Check, Create
 from ebla.actors.errors import NotFound
 from ebla.actors.ledger import metadata as meta
-from ebla.actors.ledger.errors import NotEnoughStores
+from ebla.actors.ledger.errors import NotEnoughStores, StoreLeaving
 from ebla.actors.ledger.handles.registry import StoreInfo, Transform
 from ebla.actors.ledger.metadata import Metadata, Segment
 from ebla.actors.ledger.shared import paths
@@ -29,6 +35,16 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
     times: int = 1
 
 
+class Leaving(msgspec.Struct, frozen=True, array_like=True):
+    """The addresses of stores whose hosts are being decommissioned, and since when."""
+
+    since_us: dict[str, int] = {}
+
+
+class _Named(Exception):
+    """A change names stores that the ledger did not name before."""
+
+
 class KeptRegistry:
     """Implements handles.registry.Registry, and makes ledgers."""
 
@@ -37,12 +53,19 @@ class KeptRegistry:
         self._session = session
         self.ledgers = Records(session, Metadata, "ledger")
         self.marks: Records[Mark] = Records(session, Mark, "mark of ledger")
+        self.leavings: Records[Leaving] = Records(session, Leaving, "list")
         self._stores: Records[StoreInfo] = Records(session, StoreInfo, "store")
 
     # -- stores
 
     async def stores(self) -> list[StoreInfo]:
-        return await self._all(paths.UP)
+        return (await self._running())[0]
+
+    async def _running(self) -> tuple[list[StoreInfo], Check]:
+        """The stores that run, and the check that none of them began to leave since."""
+        leaving, unchanged = await self._leaving()
+        found = await self._all(paths.UP)
+        return [msgspec.structs.replace(each, leaving=each.address in leaving) for each in found], unchanged
 
     async def running(self) -> list[str]:
         """The uuids of the stores that run now."""
@@ -54,6 +77,29 @@ class KeptRegistry:
     async def known(self) -> list[StoreInfo]:
         """Every store that ever registered and was not forgotten."""
         return await self._all(paths.KNOWN)
+
+    async def leaving(self) -> list[str]:
+        """The uuids of the known stores whose hosts are being decommissioned."""
+        leaving, _ = await self._leaving()
+        return [store.uuid for store in await self.known() if store.address in leaving] if leaving else []
+
+    async def _leaving(self) -> tuple[dict[str, int], Check]:
+        found = await self.leavings.find(paths.LEAVING)
+        if found is None:
+            return {}, Check(paths.LEAVING, 0)
+        return found[0].since_us, Check(paths.LEAVING, found[1])
+
+    async def leave(self, addresses: Sequence[str], on: bool) -> None:
+        """Let these stores leave, durably, or end that."""
+        now_us = self._world.clock.wall_us()
+
+        def merge(found: Leaving | None) -> Leaving:
+            before = {} if found is None else found.since_us
+            if on:
+                return Leaving({**dict.fromkeys(addresses, now_us), **before})
+            return Leaving({each: since for each, since in before.items() if each not in addresses})
+
+        await self.leavings.put(paths.LEAVING, merge)
 
     async def _all(self, path: str) -> list[StoreInfo]:
         try:
@@ -73,7 +119,8 @@ class KeptRegistry:
         """Make a ledger on stores that run, chosen at random. Raises InvalidArgument, NotEnoughStores."""
         meta.check_quorums(ensemble, write_quorum, ack_quorum)
         while True:
-            able = [store.uuid for store in await self.stores() if not store.read_only]
+            running, unchanged = await self._running()
+            able = [store.uuid for store in running if store.able]
             if len(able) < ensemble:
                 raise NotEnoughStores(
                     f"a ledger on {ensemble} stores needs as many that run and have space, and there are {len(able)}",
@@ -93,14 +140,9 @@ class KeptRegistry:
             )
             try:
                 session = await self._session.open()
-                node = await session.create(
-                    paths.NEW_LEDGER,
-                    msgspec.msgpack.encode(made),
-                    sequential=True,
-                    parents=True,
-                    deadline_s=DEADLINE_S,
-                )
-            except SessionExpired:
+                new = Create(paths.NEW_LEDGER, msgspec.msgpack.encode(made), sequential=True, parents=True)
+                _, node = await session.change(unchanged, new, deadline_s=DEADLINE_S)
+            except (SessionExpired, VersionMismatch):
                 continue  # a ledger that was made nevertheless is empty, and part of no log
             return meta.replace(made, ledger=node.version)
 
@@ -120,14 +162,34 @@ class KeptRegistry:
 
     async def change(self, ledger: int, transform: Transform, *checks: Check) -> Metadata:
         """`checks`: the change is made only while these hold of other nodes; otherwise VersionMismatch."""
+        unchanged: list[Check] = []
+        able: list[str] = []
 
         def numbered(found: Metadata) -> Metadata:
             changed = transform(meta.replace(found, ledger=ledger))
             meta.validate(changed)
+            new = [store for store in meta.stores_in(changed) if store not in meta.stores_in(found)]
+            if any(store not in able for store in new):
+                raise _Named(*new)
             return meta.replace(changed, ledger=0)
 
-        changed = await self.ledgers.change(paths.of_ledger(ledger), numbered, *checks)
-        return meta.replace(changed, ledger=ledger)
+        while True:
+            try:
+                changed = await self.ledgers.change(paths.of_ledger(ledger), numbered, *checks, *unchanged)
+            except _Named as named:
+                leaving, check = await self._leaving()
+                for store in named.args:
+                    if await self.address(store) in leaving:
+                        raise StoreLeaving(
+                            f"the host of store {store} is being decommissioned", ledger=ledger, store=store
+                        ) from None
+                able, unchanged = list(named.args), [check]
+            except VersionMismatch as error:
+                if error.what != paths.LEAVING:
+                    raise
+                able, unchanged = [], []
+            else:
+                return meta.replace(changed, ledger=ledger)
 
     async def delete(self, ledger: int) -> None:
         """Delete the metadata; the entries are deleted by the stores, as of a ledger that is not known."""
@@ -135,10 +197,16 @@ class KeptRegistry:
 
     # -- marks
 
-    async def mark(self, ledger: int, store: str, *, lost: bool = False) -> None:
-        """`lost`: the store does not run, and is to be replaced."""
+    async def mark(self, ledger: int, store: str, *, lost: bool = False, again: bool = True) -> None:
+        """`lost`: the store does not run, and is to be replaced. Without `again` a mark that names the store stays as it is."""
         now_us = self._world.clock.wall_us()
-        await self.marks.put(paths.of_mark(ledger), lambda found: marked(found, store, lost, now_us))
+
+        def merge(found: Mark | None) -> Mark:
+            if found is not None and store in found.stores and not again:
+                return found
+            return marked(found, store, lost, now_us)
+
+        await self.marks.put(paths.of_mark(ledger), merge)
 
 
 def marked(found: Mark | None, store: str, lost: bool, now_us: int) -> Mark:

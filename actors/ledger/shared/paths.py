@@ -3,6 +3,7 @@
 /ebla/ledgers/l-<number>      a ledger's metadata; the number is its id
 /ebla/stores/known/<uuid>     every store that ever registered: its address
 /ebla/stores/up/<uuid>        those that run: ephemeral
+/ebla/stores/leaving          the hosts that are being decommissioned
 /ebla/repair/marks/<number>   ledgers with stores that lack entries
 /ebla/repair/locks/<number>   ledgers that a worker repairs: ephemeral, with the worker's address
 /ebla/repair/notes/<number>   why a marked ledger is not repaired yet
@@ -21,6 +22,7 @@ from ebla.actors.coordination import paths
 LEDGERS = "/ebla/ledgers"
 KNOWN = "/ebla/stores/known"
 UP = "/ebla/stores/up"
+LEAVING = "/ebla/stores/leaving"
 MARKS = "/ebla/repair/marks"
 LOCKS = "/ebla/repair/locks"
 NOTES = "/ebla/repair/notes"

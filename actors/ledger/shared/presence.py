@@ -1,4 +1,5 @@
-"""A store tells that it runs: a node of its own session, and one for ever with its address."""
+"""A store tells that it runs: a node of its own session, and one for ever with its address. It learns whether its host is being
+decommissioned."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ from ebla.actors.coordination import paths as names
 from ebla.actors.errors import AlreadyPresent
 from ebla.actors.ledger.handles.registry import StoreInfo
 from ebla.actors.ledger.shared import paths
+from ebla.actors.ledger.shared.kept import Leaving
 from ebla.actors.ledger.shared.records import DEADLINE_S, LastingSession, Records
+from ebla.actors.ledger.shared.watching import Watched
 from ebla.actors.world import World
 from ebla.storage.errors import EblaError
 
@@ -24,18 +27,22 @@ LOOK_S = 0.5
 
 
 class Presence:
-    """`info`: what the store tells about itself now."""
+    """`info`: what the store tells about itself now. `leaving`: whether its host is being decommissioned, as far as it knows."""
 
     def __init__(self, world: World, masters: tuple[str, ...], info: Callable[[], StoreInfo]) -> None:
         self._world = world
         self._info = info
         self._session = LastingSession(MasterClient(world, masters), world.address, SESSION_S)
         self._known: Records[StoreInfo] = Records(self._session, StoreInfo, "store")
+        self._leavings: Records[Leaving] = Records(self._session, Leaving, "list")
         self._told: StoreInfo | None = None
+        self._news = True
+        self.leaving = False
 
     async def run(self) -> None:
         """Tell it at once, again after the session has expired, and when it changes."""
         session_id = ""
+        Watched(self._world, self._session.nodes, paths.LEAVING, False, self._look_again)
         while True:
             try:
                 session = await self._session.open()
@@ -43,10 +50,18 @@ class Presence:
                 if session.id != session_id or info != self._told:
                     await self._tell(info)
                     session_id, self._told = session.id, info
+                if self._news:
+                    self._news = False
+                    found = await self._leavings.get(paths.LEAVING)
+                    self.leaving = found is not None and info.address in found.since_us
             except EblaError as error:
                 log.info("%s is not registered now: %s", self._world.address, error)
+                self._news = True
                 await self._world.clock.sleep(BACKOFF_MAX_S)
             await self._world.clock.sleep(LOOK_S)
+
+    def _look_again(self) -> None:
+        self._news = True
 
     async def _tell(self, info: StoreInfo) -> None:
         await self._known.put(names.join(paths.KNOWN, info.uuid), lambda _: info)

@@ -1,5 +1,7 @@
 """The shared state of repairs, and its switches: on and off, the delay, and the start of an audit.
 
+waits, no_store, lost   a ledger that is not whole waits for something that passes, or for another store; or entries of it have no
+                        readable copy, and only a store that returns with its data, or an operator, ends that
 note      why a marked ledger is not repaired yet; a worker writes it, and every worker keeps to its pause
 audits    what the auditor has done; its successor continues from there
 """
@@ -14,10 +16,14 @@ from ebla.actors.ledger.shared import paths
 from ebla.actors.ledger.shared.records import DEADLINE_S, Records, Sessions
 
 
+WAITS, NO_STORE, LOST = "waits", "no_store", "lost"
+
+
 class Note(msgspec.Struct, frozen=True, array_like=True):
     """`reason`: one sentence. `since_us`: when the ledger was found so first. `tries`: how often. `pause_s`: no worker tries again
     within this time, which each counts by its own clock from when it saw the note, unless the ledger has another mark than `mark`,
-    or a store runs that is not in `running`. `retry_us`: when that is, by the clock of `worker`."""
+    or a store runs that is not in `running`. `retry_us`: when that is, by the clock of `worker`. `kind`: WAITS, NO_STORE or LOST; of a
+    lost one the entries without a readable copy, as ranges (the first ones), and the stores that do not run and should have them."""
 
     reason: str
     since_us: int
@@ -27,6 +33,9 @@ class Note(msgspec.Struct, frozen=True, array_like=True):
     mark: int
     running: tuple[str, ...]
     worker: str
+    kind: str = WAITS
+    entries: tuple[tuple[int, int], ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 class Audits(msgspec.Struct, frozen=True, array_like=True):

@@ -134,7 +134,7 @@ class LedgerStore(Role):
             await self._move()
         self.counted.add(request.entries)
         self._learn(ledger, request.entries[-1].lac)
-        return m.Done()
+        return m.Done(self._presence.leaving)
 
     def _require_equal(self, ledger: int, given: Sequence[m.Entry]) -> None:
         for entry in given:
@@ -303,7 +303,7 @@ class LedgerStore(Role):
         self._require(request.store)
         rules.admit(self.heads.get(request.ledger), request.ledger, request.token)
         self._learn(request.ledger, request.lac)
-        return m.Done()
+        return m.Done(self._presence.leaving)
 
     def _learn(self, ledger: int, lac: int) -> None:
         if lac > self._lac(ledger):
@@ -396,6 +396,7 @@ class LedgerStore(Role):
             self._environment.size_bytes(),
             self.free_bytes,
             self.read_only,
+            self._presence.leaving,
         )
 
     def validate(self) -> None:

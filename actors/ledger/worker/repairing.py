@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from ebla.actors.coordination.errors import VersionMismatch
-from ebla.actors.errors import NotFound
+from ebla.actors.errors import NotFound, Unavailable
 from ebla.actors.ledger import metadata as meta
-from ebla.actors.ledger.errors import NotEnoughStores
+from ebla.actors.ledger.errors import EntryLost, RecoveryFailed
 from ebla.actors.ledger.handles.checking import Checker, Damage
 from ebla.actors.ledger.handles.options import LedgerOptions
 from ebla.actors.ledger.handles.reading import Reader
@@ -24,7 +24,7 @@ from ebla.actors.ledger.worker.copying import Copier
 from ebla.actors.ledger.worker.locking import LedgerLock
 from ebla.actors.ledger.worker.measures import Counted
 from ebla.actors.ledger.worker.options import WorkerOptions
-from ebla.actors.ledger.worker.rules import Halted
+from ebla.actors.ledger.worker.rules import Halted, Reason
 from ebla.actors.world import World
 from ebla.storage.errors import EblaError
 
@@ -36,8 +36,12 @@ ROUNDS_MAX = 4
 class Outcome(msgspec.Struct, frozen=True):
     """`reasons`: why the ledger is not whole; none: it is, or it is gone. `wait_s`: when to try again, if known."""
 
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[Reason, ...] = ()
     wait_s: float | None = None
+
+
+class NoStore(Exception):
+    """No other store can take the place of one."""
 
 
 class Repairer:
@@ -63,7 +67,7 @@ class Repairer:
 
     async def repair(self, ledger: int, mark: Mark, marked_at: float, lock: LedgerLock) -> Outcome:
         """`marked_at`: when this worker saw the mark first, from which the grace period runs. Raises Halted."""
-        reasons: tuple[str, ...] = ()
+        reasons: tuple[Reason, ...] = ()
         for _ in range(ROUNDS_MAX):
             self._go_on(lock)
             try:
@@ -71,22 +75,27 @@ class Repairer:
             except NotFound:
                 return Outcome()
             running = await self._registry.stores()
+            leaving = await self._registry.leaving()
             findings = await self._checker.check(
-                found, [each.uuid for each in running], self._options.verify_percentage, mark.stores
+                found,
+                [each.uuid for each in running],
+                self._options.verify_percentage,
+                mark.stores,
+                leaving,
             )
             if findings.whole:
                 return Outcome()
             grace_s = marked_at + self._options.grace_s - self._world.now()
-            plan = rules.plan(found, mark, findings, grace_s)
+            plan = rules.plan(found, mark, findings, running, grace_s)
             failed = await self._carry_out(found, plan, running, lock)
             reasons = (*failed, *plan.reasons)
             if reasons:
                 return Outcome(reasons, None if failed else plan.wait_s)
-        return Outcome(("other damage was found after each repair",))
+        return Outcome((Reason("other damage was found after each repair"),))
 
     async def _carry_out(
         self, found: Metadata, plan: rules.Plan, running: Sequence[StoreInfo], lock: LedgerLock
-    ) -> list[str]:
+    ) -> list[Reason]:
         """Do the steps of the plan, each also if another one failed. Returns the reasons of those that failed."""
         reader = Reader(self._world, self._registry, self._stores, self._calls)
         copier = Copier(
@@ -98,7 +107,7 @@ class Repairer:
             self._counted,
             lambda: self._go_on(lock),
         )
-        failed: list[str] = []
+        failed: list[Reason] = []
         for damage in (*plan.fills, *plan.moves):
             try:
                 if damage in plan.fills:
@@ -108,8 +117,10 @@ class Repairer:
                     found = await self._move(found, damage, running, copier, lock)
             except NotFound:
                 return []  # the ledger was deleted; the next look tells
+            except NoStore:
+                failed.append(rules.no_store(damage.store))
             except EblaError as error:
-                failed.append(str(error))
+                failed.append(await self._why(found, damage, running, error))
         if plan.recovers:
             self._go_on(lock)
             log.info("ledger %d is recovered: its last fragment has a lost store", found.ledger)
@@ -120,8 +131,20 @@ class Repairer:
             except NotFound:
                 return []
             except EblaError as error:
-                failed.append(str(error))
-        return list(dict.fromkeys(failed))
+                up = [each.uuid for each in running]
+                endless = rules.endless(found, up) if isinstance(error, RecoveryFailed) else None
+                failed.append(endless or Reason(str(error)))
+        return failed
+
+    async def _why(
+        self, found: Metadata, damage: Damage, running: Sequence[StoreInfo], error: EblaError
+    ) -> Reason:
+        """Why the copy failed. Every entry is looked for, which costs little beside the pauses between tries."""
+        lost = None
+        if isinstance(error, EntryLost | Unavailable):
+            up = [each.uuid for each in running]
+            lost = rules.lost(await self._checker.unreadable(found, damage.fragment, up))
+        return lost or Reason(str(error))
 
     async def _move(
         self,
@@ -138,9 +161,7 @@ class Repairer:
             return found
         new = rules.target(running, segment.stores, self._options.store, self._world.random)
         if new is None:
-            raise NotEnoughStores(
-                f"no store that could replace store {old} runs and takes entries: start another store"
-            )
+            raise NoStore
         await copier.fill(found, new.uuid, _entries(found, damage))
         return await self._publish(found, first, old, new.uuid, lock)
 

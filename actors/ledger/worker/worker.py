@@ -188,7 +188,7 @@ class ReplicationWorker(Role):
         running = await self._registry.running()
         note = rules.noted(
             before,
-            "; ".join(outcome.reasons),
+            outcome.reasons,
             version,
             running,
             self.world.address,
