@@ -113,6 +113,25 @@ class DeleteRequest(msgspec.Struct, frozen=True):
     token: str
 
 
+class Task(msgspec.Struct, frozen=True, array_like=True):
+    """A repair that a worker makes now: `looked` of `entries` are known to be where they belong; `copied_bytes` were copied, in
+    `seconds`."""
+
+    ledger: int
+    looked: int
+    entries: int
+    copied_bytes: int
+    seconds: float
+
+
+class WorkerStatus(msgspec.Struct, frozen=True):
+    """`bytes_per_s`: the bound of the copies of all tasks together; 0: none."""
+
+    tasks: tuple[Task, ...]
+    tasks_max: int
+    bytes_per_s: int
+
+
 class CheckRequest(msgspec.Struct, frozen=True):
     """Look whether these entries, ascending, are stored and sound, without sending them."""
 

@@ -41,7 +41,8 @@ class Segment(msgspec.Struct, frozen=True, array_like=True):
 
 class Metadata(msgspec.Struct, frozen=True, array_like=True):
     """`token`: drawn by the creator; stores refuse requests for another ledger of the same id. `length`: bytes of all entries.
-    `log`: the log that the ledger is a part of."""
+    `log`: the log that the ledger is a part of. `given_up`: entries without a copy, as ranges (first, last), that an operator has given
+    up; no store owes them."""
 
     ledger: int
     ensemble: int
@@ -54,6 +55,7 @@ class Metadata(msgspec.Struct, frozen=True, array_like=True):
     last: int = NONE
     length: int = 0
     log: str = ""
+    given_up: tuple[tuple[int, int], ...] = ()
 
     @property
     def closed(self) -> bool:
@@ -156,6 +158,18 @@ class Stripe(Sequence[int]):
         return self._first + rounds * self._ensemble + self._steps[step]
 
 
+def owed(found: Metadata, position: int, first: int, last: int) -> Sequence[int]:
+    """The entries from `first` to `last` that this position must have, ascending: all that it has, without those given up."""
+    stripe = Stripe(found, position, first, last)
+    if not found.given_up:
+        return stripe
+    return [entry for entry in stripe if not is_given_up(found, entry)]
+
+
+def is_given_up(found: Metadata, entry: int) -> bool:
+    return any(first <= entry <= last for first, last in found.given_up)
+
+
 def fragments(found: Metadata, lac: int) -> list[Fragment]:
     """The fragments with entries; of an open ledger up to `lac`, the last entry that is known to be acknowledged."""
     end = found.last if found.closed else lac
@@ -231,3 +245,14 @@ def with_moved(found: Metadata, first: int, old: str, new: str) -> Metadata | No
         made.append(segment)
     changed = replace(found, segments=tuple(made))
     return None if changed == found else changed
+
+
+def with_given_up(found: Metadata, entries: Sequence[tuple[int, int]]) -> Metadata:
+    """The metadata after an operator has given up these entries too."""
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted((*found.given_up, *entries)):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = merged[-1][0], max(last, merged[-1][1])
+        else:
+            merged.append((first, last))
+    return replace(found, given_up=tuple(merged))

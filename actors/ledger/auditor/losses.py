@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 
-
 LEAVING_S = 60.0  # between two audits of stores that leave; each audit reads all ledgers
 
 
@@ -29,7 +28,9 @@ class Losses:
         self._settle_until = settle_until
         self._since = dict(since or {})
         self._audited: dict[str, None] = {}
-        self._leaving: dict[str, float | None] = {}  # store -> when the next audit is due, or None if no ledger names it
+        self._leaving: dict[
+            str, float | None
+        ] = {}  # store -> when the next audit is due, or None if no ledger names it
         self._forced = False
 
     # -- events ----------------------------------------------------------------------------------------------

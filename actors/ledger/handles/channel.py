@@ -137,11 +137,15 @@ class Channel:
         try:
             if taken:
                 add = m.AddRequest(self.store, self._ledger, self._token, tuple(taken), self._recovery)
-                done = await self._stores.call(self.store, "add_entries", add, m.Done, self._options.timeout_s)
+                done = await self._stores.call(
+                    self.store, "add_entries", add, m.Done, self._options.timeout_s
+                )
                 lac = taken[-1].lac
             else:
                 confirm = m.ConfirmRequest(self.store, self._ledger, self._token, lac)
-                done = await self._stores.call(self.store, "confirm", confirm, m.Done, self._options.timeout_s)
+                done = await self._stores.call(
+                    self.store, "confirm", confirm, m.Done, self._options.timeout_s
+                )
         except EblaError as error:
             if self._stopped:
                 return False

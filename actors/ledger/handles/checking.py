@@ -26,7 +26,7 @@ from ebla.actors.ledger.handles.options import LedgerOptions
 from ebla.actors.ledger.handles.reading import Reader
 from ebla.actors.ledger.handles.registry import Registry
 from ebla.actors.ledger.handles.stores import Stores
-from ebla.actors.ledger.metadata import Fragment, Metadata, Stripe
+from ebla.actors.ledger.metadata import Fragment, Metadata
 from ebla.actors.world import CallerWorld, Random
 from ebla.storage.errors import EblaError
 
@@ -80,7 +80,7 @@ async def _leaves(fragment: Fragment, position: int) -> Damage:
     return Damage(fragment, position, fragment.stores[position], LEAVING)
 
 
-def sample(stripe: Stripe, percentage: float, random: Random) -> Sequence[int]:
+def sample(stripe: Sequence[int], percentage: float, random: Random) -> Sequence[int]:
     """The entries to look at, ascending."""
     count = len(stripe)
     if percentage >= 100 or count <= 2:
@@ -155,7 +155,7 @@ class Checker:
         store = fragment.stores[position]
         if store not in running:
             return Damage(fragment, position, store, MISSING)
-        stripe = Stripe(found, position, fragment.first, fragment.last)
+        stripe = meta.owed(found, position, fragment.first, fragment.last)
         entries = sample(stripe, percentage, self._world.random)
         at, again = 0, False
         while at < len(entries):
@@ -192,6 +192,8 @@ class Checker:
         for number in range(fragment.first, fragment.last + 1):
             if number % YIELD_ENTRIES == 0:
                 await self._world.clock.sleep(0)
+            if meta.is_given_up(found, number):
+                continue
             having = meta.positions(found, number)
             if any(_may_have(answers.get(position), number) for position in having):
                 continue
@@ -209,7 +211,7 @@ class Checker:
     async def _bad(self, found: Metadata, fragment: Fragment, position: int) -> set[int] | EblaError:
         """The entries that the store lacks, or has damaged."""
         store = fragment.stores[position]
-        stripe = Stripe(found, position, fragment.first, fragment.last)
+        stripe = meta.owed(found, position, fragment.first, fragment.last)
         bad: set[int] = set()
         at = 0
         while at < len(stripe):

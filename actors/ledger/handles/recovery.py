@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
+from ebla.actors.errors import Unavailable
 from ebla.actors.ledger import messages as m
 from ebla.actors.ledger import metadata as meta
-from ebla.actors.ledger.errors import RecoveryFailed
+from ebla.actors.ledger.errors import EntryLost, RecoveryFailed
 from ebla.actors.ledger.handles.options import LedgerOptions
 from ebla.actors.ledger.handles.reading import Reader
 from ebla.actors.ledger.handles.registry import Registry
@@ -34,24 +35,37 @@ REWRITE_S = 30.0  # for the entries that are written again
 
 
 async def recover(
-    world: CallerWorld, registry: Registry, stores: Stores, ledger: int, options: LedgerOptions
+    world: CallerWorld,
+    registry: Registry,
+    stores: Stores,
+    ledger: int,
+    options: LedgerOptions,
+    gone: Container[str] = (),
 ) -> Metadata:
-    """Close the ledger; returns its metadata. Raises RecoveryFailed if too few stores answer: then try again later."""
+    """Close the ledger; returns its metadata. Raises RecoveryFailed if too few stores answer: then try again later. `gone`: stores that
+    an operator has given up. They count as empty, so that acknowledged entries that only they had are not in the ledger."""
     found = await registry.change(ledger, meta.recovering)
     if found.closed:
         return found
-    return await _Recovery(world, registry, stores, found, options).run()
+    return await _Recovery(world, registry, stores, found, options, gone).run()
 
 
 class _Recovery:
     def __init__(
-        self, world: CallerWorld, registry: Registry, stores: Stores, found: Metadata, options: LedgerOptions
+        self,
+        world: CallerWorld,
+        registry: Registry,
+        stores: Stores,
+        found: Metadata,
+        options: LedgerOptions,
+        gone: Container[str],
     ) -> None:
         self._world = world
         self._registry = registry
         self._stores = stores
         self._found = found
         self._options = options
+        self._gone = gone
         self._newest = found.segments[-1]
         self._made: list[Segment] = [self._newest]  # what becomes of the last segment
 
@@ -98,6 +112,8 @@ class _Recovery:
         """The greatest acknowledged entry that a fenced store knows of."""
 
         async def ask(store: str) -> m.Tail | EblaError:
+            if store in self._gone:
+                return m.Tail(meta.NONE, ())
             request = m.TailRequest(store, self._found.ledger, self._found.token, after=1 << 62, fence=True)
             try:
                 return await self._stores.call(store, "read_tail", request, m.Tail, self._options.timeout_s)
@@ -122,10 +138,15 @@ class _Recovery:
         )
 
     async def _length_of(self, entry: int) -> int:
-        if entry == meta.NONE:
-            return 0
         reader = Reader(self._world, self._registry, self._stores, self._options)
-        return (await reader.read(self._found, entry, entry))[0].length
+        while entry != meta.NONE:
+            try:
+                return (await reader.read(self._found, entry, entry))[0].length
+            except (EntryLost, Unavailable):
+                if not any(store in self._gone for store in meta.stores_of(self._found, entry)):
+                    raise
+                entry -= 1  # its bytes are lost with it
+        return 0
 
     # -- entries after the last one known to be acknowledged
 
@@ -164,6 +185,8 @@ class _Recovery:
     async def _ask(self, position: int, first: int, last: int) -> m.ReadReply | EblaError:
         store = self._newest.stores[position]
         entries = tuple(meta.entries_of(self._found, position, first, last))
+        if store in self._gone:
+            return m.ReadReply((), entries)
         request = m.ReadRequest(
             store, self._found.ledger, self._found.token, entries, self._options.call_bytes, fence=True
         )

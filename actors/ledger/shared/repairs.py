@@ -15,7 +15,6 @@ from ebla.actors.errors import AlreadyPresent, NotFound
 from ebla.actors.ledger.shared import paths
 from ebla.actors.ledger.shared.records import DEADLINE_S, Records, Sessions
 
-
 WAITS, NO_STORE, LOST = "waits", "no_store", "lost"
 
 

@@ -2,32 +2,48 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping, Sequence
+
 import msgspec
 
 from ebla.actors.coordination import paths as names
 from ebla.actors.coordination.sessions.nodes import Nodes
 from ebla.actors.errors import NotFound
 from ebla.actors.ledger.handles.registry import StoreInfo
+from ebla.actors.ledger.messages import Task, WorkerStatus
 from ebla.actors.ledger.shared import paths
-from ebla.actors.ledger.shared.kept import KeptRegistry
+from ebla.actors.ledger.shared.kept import KeptRegistry, Leaving
 from ebla.actors.ledger.shared.records import DEADLINE_S, Sessions
-from ebla.actors.ledger.shared.repairs import Audits, Repairs
+from ebla.actors.ledger.shared.repairs import LOST, NO_STORE, Audits, Repairs
+from ebla.actors.messages import Empty
 from ebla.actors.world import CallerWorld
+from ebla.storage.errors import EblaError
 
 MARKED_MAX = 1000
+WORKER_S = 2.0
 
 
 class LostStore(msgspec.Struct, frozen=True):
-    """`since_us`: when the auditor noticed; None: it has not yet."""
+    """`since_us`: when the auditor noticed; None: it has not yet. `leaving`: its host is being decommissioned."""
 
     uuid: str
     address: str
     since_us: int | None
+    leaving: bool = False
+
+
+# What is the matter with a marked ledger.
+MOVING = "moving"  # every entry has its copies; a host that is decommissioned has some of them
+UNDER_REPLICATED = "under_replicated"
+UNRECOVERABLE = "unrecoverable"  # entries have no readable copy, or its end cannot be decided
 
 
 class MarkedLedger(msgspec.Struct, frozen=True):
-    """`stores` lack entries, and `lost` of them are replaced unless they return. `worker` repairs it now, or None. `reason`: why it
-    is not whole yet, as of the last of `tries` tries; the next one is at `retry_us`, or earlier if a store returns."""
+    """`stores` lack entries, and `lost` of them are replaced unless they return. `worker` repairs it now, or None; `task`: how far it
+    is, if it tells. `reason`: why the ledger is not whole yet, as of the last of `tries` tries; the next one is at `retry_us`, or
+    earlier if a store returns. `kind`: see shared/repairs.py; of an unrecoverable one, the first of its `entries` without a readable
+    copy, as ranges, and the stores that do not run and should have them (`missing`)."""
 
     ledger: int
     stores: tuple[str, ...]
@@ -37,12 +53,22 @@ class MarkedLedger(msgspec.Struct, frozen=True):
     reason: str | None = None
     tries: int = 0
     retry_us: int | None = None
+    state: str = UNDER_REPLICATED
+    kind: str | None = None
+    entries: tuple[tuple[int, int], ...] = ()
+    missing: tuple[str, ...] = ()
+    task: Task | None = None
+
+    @property
+    def stuck(self) -> bool:
+        """Whether nothing happens to it until an operator or a store comes."""
+        return self.worker is None and self.kind in (NO_STORE, LOST)
 
 
 class RepairSurvey(msgspec.Struct, frozen=True):
     """`auditor`: the elected one, or None. `delay_s`: as an operator has set it; None: the auditor's option holds. `marks`: how many
     ledgers are marked; `marked` are the first of them. `audit_us`, `check_us`: the last audit and the last check of all ledgers;
-    None: there was none."""
+    None: there was none. `leaving`: the addresses of stores whose hosts are being decommissioned."""
 
     enabled: bool
     auditor: str | None
@@ -54,6 +80,7 @@ class RepairSurvey(msgspec.Struct, frozen=True):
     marked: tuple[MarkedLedger, ...]
     audit_us: int | None
     check_us: int | None
+    leaving: tuple[str, ...] = ()
 
 
 async def survey(world: CallerWorld, session: Sessions, marked_max: int = MARKED_MAX) -> RepairSurvey:
@@ -62,14 +89,15 @@ async def survey(world: CallerWorld, session: Sessions, marked_max: int = MARKED
     audits = await repairs.audits.get(paths.AUDITS) or Audits()
     running = await registry.stores()
     known = await registry.known()
+    leaving = (await registry.leavings.get(paths.LEAVING) or Leaving()).since_us
     up = [store.uuid for store in running]
     lost = [
-        LostStore(store.uuid, store.address, audits.lost.get(store.uuid))
+        LostStore(store.uuid, store.address, audits.lost.get(store.uuid), store.address in leaving)
         for store in known
         if store.uuid not in up
     ]
     marks = await repairs.marked()
-    found = [await _marked(registry, repairs, ledger) for ledger in marks[:marked_max]]
+    found = await marked(world, registry, repairs, marks[:marked_max])
     return RepairSurvey(
         await repairs.enabled(),
         await _auditor(session.nodes),
@@ -78,10 +106,49 @@ async def survey(world: CallerWorld, session: Sessions, marked_max: int = MARKED
         tuple(running),
         tuple(lost),
         len(marks),
-        tuple(each for each in found if each is not None),
+        tuple(found),
         audits.audit_us or None,
         audits.check_us or None,
+        tuple(leaving),
     )
+
+
+async def marked(
+    world: CallerWorld, registry: KeptRegistry, repairs: Repairs, ledgers: Sequence[int]
+) -> list[MarkedLedger]:
+    """Those of the ledgers that are marked."""
+    found = [each for ledger in ledgers if (each := await _marked(registry, repairs, ledger)) is not None]
+    if not found:
+        return []
+    hosts = {store.uuid: store.address.rpartition("/")[2] for store in await registry.known()}
+    leaving = await registry.leaving()
+    workers = sorted({each.worker for each in found if each.worker is not None})
+    tasks: dict[int, Task] = {}
+    for answer in await asyncio.gather(*(_status_of(world, worker) for worker in workers)):
+        tasks.update((task.ledger, task) for task in (answer.tasks if answer is not None else ()))
+    return [_completed(each, hosts, leaving, tasks.get(each.ledger)) for each in found]
+
+
+def _completed(
+    found: MarkedLedger, hosts: Mapping[str, str], leaving: Sequence[str], task: Task | None
+) -> MarkedLedger:
+    """With the state, and with the names of hosts in the reason."""
+    reason = found.reason
+    for uuid, host in hosts.items() if reason is not None else ():
+        reason = reason and reason.replace(uuid, f"at {host}")
+    state = UNDER_REPLICATED
+    if found.kind == LOST:
+        state = UNRECOVERABLE
+    elif all(store in leaving for store in found.stores):
+        state = MOVING
+    return msgspec.structs.replace(found, reason=reason, state=state, task=task)
+
+
+async def _status_of(world: CallerWorld, worker: str) -> WorkerStatus | None:
+    try:
+        return await world.network.call(worker, "worker_status", Empty(), WorkerStatus, WORKER_S)
+    except EblaError:
+        return None
 
 
 async def _marked(registry: KeptRegistry, repairs: Repairs, ledger: int) -> MarkedLedger | None:
@@ -94,7 +161,15 @@ async def _marked(registry: KeptRegistry, repairs: Repairs, ledger: int) -> Mark
     made = MarkedLedger(ledger, mark.stores, mark.lost, mark.since_us, worker)
     if note is None:
         return made
-    return msgspec.structs.replace(made, reason=note.reason, tries=note.tries, retry_us=note.retry_us)
+    return msgspec.structs.replace(
+        made,
+        reason=note.reason,
+        tries=note.tries,
+        retry_us=note.retry_us,
+        kind=note.kind,
+        entries=note.entries,
+        missing=note.missing,
+    )
 
 
 async def _auditor(nodes: Nodes) -> str | None:

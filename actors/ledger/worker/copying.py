@@ -1,8 +1,10 @@
-"""Copies entries of a ledger to one store: what it lacks or has damaged, in batches, each synced there before the next."""
+"""Copies entries of a ledger to one store: what it lacks or has damaged, in batches, each synced there before the next. All copies
+of a worker together keep to one rate."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from ebla.actors.ledger import messages as m
 from ebla.actors.ledger.errors import EntryLost
@@ -15,31 +17,63 @@ from ebla.actors.ledger.worker.options import WorkerOptions
 from ebla.actors.world import CallerWorld
 
 
+class Pace:
+    """Bounds the bytes per second of several tasks together."""
+
+    def __init__(self, world: CallerWorld, bytes_per_s: int) -> None:
+        self._world = world
+        self._bytes_per_s = bytes_per_s
+        self._free_at = 0.0
+
+    async def spend(self, size: int) -> None:
+        """Wait as long as these bytes take."""
+        if self._bytes_per_s:
+            now = self._world.now()
+            self._free_at = max(now, self._free_at) + size / self._bytes_per_s
+            await self._world.clock.sleep(self._free_at - now)
+
+
+@dataclass
+class Progress:
+    """Of one repair; see messages.Task."""
+
+    since: float
+    looked: int = 0
+    entries: int = 0
+    copied_bytes: int = 0
+
+    def task(self, ledger: int, now: float) -> m.Task:
+        return m.Task(ledger, self.looked, self.entries, self.copied_bytes, now - self.since)
+
+
 class Copier:
     """`go_on` raises Halted when the copy must end; it is called between two batches."""
 
     def __init__(
         self,
-        world: CallerWorld,
         reader: Reader,
         stores: Stores,
         options: WorkerOptions,
         calls: LedgerOptions,
         counted: Counted,
+        pace: Pace,
+        progress: Progress,
         go_on: Callable[[], None],
     ) -> None:
-        self._world = world
         self._reader = reader
         self._stores = stores
         self._options = options
         self._calls = calls
         self._counted = counted
+        self._pace = pace
+        self._progress = progress
         self._go_on = go_on
 
     async def fill(self, found: Metadata, store: str, entries: Sequence[int], partly: bool = False) -> None:
         """Return when the store has all of these entries, which ascend, synced. Raises EntryLost, Unavailable, what the store
         raises, and Halted. `partly`: entries without a sound copy are passed over first, and the error is raised at the end."""
         at, lost = 0, None
+        self._progress.entries += len(entries)
         while at < len(entries):
             self._go_on()
             wanted = tuple(entries[at : at + self._options.batch_entries])
@@ -58,6 +92,7 @@ class Copier:
                     lost = lost or error
                     lacking = lacking[1:]
             at += has.checked
+            self._progress.looked += has.checked
         if lost is not None:
             raise lost
 
@@ -69,6 +104,6 @@ class Copier:
         size = sum(len(entry.data) for entry in read)
         self._counted.copied += len(read)
         self._counted.copied_bytes += size
-        if self._options.bytes_per_s:
-            await self._world.clock.sleep(size / self._options.bytes_per_s)
+        self._progress.copied_bytes += size
+        await self._pace.spend(size)
         return len(read)

@@ -8,7 +8,8 @@ from ebla.storage.errors import InvalidArgument, require_positive
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """`store`: the address of this host's store. `bytes_per_s`: of copies; 0: as fast as possible. `grace_s`: how long a writer may
+    """`store`: the address of this host's store. `tasks_max`: ledgers that are repaired at the same time. `bytes_per_s`: of the copies
+    of all of them; 0: as fast as possible. `grace_s`: how long a writer may
     replace a lost store itself, before its ledger is recovered. `backoff_s`: the pause after a repair that failed; it doubles up
     to `backoff_max_s`. `verify_percentage`: of the entries of stores that the mark does not name. `garbage_s`: between two looks
     for entries that the store need not keep; a ledger is deleted at the second look that does not find it."""
@@ -17,6 +18,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     store: str = ""
     batch_entries: int = 200
     batch_bytes: int = 1 << 20
+    tasks_max: int = 2
     bytes_per_s: int = 0
     grace_s: float = 30.0
     backoff_s: float = 5.0

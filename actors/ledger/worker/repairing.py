@@ -17,10 +17,10 @@ from ebla.actors.ledger.handles.reading import Reader
 from ebla.actors.ledger.handles.recovery import recover
 from ebla.actors.ledger.handles.registry import StoreInfo
 from ebla.actors.ledger.handles.stores import Stores
-from ebla.actors.ledger.metadata import Metadata, Stripe
+from ebla.actors.ledger.metadata import Metadata
 from ebla.actors.ledger.shared.kept import KeptRegistry, Mark
 from ebla.actors.ledger.worker import rules
-from ebla.actors.ledger.worker.copying import Copier
+from ebla.actors.ledger.worker.copying import Copier, Pace, Progress
 from ebla.actors.ledger.worker.locking import LedgerLock
 from ebla.actors.ledger.worker.measures import Counted
 from ebla.actors.ledger.worker.options import WorkerOptions
@@ -62,10 +62,13 @@ class Repairer:
         self._calls = calls
         self._counted = counted
         self._go_on = go_on
+        self._pace = Pace(world, options.bytes_per_s)
         self._stores = Stores(world, registry)
         self._checker = Checker(world, registry, self._stores, calls)
 
-    async def repair(self, ledger: int, mark: Mark, marked_at: float, lock: LedgerLock) -> Outcome:
+    async def repair(
+        self, ledger: int, mark: Mark, marked_at: float, lock: LedgerLock, progress: Progress
+    ) -> Outcome:
         """`marked_at`: when this worker saw the mark first, from which the grace period runs. Raises Halted."""
         reasons: tuple[Reason, ...] = ()
         for _ in range(ROUNDS_MAX):
@@ -87,24 +90,30 @@ class Repairer:
                 return Outcome()
             grace_s = marked_at + self._options.grace_s - self._world.now()
             plan = rules.plan(found, mark, findings, running, grace_s)
-            failed = await self._carry_out(found, plan, running, lock)
+            failed = await self._carry_out(found, plan, running, lock, progress)
             reasons = (*failed, *plan.reasons)
             if reasons:
                 return Outcome(reasons, None if failed else plan.wait_s)
         return Outcome((Reason("other damage was found after each repair"),))
 
     async def _carry_out(
-        self, found: Metadata, plan: rules.Plan, running: Sequence[StoreInfo], lock: LedgerLock
+        self,
+        found: Metadata,
+        plan: rules.Plan,
+        running: Sequence[StoreInfo],
+        lock: LedgerLock,
+        progress: Progress,
     ) -> list[Reason]:
         """Do the steps of the plan, each also if another one failed. Returns the reasons of those that failed."""
         reader = Reader(self._world, self._registry, self._stores, self._calls)
         copier = Copier(
-            self._world,
             reader,
             self._stores,
             self._options,
             self._calls,
             self._counted,
+            self._pace,
+            progress,
             lambda: self._go_on(lock),
         )
         failed: list[Reason] = []
@@ -180,5 +189,5 @@ class Repairer:
         return changed
 
 
-def _entries(found: Metadata, damage: Damage) -> Stripe:
-    return Stripe(found, damage.position, damage.fragment.first, damage.fragment.last)
+def _entries(found: Metadata, damage: Damage) -> Sequence[int]:
+    return meta.owed(found, damage.position, damage.fragment.first, damage.fragment.last)

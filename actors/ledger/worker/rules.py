@@ -118,7 +118,10 @@ def endless(found: Metadata, running: Iterable[str]) -> Reason | None:
         return None
     missing = tuple(store for store in newest if store not in up)
     return Reason(
-        f"its end cannot be decided: too many of its stores do not run: {', '.join(missing)}", LOST, (), missing
+        f"its end cannot be decided: too many of its stores do not run: {', '.join(missing)}",
+        LOST,
+        (),
+        missing,
     )
 
 

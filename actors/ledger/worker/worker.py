@@ -1,4 +1,4 @@
-"""The replication worker: takes marked ledgers under a lock, one at a time, and repairs them.
+"""The replication worker: takes marked ledgers under a lock, a few at a time, and repairs them.
 
     locked       one worker repairs a ledger; a change of its metadata is made only while the lock exists
     looked again a mark is a hint: what is repaired is what a check finds now
@@ -16,10 +16,12 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
+from ebla.actors import messages as am
 from ebla.actors.asking.master_client import MasterClient
 from ebla.actors.coordination.errors import VersionMismatch
 from ebla.actors.coordination.messages import Delete
 from ebla.actors.figures import Figure
+from ebla.actors.ledger import messages as m
 from ebla.actors.ledger.handles.options import LedgerOptions
 from ebla.actors.ledger.shared import paths
 from ebla.actors.ledger.shared.kept import KeptRegistry, Mark
@@ -27,13 +29,14 @@ from ebla.actors.ledger.shared.records import DEADLINE_S, LastingSession
 from ebla.actors.ledger.shared.repairs import Repairs
 from ebla.actors.ledger.shared.watching import Watched
 from ebla.actors.ledger.worker import rules
+from ebla.actors.ledger.worker.copying import Progress
 from ebla.actors.ledger.worker.garbage import Garbage
 from ebla.actors.ledger.worker.locking import LedgerLock, take
 from ebla.actors.ledger.worker.measures import Counted, measure_worker
 from ebla.actors.ledger.worker.options import WorkerOptions
 from ebla.actors.ledger.worker.repairing import Outcome, Repairer
 from ebla.actors.ledger.worker.rules import Halted
-from ebla.actors.world import Role, World
+from ebla.actors.world import Role, World, rpc
 from ebla.storage.errors import EblaError
 
 log = logging.getLogger(__name__)
@@ -53,7 +56,7 @@ class ReplicationWorker(Role):
         self.options = options or WorkerOptions()
         self.options.validate()
         self.counted = Counted()
-        self.repairing: int | None = None
+        self.repairing: dict[int, Progress] = {}
         self._sessions = LastingSession(MasterClient(world, self.options.masters), world.address)
         self._registry = KeptRegistry(world, self._sessions)
         self._repairs = Repairs(self._sessions)
@@ -82,6 +85,12 @@ class ReplicationWorker(Role):
     async def stop(self) -> None:
         """Locks are left to expire with the session: the masters may stop at the same time."""
         self._running = False
+
+    @rpc
+    async def worker_status(self, request: am.Empty) -> m.WorkerStatus:
+        now = self.world.now()
+        tasks = [progress.task(ledger, now) for ledger, progress in self.repairing.items()]
+        return m.WorkerStatus(tuple(tasks), self.options.tasks_max, self.options.bytes_per_s)
 
     def measure(self) -> Iterable[Figure]:
         return measure_worker(self.counted)
@@ -129,17 +138,25 @@ class ReplicationWorker(Role):
         """Try each marked ledger that is due, in random order, so that workers do not follow each other."""
         ledgers = await self._repairs.marked()
         self._up = await self._registry.running() if ledgers else []
-        self.counted.marked, waiting = len(ledgers), 0
+        self.counted.marked, self.counted.waiting = len(ledgers), 0
         self._marked.keep(ledgers)
         self._noted.keep(ledgers)
         self.world.random.shuffle(ledgers)
-        for ledger in ledgers:
-            self._require_running()
-            waiting += not await self._try(ledger)
-        self.counted.waiting = waiting
-        self.counted.marked = len(await self._repairs.marked()) if ledgers else 0
-        if ledgers and not self.counted.marked:
+        lanes = [self._try_each(ledgers) for _ in range(self.options.tasks_max)]
+        for ended in await asyncio.gather(*lanes, return_exceptions=True):
+            if isinstance(ended, BaseException):
+                raise ended
+        if not self.counted.marked:
+            return
+        self.counted.marked = len(await self._repairs.marked())
+        if not self.counted.marked:
             await self._forget_notes()
+
+    async def _try_each(self, ledgers: list[int]) -> None:
+        """Take one ledger after the other from a list that several tasks share."""
+        while ledgers:
+            self._require_running()
+            self.counted.waiting += not await self._try(ledgers.pop())
 
     async def _try(self, ledger: int) -> bool:
         """Returns False if the ledger waits."""
@@ -152,13 +169,13 @@ class ReplicationWorker(Role):
             found = await self._registry.marks.find(paths.of_mark(ledger))
             if found is None or not await self._is_due(ledger):
                 return True  # another worker was faster
-            self.repairing = ledger
             now = self.world.now()
+            progress = self.repairing[ledger] = Progress(now)
             marked_at = now - self._marked.seconds(ledger, found[0].newest_us, now)
-            outcome = await self._repairer.repair(ledger, found[0], marked_at, lock)
+            outcome = await self._repairer.repair(ledger, found[0], marked_at, lock, progress)
             return await self._conclude(ledger, found[0], found[1], outcome, lock)
         finally:
-            self.repairing = None
+            self.repairing.pop(ledger, None)
             await lock.release()
 
     async def _is_due(self, ledger: int) -> bool:
@@ -224,7 +241,7 @@ class ReplicationWorker(Role):
         """While a repair runs, `_run` does not look at the switch."""
         while self._running:
             await self.world.clock.sleep(self.options.look_s)
-            if self.repairing is not None:
+            if self.repairing:
                 try:
                     self._enabled = await self._repairs.enabled()
                 except EblaError as error:
