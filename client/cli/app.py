@@ -28,7 +28,7 @@ def _group(to: typer.Typer, name: str, help: str, **commands: Callable[..., Any]
 
 
 def _deployment(app: typer.Typer) -> None:
-    from ebla.cli.nodes import check, deployment, draining, level, metrics, nodes
+    from ebla.cli.nodes import check, decommissioning, deployment, draining, level, metrics, nodes
 
     _add(
         app,
@@ -40,7 +40,7 @@ def _deployment(app: typer.Typer) -> None:
         metrics=metrics.metrics,
     )
     hosts = group(
-        "Nodes: the tablet servers and their hosts; maintenance, draining, suspending and forgetting.",
+        "Nodes: the tablet servers and their hosts; maintenance, draining, decommissioning, suspending and forgetting.",
         alone=True,
     )
     app.add_typer(hosts, name="nodes")
@@ -48,6 +48,7 @@ def _deployment(app: typer.Typer) -> None:
     _add(
         hosts,
         drain=draining.drain,
+        decommission=decommissioning.decommission,
         maintain=draining.maintain,
         suspend=draining.suspend,
         forget=draining.forget,

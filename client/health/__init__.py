@@ -6,7 +6,8 @@ tablets.py      judges tablets and replicas
 service.py      judges what a tablet still does: the five health classes
 servers.py      judges servers
 masters.py      judges masters and their journal
-stores.py       asks and judges ledger stores
+stores.py       judges ledger stores
+ledgers.py      asks for the ledgers that are marked for repair, and judges them
 checksums.py    judges the digests of replicas
 disks.py        judges the disks of servers
 """

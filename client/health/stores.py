@@ -1,48 +1,28 @@
-"""Asks and judges ledger stores. A deployment without logs has none, and nothing is asked."""
+"""Judges ledger stores. A deployment without logs has none."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from ebla.actors.coordination.messages import NodeReply, NodeRequest
-from ebla.actors.ledger.handles.registry import StoreInfo
-from ebla.actors.ledger.shared import paths
 from ebla.health import verdicts as v
-from ebla.storage.errors import EblaError
 from ebla.wording import size
 
 if TYPE_CHECKING:
     from ebla.actors.ledger.messages import StoreStatus
-    from ebla.actors.world import Network
-
-_decode = msgspec.msgpack.Decoder(StoreInfo).decode
-
-
-async def registered(network: Network, master: str, timeout_s: float) -> list[str]:
-    """The addresses of all stores that ever registered; nothing if the master does not answer."""
-
-    async def read(path: str, children: bool = False) -> NodeReply:
-        return await network.call(master, "read_node", NodeRequest(path, children), NodeReply, timeout_s)
-
-    try:
-        uuids = (await read(paths.KNOWN, True)).children
-        found = await asyncio.gather(*(read(f"{paths.KNOWN}/{uuid}") for uuid in uuids))
-        return sorted({_decode(each.data).address for each in found if each.node is not None})
-    except (EblaError, msgspec.MsgspecError):
-        return []
 
 
 def judge_stores(survey: v.Survey) -> tuple[v.StoreHealth, ...]:
-    return tuple(_store(address, answer) for address, answer in sorted(survey.stores.items()))
+    return tuple(
+        _store(address, answer, address in survey.leaving)
+        for address, answer in sorted(survey.stores.items())
+    )
 
 
-def _store(address: str, answer: StoreStatus | v.Unanswered) -> v.StoreHealth:
+def _store(address: str, answer: StoreStatus | v.Unanswered, leaving: bool) -> v.StoreHealth:
     if isinstance(answer, v.Unanswered):
-        return v.StoreHealth(address, v.UNREACHABLE, answer.message)
+        status = v.STOPPED if leaving else v.UNREACHABLE
+        return v.StoreHealth(address, status, answer.message, leaving=leaving)
     status, error = v.HEALTHY, None
     if answer.read_only:
         status = v.READ_ONLY
@@ -56,10 +36,13 @@ def _store(address: str, answer: StoreStatus | v.Unanswered) -> v.StoreHealth:
         answer.bytes,
         answer.free_bytes,
         answer.read_only,
+        leaving,
     )
 
 
 def reasons_of_stores(stores: Iterable[v.StoreHealth]) -> list[str]:
     return [
-        f"{store.address} is {store.status}: {store.error}" for store in stores if store.status != v.HEALTHY
+        f"{store.address} is {store.status}: {store.error}"
+        for store in stores
+        if store.status not in (v.HEALTHY, v.STOPPED)
     ]

@@ -25,7 +25,7 @@ from ebla.actors.journal.messages import JournalNodeStatus
 from ebla.actors.ledger.messages import StoreStatus
 from ebla.actors.master.messages import JournalWriterStatus
 from ebla.actors.world import Network
-from ebla.health.stores import registered
+from ebla.health.ledgers import Registered, registered
 from ebla.health.verdicts import ACTIVE, Digests, Survey, Unanswered, answered
 from ebla.storage.errors import EblaError
 
@@ -86,12 +86,23 @@ async def survey(
     for info in infos:
         for tablet in info.tablets:
             addresses.update(dict.fromkeys(replica.address for replica in tablet.replicas))
-    states, (kept, writer), stored = await asyncio.gather(
+    states, (kept, writer), (stored, repairs) = await asyncio.gather(
         ask_each(network, list(addresses), "status", m.ServerState, timeout_s),
         _ask_journal(network, list(nodes), leading, timeout_s),
         _ask_stores(network, stores, leading, timeout_s),
     )
-    return Survey(known, servers, tuple(infos), states, tuple(slots), kept, writer, stored)
+    return Survey(
+        known,
+        servers,
+        tuple(infos),
+        states,
+        tuple(slots),
+        kept,
+        writer,
+        stored,
+        repairs.leaving,
+        repairs.ledgers,
+    )
 
 
 async def ask_each(
@@ -114,11 +125,11 @@ async def _ask_journal(
 
 async def _ask_stores(
     network: Network, stores: Sequence[str], leading: str | None, timeout_s: float
-) -> dict[str, StoreStatus | Unanswered]:
+) -> tuple[dict[str, StoreStatus | Unanswered], Registered]:
     """Ask the stores that are named, and those that the coordination namespace knows."""
-    known = [] if leading is None else await registered(network, leading, MASTER_S)
-    every = sorted({*stores, *known})
-    return await ask_each(network, every, "store_status", StoreStatus, timeout_s)
+    found = Registered() if leading is None else await registered(network, leading, MASTER_S)
+    every = sorted({*stores, *(store.address for store in found.known)})
+    return await ask_each(network, every, "store_status", StoreStatus, timeout_s), found
 
 
 def _named(

@@ -31,6 +31,7 @@ import msgspec
 from ebla.actors.messages.pacifica import PacificaView
 from ebla.health import verdicts as v
 from ebla.health.checksums import different_rows, with_digest
+from ebla.health.ledgers import reasons_of_ledgers
 from ebla.health.masters import judge_journals, judge_masters, reasons_of, status_of
 from ebla.health.servers import judge_server
 from ebla.health.service import lost_service
@@ -59,6 +60,8 @@ def may_pass(health: v.ClusterHealth) -> bool:
         return True
     if any(store.status == v.UNREACHABLE for store in health.stores):
         return True
+    if any(ledger.status != v.UNRECOVERABLE for ledger in health.ledgers):
+        return True
     return any(
         tablet.status in (v.RECOVERING, v.CONSENSUS_MISMATCH, *v.OUT_OF_SERVICE)
         and 2 * sum(replica.status in (v.HEALTHY, v.LAGGING, *STARTING) for replica in tablet.replicas)
@@ -85,6 +88,7 @@ def judge(survey: v.Survey, digests: dict[str, v.Digests] | None = None) -> v.Cl
         *reasons_of(masters, journals),
         *_reasons_of_servers(servers),
         *reasons_of_stores(stores),
+        *reasons_of_ledgers(survey.ledgers),
         *v.reasons_of_tables(tables),
     )
     status = worst([*(table.status for table in tables), status_of(masters, journals)])
@@ -93,7 +97,16 @@ def judge(survey: v.Survey, digests: dict[str, v.Digests] | None = None) -> v.Cl
     if status == v.HEALTHY and reasons:
         status = v.DEGRADED
     return v.ClusterHealth(
-        status, not reasons, reasons, masters, servers, tuple(tables), tuple(tablets), journals, stores
+        status,
+        not reasons,
+        reasons,
+        masters,
+        servers,
+        tuple(tables),
+        tuple(tablets),
+        journals,
+        stores,
+        survey.ledgers,
     )
 
 

@@ -72,6 +72,7 @@ TOMBSTONE = (
 DISK_LOST = "DISK_LOST"  # a data directory of the server failed; its replicas there are created again
 STOPPED = "STOPPED"  # a drained server that does not answer
 SILENT = "SILENT"  # a server that answers, but whose heartbeats do not reach the master
+UNRECOVERABLE = "UNRECOVERABLE"  # a ledger with entries that have no readable copy
 READ_ONLY = "READ_ONLY"  # a ledger store that takes no records for want of space
 NO_LEASE = "NO_LEASE"  # a server that answers, and whose PacificA replicas may not lead
 OUT_OF_ORDER = ("silent", "unhealthy", "lost")  # a replica, as its leader reports
@@ -97,9 +98,22 @@ def silent(roles: Mapping[str, Any]) -> dict[str, str]:
     return {address: answer.message for address, answer in roles.items() if isinstance(answer, Unanswered)}
 
 
+class LedgerHealth(msgspec.Struct, frozen=True):
+    """A ledger that is marked for repair. `status`: UNDER_REPLICATED or UNRECOVERABLE. `stores` lack entries, or are lost. `reason`: why
+    it is not whole yet, if a worker has tried. `entries` without a readable copy, as ranges (the first ones), and the stores that do
+    not run and should have them (`missing`)."""
+
+    ledger: int
+    status: str
+    stores: tuple[str, ...]
+    reason: str | None = None
+    entries: tuple[tuple[int, int], ...] = ()
+    missing: tuple[str, ...] = ()
+
+
 class Survey(msgspec.Struct, frozen=True):
     """The answers of all roles, by address: `masters`, tablet servers (`states`) and journal nodes (`journals`). `writer`: the
-    active master's report of the journal nodes. `stores`: ledger stores. `slots`: the addresses of all servers of the deployment, also of servers
+    active master's report of the journal nodes. `stores`: ledger stores, `leaving` those whose hosts are being decommissioned; `ledgers`: those that are marked for repair. `slots`: the addresses of all servers of the deployment, also of servers
     without a heartbeat since the master started."""
 
     masters: dict[str, MasterStatus | Unanswered]
@@ -110,6 +124,8 @@ class Survey(msgspec.Struct, frozen=True):
     journals: dict[str, JournalNodeStatus | Unanswered] = {}
     writer: JournalWriterStatus | Unanswered | None = None
     stores: dict[str, StoreStatus | Unanswered] = {}
+    leaving: tuple[str, ...] = ()
+    ledgers: tuple[LedgerHealth, ...] = ()
 
     @property
     def active(self) -> str | None:
@@ -271,7 +287,8 @@ class JournalHealth(msgspec.Struct, frozen=True):
 
 
 class StoreHealth(msgspec.Struct, frozen=True):
-    """A ledger store. `status`: HEALTHY, READ_ONLY or UNREACHABLE. Without an answer the other fields are None."""
+    """A ledger store. `status`: HEALTHY, READ_ONLY, UNREACHABLE, or STOPPED if it does not answer and its host is being decommissioned
+    (`leaving`). Without an answer the other fields are None."""
 
     address: str
     status: str
@@ -281,6 +298,7 @@ class StoreHealth(msgspec.Struct, frozen=True):
     bytes: int | None = None
     free_bytes: int | None = None
     read_only: bool | None = None
+    leaving: bool = False
 
 
 class ClusterHealth(msgspec.Struct, frozen=True):
@@ -293,3 +311,4 @@ class ClusterHealth(msgspec.Struct, frozen=True):
     tablets: tuple[TabletHealth, ...]
     journals: tuple[JournalHealth, ...] = ()
     stores: tuple[StoreHealth, ...] = ()
+    ledgers: tuple[LedgerHealth, ...] = ()

@@ -9,7 +9,8 @@ forcing.py       a configuration without a majority
 diagnosis.py     why a tablet does not work; a forced configuration of a PacificA tablet
 copies.py        the copies that run, and how each ended
 quarantine.py    the data of deleted replicas on all servers
-draining.py      emptying a host
+draining.py      emptying a host of tablets
+decommissioning.py  taking a host out of service: tablets and ledgers
 journals.py      the nodes of the masters' journal
 logs.py          what is known of a log and its ledgers
 ledgers.py       all ledgers, and whether every store has its entries

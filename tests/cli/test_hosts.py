@@ -175,7 +175,7 @@ def test_a_drain_that_cannot_end_says_why(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_drain_counts_its_leaderless_tablets() -> None:
     left = master.DrainReply((master.Drained(SERVER, True, 3, 0, leaderless=1),))
-    said = draining._lines(left, [], {})
+    said = draining.lines_of(left, [], {}, "")
     assert said[1:] == ["  1 of them have no leader now, which a move needs: `ebla check` says why"]
     assert waiting(left) == "; 1 without a leader, see `ebla check`"
 

@@ -13,9 +13,9 @@ from ebla.actors.errors import NotFound
 from ebla.actors.ledger.handles.registry import StoreInfo
 from ebla.actors.ledger.messages import Task, WorkerStatus
 from ebla.actors.ledger.shared import paths
-from ebla.actors.ledger.shared.kept import KeptRegistry, Leaving
+from ebla.actors.ledger.shared.kept import KeptRegistry, Leaving, Mark
 from ebla.actors.ledger.shared.records import DEADLINE_S, Sessions
-from ebla.actors.ledger.shared.repairs import LOST, NO_STORE, Audits, Repairs
+from ebla.actors.ledger.shared.repairs import LOST, NO_STORE, Audits, Note, Repairs
 from ebla.actors.messages import Empty
 from ebla.actors.world import CallerWorld
 from ebla.storage.errors import EblaError
@@ -121,25 +121,27 @@ async def marked(
     if not found:
         return []
     hosts = {store.uuid: store.address.rpartition("/")[2] for store in await registry.known()}
-    leaving = await registry.leaving()
+    leaving, running = await registry.leaving(), await registry.running()
+    moving = [store for store in leaving if store in running]
     workers = sorted({each.worker for each in found if each.worker is not None})
     tasks: dict[int, Task] = {}
     for answer in await asyncio.gather(*(_status_of(world, worker) for worker in workers)):
         tasks.update((task.ledger, task) for task in (answer.tasks if answer is not None else ()))
-    return [_completed(each, hosts, leaving, tasks.get(each.ledger)) for each in found]
+    return [completed(each, hosts, moving, tasks.get(each.ledger)) for each in found]
 
 
-def _completed(
-    found: MarkedLedger, hosts: Mapping[str, str], leaving: Sequence[str], task: Task | None
+def completed(
+    found: MarkedLedger, hosts: Mapping[str, str], moving: Sequence[str], task: Task | None
 ) -> MarkedLedger:
-    """With the state, and with the names of hosts in the reason."""
+    """With the state, and with the names of hosts in the reason. `moving`: stores that run, and whose hosts are being
+    decommissioned."""
     reason = found.reason
     for uuid, host in hosts.items() if reason is not None else ():
         reason = reason and reason.replace(uuid, f"at {host}")
     state = UNDER_REPLICATED
     if found.kind == LOST:
         state = UNRECOVERABLE
-    elif all(store in leaving for store in found.stores):
+    elif all(store in moving for store in found.stores):
         state = MOVING
     return msgspec.structs.replace(found, reason=reason, state=state, task=task)
 
@@ -157,7 +159,10 @@ async def _marked(registry: KeptRegistry, repairs: Repairs, ledger: int) -> Mark
         return None
     note = await repairs.notes.get(paths.of_note(ledger))
     lock = await repairs.nodes.get(paths.of_lock(ledger), deadline_s=DEADLINE_S)
-    worker = None if lock is None else lock.data.decode()
+    return joined(ledger, mark, note, None if lock is None else lock.data.decode())
+
+
+def joined(ledger: int, mark: Mark, note: Note | None, worker: str | None) -> MarkedLedger:
     made = MarkedLedger(ledger, mark.stores, mark.lost, mark.since_us, worker)
     if note is None:
         return made

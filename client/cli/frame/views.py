@@ -66,6 +66,15 @@ def _well(stores: Sequence[StoreHealth]) -> int:
     return sum(store.status == "HEALTHY" for store in stores)
 
 
+def _next(health: ClusterHealth) -> str:
+    """What to do. Ledgers that are repaired need nothing, and a role that does not answer comes first."""
+    if health.status == "DEGRADED" and health.ledgers:
+        roles = (health.stores, health.masters, health.journals, health.servers)
+        if all(each.status in ("HEALTHY", "STOPPED") for kind in roles for each in kind):
+            return "`ebla autorecovery status` shows the repairs, and what they wait for"
+    return NEXT_STEPS[health.status]
+
+
 def _tables_known(health: ClusterHealth) -> str:
     if not is_served(health.masters):
         return "tables not known"
@@ -98,7 +107,7 @@ def reasons(health: ClusterHealth) -> list[str]:
     shown += [line for reason in others[:REASONS_MAX] for line in _wrapped(reason)]
     if len(others) > REASONS_MAX:
         shown.append(f"  and {len(others) - REASONS_MAX} more")
-    return shown + _wrapped(f"next: {NEXT_STEPS[health.status]}") if health.reasons else shown
+    return shown + _wrapped(f"next: {_next(health)}") if health.reasons else shown
 
 
 def warnings(health: ClusterHealth) -> list[str]:
@@ -327,11 +336,15 @@ def stores(stores: Iterable[StoreHealth]) -> Table:
             each.ledgers,
             size(each.bytes),
             size(each.free_bytes),
-            brief(each.error) if each.status == "UNREACHABLE" and each.error else "",
+            "; ".join(filter(None, ["being decommissioned" if each.leaving else "", _silence(each)])),
         )
         for each in stores
     ]
     return listing(["LEDGER STORE", "STATUS", "LEDGERS>", "SIZE>", "FREE>", "REMARK"], rows)
+
+
+def _silence(store: StoreHealth) -> str:
+    return brief(store.error) if store.status == "UNREACHABLE" and store.error else ""
 
 
 def leases(servers: Iterable[Leased]) -> Table:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ebla.cli.frame.amounts import when
@@ -9,12 +11,16 @@ from ebla.cli.frame.options import argument
 from ebla.cli.frame.problems import Usage
 from ebla.cli.frame.render import facts, listing
 from ebla.cli.frame.ui import Shown
-from ebla.wording import brief, count, host_of, short
+from ebla.wording import count, host_of, short, size
 
 if TYPE_CHECKING:
+    from ebla.actors.ledger.messages import Task
     from ebla.actors.ledger.shared.repairs import Repairs
-    from ebla.actors.ledger.shared.survey import RepairSurvey
+    from ebla.actors.ledger.shared.survey import MarkedLedger, RepairSurvey
     from ebla.operate.cluster import Cluster
+
+REASONS_MAX = 20
+NAMED_MAX = 8  # ledgers of one reason
 
 DelaySeconds = Annotated[
     float | None, argument("SECONDS", "How long a lost store may be away before it is replaced.")
@@ -22,29 +28,74 @@ DelaySeconds = Annotated[
 
 
 async def status(cluster: Cluster) -> Shown:
-    """Show what is under-replicated, who repairs it, and what cannot be repaired, with the reason."""
+    """Show what is under-replicated, who repairs it and how fast, and what cannot be repaired, with the reason.
+
+    A ledger is under_replicated; moving, if only a host that is being decommissioned is replaced; or unrecoverable, if entries have no
+    readable copy.
+    """
     from ebla.actors.ledger.shared.survey import survey
 
     found = await survey(cluster.ledgers.world, cluster.ledgers.session)
     parts: list[Any] = [facts(_facts(found))]
     if found.lost:
-        rows = ((short(each.uuid), host_of(each.address), when(each.since_us)) for each in found.lost)
-        parts += ["", "stores that do not run:", listing(("STORE", "HOST", "NOTICED"), rows)]
+        rows = (
+            (
+                short(each.uuid),
+                host_of(each.address),
+                when(each.since_us),
+                "being decommissioned" if each.leaving else "",
+            )
+            for each in found.lost
+        )
+        parts += ["", "stores that do not run:", listing(("STORE", "HOST", "NOTICED", "REMARK"), rows)]
     if found.marked:
         hosts = {each.uuid: host_of(each.address) for each in found.known}
         marked = (
             (
                 each.ledger,
+                each.state,
                 ", ".join(hosts.get(store, short(store)) for store in each.stores),
                 when(each.since_us),
                 host_of(each.worker) if each.worker else "-",
-                brief(each.reason) if each.reason else "",
+                _speed(each.task),
+                _again(each),
             )
             for each in found.marked
         )
-        headers = ("LEDGER>", "LACKING", "SINCE", "REPAIRED BY", "NOT WHOLE BECAUSE")
+        headers = ("LEDGER>", "STATE", "STORE", "SINCE", "REPAIRED BY", "PROGRESS", "TRIED AGAIN")
         parts += ["", "ledgers to repair:", listing(headers, marked)]
+        if found.marks > len(found.marked):
+            parts.append(f"and {count(found.marks - len(found.marked), 'more ledger')}")
+        parts += _reasons(found.marked)
     return found, *parts
+
+
+def _speed(task: Task | None) -> str:
+    """`40% of 12,000 entries, 18 MiB/s`."""
+    if task is None:
+        return "-"
+    share = f"{100 * task.looked // task.entries}% of " if task.entries else ""
+    rate = size(int(task.copied_bytes / max(task.seconds, 0.001)))
+    return f"{share}{count(task.entries, 'entry', 'entries')}, {rate}/s"
+
+
+def _again(found: MarkedLedger) -> str:
+    if found.worker is not None or found.retry_us is None:
+        return "-"
+    return f"{when(found.retry_us)}, after {count(found.tries, 'try', 'tries')}"
+
+
+def _reasons(marked: Sequence[MarkedLedger]) -> list[str]:
+    """Each reason once, with its ledgers."""
+    by_reason: dict[str, list[int]] = {}
+    for each in marked:
+        if each.reason is not None:
+            by_reason.setdefault(each.reason, []).append(each.ledger)
+    lines = ["", "not whole yet, because:"] if by_reason else []
+    for reason, ledgers in list(by_reason.items())[:REASONS_MAX]:
+        named = ", ".join(map(str, ledgers[:NAMED_MAX])) + (", ..." if len(ledgers) > NAMED_MAX else "")
+        lines.append(f"  {named}: {reason}")
+    return lines
 
 
 def _facts(found: RepairSurvey) -> list[tuple[str, Any]]:
@@ -54,11 +105,18 @@ def _facts(found: RepairSurvey) -> list[tuple[str, Any]]:
         ("repairs", "enabled" if found.enabled else "disabled; `ebla autorecovery enable` starts them again"),
         ("auditor", found.auditor or "none"),
         ("stores", stores),
-        ("to repair", count(found.marks, "ledger")),
+        *([("being decommissioned", ", ".join(map(host_of, found.leaving)))] if found.leaving else []),
+        ("to repair", _counted(found)),
         ("delay of a lost store", delay),
         ("last audit", when(found.audit_us)),
         ("last check of all ledgers", when(found.check_us)),
     ]
+
+
+def _counted(found: RepairSurvey) -> str:
+    states = Counter(each.state for each in found.marked)
+    named = ", ".join(f"{states[each]} {each.replace('_', '-')}" for each in sorted(states))
+    return count(found.marks, "ledger") + (f": {named}" if named else "")
 
 
 def _repairs(cluster: Cluster) -> Repairs:

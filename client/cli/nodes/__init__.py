@@ -6,5 +6,6 @@ check.py          check
 level.py          level
 nodes.py          nodes
 draining.py       nodes drain, maintain, suspend, forget
+decommissioning.py  nodes decommission
 metrics.py        metrics
 """

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 ASK_S = 15.0
 STOP_S = 60.0
+STAY = "a drain moves tablets only"
 NAMED_MAX = 8  # tablets in one line; `--json` has all
 
 
@@ -53,7 +54,7 @@ def drain(
         non_voters = (
             {each.address: each.non_voters for each in before.servers if each.non_voters} if before else {}
         )
-        _warn(ui, non_voters)
+        warn_of_non_voters(ui, non_voters)
         if wait or stop:
             reply = await draining.emptied(cluster, host, reply, timeout, progress)
         if stop:
@@ -71,10 +72,10 @@ def drain(
         "staying": done.staying,
         "non_voters": done.non_voters,
     }
-    return document, *_lines(done.reply, stopped, done.staying)
+    return document, *lines_of(done.reply, stopped, done.staying, STAY)
 
 
-def _warn(ui: Ui, non_voters: dict[str, tuple[str, ...]]) -> None:
+def warn_of_non_voters(ui: Ui, non_voters: dict[str, tuple[str, ...]]) -> None:
     """Warn of lost non-voters: only an operator knows their purpose."""
     for address, tablets in non_voters.items():
         named = ", ".join(map(short, tablets[:NAMED_MAX]))
@@ -95,7 +96,9 @@ def _stop(ui: Ui, reply: DrainReply, progress: Progress) -> list[str]:
     return list(launch.stop(name_of(ui), [each.address for each in reply.servers], timeout_s=STOP_S))
 
 
-def _lines(reply: DrainReply, stopped: list[str], staying: dict[str, list[str]]) -> list[str]:
+def lines_of(
+    reply: DrainReply, stopped: list[str], staying: dict[str, list[str]], stay_because: str
+) -> list[str]:
     from ebla.operate.draining import silent_hosts
 
     waits = reply.frozen and any(each.draining and each.replicas for each in reply.servers)
@@ -119,7 +122,7 @@ def _lines(reply: DrainReply, stopped: list[str], staying: dict[str, list[str]])
                 lines.append(f"  {silent}")
         if stay := staying.get(each.address):
             verb = "stays" if len(stay) == 1 else "stay"
-            lines.append(f"  {', '.join(stay)} {verb} there: a drain moves tablets only")
+            lines.append(f"  {', '.join(stay)} {verb} there: {stay_because}")
             if stay[0].endswith("(active)"):
                 lines.append("  `ebla master failover` makes another master active, if there is one")
     return lines

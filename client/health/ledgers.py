@@ -1,0 +1,123 @@
+"""Asks which ledgers are marked for repair, and judges them. A deployment without logs has none.
+
+    UNDER_REPLICATED   a store lacks entries that it should have, or is lost; a worker repairs that by itself
+    UNRECOVERABLE      entries have no readable copy, or the ledger's end cannot be decided; only a store that returns with its data ends that
+
+A ledger that leaves a host which is being decommissioned has all of its copies meanwhile: it is not listed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+
+from ebla.actors.coordination.messages import NodeReply, NodeRequest
+from ebla.actors.ledger.handles.registry import StoreInfo
+from ebla.actors.ledger.shared import paths
+from ebla.actors.ledger.shared.kept import Leaving, Mark
+from ebla.actors.ledger.shared.repairs import Note
+from ebla.actors.ledger.shared.survey import MOVING, UNRECOVERABLE, completed, joined
+from ebla.actors.world import Network
+from ebla.health import verdicts as v
+from ebla.storage.errors import EblaError
+from ebla.wording import count, host_of
+
+R = TypeVar("R")
+
+ASKED_MAX = 200  # marks
+NAMED_MAX = 5  # ledgers in one reason
+
+
+class Registered(msgspec.Struct, frozen=True):
+    """The stores that ever registered, the addresses of those whose hosts are being decommissioned, and the marked ledgers."""
+
+    known: tuple[StoreInfo, ...] = ()
+    leaving: tuple[str, ...] = ()
+    ledgers: tuple[v.LedgerHealth, ...] = ()
+
+
+class _Asker:
+    def __init__(self, network: Network, master: str, timeout_s: float) -> None:
+        self._network = network
+        self._master = master
+        self._timeout_s = timeout_s
+
+    async def children(self, path: str) -> tuple[str, ...]:
+        return (await self._read(path, True)).children
+
+    async def get(self, path: str, kind: type[R]) -> R | None:
+        found = await self._read(path, False)
+        return None if found.node is None else msgspec.msgpack.decode(found.data, type=kind)
+
+    async def _read(self, path: str, children: bool) -> NodeReply:
+        request = NodeRequest(path, children)
+        return await self._network.call(self._master, "read_node", request, NodeReply, self._timeout_s)
+
+
+async def registered(network: Network, master: str, timeout_s: float) -> Registered:
+    """Nothing if the master does not answer."""
+    asker = _Asker(network, master, timeout_s)
+    try:
+        uuids = await asker.children(paths.KNOWN)
+        if not uuids:
+            return Registered()
+        infos = await asyncio.gather(*(asker.get(f"{paths.KNOWN}/{uuid}", StoreInfo) for uuid in uuids))
+        known = tuple(each for each in infos if each is not None)
+        found = await asker.get(paths.LEAVING, Leaving)
+        leaving = () if found is None else tuple(found.since_us)
+        return Registered(known, leaving, await _marked(asker, known, leaving))
+    except (EblaError, msgspec.MsgspecError):
+        return Registered()
+
+
+async def _marked(
+    asker: _Asker, known: Sequence[StoreInfo], leaving: Sequence[str]
+) -> tuple[v.LedgerHealth, ...]:
+    names = await asker.children(paths.MARKS)
+    if not names:
+        return ()
+    running = await asker.children(paths.UP)
+    addresses = {store.uuid: store.address for store in known}
+    moving = [store.uuid for store in known if store.address in leaving and store.uuid in running]
+
+    async def one(ledger: int) -> v.LedgerHealth | None:
+        mark = await asker.get(paths.of_mark(ledger), Mark)
+        if mark is None:
+            return None
+        note = await asker.get(paths.of_note(ledger), Note)
+        hosts = {uuid: host_of(address) for uuid, address in addresses.items()}
+        found = completed(joined(ledger, mark, note, None), hosts, moving, None)
+        if found.state == MOVING:
+            return None
+        return v.LedgerHealth(
+            ledger,
+            v.UNRECOVERABLE if found.state == UNRECOVERABLE else v.UNDER_REPLICATED,
+            tuple(addresses.get(store, store) for store in found.stores),
+            found.reason,
+            found.entries,
+            tuple(addresses.get(store, store) for store in found.missing),
+        )
+
+    asked = sorted(int(name) for name in names if name.isdecimal())[:ASKED_MAX]
+    made = await asyncio.gather(*(one(ledger) for ledger in asked))
+    return tuple(each for each in made if each is not None)
+
+
+def reasons_of_ledgers(ledgers: Sequence[v.LedgerHealth]) -> list[str]:
+    """One for each unrecoverable ledger, the first ones; and one for all others."""
+    lost = [each for each in ledgers if each.status == v.UNRECOVERABLE]
+    reasons = [f"ledger {each.ledger} is {each.status}: {each.reason}" for each in lost[:NAMED_MAX]]
+    if len(lost) > NAMED_MAX:
+        reasons.append(
+            f"{count(len(lost) - NAMED_MAX, 'more ledger')} UNRECOVERABLE; see `ebla autorecovery status`"
+        )
+    if rest := [each for each in ledgers if each.status != v.UNRECOVERABLE]:
+        numbers = ", ".join(str(each.ledger) for each in rest[:NAMED_MAX])
+        more = ", ..." if len(rest) > NAMED_MAX else ""
+        why = next((f": {each.reason}" for each in rest if each.reason), "; workers repair that")
+        word = "is" if len(rest) == 1 else "are"
+        reasons.append(f"{count(len(rest), 'ledger')} ({numbers}{more}) {word} UNDER_REPLICATED{why}")
+    return reasons

@@ -1,0 +1,264 @@
+"""Taking a host out of service: its replicas of tablets and its ledgers move to other hosts, and it gets no new ones.
+
+The decommission is part of the deployment's state. It goes on without the command that began it, and ends with its undo, or when
+the host is forgotten. Reads and writes continue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ebla.actors.errors import NotFound, Unavailable
+from ebla.actors.ledger import metadata as meta
+from ebla.actors.ledger.shared.repairs import Repairs
+from ebla.actors.ledger.shared.survey import MarkedLedger, marked
+from ebla.actors.ledger.shared.survey import survey as repair_survey
+from ebla.actors.master.messages import DrainReply
+from ebla.health.survey import gathered
+from ebla.operate import draining, naming
+from ebla.operate.ledgers import every
+from ebla.operate.waiting import Progress, until
+from ebla.storage.errors import EblaError
+from ebla.wording import count, host_of
+
+if TYPE_CHECKING:
+    from ebla.operate.cluster import Cluster
+
+TOGETHER = 64  # ledgers that are read at the same time
+ASKED_MAX = 200  # marks that one look reads
+NAMED_MAX = 8  # ledgers in one message
+STUCK_POLLS_MAX = 10  # a second apart: a worker has seen the latest news by then
+IDLE_POLLS_MAX = 90  # without anything that happens to a ledger
+
+REMEDY = (
+    "start what is missing (the decommission then continues), or run `ebla nodes decommission --off`; `ebla autorecovery status` "
+    "shows the reasons"
+)
+
+
+class LedgersStay(Unavailable):
+    """Ledgers cannot leave the host. `ledgers`: by number, why."""
+
+    ledgers: dict[int, str] | None
+
+
+class Stores(msgspec.Struct, frozen=True):
+    """The ledger stores of a host: one, or several if it lost its directory. `left`: the ledgers that name
+    them."""
+
+    addresses: tuple[str, ...]
+    uuids: tuple[str, ...]
+    leaving: bool
+    left: tuple[int, ...]
+
+
+class State(msgspec.Struct, frozen=True):
+    """`tablets`: of the host's tablet server, None if there is none. `stores`: None if it has no ledger store."""
+
+    tablets: DrainReply | None
+    stores: Stores | None
+
+
+async def decommission(cluster: Cluster, host: str, *, progress: Progress | None = None) -> State:
+    """Begin, or see how far it is. Raises NotFound if there is no such host."""
+    return await _set(cluster, host, True, progress or Progress())
+
+
+async def wait(
+    cluster: Cluster, host: str, begun: State, timeout_s: float = 3600.0, progress: Progress | None = None
+) -> State:
+    """Return when the host has neither replicas nor ledgers. Raises Unavailable (LedgersStay) if something cannot move, or if another
+    command has ended the decommission; TimedOut."""
+    parts = _Parts(progress or Progress())
+    tablets, stores = await asyncio.gather(
+        _without_replicas(cluster, host, begun.tablets, timeout_s, parts.part("tablets")),
+        _without_ledgers(cluster, begun.stores, timeout_s, parts.part("ledgers")),
+        return_exceptions=True,
+    )
+    if isinstance(tablets, EblaError) and isinstance(stores, EblaError):
+        stays = stores.ledgers if isinstance(stores, LedgersStay) else None
+        raise LedgersStay(f"{tablets}; and {stores}", ledgers=stays)
+    if isinstance(tablets, BaseException):
+        raise tablets
+    if isinstance(stores, BaseException):
+        raise stores
+    return State(tablets, stores)
+
+
+async def undo(cluster: Cluster, host: str, progress: Progress | None = None) -> State:
+    """End it: the host may have replicas and ledgers again. What has moved stays where it is."""
+    return await _set(cluster, host, False, progress or Progress())
+
+
+async def _set(cluster: Cluster, host: str, on: bool, progress: Progress) -> State:
+    stores = await stores_at(cluster, host)
+    try:
+        tablets = await draining.ask(cluster, host, on, progress)
+    except NotFound:
+        if stores is None:
+            raise
+        tablets = None
+    if stores is not None:
+        await cluster.ledgers.registry.leave(stores.addresses, on)
+        stores = msgspec.structs.replace(stores, leaving=on)
+    return State(tablets, stores)
+
+
+async def stores_at(cluster: Cluster, host: str) -> Stores | None:
+    """The stores that ever registered from this host, and their ledgers."""
+    registry = cluster.ledgers.registry
+    known = [each for each in await registry.known() if naming.names(host, each.uuid, each.address)]
+    if not known:
+        return None
+    addresses = tuple(dict.fromkeys(each.address for each in known))
+    uuids = tuple(each.uuid for each in await registry.known() if each.address in addresses)
+    found = [each.ledger for each in await every(cluster.ledgers) if _names(each, uuids)]
+    leaving = await registry.leaving()
+    return Stores(addresses, uuids, any(each in leaving for each in uuids), tuple(found))
+
+
+def _names(found: meta.Metadata, uuids: Sequence[str]) -> bool:
+    return any(store in uuids for store in meta.stores_in(found))
+
+
+class _Parts:
+    """Progress of tablets and of ledgers, shown as one."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._texts: dict[str, tuple[str, float, float | None]] = {}
+
+    def part(self, name: str) -> Progress:
+        def show(text: str, done: float, total: float | None) -> None:
+            self._texts[name] = text, done, total
+            known = self._texts.values()
+            totals = [each[2] for each in known if each[2] is not None]
+            self._progress.step(
+                "; ".join(each[0] for each in known),
+                sum(each[1] for each in known),
+                sum(totals) if totals else None,
+            )
+
+        return Progress(show)
+
+
+async def _without_replicas(
+    cluster: Cluster, host: str, first: DrainReply | None, timeout_s: float, progress: Progress
+) -> DrainReply | None:
+    return None if first is None else await draining.emptied(cluster, host, first, timeout_s, progress)
+
+
+# -- ledgers -------------------------------------------------------------------------------------------------
+
+
+async def _without_ledgers(
+    cluster: Cluster, first: Stores | None, timeout_s: float, progress: Progress
+) -> Stores | None:
+    """No ledger names a store again that leaves (see actors/ledger/shared/kept.py), so only those of the first look can."""
+    if first is None:
+        return None
+    left, total = first.left, len(first.left)
+    waits = _Waits()
+
+    async def poll() -> str | None:
+        nonlocal left
+        if not await _is_leaving(cluster, first):
+            raise Unavailable(f"{_host(first)} is no longer being decommissioned: another command ended that")
+        left = await _still(cluster, first, left)
+        if not left:
+            return None
+        text = await waits.look(cluster, first, left)
+        text = f"{count(len(left), 'ledger')} of {total} left{text}"
+        progress.step(text, total - len(left), total)
+        return text
+
+    await until(poll, timeout_s, progress, "nodes decommission")
+    return msgspec.structs.replace(first, left=())
+
+
+async def _is_leaving(cluster: Cluster, stores: Stores) -> bool:
+    leaving = await cluster.ledgers.registry.leaving()
+    return all(uuid in leaving for uuid in stores.uuids)
+
+
+async def _still(cluster: Cluster, stores: Stores, ledgers: Sequence[int]) -> tuple[int, ...]:
+    """Those of the ledgers that name the stores."""
+    registry = cluster.ledgers.registry
+
+    async def named(ledger: int) -> int | None:
+        try:
+            return ledger if _names(await registry.read(ledger), stores.uuids) else None
+        except NotFound:
+            return None
+
+    found = await gathered([named(ledger) for ledger in ledgers], TOGETHER)
+    return tuple(ledger for ledger in found if ledger is not None)
+
+
+class _Waits:
+    """What the ledgers wait for, from look to look. Ends a wait for something that does not come by itself."""
+
+    def __init__(self) -> None:
+        self._stuck = self._idle = 0
+        self._seen: object = None
+
+    async def look(self, cluster: Cluster, stores: Stores, left: Sequence[int]) -> str:
+        """What is waited for. Raises LedgersStay."""
+        ledgers = cluster.ledgers
+        repairs = Repairs(ledgers.session)
+        if not await repairs.enabled():
+            raise _stay(
+                stores,
+                dict.fromkeys(left, "repairs of ledgers are disabled"),
+                "`ebla autorecovery enable` starts them, and the decommission continues",
+            )
+        asked = left[:ASKED_MAX]
+        found = {each.ledger: each for each in await marked(ledgers.world, ledgers.registry, repairs, asked)}
+        stuck = {ledger: str(each.reason) for ledger, each in found.items() if each.stuck}
+        self._stuck = self._stuck + 1 if len(stuck) == len(asked) else 0
+        if self._stuck > STUCK_POLLS_MAX:
+            raise _stay(stores, stuck, REMEDY)
+        news = (len(left), tuple(found.values()))
+        self._idle = 0 if news != self._seen or len(stuck) == len(asked) else self._idle + 1
+        self._seen = news
+        if self._idle > IDLE_POLLS_MAX:
+            raise await self._nobody(cluster, stores, asked, found)
+        reasons = list(
+            dict.fromkeys(each.reason for each in found.values() if each.reason and each.worker is None)
+        )
+        return f"; waiting: {reasons[0]}" if reasons else ""
+
+    async def _nobody(
+        self, cluster: Cluster, stores: Stores, asked: Sequence[int], found: dict[int, MarkedLedger]
+    ) -> LedgersStay:
+        seen = await repair_survey(cluster.ledgers.world, cluster.ledgers.session, 0)
+        lack = "no auditor runs" if seen.auditor is None else "no replication worker takes it"
+        reasons = {}
+        for ledger in asked:
+            mark = found.get(ledger)
+            reasons[ledger] = mark.reason if mark is not None and mark.reason else lack
+        return _stay(stores, reasons, "`ebla status` shows the roles that do not run, `ebla up` starts them")
+
+
+def _stay(stores: Stores, reasons: dict[int, str], remedy: str) -> LedgersStay:
+    by_reason: dict[str, list[int]] = {}
+    for ledger, reason in reasons.items():
+        by_reason.setdefault(reason, []).append(ledger)
+    texts = []
+    for reason, ledgers in by_reason.items():
+        more = f" and {len(ledgers) - NAMED_MAX} more" if len(ledgers) > NAMED_MAX else ""
+        word = "ledger" if len(ledgers) == 1 else "ledgers"
+        texts.append(f"{word} {', '.join(map(str, ledgers[:NAMED_MAX]))}{more}: {reason}")
+    word = "ledger" if len(reasons) == 1 else "ledgers"
+    return LedgersStay(
+        f"{len(reasons)} {word} on {_host(stores)} cannot move ({'; '.join(texts)}); {remedy}",
+        ledgers=reasons,
+    )
+
+
+def _host(stores: Stores) -> str:
+    return ", ".join(map(host_of, stores.addresses))

@@ -1,0 +1,162 @@
+"""`ebla nodes decommission`, and a lost host with ledgers: what commands say about them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from ebla.actors.ledger.auditor.auditor import Auditor
+from ebla.actors.ledger.auditor.options import AuditorOptions
+from ebla.actors.ledger.worker.options import WorkerOptions
+from ebla.actors.ledger.worker.worker import ReplicationWorker
+from ebla.placement import launch
+from tests.cli.stage import Cli, LogStage, start_with_logs
+
+HOST = "host-d"  # it has a ledger store and no tablet server
+STORE = f"ledger-store/{HOST}"
+
+
+async def repaired(stage: LogStage) -> None:
+    """With an auditor and a worker."""
+    options = WorkerOptions(grace_s=3.0, backoff_s=2.0, look_s=1.0)
+    await stage.cluster.start("replication-worker/host-a", lambda world: ReplicationWorker(world, options))
+    auditor = AuditorOptions(delay_s=5.0, settle_s=1.0)
+    await stage.cluster.start("auditor/0", lambda world: Auditor(world, auditor))
+
+
+async def on_four(stage: LogStage) -> None:
+    """A log of which every store has a copy: no other one can take over."""
+    await repaired(stage)
+    await stage.log(ensemble=4, write_quorum=4, ack_quorum=2)
+
+
+async def on_three(stage: LogStage) -> None:
+    """Logs on any three stores."""
+    await repaired(stage)
+    for name in ("events", "clicks", "orders"):
+        await stage.log(name)
+
+
+def names_of(stage: LogStage) -> Any:
+    async def found() -> list[list[str]]:
+        registry = stage.db._logs.registry
+        uuid = stage.store(HOST).instance.uuid
+        ledgers = [await registry.read(each) for each in await registry.list()]
+        return [
+            each.log for each in ledgers if any(uuid in s.stores for s in each.segments)
+        ], await registry.leaving()
+
+    return found()
+
+
+@pytest.fixture
+def three(monkeypatch: pytest.MonkeyPatch) -> Cli:
+    return Cli(monkeypatch, start_with_logs, prepare=on_three)
+
+
+@pytest.fixture
+def four(monkeypatch: pytest.MonkeyPatch) -> Cli:
+    return Cli(monkeypatch, start_with_logs, prepare=on_four)
+
+
+def test_a_host_is_decommissioned_and_the_undo_ends_that(three: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped: list[str] = []
+
+    def stop(name: str, addresses: list[str], *, timeout_s: float) -> tuple[str, ...]:
+        stopped.extend(addresses)
+        return tuple(addresses)
+
+    monkeypatch.setattr(launch, "stop", stop)
+    begun = three(f"nodes decommission {HOST}")
+    assert begun.status == 0, begun.err
+    assert begun.lines[0].startswith(f"{HOST} is being decommissioned: ") and "ledgers left" in begun.lines[0]
+    done = three(f"nodes decommission {HOST} --wait", after=names_of)
+    assert (done.status, done.lines) == (0, [f"{HOST} has no ledgers"]), done.err
+    assert done.seen[0] == [] and len(done.seen[1]) == 1
+    gone = three(f"nodes decommission {STORE} --stop --json").json
+    assert gone["ledgers"]["left"] == [] and gone["tablets"] is None
+    assert stopped == gone["stopped"] == [f"replication-worker/{HOST}", STORE]
+    back = three(f"nodes decommission {HOST} --off", after=names_of)
+    assert back.status == 0 and back.lines[0].startswith(f"{HOST} may have ledgers again; it has ")
+    assert back.seen[1] == []
+    three("nodes decommission nowhere").require(1, "there is no server 'nowhere'")
+    three(f"nodes decommission {HOST} --off --wait").require(2, "there is nothing to wait for")
+
+
+def test_a_decommission_moves_tablets_too_and_names_both_that_cannot_move(four: Cli) -> None:
+    """Three tablet servers and three replicas: neither a tablet nor the ledger has another host."""
+
+    async def prepare(stage: LogStage) -> None:
+        await on_four(stage)
+        await stage.table()
+
+    stays = four("nodes decommission host-b --wait", prepare=prepare)
+    assert stays.status == 1
+    assert "2 replicas on host-b cannot move" in stays.message, stays.err
+    assert "1 ledger on host-b cannot move (ledger " in stays.message
+    assert "start another store" in stays.message and "`ebla nodes decommission --off`" in stays.message
+    document = four("nodes decommission host-b --wait --json", prepare=prepare).json
+    assert len(document["error"]["fields"]["ledgers"]) == 1
+
+
+def test_a_decommission_does_not_wait_for_repairs_that_are_disabled_or_for_roles_that_do_not_run(
+    three: Cli, stored: Cli
+) -> None:
+    async def disabled(stage: LogStage) -> None:
+        await on_three(stage)
+        from ebla.actors.ledger.shared.repairs import Repairs
+
+        await Repairs(stage.db._logs.session).disable()
+
+    async def alone(stage: LogStage) -> None:
+        for name in ("events", "clicks", "orders"):
+            await stage.log(name)
+
+    three(f"nodes decommission {HOST} --wait", prepare=disabled).require(
+        1, "repairs of ledgers are disabled); `ebla autorecovery enable` starts them"
+    )
+    stored(f"nodes decommission {HOST} --wait", prepare=alone).require(1, "no auditor runs")
+
+
+def test_status_nodes_and_check_show_a_decommission(four: Cli) -> None:
+    async def begun(stage: LogStage) -> None:
+        await on_four(stage)
+        await stage.db._logs.registry.leave([STORE], True)
+        await asyncio.sleep(10.0)
+
+    shown = four("autorecovery status", prepare=begun)
+    assert f"being decommissioned {HOST}" in shown.text and "to repair 1 ledger: 1 moving" in shown.text
+    assert "not whole yet, because:" in shown.text and "start another store" in shown.text
+    (marked,) = four("autorecovery status --json", prepare=begun).json["marked"]
+    assert (marked["state"], marked["kind"]) == ("moving", "no_store")
+    assert four("check", prepare=begun).status == 0, "every entry has its copies"
+    nodes = four("nodes", prepare=begun)
+    assert [row.split()[0] for row in nodes.lines if row.endswith("being decommissioned")] == [HOST]
+
+
+def test_an_unrecoverable_ledger_is_named_with_its_entries_and_stores(stored: Cli) -> None:
+    async def prepare(stage: LogStage) -> None:
+        await repaired(stage)
+        log = await stage.log(ensemble=1, write_quorum=1, ack_quorum=1)
+        found = await stage.db._logs.registry.read((await log._ledgers.log("events")).ledgers[0].ledger)
+        for each in ("host-a", "host-b", "host-c", HOST):
+            if stage.store(each).instance.uuid in found.segments[0].stores:
+                stage.cluster.crash(f"ledger-store/{each}")
+        await asyncio.sleep(30.0)
+
+    shown = stored("autorecovery status", prepare=prepare)
+    assert "to repair 1 ledger: 1 unrecoverable" in shown.text
+    assert (
+        "5 entries have no readable copy (0-4): the stores that should have them do not run: at host-"
+        in shown.text
+    )
+    (marked,) = stored("autorecovery status --json", prepare=prepare).json["marked"]
+    assert (
+        marked["state"] == "unrecoverable" and marked["entries"] == [[0, 4]] and len(marked["missing"]) == 1
+    )
+    checked = stored("check", prepare=prepare)
+    assert checked.status == 1 and "is UNRECOVERABLE: 5 entries have no readable copy" in checked.text
+    (ledger,) = stored("check --json", prepare=prepare).json["ledgers"]
+    assert (ledger["status"], ledger["entries"]) == ("UNRECOVERABLE", [[0, 4]])
