@@ -28,7 +28,16 @@ def _group(to: typer.Typer, name: str, help: str, **commands: Callable[..., Any]
 
 
 def _deployment(app: typer.Typer) -> None:
-    from ebla.cli.nodes import check, decommissioning, deployment, draining, level, metrics, nodes
+    from ebla.cli.nodes import (
+        check,
+        decommissioning,
+        deployment,
+        draining,
+        forgetting,
+        level,
+        metrics,
+        nodes,
+    )
 
     _add(
         app,
@@ -51,7 +60,7 @@ def _deployment(app: typer.Typer) -> None:
         decommission=decommissioning.decommission,
         maintain=draining.maintain,
         suspend=draining.suspend,
-        forget=draining.forget,
+        forget=forgetting.forget,
     )
 
 

@@ -11,6 +11,7 @@ copies.py        the copies that run, and how each ended
 quarantine.py    the data of deleted replicas on all servers
 draining.py      emptying a host of tablets
 decommissioning.py  taking a host out of service: tablets and ledgers
+forgetting.py    forgetting the ledger stores of a lost host
 journals.py      the nodes of the masters' journal
 logs.py          what is known of a log and its ledgers
 ledgers.py       all ledgers, and whether every store has its entries

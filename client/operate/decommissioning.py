@@ -152,22 +152,27 @@ async def _without_replicas(
     return None if first is None else await draining.emptied(cluster, host, first, timeout_s, progress)
 
 
-# -- ledgers -------------------------------------------------------------------------------------------------
-
-
 async def _without_ledgers(
     cluster: Cluster, first: Stores | None, timeout_s: float, progress: Progress
 ) -> Stores | None:
-    """No ledger names a store again that leaves (see actors/ledger/shared/kept.py), so only those of the first look can."""
-    if first is None:
-        return None
+    return None if first is None else await without_ledgers(cluster, first, timeout_s, progress)
+
+
+# -- ledgers -------------------------------------------------------------------------------------------------
+
+
+async def without_ledgers(cluster: Cluster, first: Stores, timeout_s: float, progress: Progress) -> Stores:
+    """Wait until no ledger names the stores. None names a store again that leaves (see actors/ledger/shared/kept.py), so only those of
+    the first look can. Raises as `wait`."""
     left, total = first.left, len(first.left)
     waits = _Waits()
 
     async def poll() -> str | None:
         nonlocal left
         if not await _is_leaving(cluster, first):
-            raise Unavailable(f"{_host(first)} is no longer being decommissioned: another command ended that")
+            raise Unavailable(
+                f"{host_names(first)} is no longer being decommissioned: another command ended that"
+            )
         left = await _still(cluster, first, left)
         if not left:
             return None
@@ -211,7 +216,7 @@ class _Waits:
         ledgers = cluster.ledgers
         repairs = Repairs(ledgers.session)
         if not await repairs.enabled():
-            raise _stay(
+            raise stay(
                 stores,
                 dict.fromkeys(left, "repairs of ledgers are disabled"),
                 "`ebla autorecovery enable` starts them, and the decommission continues",
@@ -221,7 +226,7 @@ class _Waits:
         stuck = {ledger: str(each.reason) for ledger, each in found.items() if each.stuck}
         self._stuck = self._stuck + 1 if len(stuck) == len(asked) else 0
         if self._stuck > STUCK_POLLS_MAX:
-            raise _stay(stores, stuck, REMEDY)
+            raise stay(stores, stuck, REMEDY)
         news = (len(left), tuple(found.values()))
         self._idle = 0 if news != self._seen or len(stuck) == len(asked) else self._idle + 1
         self._seen = news
@@ -241,10 +246,11 @@ class _Waits:
         for ledger in asked:
             mark = found.get(ledger)
             reasons[ledger] = mark.reason if mark is not None and mark.reason else lack
-        return _stay(stores, reasons, "`ebla status` shows the roles that do not run, `ebla up` starts them")
+        return stay(stores, reasons, "`ebla status` shows the roles that do not run, `ebla up` starts them")
 
 
-def _stay(stores: Stores, reasons: dict[int, str], remedy: str) -> LedgersStay:
+def stay(stores: Stores, reasons: dict[int, str], remedy: str, verb: str = "cannot move") -> LedgersStay:
+    """The error that names ledgers, each reason once."""
     by_reason: dict[str, list[int]] = {}
     for ledger, reason in reasons.items():
         by_reason.setdefault(reason, []).append(ledger)
@@ -254,11 +260,23 @@ def _stay(stores: Stores, reasons: dict[int, str], remedy: str) -> LedgersStay:
         word = "ledger" if len(ledgers) == 1 else "ledgers"
         texts.append(f"{word} {', '.join(map(str, ledgers[:NAMED_MAX]))}{more}: {reason}")
     word = "ledger" if len(reasons) == 1 else "ledgers"
-    return LedgersStay(
-        f"{len(reasons)} {word} on {_host(stores)} cannot move ({'; '.join(texts)}); {remedy}",
-        ledgers=reasons,
+    more = "; ".join(texts)
+    host = host_names(stores)
+    what = (
+        f"{word} on {host} cannot move"
+        if verb != "need"
+        else f"{word} still need{'s' if len(reasons) == 1 else ''} {host}"
     )
+    return LedgersStay(f"{len(reasons)} {what} ({more}); {remedy}", ledgers=reasons)
 
 
-def _host(stores: Stores) -> str:
+def host_names(stores: Stores) -> str:
     return ", ".join(map(host_of, stores.addresses))
+
+
+async def reasons(cluster: Cluster, ledgers: Sequence[int]) -> dict[int, str | None]:
+    """Why these ledgers are not whole, as far as they are marked."""
+    known = cluster.ledgers
+    repairs = Repairs(known.session)
+    found = await marked(known.world, known.registry, repairs, ledgers[:ASKED_MAX])
+    return {each.ledger: each.reason for each in found}

@@ -44,13 +44,14 @@ class Held(msgspec.Struct, frozen=True):
 
 class Checked(msgspec.Struct, frozen=True):
     """`last`: of an open ledger the last acknowledged entry. `lost`: entries of which no asked store has a sound copy; they are
-    lost unless a store without an answer has one."""
+    lost unless a store without an answer has one. `given_up`: entries that an operator has given up, as ranges."""
 
     ledger: int
     state: str
     last: int
     stores: tuple[Held, ...]
     lost: tuple[int, ...]
+    given_up: tuple[tuple[int, int], ...] = ()
 
     @property
     def sound(self) -> bool:
@@ -102,14 +103,16 @@ async def _check(
         held += await asyncio.gather(
             *(_held(ledgers, found, fragment, at, where) for at in range(found.ensemble))
         )
-    return Checked(found.ledger, found.state, last, tuple(held), tuple(_lost(found, last, held)))
+    return Checked(
+        found.ledger, found.state, last, tuple(held), tuple(_lost(found, last, held)), found.given_up
+    )
 
 
 async def _held(
     ledgers: Ledgers, found: Metadata, fragment: Fragment, position: int, where: dict[str, str]
 ) -> Held:
     store = fragment.stores[position]
-    entries = list(meta.entries_of(found, position, fragment.first, fragment.last))
+    entries = list(meta.owed(found, position, fragment.first, fragment.last))
     bad: dict[int, bool] = {}  # entry -> whether it is damaged, not missing
     at, error = 0, None
     while at < len(entries):
@@ -151,6 +154,8 @@ def _lost(found: Metadata, last: int, stores: Sequence[Held]) -> Iterator[int]:
             suspects = list(range(fragment.first, fragment.last + 1))
         unsound = {held.store: {*held.missing, *held.damaged} for held in bad}
         for entry in suspects:
+            if meta.is_given_up(found, entry):
+                continue
             stores_of = meta.stores_of(found, entry)
             if all(store in silent or entry in unsound[store] for store in stores_of):
                 yield entry

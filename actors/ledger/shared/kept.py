@@ -89,6 +89,10 @@ class KeptRegistry:
             return {}, Check(paths.LEAVING, 0)
         return found[0].since_us, Check(paths.LEAVING, found[1])
 
+    async def forget(self, store: str) -> None:
+        """Forget a store that is gone for good. If it returns nevertheless, it registers again."""
+        await self._stores.delete(names.join(paths.KNOWN, store))
+
     async def leave(self, addresses: Sequence[str], on: bool) -> None:
         """Let these stores leave, durably, or end that."""
         now_us = self._world.clock.wall_us()

@@ -143,6 +143,9 @@ def _checked_document(checked: Checked) -> dict[str, Any]:
 def _checked_parts(checked: Checked) -> list[Any]:
     copies = sum(held.entries for held in checked.stores)
     told = f"ledger {checked.ledger}, {checked.state}: {count(checked.last + 1, 'entry', 'entries')}"
+    if checked.given_up:
+        ranges = ", ".join(f"{first:,}-{last:,}" for first, last in checked.given_up)
+        told += f", without {ranges}, which an operator has given up"
     if checked.sound:
         return [f"{told}, all {count(copies, 'copy', 'copies')} are there and sound"]
     rows = [

@@ -5,7 +5,8 @@ local.py          the local Ray cluster of `ebla up --local`
 check.py          check
 level.py          level
 nodes.py          nodes
-draining.py       nodes drain, maintain, suspend, forget
+draining.py       nodes drain, maintain, suspend
 decommissioning.py  nodes decommission
+forgetting.py     nodes forget
 metrics.py        metrics
 """

@@ -1,23 +1,17 @@
-"""`ebla nodes drain | maintain | suspend | forget`: a host that is to be removed, will be down for a while, shall lead no PacificA
-tablet, or is gone for good."""
+"""`ebla nodes drain | maintain | suspend`: a host that is to be removed, will be down for a while, or shall lead no PacificA tablet."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from msgspec import structs
-
 from ebla.cli.frame.connection import name_of, within
 from ebla.cli.frame.options import BackgroundTimeout, Host, option
 from ebla.cli.frame.problems import Usage
 from ebla.cli.frame.ui import Shown, Ui
-from ebla.errors import NotFound, Unavailable
-from ebla.operate.naming import TABLET_SERVER
-from ebla.storage.errors import EblaError
 from ebla.wording import count, host_of, short
 
 if TYPE_CHECKING:
-    from ebla.actors.master.messages import DrainReply, ForgetReply, Maintained, Suspended
+    from ebla.actors.master.messages import DrainReply, Maintained, Suspended
     from ebla.operate.cluster import Cluster
     from ebla.operate.draining import Drained
     from ebla.operate.waiting import Progress
@@ -185,51 +179,3 @@ def _suspended(server: Suspended) -> str:
         else ""
     )
     return f"{host} is suspended until `--off`: it gets no leases and no new replicas{led}"
-
-
-# -- forget --------------------------------------------------------------------------------------------------
-
-
-def forget(
-    ui: Ui,
-    host: Host,
-    timeout: Annotated[
-        float, option("--timeout SECONDS", "Longest wait for the server to count as silent.", min=1)
-    ] = 30.0,
-) -> Shown:
-    """Remove a lost host. Refused while its server is alive, or a tablet has a replica there."""
-
-    async def work(cluster: Cluster) -> ForgetReply:
-        from ebla.actors.master.messages import ForgetReply, ForgetRequest
-
-        address = host if host.startswith(TABLET_SERVER) else TABLET_SERVER + host
-        await _require_silence(cluster, address)
-        try:
-            return await cluster.persist("forget_server", ForgetRequest(host), ForgetReply, timeout, progress)
-        except NotFound:
-            if address not in cluster.slots:
-                raise
-            # The master never had a heartbeat from it, and no tablet a replica there.
-            return ForgetReply(address, ())
-
-    from ebla.placement import launch
-
-    with ui.working("nodes forget") as progress:
-        reply = within(ui, work)
-        ended = launch.forget(name_of(ui), reply.address)
-    return {**structs.asdict(reply), "ended": ended}, f"{host_of(reply.address)} is forgotten"
-
-
-async def _require_silence(cluster: Cluster, address: str) -> None:
-    """Refuse to forget a server that answers this process, even if its heartbeats do not reach the master."""
-    from ebla.actors import messages as m
-    from ebla.health.survey import SERVER_S
-
-    try:
-        await cluster.call(address, "status", m.Empty(), m.ServerState, SERVER_S)
-    except EblaError:
-        return
-    raise Unavailable(
-        f"the server at {address} answers; to remove it for good, first run `ebla nodes drain {host_of(address)} --wait "
-        "--stop`"
-    )

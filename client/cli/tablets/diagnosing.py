@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from ebla.actors.replication.configuration import PACIFICA, VOTER
 from ebla.cli.frame import views
 from ebla.cli.frame.connection import within
+from ebla.cli.frame.losing import confirm_loss
 from ebla.cli.frame.options import argument, option
 from ebla.cli.frame.problems import Usage
 from ebla.cli.frame.render import listing, status
 from ebla.cli.frame.ui import Shown, Ui
-from ebla.cli.tablets.forcing import LoseData, confirm_loss
+from ebla.cli.tablets.forcing import LoseData
 from ebla.cli.tablets.members import document
 from ebla.health.verdicts import member_word
 from ebla.wording import age, brief, count, host_of, number, short
@@ -97,7 +98,7 @@ async def _accept_loss(ui: Ui, cluster: Cluster, tablet: str, keep: str | None, 
 
     found = await diagnosis.diagnose(cluster, tablet)
     plan = diagnosis.planned(found, keep)
-    confirm_loss(ui, plan.tablet, yes, _fates(found, plan))
+    confirm_loss(ui, "tablet", plan.tablet, yes, _fates(found, plan))
     with ui.working("diagnose") as progress:
         reply = await diagnosis.force(cluster, plan, _operator(), progress)
     return (

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
+from ebla.cli.frame.losing import confirm_loss
 from ebla.cli.frame.options import TabletId, option
 from ebla.cli.frame.render import listing
 from ebla.cli.frame.ui import Shown, Ui
 from ebla.cli.tablets.members import document
-from ebla.operate.naming import Refused
 from ebla.wording import host_of, number, short
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ async def unsafe_change_config(
 
     survey, health = await cluster.tablet_health(tablet)
     plan = forcing.planned(survey, health, keep)
-    confirm_loss(ui, plan.tablet, yes, _shown(plan, health))
+    confirm_loss(ui, "tablet", plan.tablet, yes, _shown(plan, health))
     with ui.working("unsafe-change-config") as progress:
         reply = await forcing.force(cluster, plan, progress)
     return (
@@ -73,24 +72,3 @@ def _fate(plan: Plan, replica: ReplicaHealth) -> str:
     if replica.uuid == plan.survivors[0][0]:
         return "the leader"
     return "a follower" if replica.uuid in plan.keep else "given up"
-
-
-def confirm_loss(ui: Ui, tablet: str, yes: str | None, shown: list[Any]) -> None:
-    """Show what would be lost, and let the operator type the tablet's whole id."""
-    for part in shown if not ui.json else ():
-        ui.err.print(part, highlight=False, markup=False)
-    if yes is not None:
-        if yes != tablet:
-            raise Refused(
-                f"--yes-i-lose-data names {yes!r}, and this is tablet {tablet}; nothing was changed",
-                hint=None,
-            )
-        return
-    if ui.json or not ui.interactive:
-        raise Refused(
-            "acknowledged writes may be lost, and there is no terminal for a confirmation",
-            hint=f"add --yes-i-lose-data {tablet}",
-        )
-    ui.err.print("Type the tablet's whole id to continue: ", end="", highlight=False, markup=False)
-    if sys.stdin.readline().strip() != tablet:
-        raise Refused("this is not the tablet's id; nothing was changed")
