@@ -15,7 +15,9 @@ _BOUND = struct.Struct(">QQqQ")
 
 
 class Done(msgspec.Struct, frozen=True):
-    pass
+    """`awaited`: a reader waits at this store for the next acknowledged entry of the ledger."""
+
+    awaited: bool = False
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
