@@ -134,7 +134,7 @@ class Channel:
             lac = self._lac
             if not self._awaited:
                 await self._world.clock.sleep(self._options.confirm_s)
-                if self._lac > lac or self._confirmed >= lac:
+                if self._lac > lac or self._confirmed >= lac or (self._queue and self._queue[-1].lac >= lac):
                     continue
             if self._stopped or not await self._confirms(lac):
                 break
