@@ -14,7 +14,7 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import Any
 import ray
 
 import ebla
-from benchmarks import beacons, commands, copies, etcd, loads, masters, pacifica
+from benchmarks import beacons, commands, copies, etcd, loads, logs, masters, pacifica, rereplication
 from benchmarks.figures import Figure, markdown, median
 from benchmarks.floor import Echo, Floor
 from benchmarks.reassignment import reassignment
@@ -62,9 +62,13 @@ class Bench:
             }
 
     def add(self, name: str, value: float, unit: str, **rest: Any) -> None:
-        figure = Figure(name, value, unit, **rest)
-        say(f"{name}: {value:,.3g} {unit}" + (f" ({figure.ratio:.2f} of the floor)" if figure.ratio else ""))
-        self.figures.append(figure)
+        self.take((Figure(name, value, unit, **rest),))
+
+    def take(self, figures: Iterable[Figure]) -> None:
+        for each in figures:
+            ratio = f" ({each.ratio:.2f} of the floor)" if each.ratio else ""
+            say(f"{each.name}: {each.value:,.3g} {each.unit}{ratio}")
+            self.figures.append(each)
 
     def disk(self) -> None:
         append_ms, commit_ms = self.floor.disk()
@@ -333,11 +337,15 @@ STEPS: dict[str, Callable[[Bench], None]] = {
     "beacons": Bench.beacons,
     "copies": Bench.copies,
     "feed": Bench.feed,
+    "logs": lambda bench: bench.take(logs.figures(bench.db)),
     "pacifica": Bench.pacifica,
     "kills": Bench.kills,
     "losses": Bench.losses,
 }
-ALONE: dict[str, Callable[[Bench], None]] = {"repair": Bench.repair}  # on a deployment of its own
+ALONE: dict[str, Callable[[Bench], None]] = {  # each on a deployment of its own
+    "repair": Bench.repair,
+    "ledgers": lambda bench: bench.take(rereplication.figures()),
+}
 
 
 def listed(seconds: list[float]) -> str:

@@ -15,9 +15,11 @@ _BOUND = struct.Struct(">QQqQ")
 
 
 class Done(msgspec.Struct, frozen=True):
-    """`leaving`: the store's host is being decommissioned; a writer puts another store in its place."""
+    """`leaving`: the store's host is being decommissioned; a writer puts another store in its place. `awaited`: a reader waits at this
+    store for the next acknowledged entry of the ledger."""
 
     leaving: bool = False
+    awaited: bool = False
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):

@@ -16,7 +16,7 @@ from ebla.chaos.defects.defect import defect
 from ebla.log import records
 
 
-@defect("events", 60, writer.Writer, "_acknowledge", seed=1)
+@defect("events", 60, writer.Writer, "_acknowledge", seed=4)
 def entry_acknowledged_early(original: Any, self: writer.Writer) -> None:
     """A writer acknowledges an entry that one store less than the ack quorum has."""
     known = self.metadata
@@ -25,7 +25,7 @@ def entry_acknowledged_early(original: Any, self: writer.Writer) -> None:
     self.metadata = known
 
 
-@defect("events", 60, recovery._Recovery, "_fate", seed=4)
+@defect("events", 60, recovery._Recovery, "_fate", seed=3)
 def one_absence_is_enough(original: Any, self: Any, number: int, answers: Any) -> Any:
     """A recovery ends a ledger before an entry that one store lacks."""
     for position in meta.positions(self._found, number):

@@ -20,6 +20,7 @@ import pyarrow as pa
 from ebla.actors.errors import TimedOut
 from ebla.arguments import check_deadline, check_int
 from ebla.log.appender import Appender
+from ebla.log.deadlines import Deadlines
 from ebla.log.options import LogSettings
 from ebla.log.reading import Ledgers
 from ebla.show.handles import shown as showing
@@ -180,7 +181,7 @@ class LogWriter:
     def __init__(self, name: str, appender: Appender, ledgers: Ledgers) -> None:
         self._name = name
         self._appender = appender
-        self._clock = ledgers.world.clock
+        self._deadlines = Deadlines(ledgers.world, name)
 
     async def append(self, data: bytes, *, deadline_s: float | None = None) -> int:
         """Append a record, and return its position. It is synced on `ack_quorum` stores then.
@@ -208,17 +209,7 @@ class LogWriter:
         return await self.append(sink.getvalue().to_pybytes(), deadline_s=deadline_s)
 
     async def _await(self, future: asyncio.Future[int], deadline_s: float | None) -> int:
-        limit_s = check_deadline(deadline_s)
-        try:
-            async with self._clock.timeout(limit_s):
-                return await asyncio.shield(future)
-        except TimeoutError as error:
-            if isinstance(error, TimedOut):
-                raise
-            raise TimedOut(
-                f"a record of log {self._name!r} was not acknowledged within {limit_s:g} s; it may be in the log, or get there yet",
-                deadline_s=limit_s,
-            ) from None
+        return await self._deadlines.within(check_deadline(deadline_s), future)
 
     async def close(self) -> None:
         """Wait for the records under way, and leave the log to the next writer."""

@@ -145,6 +145,7 @@ class Ledgers:
             return
         found, last = await self._end(found, meta.NONE, follow)
         entry = await self.entry_of(found, last, position) if position > part.first else 0
+        store = ""
         while True:
             while entry <= last:
                 try:
@@ -162,7 +163,8 @@ class Ledgers:
                         yield Records(each.first + skipped, each.records[skipped:])
             if found.closed or not follow:
                 return
-            last = max(last, await self._next(found, last))
+            store, lac = await self._next(found, last, store)
+            last = max(last, lac)
             if last < entry:
                 found, end = await self._end(await self.registry.read(part.ledger), last, follow)
                 last = max(last, end)
@@ -178,14 +180,18 @@ class Ledgers:
             await self.world.clock.sleep(RETRY_S)
             found = await self.registry.read(found.ledger)
 
-    async def _next(self, found: Metadata, after: int) -> int:
-        """Wait a while for an acknowledged entry after this one, at one of the stores."""
-        store = self.world.random.choice(found.segments[-1].stores)
+    async def _next(self, found: Metadata, after: int, store: str) -> tuple[str, int]:
+        """Wait a while for an acknowledged entry after this one, at this store: its writer tells a store at which a reader waits at
+        once. Returns the store for the next time."""
+        stores = found.segments[-1].stores
+        if store not in stores:
+            store = self.world.random.choice(stores)
         try:
-            return await self.reader.next_lac(found, store, after, FOLLOW_S)
+            lac = await self.reader.next_lac(found, store, after, FOLLOW_S)
         except EblaError:
             await self.world.clock.sleep(RETRY_S)
-            return after
+            return "", after
+        return store if lac > after else "", lac
 
     async def _changed(self, name: str, known: LogRecord) -> None:
         """Wait a while for a change of the log."""

@@ -47,7 +47,7 @@ from ebla.storage.space import Ballast, DiskSpace, space_of
 
 T = TypeVar("T")
 
-HOT = ("wals/shared",)
+HOT = ("wals/shared", "ledgers")
 GROWTH_GRACE_S = 5.0
 MARK_S_MAX = 5.0  # longest wait for the mark of a failed disk
 SWITCH_INTERVAL_S = 0.0005  # Python's 5 ms made a 0.2 ms commit take 10 ms beside a busy loop

@@ -76,7 +76,7 @@ def acknowledge_with_one_less(self: writer.Writer) -> None:
 
 def confirm_in_recovery(self: channel.Channel, lac: int) -> None:
     self._lac = lac
-    self._due.set()
+    self._ask()
 
 
 def read_any(found: Metadata, known: int, tails: Mapping[int, m.Tail]) -> tuple[int, bool]:

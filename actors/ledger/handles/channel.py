@@ -1,4 +1,8 @@
-"""A writer's connection to one store: one call is under way, and the next takes everything that queued meanwhile."""
+"""A writer's connection to one store: one call is under way, and the next takes everything that queued meanwhile.
+
+What is acknowledged the store learns from the next entry. If none comes for a while, or a reader waits at the store, a call of
+its own tells it. An entry has no timer of its own.
+"""
 
 from __future__ import annotations
 
@@ -51,10 +55,15 @@ class Channel:
         self._queue: deque[m.Entry] = deque()
         self._bytes = 0
         self._confirmed = self._lac = -1
+        self._confirming = False
+        self._awaited = False  # a reader waits at the store
         self._due = asyncio.Event()
         self._stopped = False
         self._reaches = False  # its first answer is waited for
+        self._asks = False  # whether the store runs
+        self._calls = 0
         world.spawn(self._run(), f"ledger {ledger} to {store}")
+        self._pings = None if recovery else world.spawn(self._ping(), f"ledger {ledger} asks {store}")
 
     def send(self, entry: m.Entry) -> None:
         self._queue.append(entry)
@@ -69,7 +78,9 @@ class Channel:
         while self._bytes > self._options.backlog_bytes_max and self._queue and self._queue[0].entry <= lac:
             self._bytes -= len(self._queue.popleft().data)
             self.has_gap = True
-        self._due.set()
+        if self._confirmed < self._lac and not self._confirming and not self._stopped:
+            self._confirming = True
+            self._world.spawn(self._confirm(), f"ledger {self._ledger} confirms")
 
     @property
     def is_gone(self) -> bool:
@@ -94,53 +105,66 @@ class Channel:
     def stop(self) -> None:
         self._stopped = True
         self._due.set()
+        if self._pings is not None:
+            self._pings.cancel()
 
     async def _run(self) -> None:
         while not self._stopped:
-            if not await self._wakes() and not self._stopped:
-                await self._call()  # a ping
+            await self._due.wait()
             self._due.clear()
             while not self._stopped and (
-                self._queue or self._reaches or self._confirmed < self._lac or self.failing_since is not None
+                self._queue or self._reaches or self._asks or self.failing_since is not None
             ):
-                if not self._queue and self.failing_since is None and await self._gets_more():
-                    continue
                 if not await self._call():
                     await self._world.clock.sleep(self._options.retry_s)
 
-    async def _wakes(self) -> bool:
-        """Wait for something to do; False after a long time without."""
-        if self._recovery:
-            await self._due.wait()
-            return True
-        try:
-            async with self._world.clock.timeout(self._options.ping_s):
-                await self._due.wait()
-        except TimeoutError:
-            return False
-        return True
+    async def _ping(self) -> None:
+        """Ask a store that was not called for a long time."""
+        while True:
+            before = self._calls
+            await self._world.clock.sleep(self._options.ping_s)
+            if self._calls == before:
+                self._ask()
 
-    async def _gets_more(self) -> bool:
-        """Wait for a further entry, which tells the store what is acknowledged."""
-        self._due.clear()
+    def _ask(self) -> None:
+        self._asks = True
+        self._due.set()
+
+    async def _confirm(self) -> None:
+        """Tell the store what is acknowledged, unless an entry does."""
+        while self._confirmed < self._lac and not self._stopped:
+            lac = self._lac
+            if not self._awaited:
+                await self._world.clock.sleep(self._options.confirm_s)
+                if self._lac > lac or self._confirmed >= lac or (self._queue and self._queue[-1].lac >= lac):
+                    continue
+            if self._stopped or not await self._confirms(lac):
+                break
+        self._confirming = False
+
+    async def _confirms(self, lac: int) -> bool:
+        """Returns False if the store has not answered, which `_call` finds out."""
+        request = m.ConfirmRequest(self.store, self._ledger, self._token, lac)
         try:
-            async with self._world.clock.timeout(self._options.confirm_s):
-                await self._due.wait()
-        except TimeoutError:
+            await self._stores.call(self.store, "confirm", request, m.Done, self._options.timeout_s)
+        except EblaError:
+            self._ask()
             return False
-        return bool(self._queue) or self._stopped
+        self._confirmed = max(self._confirmed, lac)
+        return True
 
     async def _call(self) -> bool:
         """Send what waits. The entries stay in the queue until the store has them."""
         taken = self._taken()
-        lac = self._lac
+        lac = taken[-1].lac if taken else self._lac
+        self._calls += 1
         try:
             if taken:
                 add = m.AddRequest(self.store, self._ledger, self._token, tuple(taken), self._recovery)
                 done = await self._stores.call(
                     self.store, "add_entries", add, m.Done, self._options.timeout_s
                 )
-                lac = taken[-1].lac
+                self._awaited = done.awaited
             else:
                 confirm = m.ConfirmRequest(self.store, self._ledger, self._token, lac)
                 done = await self._stores.call(
@@ -156,7 +180,7 @@ class Channel:
             return False
         self.failing_since = None
         self.leaving = done.leaving and not self._recovery  # a worker moves what a recovery writes there
-        self._reaches = False
+        self._reaches = self._asks = False
         self._confirmed = max(self._confirmed, lac)
         if taken:
             self.stored = taken[-1].entry

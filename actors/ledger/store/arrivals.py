@@ -77,7 +77,9 @@ class Arrivals:
         del self._arriving[arriving.first]
 
     def _note(self, number: int, ledger: int, entry: int, value: bytes) -> None:
-        here = self._ledgers.setdefault(ledger, SortedDict())
+        here = self._ledgers.get(ledger)
+        if here is None:
+            here = self._ledgers[ledger] = SortedDict()
         if entry not in here or here[entry][0] < number:
             here[entry] = (number, value)
         self._order[number] = (ledger, entry, len(value))

@@ -33,7 +33,8 @@ from ebla.storage.errors import DiskFailed, DiskFull, EblaError
 
 log = logging.getLogger(__name__)
 
-NO_LAC = -1
+NO_LAC = NO_ENTRY = -1
+POLLED_S = 1.0  # a reader that has got an entry waits for the next one soon
 READ_ITEMS = 1000
 
 
@@ -49,6 +50,8 @@ class LedgerStore(Role):
         self.counted = Counted()
         self._saved: dict[int, Head] = {}
         self._lacs: dict[int, int] = {}
+        self._ends: dict[int, int] = {}  # no entry after this one has ever been here
+        self._polled: dict[int, float] = {}  # when a reader waited last
         self._readers: dict[
             int, dict[asyncio.Future[None], None]
         ] = {}  # that wait for the next entry of a ledger
@@ -130,13 +133,21 @@ class LedgerStore(Role):
             self._arrivals.failed(arriving)
             raise
         self._arrivals.arrived(arriving)
+        self._ends[ledger] = max(self._ends[ledger], request.entries[-1].entry)
         if self._arrivals.bytes > self.options.arrivals_bytes_max:
             await self._move()
         self.counted.add(request.entries)
         self._learn(ledger, request.entries[-1].lac)
-        return m.Done(self._presence.leaving)
+        awaited = self.world.now() - self._polled.get(ledger, -POLLED_S) < POLLED_S
+        return m.Done(self._presence.leaving, awaited)
 
     def _require_equal(self, ledger: int, given: Sequence[m.Entry]) -> None:
+        end = self._ends.get(ledger)
+        if end is None:
+            last = self._last(ledger)
+            end = self._ends[ledger] = NO_ENTRY if last is None else last
+        if given[0].entry > end:
+            return
         for entry in given:
             value = self.stored(ledger, entry.entry)
             if value is not None:
@@ -317,6 +328,7 @@ class LedgerStore(Role):
 
     async def _next_entry(self, ledger: int, wait_s: float) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._polled[ledger] = self.world.now() + wait_s
         waiting = self._readers.setdefault(ledger, {})
         waiting[future] = None
         try:
@@ -326,6 +338,7 @@ class LedgerStore(Role):
             return
         finally:
             waiting.pop(future, None)
+            self._polled[ledger] = self.world.now()
 
     # -- deleting --------------------------------------------------------------------------------------------
 
