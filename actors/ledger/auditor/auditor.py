@@ -1,7 +1,8 @@
 """The auditor: one of several is elected, by a lock. It notices lost stores, and marks the ledgers that they had.
 
 elected    it changes nothing unless it is sure of its lock; the next one continues with its times and its delay
-patient    one lost store may return within the delay (losses.py)
+patient    one lost store may return within the delay (losses.py), which is counted while an auditor watches, by its monotonic
+           clock: neither a wall clock nor a change of the auditor shortens it
 complete   it knows every store that ever registered, so that it notices a loss from before its start
 off        while repairs are disabled it marks nothing
 """
@@ -36,6 +37,7 @@ from ebla.storage.errors import EblaError
 log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
+RECORD_S = 2.0  # between two records of how long stores have been lost, while a delay runs
 SESSION_S = 6.0  # another auditor is elected so long after one that died
 US = 1_000_000
 
@@ -111,6 +113,7 @@ class Term:
         self._losses: Losses
         self._audits: Audits
         self._delay_version = self._trigger = 0
+        self._recorded_at = 0.0
 
     async def run(self) -> None:
         """Returns when the session has ended."""
@@ -133,8 +136,8 @@ class Term:
         if self._watched:
             return
         self._audits = await self._repairs.audits.get(paths.AUDITS) or Audits()
-        now, now_us = self._world.now(), self._world.clock.wall_us()
-        since = {s: now - max(0, now_us - us) / US for s, us in self._audits.lost.items()}
+        now = self._world.now()
+        since = {store: now - age for store, age in self._audits.ages.items()}
         self._losses = Losses(self._options.delay_s, now + self._options.settle_s, since)
         self._trigger = self._audits.trigger
         delay = await self._repairs.delays.find(paths.DELAY)
@@ -162,7 +165,8 @@ class Term:
                 await self._audit()
                 continue
             at = self._losses.due_at(self._world.now())
-            wait_s = self._options.look_s
+            pending = self._losses.pending(self._world.now())
+            wait_s = RECORD_S if pending else self._options.look_s
             if at is not None:
                 wait_s = min(wait_s, max(0.01, at - self._world.now()))
             try:
@@ -191,10 +195,13 @@ class Term:
             losses.on_trigger()
             self._trigger = trigger.version
         self._counted.lost, self._counted.cancelled = len(losses.lost), losses.cancelled
-        if list(losses.lost) != list(self._audits.lost):
+        if list(losses.lost) != list(self._audits.lost) or (
+            losses.pending(now) and now - self._recorded_at >= RECORD_S
+        ):
+            self._recorded_at = now
             now_us = self._world.clock.wall_us()
-            since = {store: now_us - int((now - at) * US) for store, at in losses.lost.items()}
-            await self._record(lost=since)
+            since = {store: self._audits.lost.get(store, now_us) for store in losses.lost}
+            await self._record(lost=since, ages={store: now - at for store, at in losses.lost.items()})
 
     async def _audit(self) -> None:
         lost, trigger = self._losses.to_audit(self._world.now()), self._trigger

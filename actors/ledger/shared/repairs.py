@@ -39,12 +39,14 @@ class Note(msgspec.Struct, frozen=True, array_like=True):
 
 class Audits(msgspec.Struct, frozen=True, array_like=True):
     """`audit_us`, `check_us`: when the last audit, and the last check of all ledgers, ended; 0: never. `trigger`: the version of the
-    last trigger that was followed. `lost`: stores that do not run, and since when."""
+    last trigger that was followed. `lost`: stores that do not run, and since when, for operators. `ages`: for how many seconds auditors have seen them so, each by
+    its own monotonic clock: the delay of a loss is counted by these, and by no wall clock."""
 
     audit_us: int = 0
     check_us: int = 0
     trigger: int = 0
     lost: dict[str, int] = {}
+    ages: dict[str, float] = {}
 
 
 class Delay(msgspec.Struct, frozen=True, array_like=True):

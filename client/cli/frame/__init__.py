@@ -9,6 +9,7 @@ render.py      tables on a terminal
 views.py       verdicts as tables
 types.py       types of columns in text form
 values.py      values in text form
+losing.py      the confirmation of a loss
 amounts.py     times and sizes in text form
 where.py       conditions in text form
 places.py      where this user's deployments keep their data

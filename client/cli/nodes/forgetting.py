@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ebla.operate.cluster import Cluster
     from ebla.operate.decommissioning import Stores
     from ebla.operate.forgetting import Loss
+    from ebla.operate.waiting import Progress
 
 LINES_MAX = 20
 RANGES_MAX = 10
@@ -49,40 +50,12 @@ def forget(
     if yes is not None and not accept_loss:
         raise Usage("--yes-i-lose-data goes with --accept-loss", option="--yes-i-lose-data")
 
-    async def work(cluster: Cluster) -> tuple[ForgetReply, Stores | None, list[Loss]]:
-        from ebla.actors.master.messages import ForgetReply, ForgetRequest
-        from ebla.operate import decommissioning, forgetting
-
-        address = host if host.startswith(TABLET_SERVER) else TABLET_SERVER + host
-        await _require_silence(cluster, address)
-        stores = await decommissioning.stores_at(cluster, host.removeprefix(TABLET_SERVER))
-        lost: list[Loss] = []
-        if stores is not None:
-            await forgetting.require_silence(cluster, stores, timeout, progress)
-            if accept_loss and stores.left:
-                lost = await forgetting.losses(cluster, stores, progress)
-                name = decommissioning.host_names(stores)
-                if lost:
-                    confirm_loss(ui, "host", name, yes, _shown(name, lost), "name")
-                await forgetting.give_up(cluster, stores, lost, progress)
-                stores = await decommissioning.without_ledgers(cluster, stores, MOVE_S, progress)
-            await forgetting.require_unneeded(cluster, stores)
-        try:
-            request = ForgetRequest(host)
-            reply = await cluster.persist("forget_server", request, ForgetReply, timeout, progress)
-        except NotFound:
-            if address not in cluster.slots and stores is None:
-                raise
-            # The master never had a heartbeat from it, and no tablet a replica there.
-            reply = ForgetReply(address, ())
-        if stores is not None:
-            await forgetting.forget(cluster, stores)
-        return reply, stores, lost
+    wanted = (host, accept_loss, yes, timeout)
 
     from ebla.placement import launch
 
     with ui.working("nodes forget") as progress:
-        reply, stores, lost = within(ui, work)
+        reply, stores, lost = within(ui, lambda cluster: _forget(ui, cluster, progress, *wanted))
         ended = launch.forget(name_of(ui), reply.address)
         for address in stores.addresses if stores is not None else ():
             ended |= launch.forget(name_of(ui), address)
@@ -94,6 +67,44 @@ def forget(
         "lost": lost,
     }
     return document, f"{host_of(reply.address)} is forgotten", *_lines(lost)
+
+
+async def _forget(
+    ui: Ui,
+    cluster: Cluster,
+    progress: Progress,
+    host: str,
+    accept_loss: bool,
+    yes: str | None,
+    timeout: float,
+) -> tuple[ForgetReply, Stores | None, list[Loss]]:
+    from ebla.actors.master.messages import ForgetReply, ForgetRequest
+    from ebla.operate import decommissioning, forgetting
+
+    address = host if host.startswith(TABLET_SERVER) else TABLET_SERVER + host
+    await _require_silence(cluster, address)
+    stores = await decommissioning.stores_at(cluster, host.removeprefix(TABLET_SERVER))
+    lost: list[Loss] = []
+    if stores is not None:
+        await forgetting.require_silence(cluster, stores, timeout, progress)
+        if accept_loss and stores.left:
+            lost = await forgetting.losses(cluster, stores, progress)
+            name = decommissioning.host_names(stores)
+            if lost:
+                confirm_loss(ui, "host", name, yes, _shown(name, lost), "name")
+            await forgetting.give_up(cluster, stores, lost, progress)
+            stores = await decommissioning.without_ledgers(cluster, stores, MOVE_S, progress)
+        await forgetting.require_unneeded(cluster, stores)
+    try:
+        reply = await cluster.persist("forget_server", ForgetRequest(host), ForgetReply, timeout, progress)
+    except NotFound:
+        if address not in cluster.slots and stores is None:
+            raise
+        # The master never had a heartbeat from it, and no tablet a replica there.
+        reply = ForgetReply(address, ())
+    if stores is not None:
+        await forgetting.forget(cluster, stores)
+    return reply, stores, lost
 
 
 async def _require_silence(cluster: Cluster, address: str) -> None:
