@@ -10,6 +10,8 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 
+from msgspec import Struct
+
 from ebla.actors.errors import NotFound, TimedOut, Unavailable
 from ebla.actors.ledger import messages as m
 from ebla.actors.ledger import metadata as meta
@@ -234,18 +236,26 @@ class Ledgers:
             await self.logs.change(f"{paths.LOGS}/{name}", without)
 
     async def discard(self, found: Metadata) -> None:
-        """Delete a ledger: at the stores that can be reached, then its metadata. The other stores find out by themselves."""
-        stores = {store for segment in found.segments for store in segment.stores}
+        """Delete a ledger: its metadata, then the entries at the stores that can be reached. The other stores find out by themselves,
+        as all of them do if this ends in between. In the other order a ledger could stay that stores refuse as deleted, so that
+        nobody could repair it."""
+        ledger, token = found.ledger, found.token
+        stores = sorted({store for segment in found.segments for store in segment.stores})
 
-        async def ask(store: str) -> None:
-            request = m.DeleteRequest(store, found.ledger, found.token)
+        async def ask(store: str, method: str, request: Struct, reply: type[Struct]) -> None:
             try:
-                await self.stores.call(store, "delete_ledger", request, m.Done, self.options.timeout_s)
+                await self.stores.call(store, method, request, reply, self.options.timeout_s)
             except EblaError as error:
-                log.info("ledger %d stays on store %s for now: %s", found.ledger, store, error)
+                log.info("ledger %d stays on store %s for now: %s", ledger, store, error)
 
-        await asyncio.gather(*map(ask, sorted(stores)))
-        await self.registry.delete(found.ledger)
+        if not found.closed:  # a writer that is not asked would go on until its stores find out
+            await asyncio.gather(
+                *(ask(s, "read_tail", m.TailRequest(s, ledger, token, fence=True), m.Tail) for s in stores)
+            )
+        await self.registry.delete(ledger)
+        await asyncio.gather(
+            *(ask(s, "delete_ledger", m.DeleteRequest(s, ledger, token), m.Done) for s in stores)
+        )
 
 
 def _part_at(record: LogRecord, position: int) -> int | None:

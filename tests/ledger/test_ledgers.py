@@ -10,6 +10,7 @@ from ebla.actors.errors import Unavailable, WrongServer
 from ebla.actors.ledger import messages as m
 from ebla.actors.ledger.errors import EntryLost, LedgerFenced, RecoveryFailed
 from ebla.actors.ledger.store import records
+from ebla.storage.errors import DiskFull
 from tests.ledger.scripts import SCRIPTS
 from tests.ledger.stage import Scenario, Stage, play
 
@@ -259,5 +260,34 @@ def test_a_deleted_ledger_is_gone_and_stays_fenced() -> None:
             assert list(stage.role(address).numbers(1)) == []
             await stage.restart(address)
             assert stage.role(address).ledgers() == []
+
+    play(scenario)
+
+
+def test_a_deletion_on_a_full_disk_is_listed_until_it_is_durable_and_ends_when_there_is_space() -> None:
+    async def scenario(stage: Stage) -> None:
+        found = stage.create()
+        writer = stage.process().writer(found)
+        await writer.add(b"one")
+        await asyncio.sleep(2.0)  # the entry is with its ledger
+        address, process = stage.of(found.segments[0].stores[0]), stage.process()
+        disk, role = stage.cluster.state(address), stage.role(address)
+        request = m.DeleteRequest(stage.uuids[address], 1, found.token)
+
+        async def delete() -> None:
+            await process.stores.call(stage.uuids[address], "delete_ledger", request, m.Done, 1.0)
+
+        disk.fill()
+        with pytest.raises(DiskFull):
+            await delete()
+        assert role.ledgers() == [1] and list(role.numbers(1)) == [0], "a worker deletes what is listed"
+        disk.free()
+        stage.points.arm(address, "ledger.delete.after_commit", disk.fill)
+        await delete()
+        await asyncio.sleep(2.0)
+        assert role.ledgers() == [] and list(role.numbers(1)) == [0]
+        disk.free()
+        await asyncio.sleep(2.0)
+        assert list(role.numbers(1)) == []
 
     play(scenario)

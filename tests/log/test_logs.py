@@ -317,3 +317,23 @@ def test_mistakes_get_one_clear_error() -> None:
             assert await writer.append_many([]) == range(0)
 
     play(scenario)
+
+
+def test_a_ledger_that_stores_have_begun_to_delete_is_known_no_more_and_its_writer_is_fenced() -> None:
+    async def scenario(stage: Stage) -> None:
+        writing, dropping, other = stage.client(), stage.client(), stage.client()
+        log = await writing.create_log("events")
+        writer = await log.writer()
+        await writer.append(b"one")
+        for address in stage.stores:  # the client that drops the log dies in the middle
+            stage.points.arm(address, "ledger.delete.before_commit", lambda: stage.crash(dropping))
+        dropping._client.world.spawn(dropping.drop_log("events"), "drop a log")  # type: ignore[attr-defined]
+        await asyncio.sleep(2.0)
+        assert not stage.cluster.alive(dropping._client.world.address)  # type: ignore[attr-defined]
+        assert await other._logs.registry.list() == []
+        with pytest.raises(LogFenced):
+            await writer.append(b"two")
+        await other.drop_log("events")
+        assert await other.logs() == []
+
+    play(scenario)

@@ -78,7 +78,8 @@ class LedgerStore(Role):
         await self._look_at_space()
         self._running = True
         self.world.spawn(self._watch_space(), "watch free space")
-        self.world.spawn(self._delete_leftovers(), "delete leftovers")
+        deleted = [ledger for ledger, head in self.heads.items() if head.deleted]
+        self.world.spawn(self._delete_leftovers(*deleted), "delete leftovers")
         self.world.spawn(self._presence.run(), "register")
         self.world.spawn(self._move_arrivals(), "move arrivals")
 
@@ -349,8 +350,8 @@ class LedgerStore(Role):
         head = self.heads.get(request.ledger)
         if head is None or not head.deleted:
             head = rules.admit(head, request.ledger, request.token)
-            await self._save("delete", request.ledger, Head(head.token, True, True))
-        self.world.spawn(self._delete_entries(request.ledger), f"delete ledger {request.ledger}")
+        await self._save("delete", request.ledger, Head(head.token, True, True))
+        self.world.spawn(self._delete_leftovers(request.ledger), f"delete ledger {request.ledger}")
         return m.Done()
 
     @rpc
@@ -362,9 +363,16 @@ class LedgerStore(Role):
         await self._delete_entries(request.ledger)
         return m.Done()
 
-    async def _delete_leftovers(self) -> None:
-        for ledger in [ledger for ledger, head in self.heads.items() if head.deleted]:
-            await self._delete_entries(ledger)
+    async def _delete_leftovers(self, *ledgers: int) -> None:
+        """The entries of these deleted ledgers. On a full disk, they are deleted when there is space again."""
+        for ledger in ledgers:
+            while True:
+                try:
+                    await self._delete_entries(ledger)
+                    break
+                except DiskFull as error:
+                    log.warning("%s: ledger %d is deleted later: %s", self.world.address, ledger, error)
+                await self.world.clock.sleep(self.options.space_s)
 
     async def _delete_entries(self, ledger: int) -> None:
         """In commits of bounded size, so that other requests need not wait long."""
@@ -383,8 +391,8 @@ class LedgerStore(Role):
     # -- status ----------------------------------------------------------------------------------------------
 
     def ledgers(self) -> list[int]:
-        """Those that are not deleted."""
-        return [ledger for ledger, head in self.heads.items() if not head.deleted]
+        """Those that are not deleted, or whose deletion is not durable yet: a worker must see that it is still to be done."""
+        return [ledger for ledger, head in self.heads.items() if not self._saved.get(ledger, head).deleted]
 
     @rpc
     async def list_ledgers(self, request: m.ListRequest) -> m.ListReply:
