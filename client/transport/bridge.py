@@ -40,12 +40,25 @@ def blocking(
     return call
 
 
-def like(awaited: object) -> Callable[[T], T]:
-    """Give a method the docstring of the awaited method or property that it runs."""
+def like(
+    awaited: Callable[Concatenate[Any, P], Any],
+) -> Callable[[Callable[Concatenate[Any, P], T]], Callable[Concatenate[Any, P], T]]:
+    """Give a method the docstring of the awaited method that it runs, and has the parameters of. Its type tells that to editors,
+    which do not run this."""
 
-    def document(method: T) -> T:
+    def document(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
         method.__doc__ = awaited.__doc__
         return method
+
+    return document
+
+
+def described_as(awaited: object) -> Callable[[T], T]:
+    """Give a function, whose type stays, the docstring of the awaited property or method that it runs."""
+
+    def document(function: T) -> T:
+        function.__doc__ = awaited.__doc__
+        return function
 
     return document
 

@@ -18,9 +18,9 @@ from ebla.storage.errors import InvalidArgument
 
 UP = "print(\"Ray runtime started.\\n ray start --address='127.0.0.1:6379'\", flush=True); time.sleep(60)"
 LATE = (
-    "print('Traceback'); sys.exit('Exception: The current node timed out during startup. This could happen.')"
+    "print('Traceback', flush=True); sys.exit('Exception: The current node timed out during startup. This could happen.')"
 )
-BROKEN = "print('Traceback'); sys.exit('ValueError: no port is free')"
+BROKEN = "print('Traceback', flush=True); sys.exit('ValueError: no port is free')"
 
 
 def toys(monkeypatch: pytest.MonkeyPatch, *of_node_2: str) -> None:
