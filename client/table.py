@@ -55,6 +55,7 @@ def _opening(
 
     @functools.wraps(method)
     def call(self: Any, /, *arguments: P.args, **named: P.kwargs) -> Table:
+        __tracebackhide__ = True
         made = run(self, *arguments, **named)
         return Table(self, made.name, made)
 
@@ -69,6 +70,7 @@ def _opening_log(
 
     @functools.wraps(method)
     def call(self: Any, /, *arguments: P.args, **named: P.kwargs) -> Log:
+        __tracebackhide__ = True
         return Log(self._run, self._pull, run(self, *arguments, **named))
 
     return call

@@ -17,9 +17,7 @@ from ebla.placement.local.cluster import AGAIN_MAX, STATE, LocalCluster, LocalCl
 from ebla.storage.errors import InvalidArgument
 
 UP = "print(\"Ray runtime started.\\n ray start --address='127.0.0.1:6379'\", flush=True); time.sleep(60)"
-LATE = (
-    "print('Traceback', flush=True); sys.exit('Exception: The current node timed out during startup. This could happen.')"
-)
+LATE = "print('Traceback', flush=True); sys.exit('Exception: The current node timed out during startup. This could happen.')"
 BROKEN = "print('Traceback', flush=True); sys.exit('ValueError: no port is free')"
 
 
