@@ -9,14 +9,14 @@
 Importing ebla is light: Ray and Arrow are loaded at the first use of a name that needs them.
 """
 
-from __future__ import annotations
+# Editors complete every name of this module, except those that begin with "_".
+import importlib as _importlib
+import typing as _typing
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from ebla import aio as aio
     from ebla import errors as errors
+    from ebla import local_scan as local_scan
     from ebla import ray_data as ray_data
     from ebla.connection import connect as connect
     from ebla.connection import local as local
@@ -69,11 +69,14 @@ if TYPE_CHECKING:
     from ebla.table import Scan as Scan
     from ebla.table import Table as Table
 
-# Of all errors in `ebla.errors`, those that calls raise. The others occur inside the cluster only.
-PUBLIC_ERRORS = (
+__all__ = [
     "AlreadyPresent",
+    "Check",
     "ConnectionClosed",
     "Corruption",
+    "Create",
+    "Database",
+    "Delete",
     "DiskFull",
     "EblaError",
     "EntryLost",
@@ -83,7 +86,9 @@ PUBLIC_ERRORS = (
     "InvalidArgument",
     "LedgerClosed",
     "LimitReached",
+    "Log",
     "LogFenced",
+    "LogWriter",
     "MissingPackage",
     "NoCluster",
     "NotEmpty",
@@ -91,44 +96,58 @@ PUBLIC_ERRORS = (
     "NotFound",
     "OutcomeUnknown",
     "OverLimit",
+    "PartitionBy",
     "RecordsTrimmed",
     "RecoveryFailed",
     "RequestReused",
+    "Scan",
     "ScanInterrupted",
     "SessionExpired",
+    "Set",
     "SourceUnfit",
     "SourceUnreadable",
     "StaleRequest",
+    "Table",
     "TableDropped",
     "Throttled",
     "TimedOut",
     "Unavailable",
     "VersionMismatch",
-)
+    "WriteId",
+    "Written",
+    "aio",
+    "col",
+    "connect",
+    "errors",
+    "hash",
+    "local",
+    "local_scan",
+    "range",
+    "ray_data",
+]
+
+_MODULES = ("aio", "errors", "local_scan", "ray_data")
 _HOMES = {
-    "coordination.awaited": ("Check", "Create", "Delete", "Set"),
     "connection": ("connect", "local"),
-    "errors": PUBLIC_ERRORS,
+    "coordination.awaited": ("Check", "Create", "Delete", "Set"),
     "log.blocking": ("Log", "LogWriter"),
     "options": ("WriteId", "Written"),
     "partitions": ("PartitionBy", "hash", "range"),
     "storage.predicates.expressions": ("col",),
     "table": ("Database", "Scan", "Table"),
-}
+}  # all other names are those of errors
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
-_MODULES = ("aio", "errors", "local_scan", "ray_data")
-
-__all__ = sorted((*_MODULES, *_HOME))
 
 
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return importlib.import_module(f"ebla.{name}")
-    if name not in _HOME:
+def __getattr__(name: str) -> _typing.Any:
+    if name not in __all__:
         raise AttributeError(f"module 'ebla' has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(f"ebla.{_HOME[name]}"), name)
+    if name in _MODULES:
+        return _importlib.import_module(f"ebla.{name}")
+    home = _importlib.import_module(f"ebla.{_HOME.get(name, 'errors')}")
+    value = globals()[name] = getattr(home, name)
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+    return [*__all__, *(name for name in globals() if name.startswith("__"))]

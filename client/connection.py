@@ -9,8 +9,10 @@ from typing import Any
 from ebla.deployment import reach, start_local
 from ebla.link import make_link
 from ebla.table import Database
+from ebla.transport.bridge import short
 
 
+@short
 def connect(name: str = "ebla", address: str | None = None, *, progress: bool = True) -> Database:
     """Connect to a deployment. Use it with `with`, which closes the connection at its end.
 
@@ -29,6 +31,7 @@ def connect(name: str = "ebla", address: str | None = None, *, progress: bool = 
     return Database((name, reached.address), make_link(name, progress, reached.roles))
 
 
+@short
 def local(
     hosts: int = 3,
     *,

@@ -39,11 +39,7 @@ whether a write may have been applied: a refusal is certain only if every earlie
 The other errors occur inside the cluster; a user sees them only as the reason of one of these, or in a role's log.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
-import ebla
+import ebla as _ebla
 from ebla.actors.coordination.errors import LimitReached as LimitReached
 from ebla.actors.coordination.errors import NotEmpty as NotEmpty
 from ebla.actors.coordination.errors import SessionExpired as SessionExpired
@@ -126,7 +122,7 @@ class SourceUnfit(EblaError):
     source: str | None
     unfit: int | None
     repeated: int | None
-    rows: tuple[Any, ...] | None
+    rows: tuple[object, ...] | None
 
 
 class LogFenced(EblaError):
@@ -154,6 +150,9 @@ class FeedFailed(EblaError):
 
 __all__ = [name for name, kind in globals().items() if isinstance(kind, type) and issubclass(kind, EblaError)]
 
+# Of these errors, calls raise those that are names of `ebla`; the others occur inside the cluster only.
+RAISED = [name for name in __all__ if name in _ebla.__all__]
+
 # Tracebacks, help and pickles name the errors that calls raise as users do: `ebla.NotFound`.
-for _name in ebla.PUBLIC_ERRORS:
+for _name in RAISED:
     globals()[_name].__module__ = "ebla"

@@ -51,7 +51,13 @@ SCAN_TRIES_MAX = 3  # for one block, at the server that holds the snapshot
 
 
 class Written(NamedTuple):
-    """The number of rows that were applied, and the positions of the others (present already, or absent)."""
+    """The outcome of a write.
+
+    Attributes:
+        rows: The number of rows that were applied.
+        rejected: The positions of the other rows in the call: those that were present already (`insert`), or absent (`update`,
+            `delete`).
+    """
 
     rows: int
     rejected: tuple[int, ...] = ()
@@ -68,10 +74,13 @@ class Written(NamedTuple):
 class WriteId(NamedTuple):
     """A caller's id for a call that may be repeated later, even by another process.
 
-    The row at position p belongs to a request numbered `sequence` + p or lower, so the next call of the same `client`
-    (16 bytes) continues at `sequence` + len(rows). A repeated call must have the same rows in the same order and form: rows
-    in memory again in memory, a stream again as a stream (docs/data.md). It changes nothing and gets the first answer, also
-    if that was a refusal.
+    A repeated call must have the same rows in the same order and form: rows in memory again in memory, a stream again as a
+    stream (docs/data.md). It changes nothing and gets the first answer, also if that was a refusal.
+
+    Attributes:
+        client: 16 bytes that no other caller uses.
+        sequence: The number of the call's first row. The row at position p belongs to a request numbered `sequence` + p or lower,
+            so the next call of the same `client` continues at `sequence` + len(rows).
     """
 
     client: bytes

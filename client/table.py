@@ -31,7 +31,7 @@ from ebla.read import frames
 from ebla.show.handles import describe, table_html
 from ebla.storage.rows import python_values
 from ebla.transport.batches import Ids
-from ebla.transport.bridge import blocking, like, reading
+from ebla.transport.bridge import blocking, described_as, like, reading
 from ebla.transport.fast_path import MISS, FastGets, FastUpserts
 from ebla.transport.routes import Route
 from ebla.write.alter import Changes
@@ -55,6 +55,7 @@ def _opening(
 
     @functools.wraps(method)
     def call(self: Any, /, *arguments: P.args, **named: P.kwargs) -> Table:
+        __tracebackhide__ = True
         made = run(self, *arguments, **named)
         return Table(self, made.name, made)
 
@@ -69,12 +70,15 @@ def _opening_log(
 
     @functools.wraps(method)
     def call(self: Any, /, *arguments: P.args, **named: P.kwargs) -> Log:
+        __tracebackhide__ = True
         return Log(self._run, self._pull, run(self, *arguments, **named))
 
     return call
 
 
 class Database:
+    """A connection to one deployment, from `ebla.connect` or `ebla.local`; `help(ebla.Database)` says more."""
+
     __doc__ = aio.Database.__doc__
 
     def __init__(
@@ -104,7 +108,7 @@ class Database:
         return self._link
 
     @property
-    @like(aio.Database.name)
+    @described_as(aio.Database.name)
     def name(self) -> str:
         return self._reconnect[0]
 
@@ -117,7 +121,7 @@ class Database:
     status = blocking(aio.Database.status)
 
     @property
-    @like(aio.Database.coordination)
+    @described_as(aio.Database.coordination)
     def coordination(self) -> Coordination:
         return Coordination(self._run, self._awaited.coordination)
 
@@ -147,7 +151,7 @@ class Database:
                 self._connected().bridge.finish(source.aclose())
 
     @property
-    @like(aio.Database.closed)
+    @described_as(aio.Database.closed)
     def closed(self) -> bool:
         return self._link is not None and self._link.bridge.closed
 
@@ -175,6 +179,8 @@ class Database:
 
 
 class Table:
+    """A table, from `Database.table` or `create_table`; `help(ebla.Table)` says what its writes promise."""
+
     __doc__ = aio.Table.__doc__
 
     def __init__(self, database: Database, name: str, made: aio.Table | None = None) -> None:
@@ -193,7 +199,7 @@ class Table:
     # -- description
 
     @property
-    @like(aio.Table.name)
+    @described_as(aio.Table.name)
     def name(self) -> str:
         return self._name if self._made is None else self._made.name
 
@@ -256,7 +262,7 @@ class Table:
         self, keys: Rows, *, as_arrow: Literal[True], deadline_s: float | None = None
     ) -> pa.RecordBatch: ...
 
-    @like(aio.Table.get_many)
+    @described_as(aio.Table.get_many)
     def get_many(self, keys: Rows, *, as_arrow: bool = False, deadline_s: float | None = None) -> Any:
         return self._run(self._awaited.get_many(keys, as_arrow=as_arrow, deadline_s=deadline_s))  # type: ignore[call-overload]
 
@@ -297,6 +303,8 @@ class Table:
 
 
 class Alteration(Changes):
+    """Changes of one table, carried out by `apply`."""
+
     __doc__ = aio.Alteration.__doc__
 
     def __init__(self, table: Table) -> None:
@@ -311,6 +319,8 @@ class Alteration(Changes):
 
 
 class Scan:
+    """Columns and rows to read, from `Table.scan`; each result runs the scan again."""
+
     __doc__ = aio.Scan.__doc__
 
     def __init__(self, database: Database, awaited: aio.Scan) -> None:

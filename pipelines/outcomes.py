@@ -10,7 +10,15 @@ from ebla.show.progress import Seen
 
 @shown
 class FeedProgress(msgspec.Struct, frozen=True):
-    """`rows`: answered by the table. `total_rows`: None for an unknown source."""
+    """The progress of a feed.
+
+    Attributes:
+        rows: Rows of the source that the table has answered.
+        total_rows: Rows of the source, None if that is not known.
+        tasks_done: Tasks of Spark that have ended; 0 without Spark.
+        tasks: Tasks of Spark in all; 0 without Spark.
+        seconds: The time since the feed began.
+    """
 
     rows: int
     total_rows: int | None
@@ -34,9 +42,25 @@ class FeedProgress(msgspec.Struct, frozen=True):
 
 @shown
 class FeedReport(msgspec.Struct, frozen=True):
-    """`rows`: rows of the source that the table has now; `rejected`: present before (insert only). `retries`: attempts beyond the
-    first. `skipped`: rows that do not fit. `repeated`: rows that were left out for another row with their key; None if they
-    were not counted, and then they are among `rows` or `rejected`."""
+    """The outcome of a feed.
+
+    Attributes:
+        table: The table's name.
+        source: The source's name, such as its path.
+        job: The id of the feed. A feed of the same source under the same job is a repetition of this one.
+        mode: "upsert" or "insert".
+        rows: Rows of the source that the table has now.
+        rejected: Rows whose key was present before (mode "insert" only).
+        partitions: The partitions of Spark; 1 without Spark.
+        calls: Write calls.
+        retries: Attempts of tasks beyond the first.
+        seconds: The duration.
+        rows_per_s: `rows` per second.
+        engine: "arrow" or "spark".
+        skipped: Rows that do not fit.
+        repeated: Rows that were left out for another row with their key; None if they were not counted, and then they are among
+            `rows` or `rejected`.
+    """
 
     table: str
     source: str
@@ -55,8 +79,15 @@ class FeedReport(msgspec.Struct, frozen=True):
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """A missing, extra or different row. `columns`: those that differ; values as text. `key`: of a row of the source that has no key,
-    its file and row."""
+    """A row that differs between source and table.
+
+    Attributes:
+        kind: "missing", "extra" or "different".
+        key: Its key columns, as text; of a row of the source that has no key, its file and row.
+        columns: The columns that differ.
+        source: The row's columns in the source, as text.
+        table: The row's columns in the table, as text.
+    """
 
     kind: str
     key: dict[str, str | None]
@@ -66,6 +97,15 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class ReplicaDigest(msgspec.Struct, frozen=True):
+    """The digest of one replica.
+
+    Attributes:
+        address: The address of its tablet server.
+        rows: Its rows, None if it did not answer.
+        digest: A checksum of its rows, None if it did not answer.
+        error: Why it did not answer.
+    """
+
     address: str
     rows: int | None
     digest: str | None
@@ -73,7 +113,16 @@ class ReplicaDigest(msgspec.Struct, frozen=True):
 
 
 class TabletDigests(msgspec.Struct, frozen=True):
-    """The replicas of one tablet as of `index`. `equal`: all answered, with the same digest."""
+    """The replicas of one tablet, compared.
+
+    Attributes:
+        tablet: The tablet's id.
+        bucket: Its number in the partitioning, from 0.
+        index: The log index as of which all replicas were read.
+        equal: All answered, with the same digest.
+        replicas: The digest of each replica.
+        error: Why the tablet could not be compared.
+    """
 
     tablet: str
     bucket: int
@@ -85,7 +134,23 @@ class TabletDigests(msgspec.Struct, frozen=True):
 
 @shown
 class VerifyReport(msgspec.Struct, frozen=True):
-    """`replicas_equal` is None if replicas were not compared. `ok`: nothing is missing, extra, different or unequal."""
+    """The comparison of a source with a table.
+
+    Attributes:
+        table: The table's name.
+        source: The source's name, such as its path.
+        source_rows: Rows of the source.
+        table_rows: Rows of the table.
+        missing: Rows of the source that the table does not have.
+        extra: Rows of the table that the source does not have.
+        different: Rows whose columns differ.
+        duplicates: Rows of the source beyond the first with their key.
+        samples: Some of the rows that differ.
+        tablets: The comparison of the replicas, a tablet each; empty if they were not compared.
+        replicas_equal: All replicas of each tablet agree; None if they were not compared.
+        ok: Nothing is missing, extra, different or unequal.
+        seconds: The duration.
+    """
 
     table: str
     source: str

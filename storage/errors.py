@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
+from types import TracebackType
 from typing import Any, ClassVar
 
 
@@ -31,6 +32,9 @@ class EblaError(Exception):
     fields: ClassVar[tuple[str, ...]] = ()
     possibly_applied: bool = False
     retriable: ClassVar[bool] = False
+    full_traceback: TracebackType | None = (
+        None  # of an error of the blocking API, with the frames inside of ebla
+    )
 
     def __init_subclass__(cls) -> None:
         if "fields" not in cls.__dict__:

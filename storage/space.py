@@ -21,7 +21,13 @@ PLENTY = 4  # times the ballast must be free before it is made again
 
 
 class DiskSpace(msgspec.Struct, frozen=True):
-    """Free and total bytes of the file system that has `path`."""
+    """The space of a file system.
+
+    Attributes:
+        path: A directory on it.
+        free_bytes: The bytes that may still be written.
+        total_bytes: Its size in bytes.
+    """
 
     path: str
     free_bytes: int

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import pydoc
 import re
 import shutil
 import subprocess
 import sys
+import typing
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from ebla.actors.replication.configuration import Forced
+from ebla.storage.schema import TableSchema
 from tests.source import ROOT
 
+OF_STORAGE = (TableSchema, Forced)  # programs of users need none of their fields
 PAGES = ("README.md", "CONTRIBUTING.md", "docs", "benchmarks/RESULTS.md")
 
 
@@ -47,9 +53,38 @@ def test_the_site_has_every_page_and_the_docstrings(copied: Path) -> None:
     text = re.sub(r"\s+", " ", re.sub("<[^>]+>", "", reference))
     assert "Insert rows; a row whose key exists is replaced as a whole." in text
     assert re.findall(r"\bm\.[A-Z]\w+", text) == [], "names of results are those of their entries"
-    for name in ("TableInfo", "TableSummary", "ServerStatus", "MasterStatus"):
-        assert f'id="ebla.actors.messages.{name}"' in reference
+    assert "grows by one with every alteration" in text and "Alias for field" not in text
+    assert re.search(r"replicas int The copies", text), "fields have types"
     assert 'id="ebla.Table.delete"' in reference and "Built-in" not in text
+
+
+def entries() -> list[type]:
+    """The classes of the reference."""
+    names = re.findall(r"^::: (\S+)", (ROOT / "docs" / "reference.md").read_text(), re.M)
+    return [each for each in map(pydoc.locate, names) if isinstance(each, type)]
+
+
+def fields_of(kind: type) -> tuple[str, ...]:
+    if issubclass(kind, msgspec.Struct):
+        return kind.__struct_fields__
+    return getattr(kind, "_fields", ())
+
+
+def test_results_describe_each_of_their_fields() -> None:
+    results = [kind for kind in entries() if fields_of(kind)]
+    assert len(results) > 20
+    for kind in results:
+        section = (kind.__doc__ or "").partition("Attributes:\n")[2]
+        assert tuple(re.findall(r"^ +(\w+): \S", section, re.M)) == fields_of(kind), kind
+
+
+def test_results_of_results_are_in_the_reference() -> None:
+    results = {kind for kind in entries() if fields_of(kind)}
+    for kind in results:
+        for field, hint in typing.get_type_hints(kind).items():
+            for part in (hint, *typing.get_args(hint)):
+                if isinstance(part, type) and fields_of(part):
+                    assert part in results or part in OF_STORAGE, f"{kind.__name__}.{field}"
 
 
 def test_a_broken_link_ends_the_build(copied: Path) -> None:

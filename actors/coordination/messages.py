@@ -27,8 +27,15 @@ class SessionReply(msgspec.Struct, frozen=True):
 
 
 class Create(msgspec.Struct, frozen=True, tag="create"):
-    """`ephemeral`: the node is deleted with the session. `sequential`: a number is added to the name, greater than all numbers
-    before. `parents`: missing nodes above it are made."""
+    """Create a node.
+
+    Attributes:
+        path: The node's path.
+        data: Its bytes.
+        ephemeral: The node is deleted with the session.
+        sequential: A number is added to the name, greater than all numbers before.
+        parents: Missing nodes above it are made.
+    """
 
     path: str
     data: bytes = b""
@@ -38,7 +45,13 @@ class Create(msgspec.Struct, frozen=True, tag="create"):
 
 
 class Set(msgspec.Struct, frozen=True, tag="set"):
-    """`version`: set only if the node has this version."""
+    """Change the data of a node.
+
+    Attributes:
+        path: The node's path.
+        data: Its new bytes.
+        version: Set only if the node has this version; None: any.
+    """
 
     path: str
     data: bytes
@@ -46,15 +59,24 @@ class Set(msgspec.Struct, frozen=True, tag="set"):
 
 
 class Delete(msgspec.Struct, frozen=True, tag="delete"):
-    """`version`: delete only if the node has this version."""
+    """Delete a node.
+
+    Attributes:
+        path: The node's path.
+        version: Delete only if the node has this version; None: any.
+    """
 
     path: str
     version: int | None = None
 
 
 class Check(msgspec.Struct, frozen=True, tag="check"):
-    """The other operations of the request are carried out only if the node has this version (None: any; 0: the node does not
-    exist)."""
+    """Let the other operations of the request be carried out only if a node has this version.
+
+    Attributes:
+        path: The node's path.
+        version: Its version; None: any; 0: the node does not exist.
+    """
 
     path: str
     version: int | None = None
@@ -74,7 +96,12 @@ class ChangeRequest(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """The result of one operation: the node, and its new version, or the revision of its deletion."""
+    """The result of one operation.
+
+    Attributes:
+        path: The node's path, with its number if it is sequential.
+        version: The node's new version, or the revision of its deletion.
+    """
 
     path: str
     version: int
@@ -123,7 +150,15 @@ class NodeReply(msgspec.Struct, frozen=True):
 
 
 class SessionInfo(msgspec.Struct, frozen=True):
-    """`silent_s`: the time since the session's last message."""
+    """A session, as the active master sees it.
+
+    Attributes:
+        session: The session's id.
+        name: The name that its process gave it, for operators.
+        timeout_ms: It expires after this many milliseconds without a message.
+        nodes: The number of its ephemeral nodes.
+        silent_s: Seconds since its last message.
+    """
 
     session: str
     name: str

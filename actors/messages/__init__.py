@@ -36,6 +36,10 @@ from ebla.actors.messages.scans import ScanBlock as ScanBlock
 from ebla.actors.messages.scans import ScanClose as ScanClose
 from ebla.actors.messages.scans import ScanContinue as ScanContinue
 from ebla.actors.messages.scans import ScanRequest as ScanRequest
+from ebla.actors.messages.status import ListServersReply as ListServersReply
+from ebla.actors.messages.status import MasterStatus as MasterStatus
+from ebla.actors.messages.status import ServerInstance as ServerInstance
+from ebla.actors.messages.status import ServerStatus as ServerStatus
 from ebla.actors.messages.tables import AlterTableRequest as AlterTableRequest
 from ebla.actors.messages.tables import CreateTableRequest as CreateTableRequest
 from ebla.actors.messages.tables import DropTableRequest as DropTableRequest
@@ -69,15 +73,6 @@ class Empty(msgspec.Struct, frozen=True):
 
 
 # -- life of a server ----------------------------------------------------------------------------------------
-
-
-class ServerInstance(msgspec.Struct, frozen=True):
-    """A server's identity: the uuid on its disk, and its incarnation (see actors/incarnations.py). `seqno`
-    only grows, and is on disk before it is shown; `start` is drawn at every start."""
-
-    uuid: str
-    seqno: int
-    start: str
 
 
 class Registration(msgspec.Struct, frozen=True):
@@ -183,74 +178,6 @@ class AlterTabletRequest(msgspec.Struct, frozen=True):
     dest_uuid: str
     tablet: str
     alteration: Alteration
-
-
-# -- status of servers and masters (tables: tables.py) ------------------------------------------------------
-
-
-class ServerStatus(msgspec.Struct, frozen=True):
-    """A tablet server as the master sees it. `alive`: a heartbeat came within the unresponsive timeout. `draining`: all
-    replicas shall leave this server; `drained`: it is a member of no tablet any more. `maintained`: it may be silent, and
-    gets no new replicas; `suspended`: it gets no lease. A marked server that has sent no heartbeat since the master began has
-    an empty `uuid`, and a `heartbeat_age_s` since then. `lease`: alive, ending, ended, or unknown before the first beacon to
-    this master; "" if the server needs none. `lease_number`, `beacon_age_s`: of the last acknowledged beacon."""
-
-    uuid: str
-    seqno: int
-    address: str
-    host: str
-    alive: bool
-    heartbeat_age_s: float
-    replicas: int
-    leaders: int
-    disk_bytes: int
-    memory_bytes: int
-    version: str
-    draining: bool = False
-    drained: bool = False
-    maintained: bool = False
-    suspended: bool = False
-    disks: tuple[DiskSpace, ...] = ()
-    lease: str = ""
-    lease_number: int = 0
-    beacon_age_s: float | None = None
-
-
-class ListServersReply(msgspec.Struct, frozen=True):
-    servers: tuple[ServerStatus, ...]
-
-
-class MasterStatus(msgspec.Struct, frozen=True):
-    """A master as it sees itself. `edits`: transactions in the edit log; of a standby, as far as it knows them. `tablets_ending`: dropped or
-    replaced tablets of which a server may still hold a replica. `tablets_unknown`: replicas that servers report and the catalog does not
-    know; they are left alone. `tables_kept`: dropped tables that can be recalled. `leader_conflicts`: reports of a second leader in one
-    term, which must never occur. `role`: active or standby; `active`: the address of the active master, if known; `epoch`: of the journal,
-    while this master is active; `checkpointed`: the transaction of its last checkpoint. `masters`, `journals`: all addresses of masters, and
-    of nodes of their journal, if there is one. `sessions`: of coordination, while this master is active; `sessions_overdue`: those that
-    should have expired some time ago. `caught_up`: as far as it knows, it could take over now; if not, `read_error` is the error of its
-    last read of the journal, if that failed. `frozen`: why the active master cures nothing (cluster/levels.py), "" if it does."""
-
-    instance: ServerInstance
-    address: str
-    tables: int
-    tablets: int
-    tablets_not_running: int
-    edits: int
-    tablets_ending: int = 0
-    tablets_unknown: int = 0
-    leader_conflicts: int = 0
-    role: str = "active"
-    active: str | None = None
-    epoch: int = 0
-    checkpointed: int = 0
-    masters: tuple[str, ...] = ()
-    journals: tuple[str, ...] = ()
-    tables_kept: int = 0
-    sessions: int = 0
-    sessions_overdue: int = 0
-    caught_up: bool = True
-    read_error: str = ""
-    frozen: str = ""
 
 
 # -- data ----------------------------------------------------------------------------------------------------

@@ -65,8 +65,14 @@ class TableName(msgspec.Struct, frozen=True):
 
 
 class ReplicaLocation(msgspec.Struct, frozen=True):
-    """A member of a tablet, as the master knows it. `role`, of every replication protocol: leader,
-    follower (a voter) or learner (a member without a vote)."""
+    """A member of a tablet, as the master knows it.
+
+    Attributes:
+        uuid: The id of its tablet server.
+        address: The address of its tablet server, such as "tablet-server/host-a".
+        role: "leader", "follower" (a voter) or "learner" (a member without a vote), in every replication protocol.
+        alive: The master gets heartbeats of that server.
+    """
 
     uuid: str
     address: str
@@ -75,8 +81,17 @@ class ReplicaLocation(msgspec.Struct, frozen=True):
 
 
 class TabletLocation(msgspec.Struct, frozen=True):
-    """A tablet and its replicas. `bucket`: the tablet's number in the partitioning; `leader`: an
-    address, None if not known now. `forced`: the configurations that operators forced on a PacificA tablet."""
+    """A tablet and its replicas.
+
+    Attributes:
+        tablet: The tablet's id.
+        bucket: Its number in the table's partitioning, from 0.
+        state: "preparing" (it takes no writes yet), "running", or what the master does with it.
+        leader: The address of the server that leads it, None if the master does not know now.
+        term: The term of that leader; of a PacificA tablet, the ballot.
+        replicas: Its members.
+        forced: The configurations that operators forced on a PacificA tablet.
+    """
 
     tablet: str
     bucket: int
@@ -88,10 +103,23 @@ class TabletLocation(msgspec.Struct, frozen=True):
 
 
 class TableInfo(msgspec.Struct, frozen=True):
-    """A table as the master knows it. `state`: preparing (some tablet is not yet writable) or
-    running. `applied_version`: the lowest version of any of its tablets; when it equals
-    `schema.version`, the last alteration is in force everywhere. `min_members`: of a PacificA table,
-    with fewer voters a tablet takes no writes; None of a Raft table."""
+    """A table as the master knows it.
+
+    Attributes:
+        table: The table's id, which never changes.
+        name: Its present name.
+        state: "preparing" (some tablet takes no writes yet) or "running".
+        schema: Its columns, key and partitioning; `Table.schema` has the columns as an Arrow schema. `schema.version` grows by one
+        with every alteration.
+        replicas: The copies that each tablet shall have.
+        replication: The protocol of the replicas, "raft" or "pacifica".
+        created_us: When it was created, in microseconds since 1970 (UTC).
+        tablets: Its tablets and where their replicas are, by bucket.
+        properties: The texts that were kept with the table.
+        applied_version: The lowest schema version of any tablet; equal to `schema.version`, the last alteration is in force
+            everywhere.
+        min_members: Of a PacificA table: with fewer voters, a tablet takes no writes. None of a Raft table.
+    """
 
     table: str
     name: str
@@ -115,8 +143,20 @@ class ListTablesRequest(msgspec.Struct, frozen=True):
 
 
 class TableSummary(msgspec.Struct, frozen=True):
-    """One table of a list. `state`: preparing, running, or dropped. A dropped table was dropped at
-    `dropped_us`, and can be recalled until `until_us`. `min_members`: as of TableInfo."""
+    """One table of a list.
+
+    Attributes:
+        table: The table's id, which never changes.
+        name: Its present name.
+        state: "preparing" (some tablet takes no writes yet), "running" or "dropped".
+        tablets: The number of its tablets.
+        replicas: The copies that each tablet shall have.
+        rows_bytes: The bytes that its rows take on disk and in memory, in one replica of each tablet.
+        dropped_us: When it was dropped, in microseconds since 1970 (UTC); 0 if it was not.
+        until_us: Until when a dropped table can be recalled, in microseconds since 1970 (UTC).
+        replication: The protocol of the replicas, "raft" or "pacifica".
+        min_members: Of a PacificA table: with fewer voters, a tablet takes no writes. None of a Raft table.
+    """
 
     table: str
     name: str

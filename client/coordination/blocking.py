@@ -42,6 +42,8 @@ class Coordination:
 
 
 class Watch:
+    """The last known state of a node, from `Session.watch`."""
+
     __doc__ = coordination.Watch.__doc__
 
     def __init__(self, run: Run, awaited: coordination.Watch) -> None:
@@ -59,6 +61,8 @@ class Watch:
 
 
 class Session(Coordination):
+    """A session, from `Database.session`; a context manager."""
+
     __doc__ = coordination.Session.__doc__
 
     _awaited: coordination.Session
@@ -93,6 +97,8 @@ class Session(Coordination):
 
 
 class Lock:
+    """A lock, from `Session.lock`; a context manager."""
+
     __doc__ = coordination.Lock.__doc__
 
     def __init__(self, run: Run, awaited: coordination.Lock) -> None:

@@ -32,7 +32,12 @@ __all__ = ["Entry", "Log", "LogInfo", "LogWriter", "settings_of"]
 
 
 class Entry(NamedTuple):
-    """A record of a log, and its position: records are numbered from 0, without a gap."""
+    """A record of a log.
+
+    Attributes:
+        position: Its position: records are numbered from 0, without a gap.
+        data: The record.
+    """
 
     position: int
     data: bytes
@@ -40,8 +45,21 @@ class Entry(NamedTuple):
 
 @showing
 class LogInfo(msgspec.Struct, frozen=True):
-    """`first`: the position of the first record that is kept; `end`: the position that the next record will have. `bytes`: of closed
-    ledgers, one copy."""
+    """A log, its settings and its present bounds.
+
+    Attributes:
+        name: The log's name.
+        first: The position of the first record that is kept.
+        end: The position that the next record will have.
+        ledgers: The number of ledgers of which it consists now.
+        bytes: The bytes of its closed ledgers, one copy.
+        ensemble: The number of stores over which records are spread.
+        write_quorum: On how many of them each record is.
+        ack_quorum: How many must have synced a record before it is acknowledged.
+        retain_s: Records older than this many seconds may be deleted. None: they are kept.
+        retain_bytes: The oldest records may be deleted when this many bytes are kept after them. None: they are kept.
+        created_us: When it was created, in microseconds since 1970 (UTC).
+    """
 
     name: str
     first: int

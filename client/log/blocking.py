@@ -19,6 +19,8 @@ Pull = Callable[[AsyncGenerator[Any, None]], Iterator[Any]]
 
 
 class Log:
+    """A log, from `Database.log` or `create_log`; `help(ebla.Log)` says more."""
+
     __doc__ = log.Log.__doc__
 
     def __init__(self, run: Run, pull: Pull, awaited: log.Log) -> None:
@@ -55,6 +57,8 @@ class Log:
 
 
 class LogWriter:
+    """Appends records to a log, from `Log.writer`; a context manager."""
+
     __doc__ = log.LogWriter.__doc__
 
     def __init__(self, run: Run, awaited: log.LogWriter) -> None:

@@ -46,6 +46,21 @@ def seen_rows(done: int, total: int | None = None) -> Seen:
     return (text, done, total)
 
 
+def counting(rows: Callable[[], int], total: int | None = None) -> Callable[[], Seen]:
+    """Looks at a number of rows that grows from now on. Where the total is unknown, as of a scan with a condition, the rate is all
+    that says whether the call goes on."""
+    began = time.monotonic()
+
+    def look() -> Seen:
+        done = rows()
+        text, *rest = seen_rows(done, total)
+        if total is None:
+            text += f", {done / max(time.monotonic() - began, 1e-3):,.0f} rows/s"
+        return (text, *rest)
+
+    return look
+
+
 class Display(Protocol):
     """Shows several works at a time. A late update of a removed work has no effect."""
 

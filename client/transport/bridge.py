@@ -6,6 +6,10 @@ threads are coalesced like those of many tasks. A call may end early in three wa
     interrupted   KeyboardInterrupt in a waiting caller cancels its operation; the outcome of a write is then unknown
     closed        waiting callers, and later ones, get ConnectionClosed
     forked        a child process has no copy of the thread; its calls get ConnectionClosed at once
+
+An error of ebla leaves a call without the frames inside of ebla, which say nothing to a caller whose row or column is wrong:
+the last frame is the call itself. `error.full_traceback` keeps them all. Defects (Internal, and errors that are not of ebla)
+leave with all frames.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import uvloop
 
-from ebla.errors import ConnectionClosed
+from ebla.errors import ConnectionClosed, EblaError, Internal
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -33,6 +37,7 @@ def blocking(
 ) -> Callable[Concatenate[Any, P], T]:
     """The awaited method for objects that have the awaited object as `_awaited`, and run coroutines with `_run`."""
 
+    @short
     @functools.wraps(method)
     def call(self: Any, /, *arguments: P.args, **named: P.kwargs) -> T:
         return self._run(method(self._awaited, *arguments, **named))  # type: ignore[no-any-return]
@@ -40,12 +45,49 @@ def blocking(
     return call
 
 
-def like(awaited: object) -> Callable[[T], T]:
-    """Give a method the docstring of the awaited method or property that it runs."""
+def short(function: Callable[P, T]) -> Callable[P, T]:
+    """Let errors of ebla leave the function without the frames inside of ebla. Notebooks and pytest also leave out this frame
+    if it is not the last one: it has `__tracebackhide__`."""
 
-    def document(method: T) -> T:
-        method.__doc__ = awaited.__doc__
-        return method
+    @functools.wraps(function)
+    def call(*arguments: P.args, **named: P.kwargs) -> T:
+        __tracebackhide__ = True
+        try:
+            return function(*arguments, **named)
+        except EblaError as error:
+            raise shortened(error) from error.__cause__
+
+    return call
+
+
+def shortened(error: EblaError) -> EblaError:
+    """The error without its traceback, which `full_traceback` keeps."""
+    if isinstance(error, Internal):
+        return error
+    error.full_traceback = error.full_traceback or error.__traceback__
+    return error.with_traceback(None)
+
+
+def like(
+    awaited: Callable[Concatenate[Any, P], Any],
+) -> Callable[[Callable[Concatenate[Any, P], T]], Callable[Concatenate[Any, P], T]]:
+    """For a method that runs the awaited one in a way of its own: give it that docstring, and short errors. Its type tells the
+    docstring to editors, which do not run this."""
+
+    def document(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+        call = short(method)
+        call.__doc__ = awaited.__doc__
+        return call
+
+    return document
+
+
+def described_as(awaited: object) -> Callable[[T], T]:
+    """Give a function, whose type stays, the docstring of the awaited property or method that it runs."""
+
+    def document(function: T) -> T:
+        function.__doc__ = awaited.__doc__
+        return function
 
     return document
 
@@ -127,7 +169,8 @@ class Bridge:
         if isinstance(waiter.error, asyncio.CancelledError):
             raise self._closed_error()
         if waiter.error is not None:
-            raise waiter.error
+            error = waiter.error
+            raise shortened(error) if isinstance(error, EblaError) else error
         return waiter.result  # type: ignore[return-value]
 
     def finish(self, coroutine: Coroutine[Any, Any, None]) -> None:

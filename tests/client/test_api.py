@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import pickle
 import re
@@ -10,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -82,12 +84,28 @@ def test_every_public_name_exists_and_has_a_docstring_of_its_own(name: str) -> N
     assert made.__doc__ and made.__doc__ not in inherited
 
 
+@pytest.mark.parametrize("module", [ebla, aio, errors])
+def test_an_editor_completes_public_names_only(module: ModuleType) -> None:
+    """Editors read the source, and show every name that it binds and that does not begin with "_"."""
+    statements = ast.parse(inspect.getsource(module)).body
+    for each in list(statements):
+        if isinstance(each, ast.If):  # TYPE_CHECKING
+            statements += each.body
+    bound: set[str] = set()
+    for each in statements:
+        if isinstance(each, ast.Import | ast.ImportFrom):
+            bound |= {alias.asname or alias.name for alias in each.names}
+        elif isinstance(each, ast.Assign):
+            bound |= {target.id for target in each.targets if isinstance(target, ast.Name)}
+    assert {name for name in bound if not name.startswith("_")} <= {*module.__all__, "RAISED"}
+
+
 def test_the_reference_page_has_every_public_name() -> None:
     page = (ROOT / "docs" / "reference.md").read_text()
     for sync, _ in PAIRS:
         if sync is not blocking.Coordination:
             assert [name for name in public(sync) if name not in page] == [], sync
-    assert [name for name in ebla.PUBLIC_ERRORS if name not in page] == []
+    assert [name for name in ebla.errors.RAISED if name not in page] == []
 
 
 def test_a_type_checker_accepts_right_use_and_refuses_wrong_use() -> None:
@@ -152,7 +170,7 @@ def test_errors_are_also_the_matching_python_errors() -> None:
 # -- errors --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ebla.PUBLIC_ERRORS)
+@pytest.mark.parametrize("name", ebla.errors.RAISED)
 def test_an_error_has_its_public_name_in_tracebacks_pickles_and_on_the_wire(name: str) -> None:
     kind = getattr(ebla, name)
     made = kind("problem; remedy")

@@ -7,6 +7,7 @@ import multiprocessing
 import pickle
 import signal
 import threading
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -42,6 +43,36 @@ def test_every_call_of_the_api_works_without_awaiting(loopback: Loopback, table:
     db.drop_table("t")
     with pytest.raises(NotFound):
         db.table("t")
+
+
+def test_an_error_shows_the_callers_frames_and_keeps_the_others(
+    loopback: Loopback, table: ebla.Table
+) -> None:
+    for mistake in (
+        lambda: table.upsert({"id": "one"}),
+        lambda: table.upsert([{"id": "one"}]),
+        lambda: table.scan(["nothing"]),
+        lambda: table.insert([row(1), row(1)]),
+        lambda: loopback.db.table("nothing"),
+        lambda: list(loopback.db.log("nothing").read()),
+    ):
+        with pytest.raises(ebla.EblaError) as raised:
+            mistake()
+        error = raised.value
+        after = [
+            each for each in traceback.walk_tb(error.__traceback__) if each[0].f_code.co_filename != __file__
+        ]
+        assert len(after) <= 2 and all("__tracebackhide__" in frame.f_locals for frame, _ in after)
+        assert len(list(traceback.walk_tb(error.full_traceback))) > len(after)
+
+
+def test_a_defect_shows_all_of_its_frames(loopback: Loopback) -> None:
+    async def broken() -> None:
+        raise ebla.Internal("a defect")
+
+    with pytest.raises(ebla.Internal) as raised:
+        loopback.bridge.run(broken())
+    assert "broken" in {frame.f_code.co_name for frame, _ in traceback.walk_tb(raised.value.__traceback__)}
 
 
 def test_single_rows_of_many_threads_share_calls_beside_a_large_load(

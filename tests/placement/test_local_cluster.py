@@ -17,10 +17,8 @@ from ebla.placement.local.cluster import AGAIN_MAX, STATE, LocalCluster, LocalCl
 from ebla.storage.errors import InvalidArgument
 
 UP = "print(\"Ray runtime started.\\n ray start --address='127.0.0.1:6379'\", flush=True); time.sleep(60)"
-LATE = (
-    "print('Traceback'); sys.exit('Exception: The current node timed out during startup. This could happen.')"
-)
-BROKEN = "print('Traceback'); sys.exit('ValueError: no port is free')"
+LATE = "print('Traceback', flush=True); sys.exit('Exception: The current node timed out during startup. This could happen.')"
+BROKEN = "print('Traceback', flush=True); sys.exit('ValueError: no port is free')"
 
 
 def toys(monkeypatch: pytest.MonkeyPatch, *of_node_2: str) -> None:

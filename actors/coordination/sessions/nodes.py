@@ -13,8 +13,17 @@ POLL_S = 5.0
 
 
 class Node(NamedTuple):
-    """A node as of `revision`. `version` changes with the data only, and no version occurs twice; `children` is their number;
-    `owner` is the session whose end deletes the node."""
+    """A node as of one revision of the namespace.
+
+    Attributes:
+        path: Its path, such as "/locks/nightly".
+        data: Its bytes.
+        version: The revision of the last change of its data. No version occurs twice.
+        created: The revision of its creation.
+        children: The number of its children.
+        owner: The id of the session whose end deletes the node; None if it stays.
+        revision: The revision of the namespace when it was read.
+    """
 
     path: str
     data: bytes
