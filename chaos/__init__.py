@@ -8,6 +8,7 @@ checkers/        judge a history
 simulation/      a deployment in virtual time, and the faults on it
 invariants/      what must hold at every moment of a simulated run
 runs.py          one simulated run: two acts and a verdict
+repaired.py      ledgers are whole again after all faults
 growing.py       an operator lets a journal grow from one node to three
 story.py         what happened in a run, for people
 soak.py          many runs on all cores

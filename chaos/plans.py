@@ -45,6 +45,7 @@ as JSON when it finds a defect, and shrinks by dropping faults. Both name hosts 
     away            2 hosts  -                    both are down at once, and return after `for_s`
     lose_hosts      host     -                    the host and a second one are lost for good, with their directories. The
                                                   second is the one with which most tablets of `Shape.forced` lose a majority
+    lose_host       host     -                    the host of a ledger store is lost for good, with its directory and its worker
     clock_rate      host     seconds per second   its monotonic clock runs fast or slow for `for_s`
     clock_jump      host     seconds              its wall clock jumps
 
@@ -80,10 +81,13 @@ KINDS = (
     *PARTS,
     *("slow_disk", "slow_disks", "hang_disk", "full_disk", "grow_map", "fail_sync"),
     *("rot", "misdirect", "stale", "lose_disk", "old_copy", "lose_data", "hang_data"),
-    *("old_catalog", "away", "lose_hosts"),
+    *("old_catalog", "away", "lose_hosts", "lose_host"),
     *("clock_rate", "clock_jump"),
 )
-DESTROY = ("fail_sync", "rot", "misdirect", "stale", "lose_disk", "old_copy", "lose_data", "lose_hosts")
+DESTROY = (
+    *("fail_sync", "rot", "misdirect", "stale", "lose_disk", "old_copy", "lose_data", "lose_hosts"),
+    "lose_host",
+)
 PAIRS = ("cut", "cut_one_way")
 TWO = (*PAIRS, "away")
 EVERYWHERE = ("lose", "repeat", "delay", *PARTS, "blackout", "client_crash", "old_catalog")
@@ -249,12 +253,13 @@ def generate(
     hold_s: tuple[float, float] = HOLD_S,
     holds_s: Mapping[str, tuple[float, float]] = MappingProxyType({}),
     amounts: Mapping[str, tuple[float, float]] = MappingProxyType({}),
+    destroyed: Sequence[str] = (),
 ) -> Plan:
     """Draw a plan from the seed. `mix`: expected faults of each kind per ten seconds. `hold_s`: how long they last; `holds_s`
-    and `amounts` give ranges of single kinds. Each seed leaves some kinds out and doubles others, so that rare combinations
+    and `amounts` give ranges of single kinds. `destroyed`: hosts whose data may be destroyed, by default all. Each seed leaves some kinds out and doubles others, so that rare combinations
     occur (swarm testing)."""
     chance = Random(f"plan:{scenario}:{seed}")
-    damaged = chance.choice(list(hosts))
+    damaged = chance.choice(list(destroyed or hosts))
     faults: list[Fault] = []
     for kind, rate in mix.items():
         expected = rate * duration_s / 10 * chance.choice((0.0, 0.5, 1.0, 2.0))
@@ -271,7 +276,7 @@ def generate(
 
 
 def _where(chance: Random, kind: str, hosts: Sequence[str], damaged: str, point: str) -> tuple[str, ...]:
-    role = point.partition(".")[0]
+    role = _role_of(point)
     if of_role := [host for host in hosts if point and host.startswith(f"{role}-")]:
         return (chance.choice(of_role),)
     if point.startswith(MASTER):
@@ -289,6 +294,14 @@ def _where(chance: Random, kind: str, hosts: Sequence[str], damaged: str, point:
     if kind in NODES:
         return (chance.choice(list(hosts[1:])),)
     return (chance.choice(list(hosts)),)
+
+
+def _role_of(point: str) -> str:
+    """The role that passes the point, as hosts are named."""
+    role, _, act = point.partition(".")
+    if role != "ledger":
+        return role
+    return {"repair": "worker", "audit": "auditor"}.get(act.partition(".")[0], "store")
 
 
 def _amount(chance: Random, kind: str, amounts: Mapping[str, tuple[float, float]]) -> float:

@@ -24,6 +24,7 @@ from ebla.chaos.history import INFO, OK, History, is_data
 from ebla.chaos.invariants.applied import AppliedLog
 from ebla.chaos.invariants.invariants import Watch
 from ebla.chaos.plans import Plan, generate
+from ebla.chaos.repaired import Repaired
 from ebla.chaos.scenarios.scenarios import Scenario
 from ebla.chaos.simulation import loop
 from ebla.chaos.simulation.deployment import ClientProcess, Deployment
@@ -40,6 +41,7 @@ from ebla.storage.errors import EblaError
 
 ANSWER_S_MAX = 60.0  # after healing, until every request is answered
 AGREE_S_MAX = 60.0  # and until all replicas of all tablets agree
+REPAIR_S_MAX = 90.0  # and until all ledgers are whole
 STEPS_MAX = 600_000  # ten times the steps of the longest runs
 STEPS_PER_S_MAX = 10_000  # for each second of act one
 
@@ -136,6 +138,7 @@ class Run:
             read_file=lambda address, path: deployment.cluster.state(address).outside.get(path),
             servers=deployment.servers,
             journals=deployment.journals,
+            repaired=partial(self._repaired, deployment),
         )
         await self._start_clients(deployment, workloads, stage)
         growing = asyncio.ensure_future(self._grow_journal(deployment))
@@ -247,6 +250,14 @@ class Run:
                     )
         return ""
 
+    async def _repaired(self, deployment: Deployment) -> None:
+        """Wait until all ledgers are whole, if there are workers."""
+        until = self.loop.time() + REPAIR_S_MAX
+        while deployment.shape.auditors and (problem := Repaired(deployment).problem()):
+            if self.loop.time() > until:
+                raise Violation(f"{REPAIR_S_MAX:g} s after all faults: {problem}")
+            await asyncio.sleep(1.0)
+
     async def _conclude(self, deployment: Deployment, workloads: list[Workload], stage: Stage) -> None:
         for workload in workloads:
             client, _ = self._client(deployment, workload, stage, "last")
@@ -318,4 +329,5 @@ def plan_of(scenario: Scenario, seed: int) -> Plan:
         scenario.hold_s,
         scenario.holds_s,
         scenario.amounts,
+        scenario.destroyed,
     )

@@ -1,7 +1,8 @@
 """A log: records at positions, appended by one writer at a time.
 
     append     key = a fresh record; its answer is the position
-    read-log   key = the first position; its answer is [position, records]
+    read-log   key = the first position, None for the first that is kept; its answer is [position, records]
+    trim       key = a position; records before it are deleted
 
 Promises, each judged over the whole history:
 
@@ -9,6 +10,7 @@ Promises, each judged over the whole history:
     kept        a record that was acknowledged, or read, before a read began is in the read, if the read reaches to its position
     complete    a read reaches to every record that was acknowledged, or read, before it began
     ordered     a record that was acknowledged before another one was appended has the lower position
+    trimmed     a read from the first position that is kept on leaves out only records before a position that a trim was asked for
     attempted   only records that were appended are read, and none that surely was not
 """
 
@@ -20,7 +22,7 @@ from dataclasses import dataclass, field
 from ebla.chaos.checkers.verdict import Recorded, Verdict, broken, described, nothing, operations_of
 from ebla.chaos.history import Operation
 
-APPEND, READ = "append", "read-log"
+APPEND, READ, TRIM = "append", "read-log", "trim"
 
 
 class _Broken(Exception):
@@ -54,8 +56,10 @@ class _Log:
 
 
 def check_log(recorded: Recorded) -> Verdict:
-    operations = operations_of(recorded, (APPEND, READ))
-    known = sorted((each for each in operations if each.known), key=lambda each: each.ended or 0)
+    operations = operations_of(recorded, (APPEND, READ, TRIM))
+    known = sorted(
+        (each for each in operations if each.known and each.name != TRIM), key=lambda each: each.ended or 0
+    )
     if not any(each.name == READ for each in known):
         return nothing("no read of the log was answered")
     try:
@@ -76,11 +80,23 @@ def _judge(operations: Sequence[Operation], known: Sequence[Operation]) -> None:
             shown_by.append((each.ended or 0, each.answer, each))
             continue
         first, records = each.answer
+        if each.key is None:
+            _judge_start(each, first, operations)
         for position, record in enumerate(records, first):
             log.place(position, record, each)
         if records:
             shown_by.append((each.ended or 0, first + len(records) - 1, each))
     _judge_times(known, shown_by)
+
+
+def _judge_start(read: Operation, first: int, operations: Sequence[Operation]) -> None:
+    ended = read.ended or 0
+    trims = [each.key for each in operations if each.name == TRIM and each.began < ended]
+    if first > max(trims, default=0):
+        raise _Broken(
+            f"{described(read)} begins at position {first}, and no trim asked for more than {max(trims, default=0)}",
+            read,
+        )
 
 
 def _judge_times(known: Sequence[Operation], shown_by: Sequence[tuple[int, int, Operation]]) -> None:

@@ -64,6 +64,26 @@ CRASHES_BESIDE_A_STOP = (
     Fault(5.0, "crash", ("host-3",), 0.2),
 )
 
+# All ledger stores start again together, again and again.
+STORES_START_AGAIN = tuple(
+    Fault(0.3 + 0.5 * number, "crash", (f"store-{store}",), 0.02)
+    for number in range(15)
+    for store in (1, 2, 3, 4)
+)
+
+# The host of a ledger store is lost, and copies reach the disks of the others late.
+LOST_BESIDE_SLOW_DISKS = (
+    *(Fault(0.0, "slow_disk", (f"store-{store}",), 14.0, 1.0) for store in (2, 3, 4, 5)),
+    Fault(2.0, "lose_host", ("store-1",)),
+)
+
+# Disks of ledger stores are full while ledgers are deleted.
+FULL_DISKS = tuple(
+    Fault(at_s, "full_disk", (f"store-{store}",), 1.5)
+    for at_s in (3.0, 6.0, 9.0, 12.0)
+    for store in (1, 2, 3, 4, 5)
+)
+
 
 @dataclass(frozen=True)
 class Defect:

@@ -7,12 +7,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from ebla.actors.coordination.messages import Set
 from ebla.actors.ledger import messages as m
 from ebla.actors.ledger import metadata as meta
 from ebla.actors.ledger.handles import reading, recovery, writer
 from ebla.actors.ledger.metadata import Metadata
+from ebla.actors.ledger.shared import records as shared
+from ebla.actors.ledger.store import rules
 from ebla.actors.ledger.store.arrivals import Arrivals
-from ebla.chaos.defects.defect import defect
+from ebla.actors.ledger.store.store import LedgerStore
+from ebla.chaos.defects.defect import STORES_START_AGAIN, defect
 from ebla.log import records
 
 
@@ -60,3 +64,20 @@ def arrivals_removed_unmoved(original: Any, self: Arrivals, bytes_max: int, gone
     """A store removes entries from the order of their arrival before they are with their ledger."""
     changes, numbers = original(self, bytes_max, gone)
     return changes[1:], numbers
+
+
+@defect("events", 60, LedgerStore, "_fence", faults=STORES_START_AGAIN)
+async def fence_in_memory(self: LedgerStore, ledger: int, head: Any) -> None:
+    """A store that starts again forgets that a ledger is fenced."""
+    self.heads[ledger] = rules.fenced(head)
+
+
+@defect("events", 60, recovery._Recovery, "_read_forward")
+async def recovery_ends_at_the_known(self: Any, ledger: writer.Writer, first: int) -> None:
+    """A recovery ends a ledger at the last entry that its stores know to be acknowledged."""
+
+
+@defect("events", 60, shared, "Set")
+def records_set_without_versions(path: str, data: bytes, version: int) -> Set:
+    """A record of a ledger or a log is set although another change came first."""
+    return Set(path, data)

@@ -22,6 +22,7 @@ from ebla.chaos.defects import (
     members,
     pacifica,
     raft,
+    repairs,
     storage,
 )
 from ebla.chaos.defects.defect import Defect
@@ -36,6 +37,7 @@ MODULES = (
     growing,
     coordination,
     ledgers,
+    repairs,
     members,
     alters,
     disasters,

@@ -35,6 +35,7 @@ An invariant of one state alone, a replica's or the catalog's, is checked when t
     leases_are_recorded            a server has a lease only in an incarnation that the catalog has
     others_are_flushed             a hanging data disk blocks no replica on other disks, see hanging.py
     sessions_keep_their_log        the log keeps the entries that a copy still needs
+    ledgers                        see ledgers.py
     lost_disks_are_reported        a server that has lost a data disk can still report its replicas
 """
 
@@ -53,6 +54,7 @@ from ebla.actors.tablet.server import TabletServer
 from ebla.chaos.invariants.applied import AppliedLog, answers_match
 from ebla.chaos.invariants.deletions import Deletions
 from ebla.chaos.invariants.hanging import Unflushed, others_are_flushed
+from ebla.chaos.invariants.ledgers import Ledgers
 from ebla.chaos.invariants.levels import FrozenMasters
 from ebla.chaos.invariants.log_times import LogTimes
 from ebla.chaos.invariants.membership import (
@@ -105,6 +107,7 @@ class Watch:
         self.memory.committed.listen(deployment)
         self.frozen_masters = FrozenMasters(self._master)
         self.frozen_masters.listen(deployment.cluster.network)
+        self.ledgers = Ledgers(deployment, self._master) if deployment.stores else None
 
     def check(self) -> None:
         """Raise AssertionError for the first invariant that does not hold."""
@@ -114,6 +117,8 @@ class Watch:
         for broken in (self.deployment.promises.broken, self.deployment.answers.broken):
             assert not broken, broken
         one_master_serves(self.deployment)
+        if self.ledgers is not None:
+            self.ledgers.check()
         changed, leaders = self._replicas(servers)
         now = self.deployment.cluster.loop.time()
         for tablet, those in changed.items():

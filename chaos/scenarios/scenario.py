@@ -39,6 +39,7 @@ def small(
 class Scenario:
     """`mix`: expected faults per ten seconds, by kind (chaos/plans.py). `duration_s`: of act one. `operations_min`: with fewer
     answered operations a run is void. `replication`: of its tables. `victims`: hosts that faults may hit, by default those of tablet servers.
+    `destroyed`: those whose data may be destroyed, by default all of them.
     `deadlines_s`: each operation gets one of them. `excused`: errors that faults explain."""
 
     name: str
@@ -57,6 +58,7 @@ class Scenario:
     operations_min: int = 10
     points: tuple[str, ...] = POINTS
     victims: tuple[str, ...] = ()
+    destroyed: tuple[str, ...] = ()
     excused: Collection[str] = EXPLAINED
 
     def host_names(self) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ from ebla.actors.fault_points import (
     GROWTH_POINTS,
     JOIN_POINTS,
     JOURNAL_POINTS,
-    LEDGER_POINTS,
     MASTER_POINTS,
     MEMBER_POINTS,
     NAMESPACE_POINTS,
@@ -19,6 +18,7 @@ from ebla.actors.fault_points import (
     REPAIR_POINTS,
     STEP_POINTS,
 )
+from ebla.chaos.scenarios.logs import OF_LOGS
 from ebla.chaos.scenarios.pacifica import with_pacifica
 from ebla.chaos.scenarios.scenario import (
     CLOCKS,
@@ -36,7 +36,6 @@ from ebla.chaos.workloads.bank import Bank
 from ebla.chaos.workloads.base import Workload
 from ebla.chaos.workloads.chains import Chains
 from ebla.chaos.workloads.churn import HAND_OVERS, TABLES, Churn
-from ebla.chaos.workloads.events import Events
 from ebla.chaos.workloads.inspections import Inspections
 from ebla.chaos.workloads.levels import Levels
 from ebla.chaos.workloads.locks import Locks
@@ -373,18 +372,7 @@ _ALL = (
         holds_s={"old_catalog": (0.3, 3.0)},
         pause_s=0.2,
     ),
-    Scenario(  # writers of one log take turns, on stores that fail
-        "events",
-        rates(
-            "crash 3, crash_point 5, stop 1, pause 1.5, zombie 0.5, client_crash 2, isolate 1.5, cut 1.5, cut_one_way 1.5, "
-            "lose 1, repeat 1, delay 1, slow_disk 1, full_disk 0.5, blackout 0.3"
-        ),
-        lambda: [Events()],
-        small(hosts=1, clients=3, stores=4),
-        replicas=1,
-        points=LEDGER_POINTS,
-        victims=("store-1", "store-2", "store-3", "store-4"),
-    ),
+    *OF_LOGS,
     Scenario(  # several requests of each connection under way, coalesced rows, and slow flushes
         "crowds",
         {"lose": 4.0, "repeat": 3.0, "slow_disks": 10.0, "crash": 2.0, "crash_point": 8.0, "isolate": 1.0},

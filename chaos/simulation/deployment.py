@@ -24,8 +24,6 @@ from ebla.actors.journal.node.node import JournalNode
 from ebla.actors.journal.node.rejoin import rejoin_journal
 from ebla.actors.journal.options import JournalNodeOptions, JournalOptions, LeaseLimits
 from ebla.actors.journal.writer.session import format_journal
-from ebla.actors.ledger.store.options import LedgerStoreOptions
-from ebla.actors.ledger.store.store import LedgerStore
 from ebla.actors.master.catalog.catalog import Catalog
 from ebla.actors.master.leadership.group import Master
 from ebla.actors.master.options import GroupOptions, MasterOptions
@@ -34,6 +32,7 @@ from ebla.actors.replication.configuration import PRE_VOTER
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.world import Faults, Role, World
 from ebla.chaos.plans import MASTER
+from ebla.chaos.simulation.ledger_roles import ROLES, maker_of
 from ebla.chaos.simulation.masters import JOURNAL, start_alone
 from ebla.chaos.simulation.medium import DurableState
 from ebla.chaos.simulation.observers.promises import Promises, WatchedMaster, WatchedNode
@@ -57,7 +56,7 @@ class Shape:
 
     `masters`: with more than one they share a journal on so many `journals` nodes; the process of a single one has the journal's
     only node, too. `grows`: an operator lets that journal grow to `journals` nodes in act one (growing.py).
-    `stores`: of ledgers.
+    `stores`: of ledgers; with `auditors` each has a replication worker beside it.
     `restart_s`: after how long a role that has ended is started again. `forced`: tables whose tablets may lose their majorities for
     good, upon which operators force configurations. `uneven`: options of the tablet servers that have another value on each host, as
     while an operator changes them."""
@@ -68,6 +67,7 @@ class Shape:
     journals: int = 3
     grows: bool = False
     stores: int = 0
+    auditors: int = 0
     restart_s: tuple[float, float] = RESTART_S
     forced: tuple[str, ...] = ()
     server: Mapping[str, Any] = field(default_factory=dict)
@@ -91,6 +91,14 @@ class Shape:
     def store_hosts(self) -> tuple[str, ...]:
         return tuple(f"store-{number}" for number in range(1, self.stores + 1))
 
+    def repair_hosts(self) -> tuple[str, ...]:
+        """Of replication workers and auditors."""
+        workers = self.stores if self.auditors else 0
+        return (
+            *(f"worker-{number}" for number in range(1, workers + 1)),
+            *(f"auditor-{number}" for number in range(1, self.auditors + 1)),
+        )
+
 
 @dataclass(frozen=True)
 class ClientProcess:
@@ -104,8 +112,8 @@ def address_of(host: str) -> str:
     if host == MASTER:
         return MASTER_ADDRESS
     role, _, number = host.partition("-")
-    if role == "store":
-        return f"ledger-store/{number}"
+    if role in ROLES:
+        return f"{ROLES[role]}/{number}"
     return f"{role}/{number}" if role in ("master", "journal") else f"tablet-server/{host}"
 
 
@@ -131,6 +139,7 @@ class Deployment:
             *(shape.master_hosts() or (MASTER,)),
             *shape.journal_hosts(),
             *shape.store_hosts(),
+            *shape.repair_hosts(),
         )
         self.masters = tuple(map(address_of, shape.master_hosts())) or (MASTER_ADDRESS,)
         own = tuple(map(address_of, shape.journal_hosts()))
@@ -143,12 +152,16 @@ class Deployment:
             *self.servers,
             *nodes,
             *self.stores,
+            *map(address_of, shape.repair_hosts()),
         )  # addresses whose roles are started again
         self.random: Random = self.cluster.loop.derive("deployment")
         self.votes = Votes()
         self.promises = Promises()
         self.answers = Answers(shape.forced)
         self.newest_catalog: Catalog | None = None  # while the master's directory is an older copy
+        self.hurt_stores: dict[
+            str, float
+        ] = {}  # uuids of stores whose directory was lost or damaged, and when
         self.gone: dict[str, None] = {}  # addresses of hosts that are lost for good
         self.forgotten: dict[str, None] = {}  # those that were down when an operator asked to forget them
         self._held_down: Counter[str] = Counter()
@@ -164,8 +177,8 @@ class Deployment:
             await self._boot_masters()
         for host in self.hosts:
             await self.cluster.start(address_of(host), self.maker(host))
-        for store in self.stores:
-            await self.cluster.start(store, self._make_store)
+        for host in (*self.shape.store_hosts(), *self.shape.repair_hosts()):
+            await self.cluster.start(address_of(host), maker_of(host, self.masters))
         self._supervisor = asyncio.ensure_future(self._supervise())
         for _ in range(int(BOOT_S_MAX / POLL_S)):
             master = self.active_master(self.master_address())
@@ -180,9 +193,6 @@ class Deployment:
         await format_journal(self.cluster.client_world("operator"), self.journal_options())
         for master in self.masters:
             await self.cluster.start(master, self.make_master)
-
-    def _make_store(self, world: World) -> LedgerStore:
-        return LedgerStore(world, LedgerStoreOptions(masters=self.masters, move_s=0.2, move_bytes=2_000))
 
     def make_node(self, world: World) -> Role:
         return WatchedNode(world, NODE_OPTIONS, self.promises, self._is_copy)
@@ -372,11 +382,18 @@ class Deployment:
             return self.has_grown()
         return host != MASTER
 
+    def note_hurt(self, address: str) -> None:
+        """The directory at this address is going to be lost or damaged."""
+        uuid = self.cluster.state(address).uuid
+        if address in self.stores and uuid is not None:
+            self.hurt_stores.setdefault(uuid, self.cluster.loop.time())
+
     def lose(self, host: str) -> None:
         address = address_of(host)
         self.gone[address] = None
         if self.cluster.alive(address):
             self.cluster.crash(address)
+        self.note_hurt(address)
         self.cluster.put_disk(address, DurableState())
 
     def is_down(self, address: str) -> bool:

@@ -4,6 +4,8 @@
     lose_hosts  two hosts for good. Some tablets lose their majority, but only tablets of the tables in Shape.forced, and each of
                 them keeps a running voter; all other tablets keep a majority
     lose_data   the rows of a server's tablets; each tablet keeps a voter that has its rows
+    lose_host   that of a ledger store, for good, with its replication worker. A run loses or damages the directory of one store:
+                an entry that two stores have synced survives that
 
 A PacificA tablet needs one voter in place of a majority. Voters that are silent just then may lose their votes before the loss is
 noticed, and `min_members` stay: so fewer than that are lost. One that loses all voters keeps another running replica.
@@ -67,6 +69,7 @@ class HostLosses(NetworkFaults):
     def __init__(self, deployment: Deployment) -> None:
         super().__init__(deployment)
         self._data_lost: dict[str, None] = {}  # addresses of servers whose data disks failed
+        self._store_hit = ""  # whether the directory of a ledger store was "lost" or "damaged"
         self.network.tap("forget_server", ForgetRequest, self._note_forget)
 
     def lost_data(self, address: str, error: BaseException) -> bool:
@@ -89,6 +92,21 @@ class HostLosses(NetworkFaults):
         for host in self._tolerable_pair(fault.where[0]):
             self.effects[fault.kind] += 1
             self.deployment.lose(host)
+
+    async def _lose_host(self, fault: Fault) -> None:
+        (host,) = fault.where
+        if self._may_hit(host, "lost"):
+            self.effects[fault.kind] += 1
+            self.deployment.lose(host)
+            if self.deployment.shape.auditors:
+                self.deployment.lose(host.replace("store", "worker"))
+
+    def _may_hit(self, host: str, how: str) -> bool:
+        """Whether other hosts have what is in its directory, which is going to be lost or damaged."""
+        if host not in self.deployment.shape.store_hosts():
+            return self.deployment.tolerates_loss_of(host)
+        before, self._store_hit = self._store_hit, self._store_hit or how
+        return not before or before == how == "damaged"
 
     async def _lose_data(self, fault: Fault) -> None:
         """Lose the data disk: its replicas fail and are copied again, and no other replica is affected."""

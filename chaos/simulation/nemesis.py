@@ -9,7 +9,7 @@ that had an effect.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from random import Random
@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from ebla.actors import incarnations
 from ebla.actors.fault_points import GROWTH_POINTS
+from ebla.actors.ledger.store.store import LedgerStore
 from ebla.actors.tablet.server import TabletServer
 from ebla.chaos.plans import MASTER, OVERTIME_S, Fault, Plan
 from ebla.chaos.simulation import damage
@@ -105,7 +106,7 @@ class Nemesis(Restores):
         for address, old in self._old_copies.items():
             await self._recognised(address, old)
             assert old.given_up or not self._serves_from(address, old), f"{address} serves from an old copy"
-        for host in self.deployment.hosts:
+        for host in (*self.deployment.hosts, *self.deployment.shape.store_hosts()):
             address = address_of(host)
             useless = address in self._damaged and not self._serves(address)
             if useless and address not in self.deployment.gone:
@@ -116,9 +117,12 @@ class Nemesis(Restores):
 
     def _damages(self, address: str) -> None:
         self._damaged[address] = None
+        self.deployment.note_hurt(address)
 
     def _serves(self, address: str) -> bool:
         role = self.cluster.role(address) if self.cluster.alive(address) else None
+        if isinstance(role, LedgerStore):
+            return role._running
         return isinstance(role, TabletServer) and role.running
 
     # -- processes
@@ -286,7 +290,7 @@ class Nemesis(Restores):
     async def _fail_sync(self, fault: Fault) -> None:
         host = fault.where[0]
         address = address_of(host)
-        if not self.cluster.alive(address) or not self.deployment.tolerates_loss_of(host):
+        if not self.cluster.alive(address) or not self._may_hit(host, "lost"):
             return
         self._damages(address)
         state = self.cluster.state(address)
@@ -296,7 +300,7 @@ class Nemesis(Restores):
         await self._replace(host)
 
     async def _lose_disk(self, fault: Fault) -> None:
-        if not self.deployment.tolerates_loss_of(fault.where[0]):
+        if not self._may_hit(fault.where[0], "lost"):
             return
         host, address, _ = self._hit(fault)
         self._damages(address)
@@ -345,12 +349,10 @@ class Nemesis(Restores):
             await self.deployment.rejoin(address_of(host))
 
     async def _rot(self, fault: Fault) -> None:
-        address, state, chance = self._victim(fault)
-        self._has_damaged(fault, address, state, damage.rot(state, chance))
+        self._damage(fault, damage.rot)
 
     async def _misdirect(self, fault: Fault) -> None:
-        address, state, chance = self._victim(fault)
-        self._has_damaged(fault, address, state, damage.misdirect(state, chance))
+        self._damage(fault, damage.misdirect)
 
     async def _stale(self, fault: Fault) -> None:
         """A record has its content of a while ago; see the budget in docs/testing.md about votes and rows."""
@@ -358,6 +360,11 @@ class Nemesis(Restores):
         await asyncio.sleep(COPY_S)
         address, state, chance = self._victim(fault)
         self._has_damaged(fault, address, state, damage.make_stale(state, old, chance))
+
+    def _damage(self, fault: Fault, harm: Callable[[DurableState, Random], str]) -> None:
+        address, state, chance = self._victim(fault)
+        if self._may_hit(fault.where[0], "damaged"):
+            self._has_damaged(fault, address, state, harm(state, chance))
 
     def _victim(self, fault: Fault) -> tuple[str, DurableState, Random]:
         address = address_of(fault.where[0])

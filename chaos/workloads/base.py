@@ -155,12 +155,17 @@ class Client:
         await self.clock.sleep(self.random.uniform(0.0, self.stage.pause_s))
 
 
+async def _at_once() -> None:
+    return None
+
+
 @dataclass
 class Stage:
     """Settings that the clients of a run share. `pause_s`: the longest pause between two operations. `local_scan`: how a process
     beside a tablet server reads its rows, if there are such. `is_down`: what an operator sees at the machine with this address.
     `gone`: machines that are lost for good. `read_file`: the content of a file on a server's host, if it exists. `servers` and
-    `journals`: addresses of tablet servers and journal nodes, as Ray knows them."""
+    `journals`: addresses of tablet servers and journal nodes, as Ray knows them. `repaired`: waits until all ledgers are whole, in a
+    deployment with replication workers."""
 
     stopping: bool = False
     replicas: int = 3
@@ -173,6 +178,7 @@ class Stage:
     read_file: Callable[[str, str], bytes | None] = lambda address, path: None
     servers: Sequence[str] = ()
     journals: Sequence[str] = ()
+    repaired: Callable[[], Awaitable[None]] = _at_once
 
 
 class Workload(Protocol):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from ebla.actors.ledger.errors import LedgerClosed
-from ebla.chaos.checkers.logs import APPEND, READ, check_log
+from ebla.chaos.checkers.logs import APPEND, READ, TRIM, check_log
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.history import History
 from ebla.chaos.workloads.base import Client, NoAnswer, Workload, at_once, persist, until_stopped
@@ -31,12 +31,13 @@ class Events(Workload):
     name = "events"
     explained = EXPLAINED
 
-    def __init__(self, ensemble: int = 3, write_quorum: int = 3, ack_quorum: int = 2) -> None:
-        self.quorums = {"ensemble": ensemble, "write_quorum": write_quorum, "ack_quorum": ack_quorum}
+    def __init__(self, opens: float = 2.0, trims: float = 0.0) -> None:
+        """How often a writer opens the log again, and a client deletes old records, in comparison with other steps."""
+        self.opens, self.trims = opens, trims
         self._next = 0
 
     async def prepare(self, client: Client) -> None:
-        await client.db.create_log(self.name, roll_bytes=SMALL_ROLL, **self.quorums)
+        await client.db.create_log(self.name, roll_bytes=SMALL_ROLL)
 
     async def run(self, client: Client) -> None:
         user = _User(self, client)
@@ -45,12 +46,14 @@ class Events(Workload):
             await user.leave()
 
     async def conclude(self, client: Client) -> None:
-        """A last writer appends, and everything is read."""
+        """A last writer appends, and everything is read; and again when all ledgers are whole."""
         user = _User(self, client)
         await persist(client, user.open)
         await persist(client, lambda: user.append(client))
         await persist(client, user.read_all)
-        await user.leave()
+        await persist(client, user.leave)
+        await client.stage.repaired()
+        await persist(client, _User(self, client.another()).read_all)
 
     def judge(self, history: History) -> Verdict:
         return check_log(history)
@@ -68,13 +71,17 @@ class _User:
         self._read_to = 0
 
     async def step(self) -> None:
+        opens = min(2.0, 2 * self._workload.opens) if self._writer is None else self._workload.opens
         verb = self._client.random.choices(
-            ("open", "append", "many", "side by side", "read", "read all", "leave"), (2, 8, 3, 2, 5, 1, 0.5)
+            ("open", "append", "many", "side by side", "read", "read all", "leave", "trim"),
+            (opens, 8, 3, 2, 5, 1, 0.5, self._workload.trims),
         )[0]
         if verb == "read":
             await self._read(self._read_to)
         elif verb == "read all":
             await self.read_all()
+        elif verb == "trim":
+            await self._trim()
         elif verb == "open":
             await self.open()
         elif self._writer is None:
@@ -114,17 +121,25 @@ class _User:
                 self._writer = None
             raise
 
-    async def read_all(self) -> None:
-        await self._read(0)
+    async def _trim(self) -> None:
+        """Delete some of what this client has read, and not the last record."""
+        log = await self._client.beside("log", None, self._log())
+        before = self._client.random.randint(0, max(0, self._read_to - 1))
+        call = log.trim(before, deadline_s=self._client.deadline_s())
+        await self._client.ask(TRIM, before, None, call)
 
-    async def _read(self, start: int) -> None:
+    async def read_all(self) -> None:
+        await self._read(None)
+
+    async def _read(self, start: int | None) -> None:
         log = await self._client.beside("log", None, self._log())
         call = self._records(log, start)
         first, records = await self._client.ask(READ, start, None, call, lambda found: found, reads=True)
         self._read_to = first + len(records)
 
-    async def _records(self, log: Log, start: int) -> tuple[int, list[int]]:
+    async def _records(self, log: Log, start: int | None) -> tuple[int, list[int]]:
         async with self._client.clock.timeout(20.0):
             found = [entry async for entry in log.read(start)]
-        assert [e.position for e in found] == list(range(start, start + len(found))), "positions have no gap"
-        return start, [int(entry.data) for entry in found]
+        first = found[0].position if found and start is None else start or 0
+        assert [e.position for e in found] == list(range(first, first + len(found))), "positions have no gap"
+        return first, [int(entry.data) for entry in found]

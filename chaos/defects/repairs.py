@@ -1,0 +1,96 @@
+"""Defects of the repair of ledgers: of auditors, replication workers, and stores that they ask."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from ebla.actors.coordination.sessions.changes import Session, open_session
+from ebla.actors.errors import AlreadyPresent
+from ebla.actors.ledger import messages as m
+from ebla.actors.ledger.auditor.held import Held
+from ebla.actors.ledger.handles.registry import StoreInfo
+from ebla.actors.ledger.handles.stores import Stores
+from ebla.actors.ledger.shared import paths
+from ebla.actors.ledger.shared.presence import Presence
+from ebla.actors.ledger.shared.records import DEADLINE_S, LastingSession
+from ebla.actors.ledger.store.store import LedgerStore
+from ebla.actors.ledger.worker import worker
+from ebla.actors.ledger.worker.copying import Copier
+from ebla.actors.ledger.worker.locking import LedgerLock
+from ebla.chaos.defects.defect import FULL_DISKS, LOST_BESIDE_SLOW_DISKS, defect
+from ebla.storage.errors import EblaError
+
+
+@defect("repairs", 60, LedgerStore, "_save", faults=LOST_BESIDE_SLOW_DISKS)
+async def copies_counted_unsynced(
+    original: Any, self: LedgerStore, what: str, ledger: int, head: Any, changes: Sequence[Any] = ()
+) -> None:
+    """A store answers that it has a copy before the copy is synced."""
+    saving = original(self, what, ledger, head, changes)
+    if what == "recovery_add":
+        self.world.spawn(_quietly(saving), "write a copy")
+    else:
+        await saving
+
+
+async def _quietly(saving: Coroutine[Any, Any, None]) -> None:
+    with contextlib.suppress(EblaError):
+        await saving
+
+
+@defect("repairs", 60, Presence, "_tell")
+async def store_registers_once(original: Any, self: Presence, info: StoreInfo) -> None:
+    """A store whose session has expired is not registered again when it returns."""
+    if self._told is None:
+        await original(self, info)
+
+
+@defect("repairs", 60, Held, "open")
+async def auditor_acts_unelected(self: Held) -> Session:
+    """An auditor that is not sure of its lock marks ledgers in another session."""
+    if self.sure:
+        return self.session
+    return await open_session(
+        Session, self.session._master, 6.0, name="auditor/unelected", deadline_s=DEADLINE_S
+    )
+
+
+@defect("repairs", 60, worker, "take")
+async def locks_outlive_workers(sessions: LastingSession, ledger: int, holder: str) -> LedgerLock | None:
+    """The lock of a ledger stays when its worker has ended."""
+    session = await sessions.open()
+    try:
+        made = await session.create(
+            paths.of_lock(ledger), holder.encode(), parents=True, deadline_s=DEADLINE_S
+        )
+    except AlreadyPresent:
+        return None
+    return LedgerLock(ledger, made.version, session)
+
+
+class _Blind(Stores):
+    """Stores that call nothing damaged."""
+
+    async def call(
+        self, store: str, method: str, message: msgspec.Struct, reply: type[Any], timeout_s: float
+    ) -> Any:
+        answer = await super().call(store, method, message, reply, timeout_s)
+        return replace(answer, damaged=()) if isinstance(answer, m.CheckReply) else answer
+
+
+@defect("repairs", 60, Copier, "fill")
+async def damaged_copies_stay(original: Any, self: Copier, *arguments: Any, **named: Any) -> None:
+    """A worker copies what a store lacks, and leaves what the store has damaged."""
+    self._stores = _Blind(self._world, self._stores._registry)
+    await original(self, *arguments, **named)
+
+
+@defect("repairs", 60, LedgerStore, "ledgers", faults=FULL_DISKS)
+def deletion_on_a_full_disk_forgotten(self: LedgerStore) -> list[int]:
+    """A store lists a ledger no more, although the disk was too full for the deletion."""
+    return [ledger for ledger, head in self.heads.items() if not head.deleted]

@@ -1,0 +1,46 @@
+"""Scenarios of logs: ledger stores, and the repair of ledgers."""
+
+from __future__ import annotations
+
+from ebla.actors.fault_points import LEDGER_POINTS, REPAIR_OF_LEDGERS_POINTS
+from ebla.chaos.scenarios.scenario import Scenario, rates, small
+from ebla.chaos.workloads.events import Events
+
+_REPAIRS = small(hosts=1, clients=2, masters=2, journals=3, stores=5, auditors=2)
+
+OF_LOGS = (
+    Scenario(  # writers of one log take turns, on stores that fail
+        "events",
+        rates(
+            "crash 3, crash_point 5, stop 1, pause 1.5, zombie 0.5, client_crash 2, isolate 1.5, cut 1.5, cut_one_way 1.5, "
+            "lose 1, repeat 1, delay 1, slow_disk 1, full_disk 0.5, blackout 0.3"
+        ),
+        lambda: [Events()],
+        small(hosts=1, clients=3, stores=4),
+        replicas=1,
+        points=LEDGER_POINTS,
+        victims=("store-1", "store-2", "store-3", "store-4"),
+    ),
+    Scenario(  # stores are lost, for a while or for good, while auditors and replication workers fail, too
+        "repairs",
+        rates(
+            "crash 3, crash_point 6, stop 1, pause 2, zombie 0.5, client_crash 2, isolate 2, cut_master 1.5, cut 1, "
+            "cut_one_way 1, lose 0.5, repeat 0.5, delay 0.5, slow_disk 1, full_disk 0.7, lose_host 1, lose_disk 0.7, "
+            "fail_sync 0.3, rot 0.5"
+        ),
+        lambda: [Events(opens=0.7, trims=0.8)],
+        _REPAIRS,
+        duration_s=14.0,
+        replicas=1,
+        holds_s={"crash": (0.5, 7.0), "isolate": (0.5, 7.0), "cut_master": (3.0, 9.0), "pause": (0.5, 7.0)},
+        pause_s=0.3,
+        points=(*LEDGER_POINTS, *REPAIR_OF_LEDGERS_POINTS, *REPAIR_OF_LEDGERS_POINTS),
+        victims=(
+            *_REPAIRS.store_hosts(),
+            *_REPAIRS.repair_hosts(),
+            *_REPAIRS.master_hosts(),
+            *_REPAIRS.journal_hosts(),
+        ),
+        destroyed=_REPAIRS.store_hosts(),
+    ),
+)
