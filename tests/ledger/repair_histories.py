@@ -1,4 +1,4 @@
-"""Random histories of several ledgers while stores are lost for good, and repairs follow; every role may crash at any time.
+"""Random histories of several ledgers while stores are lost for good or leave, and repairs follow; every role may crash at any time.
 
 At the end, in calm:
 
@@ -119,6 +119,9 @@ class RepairHistory:
             await asyncio.sleep(self.random.uniform(1.0, 10.0))
             name = self.random.choice([name for name in self.stage.names if name not in self.gone])
             uuid = self.stage.uuids[name]
+            if self.random.random() < 0.3:
+                await self._decommission(name, uuid)
+                continue
             self.lost.append(uuid)
             self.gone.append(name)
             self.stage.cluster.crash(store(name))
@@ -130,6 +133,23 @@ class RepairHistory:
                     await self.stage.restart(name)
             await asyncio.sleep(8.0)  # until its session has expired, clients make ledgers on it
             await self.stage.until(lambda uuid=uuid: self._replaced(uuid), WHOLE_S)
+
+    async def _decommission(self, name: str, uuid: str) -> None:
+        """The store leaves, and may come back when no ledger names it."""
+        await self._leave(name, True)
+        await self.stage.until(lambda: self._replaced(uuid), WHOLE_S)
+        await asyncio.sleep(self.random.uniform(0.0, 5.0))
+        assert await self._replaced(uuid), "no ledger names a store again that leaves"
+        await self._leave(name, False)
+
+    async def _leave(self, name: str, on: bool) -> None:
+        while True:
+            try:
+                await self.stage.client.registry.leave([store(name)], on)
+            except EblaError:
+                await asyncio.sleep(0.5)
+            else:
+                return
 
     async def _replaced(self, uuid: str) -> bool:
         await asyncio.sleep(1.0)

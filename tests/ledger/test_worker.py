@@ -260,6 +260,26 @@ def test_a_disabled_worker_takes_no_ledger_and_a_running_repair_ends_at_a_batch(
     play(scenario, worker={"batch_entries": 50, "bytes_per_s": 600})
 
 
+def test_a_worker_repairs_a_few_ledgers_at_once_within_one_rate_and_tells_how_far_it_is() -> None:
+    async def scenario(stage: RepairStage) -> None:
+        made = [await stage.client.written(100, "a", "b", "c") for _ in range(4)]
+        await stage.lose("b")
+        await asyncio.sleep(8.0)
+        for found in made:
+            await lost(stage, found.ledger, "b")
+        began = stage.cluster.loop.time()
+        await stage.work("d")
+        await asyncio.sleep(4.0)
+        tasks = [each.task for each in (await stage.survey()).marked if each.worker == "replication-worker/d"]
+        assert len(tasks) == 2 and all(task and task.entries == 100 and task.copied_bytes for task in tasks)
+        for found in made:
+            await unmarked(stage, found.ledger)
+            await stage.judge_whole(found.ledger, data(100))
+        assert stage.cluster.loop.time() - began > 4 * sum(map(len, data(100))) / 300.0
+
+    play(scenario, worker={"batch_entries": 10, "bytes_per_s": 300, "tasks_max": 2})
+
+
 def test_deleted_and_moved_ledgers_leave_the_store() -> None:
     async def scenario(stage: RepairStage) -> None:
         client = stage.client
