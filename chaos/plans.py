@@ -15,6 +15,7 @@ as JSON when it finds a defect, and shrinks by dropping faults. Both name hosts 
     node_pause      host     -                    SIGSTOP of its Ray node and all its roles for `for_s`
     blackout        -        -                    SIGKILL of every host at once, all started again after `for_s`
     client_crash    -        -                    SIGKILL of a client; another one starts after `for_s`
+    client_pause    -        -                    SIGSTOP of a client for `for_s`
     isolate         host     -                    cut off from every other host and client for `for_s`
     split           hosts    -                    these hosts on one side, all others on the other side
     cut             2 hosts  -                    no messages between the two (a partial partition)
@@ -45,6 +46,7 @@ as JSON when it finds a defect, and shrinks by dropping faults. Both name hosts 
     away            2 hosts  -                    both are down at once, and return after `for_s`
     lose_hosts      host     -                    the host and a second one are lost for good, with their directories. The
                                                   second is the one with which most tablets of `Shape.forced` lose a majority
+    lose_host       host     -                    the host of a ledger store is lost for good, with its directory and its worker
     clock_rate      host     seconds per second   its monotonic clock runs fast or slow for `for_s`
     clock_jump      host     seconds              its wall clock jumps
 
@@ -75,18 +77,21 @@ from ebla.storage.errors import InvalidArgument, did_you_mean
 PARTS = ("lose_parts", "repeat_parts", "delay_parts")  # of envelopes
 KINDS = (
     *("crash", "crash_point", "crash_midway", "stop", "pause", "zombie", "node_loss", "node_pause"),
-    *("blackout", "client_crash"),
+    *("blackout", "client_crash", "client_pause"),
     *("isolate", "split", "cut", "cut_one_way", "cut_master", "cut_clients", "lose", "repeat", "delay"),
     *PARTS,
     *("slow_disk", "slow_disks", "hang_disk", "full_disk", "grow_map", "fail_sync"),
     *("rot", "misdirect", "stale", "lose_disk", "old_copy", "lose_data", "hang_data"),
-    *("old_catalog", "away", "lose_hosts"),
+    *("old_catalog", "away", "lose_hosts", "lose_host"),
     *("clock_rate", "clock_jump"),
 )
-DESTROY = ("fail_sync", "rot", "misdirect", "stale", "lose_disk", "old_copy", "lose_data", "lose_hosts")
+DESTROY = (
+    *("fail_sync", "rot", "misdirect", "stale", "lose_disk", "old_copy", "lose_data", "lose_hosts"),
+    "lose_host",
+)
 PAIRS = ("cut", "cut_one_way")
 TWO = (*PAIRS, "away")
-EVERYWHERE = ("lose", "repeat", "delay", *PARTS, "blackout", "client_crash", "old_catalog")
+EVERYWHERE = ("lose", "repeat", "delay", *PARTS, "blackout", "client_crash", "client_pause", "old_catalog")
 EVERY_HOST = ("blackout", "slow_disks")
 NODES = ("node_loss", "node_pause")
 MASTER_TOO = ("crash", "stop", "pause", "isolate")

@@ -3,6 +3,7 @@
     away        two hosts at once; they return with all their data, whatever operators did meanwhile
     lose_hosts  two hosts for good. Some tablets lose their majority, but only tablets of the tables in Shape.forced, and each of
                 them keeps a running voter; all other tablets keep a majority
+    lose_host   one host, for good
     lose_data   the rows of a server's tablets; each tablet keeps a voter that has its rows
 
 A PacificA tablet needs one voter in place of a majority. Voters that are silent just then may lose their votes before the loss is
@@ -87,6 +88,12 @@ class HostLosses(NetworkFaults):
 
     async def _lose_hosts(self, fault: Fault) -> None:
         for host in self._tolerable_pair(fault.where[0]):
+            self.effects[fault.kind] += 1
+            self.deployment.lose(host)
+
+    async def _lose_host(self, fault: Fault) -> None:
+        (host,) = fault.where
+        if self.deployment.tolerates_loss_of(host):
             self.effects[fault.kind] += 1
             self.deployment.lose(host)
 

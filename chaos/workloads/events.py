@@ -31,12 +31,24 @@ class Events(Workload):
     name = "events"
     explained = EXPLAINED
 
+    roll_bytes = SMALL_ROLL
+
     def __init__(self, ensemble: int = 3, write_quorum: int = 3, ack_quorum: int = 2) -> None:
         self.quorums = {"ensemble": ensemble, "write_quorum": write_quorum, "ack_quorum": ack_quorum}
         self._next = 0
 
+    @property
+    def log(self) -> str:
+        """The log's name."""
+        return self.name
+
+    @property
+    def first(self) -> int:
+        """The number before the first record."""
+        return 0
+
     async def prepare(self, client: Client) -> None:
-        await client.db.create_log(self.name, roll_bytes=SMALL_ROLL, **self.quorums)
+        await client.db.create_log(self.log, roll_bytes=self.roll_bytes, **self.quorums)
 
     async def run(self, client: Client) -> None:
         user = _User(self, client)
@@ -45,7 +57,8 @@ class Events(Workload):
             await user.leave()
 
     async def conclude(self, client: Client) -> None:
-        """A last writer appends, and everything is read."""
+        """A last writer appends, and everything is read. On Ray that may be another process than the one that ran: its records follow."""
+        self.follow(client.history)
         user = _User(self, client)
         await persist(client, user.open)
         await persist(client, lambda: user.append(client))
@@ -55,9 +68,14 @@ class Events(Workload):
     def judge(self, history: History) -> Verdict:
         return check_log(history)
 
+    def follow(self, history: History) -> None:
+        """Take no record that is in this history."""
+        appended = (event.key - self.first for event in history.events if event.operation == APPEND)
+        self._next = max([self._next, *appended])
+
     def take(self) -> int:
         self._next += 1
-        return self._next
+        return self.first + self._next
 
 
 class _User:
@@ -87,7 +105,7 @@ class _User:
             await self.append(self._client, 1 if verb == "append" else MANY_MAX)
 
     async def _log(self) -> Log:
-        return await self._client.db.log(self._workload.name)
+        return await self._client.db.log(self._workload.log)
 
     async def open(self) -> None:
         await self.leave()

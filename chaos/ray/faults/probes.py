@@ -42,8 +42,8 @@ IN_SIMULATION = {
     "clock_jump": "no such tool: the processes of a machine share its clock; clocks jump in simulation only",
 }
 PROCESSES = (
-    *("crash", "stop", "pause", "zombie", "blackout", "client_crash"),
-    *("node_loss", "node_pause", "lose_disk"),
+    *("crash", "stop", "pause", "zombie", "blackout", "client_crash", "client_pause"),
+    *("node_loss", "node_pause", "lose_host", "lose_disk"),
 )
 NETWORK = ("isolate", "split", *PAIRS)
 DISKS = ("slow_disk", "slow_disks", "full_disk", "fail_sync")
