@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from ebla.actors.errors import TimedOut
 from ebla.actors.ledger.errors import LedgerClosed
 from ebla.chaos.checkers.logs import APPEND, READ, check_log
 from ebla.chaos.checkers.verdict import Verdict
@@ -25,6 +26,7 @@ EXPLAINED = {
 }
 SMALL_ROLL = 1_500
 MANY_MAX = 20
+READ_S_MAX = 20.0
 
 
 class Events(Workload):
@@ -142,7 +144,10 @@ class _User:
         self._read_to = first + len(records)
 
     async def _records(self, log: Log, start: int) -> tuple[int, list[int]]:
-        async with self._client.clock.timeout(20.0):
-            found = [entry async for entry in log.read(start)]
+        try:
+            async with self._client.clock.timeout(READ_S_MAX):
+                found = [entry async for entry in log.read(start)]
+        except TimeoutError as error:
+            raise TimedOut(f"the log was not read within {READ_S_MAX:g} s", deadline_s=READ_S_MAX) from error
         assert [e.position for e in found] == list(range(start, start + len(found))), "positions have no gap"
         return start, [int(entry.data) for entry in found]

@@ -234,7 +234,11 @@ class Ledgers:
             await self.logs.change(f"{paths.LOGS}/{name}", without)
 
     async def discard(self, found: Metadata) -> None:
-        """Delete a ledger: at the stores that can be reached, then its metadata. The other stores find out by themselves."""
+        """Delete a ledger's metadata, then its entries at the stores that can be reached. The other stores find out by themselves.
+
+        The order matters if this process ends in between: a ledger that its stores have deleted could never be repaired.
+        """
+        await self.registry.delete(found.ledger)
         stores = {store for segment in found.segments for store in segment.stores}
 
         async def ask(store: str) -> None:
@@ -245,7 +249,6 @@ class Ledgers:
                 log.info("ledger %d stays on store %s for now: %s", found.ledger, store, error)
 
         await asyncio.gather(*map(ask, sorted(stores)))
-        await self.registry.delete(found.ledger)
 
 
 def _part_at(record: LogRecord, position: int) -> int | None:

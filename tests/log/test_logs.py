@@ -10,14 +10,15 @@ import pytest
 
 from ebla.actors.coordination.limits import Limits
 from ebla.actors.errors import AlreadyPresent, NotFound
+from ebla.actors.ledger import metadata as meta
 from ebla.actors.ledger.errors import NotEnoughStores
 from ebla.errors import LogFenced, RecordsTrimmed
 from ebla.log import records
 from ebla.log.appender import ENTRY_BYTES
 from ebla.log.options import LogSettings
 from ebla.log.records import LEDGERS_MAX, LogLedger, LogRecord
-from ebla.storage.errors import InvalidArgument, OverLimit
-from tests.log.stage import Stage, contents, play
+from ebla.storage.errors import EblaError, InvalidArgument, OverLimit
+from tests.log.stage import MASTER, Stage, contents, play
 
 
 def data(count: int, first: int = 0) -> list[bytes]:
@@ -315,5 +316,20 @@ def test_mistakes_get_one_clear_error() -> None:
             with pytest.raises(OverLimit, match="8,388,608 at most"):
                 await writer.append(bytes(9 << 20))
             assert await writer.append_many([]) == range(0)
+
+    play(scenario)
+
+
+def test_a_ledger_whose_deletion_ends_half_way_is_whole_or_is_not_known() -> None:
+    """Stores that have deleted a ledger that the registry knows could never repair it."""
+
+    async def scenario(stage: Stage) -> None:
+        db, other = stage.client(), stage.client()
+        made = await db._logs.registry.create(3, 3, 2)
+        stage.cut(db, MASTER)
+        with pytest.raises(EblaError):
+            await db._logs.discard(made)
+        found = await other._logs.registry.read(made.ledger)
+        assert await other._logs.reader.last_entry(found) == meta.NONE
 
     play(scenario)
