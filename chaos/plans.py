@@ -15,6 +15,7 @@ as JSON when it finds a defect, and shrinks by dropping faults. Both name hosts 
     node_pause      host     -                    SIGSTOP of its Ray node and all its roles for `for_s`
     blackout        -        -                    SIGKILL of every host at once, all started again after `for_s`
     client_crash    -        -                    SIGKILL of a client; another one starts after `for_s`
+    client_pause    -        -                    SIGSTOP of a client for `for_s`
     isolate         host     -                    cut off from every other host and client for `for_s`
     split           hosts    -                    these hosts on one side, all others on the other side
     cut             2 hosts  -                    no messages between the two (a partial partition)
@@ -76,7 +77,7 @@ from ebla.storage.errors import InvalidArgument, did_you_mean
 PARTS = ("lose_parts", "repeat_parts", "delay_parts")  # of envelopes
 KINDS = (
     *("crash", "crash_point", "crash_midway", "stop", "pause", "zombie", "node_loss", "node_pause"),
-    *("blackout", "client_crash"),
+    *("blackout", "client_crash", "client_pause"),
     *("isolate", "split", "cut", "cut_one_way", "cut_master", "cut_clients", "lose", "repeat", "delay"),
     *PARTS,
     *("slow_disk", "slow_disks", "hang_disk", "full_disk", "grow_map", "fail_sync"),
@@ -90,7 +91,7 @@ DESTROY = (
 )
 PAIRS = ("cut", "cut_one_way")
 TWO = (*PAIRS, "away")
-EVERYWHERE = ("lose", "repeat", "delay", *PARTS, "blackout", "client_crash", "old_catalog")
+EVERYWHERE = ("lose", "repeat", "delay", *PARTS, "blackout", "client_crash", "client_pause", "old_catalog")
 EVERY_HOST = ("blackout", "slow_disks")
 NODES = ("node_loss", "node_pause")
 MASTER_TOO = ("crash", "stop", "pause", "isolate")

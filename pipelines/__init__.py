@@ -18,4 +18,5 @@ read.py       a table as a DataFrame, read on the hosts of its replicas
 verify.py     compares a table with its source by Spark
 demo.py       the main job, end to end
 probe.py      how long a table accepts no writes
+events.py     a log that is written while a node is killed, and the proof that it is whole
 """

@@ -1,9 +1,10 @@
 """The main job, end to end: `ebla demo`.
 
 A local Ray cluster of four nodes, a table of eight tablets with three replicas each, and 336,776 flights that Spark
-loads into it. At a third of the load the raylet of a node is killed with SIGKILL, and later started again. At the end
-Spark compares the table with its source, and every replica with its peers. The report is ok only if nothing was lost,
-nothing was written twice and all replicas agree.
+loads into it. Meanwhile a log is written. At a third of the load the raylet of a node is killed with SIGKILL, and later
+started again. At the end Spark compares the table with its source, and every replica with its peers; the log is read, and
+every copy of its entries is checked. The report is ok only if nothing was lost, nothing was written twice, all replicas
+agree, and replication workers have copied to the store of the killed node what it had missed.
 
 The demo has its own processes and directory, and removes them; Ctrl-C ends it at any moment.
 """
@@ -15,7 +16,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ from ebla.chaos.faults import RealFaults
 from ebla.health import survey, tablets
 from ebla.options import MASTER
 from ebla.pipelines import datasets, report
+from ebla.pipelines.events import EventLog
 from ebla.pipelines.feed import feed, table_for
 from ebla.pipelines.outcomes import FeedProgress, FeedReport
 from ebla.pipelines.probe import Probe
@@ -132,21 +134,25 @@ def run(steps: Steps, replication: str = m.RAFT) -> report.DemoReport:
     began = time.monotonic()
     with contextlib.ExitStack() as ending:
         cluster, db = _deployment(steps, ending)
-        table, probe, victim = _tables(steps, db, replication)
+        table, probe, events, victim = _tables(steps, db, replication)
         with steps.step(f"starting Spark, away from {slot(victim)}") as show:
             session = ending.enter_context(
                 spark("ebla demo", avoid_slots=[slot(victim)], quick=True, progress=show)
             )
         disaster = Disaster(cluster, victim, table, probe)
         ending.callback(disaster.settle)
-        load, load_ended = _load(steps, session, disaster)
-        with steps.step(f"bringing {slot(victim)} back"):
-            disaster.wait_back()
-        with steps.step("waiting until all replicas have caught up") as show:
-            _await_caught_up(table, show)
-            caught_up_s = time.monotonic() - disaster.killed_s
+        with events.running():
+            load, load_ended = _load(steps, session, disaster)
+            with steps.step(f"bringing {slot(victim)} back"):
+                disaster.wait_back()
+            with steps.step("waiting until all replicas have caught up, and the log is repaired") as show:
+                _await_caught_up(table, show)
+                caught_up_s = time.monotonic() - disaster.killed_s
+                _await_repaired(events, show)
         with steps.step("comparing table and source, and the replicas with each other") as show:
             checked = verify(session, FLIGHTS.name, table, progress=show)
+        with steps.step("reading the log, and checking every copy of its entries"):
+            logged = events.proof(disaster.killed_s, cluster.slots)
         with steps.step("ending everything"):
             ending.close()
     found = report.DemoReport(
@@ -157,6 +163,7 @@ def run(steps: Steps, replication: str = m.RAFT) -> report.DemoReport:
         kill=disaster.as_reported(load, load_ended, caught_up_s),
         outage=probe.outage(disaster.led_by_probe, disaster.killed_s),
         verify=checked,
+        events=logged,
         failures=(),
         phases=dict(steps.seconds),
         seconds=time.monotonic() - began,
@@ -206,6 +213,23 @@ def _failures(found: report.DemoReport, rows: int) -> Iterator[str]:
         yield f"{found.kill.slot} led no tablet when it was killed"
     if found.outage.failed:
         yield f"{found.outage.failed} probing writes failed for good"
+    yield from _failures_of_log(found.events, found.kill.slot)
+
+
+def _failures_of_log(found: report.Events, killed: str) -> Iterator[str]:
+    yield from found.errors
+    if found.lost:
+        yield f"{found.lost:,} acknowledged records of the log were lost"
+    elif found.misplaced:
+        yield f"{found.misplaced:,} records of the log are not at their positions"
+    if found.repeated:
+        yield f"{found.repeated:,} records are in the log twice"
+    if not found.followed and not found.errors:
+        yield "the reader that followed the log has not seen what is in it"
+    if found.unsound:
+        yield f"{found.unsound:,} of {found.copies:,} copies of the log's entries are missing or damaged"
+    if not found.copied:
+        yield f"no worker has copied anything to the store of {killed}"
 
 
 # -- parts ---------------------------------------------------------------------------------------------------
@@ -221,17 +245,20 @@ def _deployment(steps: Steps, ending: contextlib.ExitStack) -> tuple[LocalCluste
         ending.callback(cluster.stop)
         connect_ray(cluster.address, directory=cluster.directory)
         ending.callback(ray.shutdown)
-    with steps.step("deploying ebla: a master and a tablet server on every node") as show:
-        deployed = launch.up(configure({"data_dir": str(directory / "data")}), progress=show)
+    with steps.step("deploying ebla: a master, and the roles of tables and logs on every node") as show:
+        config = configure({"data_dir": str(directory / "data"), "logs": True})
+        deployed = launch.up(config, progress=show)
         if not deployed.ready:
             raise ebla.Unavailable(f"the deployment did not come up: {'; '.join(deployed.warnings)}")
         db = ending.enter_context(ebla.connect(address=cluster.address, progress=False))
     return cluster, db
 
 
-def _tables(steps: Steps, db: Database, replication: str) -> tuple[Table, Probe, int]:
-    """The table of the flights, the probe's table, and the node to kill."""
-    with steps.step(f"making a table of {TABLETS} tablets, {REPLICAS} replicas each ({replication})"):
+def _tables(steps: Steps, db: Database, replication: str) -> tuple[Table, Probe, EventLog, int]:
+    """The table of the flights, the probe's table, the log, and the node to kill."""
+    with steps.step(
+        f"making a table of {TABLETS} tablets, {REPLICAS} replicas each ({replication}), and a log"
+    ):
         table = table_for(
             db,
             FLIGHTS.name,
@@ -241,14 +268,16 @@ def _tables(steps: Steps, db: Database, replication: str) -> tuple[Table, Probe,
             replication=replication,
         )
         probe = Probe(db, TABLETS, REPLICAS, replication)
-        return table, probe, _choose_victim(table, probe.table)
+        events = EventLog(db)
+        return table, probe, events, _choose_victim(events.hosts(), table, probe.table)
 
 
-def _choose_victim(*tables: Table) -> int:
-    """The node that leads most tablets of each table, without the head node, whose loss would end the Ray cluster. In a table
-    of which it leads no tablet it is made to lead one."""
+def _choose_victim(writing: Sequence[str], *tables: Table) -> int:
+    """Of the nodes whose stores are `writing` the log, the one that leads most tablets of each table, without the head node,
+    whose loss would end the Ray cluster. In a table of which it leads no tablet it is made to lead one."""
     infos = [table.info() for table in tables]
-    victim = max(range(2, NODES + 1), key=lambda number: sorted(led(info, number) for info in infos))
+    numbers = [number for number in range(2, NODES + 1) if slot(number) in writing]
+    victim = max(numbers, key=lambda number: sorted(led(info, number) for info in infos))
     for table, info in zip(tables, infos, strict=True):
         if not led(info, victim):
             _let_lead(victim, table, info)
@@ -282,4 +311,15 @@ def _await_caught_up(table: Table, show: Show) -> None:
         show(reasons)
         if time.monotonic() > deadline:
             raise ebla.Unavailable(f"not all replicas had caught up after {CATCH_UP_S_MAX:.0f} s: {reasons}")
+        time.sleep(POLL_S)
+
+
+def _await_repaired(events: EventLog, show: Show) -> None:
+    deadline = time.monotonic() + CATCH_UP_S_MAX
+    while waiting := events.to_repair():
+        show(f"{waiting} ledgers of the log are to be repaired")
+        if time.monotonic() > deadline:
+            raise ebla.Unavailable(
+                f"the log was not repaired after {CATCH_UP_S_MAX:.0f} s; see the workers' logs"
+            )
         time.sleep(POLL_S)

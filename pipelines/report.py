@@ -48,6 +48,27 @@ class Kill(msgspec.Struct, frozen=True):
     caught_up_s: float
 
 
+class Events(msgspec.Struct, frozen=True):
+    """The log that was written and followed meanwhile. `records`: acknowledged ones. `lost`: those that a last read lacks;
+    `misplaced`: those that it has elsewhere than the writer was told; `repeated`: those that it has twice. `followed`: the reader
+    that followed the log saw the same. `pause_s`: the longest time without an acknowledgement. Of `copies` of entries on stores,
+    `unsound` are missing or damaged in the end; `copied` were made by the workers on `copied_by`, and nothing was left to be
+    repaired `whole_s` after the kill. `errors`: of the writer and of the reader."""
+
+    records: int
+    lost: int
+    misplaced: int
+    repeated: int
+    followed: bool
+    pause_s: float
+    copies: int
+    unsound: int
+    copied: int
+    copied_by: tuple[str, ...]
+    whole_s: float | None
+    errors: tuple[str, ...] = ()
+
+
 class DemoReport(msgspec.Struct, frozen=True):
     """`failures`: a sentence for each promise that did not hold."""
 
@@ -58,6 +79,7 @@ class DemoReport(msgspec.Struct, frozen=True):
     kill: Kill
     outage: Outage
     verify: VerifyReport
+    events: Events
     failures: tuple[str, ...]
     phases: dict[str, float]
     seconds: float
@@ -252,6 +274,8 @@ def demo_view(report: DemoReport) -> RenderableType:
         *_comparison(checked)[:1],
         ("verified", _counts(counts)),
         *_replicas(checked),
+        ("", Text()),
+        *_log(report),
     ]
     verdict = (
         Text("✔ nothing was lost, nothing was written twice, nothing was changed", GOOD)
@@ -283,6 +307,25 @@ def _pauses(outage: Outage) -> list[tuple[str, str, str]]:
         ("", "", f"it led {outage.led} of the {outage.tablets} tablets of a second table, which is probed"),
         ("writes", f"{outage.led_s:.1f} s", "pause at most, on the probed tablets that it led"),
         ("", "", f"{outage.others_s:.1f} s at most on the others; {probes}"),
+    ]
+
+
+def _log(report: DemoReport) -> list[tuple[str, Text]]:
+    log = report.events
+    counts = (("lost", log.lost), ("misplaced", log.misplaced), ("repeated", log.repeated))
+    workers = log.copied_by
+    by = f"the worker on {workers[0]}" if len(workers) == 1 else count(len(workers), "worker")
+    sound = f"{log.copies - log.unsound:,} of {log.copies:,}"
+    copied = f"that {report.kill.slot} lacked, by {by}"
+    whole = "" if log.whole_s is None else f"; whole again {log.whole_s:.1f} s after the kill"
+    return [
+        (
+            "log",
+            _figures(f"{log.records:,} records", f"appended meanwhile, {log.pause_s:.1f} s pause at most"),
+        ),
+        ("read", _counts(counts)),
+        ("repaired", _figures(count(log.copied, "entry", "entries"), copied)),
+        ("copies", _figures(sound, f"are sound{whole}", BAD if log.unsound else GOOD)),
     ]
 
 

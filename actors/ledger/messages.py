@@ -127,11 +127,15 @@ class Task(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WorkerStatus(msgspec.Struct, frozen=True):
-    """`bytes_per_s`: the bound of the copies of all tasks together; 0: none."""
+    """`bytes_per_s`: the bound of the copies of all tasks together; 0: none. Since the worker started: marks `repaired`, lost stores
+    `moved` out of fragments, entries `copied`."""
 
     tasks: tuple[Task, ...]
     tasks_max: int
     bytes_per_s: int
+    repaired: int = 0
+    moved: int = 0
+    copied: int = 0
 
 
 class CheckRequest(msgspec.Struct, frozen=True):

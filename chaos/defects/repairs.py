@@ -86,7 +86,7 @@ class _Blind(Stores):
 @defect("repairs", 60, Copier, "fill")
 async def damaged_copies_stay(original: Any, self: Copier, *arguments: Any, **named: Any) -> None:
     """A worker copies what a store lacks, and leaves what the store has damaged."""
-    self._stores = _Blind(self._world, self._stores._registry)
+    self._stores = _Blind(self._stores._world, self._stores._registry)
     await original(self, *arguments, **named)
 
 

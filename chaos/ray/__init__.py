@@ -7,6 +7,7 @@ clients.py      one process of clients
 groups.py       all processes of clients, driven together
 orders.py       messages between a run and its processes of clients
 shared.py       registers that all processes share
+logs.py         a log that all processes share
 pulse.py        one writer per tablet, which measures unavailability
 health.py       whether the deployment is healthy again
 faults/         carries out and undoes each kind of fault

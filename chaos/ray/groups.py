@@ -104,13 +104,21 @@ class ClientGroups:
         self._groups.append(group)
         await group.send(msgspec.json.encode(order))
 
+    def other(self) -> psutil.Process | None:
+        """A living process, except the one with the pulse."""
+        found = self._other()
+        return None if found is None else psutil.Process(found.process.pid)
+
     def victim(self) -> psutil.Process | None:
-        """A living process to be killed, except the one with the pulse."""
+        """The same, to be killed."""
+        found = self._other()
+        if found is not None:
+            self.killed_s[found.order.group] = time.monotonic() - found.order.epoch_s
+        return self.other()
+
+    def _other(self) -> _Group | None:
         living = [group for group in self._living() if group.order.group > 1]
-        if not living:
-            return None
-        self.killed_s[living[-1].order.group] = time.monotonic() - living[-1].order.epoch_s
-        return psutil.Process(living[-1].process.pid)
+        return living[-1] if living else None
 
     async def await_prepared(self, within_s: float) -> list[Reply]:
         return list(await asyncio.gather(*(group.receive("prepared", within_s) for group in self._groups)))

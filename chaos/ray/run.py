@@ -16,8 +16,9 @@ import contextlib
 import math
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -26,11 +27,12 @@ from ebla.actors import messages as m
 from ebla.actors.fault_points import POINTS
 from ebla.chaos import plans
 from ebla.chaos.checkers.refusals import tally
+from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.export import LINES, read_json_lines, to_json_lines, write
 from ebla.chaos.history import History
 from ebla.chaos.pages import VALID, VIOLATION, VOID
 from ebla.chaos.plans import Plan
-from ebla.chaos.ray import health, shared
+from ebla.chaos.ray import health, logs, shared
 from ebla.chaos.ray.faults import probes
 from ebla.chaos.ray.faults.nemesis import Nemesis
 from ebla.chaos.ray.groups import ClientGroups, ClientsFailed
@@ -40,7 +42,9 @@ from ebla.chaos.ray.report import figures
 from ebla.chaos.ray.report.injection import SKIPPED, UNOBSERVED, VIOLATED, FaultReport
 from ebla.chaos.ray.report.report import JSON, PLAN, RunReport, observed
 from ebla.chaos.ray.scenarios import NO_POINTS, RayScenario, plan_of, scenario
-from ebla.chaos.ray.stage.stage import NAME, RayStage, address_of, host_names, staged
+from ebla.chaos.ray.stage.ledgers import RayLedgers
+from ebla.chaos.ray.stage.stage import NAME, RayStage, address_of, host_names, staged, victim_names
+from ebla.chaos.workloads.base import judged
 from ebla.options import MASTER
 from ebla.show.steps import Show, Steps
 from ebla.storage.errors import InvalidArgument
@@ -90,7 +94,7 @@ def run(request: Request, steps: Steps, show: Show = lambda text: None) -> RunRe
     wanted = scenario(request.scenario)
     hosts = request.hosts or wanted.hosts
     if request.plan is not None:
-        plans.check(request.plan, host_names(hosts), NO_POINTS + POINTS)
+        plans.check(request.plan, victim_names(hosts, wanted.logs), NO_POINTS + POINTS)
     plan = request.plan or plan_of(request.scenario, request.seed, host_names(hosts), request.duration_s)
     request.results.mkdir(parents=True, exist_ok=True)
     if any(request.results.glob(f"*{LINES}")):
@@ -100,7 +104,8 @@ def run(request: Request, steps: Steps, show: Show = lambda text: None) -> RunRe
         with steps.step("checking which faults this machine can carry out"):
             prepared = ending.enter_context(probes.prepared(plan.faults, hosts, request.directory))
         with steps.step(f"starting a Ray cluster of {hosts} nodes with a deployment on it") as line:
-            stage = ending.enter_context(staged(hosts, request.directory, prepared.needs, line))
+            making = staged(hosts, request.directory, prepared.needs, line, logs=wanted.logs)
+            stage = ending.enter_context(making)
         ending.callback(_keep_logs, stage, request.results)
         seen = asyncio.run(_Run(request, plan, stage, prepared.reasons, steps, show).acts())
         with steps.step("ending everything"):
@@ -121,7 +126,7 @@ class _Run:
 
     async def acts(self) -> Seen:
         stage, steps = self.stage, self.steps
-        async with ClientGroups(stage.needs.environment) as groups:
+        async with ClientGroups(stage.needs.environment) as groups, _ledgers(stage):
             stage.clients = groups
             with steps.step(f"{self.request.groups} processes of clients make their tables"):
                 for group in range(1, self.request.groups + 1):
@@ -187,19 +192,40 @@ class _Run:
             concluded = await groups.conclude(CONCLUDE_S_MAX)
             seen.problems += _problems(concluded)
             seen.judged = [verdict for reply in concluded for verdict in reply.verdicts]
-            seen.judged.append(await asyncio.to_thread(_judge_shared, self.request.results))
+            seen.judged.extend(await asyncio.to_thread(_judge_shared, self.request.results))
 
 
-def _judge_shared(results: Path) -> Judged:
-    """Judge the shared table by one history, merged from those of all processes of clients, which it replaces."""
-    parts = sorted(results.glob(f"{shared.NAME}-*{LINES}"))
+@contextlib.asynccontextmanager
+async def _ledgers(stage: RayStage) -> AsyncIterator[None]:
+    """Give the stage a view of its ledgers, if there are logs."""
+    if not stage.config.logs:
+        yield
+        return
+    stage.ledgers = RayLedgers(NAME)
+    try:
+        yield
+    finally:
+        await stage.ledgers.close()
+
+
+def _judge_shared(results: Path) -> list[Judged]:
+    """Judge the shared table and the shared log, each by one history, merged from those of all processes of clients, which it
+    replaces."""
+    found = [_judge_merged(results, shared.NAME, shared.judge)]
+    if any(results.glob(f"{logs.NAME}-*{LINES}")):
+        found.append(_judge_merged(results, logs.NAME, partial(judged, logs.SharedLog())))
+    return found
+
+
+def _judge_merged(results: Path, name: str, judge: Callable[[History], Verdict]) -> Judged:
+    parts = sorted(results.glob(f"{name}-*{LINES}"))
     history = shared.merged([read_history(path) for path in parts])
-    path = results / f"{shared.NAME}{LINES}"
+    path = results / f"{name}{LINES}"
     path.write_bytes(to_json_lines(history).encode())
     for part in parts:
         part.unlink()
-    found = shared.judge(history)
-    return Judged(shared.NAME, str(path), found.valid, found.problem, found.events, found.judged)
+    found = judge(history)
+    return Judged(name, str(path), found.valid, found.problem, found.events, found.judged)
 
 
 def _problems(replies: Sequence[Reply]) -> list[str]:

@@ -15,8 +15,21 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from ebla.actors.replication.configuration import PACIFICA, RAFT
-from ebla.chaos.plans import EVERY_HOST, MASTER, NODES, RAY, SIMULATION, Fault, Plan, generate
+from ebla.chaos.plans import (
+    DESTROY,
+    EVERY_HOST,
+    EVERYWHERE,
+    MASTER,
+    NODES,
+    RAY,
+    SIMULATION,
+    Fault,
+    Plan,
+    generate,
+)
 from ebla.chaos.ray.faults.probes import IN_SIMULATION, NETWORK
+from ebla.chaos.ray.logs import SharedLog
+from ebla.chaos.ray.stage.stage import ROLES
 from ebla.chaos.scenarios import scenarios as simulated
 from ebla.chaos.scenarios.pacifica import PREFIX
 from ebla.chaos.scenarios.scenario import small
@@ -24,6 +37,7 @@ from ebla.chaos.workloads.bank import Bank
 from ebla.chaos.workloads.base import Workload
 from ebla.chaos.workloads.chains import Chains
 from ebla.chaos.workloads.churn import Churn
+from ebla.chaos.workloads.events import Events
 from ebla.chaos.workloads.locks import Locks
 from ebla.chaos.workloads.registers import Registers
 from ebla.chaos.workloads.stamps import Stamps
@@ -56,11 +70,12 @@ TWIN_PAUSE_S = 0.3  # of a client of the simulated twin: acts are long here
 
 @dataclass(frozen=True)
 class Hit:
-    """A fault of a turn: of the host whose turn it is, or of the master."""
+    """A fault of a turn. `of`: the master, or another role, of the host whose turn it is if plans name it with a number; by default
+    that host's server."""
 
     kind: str
     for_s: float = FOR_S
-    of_master: bool = False
+    of: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,6 +94,11 @@ class RayScenario:
     replication: str = RAFT
     every_s: float | None = None
     turns: tuple[tuple[Hit, ...], ...] = ()
+
+    @property
+    def logs(self) -> bool:
+        """Whether its deployment has ledger stores from the beginning."""
+        return any(isinstance(each, Events) for each in self.workloads())
 
     def replication_of(self, group: int) -> str:
         """The protocol of the tables of a process of clients."""
@@ -101,12 +121,26 @@ DISKS = {"slow_disk": 0.5, "full_disk": 0.5, "fail_sync": 0.15, "lose_disk": 0.1
 # Leaders' servers and the master, alone and together. Between two turns of a server others take over what it led.
 LEADERS = (
     (Hit("crash"),),
-    (Hit("crash", of_master=True),),
+    (Hit("crash", of=MASTER),),
     (Hit("pause", PAUSED_S),),
-    (Hit("crash"), Hit("crash", of_master=True)),
-    (Hit("pause", PAUSED_S, of_master=True),),
-    (Hit("pause", PAUSED_S), Hit("pause", PAUSED_S, of_master=True)),
+    (Hit("crash"), Hit("crash", of=MASTER)),
+    (Hit("pause", PAUSED_S, MASTER),),
+    (Hit("pause", PAUSED_S), Hit("pause", PAUSED_S, MASTER)),
 )
+
+# Roles of logs. A store that is away lacks entries, so that a repair follows: the worker and the master are hit while it is made.
+# One that is away for AWAY_S is lost, by the auditor's delay on this stage, and its ledgers move to other stores.
+AWAY_S = 14.0
+REPAIRS = (
+    (Hit("pause", 5.0, "store"), Hit("crash", of="worker")),
+    (Hit("client_pause", 9.0),),
+    (Hit("pause", AWAY_S, "store"), Hit("crash", of=MASTER)),
+    (Hit("pause", 9.0, "auditor"), Hit("crash", of="store")),
+    (Hit("pause", 5.0, "store"), Hit("pause", 13.0, "worker")),
+    (Hit("crash", of="auditor"), Hit("node_loss", 2.0)),
+    (Hit("client_crash"), Hit("lose_host", of="store")),
+)
+REPAIRS_EVERY_S = 16.0
 
 _ALL = (
     RayScenario("calm", {}, _everything),
@@ -122,6 +156,14 @@ _ALL = (
     RayScenario("partitions", PARTED, _some, HOSTS_PARTED),
     RayScenario("calls", {"lose": 1.0, "delay": 1.0, "crash": 0.5}, _some),
     RayScenario("disks", DISKS, _some),
+    RayScenario(
+        "logs",
+        {hit.kind: 1.0 for turn in REPAIRS for hit in turn},
+        lambda: [*_some(), SharedLog()],
+        hosts=4,
+        every_s=REPAIRS_EVERY_S,
+        turns=REPAIRS,
+    ),
     RayScenario(
         "everything",
         {"crash": 0.5, "stop": 0.2, "pause": 0.5, "node_loss": 0.2, "zombie": 0.1, **PARTED, **DISKS},
@@ -169,9 +211,13 @@ def scenario(name: str) -> RayScenario:
 def simulated_twin(plan: Plan) -> simulated.Scenario:
     """The scenario in which the simulation runs a plan made for Ray: with its workloads and hosts, for as long as its faults last."""
     wanted = scenario(plan.scenario)
+    if any(host in ROLES for fault in plan.faults for host in fault.where):
+        raise InvalidArgument(
+            f"the plan hits {' or '.join(ROLES)}: the one that acts at that moment, which only runs on Ray find; leave these faults out"
+        )
     last_s = max((fault.at_s + fault.for_s for fault in plan.faults), default=0.0)
     hosts = max([wanted.hosts, *(_number(host) for fault in plan.faults for host in fault.where)])
-    shape = small(hosts=hosts)
+    shape = small(hosts=hosts, stores=hosts if wanted.logs else 0)
     return simulated.Scenario(
         plan.scenario,
         wanted.mix,
@@ -235,11 +281,23 @@ def _in_turn(
     while at_s <= until_s:
         again, which = divmod(number, len(turns))
         for hit in turns[which]:
-            among = hosts[1:] if hit.kind in NODES else rest
-            host = MASTER if hit.of_master else among[(seed + again + which) % len(among)]
-            found.append(Fault(at_s, hit.kind, (host,), hit.for_s))
+            if hit.kind in DESTROY and any(fault.kind in DESTROY for fault in found):
+                continue  # of one host only
+            among = hosts if hit.of == "store" else rest
+            if hit.kind in (*NODES, "lose_host"):
+                among = hosts[1:]
+            host = among[(seed + again + which) % len(among)]
+            found.append(Fault(at_s, hit.kind, _where(hit, host), hit.for_s))
         at_s, number = at_s + every_s, number + 1
     return tuple(found)
+
+
+def _where(hit: Hit, host: str) -> tuple[str, ...]:
+    if hit.kind in EVERYWHERE:
+        return ()
+    if hit.of == "store":
+        return (host.replace("host", hit.of),)
+    return (hit.of or host,)
 
 
 def _faults(wanted: RayScenario, seed: int, hosts: Sequence[str], until_s: float) -> tuple[Fault, ...]:

@@ -191,6 +191,13 @@ class Nemesis(Restores):
             await asyncio.sleep(fault.for_s)
             self.deployment.clients[victim].start_successor()
 
+    async def _client_pause(self, fault: Fault) -> None:
+        alive = [address for address in self.deployment.clients if self.cluster.alive(address)]
+        if alive:
+            self.effects[fault.kind] += 1
+            with self._paused(self.deployment.random.choice(alive)):
+                await asyncio.sleep(fault.for_s)
+
     async def _blackout(self, fault: Fault) -> None:
         self.effects[fault.kind] += 1
         with self.deployment.down(*self.deployment.all_hosts):

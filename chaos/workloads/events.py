@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from ebla.actors.errors import TimedOut
 from ebla.actors.ledger.errors import LedgerClosed
 from ebla.chaos.checkers.logs import APPEND, READ, TRIM, check_log
 from ebla.chaos.checkers.verdict import Verdict
@@ -25,19 +26,42 @@ EXPLAINED = {
 }
 SMALL_ROLL = 1_500
 MANY_MAX = 20
+READ_S_MAX = 20.0
 
 
 class Events(Workload):
     name = "events"
     explained = EXPLAINED
 
-    def __init__(self, opens: float = 2.0, trims: float = 0.0) -> None:
-        """How often a writer opens the log again, and a client deletes old records, in comparison with other steps."""
+    roll_bytes = SMALL_ROLL
+
+    def __init__(
+        self,
+        ensemble: int = 3,
+        write_quorum: int = 3,
+        ack_quorum: int = 2,
+        *,
+        opens: float = 2.0,
+        trims: float = 0.0,
+    ) -> None:
+        """`opens`, `trims`: how often a writer opens the log again, and a client deletes old records, in comparison with other
+        steps."""
+        self.quorums = {"ensemble": ensemble, "write_quorum": write_quorum, "ack_quorum": ack_quorum}
         self.opens, self.trims = opens, trims
         self._next = 0
 
+    @property
+    def log(self) -> str:
+        """The log's name."""
+        return self.name
+
+    @property
+    def first(self) -> int:
+        """The number before the first record."""
+        return 0
+
     async def prepare(self, client: Client) -> None:
-        await client.db.create_log(self.name, roll_bytes=SMALL_ROLL)
+        await client.db.create_log(self.log, roll_bytes=self.roll_bytes, **self.quorums)
 
     async def run(self, client: Client) -> None:
         user = _User(self, client)
@@ -46,7 +70,9 @@ class Events(Workload):
             await user.leave()
 
     async def conclude(self, client: Client) -> None:
-        """A last writer appends, and everything is read; and again when all ledgers are whole."""
+        """A last writer appends, and everything is read; and again when all ledgers are whole. On Ray that may be another process than
+        the one that ran: its records follow."""
+        self.follow(client.history)
         user = _User(self, client)
         await persist(client, user.open)
         await persist(client, lambda: user.append(client))
@@ -58,9 +84,14 @@ class Events(Workload):
     def judge(self, history: History) -> Verdict:
         return check_log(history)
 
+    def follow(self, history: History) -> None:
+        """Take no record that is in this history."""
+        appended = (event.key - self.first for event in history.events if event.operation == APPEND)
+        self._next = max([self._next, *appended])
+
     def take(self) -> int:
         self._next += 1
-        return self._next
+        return self.first + self._next
 
 
 class _User:
@@ -94,7 +125,7 @@ class _User:
             await self.append(self._client, 1 if verb == "append" else MANY_MAX)
 
     async def _log(self) -> Log:
-        return await self._client.db.log(self._workload.name)
+        return await self._client.db.log(self._workload.log)
 
     async def open(self) -> None:
         await self.leave()
@@ -138,8 +169,11 @@ class _User:
         self._read_to = first + len(records)
 
     async def _records(self, log: Log, start: int | None) -> tuple[int, list[int]]:
-        async with self._client.clock.timeout(20.0):
-            found = [entry async for entry in log.read(start)]
+        try:
+            async with self._client.clock.timeout(READ_S_MAX):
+                found = [entry async for entry in log.read(start)]
+        except TimeoutError as error:
+            raise TimedOut(f"the log was not read within {READ_S_MAX:g} s", deadline_s=READ_S_MAX) from error
         first = found[0].position if found and start is None else start or 0
         assert [e.position for e in found] == list(range(first, first + len(found))), "positions have no gap"
         return first, [int(entry.data) for entry in found]

@@ -53,10 +53,10 @@ def counting(rows: Callable[[], int], total: int | None = None) -> Callable[[], 
 
     def look() -> Seen:
         done = rows()
-        text, *rest = seen_rows(done, total)
+        text, shown, end = seen_rows(done, total)
         if total is None:
             text += f", {done / max(time.monotonic() - began, 1e-3):,.0f} rows/s"
-        return (text, *rest)
+        return text, shown, end
 
     return look
 

@@ -16,6 +16,7 @@ from ebla.chaos.plans import DESTROY, Fault, Plan
 from ebla.chaos.ray import scenarios as ray
 from ebla.chaos.ray.run import Request, run
 from ebla.chaos.ray.scenarios import scenario_of
+from ebla.chaos.ray.stage.stage import victim_names
 from ebla.chaos.runs import plan_of
 from ebla.chaos.scenarios.pacifica import PREFIX
 from ebla.chaos.scenarios.scenarios import SCENARIOS, scenario
@@ -44,7 +45,8 @@ def test_a_seed_gives_one_plan_within_the_budget(name: str, seed: int) -> None:
 def test_a_plan_drawn_for_ray_can_be_carried_out_again(name: str, seed: int) -> None:
     hosts = tuple(f"host-{number}" for number in range(1, ray.scenario(name).hosts + 1))
     plan = ray.plan_of(name, seed, hosts, 60.0)
-    plans.check(plans.decode(plans.encode(plan)), hosts, ray.NO_POINTS)
+    victims = victim_names(len(hosts), ray.scenario(name).logs)
+    plans.check(plans.decode(plans.encode(plan)), victims, ray.NO_POINTS)
 
 
 def test_scenarios_with_several_masters_locks_or_lost_hosts_run_only_in_simulation() -> None:

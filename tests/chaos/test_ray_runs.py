@@ -19,7 +19,7 @@ from ebla.chaos import plans
 from ebla.chaos.checkers.verdict import Verdict
 from ebla.chaos.export import read_json_lines
 from ebla.chaos.history import INFO, INVOKE, OK, History
-from ebla.chaos.plans import EVERY_HOST, MASTER, NODES, Fault
+from ebla.chaos.plans import EVERY_HOST, MASTER, NODES, Fault, Plan
 from ebla.chaos.ray.clients import Recorded
 from ebla.chaos.ray.faults import probes
 from ebla.chaos.ray.faults.nemesis import KINDS, misplaced
@@ -28,9 +28,17 @@ from ebla.chaos.ray.pulse import check_pulse
 from ebla.chaos.ray.report import figures
 from ebla.chaos.ray.report.injection import MISSED, OBSERVED, SKIPPED, UNOBSERVED, VIOLATED, FaultReport
 from ebla.chaos.ray.run import Request, Seen, violations, voids
-from ebla.chaos.ray.scenarios import BACK_S, GONE_S, PAUSED_S, SCENARIOS, plan_of, scenario
+from ebla.chaos.ray.scenarios import (
+    BACK_S,
+    GONE_S,
+    PAUSED_S,
+    SCENARIOS,
+    plan_of,
+    scenario,
+    simulated_twin,
+)
 from ebla.chaos.ray.stage import disk_shim, namespaces
-from ebla.chaos.ray.stage.stage import host_names
+from ebla.chaos.ray.stage.stage import address_of, host_names, host_of, victim_names
 from ebla.chaos.runs import plan_of as simulated_plan_of
 from ebla.chaos.scenarios import scenarios as simulation
 from ebla.chaos.scenarios.pacifica import PREFIX
@@ -112,7 +120,7 @@ def test_a_seed_is_one_plan_that_spares_the_head(name: str, seed: int, hosts: in
 def test_a_host_gets_its_next_fault_after_the_end_of_the_last_one(name: str, seed: int) -> None:
     """Otherwise most faults of a full plan would be missed."""
     hosts = host_names(4)
-    busy_until_s = dict.fromkeys((*hosts, MASTER), 0.0)
+    busy_until_s = dict.fromkeys((*victim_names(4, logs=True), MASTER), 0.0)
     faults = [each for each in plan_of(name, seed, hosts, 60.0).faults if each.kind in KINDS]
     for fault in faults:
         for host in (*hosts, MASTER) if fault.kind in EVERY_HOST else fault.where:
@@ -141,6 +149,31 @@ def test_the_leaders_scenario_hits_servers_and_the_master_alone_and_together() -
         (102.0, "pause", MASTER),
     ]
     assert {each.for_s for each in faults if each.kind == "pause"} == {PAUSED_S}
+
+
+def test_the_logs_scenario_hits_every_role_of_logs_and_removes_one_host() -> None:
+    faults = plan_of("logs", 0, host_names(4), 240.0).faults
+    hit = {(each.kind, *(host.rstrip("-1234") for host in each.where)) for each in faults}
+    assert hit == {
+        *(("pause", role) for role in ("store", "worker", "auditor")),
+        *(("crash", role) for role in ("store", "worker", "auditor", MASTER)),
+        *(("node_loss", "host"), ("lose_host", "store"), ("client_pause",), ("client_crash",)),
+    }
+    (lost,) = (each for each in faults if each.kind == "lose_host")
+    assert lost.where != ("store-1",), "its host is the head of the Ray cluster"
+
+
+def test_roles_of_logs_have_names_in_plans() -> None:
+    assert address_of("store-3") == "ledger-store/host-3"
+    for name, address in (("worker-2", "replication-worker/host-2"), ("auditor-1", "auditor/0")):
+        assert address_of(name) == address and host_of(address) == name
+    assert address_of("host-3") == "tablet-server/host-3"
+    hit = Fault(1.0, "crash", ("worker",))
+    plans.check(Plan("logs", 0, (hit,)), victim_names(4, logs=True))
+    with pytest.raises(InvalidArgument, match="there is no host worker"):
+        plans.check(Plan("kills", 0, (hit,)), victim_names(4, logs=False))
+    with pytest.raises(InvalidArgument, match="only runs on Ray find"):
+        simulated_twin(Plan("logs", 0, (hit,), "ray"))
 
 
 def test_every_scenario_of_ray_can_have_pacifica_tables() -> None:

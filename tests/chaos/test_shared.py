@@ -1,4 +1,4 @@
-"""Registers that processes share on Ray: their histories are merged and judged as one."""
+"""Registers and the log that processes share on Ray: their histories are merged and judged as one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 import ebla
+from ebla.chaos.checkers.logs import APPEND, READ
 from ebla.chaos.history import INVOKE, OK, History
 from ebla.chaos.ray import shared
+from ebla.chaos.ray.logs import SharedLog
 from ebla.chaos.ray.shared import SharedRegisters, judge, merged
 
 
@@ -125,3 +127,32 @@ def test_threads_of_several_processes_are_judged_as_one(
     verdict = judge(merged([group.history for group in groups]))
     assert verdict.valid is valid, verdict.problem
     assert verdict.judged > 100
+
+
+def test_a_record_that_another_process_does_not_read_is_found_in_the_merged_history_only() -> None:
+    writer, reader, late = History(), History(), History()
+    for history, at, operation, key, answer in (
+        (writer, 0.0, APPEND, 7, 0),
+        (reader, 1.0, READ, 0, [0, [7]]),
+        (late, 2.0, READ, 0, [0, []]),
+    ):
+        process = history.new_process()
+        history.note(at, process, INVOKE, operation, key)
+        history.note(at + 0.5, process, OK, operation, key, answer)
+    log = SharedLog()
+    assert log.judge(late).valid is True and log.judge(merged([writer, reader])).valid is True
+    verdict = log.judge(merged([writer, reader, late]))
+    assert verdict.valid is False and "ends at position -1" in verdict.problem
+
+
+def test_no_two_processes_append_the_same_record_also_when_one_concludes_for_another() -> None:
+    first, second = SharedLog(), SharedLog()
+    first.name, second.name = "log-1", "log-2"
+    history = History()
+    taken = [second.take() for _ in range(3)]
+    for record in taken:
+        history.note(0.0, history.new_process(), INVOKE, APPEND, record)
+    successor = SharedLog()
+    successor.name = second.name
+    successor.follow(history)
+    assert len({*taken, successor.take(), first.take()}) == 5

@@ -11,6 +11,7 @@ from ebla.actors.ledger import metadata as meta
 from ebla.actors.ledger.errors import LedgerFenced
 from ebla.actors.ledger.shared import paths
 from ebla.actors.ledger.store import records
+from ebla.actors.messages import Empty
 from tests.ledger.repair_scripts import SCRIPTS, lost, unmarked
 from tests.ledger.repair_stage import RepairStage, Scenario, data, play, store
 
@@ -29,7 +30,10 @@ def test_a_lost_store_of_a_closed_ledger_is_replaced() -> None:
         assert moved.segments[0].stores == tuple(stage.uuids[name] for name in "adc")
         assert await stage.client.repairs.notes.get(paths.of_note(found.ledger)) is None
         assert await stage.client.repairs.locked() == []
-        assert sum(stage.worker(name).counted.copied for name in "abcd") == 500
+        states = [await stage.worker(name).worker_status(Empty()) for name in "abcd"]
+        assert sum(state.copied for state in states) == 500
+        assert [(state.repaired, state.moved) for state in states if state.copied] == [(1, 1)]
+        assert not any(state.tasks for state in states)
 
     play(scenario)
 

@@ -90,7 +90,15 @@ class ReplicationWorker(Role):
     async def worker_status(self, request: am.Empty) -> m.WorkerStatus:
         now = self.world.now()
         tasks = [progress.task(ledger, now) for ledger, progress in self.repairing.items()]
-        return m.WorkerStatus(tuple(tasks), self.options.tasks_max, self.options.bytes_per_s)
+        counted = self.counted
+        return m.WorkerStatus(
+            tuple(tasks),
+            self.options.tasks_max,
+            self.options.bytes_per_s,
+            counted.repaired,
+            counted.moved,
+            counted.copied,
+        )
 
     def measure(self) -> Iterable[Figure]:
         return measure_worker(self.counted)

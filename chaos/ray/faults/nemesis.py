@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import psutil
+from msgspec.structs import replace
 
 from ebla.chaos.plans import EVERY_HOST, MASTER, Fault, Plan, misplaced
 from ebla.chaos.ray.faults import disks, network, nodes, processes
@@ -30,6 +31,7 @@ from ebla.chaos.ray.report.injection import (
 )
 from ebla.chaos.ray.stage import victims
 from ebla.chaos.ray.stage.stage import HEAD, RayStage
+from ebla.placement.local import node as local_node
 from ebla.storage.errors import EblaError
 
 FAULT_S_MAX = 600.0  # for one fault from its beginning to its end
@@ -44,8 +46,10 @@ KINDS: dict[str, Strike] = {
     "zombie": processes.zombie,
     "blackout": processes.blackout,
     "client_crash": processes.client_crash,
+    "client_pause": processes.client_pause,
     "node_loss": nodes.node_loss,
     "node_pause": nodes.node_pause,
+    "lose_host": nodes.lose_host,
     "isolate": network.isolate,
     "split": network.split,
     "cut": network.cut,
@@ -72,7 +76,7 @@ class Nemesis:
         faults = enumerate(self.plan.faults)
         self.injections = [Injection(number, fault, self.stage.now_s) for number, fault in faults]
         self._began_s: float | None = None  # act one
-        self._busy = {host: asyncio.Lock() for host in (*self.stage.hosts, MASTER)}
+        self._busy = {host: asyncio.Lock() for host in self.stage.victims}
 
     def reports(self) -> list[FaultReport]:
         return [injection.report for injection in self.injections]
@@ -117,6 +121,13 @@ class Nemesis:
 
     async def _strike(self, injection: Injection) -> None:
         fault = injection.report.fault
+        try:
+            fault = replace(fault, where=tuple([await self.stage.found(host) for host in fault.where]))
+        except (EblaError, Failed) as error:
+            injection.ended(MISSED, str(error))
+            return
+        injection.note(fault=fault)
+        repaired = await self._await_repair() if MASTER in fault.where else ""
         led = [tablet for host in self._hit(fault) for tablet in await self._served_by(host)]
         injection.note(led=tuple(sorted(self.tablets[tablet] for tablet in led if tablet in self.tablets)))
         try:
@@ -131,6 +142,18 @@ class Nemesis:
                 injection.ended(MISSED, f"process {error.pid} ended by itself")
         except (EblaError, OSError, psutil.Error) as error:
             injection.ended(UNOBSERVED, f"{type(error).__name__}: {error}")
+        if repaired and injection.report.effects:
+            injection.saw(repaired)
+
+    async def _await_repair(self) -> str:
+        """If there are logs, the master is hit while a ledger is repaired, or after some seconds without a repair."""
+        if self.stage.ledgers is None:
+            return ""
+        try:
+            worker = await self.stage.ledgers.repairing()
+        except EblaError:
+            worker = None
+        return "no ledger was repaired then" if worker is None else f"{worker} repaired a ledger then"
 
     async def _served_by(self, host: str) -> Sequence[str]:
         """The tablets that may become unavailable when the host's role fails: PacificA tablets depend on the master."""
@@ -154,7 +177,8 @@ class Nemesis:
                     stage.needs.shim.disarm(process.pid)
             if stage.needs.namespaces is not None and number != HEAD:
                 stage.needs.namespaces.rejoin(number)
-            if number != HEAD and not stage.cluster.alive(number):
+            gone = local_node.slot_of(number) in stage.gone
+            if number != HEAD and not gone and not stage.cluster.alive(number):
                 await stage.start_node(number)
         if any(each.fault.kind == "stop" and each.undone_s is None for each in self.reports()):
             await stage.relaunch()

@@ -1,4 +1,4 @@
-"""Faults of a whole Ray node: lost and returned, or paused."""
+"""Faults of a whole Ray node: lost and returned, lost for good, or paused."""
 
 from __future__ import annotations
 
@@ -31,6 +31,22 @@ async def node_loss(stage: RayStage, fault: Fault, injection: Injection) -> None
     await asyncio.sleep(max(0.0, returns_s - stage.now_s()))
     await stage.start_node(number)  # after an error above the nemesis does this before act two
     await stage.back(injection, role.pid)
+
+
+async def lose_host(stage: RayStage, fault: Fault, injection: Injection) -> None:
+    """SIGKILL of the raylet of a store's host, whose node never returns."""
+    number = stage.number(injection.host)
+    role = await stage.victim(injection.host)
+    node_id, raylet = await stage.node_id(injection.host), stage.raylet(number)
+    injection.now(raylet.pid, role.pid)
+    stage.gone[stage.slot(injection.host)] = None
+    await stage.kill_node(number)
+    if not victims.gone(raylet) or not victims.gone(role):
+        raise Unobserved(f"raylet {raylet.pid} or role {role.pid} of node {number} outlived the node")
+    injection.saw(f"raylet {raylet.pid} and role {role.pid} of node {number} have ended for good")
+    if not await stage.until_dead(node_id, DEAD_S_MAX):
+        raise Unobserved(f"Ray still takes node {node_id[:8]} for alive after {DEAD_S_MAX:g} s")
+    injection.saw(f"Ray takes node {node_id[:8]} for dead")
 
 
 async def node_pause(stage: RayStage, fault: Fault, injection: Injection) -> None:

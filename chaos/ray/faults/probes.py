@@ -36,15 +36,14 @@ IN_SIMULATION = {
     "hang_data": "no such tool: hosts here have one disk; a hanging one of several is in simulation only",
     "away": "no such tool: operators that give up hosts are in simulation only",
     "lose_hosts": "no such tool: operators that give up hosts are in simulation only",
-    "lose_host": "no such tool: the loss of a ledger store's host for good is in simulation only",
     "old_copy": "no such tool: a copy of a directory at one moment is made in simulation only",
     "old_catalog": "no such tool: a copy of a directory at one moment is made in simulation only",
     "clock_rate": "no such tool: the processes of a machine share its clock; clocks drift in simulation only",
     "clock_jump": "no such tool: the processes of a machine share its clock; clocks jump in simulation only",
 }
 PROCESSES = (
-    *("crash", "stop", "pause", "zombie", "blackout", "client_crash"),
-    *("node_loss", "node_pause", "lose_disk"),
+    *("crash", "stop", "pause", "zombie", "blackout", "client_crash", "client_pause"),
+    *("node_loss", "node_pause", "lose_host", "lose_disk"),
 )
 NETWORK = ("isolate", "split", *PAIRS)
 DISKS = ("slow_disk", "slow_disks", "full_disk", "fail_sync")

@@ -16,6 +16,7 @@ STOP_S_MAX = 40.0  # a role has 30 s for its graceful stop
 DEAD_S_MAX = 40.0  # Ray's health checks need 17 s by default for a paused node
 SECOND_S_MAX = 30.0
 ASK_S = 1.0
+NO_CLIENTS = "there is no process of clients beside the one with the pulse"
 BESIDE_S = 1.5  # that a superseded process runs beside its successor
 
 
@@ -49,9 +50,25 @@ async def client_crash(stage: RayStage, fault: Fault, injection: Injection) -> N
     """SIGKILL of a process of clients, which never returns: its last operations have no end. The one with the pulse is spared."""
     process = stage.clients.victim() if stage.clients is not None else None
     if process is None:
-        raise Missed("there is no process of clients beside the one with the pulse")
+        raise Missed(NO_CLIENTS)
     await _kill(injection, process)
     injection.saw(f"process {process.pid} of clients has ended")
+    injection.undone()
+
+
+async def client_pause(stage: RayStage, fault: Fault, injection: Injection) -> None:
+    """SIGSTOP of a process of clients, whose sessions and locks end meanwhile, and whose logs get other writers."""
+    process = stage.clients.other() if stage.clients is not None else None
+    if process is None:
+        raise Missed(NO_CLIENTS)
+    injection.now(process.pid)
+    process.suspend()
+    try:
+        await victims.require_stopped(process)
+        injection.saw(f"process {process.pid} of clients is in state T")
+        await asyncio.sleep(fault.for_s)
+    finally:
+        victims.resume(process)
     injection.undone()
 
 

@@ -28,6 +28,7 @@ from ebla.chaos.ray.groups import ClientGroups
 from ebla.chaos.ray.report.injection import Injection, Missed
 from ebla.chaos.ray.stage import victims
 from ebla.chaos.ray.stage.disk_shim import DiskShim
+from ebla.chaos.ray.stage.ledgers import RayLedgers
 from ebla.chaos.ray.stage.namespaces import VARIABLE, NamespacedCluster, Namespaces
 from ebla.options import MASTER as MASTER_ADDRESS
 from ebla.placement import launch
@@ -40,8 +41,26 @@ from ebla.storage.errors import EblaError, InvalidArgument
 
 NAME = "chaos"
 HEAD = 1
+# Roles of logs, by the names that plans use: `store-3` is the store of `host-3`, `auditor-1` the first auditor. `worker` without a
+# number is the one that repairs a ledger at that moment, `auditor` the elected one.
+NAMES = {"store": "ledger-store", "worker": "replication-worker", "auditor": "auditor"}
+ROLES = ("worker", "auditor")
 # Small limits: flushes and trims that occur every few minutes in production occur every few seconds.
 SERVER = {"memtable_bytes": 1 << 20, "shared_log_bytes": 2 << 20}
+# Copies are slow, so that repairs last for seconds.
+LOGS = {
+    "logs": True,
+    "replication_worker": {
+        "batch_entries": 20,
+        "bytes_per_s": 10_000,
+        "grace_s": 5.0,
+        "backoff_s": 0.5,
+        "backoff_max_s": 5.0,
+        "look_s": 0.5,
+        "garbage_s": 10.0,
+    },
+    "auditor": {"delay_s": 3.0, "settle_s": 3.0, "check_s": 20.0, "verify_percentage": 100.0, "look_s": 2.0},
+}
 PING_S = 2.0  # of one try
 FIND_S = 15.0  # for the answer of a role that is to be hit
 ASK_S = 2.0
@@ -55,11 +74,28 @@ Show = Callable[[str], None]
 
 
 def address_of(host: str) -> str:
+    role, _, number = host.partition("-")
+    if role == "auditor":
+        return f"auditor/{int(number) - 1}"
+    if role in NAMES:
+        return f"{NAMES[role]}/host-{number}"
     return MASTER_ADDRESS if host == MASTER else f"tablet-server/{host}"
+
+
+def host_of(address: str) -> str:
+    """The name of the role of logs at this address, as plans use it."""
+    role, _, slot = address.partition("/")
+    return f"auditor-{int(slot) + 1}" if role == "auditor" else slot.replace("host", "worker")
 
 
 def host_names(hosts: int) -> tuple[str, ...]:
     return tuple(f"host-{number}" for number in range(1, hosts + 1))
+
+
+def victim_names(hosts: int, logs: bool) -> tuple[str, ...]:
+    """What faults may hit beside the master. A deployment with logs has further roles on its hosts."""
+    roles = [f"{role}-{number}" for role in ("store", "worker") for number in range(1, hosts + 1)]
+    return (*host_names(hosts), *((*roles, "auditor-1", "auditor-2", *ROLES) if logs else ()))
 
 
 @dataclass(frozen=True)
@@ -80,7 +116,9 @@ class Needs:
 
 
 @contextlib.contextmanager
-def staged(hosts: int, directory: Path, needs: Needs, show: Show = lambda text: None) -> Iterator[RayStage]:
+def staged(
+    hosts: int, directory: Path, needs: Needs, show: Show = lambda text: None, *, logs: bool = False
+) -> Iterator[RayStage]:
     """Start a deployment and connect this process to it. All its processes have ended when the block ends."""
     with contextlib.ExitStack() as ending:
         show(f"starting a Ray cluster of {hosts} nodes")
@@ -98,7 +136,8 @@ def staged(hosts: int, directory: Path, needs: Needs, show: Show = lambda text: 
         ending.callback(disconnect_ray)
         single_master = {"masters": 1, "journals": 1}  # plans for Ray support no other
         data_dir = str(directory / "data")
-        config = configure({"name": NAME, "data_dir": data_dir, "tablet_server": SERVER, **single_master})
+        settings = {"name": NAME, "data_dir": data_dir, "tablet_server": SERVER, **single_master}
+        config = configure({**settings, **(LOGS if logs else {})})
         report = launch.up(config, progress=show)
         if not report.ready:
             raise Unavailable(f"the deployment did not come up: {'; '.join(report.warnings)}")
@@ -113,7 +152,8 @@ def end_leftovers(directory: Path) -> None:
 
 
 class RayStage:
-    """See the module. `destroyed`: hosts that lost their disks. `groups`: the clients, after their start."""
+    """See the module. `destroyed`: hosts that lost their disks; `gone`: hosts that are lost for good. `clients`: after their start.
+    `ledgers`: while clients run, if the deployment has logs."""
 
     def __init__(self, cluster: NamespacedCluster, config: DeploymentConfig, needs: Needs) -> None:
         self.cluster = cluster
@@ -123,6 +163,8 @@ class RayStage:
         self.epoch = time.monotonic()
         self.gate = asyncio.Lock()
         self.destroyed: dict[str, None] = {}
+        self.gone: dict[str, None] = {}
+        self.ledgers: RayLedgers | None = None
         self.clients: ClientGroups | None = None
         self._relaunching = asyncio.Lock()
 
@@ -133,6 +175,21 @@ class RayStage:
     def now_s(self) -> float:
         """The run's clock: CLOCK_MONOTONIC, which all processes of this machine share."""
         return time.monotonic() - self.epoch
+
+    @property
+    def victims(self) -> tuple[str, ...]:
+        """What faults may hit, by the names that plans use."""
+        return (*victim_names(len(self.hosts), self.config.logs), MASTER)
+
+    async def found(self, host: str) -> str:
+        """`worker` is the one that repairs a ledger now, or soon, and `auditor` the elected one. Raises Missed."""
+        if host not in ROLES:
+            return host
+        assert self.ledgers is not None, "plans name these roles only if there are logs"
+        address = await (self.ledgers.repairing() if host == "worker" else self.ledgers.auditor())
+        if address is None:
+            raise Missed("no ledger was repaired" if host == "worker" else "no auditor was elected")
+        return host_of(address)
 
     # -- roles
 
@@ -181,6 +238,8 @@ class RayStage:
 
     async def leads(self, host: str) -> tuple[str, ...]:
         """The tablets that the host's server reports to lead; none if it does not answer."""
+        if host not in self.hosts:
+            return ()
         try:
             state = await self.network.call(address_of(host), "status", m.Empty(), m.ServerState, ASK_S)
         except EblaError:
@@ -201,15 +260,20 @@ class RayStage:
 
     # -- nodes
 
+    def slot(self, host: str) -> str:
+        """The slot of a host, or of a store or worker."""
+        return address_of(host).rpartition("/")[2]
+
     def number(self, host: str) -> int:
         """The number of the host's node. The head is refused: the Ray cluster ends with it."""
-        number = self.cluster.slot_number(host)
+        number = self.cluster.slot_number(self.slot(host))
         if number is None or number == HEAD:
             raise Missed(f"the node of {host} is the head of the Ray cluster, which ends with it")
         return number
 
     async def node_id(self, host: str) -> str:
-        found = [node for node in await self._nodes() if node["Alive"] and _slot(node) == host]
+        slot = self.slot(host)
+        found = [node for node in await self._nodes() if node["Alive"] and _slot(node) == slot]
         if not found:
             raise Missed(f"{host} has no alive Ray node")
         return str(found[0]["NodeID"])

@@ -217,8 +217,8 @@ def run_on_ray(
 
     The run starts a cluster on this machine and removes it afterwards, also after Ctrl-C. Faults that this machine cannot carry out
     are skipped, and the report says why. Scenarios are those of `ebla chaos scenarios`, and calm, crashes, kills, losses,
-    leaders, stops, blackouts, pauses, nodes, zombies, partitions, calls, disks, everything; each also with PacificA
-    tables (pacifica-kills, ...), and `both` with tables of both kinds.
+    leaders, stops, blackouts, pauses, nodes, zombies, partitions, calls, disks, logs, everything; each also with
+    PacificA tables (pacifica-kills, ...), and `both` with tables of both kinds.
 
     Exit status 0: judged and valid. 1: a promise was broken. 2: void, too little happened to judge, or it
     could not be begun. 130: interrupted.
