@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec.structs import replace
-
 from ebla.actors.coordination.messages import Set
 from ebla.actors.ledger import messages as m
 from ebla.actors.ledger import metadata as meta
-from ebla.actors.ledger.handles import reading, recovery, writer
+from ebla.actors.ledger.handles import ends
+from ebla.actors.ledger.handles.window import Window
 from ebla.actors.ledger.metadata import Metadata
 from ebla.actors.ledger.shared import records as shared
 from ebla.actors.ledger.store import rules
@@ -20,32 +19,29 @@ from ebla.chaos.defects.defect import STORES_START_AGAIN, defect
 from ebla.log import records
 
 
-@defect("events", 60, writer.Writer, "_acknowledge", seed=4)
-def entry_acknowledged_early(original: Any, self: writer.Writer) -> None:
+@defect("events", 60, Window, "_counted", seed=4)
+def entry_acknowledged_early(original: Any, self: Window, pending: Any) -> int:
     """A writer acknowledges an entry that one store less than the ack quorum has."""
-    known = self.metadata
-    self.metadata = replace(known, ack_quorum=known.ack_quorum - 1)
-    original(self)
-    self.metadata = known
+    counted: int = original(self, pending)
+    return counted + 1
 
 
-@defect("events", 60, recovery._Recovery, "_fate", seed=3)
-def one_absence_is_enough(original: Any, self: Any, number: int, answers: Any) -> Any:
+@defect("events", 60, ends, "fate", seed=3)
+def one_absence_is_enough(original: Any, found: Metadata, number: int, answers: Any) -> Any:
     """A recovery ends a ledger before an entry that one store lacks."""
-    for position in meta.positions(self._found, number):
-        answer = answers[position]
-        if isinstance(answer, m.ReadReply) and number in answer.absent:
+    for position in meta.positions(found, number):
+        if position in answers and number in answers[position].absent:
             return None
-    return original(self, number, answers)
+    return original(found, number, answers)
 
 
-@defect("events", 60, reading, "_durable", seed=9)
+@defect("events", 60, ends, "durable", seed=9)
 def unconfirmed_entries_read(found: Metadata, known: int, tails: Mapping[int, m.Tail]) -> tuple[int, bool]:
     """A reader returns entries that one store has, and that a recovery may drop."""
     return max([known, *(last for tail in tails.values() for _, last in tail.held)]), True
 
 
-@defect("events", 60, reading, "_durable", seed=2)
+@defect("events", 60, ends, "durable", seed=2)
 def confirmed_entries_only(found: Metadata, known: int, tails: Mapping[int, m.Tail]) -> tuple[int, bool]:
     """A reader misses acknowledged entries that no store knows to be acknowledged."""
     return known, True

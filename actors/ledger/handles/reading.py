@@ -18,6 +18,7 @@ from ebla.actors.errors import Unavailable
 from ebla.actors.ledger import messages as m
 from ebla.actors.ledger import metadata as meta
 from ebla.actors.ledger.errors import EndUndecided, EntryLost
+from ebla.actors.ledger.handles import ends
 from ebla.actors.ledger.handles.options import LedgerOptions
 from ebla.actors.ledger.handles.registry import Registry
 from ebla.actors.ledger.handles.stores import Stores
@@ -137,13 +138,13 @@ class Reader:
         while True:
             tails = await self._tails(found, newest.stores, lac)
             known = max([lac, *(tail.lac for tail in tails.values())])
-            end, certain = _durable(found, known, tails)
+            end, certain = ends.durable(found, known, tails)
             if not certain:
                 missing = len(newest.stores) - len(tails)
                 raise Unavailable(
                     f"the end of ledger {found.ledger} is not known now: {missing} of its {len(newest.stores)} stores do not answer"
                 )
-            if end > known and any(tail.fenced for tail in tails.values()):
+            if ends.undecided(known, end, tails):
                 raise EndUndecided(
                     f"the end of ledger {found.ledger} is not decided: a client recovers it; wait, or recover it, too",
                     ledger=found.ledger,
@@ -168,22 +169,3 @@ class Reader:
         request = m.TailRequest(store, found.ledger, found.token, after, poll_ms=int(poll_s * 1000))
         tail = await self._stores.call(store, "read_tail", request, m.Tail, poll_s + self._options.timeout_s)
         return tail.lac
-
-
-def _durable(found: Metadata, known: int, tails: Mapping[int, m.Tail]) -> tuple[int, bool]:
-    """The last entry that an ack quorum has, with all entries before it; and whether no later entry can be acknowledged. `known`:
-    an acknowledged entry."""
-    held = {position: _numbers(tail) for position, tail in tails.items()}
-    end = known
-    while True:
-        positions = meta.positions(found, end + 1)
-        having = sum(position in held and end + 1 in held[position] for position in positions)
-        if having >= found.ack_quorum:
-            end += 1
-            continue
-        unknown = sum(position not in held for position in positions)
-        return end, having + unknown < found.ack_quorum
-
-
-def _numbers(tail: m.Tail) -> set[int]:
-    return {number for first, last in tail.held for number in range(first, last + 1)}

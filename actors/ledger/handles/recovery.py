@@ -22,6 +22,7 @@ from ebla.actors.errors import Unavailable
 from ebla.actors.ledger import messages as m
 from ebla.actors.ledger import metadata as meta
 from ebla.actors.ledger.errors import EntryLost, RecoveryFailed
+from ebla.actors.ledger.handles import ends
 from ebla.actors.ledger.handles.options import LedgerOptions
 from ebla.actors.ledger.handles.reading import Reader
 from ebla.actors.ledger.handles.registry import Registry
@@ -50,6 +51,12 @@ async def recover(
     return await _Recovery(world, registry, stores, found, options, gone).run()
 
 
+def closed_first(now: Metadata, last: int, length: int, made: Sequence[Segment]) -> Metadata:
+    """The metadata after a recovery has found this end. The first recovery to close decides. `made`: what has become of the last
+    segment."""
+    return now if now.closed else meta.closed(now, last, length, made)
+
+
 class _Recovery:
     def __init__(
         self,
@@ -71,9 +78,7 @@ class _Recovery:
 
     async def run(self) -> Metadata:
         found = self._found
-        lac = await self._fence()
-        # An empty last segment shows that the entry before it is acknowledged.
-        start = max(lac, self._newest.first - 1)
+        start = await self._fence()
         length = await self._length_of(start)
         writer = Writer(
             self._world,
@@ -96,10 +101,7 @@ class _Recovery:
         finally:
             writer.stop()
 
-        def transform(now: Metadata) -> Metadata:
-            return now if now.closed else meta.closed(now, last, total, made)
-
-        return await self._registry.change(found.ledger, transform)
+        return await self._registry.change(found.ledger, lambda now: closed_first(now, last, total, made))
 
     async def _replaced(self, lac: int, replaced: Mapping[int, str]) -> Metadata:
         """Known to this recovery only until it closes the ledger: so a recovery that fails leaves nothing half done."""
@@ -109,7 +111,7 @@ class _Recovery:
         return changed
 
     async def _fence(self) -> int:
-        """The greatest acknowledged entry that a fenced store knows of."""
+        """Returns the last entry that is known to be acknowledged."""
 
         async def ask(store: str) -> m.Tail | EblaError:
             if store in self._gone:
@@ -124,7 +126,7 @@ class _Recovery:
         tails = {at: tail for at, tail in enumerate(answers) if not isinstance(tail, EblaError)}
         if not meta.covers(self._found, tails):
             raise self._failed("fenced", answers)
-        return max(tail.lac for tail in tails.values())
+        return ends.start(self._found, [tail.lac for tail in tails.values()])
 
     def _failed(self, what: str, answers: Sequence[object]) -> RecoveryFailed:
         reasons = "; ".join(
@@ -169,17 +171,10 @@ class _Recovery:
         answers = await asyncio.gather(
             *(self._ask(position, first, last) for position in range(self._found.ensemble))
         )
-        made: list[m.Entry | None] = []
-        for number in range(first, last + 1):
-            found = self._fate(number, answers)
-            if isinstance(found, m.Entry):
-                made.append(found)
-                continue
-            if found is None:
-                made.append(None)
-            elif not made:
-                raise self._failed(f"read at entry {number}", answers)
-            break
+        given = {at: answer for at, answer in enumerate(answers) if isinstance(answer, m.ReadReply)}
+        made = ends.decided(self._found, range(first, last + 1), given)
+        if not made:
+            raise self._failed(f"read at entry {first}", answers)
         return made
 
     async def _ask(self, position: int, first: int, last: int) -> m.ReadReply | EblaError:
@@ -196,16 +191,3 @@ class _Recovery:
             )
         except EblaError as error:
             return error
-
-    def _fate(self, number: int, answers: Sequence[m.ReadReply | EblaError]) -> m.Entry | bool | None:
-        """The entry; None if it is surely not acknowledged; False if neither is certain."""
-        absent = 0
-        for position in meta.positions(self._found, number):
-            answer = answers[position]
-            if isinstance(answer, EblaError):
-                continue
-            for entry in answer.entries:
-                if entry.entry == number and entry.sound(self._found.ledger):
-                    return entry
-            absent += number in answer.absent
-        return None if absent >= self._found.needed else False

@@ -20,9 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 
 from ebla.actors.errors import NotFound
 from ebla.actors.ledger import messages as m
@@ -32,6 +30,7 @@ from ebla.actors.ledger.handles.channel import FATAL, Channel
 from ebla.actors.ledger.handles.options import LedgerOptions
 from ebla.actors.ledger.handles.registry import Registry, Transform
 from ebla.actors.ledger.handles.stores import Stores
+from ebla.actors.ledger.handles.window import Window
 from ebla.actors.ledger.metadata import Metadata
 from ebla.actors.world import CallerWorld, settle
 from ebla.storage.errors import EblaError
@@ -39,16 +38,6 @@ from ebla.storage.errors import EblaError
 log = logging.getLogger(__name__)
 
 Publish = Callable[[int, Mapping[int, str]], Awaitable[Metadata]]
-
-
-@dataclass(slots=True, eq=False)
-class Pending:
-    """An entry that is not acknowledged yet; the positions whose stores have it, and those whose next stores have it."""
-
-    entry: m.Entry
-    future: asyncio.Future[int]
-    stored: set[int] = field(default_factory=set)
-    joined: set[int] = field(default_factory=set)
 
 
 class Writer:
@@ -66,7 +55,6 @@ class Writer:
     ) -> None:
         """`lac` and `length`: the entry before the first one. `publish`: makes replacements known; a recovery has its own."""
         self.metadata = found
-        self.lac, self.length = lac, length  # of the last acknowledged entry
         self.failed: EblaError | None = None
         self._world = world
         self._registry = registry
@@ -75,14 +63,23 @@ class Writer:
         self._recovery = publish is not None
         self._publish = publish or self._publish_replaced
         self._sent_length = length
-        self._next = lac + 1
-        self._pending: deque[Pending] = deque()
+        self._window = Window(found, lac, length)
         self._joining: dict[int, Channel] = {}  # position -> the channel to its next store
         self._repairing = False  # a task replaces stores
         self._replace_at = 0.0  # when it looks again for one in place of a store that leaves
         self._news = asyncio.Event()  # a store has taken or refused something
         newest = found.segments[-1].stores
         self._channels = [self._channel(position, store) for position, store in enumerate(newest)]
+
+    @property
+    def lac(self) -> int:
+        """The last acknowledged entry."""
+        return self._window.lac
+
+    @property
+    def length(self) -> int:
+        """Bytes of all entries up to the last acknowledged one."""
+        return self._window.length
 
     def _channel(self, position: int, store: str) -> Channel:
         found = self.metadata
@@ -105,19 +102,16 @@ class Writer:
         """Add an entry; the future has its number once it is acknowledged. Raises LedgerClosed or LedgerFenced."""
         self._require_open()
         length = self._sent_length + len(data)
-        return self.add_entry(m.make_entry(self.metadata.ledger, self._next, self.lac, length, data))
+        return self.add_entry(m.make_entry(self.metadata.ledger, self._window.next, self.lac, length, data))
 
     def add_entry(self, entry: m.Entry) -> asyncio.Future[int]:
         """Add the next entry, as another writer has made it."""
         self._require_open()
-        assert entry.entry == self._next, (entry.entry, self._next)
-        self._next += 1
         self._sent_length = entry.length
-        pending = Pending(entry, asyncio.get_running_loop().create_future())
-        self._pending.append(pending)
-        for position in meta.positions(self.metadata, entry.entry):
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        for position in self._window.add(entry, future):
             self._current(position).send(entry)
-        return pending.future
+        return future
 
     def _current(self, position: int) -> Channel:
         return self._joining.get(position) or self._channels[position]
@@ -130,15 +124,8 @@ class Writer:
         """The channel's store has synced these entries."""
         if self._current(channel.position) is not channel or self.failed is not None:
             return
-        joins = channel.position in self._joining
-        if self._pending:
-            first = self._pending[0].entry.entry
-            for entry in entries:
-                if entry.entry >= first:
-                    pending = self._pending[entry.entry - first]
-                    (pending.joined if joins else pending.stored).add(channel.position)
-        if not joins:
-            self._acknowledge()
+        self._window.added(channel.position, entries)
+        self._acknowledge()
         if channel.leaving and self._world.now() >= self._replace_at:
             self._replace_at = self._world.now() + self._options.ping_s
             self._replace_soon()
@@ -150,15 +137,11 @@ class Writer:
             self._world.spawn(self._repair(), f"replace stores of ledger {self.metadata.ledger}")
 
     def _acknowledge(self) -> None:
-        before = self.lac
-        while self._pending:
-            head = self._pending[0]
-            if sum(position not in self._joining for position in head.stored) < self.metadata.ack_quorum:
-                break
-            self._pending.popleft()
-            self.lac, self.length = head.entry.entry, head.entry.length
-            settle(head.future, self.lac)
-        if self.lac > before:
+        acknowledged = self._window.acknowledge()
+        for pending in acknowledged:
+            assert pending.future is not None
+            settle(pending.future, pending.entry.entry)
+        if acknowledged:
             for channel in (*self._channels, *self._joining.values()):
                 channel.acknowledged(self.lac)
 
@@ -197,10 +180,8 @@ class Writer:
             self._current(position).stop()
             fresh = self._joining[position] = self._channel(position, store)
             fresh.reach()
-            for pending in self._pending:
-                pending.joined.discard(position)
-                if position in meta.positions(self.metadata, pending.entry.entry):
-                    fresh.send(pending.entry)
+            for entry in self._window.join(position):
+                fresh.send(entry)
         waits_for = {position: channel.wanted for position, channel in self._joining.items()}
         if not waits_for or self.failed is not None:
             return False
@@ -227,7 +208,7 @@ class Writer:
         while self.failed is None:
             lac = self.lac
             try:
-                self.metadata = await self._publish(
+                self.metadata = self._window.found = await self._publish(
                     lac, {position: channel.store for position, channel in joined.items()}
                 )
                 break
@@ -248,10 +229,7 @@ class Writer:
                 self._mark_soon(old.store)
             self._channels[position] = channel
             del self._joining[position]
-            for pending in self._pending:
-                pending.stored.discard(position)
-                if position in pending.joined:
-                    pending.stored.add(position)
+        self._window.take_over(joined)
         self._acknowledge()
 
     async def _leaves(self, joined: Mapping[int, Channel], error: StoreLeaving) -> bool:
@@ -302,9 +280,10 @@ class Writer:
         self.failed = error
         for channel in (*self._channels, *self._joining.values()):
             channel.stop()
-        pending, self._pending = self._pending, deque()
-        for each in pending:
-            settle(each.future, type(error)(error.message, **error.values()))
+        for pending in self._window.pending:
+            assert pending.future is not None
+            settle(pending.future, type(error)(error.message, **error.values()))
+        self._window.pending.clear()
         self._news.set()
 
     def stop(self) -> None:
@@ -314,8 +293,8 @@ class Writer:
 
     async def drain(self, limit_s: float) -> bool:
         """Wait until all entries are acknowledged. Returns whether they are."""
-        await self._until(lambda: not self._pending, limit_s)
-        return not self._pending and self.failed is None
+        await self._until(lambda: not self._window.pending, limit_s)
+        return not self._window.pending and self.failed is None
 
     async def _until(self, true: Callable[[], bool], limit_s: float) -> None:
         """Wait for that, for the end of the writer, or for the limit."""
@@ -337,7 +316,7 @@ class Writer:
             self._options.replace_s,
         )
         self._require_open()
-        assert not self._pending, "a ledger with entries under way is ended by a recovery"
+        assert not self._window.pending, "a ledger with entries under way is ended by a recovery"
         last, length = self.lac, self.length
         ledger = self.metadata.ledger
         for channel in self._channels:

@@ -1,0 +1,1 @@
+"""Every history of one small ledger, to a stated bound: see explorer.py."""
