@@ -8,7 +8,7 @@ from typing import Any
 from ebla.actors.coordination.messages import Set
 from ebla.actors.ledger import messages as m
 from ebla.actors.ledger import metadata as meta
-from ebla.actors.ledger.handles import ends
+from ebla.actors.ledger.handles import ends, recovery, writer
 from ebla.actors.ledger.handles.window import Window
 from ebla.actors.ledger.metadata import Metadata
 from ebla.actors.ledger.shared import records as shared
