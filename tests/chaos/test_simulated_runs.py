@@ -27,8 +27,8 @@ from ebla.chaos.workloads.registers import Applied, Registers
 pytestmark = pytest.mark.timeout(3600)  # a busy machine is no defect
 
 # A seed of each that reaches what no other run does: a copy is cancelled, a failed replica that holds back the log is given
-# up, a node learns a lease of its peers, a master reads a checkpoint, a stalled log sends no beacon, clients are cut off, and
-# a server is suspended. After a change, the next seeds may do so instead.
+# up, a node learns a lease of its peers, a master reads a checkpoint, a stalled log sends no beacon, clients are cut off, a
+# server is suspended, and a worker recovers a ledger and deletes what has moved. After a change, the next seeds may do so instead.
 RARE = {
     "mending": 7,
     "disks": 3,
@@ -37,6 +37,7 @@ RARE = {
     "pacifica-full-disks": 0,
     "scans": 5,
     "levels": 0,
+    "repairs": 0,
 }
 FURTHER_MAX = 6  # seeds of each of these, until every fault point, mark, effect and call was reached
 
