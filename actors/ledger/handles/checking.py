@@ -1,4 +1,4 @@
-"""Which fragments of a ledger are damaged: which of their stores lack entries that they should have.
+"""What the stores of a ledger have of its entries, and which fragments are damaged.
 
     missing   the store does not run; it is not asked
     lacking   the store runs, and lacks an entry or has it damaged; or another store answers at its address
@@ -6,14 +6,14 @@
 
 Of each store of each fragment the first and the last entry is looked at, and a percentage of the others: one by chance in each
 part of equal size. An open ledger is checked up to its last acknowledged entry. Its last fragment is listed if it is empty, too:
-the writer will need its stores.
+the writer will need its stores. Nothing here fences or recovers a ledger.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 import msgspec
 
@@ -31,6 +31,26 @@ from ebla.storage.errors import EblaError
 
 MISSING, LACKING = "missing", "lacking"
 ENTRIES_MAX = 500  # of one question
+
+
+class Held(msgspec.Struct, frozen=True):
+    """What one store has of one fragment. `wanted`: how many of its entries were to be looked at; `absent` and `damaged`: those of
+    them that it lacks, and those whose checksum fails. `error`: why the others are not known. `runs`: whether it was asked.
+    `another`: the store is lost, for another one answers at its address."""
+
+    fragment: Fragment
+    position: int
+    store: str
+    wanted: int
+    absent: tuple[int, ...] = ()
+    damaged: tuple[int, ...] = ()
+    error: str | None = None
+    runs: bool = True
+    another: bool = False
+
+    @property
+    def sound(self) -> bool:
+        return not self.absent and not self.damaged and self.error is None
 
 
 class Damage(msgspec.Struct, frozen=True):
@@ -78,6 +98,38 @@ def sample(stripe: Stripe, percentage: float, random: Random) -> Sequence[int]:
     return [stripe[at] for at in sorted(dict.fromkeys(chosen))]
 
 
+def findings(held: Sequence[Held]) -> Findings:
+    """What a repair needs to know of it."""
+    damaged: list[Damage] = []
+    unknown: dict[str, str] = {}
+    looked = 0
+    for each in held:
+        if each.absent or each.damaged or each.another or not each.runs:
+            why = LACKING if each.runs else MISSING
+            damaged.append(Damage(each.fragment, each.position, each.store, why, each.another))
+        elif each.error is not None:
+            unknown[each.store] = each.error
+        else:
+            looked += each.wanted
+    return Findings(tuple(damaged), tuple(unknown.items()), looked)
+
+
+def lost(found: Metadata, held: Sequence[Held]) -> Iterator[int]:
+    """The entries of which no store that was asked for all of them has a sound copy."""
+    by_fragment: dict[Fragment, list[Held]] = {}
+    for each in held:
+        by_fragment.setdefault(each.fragment, []).append(each)
+    for fragment, copies in by_fragment.items():
+        bad = {each.position: {*each.absent, *each.damaged} for each in copies}
+        silent = {each.position for each in copies if each.error is not None}
+        suspects: Sequence[int] = sorted(set().union(*bad.values()))
+        if len(silent) >= found.write_quorum:
+            suspects = range(fragment.first, fragment.last + 1)
+        for entry in suspects:
+            if all(at in silent or entry in bad[at] for at in meta.positions(found, entry)):
+                yield entry
+
+
 class Checker:
     def __init__(
         self, world: CallerWorld, registry: Registry, stores: Stores, options: LedgerOptions
@@ -96,31 +148,14 @@ class Checker:
     ) -> Findings:
         """`running`: the stores that run; read them after the metadata. `thoroughly`: stores of which all entries are looked at."""
         lac = await self._end(found)
-        asked = [
-            (fragment, position)
-            for fragment in all_fragments(found, lac)
-            for position in range(found.ensemble)
-        ]
-        damaged: list[Damage] = []
-        unknown: dict[str, str] = {}
-        looked = 0
-        for at in range(0, len(asked), found.ensemble):  # a fragment at a time
-            part = asked[at : at + found.ensemble]
-            answers = await asyncio.gather(
-                *(
-                    self._look(found, f, p, running, 100.0 if f.stores[p] in thoroughly else percentage)
-                    for f, p in part
-                )
-            )
-            for (fragment, position), answer in zip(part, answers, strict=True):
-                store = fragment.stores[position]
-                if isinstance(answer, int):
-                    looked += answer
-                elif isinstance(answer, Damage):
-                    damaged.append(answer)
-                else:
-                    unknown[store] = str(answer)
-        return Findings(tuple(damaged), tuple(unknown.items()), looked)
+        held: list[Held] = []
+        for fragment in all_fragments(found, lac):
+            held += await self._look(found, fragment, running, percentage, thoroughly)
+        return findings(held)
+
+    async def copies(self, found: Metadata, fragment: Fragment, running: Container[str]) -> list[Held]:
+        """Every copy of every entry of the fragment."""
+        return await self._look(found, fragment, running, 100.0, (), to_the_end=True)
 
     async def _end(self, found: Metadata) -> int:
         """The last acknowledged entry. Without enough answers: the last one that the metadata tells."""
@@ -130,30 +165,50 @@ class Checker:
             return found.segments[-1].first - 1
 
     async def _look(
-        self, found: Metadata, fragment: Fragment, position: int, running: Container[str], percentage: float
-    ) -> Damage | EblaError | int:
-        """The damage, the reason why nothing is known, or how many entries are sound."""
-        store = fragment.stores[position]
-        if store not in running:
-            return Damage(fragment, position, store, MISSING)
-        stripe = Stripe(found, position, fragment.first, fragment.last)
-        entries = sample(stripe, percentage, self._world.random)
-        at, again = 0, False
-        while at < len(entries):
+        self,
+        found: Metadata,
+        fragment: Fragment,
+        running: Container[str],
+        percentage: float,
+        thoroughly: Container[str],
+        to_the_end: bool = False,
+    ) -> list[Held]:
+        """`to_the_end`: also after the first entry that is absent or damaged."""
+
+        async def one(position: int) -> Held:
+            store = fragment.stores[position]
+            stripe = Stripe(found, position, fragment.first, fragment.last)
+            entries = sample(stripe, 100.0 if store in thoroughly else percentage, self._world.random)
+            held = Held(fragment, position, store, len(entries))
+            if store not in running:
+                return msgspec.structs.replace(held, runs=False, error="the store does not run")
+            return await self._ask(found, held, entries, to_the_end)
+
+        return list(await asyncio.gather(*map(one, range(found.ensemble))))
+
+    async def _ask(self, found: Metadata, held: Held, entries: Sequence[int], to_the_end: bool) -> Held:
+        absent: list[int] = []
+        damaged: list[int] = []
+        at, again, error, another = 0, False, None, False
+        while at < len(entries) and (to_the_end or not (absent or damaged)):
             wanted = tuple(entries[at : at + ENTRIES_MAX])
-            request = m.CheckRequest(store, found.ledger, found.token, wanted)
+            request = m.CheckRequest(held.store, found.ledger, found.token, wanted)
             try:
                 answer = await self._stores.call(
-                    store, "check_entries", request, m.CheckReply, self._options.timeout_s
+                    held.store, "check_entries", request, m.CheckReply, self._options.timeout_s
                 )
-            except (WrongServer, WrongToken):
+            except (WrongServer, WrongToken) as wrong:
                 if again:  # the address that was known first may have been old
-                    return Damage(fragment, position, store, LACKING, another=True)
+                    error, another = wrong.message, True
+                    break
                 again = True
                 continue
-            except EblaError as error:
-                return error
-            if answer.absent or answer.damaged:
-                return Damage(fragment, position, store, LACKING)
+            except EblaError as refused:
+                error = refused.message
+                break
+            absent += answer.absent
+            damaged += answer.damaged
             at += answer.checked
-        return len(entries)
+        return msgspec.structs.replace(
+            held, absent=tuple(absent), damaged=tuple(damaged), error=error, another=another
+        )

@@ -69,7 +69,7 @@ async def survey(world: CallerWorld, session: Sessions, marked_max: int = MARKED
         if store.uuid not in up
     ]
     marks = await repairs.marked()
-    found = [await _marked(registry, repairs, ledger) for ledger in marks[:marked_max]]
+    found = [await marked(registry, repairs, ledger) for ledger in marks[:marked_max]]
     return RepairSurvey(
         await repairs.enabled(),
         await _auditor(session.nodes),
@@ -84,7 +84,8 @@ async def survey(world: CallerWorld, session: Sessions, marked_max: int = MARKED
     )
 
 
-async def _marked(registry: KeptRegistry, repairs: Repairs, ledger: int) -> MarkedLedger | None:
+async def marked(registry: KeptRegistry, repairs: Repairs, ledger: int) -> MarkedLedger | None:
+    """The ledger's mark, and its repair; None: it is not marked."""
     mark = await registry.marks.get(paths.of_mark(ledger))
     if mark is None:
         return None
