@@ -33,8 +33,8 @@ class Log:
     trim = blocking(log.Log.trim)
 
     @like(log.Log.writer)
-    def writer(self, *, deadline_s: float | None = None) -> LogWriter:
-        return LogWriter(self._run, self._run(self._awaited.writer(deadline_s=deadline_s)))
+    def writer(self, producer: str | None = None, *, deadline_s: float | None = None) -> LogWriter:
+        return LogWriter(self._run, self._run(self._awaited.writer(producer, deadline_s=deadline_s)))
 
     @like(log.Log.read)
     def read(
@@ -63,8 +63,10 @@ class LogWriter:
 
     append = blocking(log.LogWriter.append)
     append_many = blocking(log.LogWriter.append_many)
+    append_once = blocking(log.LogWriter.append_once)
     append_table = blocking(log.LogWriter.append_table)
     close = blocking(log.LogWriter.close)
+    sequence: int = reading(log.LogWriter.sequence)
 
     def __enter__(self) -> Self:
         return self

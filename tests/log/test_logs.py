@@ -14,8 +14,8 @@ from ebla.actors.ledger.errors import NotEnoughStores
 from ebla.errors import LogFenced, RecordsTrimmed
 from ebla.log import records
 from ebla.log.appender import ENTRY_BYTES
-from ebla.log.options import LogSettings
-from ebla.log.records import LEDGERS_MAX, LogLedger, LogRecord
+from ebla.log.options import PRODUCER_BYTES_MAX, LogSettings
+from ebla.log.records import LEDGERS_MAX, PRODUCERS_MAX, LogLedger, LogRecord, Producer
 from ebla.storage.errors import InvalidArgument, OverLimit
 from tests.log.stage import Stage, contents, play
 
@@ -198,9 +198,12 @@ def test_a_log_rolls_over_ledgers_and_old_ones_are_deleted_by_size() -> None:
     play(scenario)
 
 
-def test_the_list_of_the_ledgers_of_a_log_fits_its_node() -> None:
+def test_the_list_of_the_ledgers_and_producers_of_a_log_fits_its_node() -> None:
     large = LogLedger(1 << 40, 1 << 60, 1 << 60)
-    record = LogRecord(LogSettings(), 1 << 60, (large,) * LEDGERS_MAX, 1 << 60)
+    producer = Producer("p" * PRODUCER_BYTES_MAX, 1 << 60, 1 << 60)
+    record = LogRecord(
+        LogSettings(), 1 << 60, (large,) * LEDGERS_MAX, 1 << 60, (), (producer,) * PRODUCERS_MAX
+    )
     assert len(msgspec.msgpack.encode(record)) <= Limits().data_bytes_max - 1000
 
 

@@ -34,10 +34,17 @@ REWRITE_S = 30.0  # for the entries that are written again
 
 
 async def recover(
-    world: CallerWorld, registry: Registry, stores: Stores, ledger: int, options: LedgerOptions
+    world: CallerWorld,
+    registry: Registry,
+    stores: Stores,
+    ledger: int,
+    options: LedgerOptions,
+    *,
+    repair: bool = False,
 ) -> Metadata:
-    """Close the ledger; returns its metadata. Raises RecoveryFailed if too few stores answer: then try again later."""
-    found = await registry.change(ledger, meta.recovering)
+    """Close the ledger; returns its metadata. `repair`: not in order to write in the writer's place. Raises RecoveryFailed if too few
+    stores answer: then try again later."""
+    found = await registry.change(ledger, lambda now: meta.recovering(now, repair))
     if found.closed:
         return found
     return await _Recovery(world, registry, stores, found, options).run()
