@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ebla.errors import Internal as Internal
     from ebla.errors import InvalidArgument as InvalidArgument
     from ebla.errors import LedgerClosed as LedgerClosed
+    from ebla.errors import LedgerFenced as LedgerFenced
     from ebla.errors import LimitReached as LimitReached
     from ebla.errors import LogFenced as LogFenced
     from ebla.errors import MissingPackage as MissingPackage
@@ -57,6 +58,8 @@ if TYPE_CHECKING:
     from ebla.errors import TimedOut as TimedOut
     from ebla.errors import Unavailable as Unavailable
     from ebla.errors import VersionMismatch as VersionMismatch
+    from ebla.log.blocking import Ledger as Ledger
+    from ebla.log.blocking import LedgerWriter as LedgerWriter
     from ebla.log.blocking import Log as Log
     from ebla.log.blocking import LogWriter as LogWriter
     from ebla.options import WriteId as WriteId
@@ -82,6 +85,7 @@ PUBLIC_ERRORS = (
     "Internal",
     "InvalidArgument",
     "LedgerClosed",
+    "LedgerFenced",
     "LimitReached",
     "LogFenced",
     "MissingPackage",
@@ -109,7 +113,7 @@ _HOMES = {
     "coordination.awaited": ("Check", "Create", "Delete", "Set"),
     "connection": ("connect", "local"),
     "errors": PUBLIC_ERRORS,
-    "log.blocking": ("Log", "LogWriter"),
+    "log.blocking": ("Ledger", "LedgerWriter", "Log", "LogWriter"),
     "options": ("WriteId", "Written"),
     "partitions": ("PartitionBy", "hash", "range"),
     "storage.predicates.expressions": ("col",),

@@ -13,7 +13,6 @@ rolled          at a size or an age the ledger is closed and another one made; a
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -27,13 +26,11 @@ from ebla.actors.ledger.handles.writer import Writer
 from ebla.actors.ledger.metadata import Metadata
 from ebla.actors.world import settle
 from ebla.log import records
-from ebla.log.options import RECORD_BYTES_MAX, LogFenced
+from ebla.log.opening import begin, end
+from ebla.log.options import LogFenced
 from ebla.log.reading import Ledgers
 from ebla.log.records import LogLedger, LogRecord
-from ebla.log.opening import begin, end
-from ebla.storage.errors import EblaError, OverLimit
-
-log = logging.getLogger("ebla")
+from ebla.storage.errors import EblaError
 
 ENTRY_BYTES = 256 << 10  # an entry has no more, or one record
 ENTRY_RECORDS = 20_000
@@ -91,20 +88,14 @@ class Appender:
                 first, empty = await ledgers.end_of(before, ended), ended.last == meta.NONE
             made = await begin(ledgers, name, record, before, first, empty, producer)
             if made is not None:
+                ledgers.world.spawn(ledgers.retain_quietly(name), f"retention of {name}")
                 return cls(ledgers, name, *made, first, producer)
 
     # -- appending -------------------------------------------------------------------------------------------
 
     def append(self, given: Sequence[bytes]) -> asyncio.Future[int]:
-        """Append records, next to each other; the future has the position of the first. Raises LogFenced, OverLimit."""
+        """Append records, next to each other; the future has the position of the first. Raises LogFenced."""
         self._require_open()
-        for at, record in enumerate(given):
-            if len(record) > RECORD_BYTES_MAX:
-                raise OverLimit(
-                    f"record {at} has {len(record):,} bytes, and a record of a log has {RECORD_BYTES_MAX:,} at most",
-                    limit="record_bytes",
-                    most=RECORD_BYTES_MAX,
-                )
         loop = asyncio.get_running_loop()
         parts = [Waiting(part, sum(map(len, part)), loop.create_future()) for part in _parts(given)]
         self._queue.extend(parts)
@@ -228,7 +219,7 @@ class Appender:
                 return
             self._record, self._writer = made
             self._began_s = self._ledgers.world.now()
-            self._ledgers.world.spawn(self._retain(), f"retention of {self._name}")
+            self._ledgers.world.spawn(self._ledgers.retain_quietly(self._name), f"retention of {self._name}")
         except LedgerFenced:
             self._go_on()
         except EblaError as error:
@@ -306,12 +297,6 @@ class Appender:
             assert position <= end, "the ledger has whole entries"
         self._next = end
         self._queue.extendleft(reversed(again))
-
-    async def _retain(self) -> None:
-        try:
-            await self._ledgers.retain(self._name)
-        except EblaError as error:
-            log.info("log %s: old records are deleted later: %s", self._name, error)
 
     async def close(self) -> None:
         """Wait for the records under way, and end the ledger, unless another writer has. Later appends raise LedgerClosed."""

@@ -22,12 +22,14 @@ from ebla.arguments import check_deadline, check_int, check_text
 from ebla.log.appender import Appender
 from ebla.log.options import PRODUCER_BYTES_MAX, LogSettings
 from ebla.log.reading import Ledgers
+from ebla.log.records import checked_bytes
 from ebla.show.handles import shown as showing
 from ebla.storage.errors import InvalidArgument
-from ebla.storage.rows.python_values import shown
 from ebla.transport.opening import Opening
 
 __all__ = ["Entry", "Log", "LogInfo", "LogWriter", "settings_of"]
+
+RECORD = "a record of a log"  # for messages
 
 
 class Entry(NamedTuple):
@@ -189,13 +191,13 @@ class LogWriter:
 
         Raises LogFenced; TimedOut after `deadline_s`: the record may be in the log, or get there yet.
         """
-        return await self._await(self._appender.append((_checked(data),)), deadline_s)
+        return await self._await(self._appender.append((checked_bytes(data, RECORD),)), deadline_s)
 
     async def append_many(self, records: Iterable[bytes], *, deadline_s: float | None = None) -> range:
         """Append records, next to each other, and return their positions. Far faster than one by one.
 
         Returns when all are acknowledged; raises as `append`, and some of them may be in the log then, the first ones."""
-        given = [_checked(record) for record in records]
+        given = [checked_bytes(record, RECORD) for record in records]
         if not given:
             return range(0)
         first = await self._await(self._appender.append(given), deadline_s)
@@ -219,7 +221,7 @@ class LogWriter:
         with the same numbers, by this writer or by a later one of the same producer. Raises InvalidArgument if records before
         `sequence` are missing; raises as `append_many` otherwise.
         """
-        given = [_checked(record) for record in records]
+        given = [checked_bytes(record, RECORD) for record in records]
         first, present = check_int("sequence", sequence, 0), self.sequence
         if first > present:
             raise InvalidArgument(
@@ -234,11 +236,7 @@ class LogWriter:
 
     async def append_table(self, table: Any, *, deadline_s: float | None = None) -> int:
         """Append an Arrow table, or anything that offers `__arrow_c_stream__`, as one record; `read_tables` reads it."""
-        made = pa.table(table)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, made.schema) as stream:
-            stream.write_table(made)
-        return await self.append(sink.getvalue().to_pybytes(), deadline_s=deadline_s)
+        return await self.append(table_record(pa.table(table)), deadline_s=deadline_s)
 
     async def _await(self, future: asyncio.Future[int], deadline_s: float | None) -> int:
         limit_s = check_deadline(deadline_s)
@@ -267,10 +265,13 @@ class LogWriter:
         return f"<ebla.aio.LogWriter of {self._name!r}>"
 
 
-def _checked(data: Any) -> bytes:
-    if isinstance(data, bytes | bytearray | memoryview):
-        return bytes(data)
-    raise InvalidArgument(f"a record of a log is bytes, not {shown(data)}; encode it first")
+def table_record(table: pa.Table) -> bytes:
+    """An Arrow table as one record."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    record: bytes = sink.getvalue().to_pybytes()
+    return record
 
 
 def producer_name(given: Any) -> str:

@@ -7,10 +7,13 @@ it are closed by then.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
-from ebla.log.options import LogSettings
-from ebla.storage.errors import Corruption
+from ebla.log.options import RECORD_BYTES_MAX, LogSettings
+from ebla.storage.errors import Corruption, InvalidArgument, OverLimit
+from ebla.storage.rows.python_values import shown
 
 # A log's ledgers and producers are in one node, whose data is bounded. With the first number of ledgers the writer begins no
 # further one by itself, and with the second no writer can open the log.
@@ -83,6 +86,19 @@ def decode(ledger: int, entry: int, data: bytes) -> Records:
         return _decode(data)
     except msgspec.MsgspecError as error:
         raise Corruption(f"entry {entry} of ledger {ledger} has no records of a log: {error}") from error
+
+
+def checked_bytes(data: Any, named: str) -> bytes:
+    """Raises InvalidArgument, OverLimit."""
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise InvalidArgument(f"{named} is bytes, not {shown(data)}; encode it first")
+    if len(data) > RECORD_BYTES_MAX:
+        raise OverLimit(
+            f"{named} has {RECORD_BYTES_MAX:,} bytes at most, and this one has {len(data):,}",
+            limit="record_bytes",
+            most=RECORD_BYTES_MAX,
+        )
+    return bytes(data)
 
 
 def appended(

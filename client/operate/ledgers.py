@@ -1,4 +1,4 @@
-"""Ledgers as an operator sees them: all of them, and whether every store has the entries that it should have.
+"""Ledgers as an operator sees them: whether every store has the entries that it should have.
 
 A check has every copy of every entry verified by its store, and changes nothing: no ledger is fenced or recovered. It says
 whether the ledger is marked for repair, too.
@@ -10,16 +10,13 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from ebla.actors.errors import NotFound
 from ebla.actors.ledger import metadata as meta
 from ebla.actors.ledger.handles.checking import Checker, Held, lost
 from ebla.actors.ledger.metadata import Metadata
 from ebla.actors.ledger.shared.repairs import Repairs
 from ebla.actors.ledger.shared.survey import MarkedLedger, marked
-from ebla.health.survey import gathered
 from ebla.log.reading import Ledgers
 
-TOGETHER = 64  # ledgers that are read at the same time
 AGAIN_S = 2.0  # the newest entries of an open ledger may be under way to a slow store
 ROUNDS_MAX = 3
 
@@ -38,19 +35,6 @@ class Checked(msgspec.Struct, frozen=True):
     @property
     def sound(self) -> bool:
         return all(held.sound for held in self.stores)
-
-
-async def every(ledgers: Ledgers) -> list[Metadata]:
-    """All ledgers, ascending."""
-
-    async def one(ledger: int) -> Metadata | None:
-        try:
-            return await ledgers.registry.read(ledger)
-        except NotFound:  # deleted meanwhile
-            return None
-
-    found = await gathered([one(each) for each in await ledgers.registry.list()], TOGETHER)
-    return [each for each in found if each is not None]
 
 
 async def addresses(ledgers: Ledgers) -> dict[str, str]:

@@ -30,9 +30,7 @@ async def list_ledgers(cluster: Cluster) -> Shown:
 
     Entries and bytes are decided when a ledger is closed; `ebla ledger show` asks the stores of an open one.
     """
-    from ebla.operate.ledgers import every
-
-    found = await every(cluster.ledgers)
+    found = await cluster.ledgers.every()
     rows = (
         (
             each.ledger,
