@@ -35,6 +35,7 @@ if _typing.TYPE_CHECKING:
     from ebla.errors import Internal as Internal
     from ebla.errors import InvalidArgument as InvalidArgument
     from ebla.errors import LedgerClosed as LedgerClosed
+    from ebla.errors import LedgerFenced as LedgerFenced
     from ebla.errors import LimitReached as LimitReached
     from ebla.errors import LogFenced as LogFenced
     from ebla.errors import MissingPackage as MissingPackage
@@ -57,6 +58,8 @@ if _typing.TYPE_CHECKING:
     from ebla.errors import TimedOut as TimedOut
     from ebla.errors import Unavailable as Unavailable
     from ebla.errors import VersionMismatch as VersionMismatch
+    from ebla.log.blocking import Ledger as Ledger
+    from ebla.log.blocking import LedgerWriter as LedgerWriter
     from ebla.log.blocking import Log as Log
     from ebla.log.blocking import LogWriter as LogWriter
     from ebla.options import WriteId as WriteId
@@ -84,7 +87,10 @@ __all__ = [
     "Frozen",
     "Internal",
     "InvalidArgument",
+    "Ledger",
     "LedgerClosed",
+    "LedgerFenced",
+    "LedgerWriter",
     "LimitReached",
     "Log",
     "LogFenced",
@@ -130,7 +136,7 @@ _MODULES = ("aio", "errors", "local_scan", "ray_data")
 _HOMES = {
     "connection": ("connect", "local"),
     "coordination.awaited": ("Check", "Create", "Delete", "Set"),
-    "log.blocking": ("Log", "LogWriter"),
+    "log.blocking": ("Ledger", "LedgerWriter", "Log", "LogWriter"),
     "options": ("WriteId", "Written"),
     "partitions": ("PartitionBy", "hash", "range"),
     "storage.predicates.expressions": ("col",),

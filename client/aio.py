@@ -19,6 +19,8 @@ from ebla.coordination.awaited import Coordination as Coordination
 from ebla.coordination.awaited import Session as CoordinationSession
 from ebla.log.awaited import Log as Log
 from ebla.log.awaited import LogWriter as LogWriter
+from ebla.log.ledgers import Ledger as Ledger
+from ebla.log.ledgers import LedgerWriter as LedgerWriter
 from ebla.read.scan import Scan as Scan
 from ebla.write.alter import Alteration as Alteration
 

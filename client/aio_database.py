@@ -23,8 +23,9 @@ from ebla.arguments import (
     check_text,
 )
 from ebla.coordination.awaited import SESSION_S, Coordination, Session
-from ebla.log import directory
+from ebla.log import directory, ledgers
 from ebla.log.awaited import Log, settings_of
+from ebla.log.ledgers import Ledger, LedgerInfo, LedgerWriter
 from ebla.log.reading import Ledgers
 from ebla.options import WAIT_S
 from ebla.partitions import PartitionBy, resolve
@@ -239,10 +240,14 @@ class Database:
             roll_s=roll_s,
         )
         directory.path_of(check_text("name", name))
-        if not await self._logs.registry.known() and self._client.start_logs is not None:
-            await asyncio.to_thread(self._client.start_logs)
+        await self._require_stores()
         await directory.create(self._logs, name, settings)
         return Log(self._logs, name)
+
+    async def _require_stores(self) -> None:
+        """Start ledger stores if there never was one."""
+        if not await self._logs.registry.known() and self._client.start_logs is not None:
+            await asyncio.to_thread(self._client.start_logs)
 
     async def log(self, name: str) -> Log:
         """Get a log by name. Raises NotFound."""
@@ -257,6 +262,44 @@ class Database:
     async def drop_log(self, name: str) -> None:
         """Delete a log with all of its records, at once and for good. Raises NotFound."""
         await directory.drop(self._logs, check_text("name", name))
+
+    # -- ledgers
+
+    def create_ledger(
+        self,
+        *,
+        ensemble: int | None = None,
+        write_quorum: int | None = None,
+        ack_quorum: int | None = None,
+    ) -> Opening[LedgerWriter]:
+        """Create a ledger that is part of no log, and get its one writer. A context manager: at its end the ledger is closed.
+
+        The quorums are as of `create_log`. Raises NotEnoughStores, InvalidArgument.
+        """
+
+        async def created() -> LedgerWriter:
+            await self._require_stores()
+            return await ledgers.create(self._logs, ensemble, write_quorum, ack_quorum)
+
+        return Opening(created())
+
+    async def open_ledger(self, ledger: int, *, recover: bool = True) -> Ledger:
+        """Open a ledger to read it.
+
+        `recover`: end its writer first, and close it, if it is open: then nothing is added to it any more. Otherwise the writer goes
+        on, and entries are read up to the last acknowledged one. A ledger of a log is not recovered. Raises NotFound,
+        InvalidArgument, RecoveryFailed.
+        """
+        return await ledgers.open_ledger(self._logs, ledger, bool(recover))
+
+    async def ledgers(self) -> list[LedgerInfo]:
+        """List all ledgers, also those of logs."""
+        return [ledgers.info_of(each) for each in await self._logs.every()]
+
+    async def delete_ledger(self, ledger: int) -> None:
+        """Delete a ledger with all of its entries, at once and for good. Its writer is fenced. Raises NotFound; InvalidArgument for a
+        ledger of a log."""
+        await ledgers.delete(self._logs, ledger)
 
     async def _ask(
         self, method: str, message: msgspec.Struct, reply: type[Reply], deadline_s: float | None

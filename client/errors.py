@@ -23,7 +23,8 @@
     NotEnoughStores    fewer ledger stores run than a log needs      start hosts, or wait for them
     RecoveryFailed     too few stores know where a log ends          wait for stores, then open a writer again
     EntryLost          no store has a sound copy of a record         bring stores back; `ebla ledger check`
-    LedgerClosed       the writer of a log was closed                open another writer
+    LedgerClosed       the writer of a log or ledger was closed      open another one
+    LedgerFenced       another client has opened the ledger          create another ledger
     RequestReused      a write id was used with other rows            use another write id
     StaleRequest       the answer to a write id is no longer kept     read, then decide
     Corruption         bytes fail their check, on every replica       see `ebla check`
@@ -72,6 +73,7 @@ from ebla.actors.errors import Throttled as Throttled
 from ebla.actors.errors import TimedOut as TimedOut
 from ebla.actors.errors import Unavailable as Unavailable
 from ebla.actors.errors import WrongServer as WrongServer
+from ebla.actors.ledger.errors import EndUndecided as EndUndecided
 from ebla.actors.ledger.errors import EntryLost as EntryLost
 from ebla.actors.ledger.errors import LedgerClosed as LedgerClosed
 from ebla.actors.ledger.errors import LedgerError as LedgerError

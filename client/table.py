@@ -25,7 +25,7 @@ from ebla.coordination.awaited import SESSION_S
 from ebla.coordination.blocking import Coordination, Session
 from ebla.link import Link
 from ebla.log.awaited import Log as AwaitedLog
-from ebla.log.blocking import Log
+from ebla.log.blocking import Ledger, LedgerWriter, Log
 from ebla.options import WAIT_S, Written
 from ebla.read import frames
 from ebla.show.handles import describe, table_html
@@ -71,7 +71,8 @@ def _opening_log(
     @functools.wraps(method)
     def call(self: Any, /, *arguments: P.args, **named: P.kwargs) -> Log:
         __tracebackhide__ = True
-        return Log(self._run, self._pull, run(self, *arguments, **named))
+        made = run(self, *arguments, **named)
+        return Log(self, made.name, made)
 
     return call
 
@@ -136,6 +137,26 @@ class Database:
     log = _opening_log(aio.Database.log)
     logs = blocking(aio.Database.logs)
     drop_log = blocking(aio.Database.drop_log)
+
+    @like(aio.Database.create_ledger)
+    def create_ledger(
+        self,
+        *,
+        ensemble: int | None = None,
+        write_quorum: int | None = None,
+        ack_quorum: int | None = None,
+    ) -> LedgerWriter:
+        made = self._awaited.create_ledger(
+            ensemble=ensemble, write_quorum=write_quorum, ack_quorum=ack_quorum
+        )
+        return LedgerWriter(self._run, self._run(made))
+
+    @like(aio.Database.open_ledger)
+    def open_ledger(self, ledger: int, *, recover: bool = True) -> Ledger:
+        return Ledger(self, self._run(self._awaited.open_ledger(ledger, recover=recover)))
+
+    ledgers = blocking(aio.Database.ledgers)
+    delete_ledger = blocking(aio.Database.delete_ledger)
 
     def _pull(self, source: AsyncGenerator[T, None]) -> Iterator[T]:
         """One call to the loop's thread per item. A loop over the items that is left early ends the source."""

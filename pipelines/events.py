@@ -148,8 +148,8 @@ class EventLog:
         copies = unsound = 0
         for part in (await self._ledgers.log(NAME)).ledgers:
             for held in (await operate.check(self._ledgers, part.ledger)).stores:
-                copies += held.entries
-                unsound += held.entries if held.error else len(held.missing) + len(held.damaged)
+                copies += held.wanted
+                unsound += held.wanted if held.error else len(held.absent) + len(held.damaged)
         return copies, unsound
 
     async def _copied(self, hosts: Sequence[str]) -> dict[str, int]:

@@ -42,7 +42,8 @@ class Segment(msgspec.Struct, frozen=True, array_like=True):
 class Metadata(msgspec.Struct, frozen=True, array_like=True):
     """`token`: drawn by the creator; stores refuse requests for another ledger of the same id. `length`: bytes of all entries.
     `log`: the log that the ledger is a part of. `given_up`: entries without a copy, as ranges (first, last), that an operator has given
-    up; no store owes them."""
+    up; no store owes them. `repaired`: a repair ends the ledger, and no client that takes the writer's place: the writer may go on in
+    another ledger."""
 
     ledger: int
     ensemble: int
@@ -56,6 +57,7 @@ class Metadata(msgspec.Struct, frozen=True, array_like=True):
     length: int = 0
     log: str = ""
     given_up: tuple[tuple[int, int], ...] = ()
+    repaired: bool = False
 
     @property
     def closed(self) -> bool:
@@ -213,9 +215,12 @@ def require_open(found: Metadata) -> None:
         )
 
 
-def recovering(found: Metadata) -> Metadata:
-    """A second client that recovers continues with the first one's mark."""
-    return found if found.state != OPEN else replace(found, state=IN_RECOVERY)
+def recovering(found: Metadata, repair: bool = False) -> Metadata:
+    """A second client that recovers continues with the first one's mark. While the end is not decided, one that is no repair takes
+    the writer's place."""
+    if found.closed:
+        return found
+    return replace(found, state=IN_RECOVERY, repaired=repair and (found.state == OPEN or found.repaired))
 
 
 def closed(found: Metadata, last: int, length: int, newest: Sequence[Segment] | None = None) -> Metadata:

@@ -2,8 +2,10 @@
 
 directory.py  logs are made, listed, dropped
 awaited.py    logs, their writers and readers, for code that awaits
-blocking.py   the same for code that does not
-appender.py   opens the log for its writer, fences the one before, coalesces appends, begins new ledgers
+ledgers.py    ledgers that are part of no log, for code that awaits
+blocking.py   logs and ledgers for code that does not
+appender.py   the writer: coalesces appends, begins new ledgers, goes on after a repair
+opening.py    ends the writer before, and adds a ledger to the log
 deadlines.py  appends end at their deadlines
 reading.py    records from a position on, and following
 records.py    what is kept of a log, and how records lie in entries

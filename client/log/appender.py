@@ -2,6 +2,9 @@
 
 one at a time   opening ends the ledger of the writer before by a recovery: every record that was acknowledged is kept, and the
                 old writer gets LogFenced. Of two that open at once, one compare-and-set of the log decides
+repaired        a repair that ends the ledger does not end the writer: the entries that the ended ledger has are acknowledged, the
+                others are appended to a new one, at the same positions
+counted         the positions at which a producer's writers begin and end tell how many records it has in the log
 coalesced       appends that arrive together become one entry, and a few entries are under way at a time; a large append becomes
                 several entries
 rolled          at a size or an age the ledger is closed and another one made; appends wait meanwhile
@@ -10,7 +13,6 @@ rolled          at a size or an age the ledger is closed and another one made; a
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -18,25 +20,24 @@ from typing import NamedTuple
 
 from ebla.actors.errors import NotFound
 from ebla.actors.ledger import metadata as meta
-from ebla.actors.ledger.errors import LedgerClosed, LedgerFenced
+from ebla.actors.ledger.errors import LedgerClosed, LedgerFenced, RecoveryFailed
 from ebla.actors.ledger.handles.recovery import recover
 from ebla.actors.ledger.handles.writer import Writer
 from ebla.actors.ledger.metadata import Metadata
-from ebla.actors.ledger.shared import paths
 from ebla.actors.world import settle
 from ebla.log import records
-from ebla.log.options import RECORD_BYTES_MAX, LogFenced
+from ebla.log.opening import begin, end
+from ebla.log.options import LogFenced
 from ebla.log.reading import Ledgers
 from ebla.log.records import LogLedger, LogRecord
-from ebla.storage.errors import EblaError, OverLimit
-
-log = logging.getLogger("ebla")
+from ebla.storage.errors import EblaError
 
 ENTRY_BYTES = 256 << 10  # an entry has no more, or one record
 ENTRY_RECORDS = 20_000
 UNDER_WAY_MAX = 8  # entries
 UNDER_WAY_BYTES = 8 << 20
 CLOSE_S = 10.0
+REPAIRED_S, RETRY_S = 120.0, 0.2  # how long, and how often, a writer tries to go on after a repair
 
 
 class Waiting(NamedTuple):
@@ -48,57 +49,70 @@ class Waiting(NamedTuple):
 
 
 class Appender:
-    def __init__(self, ledgers: Ledgers, name: str, record: LogRecord, writer: Writer, first: int) -> None:
+    def __init__(
+        self, ledgers: Ledgers, name: str, record: LogRecord, writer: Writer, first: int, producer: str = ""
+    ) -> None:
+        self.producer = producer
+        self.sequence = record.sequence_of(producer)  # of the next record that is given
         self._ledgers = ledgers
         self._name = name
         self._record = record
         self._writer = writer
         self._next = first
         self._queue: deque[Waiting] = deque()
+        self._undecided: list[
+            tuple[int, list[Waiting]]
+        ] = []  # position and records of entries that a recovery decides about
+        self._last: asyncio.Future[int] | None = None  # of the last append
         self._under_way = 0
         self._bytes = 0
         self._scheduled = False
         self._began_s = ledgers.world.now()
         self._rolling = False
+        self._going_on = False  # in another ledger, after a repair
         self._ended: EblaError | None = None
 
     # -- opening ---------------------------------------------------------------------------------------------
 
     @classmethod
-    async def open(cls, ledgers: Ledgers, name: str) -> Appender:
+    async def open(cls, ledgers: Ledgers, name: str, producer: str = "") -> Appender:
         """End the writer before, and begin a ledger."""
         while True:
             record = await ledgers.log(name)
             before = record.ledgers[-1] if record.ledgers else None
             first, empty = record.trimmed, False
             if before is not None:
-                ended = await _end(ledgers, name, before)
+                ended = await end(ledgers, name, before)
                 if ended is None:
                     continue
                 first, empty = await ledgers.end_of(before, ended), ended.last == meta.NONE
-            made = await _begin(ledgers, name, record, before, first, empty)
+            made = await begin(ledgers, name, record, before, first, empty, producer)
             if made is not None:
-                return cls(ledgers, name, *made, first)
+                ledgers.world.spawn(ledgers.retain_quietly(name), f"retention of {name}")
+                return cls(ledgers, name, *made, first, producer)
 
     # -- appending -------------------------------------------------------------------------------------------
 
     def append(self, given: Sequence[bytes]) -> asyncio.Future[int]:
-        """Append records, next to each other; the future has the position of the first. Raises LogFenced, OverLimit."""
+        """Append records, next to each other; the future has the position of the first. Raises LogFenced."""
         self._require_open()
-        for at, record in enumerate(given):
-            if len(record) > RECORD_BYTES_MAX:
-                raise OverLimit(
-                    f"record {at} has {len(record):,} bytes, and a record of a log has {RECORD_BYTES_MAX:,} at most",
-                    limit="record_bytes",
-                    most=RECORD_BYTES_MAX,
-                )
         loop = asyncio.get_running_loop()
         parts = [Waiting(part, sum(map(len, part)), loop.create_future()) for part in _parts(given)]
         self._queue.extend(parts)
+        self.sequence += len(given)
         if not self._scheduled:
             self._scheduled = True
             loop.call_soon(self._flush_soon)
-        return _joined([part.future for part in parts])
+        joined = _joined([part.future for part in parts])
+        if not self.producer:
+            return joined
+        self._last = joined
+        return asyncio.shield(joined)  # its caller's deadline ends that wait, and no later one
+
+    def appended(self) -> asyncio.Future[int] | None:
+        """The last append, which is acknowledged after all others; None: there was none."""
+        self._require_open()
+        return None if self._last is None else asyncio.shield(self._last)
 
     def _require_open(self) -> None:
         if self._ended is not None:
@@ -110,7 +124,7 @@ class Appender:
         self._flush()
 
     def _flush(self) -> None:
-        while self._queue and not self._rolling and self._ended is None:
+        while self._queue and not self._rolling and not self._going_on and self._ended is None:
             if self._under_way and (self._under_way >= UNDER_WAY_MAX or self._bytes >= UNDER_WAY_BYTES):
                 return
             if self._is_due():
@@ -141,7 +155,7 @@ class Appender:
             self._bytes -= len(data)
             error = added.exception()
             if error is not None:
-                self._failed(error if isinstance(error, EblaError) else LogFenced(str(error)), taken)
+                self._failed(error if isinstance(error, EblaError) else LogFenced(str(error)), first, taken)
                 return
             position = first
             for each in taken:
@@ -154,13 +168,14 @@ class Appender:
         except EblaError as error:
             self._under_way -= 1
             self._bytes -= len(data)
-            self._failed(error, taken)
+            self._failed(error, first, taken)
 
-    def _failed(self, error: EblaError, taken: list[Waiting]) -> None:
-        self._end(self._fenced() if isinstance(error, LedgerFenced | LedgerClosed) else error)
-        assert self._ended is not None
-        for each in taken:
-            settle(each.future, type(self._ended)(self._ended.message, **self._ended.values()))
+    def _failed(self, error: EblaError, first: int, taken: list[Waiting]) -> None:
+        self._undecided.append((first, taken))
+        if isinstance(error, LedgerFenced) and self._ended is None:
+            self._go_on()
+            return
+        self._end(self._fenced() if isinstance(error, LedgerClosed) else error)
 
     def _fenced(self) -> LogFenced:
         return LogFenced(
@@ -170,13 +185,19 @@ class Appender:
 
     def _end(self, error: EblaError) -> None:
         """Records that were not sent are surely not in the log."""
-        if self._ended is None:
-            self._ended = error
-            waiting, self._queue = self._queue, deque()
-            for each in waiting:
-                unsent = type(error)(error.message, **error.values())
-                unsent.possibly_applied = False
-                settle(each.future, unsent)
+        self._ended = self._ended or error
+        waiting, self._queue = self._queue, deque()
+        undecided, self._undecided = self._undecided, []
+        for each in waiting:
+            self._refuse(each, possibly_applied=False)
+        for each in (each for _, taken in undecided for each in taken):
+            self._refuse(each, possibly_applied=True)
+
+    def _refuse(self, waiting: Waiting, possibly_applied: bool) -> None:
+        assert self._ended is not None
+        error = type(self._ended)(self._ended.message, **self._ended.values())
+        error.possibly_applied = possibly_applied
+        settle(waiting.future, error)
 
     # -- ledgers ---------------------------------------------------------------------------------------------
 
@@ -195,34 +216,98 @@ class Appender:
             if not await self._writer.drain(float("inf")):
                 return  # its entries have got the error
             await self._writer.close()
-            made = await _begin(self._ledgers, self._name, self._record, before, self._next, False)
+            made = await begin(self._ledgers, self._name, self._record, before, self._next, False)
             if made is None:
                 self._end(self._fenced())
                 return
             self._record, self._writer = made
             self._began_s = self._ledgers.world.now()
-            self._ledgers.world.spawn(self._retain(), f"retention of {self._name}")
-        except (LedgerFenced, LedgerClosed):
-            self._end(self._fenced())
+            self._ledgers.world.spawn(self._ledgers.retain_quietly(self._name), f"retention of {self._name}")
+        except LedgerFenced:
+            self._go_on()
         except EblaError as error:
-            self._end(error)
+            self._end(self._fenced() if isinstance(error, LedgerClosed) else error)
         finally:
             self._rolling = False
             self._flush()
 
-    async def _retain(self) -> None:
+    def _go_on(self) -> None:
+        if not self._going_on:
+            self._going_on = True
+            self._ledgers.world.spawn(self._in_another_ledger(), f"another ledger of {self._name}")
+
+    async def _in_another_ledger(self) -> None:
+        """Another client ends the ledger. If that is a repair, and no writer has opened the log since, go on after the ledger's last
+        record: what the ledger has of the records under way is acknowledged, what it has not is surely in no ledger, and is
+        appended again. Appends wait."""
         try:
-            await self._ledgers.retain(self._name)
+            before = self._record.ledgers[-1]
+            ended = await self._repaired_ledger(before)
+            if self._has_ended() or not ended.repaired:
+                self._end(self._fenced())
+                return
+            first, empty = await self._ledgers.end_of(before, ended), ended.last == meta.NONE
+            made = await begin(self._ledgers, self._name, self._record, before, first, empty)
+            if made is None:
+                self._end(self._fenced())
+                return
+            self._record, self._writer = made
+            self._began_s = self._ledgers.world.now()
+            if self._has_ended():  # closed meanwhile
+                self._writer.stop()
+                return
+            self._append_again(first)
+        except NotFound:  # the log was dropped, or another writer has left the ledger out as empty
+            self._end(self._fenced())
         except EblaError as error:
-            log.info("log %s: old records are deleted later: %s", self._name, error)
+            self._end(
+                LogFenced(
+                    f"a repair has ended the ledger of this writer of log {self._name!r}, and the writer could not begin another one: "
+                    f"{error}; open the log for writing again",
+                    log=self._name,
+                )
+            )
+        finally:
+            self._going_on = False
+            self._flush()
+
+    async def _repaired_ledger(self, part: LogLedger) -> Metadata:
+        """The ledger, ended by the repair or by this writer: both find the same end."""
+        world, ledgers = self._ledgers.world, self._ledgers
+        until = world.now() + REPAIRED_S
+        while True:
+            try:
+                return await recover(
+                    world, ledgers.registry, ledgers.stores, part.ledger, ledgers.options, repair=True
+                )
+            except RecoveryFailed:
+                if world.now() > until:
+                    raise
+            await world.clock.sleep(RETRY_S)
+
+    def _append_again(self, end: int) -> None:
+        """The ended ledger has the entries before position `end`. The others keep their order and their positions."""
+        assert not self._under_way, "a writer that is fenced ends all entries at once"
+        undecided, self._undecided = sorted(self._undecided, key=lambda each: each[0]), []
+        again: list[Waiting] = []
+        for position, taken in undecided:
+            if position >= end:
+                again += taken
+                continue
+            for each in taken:
+                settle(each.future, position)
+                position += len(each.records)
+            assert position <= end, "the ledger has whole entries"
+        self._next = end
+        self._queue.extendleft(reversed(again))
 
     async def close(self) -> None:
         """Wait for the records under way, and end the ledger, unless another writer has. Later appends raise LedgerClosed."""
         if self._ended is not None:
             return
         self._flush()
-        ledger = self._writer.metadata.ledger
         whole = await self._idle() and await self._writer.drain(CLOSE_S)
+        ledger = self._writer.metadata.ledger
         closed = LedgerClosed(f"this writer of log {self._name!r} is closed", ledger=ledger)
         if self._has_ended():
             return
@@ -247,23 +332,13 @@ class Appender:
         return self._ended is not None
 
     async def _idle(self) -> bool:
-        """Wait until everything that was appended has been sent."""
+        """Wait until everything that was appended is acknowledged."""
         until = self._ledgers.world.now() + CLOSE_S
-        while (self._queue or self._rolling) and self._ended is None:
+        while (self._queue or self._under_way or self._rolling or self._going_on) and self._ended is None:
             if self._ledgers.world.now() > until:
                 return False
             await self._ledgers.world.clock.sleep(0.01)
         return True
-
-
-async def _end(ledgers: Ledgers, name: str, part: LogLedger) -> Metadata | None:
-    """End the ledger of the writer before. None if the log has other ledgers by now: this one was empty, and is deleted."""
-    try:
-        return await recover(ledgers.world, ledgers.registry, ledgers.stores, part.ledger, ledgers.options)
-    except NotFound:
-        if part in (await ledgers.log(name)).ledgers:
-            raise
-        return None
 
 
 def _parts(given: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
@@ -298,38 +373,3 @@ def _joined(futures: Sequence[asyncio.Future[int]]) -> asyncio.Future[int]:
     for future in futures:
         future.add_done_callback(done)
     return whole
-
-
-async def _begin(
-    ledgers: Ledgers, name: str, record: LogRecord, before: LogLedger | None, first: int, empty: bool
-) -> tuple[LogRecord, Writer] | None:
-    """Make a ledger that begins at position `first`, and add it to the log. None if another writer was first."""
-    settings = record.settings
-    if len(record.ledgers) - empty >= records.LEDGERS_MAX:
-        raise OverLimit(
-            f"log {name!r} has {len(record.ledgers):,} ledgers, and each opening of a writer needs another one; trim the log, or "
-            "keep one writer open for many records",
-            limit="log_ledgers",
-            most=records.LEDGERS_MAX,
-        )
-    made: Metadata = await ledgers.registry.create(
-        settings.ensemble, settings.write_quorum, settings.ack_quorum, name
-    )
-    own = LogLedger(made.ledger, first, made.created_us)
-
-    def transform(found: LogRecord) -> LogRecord:
-        changed = records.appended(found, before, own, empty)
-        if changed is None:
-            raise LogFenced(f"another writer has opened log {name!r}", log=name)
-        return changed
-
-    try:
-        changed = await ledgers.logs.change(f"{paths.LOGS}/{name}", transform)
-    except (LogFenced, NotFound) as error:
-        await ledgers.discard(made)
-        if isinstance(error, NotFound):
-            raise
-        return None
-    if changed.deleting:
-        ledgers.world.spawn(ledgers.sweep(name), f"delete ledgers of {name}")
-    return changed, Writer(ledgers.world, ledgers.registry, ledgers.stores, made, ledgers.options)

@@ -18,17 +18,19 @@ import msgspec
 import pyarrow as pa
 
 from ebla.actors.errors import TimedOut
-from ebla.arguments import check_deadline, check_int
+from ebla.arguments import check_deadline, check_int, check_text
 from ebla.log.appender import Appender
 from ebla.log.deadlines import Deadlines
-from ebla.log.options import LogSettings
+from ebla.log.options import PRODUCER_BYTES_MAX, LogSettings
 from ebla.log.reading import Ledgers
+from ebla.log.records import checked_bytes
 from ebla.show.handles import shown as showing
 from ebla.storage.errors import InvalidArgument
-from ebla.storage.rows.python_values import shown
 from ebla.transport.opening import Opening
 
 __all__ = ["Entry", "Log", "LogInfo", "LogWriter", "settings_of"]
+
+RECORD = "a record of a log"  # for messages
 
 
 class Entry(NamedTuple):
@@ -113,15 +115,17 @@ class Log:
             record.created_us,
         )
 
-    def writer(self, *, deadline_s: float | None = None) -> Opening[LogWriter]:
+    def writer(self, producer: str | None = None, *, deadline_s: float | None = None) -> Opening[LogWriter]:
         """Open the log for appending. A context manager: at its end the writer is closed.
 
         The writer before, in whatever process, is fenced: its later appends raise LogFenced, and what it was told to be in the log
-        stays. Raises RecoveryFailed if too few of its stores answer, NotEnoughStores.
+        stays. `producer`: a name under which the log counts the records, of this writer and of later ones, so that each is
+        appended exactly once: see `LogWriter.append_once`. Raises RecoveryFailed if too few stores answer, NotEnoughStores.
         """
+        name = "" if producer is None else producer_name(producer)
 
         async def opened() -> LogWriter:
-            appender = Appender.open(self._ledgers, self._name)
+            appender = Appender.open(self._ledgers, self._name, name)
             return LogWriter(self._name, await self._within(appender, deadline_s), self._ledgers)
 
         return Opening(opened())
@@ -206,25 +210,52 @@ class LogWriter:
 
         Raises LogFenced; TimedOut after `deadline_s`: the record may be in the log, or get there yet.
         """
-        return await self._await(self._appender.append((_checked(data),)), deadline_s)
+        return await self._await(self._appender.append((checked_bytes(data, RECORD),)), deadline_s)
 
     async def append_many(self, records: Iterable[bytes], *, deadline_s: float | None = None) -> range:
         """Append records, next to each other, and return their positions. Far faster than one by one.
 
         Returns when all are acknowledged; raises as `append`, and some of them may be in the log then, the first ones."""
-        given = [_checked(record) for record in records]
+        given = [checked_bytes(record, RECORD) for record in records]
         if not given:
             return range(0)
         first = await self._await(self._appender.append(given), deadline_s)
         return range(first, first + len(given))
 
+    @property
+    def sequence(self) -> int:
+        """How many records the writer's producer has in the log, with those under way: the number of its next record."""
+        if not self._appender.producer:
+            raise InvalidArgument(
+                f"this writer of log {self._name!r} has no producer, whose records could be counted; open it with writer(producer=...)"
+            )
+        return self._appender.sequence
+
+    async def append_once(
+        self, records: Iterable[bytes], sequence: int, *, deadline_s: float | None = None
+    ) -> int:
+        """Append those of these records that are not in the log yet, and return how many that were.
+
+        `sequence`: the number of the first one among the producer's records, from 0. A call whose answer was lost can be made again,
+        with the same numbers, by this writer or by a later one of the same producer. Raises InvalidArgument if records before
+        `sequence` are missing; raises as `append_many` otherwise.
+        """
+        given = [checked_bytes(record, RECORD) for record in records]
+        first, present = check_int("sequence", sequence, 0), self.sequence
+        if first > present:
+            raise InvalidArgument(
+                f"sequence is {first}, and producer {self._appender.producer!r} has {present} records in log {self._name!r}; append "
+                f"those from {present} on first"
+            )
+        absent = given[present - first :]
+        added = self._appender.append(absent) if absent else self._appender.appended()
+        if added is not None:
+            await self._await(added, deadline_s)
+        return len(absent)
+
     async def append_table(self, table: Any, *, deadline_s: float | None = None) -> int:
         """Append an Arrow table, or anything that offers `__arrow_c_stream__`, as one record; `read_tables` reads it."""
-        made = pa.table(table)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, made.schema) as stream:
-            stream.write_table(made)
-        return await self.append(sink.getvalue().to_pybytes(), deadline_s=deadline_s)
+        return await self.append(table_record(pa.table(table)), deadline_s=deadline_s)
 
     async def _await(self, future: asyncio.Future[int], deadline_s: float | None) -> int:
         return await self._deadlines.within(check_deadline(deadline_s), future)
@@ -243,10 +274,23 @@ class LogWriter:
         return f"<ebla.aio.LogWriter of {self._name!r}>"
 
 
-def _checked(data: Any) -> bytes:
-    if isinstance(data, bytes | bytearray | memoryview):
-        return bytes(data)
-    raise InvalidArgument(f"a record of a log is bytes, not {shown(data)}; encode it first")
+def table_record(table: pa.Table) -> bytes:
+    """An Arrow table as one record."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    record: bytes = sink.getvalue().to_pybytes()
+    return record
+
+
+def producer_name(given: Any) -> str:
+    """Raises InvalidArgument."""
+    name = check_text("producer", given)
+    if not 1 <= len(name.encode()) <= PRODUCER_BYTES_MAX or not name.isprintable():
+        raise InvalidArgument(
+            f"the name of a producer has 1 to {PRODUCER_BYTES_MAX} bytes of printable text, not {name[:PRODUCER_BYTES_MAX]!r}"
+        )
+    return name
 
 
 def settings_of(**given: Any) -> LogSettings:

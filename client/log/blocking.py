@@ -1,21 +1,32 @@
 """Logs for code that does not await: every method does the same as the method of its name in awaited.py.
 
-Threads may share all handles.
+Threads may share all handles. A log can be pickled, into a Ray task for instance: the copy connects anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
 from ebla.log import awaited as log
+from ebla.log import ledgers
 from ebla.transport.bridge import blocking, like, reading
 
 T = TypeVar("T")
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
-Pull = Callable[[AsyncGenerator[Any, None]], Iterator[Any]]
+
+
+class Database(Protocol):
+    """What a log needs of its database. `_pull`: makes an iterator of an awaited one."""
+
+    @property
+    def _awaited(self) -> Any: ...
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T: ...
+
+    def _pull(self, source: AsyncGenerator[T, None]) -> Iterator[T]: ...
 
 
 class Log:
@@ -23,20 +34,31 @@ class Log:
 
     __doc__ = log.Log.__doc__
 
-    def __init__(self, run: Run, pull: Pull, awaited: log.Log) -> None:
-        """`pull`: makes an iterator of an awaited one."""
-        self._run = run
-        self._pull = pull
-        self._awaited = awaited
+    def __init__(self, database: Database, name: str, made: log.Log | None = None) -> None:
+        self._database = database
+        self._name = name
+        self._made = made
+        self._run = database._run
+        self._pull = database._pull
 
-    name: str = reading(log.Log.name)
+    @property
+    def _awaited(self) -> log.Log:
+        """A pickled copy makes it at its first use."""
+        if self._made is None:
+            self._made = log.Log(self._database._awaited._logs, self._name)
+        return self._made
+
+    @property
+    @like(log.Log.name)
+    def name(self) -> str:
+        return self._name
 
     info = blocking(log.Log.info)
     trim = blocking(log.Log.trim)
 
     @like(log.Log.writer)
-    def writer(self, *, deadline_s: float | None = None) -> LogWriter:
-        return LogWriter(self._run, self._run(self._awaited.writer(deadline_s=deadline_s)))
+    def writer(self, producer: str | None = None, *, deadline_s: float | None = None) -> LogWriter:
+        return LogWriter(self._run, self._run(self._awaited.writer(producer, deadline_s=deadline_s)))
 
     @like(log.Log.read)
     def read(
@@ -52,8 +74,11 @@ class Log:
     def __iter__(self) -> Iterator[log.Entry]:
         return self.read()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Log, (self._database, self._name)
+
     def __repr__(self) -> str:
-        return repr(self._awaited).replace("ebla.aio.", "ebla.")
+        return f"<ebla.Log {self._name!r}>"
 
 
 class LogWriter:
@@ -67,14 +92,59 @@ class LogWriter:
 
     append = blocking(log.LogWriter.append)
     append_many = blocking(log.LogWriter.append_many)
+    append_once = blocking(log.LogWriter.append_once)
     append_table = blocking(log.LogWriter.append_table)
     close = blocking(log.LogWriter.close)
+    sequence: int = reading(log.LogWriter.sequence)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def __repr__(self) -> str:
+        return repr(self._awaited).replace("ebla.aio.", "ebla.")
+
+
+class Ledger:
+    __doc__ = ledgers.Ledger.__doc__
+
+    def __init__(self, database: Database, awaited: ledgers.Ledger) -> None:
+        self._run = database._run
+        self._pull = database._pull
+        self._awaited = awaited
+
+    ledger: int = reading(ledgers.Ledger.ledger)
+    info = blocking(ledgers.Ledger.info)
+    last_confirmed = blocking(ledgers.Ledger.last_confirmed)
+
+    @like(ledgers.Ledger.read)
+    def read(self, first: int = 0, last: int | None = None) -> Iterator[ledgers.LedgerEntry]:
+        return self._pull(self._awaited.read(first, last))
+
+    def __repr__(self) -> str:
+        return repr(self._awaited).replace("ebla.aio.", "ebla.")
+
+
+class LedgerWriter:
+    __doc__ = ledgers.LedgerWriter.__doc__
+
+    def __init__(self, run: Run, awaited: ledgers.LedgerWriter) -> None:
+        self._run = run
+        self._awaited = awaited
+
+    ledger: int = reading(ledgers.LedgerWriter.ledger)
+    last_confirmed: int = reading(ledgers.LedgerWriter.last_confirmed)
+    add = blocking(ledgers.LedgerWriter.add)
+    add_many = blocking(ledgers.LedgerWriter.add_many)
+    close = blocking(ledgers.LedgerWriter.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._run(self._awaited.__aexit__(*exception))
 
     def __repr__(self) -> str:
         return repr(self._awaited).replace("ebla.aio.", "ebla.")

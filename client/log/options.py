@@ -12,6 +12,7 @@ from ebla.storage.errors import InvalidArgument
 ENSEMBLE, WRITE_QUORUM, ACK_QUORUM = 3, 3, 2
 ROLL_BYTES, ROLL_S = 64 << 20, 3600.0
 RECORD_BYTES_MAX = 8 << 20
+PRODUCER_BYTES_MAX = 64  # of a producer's name
 
 
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True):

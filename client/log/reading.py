@@ -35,6 +35,7 @@ log = logging.getLogger("ebla")
 
 FOLLOW_S = 5.0  # one wait at a store
 RETRY_S = 0.2
+TOGETHER = 64  # ledgers whose metadata are read at the same time
 
 
 class Ledgers:
@@ -103,7 +104,9 @@ class Ledgers:
         except EndUndecided:
             pass
         try:
-            ended = await recover(self.world, self.registry, self.stores, found.ledger, self.options)
+            ended = await recover(
+                self.world, self.registry, self.stores, found.ledger, self.options, repair=True
+            )
         except RecoveryFailed as error:
             raise Unavailable(error.message) from error
         return ended, ended.last
@@ -113,16 +116,11 @@ class Ledgers:
     async def read(self, name: str, start: int | None, follow: bool) -> AsyncIterator[Records]:
         """Records from position `start` on (None: the first that is kept), in order and without a gap. Without `follow`, up to the
         last record that was acknowledged when the read began, at least. Raises RecordsTrimmed, EntryLost, Unavailable."""
-        record = await self.log(name)
+        record = await self._retained(name)
         position = record.trimmed if start is None else start
         while True:
             if position < record.trimmed:
-                raise RecordsTrimmed(
-                    f"the records of log {name!r} before position {record.trimmed} have been deleted; start there, or leave the "
-                    "position out",
-                    log=name,
-                    first=record.trimmed,
-                )
+                raise _trimmed(name, record.trimmed)
             at = _part_at(record, position)
             if at is not None:
                 async for each in self._read_part(record, at, position, follow):
@@ -135,6 +133,14 @@ class Ledgers:
                 await self._changed(name, newer)
                 newer = await self.log(name)
             record = newer
+
+    async def _retained(self, name: str) -> LogRecord:
+        """The log without records that are too old: a reader that finds some deletes them first, since the writer may be idle."""
+        record = await self.log(name)
+        if records.expired(record, self.world.clock.wall_us(), {}) > record.trimmed:
+            await self.retain_quietly(name)
+            record = await self.log(name)
+        return record
 
     async def _read_part(
         self, record: LogRecord, at: int, position: int, follow: bool
@@ -206,6 +212,37 @@ class Ledgers:
         except TimedOut:
             return
 
+    async def entries(self, ledger: int, first: int, last: int) -> AsyncIterator[m.Entry]:
+        """The entries of a ledger, as they are. Raises NotFound, EntryLost, Unavailable."""
+        found = await self.registry.read(ledger)
+        while first <= last:
+            try:
+                read = await self.reader.read(found, first, last)
+            except (EntryLost, Unavailable):
+                newer = await self.registry.read(ledger)
+                if newer == found:
+                    raise
+                found = newer  # the entry is on other stores by now
+                continue
+            for entry in read:
+                yield entry
+            first += len(read)
+
+    async def every(self) -> list[Metadata]:
+        """All ledgers, ascending."""
+
+        async def one(ledger: int) -> Metadata | None:
+            try:
+                return await self.registry.read(ledger)
+            except NotFound:  # deleted meanwhile
+                return None
+
+        ids = await self.registry.list()
+        found: list[Metadata | None] = []
+        for at in range(0, len(ids), TOGETHER):
+            found += await asyncio.gather(*map(one, ids[at : at + TOGETHER]))
+        return [each for each in found if each is not None]
+
     # -- deleting --------------------------------------------------------------------------------------------
 
     async def trim(self, name: str, before: int) -> None:
@@ -213,10 +250,19 @@ class Ledgers:
         await self.logs.change(f"{paths.LOGS}/{name}", lambda found: records.trimmed(found, before))
         await self.sweep(name)
 
+    async def retain_quietly(self, name: str) -> None:
+        """As `retain`; if it fails, the next writer or reader tries again."""
+        try:
+            await self.retain(name)
+        except EblaError as error:
+            log.info("log %s: old records are deleted later: %s", name, error)
+
     async def retain(self, name: str) -> None:
         """Delete what the log's settings let go."""
         record = await self.log(name)
-        lengths = {each.ledger: (await self.registry.read(each.ledger)).length for each in record.ledgers}
+        lengths: dict[int, int] = {}
+        if record.settings.retain_bytes is not None:
+            lengths = {each.ledger: (await self.registry.read(each.ledger)).length for each in record.ledgers}
         position = records.expired(record, self.world.clock.wall_us(), lengths)
         if position > record.trimmed:
             await self.trim(name, position)
@@ -256,6 +302,14 @@ class Ledgers:
         await asyncio.gather(
             *(ask(s, "delete_ledger", m.DeleteRequest(s, ledger, token), m.Done) for s in stores)
         )
+
+
+def _trimmed(name: str, first: int) -> RecordsTrimmed:
+    return RecordsTrimmed(
+        f"the records of log {name!r} before position {first} have been deleted; start there, or leave the position out",
+        log=name,
+        first=first,
+    )
 
 
 def _part_at(record: LogRecord, position: int) -> int | None:

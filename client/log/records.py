@@ -7,14 +7,18 @@ it are closed by then.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
-from ebla.log.options import LogSettings
-from ebla.storage.errors import Corruption
+from ebla.log.options import RECORD_BYTES_MAX, LogSettings
+from ebla.storage.errors import Corruption, InvalidArgument, OverLimit
+from ebla.storage.rows.python_values import shown
 
-# A log's ledgers are in one node, whose data is bounded. At the first number the writer begins no further ledger by itself, and
-# at the second no writer can open the log.
-ROLLED_MAX, LEDGERS_MAX = 2_000, 2_300
+# A log's ledgers and producers are in one node, whose data is bounded. With the first number of ledgers the writer begins no
+# further one by itself, and with the second no writer can open the log.
+ROLLED_MAX, LEDGERS_MAX = 1_800, 2_000
+PRODUCERS_MAX = 64  # the last ones that had a writer
 
 
 class LogLedger(msgspec.Struct, frozen=True, array_like=True):
@@ -25,15 +29,33 @@ class LogLedger(msgspec.Struct, frozen=True, array_like=True):
     created_us: int
 
 
+class Producer(msgspec.Struct, frozen=True, array_like=True):
+    """Who appends, under a name that outlives its writers. `sequence`: how many records it had in the log when its writer began at
+    position `since`. Without `since` it has no writer, and `sequence` is how many it has.
+
+    A writer's records are all records from its first position on, up to the first position of the next writer: so positions
+    tell how many there are, also after a crash.
+    """
+
+    name: str
+    sequence: int
+    since: int | None = None
+
+
 class LogRecord(msgspec.Struct, frozen=True, array_like=True):
     """`trimmed`: records before this position are deleted, or will be. `deleting`: ledgers that are no part of the log any more, and
-    are being deleted."""
+    are being deleted. `producers`: the one that had a writer last is the last one."""
 
     settings: LogSettings
     created_us: int
     ledgers: tuple[LogLedger, ...] = ()
     trimmed: int = 0
     deleting: tuple[int, ...] = ()
+    producers: tuple[Producer, ...] = ()
+
+    def sequence_of(self, name: str) -> int:
+        """How many records the producer had in the log when its last writer began."""
+        return next((each.sequence for each in self.producers if each.name == name), 0)
 
     def end_of(self, at: int) -> int | None:
         """The position after the last record of this ledger; None for the newest one."""
@@ -66,9 +88,24 @@ def decode(ledger: int, entry: int, data: bytes) -> Records:
         raise Corruption(f"entry {entry} of ledger {ledger} has no records of a log: {error}") from error
 
 
-def appended(found: LogRecord, before: LogLedger | None, made: LogLedger, empty: bool) -> LogRecord | None:
+def checked_bytes(data: Any, named: str) -> bytes:
+    """Raises InvalidArgument, OverLimit."""
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise InvalidArgument(f"{named} is bytes, not {shown(data)}; encode it first")
+    if len(data) > RECORD_BYTES_MAX:
+        raise OverLimit(
+            f"{named} has {RECORD_BYTES_MAX:,} bytes at most, and this one has {len(data):,}",
+            limit="record_bytes",
+            most=RECORD_BYTES_MAX,
+        )
+    return bytes(data)
+
+
+def appended(
+    found: LogRecord, before: LogLedger | None, made: LogLedger, empty: bool, producer: str | None = None
+) -> LogRecord | None:
     """The log after a writer has made a ledger. `before`: the last ledger as the writer has found it; it is left out if it is
-    `empty`. None if another writer was first."""
+    `empty`. `producer`: of a new writer, "" if it has none; None: the writer goes on. None if another writer was first."""
     last = found.ledgers[-1] if found.ledgers else None
     if last is not None and last.ledger == made.ledger:
         return found
@@ -76,7 +113,19 @@ def appended(found: LogRecord, before: LogLedger | None, made: LogLedger, empty:
         return None
     kept = found.ledgers[:-1] if empty else found.ledgers
     deleting = (*found.deleting, last.ledger) if empty and last is not None else found.deleting
-    return msgspec.structs.replace(found, ledgers=(*kept, made), deleting=deleting)
+    producers = found.producers if producer is None else begun(found.producers, producer, made.first)
+    return msgspec.structs.replace(found, ledgers=(*kept, made), deleting=deleting, producers=producers)
+
+
+def begun(producers: tuple[Producer, ...], name: str, first: int) -> tuple[Producer, ...]:
+    """The producers when a new writer begins at position `first`: the records before it are the ones of the writer before."""
+    ended = {
+        each.name: each.sequence if each.since is None else each.sequence + first - each.since
+        for each in producers
+    }
+    sequence = ended.pop(name, 0)
+    made = [Producer(each, count) for each, count in ended.items()]
+    return tuple([*made, Producer(name, sequence, first)] if name else made)[-PRODUCERS_MAX:]
 
 
 def trimmed(found: LogRecord, before: int) -> LogRecord:

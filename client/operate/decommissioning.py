@@ -20,7 +20,6 @@ from ebla.actors.ledger.shared.survey import survey as repair_survey
 from ebla.actors.master.messages import DrainReply
 from ebla.health.survey import gathered
 from ebla.operate import draining, naming
-from ebla.operate.ledgers import every
 from ebla.operate.waiting import Progress, until
 from ebla.storage.errors import EblaError
 from ebla.wording import count, host_of
@@ -116,7 +115,7 @@ async def stores_at(cluster: Cluster, host: str) -> Stores | None:
         return None
     addresses = tuple(dict.fromkeys(each.address for each in known))
     uuids = tuple(each.uuid for each in await registry.known() if each.address in addresses)
-    found = [each.ledger for each in await every(cluster.ledgers) if _names(each, uuids)]
+    found = [each.ledger for each in await cluster.ledgers.every() if _names(each, uuids)]
     leaving = await registry.leaving()
     return Stores(addresses, uuids, any(each in leaving for each in uuids), tuple(found))
 

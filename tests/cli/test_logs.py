@@ -357,16 +357,18 @@ def test_a_check_names_missing_and_damaged_entries(logged: Cli) -> None:
         value = bytearray(store._environment.get(records.ENTRIES, key))
         value[-1] ^= 1
         await store._environment.commit([Put(records.ENTRIES, [(key, bytes(value))])])
+        await stage.db._logs.registry.mark(ledger, store.instance.uuid)
 
     ledger = id_of(logged)
     checked = logged(f"ledger check {ledger}", prepare=prepare)
     assert checked.status == 1
     assert "missing 1; damaged 3" in checked.text
     assert "every entry has a sound copy: nothing is lost" in checked.text
+    assert "marked for repair since" in checked.text
     document = logged(f"ledger check {ledger} --json", prepare=prepare).json
     bad = [each for each in document["stores"] if not each["sound"]]
     assert [(each["missing"], each["damaged"]) for each in bad] == [([1], [3])]
-    assert not document["sound"] and document["lost"] == []
+    assert not document["sound"] and document["lost"] == [] and len(document["mark"]["stores"]) == 1
 
 
 def test_a_check_names_stores_that_do_not_answer(logged: Cli) -> None:
@@ -380,6 +382,7 @@ def test_a_check_names_stores_that_do_not_answer(logged: Cli) -> None:
     checked = logged(f"ledger check {id_of(logged)}", prepare=prepare)
     assert checked.status == 1
     assert "no sound copy was found of 0-4: bring the stores that do not answer back" in checked.text
+    assert "it is not marked for repair yet" in checked.text
 
 
 # -- health --------------------------------------------------------------------------------------------------

@@ -186,6 +186,7 @@ def test_an_open_last_fragment_is_left_to_its_writer_and_recovered_after_the_gra
         assert marked.reason is not None and "its writer may replace store" in marked.reason
         await unmarked(stage, found.ledger, 20.0)
         await stage.judge_whole(found.ledger, data(10))
+        assert (await client.registry.read(found.ledger)).repaired, "a log's writer may go on elsewhere"
         with pytest.raises(LedgerFenced):
             await writer.add(b"late")
 

@@ -14,8 +14,8 @@ from ebla.actors.ledger.errors import NotEnoughStores
 from ebla.errors import LogFenced, RecordsTrimmed
 from ebla.log import records
 from ebla.log.appender import ENTRY_BYTES
-from ebla.log.options import LogSettings
-from ebla.log.records import LEDGERS_MAX, LogLedger, LogRecord
+from ebla.log.options import PRODUCER_BYTES_MAX, LogSettings
+from ebla.log.records import LEDGERS_MAX, PRODUCERS_MAX, LogLedger, LogRecord, Producer
 from ebla.storage.errors import InvalidArgument, OverLimit
 from tests.log.stage import Stage, contents, play
 
@@ -198,9 +198,34 @@ def test_a_log_rolls_over_ledgers_and_old_ones_are_deleted_by_size() -> None:
     play(scenario)
 
 
-def test_the_list_of_the_ledgers_of_a_log_fits_its_node() -> None:
+def test_old_records_are_deleted_although_no_writer_begins_a_ledger() -> None:
+    async def scenario(stage: Stage) -> None:
+        log = await stage.client().create_log("events", retain_s=100.0)
+        for first in (0, 10, 20):
+            async with log.writer() as writer:
+                await writer.append_many(data(10, first))
+            await asyncio.sleep(40.0)
+        assert await contents(log) == data(30)
+        await asyncio.sleep(50.0)
+        assert await contents(log) == data(20, 10), "the first ledger has ended 130 s ago, the second 90 s"
+        assert len(await log._ledgers.registry.list()) == 2
+        with pytest.raises(RecordsTrimmed, match="before position 10 have been deleted"):
+            await contents(log, 5)
+        await asyncio.sleep(40.0)
+        writer = await log.writer()
+        await asyncio.sleep(5.0)
+        assert (await log.info()).first == 20, "as soon as a writer opens the log"
+        await writer.close()
+
+    play(scenario)
+
+
+def test_the_list_of_the_ledgers_and_producers_of_a_log_fits_its_node() -> None:
     large = LogLedger(1 << 40, 1 << 60, 1 << 60)
-    record = LogRecord(LogSettings(), 1 << 60, (large,) * LEDGERS_MAX, 1 << 60)
+    producer = Producer("p" * PRODUCER_BYTES_MAX, 1 << 60, 1 << 60)
+    record = LogRecord(
+        LogSettings(), 1 << 60, (large,) * LEDGERS_MAX, 1 << 60, (), (producer,) * PRODUCERS_MAX
+    )
     assert len(msgspec.msgpack.encode(record)) <= Limits().data_bytes_max - 1000
 
 
@@ -312,7 +337,7 @@ def test_mistakes_get_one_clear_error() -> None:
         async with (await db.create_log("a")).writer() as writer:
             with pytest.raises(InvalidArgument, match="a record of a log is bytes, not 'text'"):
                 await writer.append("text")  # type: ignore[arg-type]
-            with pytest.raises(OverLimit, match="8,388,608 at most"):
+            with pytest.raises(OverLimit, match="8,388,608 bytes at most"):
                 await writer.append(bytes(9 << 20))
             assert await writer.append_many([]) == range(0)
 

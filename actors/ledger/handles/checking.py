@@ -1,4 +1,4 @@
-"""Which fragments of a ledger are damaged: which of their stores lack entries that they should have.
+"""What the stores of a ledger have of its entries, and which fragments are damaged.
 
     missing   the store does not run; it is not asked
     leaving   the store's host is being decommissioned; it is not asked
@@ -7,14 +7,14 @@
 
 Of each store of each fragment the first and the last entry is looked at, and a percentage of the others: one by chance in each
 part of equal size. An open ledger is checked up to its last acknowledged entry. Its last fragment is listed if it is empty, too:
-the writer will need its stores.
+the writer will need its stores. Nothing here fences or recovers a ledger.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 import msgspec
 
@@ -33,6 +33,26 @@ from ebla.storage.errors import EblaError
 MISSING, LACKING, LEAVING = "missing", "lacking", "leaving"
 ENTRIES_MAX = 500  # of one question
 YIELD_ENTRIES = 5_000  # are compared before other tasks get their turn
+
+
+class Held(msgspec.Struct, frozen=True):
+    """What one store has of one fragment. `wanted`: how many of its entries were to be looked at; `absent` and `damaged`: those of
+    them that it lacks, and those whose checksum fails. `error`: why the others are not known. `runs`: whether it was asked.
+    `another`: the store is lost, for another one answers at its address."""
+
+    fragment: Fragment
+    position: int
+    store: str
+    wanted: int
+    absent: tuple[int, ...] = ()
+    damaged: tuple[int, ...] = ()
+    error: str | None = None
+    runs: bool = True
+    another: bool = False
+
+    @property
+    def sound(self) -> bool:
+        return not self.absent and not self.damaged and self.error is None
 
 
 class Damage(msgspec.Struct, frozen=True):
@@ -76,10 +96,6 @@ def all_fragments(found: Metadata, lac: int) -> list[Fragment]:
     return made
 
 
-async def _leaves(fragment: Fragment, position: int) -> Damage:
-    return Damage(fragment, position, fragment.stores[position], LEAVING)
-
-
 def sample(stripe: Sequence[int], percentage: float, random: Random) -> Sequence[int]:
     """The entries to look at, ascending."""
     count = len(stripe)
@@ -91,6 +107,42 @@ def sample(stripe: Sequence[int], percentage: float, random: Random) -> Sequence
         low, high = count * part // parts, count * (part + 1) // parts
         chosen.append(min(high - 1, low + int(random.random() * (high - low))))
     return [stripe[at] for at in sorted(dict.fromkeys(chosen))]
+
+
+def findings(held: Sequence[Held], leaving: Container[str] = ()) -> Findings:
+    """What a repair needs to know of it."""
+    damaged: list[Damage] = []
+    unknown: dict[str, str] = {}
+    looked = 0
+    for each in held:
+        if each.store in leaving:
+            damaged.append(Damage(each.fragment, each.position, each.store, LEAVING))
+        elif each.absent or each.damaged or each.another or not each.runs:
+            why = LACKING if each.runs else MISSING
+            damaged.append(Damage(each.fragment, each.position, each.store, why, each.another))
+        elif each.error is not None:
+            unknown[each.store] = each.error
+        else:
+            looked += each.wanted
+    return Findings(tuple(damaged), tuple(unknown.items()), looked)
+
+
+def lost(found: Metadata, held: Sequence[Held]) -> Iterator[int]:
+    """The entries of which no store that was asked for all of them has a sound copy."""
+    by_fragment: dict[Fragment, list[Held]] = {}
+    for each in held:
+        by_fragment.setdefault(each.fragment, []).append(each)
+    for fragment, copies in by_fragment.items():
+        bad = {each.position: {*each.absent, *each.damaged} for each in copies}
+        silent = {each.position for each in copies if each.error is not None}
+        suspects: Sequence[int] = sorted(set().union(*bad.values()))
+        if len(silent) >= found.write_quorum:
+            suspects = range(fragment.first, fragment.last + 1)
+        for entry in suspects:
+            if not meta.is_given_up(found, entry) and all(
+                at in silent or entry in bad[at] for at in meta.positions(found, entry)
+            ):
+                yield entry
 
 
 class Checker:
@@ -113,33 +165,41 @@ class Checker:
         """`running`: the stores that run; read them after the metadata. `thoroughly`: stores of which all entries are looked at.
         `leaving`: stores that are to be replaced in any case."""
         lac = await self._end(found)
-        asked = [
-            (fragment, position)
-            for fragment in all_fragments(found, lac)
-            for position in range(found.ensemble)
-        ]
-        damaged: list[Damage] = []
-        unknown: dict[str, str] = {}
-        looked = 0
-        for at in range(0, len(asked), found.ensemble):  # a fragment at a time
-            part = asked[at : at + found.ensemble]
-            answers = await asyncio.gather(
-                *(
-                    self._look(found, f, p, running, 100.0 if f.stores[p] in thoroughly else percentage)
-                    if f.stores[p] not in leaving
-                    else _leaves(f, p)
-                    for f, p in part
-                )
-            )
-            for (fragment, position), answer in zip(part, answers, strict=True):
-                store = fragment.stores[position]
-                if isinstance(answer, int):
-                    looked += answer
-                elif isinstance(answer, Damage):
-                    damaged.append(answer)
-                else:
-                    unknown[store] = str(answer)
-        return Findings(tuple(damaged), tuple(unknown.items()), looked)
+        held: list[Held] = []
+        for fragment in all_fragments(found, lac):
+            held += await self._look(found, fragment, running, percentage, thoroughly, leaving)
+        return findings(held, leaving)
+
+    async def copies(self, found: Metadata, fragment: Fragment, running: Container[str]) -> list[Held]:
+        """Every copy of every entry of the fragment."""
+        return await self._look(found, fragment, running, 100.0, to_the_end=True)
+
+    async def unreadable(self, found: Metadata, fragment: Fragment, running: Container[str]) -> Unreadable:
+        """Ask every store of the fragment that runs for every entry."""
+        held = {each.position: each for each in await self.copies(found, fragment, running)}
+        bad = {position: {*each.absent, *each.damaged} for position, each in held.items()}
+        lacks_all = {position for position, each in held.items() if each.another or not each.runs}
+        silent = {p for p, each in held.items() if each.error is not None and p not in lacks_all}
+        entries: list[tuple[int, int]] = []
+        missing: set[int] = set()
+        for number in range(fragment.first, fragment.last + 1):
+            if number % YIELD_ENTRIES == 0:
+                await self._world.clock.sleep(0)
+            having = meta.positions(found, number)
+            if meta.is_given_up(found, number) or any(
+                at in silent or not (at in lacks_all or number in bad[at]) for at in having
+            ):
+                continue
+            missing.update(position for position in having if not held[position].runs)
+            if entries and entries[-1][1] + 1 == number:
+                entries[-1] = entries[-1][0], number
+            else:
+                entries.append((number, number))
+        return Unreadable(
+            tuple(entries),
+            tuple(fragment.stores[position] for position in sorted(missing)),
+            tuple(fragment.stores[position] for position in sorted(silent)),
+        )
 
     async def _end(self, found: Metadata) -> int:
         """The last acknowledged entry. Without enough answers: the last one that the metadata tells."""
@@ -149,89 +209,53 @@ class Checker:
             return found.segments[-1].first - 1
 
     async def _look(
-        self, found: Metadata, fragment: Fragment, position: int, running: Container[str], percentage: float
-    ) -> Damage | EblaError | int:
-        """The damage, the reason why nothing is known, or how many entries are sound."""
-        store = fragment.stores[position]
-        if store not in running:
-            return Damage(fragment, position, store, MISSING)
-        stripe = meta.owed(found, position, fragment.first, fragment.last)
-        entries = sample(stripe, percentage, self._world.random)
-        at, again = 0, False
-        while at < len(entries):
+        self,
+        found: Metadata,
+        fragment: Fragment,
+        running: Container[str],
+        percentage: float,
+        thoroughly: Container[str] = (),
+        leaving: Container[str] = (),
+        to_the_end: bool = False,
+    ) -> list[Held]:
+        """`to_the_end`: also after the first entry that is absent or damaged."""
+
+        async def one(position: int) -> Held:
+            store = fragment.stores[position]
+            stripe = meta.owed(found, position, fragment.first, fragment.last)
+            entries = sample(stripe, 100.0 if store in thoroughly else percentage, self._world.random)
+            held = Held(fragment, position, store, len(entries))
+            if store not in running:
+                return msgspec.structs.replace(held, runs=False, error="the store does not run")
+            if store in leaving:
+                return held
+            return await self._ask(found, held, entries, to_the_end)
+
+        return list(await asyncio.gather(*map(one, range(found.ensemble))))
+
+    async def _ask(self, found: Metadata, held: Held, entries: Sequence[int], to_the_end: bool) -> Held:
+        absent: list[int] = []
+        damaged: list[int] = []
+        at, again, error, another = 0, False, None, False
+        while at < len(entries) and (to_the_end or not (absent or damaged)):
             wanted = tuple(entries[at : at + ENTRIES_MAX])
-            request = m.CheckRequest(store, found.ledger, found.token, wanted)
+            request = m.CheckRequest(held.store, found.ledger, found.token, wanted)
             try:
                 answer = await self._stores.call(
-                    store, "check_entries", request, m.CheckReply, self._options.timeout_s
+                    held.store, "check_entries", request, m.CheckReply, self._options.timeout_s
                 )
-            except (WrongServer, WrongToken):
+            except (WrongServer, WrongToken) as wrong:
                 if again:  # the address that was known first may have been old
-                    return Damage(fragment, position, store, LACKING, another=True)
+                    error, another = wrong.message, True
+                    break
                 again = True
                 continue
-            except EblaError as error:
-                return error
-            if answer.absent or answer.damaged:
-                return Damage(fragment, position, store, LACKING)
+            except EblaError as refused:
+                error = refused.message
+                break
+            absent += answer.absent
+            damaged += answer.damaged
             at += answer.checked
-        return len(entries)
-
-    # -- entries without a copy
-
-    async def unreadable(self, found: Metadata, fragment: Fragment, running: Container[str]) -> Unreadable:
-        """Ask every store of the fragment that runs for every entry."""
-        positions = range(found.ensemble)
-        there = [position for position in positions if fragment.stores[position] in running]
-        answers = dict(
-            zip(there, await asyncio.gather(*(self._bad(found, fragment, p) for p in there)), strict=True)
+        return msgspec.structs.replace(
+            held, absent=tuple(absent), damaged=tuple(damaged), error=error, another=another
         )
-        silent = [position for position in there if isinstance(answers[position], EblaError)]
-        entries: list[tuple[int, int]] = []
-        missing: set[int] = set()
-        for number in range(fragment.first, fragment.last + 1):
-            if number % YIELD_ENTRIES == 0:
-                await self._world.clock.sleep(0)
-            if meta.is_given_up(found, number):
-                continue
-            having = meta.positions(found, number)
-            if any(_may_have(answers.get(position), number) for position in having):
-                continue
-            missing.update(position for position in having if position not in answers)
-            if entries and entries[-1][1] + 1 == number:
-                entries[-1] = entries[-1][0], number
-            else:
-                entries.append((number, number))
-        return Unreadable(
-            tuple(entries),
-            tuple(fragment.stores[position] for position in sorted(missing)),
-            tuple(fragment.stores[position] for position in silent),
-        )
-
-    async def _bad(self, found: Metadata, fragment: Fragment, position: int) -> set[int] | EblaError:
-        """The entries that the store lacks, or has damaged."""
-        store = fragment.stores[position]
-        stripe = meta.owed(found, position, fragment.first, fragment.last)
-        bad: set[int] = set()
-        at = 0
-        while at < len(stripe):
-            wanted = tuple(stripe[at : at + ENTRIES_MAX])
-            request = m.CheckRequest(store, found.ledger, found.token, wanted)
-            try:
-                answer = await self._stores.call(
-                    store, "check_entries", request, m.CheckReply, self._options.timeout_s
-                )
-            except (WrongServer, WrongToken):
-                return set(stripe)  # the store is lost
-            except EblaError as error:
-                return error
-            bad.update(answer.absent, answer.damaged)
-            at += answer.checked
-        return bad
-
-
-def _may_have(answer: set[int] | EblaError | None, entry: int) -> bool:
-    """Whether a store may have a sound copy. None: it does not run."""
-    if answer is None:
-        return False
-    return isinstance(answer, EblaError) or entry not in answer

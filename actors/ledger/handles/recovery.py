@@ -42,10 +42,13 @@ async def recover(
     ledger: int,
     options: LedgerOptions,
     gone: Container[str] = (),
+    *,
+    repair: bool = False,
 ) -> Metadata:
     """Close the ledger; returns its metadata. Raises RecoveryFailed if too few stores answer: then try again later. `gone`: stores that
-    an operator has given up. They count as empty, so that acknowledged entries that only they had are not in the ledger."""
-    found = await registry.change(ledger, meta.recovering)
+    an operator has given up. They count as empty, so that acknowledged entries that only they had are not in the ledger. `repair`: not
+    in order to write in the writer's place."""
+    found = await registry.change(ledger, lambda now: meta.recovering(now, repair))
     if found.closed:
         return found
     return await _Recovery(world, registry, stores, found, options, gone).run()

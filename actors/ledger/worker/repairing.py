@@ -135,7 +135,9 @@ class Repairer:
             log.info("ledger %d is recovered: its last fragment has a lost store", found.ledger)
             try:
                 await self._world.faults.here("ledger.repair.before_recover")
-                await recover(self._world, self._registry, self._stores, found.ledger, self._calls)
+                await recover(
+                    self._world, self._registry, self._stores, found.ledger, self._calls, repair=True
+                )
                 await self._world.faults.here("ledger.repair.after_recover")
             except NotFound:
                 return []

@@ -61,6 +61,7 @@ class RayLedgers:
         return [line async for line in self._unsound()]
 
     async def _unsound(self) -> AsyncIterator[str]:
+        where = await operate.addresses(self._ledgers)
         for ledger in await self._ledgers.registry.list():
             try:
                 checked = await operate.check(self._ledgers, ledger)
@@ -75,6 +76,6 @@ class RayLedgers:
                 if not held.sound:
                     bad = (
                         held.error
-                        or f"lacks {operate.ranges(held.missing)}, damaged {operate.ranges(held.damaged)}"
+                        or f"lacks {operate.ranges(held.absent)}, damaged {operate.ranges(held.damaged)}"
                     )
-                    yield f"ledger {ledger}: {held.address} {bad}"
+                    yield f"ledger {ledger}: {where.get(held.store)} {bad}"

@@ -16,9 +16,10 @@ from ebla.cli.frame.ui import Shown, Ui
 from ebla.wording import brief, count, host_of, short, size
 
 if TYPE_CHECKING:
+    from ebla.actors.ledger.handles.checking import Held
     from ebla.actors.ledger.metadata import Metadata
     from ebla.operate.cluster import Cluster
-    from ebla.operate.ledgers import Checked, Held
+    from ebla.operate.ledgers import Checked
 
 LedgerId = Annotated[int, argument("ID", "The ledger's number; `ebla ledger list` shows it.")]
 RANGES_SHOWN = 6
@@ -29,9 +30,7 @@ async def list_ledgers(cluster: Cluster) -> Shown:
 
     Entries and bytes are decided when a ledger is closed; `ebla ledger show` asks the stores of an open one.
     """
-    from ebla.operate.ledgers import every
-
-    found = await every(cluster.ledgers)
+    found = await cluster.ledgers.every()
     rows = (
         (
             each.ledger,
@@ -116,44 +115,60 @@ def _host(store: str, where: dict[str, str]) -> str:
 
 
 def check(ui: Ui, ledger: LedgerId) -> None:
-    """Read every copy of every entry from its store. Exit status 0: all are there and sound, 1: not.
+    """Verify every copy of every entry at its store. Exit status 0: all are there and sound, 1: not.
 
     A store that should have an entry and does not is named, and so is a store whose copy fails its checksum, or that does
-    not answer. The other stores have the entry, unless the command says that it is lost.
+    not answer. The other stores have the entry, unless the command says that it is lost. Also shown: whether the ledger is
+    marked for repair, and why it is not repaired yet.
     """
     with ui.working(f"ledger check {ledger}") as progress:
 
-        async def work(cluster: Cluster) -> Checked:
+        async def work(cluster: Cluster) -> tuple[Checked, dict[str, str]]:
             from ebla.operate import ledgers
 
             await _metadata(cluster, ledger)
-            return await ledgers.check(cluster.ledgers, ledger, progress.step)
+            checked = await ledgers.check(cluster.ledgers, ledger, progress.step)
+            return checked, await ledgers.addresses(cluster.ledgers)
 
-        checked = within(ui, work)
-    ui.show(_checked_document(checked), *_checked_parts(checked))
+        checked, where = within(ui, work)
+    ui.show(_checked_document(checked, where), *_checked_parts(checked, where))
     if not checked.sound:
         raise typer.Exit(FAILED)
 
 
-def _checked_document(checked: Checked) -> dict[str, Any]:
-    stores = [structs.asdict(held) | {"sound": held.sound} for held in checked.stores]
+def _checked_document(checked: Checked, where: dict[str, str]) -> dict[str, Any]:
+    stores = [
+        {
+            "first": held.fragment.first,
+            "last": held.fragment.last,
+            "store": held.store,
+            "address": where.get(held.store),
+            "entries": held.wanted,
+            "missing": held.absent,
+            "damaged": held.damaged,
+            "error": held.error,
+            "sound": held.sound,
+        }
+        for held in checked.stores
+    ]
     return structs.asdict(checked) | {"sound": checked.sound, "stores": stores}
 
 
-def _checked_parts(checked: Checked) -> list[Any]:
-    copies = sum(held.entries for held in checked.stores)
+def _checked_parts(checked: Checked, where: dict[str, str]) -> list[Any]:
+    copies = sum(held.wanted for held in checked.stores)
     told = f"ledger {checked.ledger}, {checked.state}: {count(checked.last + 1, 'entry', 'entries')}"
     if checked.given_up:
         ranges = ", ".join(f"{first:,}-{last:,}" for first, last in checked.given_up)
         told += f", without {ranges}, which an operator has given up"
     if checked.sound:
-        return [f"{told}, all {count(copies, 'copy', 'copies')} are there and sound"]
+        sound = f"{told}, all {count(copies, 'copy', 'copies')} are there and sound"
+        return [sound, *_mark_parts(checked, where)]
     rows = [
         (
-            f"{held.first:,}-{held.last:,}",
-            host_of(held.address) if held.address else short(held.store),
-            held.entries,
-            len(held.missing),
+            f"{held.fragment.first:,}-{held.fragment.last:,}",
+            _host(held.store, where),
+            held.wanted,
+            len(held.absent),
             len(held.damaged),
             _remark(held),
         )
@@ -168,11 +183,25 @@ def _checked_parts(checked: Checked) -> list[Any]:
         )
     else:
         parts.append("every entry has a sound copy: nothing is lost")
-    return parts
+    return [*parts, *_mark_parts(checked, where)]
+
+
+def _mark_parts(checked: Checked, where: dict[str, str]) -> list[str]:
+    mark = checked.mark
+    if mark is None:
+        return (
+            []
+            if checked.sound
+            else ["it is not marked for repair yet; the next check of all ledgers marks it"]
+        )
+    stores = ", ".join(_host(store, where) for store in mark.stores)
+    by = f"; {host_of(mark.worker)} repairs it now" if mark.worker else ""
+    parts = [f"marked for repair since {when(mark.since_us)}, as {stores} lacks entries{by}"]
+    return [*parts, f"not repaired yet: {brief(mark.reason)}"] if mark.reason else parts
 
 
 def _remark(held: Held) -> str:
-    parts = [f"missing {_ranges(held.missing)}"] if held.missing else []
+    parts = [f"missing {_ranges(held.absent)}"] if held.absent else []
     parts += [f"damaged {_ranges(held.damaged)}"] if held.damaged else []
     parts += [brief(held.error)] if held.error else []
     return "; ".join(parts)
