@@ -17,9 +17,9 @@ from ebla.actors.ledger import metadata as meta
 from ebla.actors.ledger.metadata import Metadata
 from ebla.actors.ledger.shared import paths
 from ebla.actors.ledger.store.store import LedgerStore
+from ebla.chaos.invariants.ledger_disks import LedgerDisks
 from ebla.chaos.invariants.ledgers import ledgers_of, read
 from ebla.chaos.simulation.deployment import Deployment
-from ebla.chaos.simulation.ledger_disks import LedgerDisks
 
 
 @dataclass(frozen=True)

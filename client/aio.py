@@ -29,6 +29,8 @@ __all__ = [
     "Coordination",
     "CoordinationSession",
     "Database",
+    "Ledger",
+    "LedgerWriter",
     "Log",
     "LogWriter",
     "Scan",

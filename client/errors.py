@@ -80,6 +80,7 @@ from ebla.actors.ledger.errors import LedgerError as LedgerError
 from ebla.actors.ledger.errors import LedgerFenced as LedgerFenced
 from ebla.actors.ledger.errors import NotEnoughStores as NotEnoughStores
 from ebla.actors.ledger.errors import RecoveryFailed as RecoveryFailed
+from ebla.actors.ledger.errors import StoreLeaving as StoreLeaving
 from ebla.actors.ledger.errors import StoreReadOnly as StoreReadOnly
 from ebla.actors.ledger.errors import WrongToken as WrongToken
 from ebla.placement.extras import MissingPackage as MissingPackage

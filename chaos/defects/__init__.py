@@ -9,6 +9,7 @@ answers.py         stored answers, log time and refusals
 masters.py         masters, standbys and their journal
 coordination.py    nodes, sessions, watches and locks
 ledgers.py         stores, writers, readers and recoveries of logs
+repairs.py         auditors, replication workers, and stores that they ask
 members.py         changes of members, copies and tombstones
 alters.py          alterations and recalls
 disasters.py       forced configurations and forgotten servers

@@ -25,8 +25,8 @@ from ebla.actors.ledger.metadata import Metadata, Segment
 from ebla.actors.ledger.shared import paths
 from ebla.actors.ledger.shared.kept import Mark
 from ebla.actors.master.server import ActiveMaster
+from ebla.chaos.invariants.ledger_disks import LedgerDisks
 from ebla.chaos.simulation.deployment import Deployment
-from ebla.chaos.simulation.ledger_disks import LedgerDisks
 
 RANKS = (meta.OPEN, meta.IN_RECOVERY, meta.CLOSED)
 BY_AUDITORS = (f"{paths.MARKS}/", paths.AUDITS)

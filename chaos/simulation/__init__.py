@@ -13,6 +13,7 @@ nemesis.py           carries out a plan of faults
 network_faults.py    faults of the network
 losses.py            hosts that are lost, for good or for a while
 damage.py            damage to stored records
+ledger_roles.py      ledger stores, replication workers and auditors, with small limits
 masters.py           a single master, with the journal's only node
 restores.py          an older copy of a single master's directory is restored
 local_scans.py       rows read in place by a process beside a server

@@ -39,8 +39,10 @@ def test_an_append_is_repeated_without_a_second_record() -> None:
         assert writer.sequence == 0
         assert await writer.append_once(data(0, 5), 0) == 5
         assert await writer.append_once(data(3, 8), 3) == 3
+        for store in stage.stores:
+            stage.cluster.state(store).commit_s = (1.0, 1.0)
         with pytest.raises(TimedOut):
-            await writer.append_once(data(8, 10), 8, deadline_s=0.0001)
+            await writer.append_once(data(8, 10), 8, deadline_s=0.1)
         assert await writer.append_once(data(8, 10), 8) == 0, "it is under way, and was waited for"
         lost = asyncio.ensure_future(writer.append_once(data(10, 15), 10))
         await asyncio.sleep(0.0005)
