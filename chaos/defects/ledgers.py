@@ -15,7 +15,7 @@ from ebla.actors.ledger.shared import records as shared
 from ebla.actors.ledger.store import rules
 from ebla.actors.ledger.store.arrivals import Arrivals
 from ebla.actors.ledger.store.store import LedgerStore
-from ebla.chaos.defects.defect import STORES_START_AGAIN, defect
+from ebla.chaos.defects.defect import STORES_START_AGAIN, Swap, defect
 from ebla.log import records
 
 
@@ -26,7 +26,7 @@ def entry_acknowledged_early(original: Any, self: Window, pending: Any) -> int:
     return counted + 1
 
 
-@defect("events", 60, ends, "fate", seed=3)
+@defect("events", 60, ends, "fate", seed=2)
 def one_absence_is_enough(original: Any, found: Metadata, number: int, answers: Any) -> Any:
     """A recovery ends a ledger before an entry that one store lacks."""
     for position in meta.positions(found, number):
@@ -35,10 +35,17 @@ def one_absence_is_enough(original: Any, found: Metadata, number: int, answers: 
     return original(found, number, answers)
 
 
-@defect("events", 60, ends, "durable", seed=9)
-def unconfirmed_entries_read(found: Metadata, known: int, tails: Mapping[int, m.Tail]) -> tuple[int, bool]:
+@defect("events", 60, seed=57)
+def unconfirmed_entries_read() -> list[Swap]:
     """A reader returns entries that one store has, and that a recovery may drop."""
-    return max([known, *(last for tail in tails.values() for _, last in tail.held)]), True
+
+    def durable(found: Metadata, known: int, tails: Mapping[int, m.Tail]) -> tuple[int, bool]:
+        return max([known, *(last for tail in tails.values() for _, last in tail.held)]), True
+
+    def undecided(known: int, end: int, tails: Mapping[int, m.Tail]) -> bool:
+        return False
+
+    return [(ends, "durable", durable), (ends, "undecided", undecided)]
 
 
 @defect("events", 60, ends, "durable", seed=2)
@@ -62,7 +69,7 @@ def arrivals_removed_unmoved(original: Any, self: Arrivals, bytes_max: int, gone
     return changes[1:], numbers
 
 
-@defect("events", 60, LedgerStore, "_fence", faults=STORES_START_AGAIN)
+@defect("events", 60, LedgerStore, "_fence", seed=2, faults=STORES_START_AGAIN)
 async def fence_in_memory(self: LedgerStore, ledger: int, head: Any) -> None:
     """A store that starts again forgets that a ledger is fenced."""
     self.heads[ledger] = rules.fenced(head)
@@ -73,7 +80,7 @@ async def recovery_ends_at_the_known(self: Any, ledger: writer.Writer, first: in
     """A recovery ends a ledger at the last entry that its stores know to be acknowledged."""
 
 
-@defect("events", 60, shared, "Set")
+@defect("events", 60, shared, "Set", seed=3)
 def records_set_without_versions(path: str, data: bytes, version: int) -> Set:
     """A record of a ledger or a log is set although another change came first."""
     return Set(path, data)

@@ -43,14 +43,14 @@ async def _quietly(saving: Coroutine[Any, Any, None]) -> None:
         await saving
 
 
-@defect("repairs", 60, Presence, "_tell")
+@defect("repairs", 60, Presence, "_tell", seed=5)
 async def store_registers_once(original: Any, self: Presence, info: StoreInfo) -> None:
     """A store whose session has expired is not registered again when it returns."""
     if self._told is None:
         await original(self, info)
 
 
-@defect("repairs", 60, Held, "open")
+@defect("repairs", 60, Held, "open", seed=2)
 async def auditor_acts_unelected(self: Held) -> Session:
     """An auditor that is not sure of its lock marks ledgers in another session."""
     if self.sure:
@@ -60,7 +60,7 @@ async def auditor_acts_unelected(self: Held) -> Session:
     )
 
 
-@defect("repairs", 60, worker, "take")
+@defect("repairs", 60, worker, "take", seed=31)
 async def locks_outlive_workers(sessions: LastingSession, ledger: int, holder: str) -> LedgerLock | None:
     """The lock of a ledger stays when its worker has ended."""
     session = await sessions.open()
@@ -83,14 +83,14 @@ class _Blind(Stores):
         return replace(answer, damaged=()) if isinstance(answer, m.CheckReply) else answer
 
 
-@defect("repairs", 60, Copier, "fill")
+@defect("repairs", 60, Copier, "fill", seed=11)
 async def damaged_copies_stay(original: Any, self: Copier, *arguments: Any, **named: Any) -> None:
     """A worker copies what a store lacks, and leaves what the store has damaged."""
     self._stores = _Blind(self._stores._world, self._stores._registry)
     await original(self, *arguments, **named)
 
 
-@defect("repairs", 60, LedgerStore, "ledgers", faults=FULL_DISKS)
+@defect("repairs", 60, LedgerStore, "ledgers", seed=3, faults=FULL_DISKS)
 def deletion_on_a_full_disk_forgotten(self: LedgerStore) -> list[int]:
     """A store lists a ledger no more, although the disk was too full for the deletion."""
     return [ledger for ledger, head in self.heads.items() if not head.deleted]

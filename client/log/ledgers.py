@@ -41,8 +41,19 @@ class LedgerEntry(NamedTuple):
 
 @showing
 class LedgerInfo(msgspec.Struct, frozen=True):
-    """`state`: "open", "in_recovery" or "closed". `last` and `length`: the last entry, -1 if there is none, and the bytes of all
-    entries; None until the ledger is closed. `log`: the log that it is a part of, or ""."""
+    """A ledger, as its metadata describes it.
+
+    Attributes:
+        ledger: Its id.
+        state: "open", "in_recovery" or "closed".
+        last: The last entry, -1 if there is none. None until the ledger is closed.
+        length: The bytes of all entries. None until the ledger is closed.
+        ensemble: The number of stores over which entries are spread.
+        write_quorum: On how many of them each entry is.
+        ack_quorum: How many must have synced an entry before it is acknowledged.
+        log: The log that the ledger is a part of, or "".
+        created_us: When it was created, in microseconds since 1970 (UTC).
+    """
 
     ledger: int
     state: str

@@ -75,9 +75,8 @@ def like(
     docstring to editors, which do not run this."""
 
     def document(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-        call = short(method)
-        call.__doc__ = awaited.__doc__
-        return call
+        method.__doc__ = awaited.__doc__
+        return short(method)
 
     return document
 

@@ -57,6 +57,7 @@ def test_scenarios_with_several_masters_locks_or_lost_hosts_run_only_in_simulati
         "locks",
         "crowds",
         "disasters",
+        "repairs",
     }
     with pytest.raises(InvalidArgument, match="there is no scenario 'crowds'"):
         ray.scenario("crowds")
