@@ -262,7 +262,7 @@ class RootGroup(Group):
 
 def _report(error: EblaError, status: int, as_json: bool, verbose: bool) -> int:
     if verbose:
-        traceback.print_exc()
+        traceback.print_exception(type(error), error, error.full_traceback or error.__traceback__)
     if as_json:
         write_json(document(error, status))
         return status
