@@ -110,7 +110,7 @@ class TableInfo(msgspec.Struct, frozen=True):
         name: Its present name.
         state: "preparing" (some tablet takes no writes yet) or "running".
         schema: Its columns, key and partitioning; `Table.schema` has the columns as an Arrow schema. `schema.version` grows by one
-        with every alteration.
+            with every alteration.
         replicas: The copies that each tablet shall have.
         replication: The protocol of the replicas, "raft" or "pacifica".
         created_us: When it was created, in microseconds since 1970 (UTC).

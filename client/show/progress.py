@@ -53,17 +53,10 @@ def counting(rows: Callable[[], int], total: int | None = None) -> Callable[[], 
 
     def look() -> Seen:
         done = rows()
-<<<<<<< HEAD
-        text, shown, end = seen_rows(done, total)
-        if total is None:
-            text += f", {done / max(time.monotonic() - began, 1e-3):,.0f} rows/s"
-        return text, shown, end
-=======
         text, *_ = seen_rows(done, total)
         if total is None:
             text += f", {done / max(time.monotonic() - began, 1e-3):,.0f} rows/s"
         return (text, done, total)
->>>>>>> 88a0b05f6 (Scans and counts show rows and rate; --verbose shows the whole traceback)
 
     return look
 
