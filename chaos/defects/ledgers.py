@@ -54,12 +54,17 @@ def confirmed_entries_only(found: Metadata, known: int, tails: Mapping[int, m.Ta
     return known, True
 
 
-@defect("events", 60, records, "appended")
+@defect("events", 60, records, "appended", seed=1)
 def writer_overtakes(
-    original: Any, found: records.LogRecord, before: Any, made: records.LogLedger, empty: bool
+    original: Any,
+    found: records.LogRecord,
+    before: Any,
+    made: records.LogLedger,
+    empty: bool,
+    producer: str | None = None,
 ) -> Any:
     """A writer adds its ledger to the log, although another writer was first."""
-    return original(found, found.ledgers[-1] if found.ledgers else None, made, empty)
+    return original(found, found.ledgers[-1] if found.ledgers else None, made, empty, producer)
 
 
 @defect("events", 60, Arrivals, "moves")
