@@ -28,7 +28,7 @@ pytestmark = pytest.mark.timeout(3600)  # a busy machine is no defect
 
 # A seed of each that reaches what no other run does: a copy is cancelled, a failed replica that holds back the log is given
 # up, a node learns a lease of its peers, a master reads a checkpoint, a stalled log sends no beacon, clients are cut off, a
-# server is suspended, and a worker recovers a ledger and deletes what has moved. After a change, the next seeds may do so instead.
+# server is suspended, and a worker deletes what has moved. After a change, the next seeds may do so instead.
 RARE = {
     "mending": 7,
     "disks": 3,
@@ -39,6 +39,16 @@ RARE = {
     "levels": 0,
     "repairs": 0,
 }
+# No writer opens the log again after the host of a store is lost, so that a worker must end the last ledger.
+WRITERS_GONE = Plan(
+    "repairs",
+    0,
+    (
+        Fault(3.0, "client_crash", (), 12.0),
+        Fault(3.5, "client_crash", (), 12.0),
+        Fault(3.6, "lose_host", ("store-1",)),
+    ),
+)
 FURTHER_MAX = 6  # seeds of each of these, until every fault point, mark, effect and call was reached
 
 
@@ -52,7 +62,7 @@ SCENARIOS = [
 def first_plans() -> list[Plan]:
     """The plans that find the planted defects, without the defects, and a plan of each other scenario."""
     plans = [each.plan(each.seed) for each in DEFECTS.values()]
-    plans += [plan_of(scenario(name), seed) for name, seed in RARE.items()]
+    plans += [WRITERS_GONE, *(plan_of(scenario(name), seed) for name, seed in RARE.items())]
     others = [name for name in SCENARIOS if name not in {plan.scenario for plan in plans}]
     return list(dict.fromkeys([*plans, *(plan_of(scenario(name), 0) for name in others)]))
 
