@@ -19,7 +19,7 @@ from ebla.placement import launch, state
 from ebla.placement.config import DeploymentConfig, configure
 from ebla.placement.local.cluster import LocalCluster
 from ebla.table import Database
-from tests.cluster.conftest import eventually
+from tests.cluster.conftest import eventually, run_ebla
 
 pytestmark = pytest.mark.cluster
 
@@ -93,6 +93,21 @@ def test_a_second_writer_fences_the_first(db: Database) -> None:
         with pytest.raises(LogFenced):
             first.append(b"late")
     assert log.info().end == after + 1
+
+
+def test_a_host_leaves_with_its_ledgers_under_a_writer_and_may_come_back(db: Database) -> None:
+    log = db.log("events")
+    before = log.info().end
+    with log.writer() as writer:
+        writer.append(b"before")
+        run_ebla(NAME, "nodes", "decommission", "host-4", "--wait", "--timeout", "60")
+        writer.append(b"after")
+    registered = run_ebla(NAME, "autorecovery", "status", "--json")
+    uuid = next(each["uuid"] for each in registered["known"] if each["address"] == "ledger-store/host-4")
+    ledgers = run_ebla(NAME, "ledger", "list", "--json")["ledgers"]
+    assert not any(uuid in segment["stores"] for each in ledgers for segment in each["segments"])
+    assert [entry.data for entry in log.read(before)] == [b"before", b"after"]
+    run_ebla(NAME, "nodes", "decommission", "host-4", "--off")
 
 
 def test_logs_are_whole_after_a_restart_of_everything(
