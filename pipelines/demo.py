@@ -245,7 +245,7 @@ def _deployment(steps: Steps, ending: contextlib.ExitStack) -> tuple[LocalCluste
         ending.callback(cluster.stop)
         connect_ray(cluster.address, directory=cluster.directory)
         ending.callback(ray.shutdown)
-    with steps.step("deploying ebla: a master, and the roles of tables and logs on every node") as show:
+    with steps.step("deploying ebla: a master, and tables and logs on every node") as show:
         config = configure({"data_dir": str(directory / "data"), "logs": True})
         deployed = launch.up(config, progress=show)
         if not deployed.ready:
