@@ -22,7 +22,6 @@ from ebla.actors.ledger.metadata import Metadata
 from ebla.actors.ledger.shared.repairs import Repairs
 from ebla.chaos.faults import RealFaults
 from ebla.deployment import make_client
-from ebla.operate.ledgers import every
 from ebla.placement.local.cluster import LocalCluster
 from ebla.storage.errors import EblaError
 
@@ -87,7 +86,7 @@ async def _repair(cluster: LocalCluster, host: int, carried: float) -> Repair:
         lost = next(store.uuid for store in await registry.known() if store.address == address)
 
         async def losing() -> list[Metadata]:
-            found = await every(db._logs)
+            found = await db._logs.every()
             return [each for each in found if any(lost in segment.stores for segment in each.segments)]
 
         async def noticed() -> bool:
