@@ -11,7 +11,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -319,7 +319,7 @@ async def _disk_bytes(db: aio.Database) -> float:
             await stack.enter_async_context((await db.log(f"bench-{number}")).writer())
             for number in range(LEDGERS)
         ]
-        before = await _written(db)
+        before = await _settled(db)
 
         async def append(writer: aio.LogWriter) -> None:
             for _ in range(EACH):
@@ -327,21 +327,19 @@ async def _disk_bytes(db: aio.Database) -> float:
 
         await asyncio.gather(*map(append, writers))
         copies = 3 * LEDGERS * EACH
-        async for written in _settled(db):
-            total = written - before
-        return total / copies
+        return (await _settled(db) - before) / copies
 
 
-async def _settled(db: aio.Database) -> AsyncIterator[int]:
-    """What the stores have written, until they move nothing more."""
+async def _settled(db: aio.Database) -> int:
+    """What the stores have written, as soon as they move no more entries to their long-term place."""
     last = -1
     for _ in range(30):
         now = await _written(db)
-        yield now
         if now == last:
-            return
+            break
         last = now
         await asyncio.sleep(3.0)
+    return last
 
 
 async def _written(db: aio.Database) -> int:
