@@ -2,7 +2,8 @@
 
     python -m benchmarks [--rows 1000000] [--only bulk,latency,...] [--output FILE]
 
-Progress goes to standard error, the table to standard output and to the file. Every process that it starts is ended.
+Progress goes to standard error, the table to standard output and to the file. With `--only` there is no file, unless `--output`
+names one. Every process that it starts is ended.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -65,10 +66,7 @@ class Bench:
         self.take((Figure(name, value, unit, **rest),))
 
     def take(self, figures: Iterable[Figure]) -> None:
-        for each in figures:
-            ratio = f" ({each.ratio:.2f} of the floor)" if each.ratio else ""
-            say(f"{each.name}: {each.value:,.3g} {each.unit}{ratio}")
-            self.figures.append(each)
+        self.figures.extend(map(told, figures))
 
     def disk(self) -> None:
         append_ms, commit_ms = self.floor.disk()
@@ -257,16 +255,6 @@ class Bench:
             name = f"memory that the copy took at its {end}"
             self.add(name, grown / 2**20, "MB", target=64, better="lower")
 
-    def repair(self) -> None:
-        found = copies.repair()
-        note = (
-            f"{found.tablets} of {copies.REPAIR_TABLETS} tablets of {copies.REPAIR_TABLET_BYTES // 10**6} MB had a replica there; "
-            f"the first copy began after {found.noticed_s:.1f} s, since a silent peer is given 10 s"
-        )
-        self.add(
-            "a node is lost for good, until every tablet has three voters", found.whole_s, "s", note=note
-        )
-
     def pacifica(self) -> None:
         """Every figure has Raft's as its floor, from the same run."""
         raft, mine = pacifica.single(self.db)
@@ -342,14 +330,49 @@ STEPS: dict[str, Callable[[Bench], None]] = {
     "kills": Bench.kills,
     "losses": Bench.losses,
 }
-ALONE: dict[str, Callable[[Bench], None]] = {  # each on a deployment of its own
-    "repair": Bench.repair,
-    "ledgers": lambda bench: bench.take(rereplication.figures()),
+
+
+def repair() -> Iterator[Figure]:
+    found = copies.repair()
+    note = (
+        f"{found.tablets} of {copies.REPAIR_TABLETS} tablets of {copies.REPAIR_TABLET_BYTES // 10**6} MB had a replica there; "
+        f"the first copy began after {found.noticed_s:.1f} s, since a silent peer is given 10 s"
+    )
+    yield Figure(
+        "a node is lost for good, until every tablet has three voters", found.whole_s, "s", note=note
+    )
+
+
+ALONE: dict[str, Callable[[], Iterable[Figure]]] = {  # each on a deployment of its own
+    "repair": repair,
+    "ledgers": rereplication.figures,
 }
+
+
+def shared(steps: Sequence[str], rows: int) -> list[Figure]:
+    """The figures of these steps, on one deployment."""
+    say("starting a local cluster of 4 nodes, with two masters and three journal nodes")
+    with (
+        tempfile.TemporaryDirectory(prefix="ebla-bench-") as directory,
+        ebla.local(hosts=pacifica.HOSTS, data_dir=directory, masters=2, journals=3) as db,
+    ):
+        bench = Bench(db, Path(directory) / "cluster", rows)
+        try:
+            for name in steps:
+                STEPS[name](bench)
+        finally:
+            bench.floor.close()
+    return bench.figures
 
 
 def listed(seconds: list[float]) -> str:
     return "all, in seconds: " + ", ".join(f"{each:.2f}" for each in seconds)
+
+
+def told(figure: Figure) -> Figure:
+    ratio = f" ({figure.ratio:.2f} of the floor)" if figure.ratio else ""
+    say(f"{figure.name}: {figure.value:,.3g} {figure.unit}{ratio}")
+    return figure
 
 
 def say(text: str) -> None:
@@ -362,37 +385,31 @@ STARTED = time.perf_counter()
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
-    steps = [*STEPS, *ALONE]
-    parser.add_argument("--only", default=",".join(steps), help=f"some of {', '.join(steps)}")
-    parser.add_argument("--output", type=Path, default=OUTPUT)
+    known = [*STEPS, *ALONE]
+    parser.add_argument("--only", help=f"some of {', '.join(known)}")
+    parser.add_argument("--output", type=Path, help=f"default: {OUTPUT.name}, or none with --only")
     options = parser.parse_args()
-    chosen = options.only.split(",")
-    if unknown := [name for name in chosen if name not in steps]:
-        parser.error(f"there is no step {unknown[0]!r}; choose from {', '.join(steps)}")
+    chosen = options.only.split(",") if options.only else known
+    if unknown := [name for name in chosen if name not in known]:
+        parser.error(f"there is no step {unknown[0]!r}; choose from {', '.join(known)}")
     if "feed" in chosen:
         try:
             with needs("bench"):
                 pass
         except MissingPackage as error:
             parser.error(f"feed: {error}")
-    say("starting a local cluster of 4 nodes, with two masters and three journal nodes")
-    with (
-        tempfile.TemporaryDirectory(prefix="ebla-bench-") as directory,
-        ebla.local(hosts=pacifica.HOSTS, data_dir=directory, masters=2, journals=3) as db,
-    ):
-        bench = Bench(db, Path(directory) / "cluster", options.rows)
-        try:
-            for name in filter(STEPS.__contains__, chosen):
-                STEPS[name](bench)
-        finally:
-            bench.floor.close()
-    for name in filter(ALONE.__contains__, chosen):
-        ALONE[name](bench)
+    steps = [name for name in STEPS if name in chosen]
+    figures = shared(steps, options.rows) if steps else []
+    for name in ALONE:
+        if name in chosen:
+            figures.extend(map(told, ALONE[name]()))
     today = datetime.now(UTC).strftime("%Y-%m-%d")
     machine = f"Measured {today} on {os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, one local cluster of 4 Ray nodes with two masters and three journal nodes."
-    text = markdown(bench.figures, machine)
+    text = markdown(figures, machine)
     print(text)
-    options.output.write_text(text)
+    output = options.output or (None if options.only else OUTPUT)
+    if output is not None:
+        output.write_text(text)
 
 
 if __name__ == "__main__":
