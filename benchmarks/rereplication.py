@@ -93,7 +93,7 @@ async def _repair(cluster: LocalCluster, host: int, carried: float) -> Repair:
             return bool(await Repairs(db._logs.session).marked())
 
         async def whole() -> bool:
-            return not await losing()
+            return not await noticed() and not await losing()
 
         before = await losing()
         RealFaults(NAME, cluster).kill_node(host)
