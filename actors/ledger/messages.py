@@ -11,6 +11,8 @@ import struct
 import crc32c
 import msgspec
 
+from ebla.actors.ledger.metadata import Metadata
+
 _BOUND = struct.Struct(">QQqQ")
 
 
@@ -154,6 +156,24 @@ class CheckReply(msgspec.Struct, frozen=True):
     checked: int
     absent: tuple[int, ...] = ()
     damaged: tuple[int, ...] = ()
+
+
+class CopyRequest(msgspec.Struct, frozen=True):
+    """Look at these entries, ascending, and copy those that are missing or damaged from the ledger's other stores: one at least,
+    further ones up to `bytes_max`, synced in one commit before the answer."""
+
+    store: str
+    found: Metadata
+    entries: tuple[int, ...]
+    bytes_max: int
+
+
+class CopyReply(msgspec.Struct, frozen=True):
+    """The store has the first `done` entries of the request, sound; it has copied some of them."""
+
+    done: int
+    copied: int = 0
+    copied_bytes: int = 0
 
 
 class DropRequest(msgspec.Struct, frozen=True):

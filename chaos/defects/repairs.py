@@ -6,21 +6,17 @@ import contextlib
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-import msgspec
-from msgspec.structs import replace
-
 from ebla.actors.coordination.sessions.changes import Session, open_session
 from ebla.actors.errors import AlreadyPresent
 from ebla.actors.ledger import messages as m
 from ebla.actors.ledger.auditor.held import Held
 from ebla.actors.ledger.handles.registry import StoreInfo
-from ebla.actors.ledger.handles.stores import Stores
 from ebla.actors.ledger.shared import paths
 from ebla.actors.ledger.shared.presence import Presence
 from ebla.actors.ledger.shared.records import DEADLINE_S, LastingSession
+from ebla.actors.ledger.store import rules
 from ebla.actors.ledger.store.store import LedgerStore
 from ebla.actors.ledger.worker import worker
-from ebla.actors.ledger.worker.copying import Copier
 from ebla.actors.ledger.worker.locking import LedgerLock
 from ebla.chaos.defects.defect import FULL_DISKS, LOST_BESIDE_SLOW_DISKS, defect
 from ebla.storage.errors import EblaError
@@ -73,21 +69,10 @@ async def locks_outlive_workers(sessions: LastingSession, ledger: int, holder: s
     return LedgerLock(ledger, made.version, session)
 
 
-class _Blind(Stores):
-    """Stores that call nothing damaged."""
-
-    async def call(
-        self, store: str, method: str, message: msgspec.Struct, reply: type[Any], timeout_s: float
-    ) -> Any:
-        answer = await super().call(store, method, message, reply, timeout_s)
-        return replace(answer, damaged=()) if isinstance(answer, m.CheckReply) else answer
-
-
-@defect("repairs", 60, Copier, "fill", seed=11)
-async def damaged_copies_stay(original: Any, self: Copier, *arguments: Any, **named: Any) -> None:
-    """A worker copies what a store lacks, and leaves what the store has damaged."""
-    self._stores = _Blind(self._stores._world, self._stores._registry)
-    await original(self, *arguments, **named)
+@defect("repairs", 60, rules, "lacking", seed=11)
+def damaged_copies_stay(looked: m.CheckReply) -> list[int]:
+    """A repair copies what a store lacks, and leaves what the store has damaged."""
+    return list(looked.absent)
 
 
 @defect("repairs", 60, LedgerStore, "ledgers", seed=3, faults=FULL_DISKS)

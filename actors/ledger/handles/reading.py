@@ -52,14 +52,17 @@ class Reader:
         return await self.read_some(found, range(first, last + 1), bytes_max)
 
     async def read_some(
-        self, found: Metadata, entries: Sequence[int], bytes_max: int | None = None
+        self, found: Metadata, entries: Sequence[int], bytes_max: int | None = None, lacks: str = ""
     ) -> list[m.Entry]:
-        """The first of these entries, which ascend: at least one. Raises as `read`."""
+        """The first of these entries, which ascend: at least one. `lacks`: a store without a sound copy of them. Raises as
+        `read`."""
         wanted = entries[:READ_ENTRIES_MAX]
         first = wanted[0]
         limit = bytes_max or self._options.call_bytes
         read: dict[int, m.Entry] = {}
-        lacking: dict[str, set[int]] = {}  # store -> entries that it surely has no sound copy of
+        lacking: dict[str, set[int]] = {
+            lacks: set(wanted)
+        }  # store -> entries that it surely has no sound copy of
         failed: dict[str, EblaError] = {}
         while first not in read:
             asked = self._choose(found, wanted, lacking, failed)

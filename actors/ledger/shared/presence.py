@@ -27,14 +27,14 @@ LOOK_S = 0.5
 
 
 class Presence:
-    """`info`: what the store tells about itself now. `leaving`: whether its host is being decommissioned, as far as it knows."""
+    """`info`: what the store tells about itself now. `session`: of this incarnation. `leaving`: whether its host is being decommissioned, as far as it knows."""
 
     def __init__(self, world: World, masters: tuple[str, ...], info: Callable[[], StoreInfo]) -> None:
         self._world = world
         self._info = info
-        self._session = LastingSession(MasterClient(world, masters), world.address, SESSION_S)
-        self._known: Records[StoreInfo] = Records(self._session, StoreInfo, "store")
-        self._leavings: Records[Leaving] = Records(self._session, Leaving, "list")
+        self.session = LastingSession(MasterClient(world, masters), world.address, SESSION_S)
+        self._known: Records[StoreInfo] = Records(self.session, StoreInfo, "store")
+        self._leavings: Records[Leaving] = Records(self.session, Leaving, "list")
         self._told: StoreInfo | None = None
         self._news = True
         self.leaving = False
@@ -42,10 +42,10 @@ class Presence:
     async def run(self) -> None:
         """Tell it at once, again after the session has expired, and when it changes."""
         session_id = ""
-        Watched(self._world, self._session.nodes, paths.LEAVING, False, self._look_again)
+        Watched(self._world, self.session.nodes, paths.LEAVING, False, self._look_again)
         while True:
             try:
-                session = await self._session.open()
+                session = await self.session.open()
                 info = self._info()
                 if session.id != session_id or info != self._told:
                     await self._tell(info)
@@ -65,7 +65,7 @@ class Presence:
 
     async def _tell(self, info: StoreInfo) -> None:
         await self._known.put(names.join(paths.KNOWN, info.uuid), lambda _: info)
-        session = await self._session.open()
+        session = await self.session.open()
         path, data = names.join(paths.UP, info.uuid), msgspec.msgpack.encode(info)
         node = await session.get(path, deadline_s=DEADLINE_S)
         if (

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Iterable
 
 from ebla.actors.ledger.errors import LedgerFenced, StoreReadOnly, WrongToken
-from ebla.actors.ledger.messages import HELD_MAX, AddRequest, Entry
+from ebla.actors.ledger.messages import HELD_MAX, AddRequest, CheckReply, Entry
 from ebla.actors.ledger.store.records import Head
 from ebla.storage.errors import Corruption, InvalidArgument
 
@@ -56,6 +56,11 @@ def require_equal(ledger: int, stored: Entry | None, given: Entry) -> None:
         raise Corruption(
             f"entry {given.entry} of ledger {ledger} is stored with other bytes: report this; leave the store's directory as it is"
         )
+
+
+def lacking(looked: CheckReply) -> list[int]:
+    """The entries that a repair must copy, ascending."""
+    return sorted((*looked.absent, *looked.damaged))
 
 
 def fenced(head: Head) -> Head:

@@ -5,7 +5,8 @@
     certain    a store that lost its directory is another store (its uuid is new), and refuses requests for the old one
     read-only  with too little space the store takes no entries of writers, and goes on otherwise
 
-Rules are in rules.py. The store knows nothing of ensembles: which entries it should have is a matter of its clients.
+Rules are in rules.py. Which entries the store should have is a matter of its clients: a replication worker sends a ledger's
+metadata along, and this store copies from the others that it names.
 """
 
 from __future__ import annotations
@@ -20,10 +21,15 @@ from ebla.actors import messages as am
 from ebla.actors.errors import NotRunning, WrongServer
 from ebla.actors.figures import Figure
 from ebla.actors.ledger import messages as m
+from ebla.actors.ledger.handles.options import LedgerOptions
+from ebla.actors.ledger.handles.reading import Reader
 from ebla.actors.ledger.handles.registry import StoreInfo
+from ebla.actors.ledger.handles.stores import Stores
+from ebla.actors.ledger.shared.kept import KeptRegistry
 from ebla.actors.ledger.shared.presence import Presence
 from ebla.actors.ledger.store import records, rules
 from ebla.actors.ledger.store.arrivals import Arrivals
+from ebla.actors.ledger.store.confirmed import Confirmed
 from ebla.actors.ledger.store.measures import Counted, measure_store
 from ebla.actors.ledger.store.options import LedgerStoreOptions
 from ebla.actors.ledger.store.records import ENTRIES, HEADS, Head
@@ -34,7 +40,6 @@ from ebla.storage.errors import DiskFailed, DiskFull, EblaError
 log = logging.getLogger(__name__)
 
 NO_LAC = NO_ENTRY = -1
-POLLED_S = 1.0  # a reader that has got an entry waits for the next one soon
 READ_ITEMS = 1000
 
 
@@ -49,14 +54,12 @@ class LedgerStore(Role):
         self.free_bytes = 0
         self.counted = Counted()
         self._saved: dict[int, Head] = {}
-        self._lacs: dict[int, int] = {}
         self._ends: dict[int, int] = {}  # no entry after this one has ever been here
-        self._polled: dict[int, float] = {}  # when a reader waited last
-        self._readers: dict[
-            int, dict[asyncio.Future[None], None]
-        ] = {}  # that wait for the next entry of a ledger
         self._presence = Presence(world, self.options.masters, self._info)
+        registry = KeptRegistry(world, self._presence.session)
+        self._reader = Reader(world, registry, Stores(world, registry), LedgerOptions())
         self._arrivals = Arrivals()
+        self._confirmed = Confirmed(world, self._stored_lac)
         self._moving = asyncio.Lock()
         self._environment: Environment
         self._running = False
@@ -89,8 +92,7 @@ class LedgerStore(Role):
     async def stop(self) -> None:
         """The store's session is left to expire: the masters may stop at the same time."""
         self._running = False
-        for ledger in list(self._readers):
-            self._wake(ledger)
+        self._confirmed.wake()
 
     def measure(self) -> Iterable[Figure]:
         self._require_running()
@@ -138,9 +140,8 @@ class LedgerStore(Role):
         if self._arrivals.bytes > self.options.arrivals_bytes_max:
             await self._move()
         self.counted.add(request.entries)
-        self._learn(ledger, request.entries[-1].lac)
-        awaited = self.world.now() - self._polled.get(ledger, -POLLED_S) < POLLED_S
-        return m.Done(self._presence.leaving, awaited)
+        self._confirmed.learn(ledger, request.entries[-1].lac)
+        return m.Done(self._presence.leaving, self._confirmed.awaited(ledger))
 
     def _require_equal(self, ledger: int, given: Sequence[m.Entry]) -> None:
         end = self._ends.get(ledger)
@@ -261,6 +262,21 @@ class LedgerStore(Role):
         return m.CheckReply(checked, tuple(absent), tuple(damaged))
 
     @rpc
+    async def copy_entries(self, request: m.CopyRequest) -> m.CopyReply:
+        """Copy what a replication worker asks for: the bytes take the shortest way. Raises as `add_entries`, and EntryLost,
+        Unavailable."""
+        found, store = request.found, request.store
+        looked = await self.check_entries(m.CheckRequest(store, found.ledger, found.token, request.entries))
+        lacking = rules.lacking(looked)
+        if not lacking:
+            return m.CopyReply(looked.checked)
+        read = await self._reader.read_some(found, lacking, request.bytes_max, lacks=store)
+        await self.add_entries(m.AddRequest(store, found.ledger, found.token, tuple(read), recovery=True))
+        whole = len(read) == len(lacking)
+        done = looked.checked if whole else request.entries.index(lacking[len(read)])
+        return m.CopyReply(done, len(read), sum(len(entry.data) for entry in read))
+
+    @rpc
     async def read_tail(self, request: m.TailRequest) -> m.Tail:
         """Read the end of a ledger; with `poll_ms`, wait for an acknowledged entry after `after`."""
         self._require(request.store)
@@ -268,10 +284,11 @@ class LedgerStore(Role):
         head = rules.admit(self.heads.get(ledger), ledger, request.token)
         if request.fence:
             await self._fence(ledger, head)
-        elif request.poll_ms and self._lac(ledger) <= request.after:
-            await self._next_entry(ledger, min(request.poll_ms / 1000, self.options.poll_s_max))
+        elif request.poll_ms:
+            wait_s = min(request.poll_ms / 1000, self.options.poll_s_max)
+            await self._confirmed.after(ledger, request.after, wait_s)
         fenced = ledger in self.heads and self.heads[ledger].fenced
-        return m.Tail(self._lac(ledger), rules.ranges(self.numbers(ledger, request.after)), fenced)
+        return m.Tail(self._confirmed.lac(ledger), rules.ranges(self.numbers(ledger, request.after)), fenced)
 
     def stored(self, ledger: int, entry: int) -> bytes | None:
         """The record of an entry, sound or not."""
@@ -298,48 +315,20 @@ class LedgerStore(Role):
         recent = self._arrivals.last(ledger)
         return max((number for number in (moved, recent) if number is not None), default=None)
 
-    def _lac(self, ledger: int) -> int:
-        known = self._lacs.get(ledger)
-        if known is None:
-            last = self._last(ledger)
-            known = NO_LAC
-            if last is not None:
-                entry = records.read_entry(ledger, last, self.stored(ledger, last) or b"")
-                known = NO_LAC if entry is None else entry.lac
-            self._lacs[ledger] = known
-        return known
+    def _stored_lac(self, ledger: int) -> int:
+        last = self._last(ledger)
+        if last is None:
+            return NO_LAC
+        entry = records.read_entry(ledger, last, self.stored(ledger, last) or b"")
+        return NO_LAC if entry is None else entry.lac
 
     @rpc
     async def confirm(self, request: m.ConfirmRequest) -> m.Done:
         """Take notice of the last acknowledged entry; a hint for readers, kept in memory only."""
         self._require(request.store)
         rules.admit(self.heads.get(request.ledger), request.ledger, request.token)
-        self._learn(request.ledger, request.lac)
+        self._confirmed.learn(request.ledger, request.lac)
         return m.Done(self._presence.leaving)
-
-    def _learn(self, ledger: int, lac: int) -> None:
-        if lac > self._lac(ledger):
-            self._lacs[ledger] = lac
-            self._wake(ledger)
-
-    def _wake(self, ledger: int) -> None:
-        for future in self._readers.pop(ledger, {}):
-            if not future.done():
-                future.set_result(None)
-
-    async def _next_entry(self, ledger: int, wait_s: float) -> None:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._polled[ledger] = self.world.now() + wait_s
-        waiting = self._readers.setdefault(ledger, {})
-        waiting[future] = None
-        try:
-            async with self.world.clock.timeout(wait_s):
-                await future
-        except TimeoutError:
-            return
-        finally:
-            waiting.pop(future, None)
-            self._polled[ledger] = self.world.now()
 
     # -- deleting --------------------------------------------------------------------------------------------
 

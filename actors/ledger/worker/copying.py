@@ -1,5 +1,5 @@
-"""Copies entries of a ledger to one store: what it lacks or has damaged, in batches, each synced there before the next. All copies
-of a worker together keep to one rate."""
+"""Has entries of a ledger copied to one store: what it lacks or has damaged, in batches, each synced there before the next. The
+store gets the bytes from the others itself. All copies of a worker together keep to one rate."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from ebla.actors.ledger import messages as m
 from ebla.actors.ledger.errors import EntryLost
 from ebla.actors.ledger.handles.options import LedgerOptions
-from ebla.actors.ledger.handles.reading import Reader
 from ebla.actors.ledger.handles.stores import Stores
 from ebla.actors.ledger.metadata import Metadata
 from ebla.actors.ledger.worker.measures import Counted
 from ebla.actors.ledger.worker.options import WorkerOptions
 from ebla.actors.world import CallerWorld
+
+SOURCES = 3  # that a store can ask, one after the other, before a copy has taken too long
 
 
 class Pace:
@@ -51,7 +52,6 @@ class Copier:
 
     def __init__(
         self,
-        reader: Reader,
         stores: Stores,
         options: WorkerOptions,
         calls: LedgerOptions,
@@ -60,10 +60,9 @@ class Copier:
         progress: Progress,
         go_on: Callable[[], None],
     ) -> None:
-        self._reader = reader
         self._stores = stores
         self._options = options
-        self._calls = calls
+        self._timeout_s = SOURCES * calls.timeout_s
         self._counted = counted
         self._pace = pace
         self._progress = progress
@@ -77,33 +76,24 @@ class Copier:
         while at < len(entries):
             self._go_on()
             wanted = tuple(entries[at : at + self._options.batch_entries])
-            request = m.CheckRequest(store, found.ledger, found.token, wanted)
-            has = await self._stores.call(
-                store, "check_entries", request, m.CheckReply, self._calls.timeout_s
-            )
-            lacking = sorted((*has.absent, *has.damaged))
-            while lacking:
-                self._go_on()
-                try:
-                    lacking = lacking[await self._copy(found, store, lacking) :]
-                except EntryLost as error:
-                    if not partly:
-                        raise
-                    lost = lost or error
-                    lacking = lacking[1:]
-            at += has.checked
-            self._progress.looked += has.checked
+            try:
+                done = await self._copy(found, store, wanted)
+            except EntryLost as error:
+                if not partly or error.entry not in wanted:
+                    raise
+                lost = lost or error
+                done = wanted.index(error.entry) + 1
+            at += done
+            self._progress.looked += done
         if lost is not None:
             raise lost
 
-    async def _copy(self, found: Metadata, store: str, entries: Sequence[int]) -> int:
-        """Copy the first of these entries; returns how many."""
-        read = await self._reader.read_some(found, entries, self._options.batch_bytes)
-        add = m.AddRequest(store, found.ledger, found.token, tuple(read), recovery=True)
-        await self._stores.call(store, "add_entries", add, m.Done, self._calls.timeout_s)
-        size = sum(len(entry.data) for entry in read)
-        self._counted.copied += len(read)
-        self._counted.copied_bytes += size
-        self._progress.copied_bytes += size
-        await self._pace.spend(size)
-        return len(read)
+    async def _copy(self, found: Metadata, store: str, entries: tuple[int, ...]) -> int:
+        """Have the first of these entries copied; returns how many the store has now."""
+        request = m.CopyRequest(store, found, entries, self._options.batch_bytes)
+        reply = await self._stores.call(store, "copy_entries", request, m.CopyReply, self._timeout_s)
+        self._counted.copied += reply.copied
+        self._counted.copied_bytes += reply.copied_bytes
+        self._progress.copied_bytes += reply.copied_bytes
+        await self._pace.spend(reply.copied_bytes)
+        return reply.done

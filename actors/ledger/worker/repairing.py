@@ -13,7 +13,6 @@ from ebla.actors.ledger import metadata as meta
 from ebla.actors.ledger.errors import EntryLost, RecoveryFailed
 from ebla.actors.ledger.handles.checking import Checker, Damage
 from ebla.actors.ledger.handles.options import LedgerOptions
-from ebla.actors.ledger.handles.reading import Reader
 from ebla.actors.ledger.handles.recovery import recover
 from ebla.actors.ledger.handles.registry import StoreInfo
 from ebla.actors.ledger.handles.stores import Stores
@@ -105,9 +104,7 @@ class Repairer:
         progress: Progress,
     ) -> list[Reason]:
         """Do the steps of the plan, each also if another one failed. Returns the reasons of those that failed."""
-        reader = Reader(self._world, self._registry, self._stores, self._calls)
         copier = Copier(
-            reader,
             self._stores,
             self._options,
             self._calls,
