@@ -27,12 +27,12 @@ def entry_acknowledged_early(original: Any, self: Window, pending: Any) -> int:
 
 
 @defect("events", 60, ends, "fate", seed=1)
-def one_absence_is_enough(original: Any, found: Metadata, number: int, answers: Any) -> Any:
+def one_absence_is_enough(original: Any, found: Metadata, number: int, answers: Any, gone: Any = ()) -> Any:
     """A recovery ends a ledger before an entry that one store lacks."""
     for position in meta.positions(found, number):
         if position in answers and number in answers[position].absent:
             return None
-    return original(found, number, answers)
+    return original(found, number, answers, gone)
 
 
 @defect("events", 60, seed=5)

@@ -71,7 +71,7 @@ def admits_when_fenced(honest: Callable[..., Any], head: Any, request: m.AddRequ
     return honest(head, replace(request, recovery=True), read_only)
 
 
-def absent_once(found: Metadata, number: int, answers: Any) -> Any:
+def absent_once(found: Metadata, number: int, answers: Any, gone: Any = ()) -> Any:
     for position in meta.positions(found, number):
         if position in answers:
             return next((e for e in answers[position].entries if e.entry == number), None)

@@ -42,7 +42,7 @@ async def read_without_fence(self: Any, position: int, first: int, last: int) ->
         return error
 
 
-def absent_once(found: Metadata, number: int, answers: Any) -> Any:
+def absent_once(found: Metadata, number: int, answers: Any, gone: Any = ()) -> Any:
     for position in meta.positions(found, number):
         if position in answers:
             return next((e for e in answers[position].entries if e.entry == number), None)
