@@ -2,7 +2,7 @@
 
 registered   every store that runs is in the list of stores that run
 whole        a closed ledger names stores that run only; each of them has all of its entries on disk, equal everywhere, and
-             their bytes are the ledger's length. A ledger that is open was never a part of the log, and is empty
+             their bytes are the ledger's length. No ledger is open
 unmarked     there are no marks, no notes about them, and no locks
 clean        no store has an entry of a ledger that is deleted, or is closed and does not name it
 """
@@ -64,8 +64,8 @@ class Repaired:
         for store in stores:
             state = disks.state(store)
             held[store] = {} if state is None else disks.entries(state, found.ledger)
-        if not found.closed and any(held.values()):
-            yield f"ledger {found.ledger} has entries, and is not closed: {found}"
+        if not found.closed:
+            yield f"ledger {found.ledger} is not closed: {found}"
         for entry in range(found.last + 1):
             copies = [held[store].get(entry) for store in meta.stores_of(found, entry)]
             if None in copies or any(copy != copies[0] for copy in copies):

@@ -82,6 +82,11 @@ class Reader(Protocol):
     ) -> list[Item]:
         """Ascending items with start <= key < stop, at most `limit`; `bytes_max` as in `joined`."""
 
+    def keys(
+        self, database: str, start: bytes = b"", stop: bytes | None = None, *, limit: int | None = None
+    ) -> list[bytes]:
+        """As `items`, without the values, which are not read."""
+
     def joined(
         self,
         database: str,

@@ -141,12 +141,13 @@ class WorkerStatus(msgspec.Struct, frozen=True):
 
 
 class CheckRequest(msgspec.Struct, frozen=True):
-    """Look whether these entries, ascending, are stored and sound, without sending them."""
+    """Look whether these entries, ascending, are stored and sound, without sending them. `keys_only`: whether they are stored."""
 
     store: str
     ledger: int
     token: str
     entries: tuple[int, ...]
+    keys_only: bool = False
 
 
 class CheckReply(msgspec.Struct, frozen=True):

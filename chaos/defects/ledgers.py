@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ebla.actors.coordination.messages import Set
+from ebla.actors.coordination.messages import Create, Set
 from ebla.actors.ledger import messages as m
 from ebla.actors.ledger import metadata as meta
 from ebla.actors.ledger.handles import ends, recovery, writer
@@ -26,16 +26,16 @@ def entry_acknowledged_early(original: Any, self: Window, pending: Any) -> int:
     return counted + 1
 
 
-@defect("events", 60, ends, "fate", seed=2)
-def one_absence_is_enough(original: Any, found: Metadata, number: int, answers: Any) -> Any:
+@defect("events", 60, ends, "fate", seed=1)
+def one_absence_is_enough(original: Any, found: Metadata, number: int, answers: Any, gone: Any = ()) -> Any:
     """A recovery ends a ledger before an entry that one store lacks."""
     for position in meta.positions(found, number):
         if position in answers and number in answers[position].absent:
             return None
-    return original(found, number, answers)
+    return original(found, number, answers, gone)
 
 
-@defect("events", 60, seed=57)
+@defect("events", 60, seed=5)
 def unconfirmed_entries_read() -> list[Swap]:
     """A reader returns entries that one store has, and that a recovery may drop."""
 
@@ -54,7 +54,7 @@ def confirmed_entries_only(found: Metadata, known: int, tails: Mapping[int, m.Ta
     return known, True
 
 
-@defect("events", 60, records, "appended", seed=1)
+@defect("events", 60, records, "appended", seed=0)
 def writer_overtakes(
     original: Any,
     found: records.LogRecord,
@@ -67,6 +67,16 @@ def writer_overtakes(
     return original(found, found.ledgers[-1] if found.ledgers else None, made, empty, producer)
 
 
+@defect("events", 60, shared.Records, "change")
+async def ledger_made_alone(original: Any, self: Any, path: str, transform: Any, *others: Any) -> Any:
+    """A writer makes its ledger in one change, and adds it to the log in another one."""
+    if any(isinstance(each, Create) for each in others):
+        session = await self._session.open()
+        await session.change(*others, deadline_s=shared.DEADLINE_S)
+        others = ()
+    return await original(self, path, transform, *others)
+
+
 @defect("events", 60, Arrivals, "moves")
 def arrivals_removed_unmoved(original: Any, self: Arrivals, bytes_max: int, gone: Any = ()) -> Any:
     """A store removes entries from the order of their arrival before they are with their ledger."""
@@ -74,13 +84,13 @@ def arrivals_removed_unmoved(original: Any, self: Arrivals, bytes_max: int, gone
     return changes[1:], numbers
 
 
-@defect("events", 60, LedgerStore, "_fence", seed=2, faults=STORES_START_AGAIN)
+@defect("events", 60, LedgerStore, "_fence", seed=0, faults=STORES_START_AGAIN)
 async def fence_in_memory(self: LedgerStore, ledger: int, head: Any) -> None:
     """A store that starts again forgets that a ledger is fenced."""
     self.heads[ledger] = rules.fenced(head)
 
 
-@defect("events", 60, recovery._Recovery, "_read_forward")
+@defect("events", 60, recovery._Recovery, "_read_forward", seed=1)
 async def recovery_ends_at_the_known(self: Any, ledger: writer.Writer, first: int) -> None:
     """A recovery ends a ledger at the last entry that its stores know to be acknowledged."""
 

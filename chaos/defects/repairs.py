@@ -39,7 +39,7 @@ async def _quietly(saving: Coroutine[Any, Any, None]) -> None:
         await saving
 
 
-@defect("repairs", 60, Presence, "_tell", seed=5)
+@defect("repairs", 60, Presence, "_tell", seed=31)
 async def store_registers_once(original: Any, self: Presence, info: StoreInfo) -> None:
     """A store whose session has expired is not registered again when it returns."""
     if self._told is None:

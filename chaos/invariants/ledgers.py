@@ -7,6 +7,7 @@ closed_ledgers_have_copies   an ack quorum of the stores of each entry has it on
 replacements_are_full     a store that takes the place of another one in a fragment that is not written any more has all
                           entries on disk
 marks_end_repaired        the mark of a store that is lost for good ends when no segment names the store, and not before
+ledgers_are_named         a ledger that was made for a log is named by the log until it is deleted
 one_auditor_acts          only the session that holds the lock of the auditors marks and records as an auditor
 """
 
@@ -27,12 +28,15 @@ from ebla.actors.ledger.shared.kept import Mark
 from ebla.actors.master.server import ActiveMaster
 from ebla.chaos.invariants.ledger_disks import LedgerDisks
 from ebla.chaos.simulation.deployment import Deployment
+from ebla.log import records
+from ebla.log.records import LogRecord
 
 RANKS = (meta.OPEN, meta.IN_RECOVERY, meta.CLOSED)
 BY_AUDITORS = (f"{paths.MARKS}/", paths.AUDITS)
 
 _metadata = msgspec.msgpack.Decoder(Metadata).decode
 _mark = msgspec.msgpack.Decoder(Mark).decode
+_log = msgspec.msgpack.Decoder(LogRecord).decode
 
 
 @dataclass
@@ -72,6 +76,7 @@ class Ledgers:
                 self._known[ledger] = version, found
                 self._on_change(None if before is None else before[1], found)
         self._check_marks(namespace)
+        self._ledgers_are_named(namespace)
 
     def _on_change(self, before: Metadata | None, found: Metadata) -> None:
         if before is not None:
@@ -130,6 +135,13 @@ class Ledgers:
                 )
         self._marks = there
 
+    def _ledgers_are_named(self, namespace: Namespace) -> None:
+        named: dict[str, frozenset[int]] = {}
+        for _, found in self._known.values():
+            if found.log and found.log not in named:
+                named[found.log] = named_by(namespace, found.log)
+            assert not found.log or found.ledger in named[found.log], f"log {found.log} does not name {found}"
+
     def _one_auditor_acts(self, request: ChangeRequest) -> None:
         touched = [o.path for o in request.operations if not isinstance(o, Check)]
         if not any(path.startswith(BY_AUDITORS) for path in touched):
@@ -153,6 +165,15 @@ def ledgers_of(namespace: Namespace) -> Iterator[tuple[int, int]]:
         number = names.number(name)
         if number is not None:
             yield number, namespace.nodes[names.join(paths.LEDGERS, name)].version
+
+
+def named_by(namespace: Namespace, log: str) -> frozenset[int]:
+    """The ledgers that the log has, or is deleting."""
+    node = namespace.nodes.get(names.join(paths.LOGS, log))
+    if node is None:
+        return frozenset()
+    record = records.numbered(_log(node.data), node.version)
+    return frozenset((*record.deleting, *(each.ledger for each in record.ledgers)))
 
 
 def read(namespace: Namespace, ledger: int) -> Metadata:

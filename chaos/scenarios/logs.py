@@ -34,6 +34,7 @@ OF_LOGS = (
         replicas=1,
         holds_s={"crash": (0.5, 7.0), "isolate": (0.5, 7.0), "cut_master": (3.0, 9.0), "pause": (0.5, 7.0)},
         pause_s=0.3,
+        # Those of repairs are drawn twice as often as those that any writer passes.
         points=(*LEDGER_POINTS, *REPAIR_OF_LEDGERS_POINTS, *REPAIR_OF_LEDGERS_POINTS),
         victims=(
             *_REPAIRS.store_hosts(),

@@ -55,6 +55,13 @@ class _View(abc.ABC):
         large = max(map(len, dict.values(table)), default=0) + KEY_BYTES_MAX > JOINED_LARGE
         return within(found, limit, bytes_max, lambda item: len(item[0]) + len(item[1]), large=large)
 
+    def keys(
+        self, database: str, start: bytes = b"", stop: bytes | None = None, *, limit: int | None = None
+    ) -> list[bytes]:
+        if stop is not None and stop <= start:
+            return []
+        return list(islice(self._table(database).irange(start, stop, (True, False)), limit))
+
     def joined(
         self,
         database: str,

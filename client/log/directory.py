@@ -55,11 +55,19 @@ async def drop(ledgers: Ledgers, name: str) -> None:
         return msgspec.structs.replace(found, ledgers=(), deleting=ids)
 
     await ledgers.log(name)  # or NotFound
-    await ledgers.logs.change(path, emptied)
-    await ledgers.sweep(name)
-    try:
-        await ledgers.logs.delete(path)
-    except NotEmpty as error:
-        raise InvalidArgument(
-            f"the node {path} has children, which are not ebla's: delete them first"
-        ) from error
+    while True:
+        await ledgers.logs.change(path, emptied)
+        await ledgers.sweep(name)
+        found = await ledgers.logs.find(path)
+        if found is None:
+            return
+        record, version = found
+        if record.ledgers or record.deleting:  # a writer has begun a ledger meanwhile
+            continue
+        try:
+            if await ledgers.logs.delete(path, version):
+                return
+        except NotEmpty as error:
+            raise InvalidArgument(
+                f"the node {path} has children, which are not ebla's: delete them first"
+            ) from error

@@ -1,8 +1,14 @@
-"""How a writer takes its place in a log: ends the ledger of the writer before, and adds one of its own by compare-and-set."""
+"""How a writer takes its place in a log: ends the ledger of the writer before, and adds one of its own.
+
+One change of the namespace makes the ledger and adds it to the log, by compare-and-set: a client that dies leaves no ledger that no
+log names.
+"""
 
 from __future__ import annotations
 
+from ebla.actors.coordination.errors import VersionMismatch
 from ebla.actors.errors import NotFound
+from ebla.actors.ledger import metadata as meta
 from ebla.actors.ledger.handles.recovery import recover
 from ebla.actors.ledger.handles.writer import Writer
 from ebla.actors.ledger.metadata import Metadata
@@ -43,24 +49,41 @@ async def begin(
             limit="log_ledgers",
             most=records.LEDGERS_MAX,
         )
-    made: Metadata = await ledgers.registry.create(
-        settings.ensemble, settings.write_quorum, settings.ack_quorum, name
-    )
-    own = LogLedger(made.ledger, first, made.created_us)
 
     def transform(found: LogRecord) -> LogRecord:
+        own = LogLedger(records.NEW, first, made.created_us)
         changed = records.appended(found, before, own, empty, producer)
         if changed is None:
             raise LogFenced(f"another writer has opened log {name!r}", log=name)
         return changed
 
-    try:
-        changed = await ledgers.logs.change(f"{paths.LOGS}/{name}", transform)
-    except (LogFenced, NotFound) as error:
-        await ledgers.discard(made)
-        if isinstance(error, NotFound):
-            raise
-        return None
+    while True:
+        made, operations = await ledgers.registry.planned(
+            settings.ensemble, settings.write_quorum, settings.ack_quorum, name
+        )
+        try:
+            changed = await ledgers.logs.change(f"{paths.LOGS}/{name}", transform, *operations)
+        except VersionMismatch:  # one of its stores may leave
+            continue
+        except LogFenced:
+            found = await _own(ledgers, name, made)
+            if found is None:
+                return None
+            changed = found
+        break
     if changed.deleting:
         ledgers.world.spawn(ledgers.sweep(name), f"delete ledgers of {name}")
+    made = meta.replace(made, ledger=changed.ledgers[-1].ledger)
     return changed, Writer(ledgers.world, ledgers.registry, ledgers.stores, made, ledgers.options)
+
+
+async def _own(ledgers: Ledgers, name: str, made: Metadata) -> LogRecord | None:
+    """The log if its newest ledger is this one: the session has expired after the change, and before its answer."""
+    record = await ledgers.log(name)
+    if not record.ledgers:
+        return None
+    try:
+        newest = await ledgers.registry.read(record.ledgers[-1].ledger)
+    except NotFound:  # another writer has left it out
+        return None
+    return record if newest.token == made.token else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from msgspec import Struct
 
@@ -35,7 +35,12 @@ log = logging.getLogger("ebla")
 
 FOLLOW_S = 5.0  # one wait at a store
 RETRY_S = 0.2
-TOGETHER = 64  # ledgers whose metadata are read at the same time
+TOGETHER = 64  # ledgers that are read at the same time
+
+
+class _Logs(shared.Records[LogRecord]):
+    def opened(self, path: str, data: bytes, version: int) -> LogRecord:
+        return records.numbered(super().opened(path, data, version), version)
 
 
 class Ledgers:
@@ -50,7 +55,7 @@ class Ledgers:
         self.registry = KeptRegistry(world, session)
         self.stores = Stores(world, self.registry)
         self.reader = Reader(world, self.registry, self.stores, self.options)
-        self.logs: shared.Records[LogRecord] = shared.Records(session, LogRecord, "log")
+        self.logs = _Logs(session, LogRecord, "log")
 
     async def log(self, name: str) -> LogRecord:
         """Raises NotFound."""
@@ -228,8 +233,8 @@ class Ledgers:
                 yield entry
             first += len(read)
 
-    async def every(self) -> list[Metadata]:
-        """All ledgers, ascending."""
+    async def every(self, of: Sequence[int] | None = None) -> list[Metadata]:
+        """All ledgers, ascending; or those of the given ones that are there."""
 
         async def one(ledger: int) -> Metadata | None:
             try:
@@ -237,7 +242,7 @@ class Ledgers:
             except NotFound:  # deleted meanwhile
                 return None
 
-        ids = await self.registry.list()
+        ids = await self.registry.list() if of is None else of
         found: list[Metadata | None] = []
         for at in range(0, len(ids), TOGETHER):
             found += await asyncio.gather(*map(one, ids[at : at + TOGETHER]))

@@ -21,6 +21,10 @@ ROLLED_MAX, LEDGERS_MAX = 1_800, 2_000
 PRODUCERS_MAX = 64  # the last ones that had a writer
 
 
+# A ledger is made in the change that adds it to its log, and gets its number then: the log is stored with NEW instead.
+NEW = 0
+
+
 class LogLedger(msgspec.Struct, frozen=True, array_like=True):
     """A ledger of a log; its first record is at position `first`."""
 
@@ -101,14 +105,21 @@ def checked_bytes(data: Any, named: str) -> bytes:
     return bytes(data)
 
 
+def numbered(found: LogRecord, version: int) -> LogRecord:
+    """The log as stored in a node of this version, with the number of its newest ledger: the ledger was made just before the node
+    was set, in the same change, and numbers and versions are revisions of the namespace."""
+    if not found.ledgers or found.ledgers[-1].ledger != NEW:
+        return found
+    newest = msgspec.structs.replace(found.ledgers[-1], ledger=version - 1)
+    return msgspec.structs.replace(found, ledgers=(*found.ledgers[:-1], newest))
+
+
 def appended(
     found: LogRecord, before: LogLedger | None, made: LogLedger, empty: bool, producer: str | None = None
 ) -> LogRecord | None:
-    """The log after a writer has made a ledger. `before`: the last ledger as the writer has found it; it is left out if it is
+    """The log after a writer has begun a ledger. `before`: the last ledger as the writer has found it; it is left out if it is
     `empty`. `producer`: of a new writer, "" if it has none; None: the writer goes on. None if another writer was first."""
     last = found.ledgers[-1] if found.ledgers else None
-    if last is not None and last.ledger == made.ledger:
-        return found
     if last != before:
         return None
     kept = found.ledgers[:-1] if empty else found.ledgers

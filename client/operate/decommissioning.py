@@ -18,7 +18,6 @@ from ebla.actors.ledger.shared.repairs import Repairs
 from ebla.actors.ledger.shared.survey import MarkedLedger, marked
 from ebla.actors.ledger.shared.survey import survey as repair_survey
 from ebla.actors.master.messages import DrainReply
-from ebla.health.survey import gathered
 from ebla.operate import draining, naming
 from ebla.operate.waiting import Progress, until
 from ebla.storage.errors import EblaError
@@ -27,7 +26,6 @@ from ebla.wording import count, host_of
 if TYPE_CHECKING:
     from ebla.operate.cluster import Cluster
 
-TOGETHER = 64  # ledgers that are read at the same time
 ASKED_MAX = 200  # marks that one look reads
 NAMED_MAX = 8  # ledgers in one message
 STUCK_POLLS_MAX = 10  # a second apart: a worker has seen the latest news by then
@@ -115,13 +113,15 @@ async def stores_at(cluster: Cluster, host: str) -> Stores | None:
         return None
     addresses = tuple(dict.fromkeys(each.address for each in known))
     uuids = tuple(each.uuid for each in await registry.known() if each.address in addresses)
-    found = [each.ledger for each in await cluster.ledgers.every() if _names(each, uuids)]
+    left = await _naming(cluster, uuids)
     leaving = await registry.leaving()
-    return Stores(addresses, uuids, any(each in leaving for each in uuids), tuple(found))
+    return Stores(addresses, uuids, any(each in leaving for each in uuids), left)
 
 
-def _names(found: meta.Metadata, uuids: Sequence[str]) -> bool:
-    return any(store in uuids for store in meta.stores_in(found))
+async def _naming(cluster: Cluster, uuids: Sequence[str], of: Sequence[int] | None = None) -> tuple[int, ...]:
+    """The ledgers that name one of the stores; with `of`, those among them."""
+    found = await cluster.ledgers.every(of)
+    return tuple(each.ledger for each in found if any(store in uuids for store in meta.stores_in(each)))
 
 
 class _Parts:
@@ -172,7 +172,7 @@ async def without_ledgers(cluster: Cluster, first: Stores, timeout_s: float, pro
             raise Unavailable(
                 f"{host_names(first)} is no longer being decommissioned: another command ended that"
             )
-        left = await _still(cluster, first, left)
+        left = await _naming(cluster, first.uuids, left)
         if not left:
             return None
         text = await waits.look(cluster, first, left)
@@ -187,20 +187,6 @@ async def without_ledgers(cluster: Cluster, first: Stores, timeout_s: float, pro
 async def _is_leaving(cluster: Cluster, stores: Stores) -> bool:
     leaving = await cluster.ledgers.registry.leaving()
     return all(uuid in leaving for uuid in stores.uuids)
-
-
-async def _still(cluster: Cluster, stores: Stores, ledgers: Sequence[int]) -> tuple[int, ...]:
-    """Those of the ledgers that name the stores."""
-    registry = cluster.ledgers.registry
-
-    async def named(ledger: int) -> int | None:
-        try:
-            return ledger if _names(await registry.read(ledger), stores.uuids) else None
-        except NotFound:
-            return None
-
-    found = await gathered([named(ledger) for ledger in ledgers], TOGETHER)
-    return tuple(ledger for ledger in found if ledger is not None)
 
 
 class _Waits:

@@ -12,10 +12,9 @@ from ebla.actors.ledger.errors import EntryLost
 from ebla.actors.ledger.metadata import Metadata
 from ebla.health.survey import gathered
 from ebla.log.options import LogSettings
-from ebla.log.reading import Ledgers
+from ebla.log.reading import TOGETHER, Ledgers
 from ebla.log.records import LogLedger, LogRecord
 
-TOGETHER = 32  # ledgers that are read at the same time
 CHANGES_MAX = 20  # of a log while it is read
 
 

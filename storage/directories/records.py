@@ -43,7 +43,7 @@ class RecordStore(Generic[R]):
         return None if data is None else self._open(key, data)
 
     def names(self) -> list[str]:
-        return [key.decode(errors="replace") for key, _ in self.environment.items(self.database)]
+        return [key.decode(errors="replace") for key in self.environment.keys(self.database)]
 
     def all(self) -> Iterator[tuple[str, R | Corruption]]:
         """Every record, or its Corruption, by ascending name. Raises Damaged if some are not found."""

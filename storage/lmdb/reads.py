@@ -71,6 +71,11 @@ class LmdbReads(abc.ABC):
     ) -> list[Item]:
         return self._read(_items, database, start, stop, limit, bytes_max)
 
+    def keys(
+        self, database: str, start: bytes = b"", stop: bytes | None = None, *, limit: int | None = None
+    ) -> list[bytes]:
+        return self._read(_keys, database, start, stop, limit)
+
     def joined(
         self,
         database: str,
@@ -355,6 +360,16 @@ def _items(
     if bytes_max is None:
         return list(islice(found, limit))
     return within(found, limit, bytes_max, _size, large=_may_be_large(transaction, database))
+
+
+def _keys(
+    transaction: Transaction, database: Database, start: bytes, stop: bytes | None, limit: int | None
+) -> list[bytes]:
+    cursor = transaction.cursor(database)
+    if not (cursor.set_range(start) if start else cursor.first()):
+        return []
+    found = cursor.iternext(keys=True, values=False)
+    return list(islice(found if stop is None else takewhile(stop.__gt__, found), limit))
 
 
 def _may_be_large(transaction: Transaction, database: Database) -> bool:

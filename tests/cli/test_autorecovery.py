@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from ebla.actors.ledger.auditor.auditor import Auditor
+from ebla.actors.ledger.auditor.options import AuditorOptions
+from ebla.actors.ledger.shared.repairs import Tally
 from ebla.actors.ledger.worker.worker import ReplicationWorker
+from ebla.cli.logs.autorecovery import _copies
 from tests.cli.stage import Cli, LogStage
 
 
@@ -51,3 +55,17 @@ def test_the_delay_is_shown_and_set_and_an_audit_is_triggered(stored: Cli) -> No
     assert stored("autorecovery delay 30 --json").json == {"delay_s": 30.0}
     assert stored("autorecovery delay -- -1").status == 2
     assert stored("autorecovery trigger").status == 0
+
+
+def test_the_status_shows_the_copies_that_the_last_check_has_counted(stored: Cli) -> None:
+    async def prepare(stage: LogStage) -> None:
+        await stage.log()
+        await stage.cluster.start("auditor/0", lambda world: Auditor(world, AuditorOptions(check_s=5.0)))
+        await stage.db._client.world.clock.sleep(30.0)
+
+    shown = stored("autorecovery status", prepare=prepare)
+    assert "copies as of that check complete in 1 of 1 closed ledger" in shown.text
+    few = Tally(12, below_write=3, below_ack=2, without=1, unknown=4)
+    assert _copies(few) == (
+        "complete in 9 of 12 closed ledgers; fewer than the ack quorum in 2; none of an entry in 1; stores of 4 did not answer"
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Container, Coroutine
 from random import Random
 from typing import Any
 
@@ -162,8 +162,8 @@ class Process:
     def writer(self, found: Metadata) -> Writer:
         return Writer(self.world, self.registry, self.stores, found, self.stage.options)
 
-    async def recover(self, ledger: int = 1) -> Metadata:
-        return await recover(self.world, self.registry, self.stores, ledger, self.stage.options)
+    async def recover(self, ledger: int = 1, gone: Container[str] = ()) -> Metadata:
+        return await recover(self.world, self.registry, self.stores, ledger, self.stage.options, gone)
 
     async def contents(self, ledger: int = 1) -> list[bytes]:
         """All entries of a closed ledger."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from ebla.actors.ledger.shared.repairs import Tally
 from ebla.actors.ledger.store import records
 from tests.ledger.repair_scripts import unmarked
 from tests.ledger.repair_stage import RepairStage, data, play, store
@@ -201,6 +202,32 @@ def test_a_check_of_all_ledgers_finds_rot_and_gaps_and_skips_what_cannot_be_aske
 
 async def _checked(stage: RepairStage) -> bool:
     return bool(stage.auditor().counted.checks)
+
+
+def test_a_check_counts_the_copies_of_every_entry_and_marks_stores_that_lack_one() -> None:
+    """Nothing in the middle of a ledger is verified, and a store that does not answer counts as one that has its entries."""
+
+    async def scenario(stage: RepairStage) -> None:
+        made = [await stage.client.written(20, "a", "b", "c") for _ in range(4)]
+        await stage.client.create("b", "c", "d")  # open: not counted
+        silent = await stage.client.written(20, "b", "c", "d")
+        await stage.settled()
+        for found, names in zip(made, ("", "a", "ab", "abc"), strict=True):
+            for name in names:
+                entries = stage.cluster.state(store(name)).environments["ledgers"]["entries"]
+                del entries[records.key_of(found.ledger, 7)]
+        stage.cluster.network.cut("auditor/0", store("d"))
+        await stage.audit()
+        await stage.until(lambda: _checked(stage), 60.0)
+        assert (await stage.survey()).copies == Tally(5, below_write=3, below_ack=2, without=1, unknown=1)
+        assert await marks(stage) == [each.ledger for each in made[1:]] and silent.closed
+        mark = await stage.mark_of(made[2].ledger)
+        assert mark is not None and (mark.stores, mark.lost) == ((stage.uuids["a"], stage.uuids["b"]), ())
+        await stage.work("a")
+        await unmarked(stage, made[2].ledger)
+        await stage.judge_whole(made[2].ledger, data(20))
+
+    play(scenario, auditor={"check_s": 5.0})
 
 
 def test_idle_roles_ask_little() -> None:

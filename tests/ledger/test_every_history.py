@@ -26,6 +26,7 @@ REPLACED = Bounds(entries=1, stores=4, replacements=1)
 TWO_RECOVERIES = Bounds(entries=1, write_quorum=2, recoveries=2)
 RESTARTED = Bounds(entries=1, write_quorum=2, crashes=1)
 REPAIRED = Bounds(entries=1, stores=4, losses=1, worker=True)
+GIVEN_UP = Bounds(entries=1, losses=1, gives_up=True)
 SMALL = {
     "two entries": TWO_ENTRIES,
     "two entries, striped": STRIPED,
@@ -33,6 +34,7 @@ SMALL = {
     "two recoveries": TWO_RECOVERIES,
     "a store restarts": RESTARTED,
     "a store is lost and a worker repairs": REPAIRED,
+    "a store is lost and given up": GIVEN_UP,
 }
 LARGE = {
     "three entries": Bounds(entries=3),
@@ -42,6 +44,9 @@ LARGE = {
     "the writer replaces a store, two entries": Bounds(entries=2, stores=4, replacements=1),
     "a recovery replaces a store": Bounds(entries=1, stores=4, restores=1),
     "two entries and a restart": Bounds(entries=2, write_quorum=2, crashes=1),
+    "stores are lost and given up, with the only copies": Bounds(
+        entries=2, ack_quorum=1, losses=2, gives_up=True
+    ),
     "a replacement, a loss and a worker": Bounds(
         entries=1, stores=4, write_quorum=2, replacements=1, losses=1, worker=True
     ),
@@ -66,11 +71,18 @@ def admits_when_fenced(honest: Callable[..., Any], head: Any, request: m.AddRequ
     return honest(head, replace(request, recovery=True), read_only)
 
 
-def absent_once(found: Metadata, number: int, answers: Any) -> Any:
+def absent_once(found: Metadata, number: int, answers: Any, gone: Any = ()) -> Any:
     for position in meta.positions(found, number):
         if position in answers:
             return next((e for e in answers[position].entries if e.entry == number), None)
     return False
+
+
+def absent_with_its_store(
+    honest: Callable[..., Any], found: Metadata, number: int, answers: Any, gone: Any
+) -> Any:
+    lacking = {at: m.ReadReply((), (number,)) for at in gone}
+    return honest(found, number, {**answers, **lacking}, ())
 
 
 def starts_at_the_confirmed_entry(found: Metadata, lacs: Iterable[int]) -> int:
@@ -130,6 +142,7 @@ WRONG: dict[str, tuple[Bounds, tuple[Any, ...]]] = {
     "a_fence_is_not_durable": (STRIPED, (rules, "fenced", never_fenced)),
     "a_fenced_store_takes_entries": (STRIPED, (rules, "admit_add", admits_when_fenced)),
     "one_absence_ends_a_recovery": (TWO_ENTRIES, (ends, "fate", absent_once)),
+    "a_given_up_store_counts_as_one_that_lacks_the_entry": (GIVEN_UP, (ends, "fate", absent_with_its_store)),
     "a_recovery_starts_before_the_last_segment": (REPLACED, (ends, "start", starts_at_the_confirmed_entry)),
     "an_entry_is_acknowledged_one_copy_early": (STRIPED, (window.Window, "_counted", one_copy_more)),
     "a_next_store_counts_before_it_is_named": (REPLACED, (window.Window, "_counted", next_stores_count)),

@@ -225,6 +225,49 @@ def test_a_follower_waits_for_the_next_entry() -> None:
     play(scenario)
 
 
+def test_a_recovery_without_a_store_that_is_given_up_leaves_out_nothing_that_another_one_has() -> None:
+    """Two of three stores have an entry; one of them is lost and given up, and the other one is away for a while."""
+
+    async def scenario(stage: Stage) -> None:
+        a, b, c, d = stage.addresses
+        stage.cluster.crash(d)  # no store takes the place of another
+        process = stage.process()
+        stage.cluster.network.cut(process.world.address, c)
+        assert await process.writer(stage.create()).add(b"acknowledged") == 0
+        process.crash()
+        stage.cluster.crash(a)
+        stage.cluster.network.isolate(b)
+        gone = (stage.uuids[a],)
+        with pytest.raises(RecoveryFailed, match="could not be read at entry 0"):
+            await stage.process().recover(gone=gone)
+        stage.cluster.network.rejoin(b)
+        assert (await stage.process().recover(gone=gone)).last == 0
+
+    play(scenario)
+
+
+def test_a_store_that_is_given_up_and_answers_counts_as_the_others() -> None:
+    async def scenario(stage: Stage) -> None:
+        found = stage.create(1, 1, 1, 1)
+        assert await stage.process().writer(found).add(b"acknowledged") == 0
+        gone = found.segments[0].stores
+        assert (await stage.process().recover(gone=gone)).last == 0
+
+    play(scenario)
+
+
+def test_a_ledger_whose_only_store_is_given_up_ends_empty() -> None:
+    async def scenario(stage: Stage) -> None:
+        found = stage.create(1, 1, 1, 1)
+        assert await stage.process().writer(found).add(b"acknowledged") == 0
+        stage.cluster.crash(stage.addresses[0])
+        with pytest.raises(RecoveryFailed, match="could not be fenced"):
+            await stage.process().recover()
+        assert (await stage.process().recover(gone=found.segments[0].stores)).last == -1
+
+    play(scenario)
+
+
 def test_a_full_store_takes_no_new_ledger_and_goes_on_with_recoveries() -> None:
     async def scenario(stage: Stage) -> None:
         found = stage.create()

@@ -19,6 +19,8 @@ from tests.ledger.stage import Scenario, play
 from tests.mistakes import must_be_found
 
 SEEDS = 60
+# The first seed, where it is not 0: no earlier one finds it, and they take long.
+FIRST = {"a_replacement_begins_at_the_last_acknowledged_entry": 5}
 
 
 async def fence_in_memory_only(self: store.LedgerStore, ledger: int, head: Any) -> None:
@@ -40,7 +42,7 @@ async def read_without_fence(self: Any, position: int, first: int, last: int) ->
         return error
 
 
-def absent_once(found: Metadata, number: int, answers: Any) -> Any:
+def absent_once(found: Metadata, number: int, answers: Any, gone: Any = ()) -> Any:
     for position in meta.positions(found, number):
         if position in answers:
             return next((e for e in answers[position].entries if e.entry == number), None)
@@ -119,7 +121,7 @@ def test_a_known_mistake_of_ledgers_is_found(name: str, monkeypatch: pytest.Monk
         if name in SCRIPTED:
             play(SCRIPTED[name])
             return
-        for seed in range(SEEDS):
+        for seed in range(FIRST.get(name, 0), SEEDS):
             play(history, seed, count=3 + seed % 4)
 
     must_be_found(monkeypatch, histories, KNOWN[name])

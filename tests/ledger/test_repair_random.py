@@ -9,6 +9,6 @@ from tests.ledger.repair_stage import play
 from tests.sweeps import seeds
 
 
-@pytest.mark.parametrize("seed", seeds(6))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_random_histories_of_repairs_keep_every_promise(seed: int) -> None:
     play(history, seed, count=6, **OPTIONS)

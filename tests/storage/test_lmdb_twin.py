@@ -132,6 +132,8 @@ class Twins(RuleBasedStateMachine):
         for bound in several:
             self.both("items", database, *bound)
             self.both("items", database, *bound, limit=limit)
+            self.both("keys", database, *bound)
+            self.both("keys", database, *bound, limit=limit)
             self.both("joined", database, *bound, limit=limit)
             self.both("last", database, bound[1])
 

@@ -1,5 +1,5 @@
 """An audit marks every ledger of each lost store, and of each store whose host is being decommissioned. A check of all ledgers asks
-the stores that run, and marks what they lack."""
+the stores that run, marks what they lack, and counts the copies of entries."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable, Container
 
 from ebla.actors.errors import NotFound
 from ebla.actors.ledger.auditor.measures import Counted
-from ebla.actors.ledger.handles.checking import MISSING, Checker
+from ebla.actors.ledger.handles.checking import MISSING, Checker, Copies
 from ebla.actors.ledger.metadata import Metadata, stores_in
 from ebla.actors.ledger.shared.kept import KeptRegistry
+from ebla.actors.ledger.shared.repairs import Tally
 
 log = logging.getLogger(__name__)
 
@@ -46,13 +47,18 @@ async def audit(
 
 
 async def check(
-    registry: KeptRegistry, checker: Checker, ledger: int, lost: Container[str], percentage: float
-) -> int:
+    registry: KeptRegistry,
+    checker: Checker,
+    ledger: int,
+    lost: Container[str],
+    percentage: float,
+    tally: Tally,
+) -> tuple[int, Tally]:
     """Check one ledger, and mark it. `lost`: stores whose ledgers an audit has marked; others that do not run are left to the next
-    audit. Returns how many stores were marked."""
+    audit. Returns how many stores were marked, and the tally with the ledger, if it is closed."""
     found = await _read(registry, ledger)
     if found is None:
-        return 0
+        return 0, tally
     running = await registry.running()
     findings = await checker.check(found, running, percentage)
     marks: dict[str, bool] = {}
@@ -60,10 +66,25 @@ async def check(
         if damage.why != MISSING or damage.store in lost:
             is_lost = damage.why == MISSING or damage.another
             marks[damage.store] = marks.get(damage.store, False) or is_lost
+    if found.closed:
+        copies = await checker.counted(found, running)
+        marks = {**dict.fromkeys(copies.lacking, False), **marks}
+        tally = tallied(tally, found, copies)
     for store, is_lost in marks.items():
         log.warning("ledger %d: store %s lacks entries, and is marked", ledger, store)
         await registry.mark(ledger, store, lost=is_lost)
-    return len(marks)
+    return len(marks), tally
+
+
+def tallied(tally: Tally, found: Metadata, copies: Copies) -> Tally:
+    few = copies.fewest < found.write_quorum
+    return Tally(
+        tally.ledgers + 1,
+        tally.below_write + few,
+        tally.below_ack + (copies.fewest < found.ack_quorum),
+        tally.without + (copies.fewest == 0),
+        tally.unknown + copies.unknown,
+    )
 
 
 async def _read(registry: KeptRegistry, ledger: int) -> Metadata | None:

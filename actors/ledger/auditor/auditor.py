@@ -29,7 +29,7 @@ from ebla.actors.ledger.handles.stores import Stores
 from ebla.actors.ledger.shared import paths
 from ebla.actors.ledger.shared.kept import KeptRegistry
 from ebla.actors.ledger.shared.records import DEADLINE_S, LastingSession
-from ebla.actors.ledger.shared.repairs import Audits, Repairs
+from ebla.actors.ledger.shared.repairs import Audits, Repairs, Tally
 from ebla.actors.ledger.shared.watching import Watched
 from ebla.actors.world import Role, Task, World
 from ebla.storage.errors import EblaError
@@ -241,24 +241,28 @@ class Term:
                 continue
             skipped = False
             try:
-                if await self._goes_on() and await self._check_each():
+                tally = await self._check_each() if await self._goes_on() else None
+                if tally is not None:
                     self._counted.checks += 1
-                    await self._record(check_us=self._world.clock.wall_us())
+                    await self._record(check_us=self._world.clock.wall_us(), copies=tally)
             except EblaError as error:
                 log.info("%s checks no ledgers now: %s", self._world.address, error)
 
-    async def _check_each(self) -> bool:
-        """Returns False if the check ended early."""
+    async def _check_each(self) -> Tally | None:
+        """Returns None if the check ended early."""
+        tally = Tally()
         for ledger in await self._registry.list():
             if self._losses.pending(self._world.now()) or not await self._goes_on():
-                return False
-            self._counted.marked += await auditing.check(
+                return None
+            marked, tally = await auditing.check(
                 self._registry,
                 self._checker,
                 ledger,
                 self._losses.audited,
                 self._options.verify_percentage,
+                tally,
             )
+            self._counted.marked += marked
             self._counted.checked += 1
             await self._world.clock.sleep(self._options.check_pause_s)
-        return True
+        return tally

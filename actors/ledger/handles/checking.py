@@ -5,8 +5,8 @@
     lacking   the store runs, and lacks an entry or has it damaged; or another store answers at its address
     unknown   the store runs, and does not answer now: nothing is known, so nothing is damaged
 
-Of each store of each fragment the first and the last entry is looked at, and a percentage of the others: one by chance in each
-part of equal size. An open ledger is checked up to its last acknowledged entry. Its last fragment is listed if it is empty, too:
+Of each store of each fragment the first and the last entry is verified, and a percentage of the others: one by chance in each
+part of equal size. `counted` looks for all of them, without reading them. An open ledger is checked up to its last acknowledged entry. Its last fragment is listed if it is empty, too:
 the writer will need its stores. Nothing here fences or recovers a ledger.
 """
 
@@ -31,7 +31,7 @@ from ebla.actors.world import CallerWorld, Random
 from ebla.storage.errors import EblaError
 
 MISSING, LACKING, LEAVING = "missing", "lacking", "leaving"
-ENTRIES_MAX = 500  # of one question
+ENTRIES_MAX, KEYS_MAX = 500, 5_000  # of one question
 YIELD_ENTRIES = 5_000  # are compared before other tasks get their turn
 
 
@@ -76,6 +76,15 @@ class Findings(msgspec.Struct, frozen=True):
     def whole(self) -> bool:
         """Whether every store answered, and nothing is damaged."""
         return not self.damaged and not self.unknown
+
+
+class Copies(msgspec.Struct, frozen=True):
+    """`fewest`: how many copies the entry has that has the fewest. `lacking`: the stores that lack an entry. `unknown`: some stores did
+    not answer, and count as if they had theirs."""
+
+    fewest: int
+    lacking: tuple[str, ...]
+    unknown: bool
 
 
 class Unreadable(msgspec.Struct, frozen=True):
@@ -127,6 +136,17 @@ def findings(held: Sequence[Held], leaving: Container[str] = ()) -> Findings:
     return Findings(tuple(damaged), tuple(unknown.items()), looked)
 
 
+def copies_of(found: Metadata, held: Sequence[Held]) -> Copies:
+    """What the stores of a ledger have, as `counted` finds it."""
+    absent: dict[int, int] = {}
+    for each in held:
+        for entry in each.absent:
+            absent[entry] = absent.get(entry, 0) + 1
+    lacking = dict.fromkeys(each.store for each in held if each.absent)
+    fewest = found.write_quorum - max(absent.values(), default=0)
+    return Copies(fewest, tuple(lacking), any(each.error is not None for each in held))
+
+
 def lost(found: Metadata, held: Sequence[Held]) -> Iterator[int]:
     """The entries of which no store that was asked for all of them has a sound copy."""
     by_fragment: dict[Fragment, list[Held]] = {}
@@ -174,6 +194,13 @@ class Checker:
         """Every copy of every entry of the fragment."""
         return await self._look(found, fragment, running, 100.0, to_the_end=True)
 
+    async def counted(self, found: Metadata, running: Container[str]) -> Copies:
+        """How many copies the entries of a closed ledger have."""
+        held: list[Held] = []
+        for fragment in meta.fragments(found, found.last):
+            held += await self._look(found, fragment, running, 100.0, to_the_end=True, keys_only=True)
+        return copies_of(found, held)
+
     async def unreadable(self, found: Metadata, fragment: Fragment, running: Container[str]) -> Unreadable:
         """Ask every store of the fragment that runs for every entry."""
         held = {each.position: each for each in await self.copies(found, fragment, running)}
@@ -217,8 +244,9 @@ class Checker:
         thoroughly: Container[str] = (),
         leaving: Container[str] = (),
         to_the_end: bool = False,
+        keys_only: bool = False,
     ) -> list[Held]:
-        """`to_the_end`: also after the first entry that is absent or damaged."""
+        """`to_the_end`: also after the first entry that is absent or damaged. `keys_only`: nothing is verified."""
 
         async def one(position: int) -> Held:
             store = fragment.stores[position]
@@ -229,17 +257,19 @@ class Checker:
                 return msgspec.structs.replace(held, runs=False, error="the store does not run")
             if store in leaving:
                 return held
-            return await self._ask(found, held, entries, to_the_end)
+            return await self._ask(found, held, entries, to_the_end, keys_only)
 
         return list(await asyncio.gather(*map(one, range(found.ensemble))))
 
-    async def _ask(self, found: Metadata, held: Held, entries: Sequence[int], to_the_end: bool) -> Held:
+    async def _ask(
+        self, found: Metadata, held: Held, entries: Sequence[int], to_the_end: bool, keys_only: bool
+    ) -> Held:
         absent: list[int] = []
         damaged: list[int] = []
         at, again, error, another = 0, False, None, False
         while at < len(entries) and (to_the_end or not (absent or damaged)):
-            wanted = tuple(entries[at : at + ENTRIES_MAX])
-            request = m.CheckRequest(held.store, found.ledger, found.token, wanted)
+            wanted = tuple(entries[at : at + (KEYS_MAX if keys_only else ENTRIES_MAX)])
+            request = m.CheckRequest(held.store, found.ledger, found.token, wanted, keys_only)
             try:
                 answer = await self._stores.call(
                     held.store, "check_entries", request, m.CheckReply, self._options.timeout_s

@@ -7,7 +7,7 @@ ledger without it. Its reads fence, so a copy on one of the stores that it read 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from ebla.actors.ledger import metadata as meta
 from ebla.actors.ledger.messages import Entry, ReadReply, Tail
@@ -46,13 +46,18 @@ def _numbers(tail: Tail) -> set[int]:
 def start(found: Metadata, lacs: Iterable[int]) -> int:
     """The last entry that is known to be acknowledged. `lacs`: what the fenced stores know. An empty last segment shows that the
     entry before it is acknowledged."""
-    return max(*lacs, found.segments[-1].first - 1)
+    return max([*lacs, found.segments[-1].first - 1])
 
 
-def fate(found: Metadata, number: int, answers: Mapping[int, ReadReply]) -> Entry | bool | None:
-    """The entry; None if it is surely not acknowledged; False if neither is certain. `answers`: by position, each with a fence."""
+def fate(
+    found: Metadata, number: int, answers: Mapping[int, ReadReply], gone: Container[int] = ()
+) -> Entry | bool | None:
+    """The entry; None if it is surely not acknowledged; False if neither is certain. `answers`: by position, each with a fence.
+    `gone`: positions without an answer whose stores an operator has given up. Then None also means that the entry is given up with
+    them, because all other stores lack it."""
     absent = 0
-    for position in meta.positions(found, number):
+    having = meta.positions(found, number)
+    for position in having:
         answer = answers.get(position)
         if answer is None:
             continue
@@ -60,14 +65,17 @@ def fate(found: Metadata, number: int, answers: Mapping[int, ReadReply]) -> Entr
             if entry.entry == number and entry.sound(found.ledger):
                 return entry
         absent += number in answer.absent
-    return None if absent >= found.needed else False
+    left = sum(position not in gone for position in having)
+    return None if absent >= min(found.needed, left) else False
 
 
-def decided(found: Metadata, numbers: Iterable[int], answers: Mapping[int, ReadReply]) -> list[Entry | None]:
+def decided(
+    found: Metadata, numbers: Iterable[int], answers: Mapping[int, ReadReply], gone: Container[int] = ()
+) -> list[Entry | None]:
     """The first of these entries whose fates are certain; None stands for the first that is not in the ledger, and ends the list."""
     made: list[Entry | None] = []
     for number in numbers:
-        known = fate(found, number, answers)
+        known = fate(found, number, answers, gone)
         if isinstance(known, Entry):
             made.append(known)
             continue

@@ -46,8 +46,8 @@ async def recover(
     repair: bool = False,
 ) -> Metadata:
     """Close the ledger; returns its metadata. Raises RecoveryFailed if too few stores answer: then try again later. `gone`: stores that
-    an operator has given up. They count as empty, so that acknowledged entries that only they had are not in the ledger. `repair`: not
-    in order to write in the writer's place."""
+    an operator has given up. Of those that do not answer, the acknowledged entries that no other store has are not in the ledger; all
+    others must answer. `repair`: not in order to write in the writer's place."""
     found = await registry.change(ledger, lambda now: meta.recovering(now, repair))
     if found.closed:
         return found
@@ -117,8 +117,6 @@ class _Recovery:
         """Returns the last entry that is known to be acknowledged."""
 
         async def ask(store: str) -> m.Tail | EblaError:
-            if store in self._gone:
-                return m.Tail(meta.NONE, ())
             request = m.TailRequest(store, self._found.ledger, self._found.token, after=1 << 62, fence=True)
             try:
                 return await self._stores.call(store, "read_tail", request, m.Tail, self._options.timeout_s)
@@ -127,9 +125,14 @@ class _Recovery:
 
         answers = await asyncio.gather(*map(ask, self._newest.stores))
         tails = {at: tail for at, tail in enumerate(answers) if not isinstance(tail, EblaError)}
-        if not meta.covers(self._found, tails):
+        if not meta.covers(self._found, [*tails, *self._given_up(tails)]):
             raise self._failed("fenced", answers)
         return ends.start(self._found, [tail.lac for tail in tails.values()])
+
+    def _given_up(self, answered: Container[int]) -> list[int]:
+        """The positions without an answer whose stores an operator has given up."""
+        stores = enumerate(self._newest.stores)
+        return [at for at, store in stores if store in self._gone and at not in answered]
 
     def _failed(self, what: str, answers: Sequence[object]) -> RecoveryFailed:
         reasons = "; ".join(
@@ -175,7 +178,7 @@ class _Recovery:
             *(self._ask(position, first, last) for position in range(self._found.ensemble))
         )
         given = {at: answer for at, answer in enumerate(answers) if isinstance(answer, m.ReadReply)}
-        made = ends.decided(self._found, range(first, last + 1), given)
+        made = ends.decided(self._found, range(first, last + 1), given, self._given_up(given))
         if not made:
             raise self._failed(f"read at entry {first}", answers)
         return made
@@ -183,8 +186,6 @@ class _Recovery:
     async def _ask(self, position: int, first: int, last: int) -> m.ReadReply | EblaError:
         store = self._newest.stores[position]
         entries = tuple(meta.entries_of(self._found, position, first, last))
-        if store in self._gone:
-            return m.ReadReply((), entries)
         request = m.ReadRequest(
             store, self._found.ledger, self._found.token, entries, self._options.call_bytes, fence=True
         )

@@ -119,36 +119,45 @@ class KeptRegistry:
 
     # -- ledgers
 
-    async def create(self, ensemble: int, write_quorum: int, ack_quorum: int, log: str = "") -> Metadata:
-        """Make a ledger on stores that run, chosen at random. Raises InvalidArgument, NotEnoughStores."""
-        meta.check_quorums(ensemble, write_quorum, ack_quorum)
+    async def create(self, ensemble: int, write_quorum: int, ack_quorum: int) -> Metadata:
+        """Make a ledger that is part of no log. Raises InvalidArgument, NotEnoughStores."""
         while True:
-            running, unchanged = await self._running()
-            able = [store.uuid for store in running if store.able]
-            if len(able) < ensemble:
-                raise NotEnoughStores(
-                    f"a ledger on {ensemble} stores needs as many that run and have space, and there are {len(able)}",
-                    wanted=ensemble,
-                    found=len(able),
-                )
-            self._world.random.shuffle(able)
-            made = Metadata(
-                0,
-                ensemble,
-                write_quorum,
-                ack_quorum,
-                new_id(self._world.random),
-                (Segment(0, tuple(able[:ensemble])),),
-                self._world.clock.wall_us(),
-                log=log,
-            )
+            made, operations = await self.planned(ensemble, write_quorum, ack_quorum)
             try:
                 session = await self._session.open()
-                new = Create(paths.NEW_LEDGER, msgspec.msgpack.encode(made), sequential=True, parents=True)
-                _, node = await session.change(unchanged, new, deadline_s=DEADLINE_S)
+                *_, node = await session.change(*operations, deadline_s=DEADLINE_S)
             except (SessionExpired, VersionMismatch):
-                continue  # a ledger that was made nevertheless is empty, and part of no log
+                continue  # a ledger that was made nevertheless is empty
             return meta.replace(made, ledger=node.version)
+
+    async def planned(
+        self, ensemble: int, write_quorum: int, ack_quorum: int, log: str = ""
+    ) -> tuple[Metadata, tuple[Check, Create]]:
+        """A ledger on stores that run, chosen at random. It has no number until the operations are carried out, in one change: they
+        make it unless a host began to leave meanwhile (VersionMismatch). Its number is the version of its node. Raises InvalidArgument,
+        NotEnoughStores."""
+        meta.check_quorums(ensemble, write_quorum, ack_quorum)
+        running, unchanged = await self._running()
+        able = [store.uuid for store in running if store.able]
+        if len(able) < ensemble:
+            raise NotEnoughStores(
+                f"a ledger on {ensemble} stores needs as many that run and have space, and there are {len(able)}",
+                wanted=ensemble,
+                found=len(able),
+            )
+        self._world.random.shuffle(able)
+        made = Metadata(
+            0,
+            ensemble,
+            write_quorum,
+            ack_quorum,
+            new_id(self._world.random),
+            (Segment(0, tuple(able[:ensemble])),),
+            self._world.clock.wall_us(),
+            log=log,
+        )
+        data = msgspec.msgpack.encode(made)
+        return made, (unchanged, Create(paths.NEW_LEDGER, data, sequential=True, parents=True))
 
     async def read(self, ledger: int) -> Metadata:
         found = await self.ledgers.get(paths.of_ledger(ledger))

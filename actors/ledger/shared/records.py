@@ -13,7 +13,7 @@ import msgspec
 
 from ebla.actors.asking.master_client import MasterClient
 from ebla.actors.coordination.errors import SessionExpired, VersionMismatch
-from ebla.actors.coordination.messages import Check, Set
+from ebla.actors.coordination.messages import Operation, Set
 from ebla.actors.coordination.sessions.changes import Session, open_session
 from ebla.actors.coordination.sessions.nodes import Nodes
 from ebla.actors.errors import AlreadyPresent, NotFound
@@ -67,12 +67,12 @@ class Records(Generic[R]):
 
     async def get(self, path: str) -> R | None:
         node = await self._session.nodes.get(path, deadline_s=DEADLINE_S)
-        return None if node is None else self._open(path, node.data)
+        return None if node is None else self.opened(path, node.data, node.version)
 
     async def find(self, path: str) -> tuple[R, int] | None:
         """The record and its version."""
         node = await self._session.nodes.get(path, deadline_s=DEADLINE_S)
-        return None if node is None else (self._open(path, node.data), node.version)
+        return None if node is None else (self.opened(path, node.data, node.version), node.version)
 
     async def create(self, path: str, record: R) -> None:
         """Raises AlreadyPresent, also if the record was made by an earlier try whose session has expired."""
@@ -80,27 +80,29 @@ class Records(Generic[R]):
         data = msgspec.msgpack.encode(record)
         await session.create(path, data, parents=True, deadline_s=DEADLINE_S)
 
-    async def change(self, path: str, transform: Callable[[R], R], *checks: Check) -> R:
-        """Raises NotFound, what `transform` raises, and VersionMismatch if one of the checks of other nodes fails."""
+    async def change(self, path: str, transform: Callable[[R], R], *others: Operation) -> R:
+        """`others`: operations on other nodes, carried out in the same change, before the record is set. Raises NotFound, what
+        `transform` raises, and VersionMismatch if one of the others meets another version than it names."""
         while True:
             node = await self._session.nodes.get(path, deadline_s=DEADLINE_S)
             if node is None:
                 raise NotFound(f"there is no {self._named} {path.rpartition('/')[2]}", what=path)
-            before = self._open(path, node.data)
+            before = self.opened(path, node.data, node.version)
             changed = transform(before)
             if changed == before:
                 return before
             try:
                 session = await self._session.open()
                 data = msgspec.msgpack.encode(changed)
-                await session.change(*checks, Set(path, data, node.version), deadline_s=DEADLINE_S)
+                operations = (*others, Set(path, data, node.version))
+                results = await session.change(*operations, deadline_s=DEADLINE_S)
             except SessionExpired:
                 continue
             except VersionMismatch as error:
                 if error.what != path:
                     raise
                 continue
-            return changed
+            return self.opened(path, data, results[-1].version)
 
     async def put(self, path: str, merge: Callable[[R | None], R]) -> R:
         """Create the record, or change it."""
@@ -133,7 +135,8 @@ class Records(Generic[R]):
                 continue
             return True
 
-    def _open(self, path: str, data: bytes) -> R:
+    def opened(self, path: str, data: bytes, version: int) -> R:
+        """The record in a node of this version."""
         try:
             return self._decode(data)
         except msgspec.MsgspecError as error:

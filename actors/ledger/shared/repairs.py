@@ -37,16 +37,28 @@ class Note(msgspec.Struct, frozen=True, array_like=True):
     missing: tuple[str, ...] = ()
 
 
+class Tally(msgspec.Struct, frozen=True, array_like=True):
+    """How many closed `ledgers` a check has found, and how many of these have an entry on fewer stores than the write quorum, than the
+    ack quorum, and on none. `unknown`: ledgers with a store that did not answer; it counts as if it had all of its entries."""
+
+    ledgers: int = 0
+    below_write: int = 0
+    below_ack: int = 0
+    without: int = 0
+    unknown: int = 0
+
+
 class Audits(msgspec.Struct, frozen=True, array_like=True):
     """`audit_us`, `check_us`: when the last audit, and the last check of all ledgers, ended; 0: never. `trigger`: the version of the
     last trigger that was followed. `lost`: stores that do not run, and since when, for operators. `ages`: for how many seconds auditors have seen them so, each by
-    its own monotonic clock: the delay of a loss is counted by these, and by no wall clock."""
+    its own monotonic clock: the delay of a loss is counted by these, and by no wall clock. `copies`: as the last check has counted them."""
 
     audit_us: int = 0
     check_us: int = 0
     trigger: int = 0
     lost: dict[str, int] = {}
     ages: dict[str, float] = {}
+    copies: Tally | None = None
 
 
 class Delay(msgspec.Struct, frozen=True, array_like=True):

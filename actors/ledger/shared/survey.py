@@ -15,7 +15,7 @@ from ebla.actors.ledger.messages import Task, WorkerStatus
 from ebla.actors.ledger.shared import paths
 from ebla.actors.ledger.shared.kept import KeptRegistry, Leaving, Mark
 from ebla.actors.ledger.shared.records import DEADLINE_S, Sessions
-from ebla.actors.ledger.shared.repairs import LOST, NO_STORE, Audits, Note, Repairs
+from ebla.actors.ledger.shared.repairs import LOST, NO_STORE, Audits, Note, Repairs, Tally
 from ebla.actors.messages import Empty
 from ebla.actors.world import CallerWorld
 from ebla.storage.errors import EblaError
@@ -68,7 +68,8 @@ class MarkedLedger(msgspec.Struct, frozen=True):
 class RepairSurvey(msgspec.Struct, frozen=True):
     """`auditor`: the elected one, or None. `delay_s`: as an operator has set it; None: the auditor's option holds. `marks`: how many
     ledgers are marked; `marked` are the first of them. `audit_us`, `check_us`: the last audit and the last check of all ledgers;
-    None: there was none. `leaving`: the addresses of stores whose hosts are being decommissioned."""
+    None: there was none. `leaving`: the addresses of stores whose hosts are being decommissioned. `copies`: of closed ledgers, as of the
+    last check."""
 
     enabled: bool
     auditor: str | None
@@ -81,6 +82,7 @@ class RepairSurvey(msgspec.Struct, frozen=True):
     audit_us: int | None
     check_us: int | None
     leaving: tuple[str, ...] = ()
+    copies: Tally | None = None
 
 
 async def survey(world: CallerWorld, session: Sessions, marked_max: int = MARKED_MAX) -> RepairSurvey:
@@ -110,6 +112,7 @@ async def survey(world: CallerWorld, session: Sessions, marked_max: int = MARKED
         audits.audit_us or None,
         audits.check_us or None,
         tuple(leaving),
+        audits.copies,
     )
 
 

@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
-from itertools import groupby
+from itertools import groupby, takewhile
 
 from ebla.actors import messages as am
 from ebla.actors.errors import NotRunning, WrongServer
@@ -40,7 +40,7 @@ from ebla.storage.errors import DiskFailed, DiskFull, EblaError
 log = logging.getLogger(__name__)
 
 NO_LAC = NO_ENTRY = -1
-READ_ITEMS = 1000
+READ_KEYS = 1000
 
 
 class LedgerStore(Role):
@@ -240,10 +240,13 @@ class LedgerStore(Role):
 
     @rpc
     async def check_entries(self, request: m.CheckRequest) -> m.CheckReply:
-        """Look for entries, and verify their checksums, as many as one answer may have bytes. Raises as `read_entries`."""
+        """Look for entries; unless only keys are asked for, verify their checksums, as many as one answer may have bytes. Raises as
+        `read_entries`."""
         self._require(request.store)
         ledger = request.ledger
         rules.admit(self.heads.get(ledger), ledger, request.token)
+        if request.keys_only:
+            return m.CheckReply(len(request.entries), tuple(self._absent(ledger, request.entries)))
         absent: list[int] = []
         damaged: list[int] = []
         checked = total = 0
@@ -260,6 +263,12 @@ class LedgerStore(Role):
             if total > self.options.answer_bytes:
                 break
         return m.CheckReply(checked, tuple(absent), tuple(damaged))
+
+    def _absent(self, ledger: int, entries: Sequence[int]) -> Iterator[int]:
+        """Those of the entries, ascending, that are not stored."""
+        numbers = self.numbers(ledger, entries[0] - 1) if entries else iter(())
+        here = set(takewhile(lambda number: number <= entries[-1], numbers))
+        return (number for number in entries if number not in here)
 
     @rpc
     async def copy_entries(self, request: m.CopyRequest) -> m.CopyReply:
@@ -302,10 +311,10 @@ class LedgerStore(Role):
 
     def _moved_numbers(self, ledger: int, after: int) -> Iterator[int]:
         start, stop = records.bounds(ledger, after)
-        while items := self._environment.items(ENTRIES, start, stop, limit=READ_ITEMS):
-            for key, _ in items:
+        while keys := self._environment.keys(ENTRIES, start, stop, limit=READ_KEYS):
+            for key in keys:
                 yield records.entry_of(key)
-            start = items[-1][0] + b"\0"
+            start = keys[-1] + b"\0"
 
     def _last(self, ledger: int) -> int | None:
         """The last entry here."""
@@ -368,8 +377,8 @@ class LedgerStore(Role):
         while await self._move():  # what has arrived before is removed
             pass
         start, stop = records.bounds(ledger)
-        while items := self._environment.items(ENTRIES, start, stop, limit=self.options.delete_entries):
-            after = items[-1][0] + b"\0"
+        while keys := self._environment.keys(ENTRIES, start, stop, limit=self.options.delete_entries):
+            after = keys[-1] + b"\0"
             try:
                 await self._environment.commit([DeleteRange(ENTRIES, start, after)])
             except DiskFailed as error:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import psutil
+
 from ebla.chaos.plans import Fault
 from ebla.chaos.ray.report.injection import Injection, Unobserved
 from ebla.chaos.ray.stage import victims
@@ -16,37 +18,37 @@ ENDS_S_MAX = 30.0  # a raylet that resumes after Ray declared it dead ends by it
 async def node_loss(stage: RayStage, fault: Fault, injection: Injection) -> None:
     """SIGKILL of the raylet; its workers then end by themselves. After `for_s`, and not before Ray has declared the node dead, a node
     with the same label starts."""
-    number = stage.number(injection.host)
-    role = await stage.victim(injection.host)
-    node_id, raylet = await stage.node_id(injection.host), stage.raylet(number)
-    injection.now(raylet.pid, role.pid)
-    returns_s = stage.now_s() + fault.for_s
-    await stage.kill_node(number)
-    if not victims.gone(raylet) or not victims.gone(role):
-        raise Unobserved(f"raylet {raylet.pid} or role {role.pid} of node {number} outlived the node")
-    injection.saw(f"raylet {raylet.pid} and role {role.pid} of node {number} have ended")
-    if not await stage.until_dead(node_id, DEAD_S_MAX):
-        raise Unobserved(f"Ray still takes node {node_id[:8]} for alive after {DEAD_S_MAX:g} s")
-    injection.saw(f"Ray takes node {node_id[:8]} for dead")
-    await asyncio.sleep(max(0.0, returns_s - stage.now_s()))
-    await stage.start_node(number)  # after an error above the nemesis does this before act two
+    role, killed_s = await _kill(stage, injection, for_good=False)
+    await asyncio.sleep(max(0.0, killed_s + fault.for_s - stage.now_s()))
+    await stage.start_node(
+        stage.number(injection.host)
+    )  # after an error the nemesis does this before act two
     await stage.back(injection, role.pid)
 
 
 async def lose_host(stage: RayStage, fault: Fault, injection: Injection) -> None:
     """SIGKILL of the raylet of a store's host, whose node never returns."""
+    await _kill(stage, injection, for_good=True)
+
+
+async def _kill(stage: RayStage, injection: Injection, *, for_good: bool) -> tuple[psutil.Process, float]:
+    """Return when Ray has declared the node dead. Returns the role's process, and when the node was killed."""
     number = stage.number(injection.host)
     role = await stage.victim(injection.host)
     node_id, raylet = await stage.node_id(injection.host), stage.raylet(number)
     injection.now(raylet.pid, role.pid)
-    stage.gone[stage.slot(injection.host)] = None
+    killed_s = stage.now_s()
+    if for_good:
+        stage.gone[stage.slot(injection.host)] = None
     await stage.kill_node(number)
     if not victims.gone(raylet) or not victims.gone(role):
         raise Unobserved(f"raylet {raylet.pid} or role {role.pid} of node {number} outlived the node")
-    injection.saw(f"raylet {raylet.pid} and role {role.pid} of node {number} have ended for good")
+    ended = "have ended for good" if for_good else "have ended"
+    injection.saw(f"raylet {raylet.pid} and role {role.pid} of node {number} {ended}")
     if not await stage.until_dead(node_id, DEAD_S_MAX):
         raise Unobserved(f"Ray still takes node {node_id[:8]} for alive after {DEAD_S_MAX:g} s")
     injection.saw(f"Ray takes node {node_id[:8]} for dead")
+    return role, killed_s
 
 
 async def node_pause(stage: RayStage, fault: Fault, injection: Injection) -> None:

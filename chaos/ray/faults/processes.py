@@ -61,14 +61,7 @@ async def client_pause(stage: RayStage, fault: Fault, injection: Injection) -> N
     process = stage.clients.other() if stage.clients is not None else None
     if process is None:
         raise Missed(NO_CLIENTS)
-    injection.now(process.pid)
-    process.suspend()
-    try:
-        await victims.require_stopped(process)
-        injection.saw(f"process {process.pid} of clients is in state T")
-        await asyncio.sleep(fault.for_s)
-    finally:
-        victims.resume(process)
+    await _pause(process, "clients", fault.for_s, injection)
     injection.undone()
 
 
@@ -87,15 +80,19 @@ async def stop(stage: RayStage, fault: Fault, injection: Injection) -> None:
 
 async def pause(stage: RayStage, fault: Fault, injection: Injection) -> None:
     process = await stage.victim(injection.host)
+    await _pause(process, address_of(injection.host), fault.for_s, injection)
+    await stage.back(injection, None)
+
+
+async def _pause(process: psutil.Process, named: str, for_s: float, injection: Injection) -> None:
     injection.now(process.pid)
     process.suspend()
     try:
         await victims.require_stopped(process)
-        injection.saw(f"process {process.pid} of {address_of(injection.host)} is in state T")
-        await asyncio.sleep(fault.for_s)
+        injection.saw(f"process {process.pid} of {named} is in state T")
+        await asyncio.sleep(for_s)
     finally:
         victims.resume(process)
-    await stage.back(injection, None)
 
 
 async def zombie(stage: RayStage, fault: Fault, injection: Injection) -> None:

@@ -15,7 +15,7 @@ from ebla.wording import count, host_of, short, size
 
 if TYPE_CHECKING:
     from ebla.actors.ledger.messages import Task
-    from ebla.actors.ledger.shared.repairs import Repairs
+    from ebla.actors.ledger.shared.repairs import Repairs, Tally
     from ebla.actors.ledger.shared.survey import MarkedLedger, RepairSurvey
     from ebla.operate.cluster import Cluster
 
@@ -110,7 +110,21 @@ def _facts(found: RepairSurvey) -> list[tuple[str, Any]]:
         ("delay of a lost store", delay),
         ("last audit", when(found.audit_us)),
         ("last check of all ledgers", when(found.check_us)),
+        *([("copies as of that check", _copies(found.copies))] if found.copies is not None else []),
     ]
+
+
+def _copies(found: Tally) -> str:
+    """`complete in 11 of 12 closed ledgers; fewer than the ack quorum in 1`."""
+    complete = found.ledgers - found.below_write
+    text = f"complete in {complete:,} of {count(found.ledgers, 'closed ledger')}"
+    if found.below_ack:
+        text += f"; fewer than the ack quorum in {found.below_ack:,}"
+    if found.without:
+        text += f"; none of an entry in {found.without:,}"
+    if found.unknown:
+        text += f"; stores of {found.unknown:,} did not answer"
+    return text
 
 
 def _counted(found: RepairSurvey) -> str:

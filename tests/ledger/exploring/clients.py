@@ -217,7 +217,7 @@ class Clients(Network):
             yield from self.steps_of_fences(state, link, recovery.phase, targets)
         if recovery.phase == FENCING:
             told = [p for p, store in enumerate(targets) if state.stores[store].links[link].told != NOTHING]
-            if told and meta.covers(found, told):
+            if told and meta.covers(found, [*told, *self._gone(state, targets)]):
                 yield ("recovery", link, "reads"), self._read(state, at, recovery, found, targets)
             return
         if recovery.phase == READING:
@@ -239,6 +239,10 @@ class Clients(Network):
                     ("recovery", link, "closes at", window.lac),
                     self._end(state, at, recovery, window, found),
                 )
+
+    def _gone(self, state: State, targets: tuple[int, ...]) -> list[int]:
+        """The positions whose stores were given up."""
+        return [p for p, store in enumerate(targets) if self.bounds.gives_up and state.stores[store].lost]
 
     def _with_recovery(self, state: State, at: int, recovery: Recovery) -> State:
         return state._replace(recoveries=(*state.recoveries[:at], recovery, *state.recoveries[at + 1 :]))
@@ -283,7 +287,7 @@ class Clients(Network):
         link = at + 1
         asked = range(adder.next, min(adder.next + BATCH, len(state.stamps) + 1))
         answers = self.values.answers(targets, state.stores, link, asked, state.stamps)
-        made = ends.decided(found, asked, answers)
+        made = ends.decided(found, asked, answers, self._gone(state, targets))
         if not made:
             return None
         state = self._forget(state, link)

@@ -73,7 +73,7 @@ class Explorer(Workers):
         if found.closed:
             return self._problem_of_closed(after, found)
         for entry in range(after.acknowledged + 1):
-            if self._copies(after, found, entry) == 0:
+            if self._survives(after, found, entry) and self._copies(after, found, entry) == 0:
                 return f"acknowledged: no store of the metadata has entry {entry}"
         first, segment = after.versions[-1]
         stores = tuple(after.stores[at] for at in segment)
@@ -83,9 +83,10 @@ class Explorer(Workers):
 
     def _problem_of_closed(self, state: State, found: meta.Metadata) -> str | None:
         later = self._at_last(state)
-        if later.acknowledged > found.last:
+        left_out = self._survives(state, found, found.last + 1)
+        if left_out and later.acknowledged > found.last:
             return f"acknowledged: entry {later.acknowledged} is not in the ledger, closed at {found.last}"
-        if later.shown > found.last:
+        if left_out and later.shown > found.last:
             return (
                 f"seen: a reader has returned entry {later.shown}, and the ledger is closed at {found.last}"
             )
@@ -127,6 +128,10 @@ class Explorer(Workers):
         if any(each.catalog != state.catalog for each in later):
             return "one end: a closed ledger is closed again, at another entry"
         return None
+
+    def _survives(self, state: State, found: meta.Metadata, entry: int) -> bool:
+        """Whether an acknowledged entry is not lost with the stores that are."""
+        return state.losses < found.ack_quorum or self._copies(state, found, entry) > 0
 
     def _copies(self, state: State, found: meta.Metadata, entry: int) -> int:
         return sum(state.stores[int(store)].held >> entry & 1 for store in meta.stores_of(found, entry))

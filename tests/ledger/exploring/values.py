@@ -22,7 +22,7 @@ LEDGER, TOKEN = 1, "token"
 class Bounds(NamedTuple):
     """How far a search goes. `replacements`, `restores`: how often the writer, and each recovery, may replace a store. `crashes`: stores that
     may stop between the arrival of a request and its sync. `losses`: stores that may be lost for good. `confirms`: the writer tells stores what
-    is acknowledged without a further entry, too."""
+    is acknowledged without a further entry, too. `gives_up`: recoveries go on without the stores that are lost for good."""
 
     write_quorum: int = 3
     ack_quorum: int = 2
@@ -35,6 +35,7 @@ class Bounds(NamedTuple):
     losses: int = 0
     confirms: bool = False
     worker: bool = False
+    gives_up: bool = False
 
 
 def bits(numbers: Iterable[int]) -> int:

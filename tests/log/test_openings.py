@@ -1,0 +1,114 @@
+"""A writer that begins a ledger dies, or loses its session, before or after a change of the namespace."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from ebla import aio
+from ebla.actors.ledger.shared.records import SESSION_S
+from tests.log.stage import MASTER, Stage, contents, play
+
+CHANGES_MAX = 6  # of the namespace, in an opening and the deletions after it
+
+
+def _at_change(stage: Stage, number: int, side: str, act: Callable[[], None]) -> None:
+    """Act before or after this change of the namespace from now on, counted from 0."""
+
+    def passed() -> None:
+        if number:
+            _at_change(stage, number - 1, side, act)
+        else:
+            act()
+
+    stage.points.arm(MASTER, f"master.change_nodes.{side}_edit", passed)
+
+
+async def _begun(stage: Stage, *data: bytes) -> None:
+    """A writer that dies with an open ledger."""
+    db = stage.client()
+    writer = await (await db.log("events")).writer()
+    for each in data:
+        await writer.append(each)
+    stage.crash(db)
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("data", [(), (b"one",)], ids=["after an empty ledger", "after one with a record"])
+def test_a_client_that_dies_while_it_opens_a_log_leaves_no_ledger_that_the_log_does_not_name(
+    side: str, data: tuple[bytes, ...]
+) -> None:
+    async def dies(stage: Stage, log: aio.Log, number: int) -> None:
+        await _begun(stage, *data)
+        opening = stage.client()
+        _at_change(stage, number, side, lambda: stage.crash(opening))
+
+        async def open_log() -> None:
+            await (await opening.log("events")).writer()
+
+        opening._client.world.spawn(open_log(), "open the log")  # type: ignore[attr-defined]
+        await asyncio.sleep(2.0)
+        stage.points.disarm_all()
+        stage.crash(opening)
+        found = await log._ledgers.log("events")
+        named = [*found.deleting, *(each.ledger for each in found.ledgers)]
+        assert set(await log._ledgers.registry.list()) <= set(named)
+
+    async def scenario(stage: Stage) -> None:
+        log = await stage.client().create_log("events")
+        for number in range(CHANGES_MAX):
+            await dies(stage, log, number)
+        async with log.writer() as writer:
+            await writer.append(b"last")
+        await asyncio.sleep(1.0)
+        found = await log._ledgers.log("events")
+        assert await log._ledgers.registry.list() == [each.ledger for each in found.ledgers]
+        assert await contents(log) == [*data * CHANGES_MAX, b"last"]
+
+    play(scenario)
+
+
+def test_a_writer_whose_session_expires_before_it_knows_that_its_next_ledger_is_made_goes_on_in_it() -> None:
+    async def scenario(stage: Stage) -> None:
+        db = stage.client()
+        log = await db.create_log("events", roll_bytes=100)
+        async with log.writer() as writer:
+            await writer.append(bytes(100))
+            _at_change(stage, 1, "after", lambda: stage.cut(db, MASTER))  # the first one closes the ledger
+            rolling = asyncio.ensure_future(writer.append(b"next"))
+            await asyncio.sleep(1.5 * SESSION_S)
+            stage.cluster.network.heal()
+            assert await rolling == 1
+        assert (await log.info()).ledgers == len(await log._ledgers.registry.list()) == 2
+
+    play(scenario)
+
+
+def test_a_log_that_is_opened_while_it_is_dropped_leaves_no_ledger() -> None:
+    async def scenario(stage: Stage) -> None:
+        dropping, opening = stage.client(), stage.client()
+        log = await dropping.create_log("events")
+        begun: list[aio.LogWriter] = []
+
+        async def begin() -> None:
+            begun.append(await (await opening.log("events")).writer())
+
+        def hold() -> None:
+            """The drop waits after its first change, until another client has opened the log."""
+            stage.cut(dropping, MASTER)
+            opening._client.world.spawn(begin(), "open the log")  # type: ignore[attr-defined]
+
+        async with log.writer() as writer:
+            await writer.append(b"x")
+        _at_change(stage, 0, "after", hold)
+        drop = asyncio.ensure_future(dropping.drop_log("events"))
+        await asyncio.sleep(2.0)
+        assert begun
+        stage.cluster.network.heal()
+        await drop
+        assert await opening.logs() == []
+        assert await opening._logs.registry.list() == []
+
+    play(scenario)
