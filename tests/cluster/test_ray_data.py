@@ -31,7 +31,9 @@ SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("score", pa.floa
 @pytest.fixture(scope="module")
 def db(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     data_dir = tmp_path_factory.mktemp("ray_data") / "data"
-    assert launch.up(configure({"name": "ray", "data_dir": str(data_dir), "slots": THREE_HOSTS})).ready
+    assert launch.up(
+        configure({"name": "ray", "data_dir": str(data_dir), "slots": THREE_HOSTS, "logs": True})
+    ).ready
     ray.data.DataContext.get_current().enable_progress_bars = False
     with ebla.connect("ray") as found:
         for name in ("source", "copies"):
