@@ -1,9 +1,12 @@
-"""Tables as Ray Data datasets: read with one task per tablet beside its replica, written exactly once.
+"""Tables and logs as Ray Data datasets. A table is read with one task per tablet beside its replica, a log with one per ledger;
+both are written exactly once.
 
     dataset = ebla.ray_data.read_table(flights, columns=["origin"], where=ebla.col("origin") == "JFK")
     written = ebla.ray_data.write_table(dataset, copies)
+    dataset = ebla.ray_data.read_log(events, start=1000)
+    count = ebla.ray_data.write_log(dataset, archive, job="archive of events")
 
-Both take a table of `ebla.connect()`, whose handle connects anew in each task's process.
+All take a table or a log of `ebla.connect()`, whose handle connects anew in each task's process.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -26,6 +30,8 @@ from ray.exceptions import RayTaskError
 from ebla import local_scan
 from ebla.actors.errors import RequestReused, StaleRequest
 from ebla.actors.world import new_id
+from ebla.log import blocks
+from ebla.log.blocking import Log
 from ebla.options import WriteId
 from ebla.placement.deploy.slots import Host, survey
 from ebla.storage.errors import EblaError, InvalidArgument
@@ -135,14 +141,21 @@ def write_table(dataset: Dataset, table: Table) -> int:
     and tensors of lists.
     """
     sink = TableDatasink(table, new_id(random.SystemRandom()))
-    try:
+    with _errors_of_tasks():
         dataset.write_datasink(sink)
+    return sink.rows
+
+
+@contextmanager
+def _errors_of_tasks() -> Iterator[None]:
+    """Raise ebla's errors without Ray's wrapping."""
+    try:
+        yield
     except RayTaskError as error:
         cause = _ebla_error(error)
         if cause is None:
             raise
         raise cause from None
-    return sink.rows
 
 
 def _ebla_error(error: BaseException | None) -> EblaError | None:
@@ -204,3 +217,72 @@ def _is_of_numpy(rows: pa.Table, column: str) -> bool:
     """Whether this column has a type that NumPy batches give to other types."""
     kind = rows.schema.field(column).type if column in rows.schema.names else pa.null()
     return pa.types.is_floating(kind) or "tensor" in getattr(kind, "extension_name", "")
+
+
+# -- logs ----------------------------------------------------------------------------------------------------
+
+
+def read_log(log: Log, start: int | None = None, end: int | None = None, *, tables: bool = False) -> Dataset:
+    """A dataset of the records from position `start` to before `end`, with the columns `position` and `data`, the bytes.
+
+    None stands for the first record that is kept, and for the last one that is acknowledged now. `tables`: the records are Arrow
+    tables, as `append_table` and `write_log` make them, and the dataset has their rows instead. One read task per ledger; its blocks
+    are in the order of positions. Raises RecordsTrimmed if `start` was deleted; a task does, if its records are deleted before it
+    has read them.
+    """
+    parts = blocks.parts_of(log, start, end)
+    schema = blocks.schema_of(log, parts) if tables else None
+    if not parts:
+        return ray.data.from_arrow(blocks.SCHEMA.empty_table())
+    source = LogDatasource(log, parts, schema)
+    read: Dataset = ray.data.read_datasource(source, override_num_blocks=len(parts))
+    return read
+
+
+class LogDatasource(Datasource):
+    """Positions of a log: one read task for each part. `tables`: the columns of the tables that the records are."""
+
+    def __init__(self, log: Log, parts: Sequence[range], tables: pa.Schema | None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._log = log
+        self._parts = parts
+        self._tables = tables
+
+    def get_name(self) -> str:
+        return f"Ebla[{self._log.name}]"
+
+    def estimate_inmemory_data_size(self) -> int | None:
+        return None
+
+    def get_read_tasks(
+        self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
+    ) -> list[ReadTask]:
+        """One task per part; `parallelism` is Ray's wish, which the ledgers decide."""
+        return [
+            ReadTask(
+                partial(blocks.read_part, self._log, part, self._tables),
+                BlockMetadata(None if self._tables else len(part), None, None),
+                self._tables or blocks.SCHEMA,
+                per_task_row_limit,
+            )
+            for part in self._parts
+        ]
+
+
+def write_log(dataset: Dataset, log: Log, *, job: str | None = None, tables: bool = False) -> int:
+    """Append the column `data` of `dataset`, bytes or text, and return how many records these are. `tables`: append the rows as Arrow
+    tables of 10,000 rows instead.
+
+    A log has one writer: it is this process, and appends the rows in the order of the dataset. Ray's tasks compute the rows; one
+    that runs again appends nothing twice. `job`: a name under which the log counts the records (docs/logs.md). A write that has
+    failed, or whose process has died, can be made again under the same job, and appends what is not in the log yet; the dataset
+    must have the same rows in the same order then.
+    """
+    options = dataset.context.execution_options
+    before, options.preserve_order = options.preserve_order, True
+    try:
+        with _errors_of_tasks():
+            rows = dataset.iter_batches(batch_size=None, batch_format="pyarrow")
+            return blocks.append(log, rows, job or new_id(random.SystemRandom()), tables)
+    finally:
+        options.preserve_order = before

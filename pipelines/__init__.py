@@ -16,6 +16,7 @@ feed.py       a DataFrame into a table, exactly once
 tasks.py      the tasks in Spark's workers
 read.py       a table as a DataFrame, read on the hosts of its replicas
 verify.py     compares a table with its source by Spark
+logs.py       a log as a DataFrame, and a DataFrame appended to a log
 demo.py       the main job, end to end
 probe.py      how long a table accepts no writes
 events.py     a log that is written while a node is killed, and the proof that it is whole

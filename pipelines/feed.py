@@ -264,7 +264,7 @@ class _Run:
 
     def _failure(self, error: Exception) -> FeedFailed:
         last = self._tally.last
-        cause = f"{last.kind}: {last.message}" if last else _spark_cause(error)
+        cause = f"{last.kind}: {last.message}" if last else spark_cause(error)
         return FeedFailed(
             f"Spark gave the feed up after {self._tally.rows} rows: {cause}. Feed again when that is mended: the table "
             "then ends equal to the source",
@@ -291,7 +291,7 @@ def _frame(data: bytes | None) -> ErrorFrame | None:
     return None if data is None else msgspec.msgpack.decode(data, type=ErrorFrame)
 
 
-def _spark_cause(error: Exception) -> str:
+def spark_cause(error: Exception) -> str:
     """The relevant line of a Java stack that wraps a Python one."""
     if isinstance(error, OSError | Py4JNetworkError):
         return "the Java process of Spark's driver has ended"

@@ -36,10 +36,10 @@ ARROWS = {
         "storage/tablets",
         "client/cli": "pipelines pipelines/arrow pipelines/sources",
         "client/cli/chaos": EVERYTHING,
-        "pipelines": "client client/health client/show actors actors/messages placement placement/deploy "
+        "pipelines": "client client/health client/log client/show actors actors/messages placement placement/deploy "
         "placement/local storage storage/predicates storage/rows",
         "pipelines/demo.py": "chaos",  # `ebla demo` kills a node
-        "pipelines/events.py": "client/log client/operate actors/ledger actors/ledger/shared",
+        "pipelines/events.py": "client/operate actors/ledger actors/ledger/shared",
         "placement": "actors actors/journal actors/journal/writer actors/ledger/auditor actors/ledger/store actors/ledger/worker "
         "actors/master actors/messages actors/tablet storage "
         "storage/directories",

@@ -8,6 +8,7 @@ appender.py   the writer: coalesces appends, begins new ledgers, goes on after a
 opening.py    ends the writer before, and adds a ledger to the log
 deadlines.py  appends end at their deadlines
 reading.py    records from a position on, and following
+blocks.py     records as Arrow blocks, and rows as records, for Ray Data and Spark
 records.py    what is kept of a log, and how records lie in entries
 options.py    settings of a log
 """

@@ -29,12 +29,13 @@ from ebla.actors.world import CallerWorld
 from ebla.log import records
 from ebla.log.options import RecordsTrimmed
 from ebla.log.records import LogLedger, LogRecord, Records
-from ebla.storage.errors import EblaError
+from ebla.storage.errors import EblaError, InvalidArgument
 
 log = logging.getLogger("ebla")
 
 FOLLOW_S = 5.0  # one wait at a store
 RETRY_S = 0.2
+RANGES_MAX = 200  # more tasks than a cluster has CPUs; a log has 2,000 ledgers at most
 TOGETHER = 64  # ledgers that are read at the same time
 
 
@@ -115,6 +116,21 @@ class Ledgers:
         except RecoveryFailed as error:
             raise Unavailable(error.message) from error
         return ended, ended.last
+
+    async def ranges(self, name: str, start: int | None, end: int | None) -> list[range]:
+        """The positions from `start` to before `end`, in order, one range for each ledger, or for neighbours if there are many. None:
+        all that are kept, up to the last record that is acknowledged now. Raises RecordsTrimmed, InvalidArgument."""
+        await self._retained(name)
+        record, last = await self.bounds(name)
+        first, before = record.trimmed if start is None else start, last if end is None else end
+        if first < record.trimmed:
+            raise _trimmed(name, record.trimmed)
+        if before > last:
+            raise InvalidArgument(f"end is {before}, and log {name!r} ends at position {last}")
+        cuts = sorted({min(max(first, each.first), before) for each in record.ledgers} | {before})
+        step = -(-len(cuts) // RANGES_MAX)
+        cuts = [*cuts[:-1:step], *cuts[-1:]]
+        return list(map(range, cuts, cuts[1:]))
 
     # -- reading ---------------------------------------------------------------------------------------------
 

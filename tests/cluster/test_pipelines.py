@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import inspect
+import os
 import runpy
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -26,12 +27,13 @@ from pyspark.sql import functions as F
 import ebla
 from ebla import local_scan
 from ebla.errors import SourceUnreadable
-from ebla.pipelines import raydp_app, session, tasks
+from ebla.pipelines import logs, raydp_app, session, tasks
 from ebla.pipelines.arrow.feed import feed as arrow_feed
 from ebla.pipelines.arrow.verify import verify as arrow_verify
 from ebla.pipelines.executors import executors_alive, hosts_of_executors
 from ebla.pipelines.feed import feed, table_for
 from ebla.pipelines.frames import frame
+from ebla.pipelines.logs import read_log, write_log
 from ebla.pipelines.outcomes import FeedProgress
 from ebla.pipelines.read import preferred_hosts, read_table
 from ebla.pipelines.session import spark
@@ -266,24 +268,29 @@ def test_without_a_local_replica_a_tablet_is_read_from_its_leader(table: Table) 
     assert through == sum(batch.num_rows for batch in local_scan.scan_tablet(table, 0, ["id"]))
 
 
-class BreakingOff(tasks.WriteTask):
-    """Fails in its first attempt at each partition, after some answered calls."""
+def broken_off(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """In the first attempt at each partition, the process dies after some answered calls."""
+    context = TaskContext.get()
+    assert context is not None
+    for number, batch in enumerate(batches):
+        if number == 3 and context.attemptNumber() == 0:
+            os._exit(1)
+        yield batch
 
+
+class DyingFeed(tasks.WriteTask):
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return super().__call__(self._broken_off(batches))
+        return super().__call__(broken_off(batches))
 
-    def _broken_off(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        assert context is not None
-        for number, batch in enumerate(batches):
-            if number == 3 and context.attemptNumber() == 0:
-                raise RuntimeError("the worker is lost")
-            yield batch
+
+class DyingWriter(logs.WriteTask):
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return super().__call__(broken_off(batches))
 
 
 def test_repeated_tasks_write_no_row_twice(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Repeated calls get their first answers; otherwise an insert would refuse the rows as present."""
-    monkeypatch.setattr(tasks, "WriteTask", BreakingOff)
+    monkeypatch.setattr(tasks, "WriteTask", DyingFeed)
     target = table_for(stage.db, "repeated", stage.source, primary_key=["id"])
     report = feed(stage.session, stage.source, target, mode="insert", call_rows=BATCH)
     assert report.retries > 0
@@ -299,6 +306,41 @@ def test_a_feed_can_be_repeated_under_its_job(stage: Stage, monkeypatch: pytest.
     assert (other.rows, other.rejected) == (0, ROWS)
     with pytest.raises(ebla.InvalidArgument, match=r"'nightly' has written partition .* before"):
         feed(stage.session, stage.source.withColumn("int", F.lit(1)), target, mode="insert", job="nightly")
+
+
+def test_a_frame_is_appended_to_a_log_once_by_a_task_that_dies_and_read_by_several(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = stage.db.create_log("spark", roll_bytes=5_000)
+    monkeypatch.setattr(logs, "WriteTask", DyingWriter)
+    named = stage.source.select(F.col("name").alias("data"))
+    assert named.rdd.getNumPartitions() > 1
+    assert write_log(named, log, job="nightly") == ROWS
+    (producer,) = log._run(log._awaited._ledgers.log("spark")).producers
+    assert producer.sequence == 3 * BATCH, "of the writer that died, as the next one found them"
+    assert write_log(named, log, job="nightly") == ROWS, "a repetition"
+    records = [(number, b"n%d" % (number % 97)) for number in range(ROWS)]
+    assert list(log.read()) == records
+    read = read_log(stage.session, log, 10, ROWS - 10)
+    assert read.rdd.getNumPartitions() > 1
+    assert [(row.position, bytes(row.data)) for row in read.collect()] == records[10:-10]
+
+
+def test_a_log_keeps_frames_as_tables_and_refuses_rows_that_are_no_records(stage: Stage) -> None:
+    log = stage.db.create_log("frames")
+    assert read_log(stage.session, log).count() == 0
+    assert write_log(stage.source, log, tables=True) == 1
+    again = read_log(stage.session, log, tables=True)
+    assert again.count() == ROWS
+    assert again.drop("counts").exceptAll(stage.source.drop("counts")).count() == 0
+    with pytest.raises(ebla.InvalidArgument, match="there is no column 'data'"):
+        write_log(stage.source, log)
+    with pytest.raises(ebla.InvalidArgument, match="it has int64") as caught:
+        write_log(stage.source.select(F.col("id").alias("data")), log)
+    assert caught.value.column == "data"
+    with pytest.raises(ebla.FeedFailed, match=r"job='nightly': those that are in the log") as failed:
+        write_log(stage.source.select(F.raise_error("broken").alias("data")), log, job="nightly")
+    assert failed.value.job == "nightly"
 
 
 def test_spark_feeds_and_reads_an_altered_table(stage: Stage) -> None:

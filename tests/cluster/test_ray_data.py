@@ -1,4 +1,4 @@
-"""Ray Data reads and writes tables of a real deployment; the tests run in this order."""
+"""Ray Data reads and writes tables and logs of a real deployment; the tests run in this order."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ import ray.data
 from ray.data.block import Block
 
 import ebla
+from ebla.log import blocks
 from ebla.placement import launch
 from ebla.placement.config import configure
 from ebla.placement.local.cluster import LocalCluster
-from ebla.ray_data import TableDatasink, _by_host, read_table, write_table
+from ebla.ray_data import TableDatasink, _by_host, read_log, read_table, write_log, write_table
 from ebla.table import Database
 from tests.cluster.conftest import THREE_HOSTS
 
@@ -30,7 +31,9 @@ SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("score", pa.floa
 @pytest.fixture(scope="module")
 def db(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     data_dir = tmp_path_factory.mktemp("ray_data") / "data"
-    assert launch.up(configure({"name": "ray", "data_dir": str(data_dir), "slots": THREE_HOSTS})).ready
+    assert launch.up(
+        configure({"name": "ray", "data_dir": str(data_dir), "slots": THREE_HOSTS, "logs": True})
+    ).ready
     ray.data.DataContext.get_current().enable_progress_bars = False
     with ebla.connect("ray") as found:
         for name in ("source", "copies"):
@@ -138,3 +141,92 @@ def test_rows_that_do_not_fit_are_refused_with_their_column(db: Database) -> Non
     wrong = ray.data.from_arrow(pa.table({"id": ["a"], "name": ["b"], "score": [1.0]}))
     with pytest.raises(ebla.InvalidArgument, match="id"):
         write_table(wrong, db.table("copies"))
+
+
+# -- logs ----------------------------------------------------------------------------------------------------
+
+RECORDS = 3_000
+
+
+def record(number: int) -> bytes:
+    return b"record %d" % number
+
+
+def test_a_log_is_read_with_one_task_per_ledger_and_blocks_are_in_order(db: Database) -> None:
+    log = db.create_log("events", roll_bytes=5_000)
+    assert read_log(log).count() == 0
+    with log.writer() as writer:
+        for first in range(0, RECORDS, 500):
+            writer.append_many([record(number) for number in range(first, first + 500)])
+    found = ray.get(read_log(log).to_arrow_refs())
+    assert len(found) == len(blocks.parts_of(log, None, None)) > 3
+    for block in found:
+        positions = block.column("position").to_pylist()
+        assert positions == list(range(positions[0], positions[-1] + 1))
+        assert block.column("data").to_pylist() == list(map(record, positions))
+    assert sum(block.num_rows for block in found) == RECORDS
+    some = arrow(read_log(log, 700, 1_200)).sort_by("position")
+    assert some.schema == blocks.SCHEMA
+    assert some.column("position").to_pylist() == list(range(700, 1_200))
+    with pytest.raises(ebla.InvalidArgument, match="ends at position 3000"):
+        read_log(log, 0, RECORDS + 1)
+
+
+class DyingMap:
+    """Its process dies once at position 0, so that the first rows are the last ones to be ready."""
+
+    def __init__(self, marker: Path) -> None:
+        self._marker = marker
+
+    def __call__(self, rows: pa.Table) -> pa.Table:
+        if 0 in rows.column("position").to_pylist() and not self._marker.exists():
+            self._marker.touch()
+            os._exit(1)
+        return rows
+
+
+@ray.remote(num_cpus=0, max_retries=1)
+def copy_dying(log: ebla.Log, copy: ebla.Log, directory: Path) -> int:
+    """Dies when two blocks have been acknowledged, and is run again by Ray."""
+    append_once = ebla.LogWriter.append_once
+
+    def dying(writer: ebla.LogWriter, records: list[bytes], sequence: int) -> int:
+        added = append_once(writer, records, sequence)
+        if sequence and not (directory / "writer").exists():
+            (directory / "writer").touch()
+            os._exit(1)
+        return added
+
+    ebla.LogWriter.append_once = dying  # type: ignore[method-assign, assignment]
+    dataset = read_log(log).map_batches(DyingMap(directory / "map"), batch_format="pyarrow", batch_size=None)
+    return write_log(dataset, copy, job="copy")
+
+
+def test_tasks_and_a_writer_that_die_append_nothing_twice(db: Database, tmp_path: Path) -> None:
+    log, copy = db.log("events"), db.create_log("copy")
+    assert ray.get(copy_dying.remote(log, copy, tmp_path)) == RECORDS
+    assert {each.name for each in tmp_path.iterdir()} == {"map", "writer"}, "both have died"
+    assert [entry.data for entry in copy.read()] == list(map(record, range(RECORDS)))
+    assert write_log(read_log(log), copy, job="copy") == RECORDS, "a repetition"
+    assert copy.info().end == RECORDS
+    with pytest.raises(
+        ebla.InvalidArgument, match=r"'copy' has appended 3000 records .* and there are 500 now"
+    ):
+        write_log(read_log(log, 0, 500), copy, job="copy")
+    with pytest.raises(ebla.InvalidArgument, match="there is no column 'data'"):
+        write_log(ray.data.range(3), copy)
+    log.trim(500)
+    with pytest.raises(ebla.RecordsTrimmed):
+        read_log(log, 499)
+
+
+def test_rows_are_kept_in_a_log_as_tables(db: Database) -> None:
+    log = db.create_log("tables")
+    assert write_log(ray.data.from_arrow(rows()).repartition(3), log, tables=True) == ROWS / 10_000
+    assert [table.num_rows for table in log.read_tables()] == [10_000, 10_000]
+    assert by_id(arrow(read_log(log, tables=True))) == by_id(rows())
+    with log.writer() as writer:
+        writer.append_table(pa.table({"other": [1]}))
+    with pytest.raises(Exception, match="the table at position 2 of log 'tables' has other columns"):
+        read_log(log, tables=True).materialize()
+    assert read_log(log, 2, tables=True).take_all() == [{"other": 1}]

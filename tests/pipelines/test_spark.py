@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from ebla.actors.errors import Unavailable
 from ebla.pipelines import raydp_app, session
-from ebla.pipelines.feed import _spark_cause, arrow_schema
+from ebla.pipelines.feed import arrow_schema, spark_cause
 from ebla.pipelines.outcomes import FeedProgress
 from ebla.pipelines.read import in_spark_types, spark_schema
 from ebla.placement.deploy.slots import Host, Survey
@@ -76,11 +76,9 @@ def test_the_cause_of_a_failed_job_is_the_python_line_in_the_java_stack() -> Non
         "  File \"worker.py\", line 1, in main\nebla.actors.errors.TimedOut: upsert on table 't': no answer\n"
         "\n\tat org.apache.spark.api.python.BasePythonRunner\n"
     )
-    assert _spark_cause(RuntimeError(stack)) == "ebla.actors.errors.TimedOut: upsert on table 't': no answer"
-    assert _spark_cause(ValueError("ModuleNotFoundError: No module named 'ebla'")).startswith(
-        "ModuleNotFound"
-    )
-    assert _spark_cause(RuntimeError("")) == "RuntimeError"
+    assert spark_cause(RuntimeError(stack)) == "ebla.actors.errors.TimedOut: upsert on table 't': no answer"
+    assert spark_cause(ValueError("ModuleNotFoundError: No module named 'ebla'")).startswith("ModuleNotFound")
+    assert spark_cause(RuntimeError("")) == "RuntimeError"
 
 
 def test_progress_has_a_speed_from_the_first_moment() -> None:
