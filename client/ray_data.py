@@ -283,6 +283,6 @@ def write_log(dataset: Dataset, log: Log, *, job: str | None = None, tables: boo
     try:
         with _errors_of_tasks():
             rows = dataset.iter_batches(batch_size=None, batch_format="pyarrow")
-            return blocks.append(log, rows, job or new_id(random.SystemRandom()), tables)
+            return blocks.append(log, rows, job, tables)
     finally:
         options.preserve_order = before

@@ -2,7 +2,7 @@
 
 read     a record is a row with its position and its bytes; or, with `tables`, records are Arrow tables, and the rows are theirs.
          A block has the records in the order of their positions
-append   all rows are appended once under the name of a job, whose records the log counts: the same rows in the same order become
+append   with a job's name all rows are appended once under it, whose records the log counts: the same rows in the same order become
          the same records, however they come in blocks, so that a repetition passes over those that are in the log
 """
 
@@ -98,14 +98,18 @@ def _unpacked(block: pa.Table, name: str, schema: pa.Schema) -> pa.Table:
 # -- appending -----------------------------------------------------------------------------------------------
 
 
-def append(log: Log, blocks: Iterable[pa.Table], job: str, tables: bool) -> int:
-    """Append the records of all rows, and return how many these are, with those that the job has appended before."""
+def append(log: Log, blocks: Iterable[pa.Table], job: str | None, tables: bool) -> int:
+    """Append the records of all rows, and return how many these are, with those that the job has appended before. Without a job
+    nothing is counted: a log remembers few producers."""
     count = 0
     with log.writer(job) as writer:
         for records in _packed(blocks) if tables else _values(blocks):
-            writer.append_once(records, count)
+            if job is None:
+                writer.append_many(records)
+            else:
+                writer.append_once(records, count)
             count += len(records)
-        if writer.sequence != count:
+        if job is not None and writer.sequence != count:
             raise InvalidArgument(
                 f"job {job!r} has appended {writer.sequence} records to log {log.name!r} before, and there are {count} now; a "
                 "repeated job has the same rows in the same order. Give another job its own name"
