@@ -1,4 +1,4 @@
-"""One run on real Ray with several faults, judged by every checker."""
+"""One run on real Ray with several faults of tables, logs and masters, judged by every checker."""
 
 from __future__ import annotations
 
@@ -24,18 +24,21 @@ DURATION_S = 18.0
 # No host has a fault while it recovers from a crash: on a slow machine that takes longer than the act.
 FAULTS = (
     Fault(1.0, "node_loss", ("host-2",), 1.0),
+    Fault(2.0, "pause", ("store-1",), 4.0),
     Fault(4.0, "pause", ("host-3",), 2.5),
     Fault(6.0, "clock_jump", ("host-1",), 1.0, 60.0),
     Fault(8.0, "stop", ("host-3",), 0.5),
+    Fault(9.0, "crash", ("store-4",)),
     Fault(11.0, "crash", ("host-1",)),
+    Fault(12.0, "crash", ("auditor",)),
     Fault(15.0, "crash", ("master",)),
 )
 
 
 @pytest.mark.cluster
 def test_a_real_cluster_passes_a_run_with_a_plan_of_faults(tmp_path: Path) -> None:
-    plan = Plan("crashes", 5, FAULTS)
-    request = Request("crashes", tmp_path, tmp_path / "results", DURATION_S, plan=plan, groups=1)
+    plan = Plan("logs", 5, FAULTS)
+    request = Request("logs", tmp_path, tmp_path / "results", DURATION_S, plan=plan, groups=1)
     with restored_environment():
         found = run(request, Steps(Console(stderr=True), quiet=True))
     assert (found.verdict, found.reasons) == (VALID, ())
@@ -48,7 +51,7 @@ def test_a_real_cluster_passes_a_run_with_a_plan_of_faults(tmp_path: Path) -> No
     assert {verdict.workload.split("-")[0] for verdict in found.judged} == {
         "pulse",
         "shared",
-        *(workload.name for workload in scenario("crashes").workloads()),
+        *(workload.name for workload in scenario("logs").workloads()),
     }
     assert all(verdict.valid and verdict.judged for verdict in found.judged)
     recovered = [each for each in found.faults if each.recovery_s is not None]
