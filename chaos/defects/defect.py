@@ -77,6 +77,15 @@ LOST_BESIDE_SLOW_DISKS = (
     Fault(2.0, "lose_host", ("store-1",)),
 )
 
+# The host of a ledger store is lost, and each worker ends in the middle of its first repair.
+WORKERS_END = (
+    Fault(2.0, "lose_host", ("store-1",)),
+    *(
+        Fault(2.5, "crash_point", (f"worker-{number}",), 6.0, 0.0, "ledger.repair.after_move")
+        for number in (2, 3, 4, 5)
+    ),
+)
+
 # Disks of ledger stores are full while ledgers are deleted.
 FULL_DISKS = tuple(
     Fault(at_s, "full_disk", (f"store-{store}",), 1.5)

@@ -18,7 +18,7 @@ from ebla.actors.ledger.store import rules
 from ebla.actors.ledger.store.store import LedgerStore
 from ebla.actors.ledger.worker import worker
 from ebla.actors.ledger.worker.locking import LedgerLock
-from ebla.chaos.defects.defect import FULL_DISKS, LOST_BESIDE_SLOW_DISKS, defect
+from ebla.chaos.defects.defect import FULL_DISKS, LOST_BESIDE_SLOW_DISKS, WORKERS_END, defect
 from ebla.storage.errors import EblaError
 
 
@@ -56,7 +56,7 @@ async def auditor_acts_unelected(self: Held) -> Session:
     )
 
 
-@defect("repairs", 60, worker, "take", seed=31)
+@defect("repairs", 60, worker, "take", faults=WORKERS_END)
 async def locks_outlive_workers(sessions: LastingSession, ledger: int, holder: str) -> LedgerLock | None:
     """The lock of a ledger stays when its worker has ended."""
     session = await sessions.open()
