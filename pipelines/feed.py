@@ -292,12 +292,13 @@ def _frame(data: bytes | None) -> ErrorFrame | None:
 
 
 def spark_cause(error: Exception) -> str:
-    """The relevant line of a Java stack that wraps a Python one."""
+    """The line of a Java stack that says why: of the Python stack that it wraps, or of its innermost cause."""
     if isinstance(error, OSError | Py4JNetworkError):
         return "the Java process of Spark's driver has ended"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     python = [line for line in lines if _PYTHON_ERROR.match(line)]
-    return (python or lines or [type(error).__name__])[0]
+    java = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return (python or java[-1:] or lines or [type(error).__name__])[0]
 
 
 def _report(

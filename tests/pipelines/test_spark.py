@@ -70,7 +70,7 @@ def test_nested_types_and_durations_of_spark_are_those_of_a_table() -> None:
     ]
 
 
-def test_the_cause_of_a_failed_job_is_the_python_line_in_the_java_stack() -> None:
+def test_the_cause_of_a_failed_job_is_the_python_line_in_the_java_stack_or_the_innermost_java_cause() -> None:
     stack = (
         "An error occurred while calling o42.collectToPython.\n: org.apache.spark.SparkException: Job aborted\n"
         "  File \"worker.py\", line 1, in main\nebla.actors.errors.TimedOut: upsert on table 't': no answer\n"
@@ -78,6 +78,8 @@ def test_the_cause_of_a_failed_job_is_the_python_line_in_the_java_stack() -> Non
     )
     assert spark_cause(RuntimeError(stack)) == "ebla.actors.errors.TimedOut: upsert on table 't': no answer"
     assert spark_cause(ValueError("ModuleNotFoundError: No module named 'ebla'")).startswith("ModuleNotFound")
+    java = "An error occurred.\n: org.apache.spark.SparkException: aborted\nCaused by: java.io.IOException: full\n\tat x"
+    assert spark_cause(RuntimeError(java)) == "java.io.IOException: full"
     assert spark_cause(RuntimeError("")) == "RuntimeError"
 
 
