@@ -133,8 +133,8 @@ class RepairStage:
     async def settled(self) -> None:
         """Every running store has moved its entries to their ledgers."""
         for name in self.names:
-            while self.cluster.alive(store(name)) and await self.role(name)._move():
-                pass
+            if self.cluster.alive(store(name)):
+                await self.role(name)._move_all()
 
     def copies(self, found: Metadata, entry: int) -> list[str]:
         """The stores of the segment that run, and have a sound copy."""

@@ -19,12 +19,12 @@ def test_an_entry_whose_commit_has_not_returned_is_not_removed() -> None:
     _, first = arrivals.put(1, entries(1, 0))
     _, second = arrivals.put(2, entries(2, 0, 1))
     arrivals.arrived(second)
-    assert arrivals.moves(1000) == ([], []), (
+    assert arrivals.moves(1000, arrivals.next) == ([], []), (
         "the first one is on disk before the second, and not in memory yet"
     )
     assert arrivals.get(2, 1) is not None and arrivals.get(1, 0) is None
     arrivals.arrived(first)
-    changes, numbers = arrivals.moves(1000)
+    changes, numbers = arrivals.moves(1000, arrivals.next)
     assert numbers == [0, 1, 2]
     put, removed = changes
     assert isinstance(put, Put) and put.database == ENTRIES and len(put.items) == 3
@@ -39,14 +39,14 @@ def test_a_failed_commit_holds_nothing_up() -> None:
     _, second = arrivals.put(1, entries(1, 1))
     arrivals.failed(failed)
     arrivals.arrived(second)
-    assert arrivals.moves(1000)[1] == [1]
+    assert arrivals.moves(1000, arrivals.next)[1] == [1]
 
 
 def test_an_entry_that_arrives_twice_is_moved_once() -> None:
     arrivals = Arrivals()
     for _ in range(2):
         arrivals.arrived(arrivals.put(1, entries(1, 7))[1])
-    changes, numbers = arrivals.moves(1000)
+    changes, numbers = arrivals.moves(1000, arrivals.next)
     put = changes[0]
     assert isinstance(put, Put) and [entry_of(key) for key, _ in put.items] == [7] and numbers == [0, 1]
     arrivals.moved(numbers)
@@ -57,8 +57,19 @@ def test_entries_are_moved_a_bounded_number_at_a_time_and_not_those_of_deleted_l
     arrivals = Arrivals()
     for ledger in (1, 2):
         arrivals.arrived(arrivals.put(ledger, entries(ledger, *range(10)))[1])
-    changes, numbers = arrivals.moves(100)
+    changes, numbers = arrivals.moves(100, arrivals.next)
     assert 0 < len(numbers) < 10
-    changes, numbers = arrivals.moves(10_000, gone=[1])
+    changes, numbers = arrivals.moves(10_000, arrivals.next, gone=[1])
     put = changes[0]
     assert isinstance(put, Put) and len(put.items) == 10 and len(numbers) == 20
+
+
+def test_what_arrives_during_a_round_of_moves_waits_for_the_next_round() -> None:
+    arrivals = Arrivals()
+    arrivals.arrived(arrivals.put(1, entries(1, 0, 1))[1])
+    before = arrivals.next
+    arrivals.arrived(arrivals.put(1, entries(1, 2))[1])
+    numbers = arrivals.moves(10_000, before)[1]
+    assert numbers == [0, 1]
+    arrivals.moved(numbers)
+    assert arrivals.moves(10_000, before) == ([], []) and arrivals.last(1) == 2

@@ -38,7 +38,7 @@ class Arriving(NamedTuple):
 class Arrivals:
     def __init__(self) -> None:
         self.bytes = 0  # of the entries here
-        self._next = 0
+        self.next = 0  # the number of the next entry
         self._ledgers: dict[int, SortedDict] = {}  # ledger -> entry -> (number, value)
         self._order = SortedDict()  # number -> ledger, entry, size
         self._arriving: dict[int, Arriving] = {}  # by first number, ascending
@@ -54,12 +54,12 @@ class Arrivals:
 
     def put(self, ledger: int, entries: Sequence[Entry]) -> tuple[Put, Arriving]:
         """The change that writes these entries. Once it is committed, or has failed, `arrived` or `failed` must be called."""
-        first = self._next
+        first = self.next
         items = [
             (_KEY.pack(number, ledger, entry.entry), records.entry_item(ledger, entry)[1])
             for number, entry in enumerate(entries, first)
         ]
-        self._next += len(items)
+        self.next += len(items)
         arriving = Arriving(
             ledger, first, tuple(entry.entry for entry in entries), tuple(v for _, v in items)
         )
@@ -83,7 +83,7 @@ class Arrivals:
         if entry not in here or here[entry][0] < number:
             here[entry] = (number, value)
         self._order[number] = (ledger, entry, len(value))
-        self._next = max(self._next, number + 1)
+        self.next = max(self.next, number + 1)
         self.bytes += len(value)
 
     # -- reading
@@ -103,14 +103,14 @@ class Arrivals:
 
     # -- moving
 
-    def moves(self, bytes_max: int, gone: Sequence[int] = ()) -> tuple[list[Change], list[int]]:
-        """The changes that move the oldest entries of about so many bytes, and their numbers. Entries of the ledgers in `gone` are
-        only removed."""
+    def moves(self, bytes_max: int, before: int, gone: Sequence[int] = ()) -> tuple[list[Change], list[int]]:
+        """The changes that move the oldest entries of about so many bytes, with numbers below `before`, and their numbers. Entries of
+        the ledgers in `gone` are only removed."""
         numbers: list[int] = []
         items: list[Item] = []
         size = 0
         # A number whose commit has not returned must not be removed: nobody has it in memory yet.
-        limit = next(iter(self._arriving), self._next)
+        limit = min(before, next(iter(self._arriving), self.next))
         for number, (ledger, entry, length) in self._order.items():
             if size >= bytes_max or number >= limit:
                 break

@@ -21,7 +21,7 @@ class LedgerStoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     delete_entries: int = 10_000  # of a deleted ledger, in one commit
     arrivals_bytes_max: int = 32 << 20  # kept in memory, and read at a start; what is beyond is moved at once
     move_bytes: int = 1 << 20  # in one commit, which delays others
-    move_s: float = 1.0  # between two moves, as long as there is something to move
+    move_s: float = 5.0  # between two moves, as long as there is something to move
     list_ledgers: int = 1000  # in one answer
 
     def validate(self) -> None:

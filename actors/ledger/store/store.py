@@ -138,7 +138,7 @@ class LedgerStore(Role):
         self._arrivals.arrived(arriving)
         self._ends[ledger] = max(self._ends[ledger], request.entries[-1].entry)
         if self._arrivals.bytes > self.options.arrivals_bytes_max:
-            await self._move()
+            await self._move(self._arrivals.next)
         self.counted.add(request.entries)
         self._confirmed.learn(ledger, request.entries[-1].lac)
         return m.Done(self._presence.leaving, self._confirmed.awaited(ledger))
@@ -179,14 +179,20 @@ class LedgerStore(Role):
     async def _move_arrivals(self) -> None:
         while True:
             await self.world.clock.sleep(self.options.move_s)
-            while await self._move():
-                await self.world.clock.sleep(0)
+            await self._move_all()
 
-    async def _move(self) -> bool:
-        """Move the oldest entries. Returns whether there were any."""
+    async def _move_all(self) -> None:
+        """Move what has arrived until now. What arrives meanwhile stays for the next time: moved one by one, entries cost pages of
+        their own."""
+        before = self._arrivals.next
+        while await self._move(before):
+            await self.world.clock.sleep(0)
+
+    async def _move(self, before: int) -> bool:
+        """Move the oldest entries with numbers below this one. Returns whether there were any."""
         async with self._moving:
             gone = [ledger for ledger, head in self.heads.items() if head.deleted]
-            changes, numbers = self._arrivals.moves(self.options.move_bytes, gone)
+            changes, numbers = self._arrivals.moves(self.options.move_bytes, before, gone)
             if not numbers:
                 return False
             await self.world.faults.here("ledger.move.before_commit")
@@ -374,8 +380,7 @@ class LedgerStore(Role):
 
     async def _delete_entries(self, ledger: int) -> None:
         """In commits of bounded size, so that other requests need not wait long."""
-        while await self._move():  # what has arrived before is removed
-            pass
+        await self._move_all()  # what has arrived before is removed
         start, stop = records.bounds(ledger)
         while keys := self._environment.keys(ENTRIES, start, stop, limit=self.options.delete_entries):
             after = keys[-1] + b"\0"
