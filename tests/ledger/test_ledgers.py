@@ -175,7 +175,7 @@ def test_damage_is_read_around_and_is_never_taken_for_absence() -> None:
         found = stage.create()
         writer = stage.process().writer(found)
         await writer.add(b"one")
-        await asyncio.sleep(2.0)
+        await asyncio.sleep(6.0)
         for address in stage.addresses[:2]:
             stage.cluster.state(address).rot("ledgers", "entries", records.key_of(1, 0))
         process = stage.process()
