@@ -200,7 +200,7 @@ class Database:
         """Made at its first use: tables need none of it."""
         if self._ledgers is None:
             session = LastingSession(self._client.master, "a client's logs")
-            self._ledgers = Ledgers(self._client.world, session)
+            self._ledgers = Ledgers(self._client.world, session, display=self._client.display)
         return self._ledgers
 
     async def create_log(

@@ -19,6 +19,7 @@ import pytest
 from rich.console import Console
 
 import ebla
+from ebla.log import awaited
 from ebla.show import progress
 from ebla.show.progress import (
     Bars,
@@ -33,6 +34,7 @@ from ebla.show.progress import (
 from ebla.transport import client
 from tests.client.loopback import Loopback
 from tests.client.tables import SCHEMA, arrow
+from tests.log.stage import Stage, play
 
 
 class Recorded:
@@ -120,6 +122,31 @@ def test_long_calls_of_a_table_are_shown_with_their_rows(
         "delete t": ("1,000 of 1,000 rows", 1000, 1000),
         "delete from t": ("1,000 rows, N rows/s", 1000, None),
     }
+
+
+def test_appends_of_many_records_are_shown_with_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, Seen, Seen]] = []
+
+    @contextmanager
+    def watch(display: object, title: str, look: Callable[[], Seen]) -> Iterator[None]:
+        assert display == "a display"
+        before = look()
+        yield
+        seen.append((title, before, look()))
+
+    async def scenario(stage: Stage) -> None:
+        db = stage.client()
+        db._client.display = "a display"  # type: ignore[assignment]
+        async with (await db.create_log("events")).writer("loader") as writer:
+            await writer.append_many([b"x"] * 1000)
+            await writer.append_once([b"x"] * 1003, 0)
+
+    monkeypatch.setattr(awaited, "watching", watch)
+    play(scenario)
+    assert seen == [
+        ("append to events", ("0 of 1,000 records", 0, 1000), ("1,000 of 1,000 records", 1000, 1000)),
+        ("append to events", ("0 of 3 records", 0, 3), ("3 of 3 records", 3, 3)),
+    ]
 
 
 def test_a_call_shows_nothing_without_a_terminal_and_without_a_notebook(

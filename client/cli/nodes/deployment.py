@@ -238,7 +238,10 @@ def _role_count(roles: list[RoleStatus]) -> str:
 
 # -- down ----------------------------------------------------------------------------------------------------
 
-INTERRUPTED_DOWN = "some roles may have stopped; `ebla down` stops the others, and `ebla up` starts all of them again"
+INTERRUPTED_DOWN = (
+    "some roles may have stopped; `ebla down` stops the others, and `ebla up` starts all of them again"
+)
+
 
 def down(
     ui: Ui,
