@@ -46,6 +46,7 @@ async def append(
 
     ebla log append events "first record" "second record"
     """
+    cluster.client.display = None  # this command shows the progress
     log = await log_of(cluster, name)
     writer: LogWriter | None = None
     first, appended = -1, 0
