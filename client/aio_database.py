@@ -30,6 +30,7 @@ from ebla.log.reading import Ledgers
 from ebla.options import WAIT_S
 from ebla.partitions import PartitionBy, resolve
 from ebla.show.handles import Listing
+from ebla.show.progress import working
 from ebla.storage.schema import TableSchema
 from ebla.transport.client import DeploymentClient
 from ebla.transport.opening import Opening
@@ -200,7 +201,7 @@ class Database:
         """Made at its first use: tables need none of it."""
         if self._ledgers is None:
             session = LastingSession(self._client.master, "a client's logs")
-            self._ledgers = Ledgers(self._client.world, session)
+            self._ledgers = Ledgers(self._client.world, session, display=self._client.display)
         return self._ledgers
 
     async def create_log(
@@ -247,7 +248,8 @@ class Database:
     async def _require_stores(self) -> None:
         """Start ledger stores if there never was one."""
         if not await self._logs.registry.known() and self._client.start_logs is not None:
-            await asyncio.to_thread(self._client.start_logs)
+            with working(self._client.display, "start ledger stores"):
+                await asyncio.to_thread(self._client.start_logs)
 
     async def log(self, name: str) -> Log:
         """Get a log by name. Raises NotFound."""

@@ -119,10 +119,11 @@ def reach(name: str, address: str | None) -> Reached:
             )
     reached = Reached(connect_ray(address), roles_of(name))
     if not _masters(reached.roles):
-        raise Unavailable(
-            f"there is no deployment {name!r} in the Ray cluster at {reached.address}: start it with `ebla up"
-            + ("`" if name == "ebla" else f" --name {name}`")
+        there = (
+            f"no master of deployment {name!r} runs" if reached.roles else f"there is no deployment {name!r}"
         )
+        command = "ebla up" if name == "ebla" else f"ebla up --name {name}"
+        raise Unavailable(f"{there} in the Ray cluster at {reached.address}: start it with `{command}`")
     return reached
 
 

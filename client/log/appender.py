@@ -58,6 +58,7 @@ class Appender:
         self._name = name
         self._record = record
         self._writer = writer
+        self.acknowledged = 0  # records
         self._next = first
         self._queue: deque[Waiting] = deque()
         self._undecided: list[
@@ -161,6 +162,7 @@ class Appender:
             for each in taken:
                 settle(each.future, position)
                 position += len(each.records)
+            self.acknowledged += len(content)
             self._flush()
 
         try:

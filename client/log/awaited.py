@@ -10,7 +10,7 @@ async for entry in events.read(start=position, follow=True):
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from itertools import count
 from typing import Any, NamedTuple, Self
 
@@ -25,6 +25,7 @@ from ebla.log.options import PRODUCER_BYTES_MAX, LogSettings
 from ebla.log.reading import Ledgers
 from ebla.log.records import checked_bytes
 from ebla.show.handles import shown as showing
+from ebla.show.progress import counting, watching
 from ebla.storage.errors import InvalidArgument
 from ebla.transport.opening import Opening
 
@@ -203,6 +204,7 @@ class LogWriter:
     def __init__(self, name: str, appender: Appender, ledgers: Ledgers) -> None:
         self._name = name
         self._appender = appender
+        self._display = ledgers.display
         self._deadlines = Deadlines(ledgers.world, name)
 
     async def append(self, data: bytes, *, deadline_s: float | None = None) -> int:
@@ -219,7 +221,7 @@ class LogWriter:
         given = [checked_bytes(record, RECORD) for record in records]
         if not given:
             return range(0)
-        first = await self._await(self._appender.append(given), deadline_s)
+        first = await self._shown(given, deadline_s)
         return range(first, first + len(given))
 
     @property
@@ -248,14 +250,22 @@ class LogWriter:
                 f"those from {present} on first"
             )
         absent = given[present - first :]
-        added = self._appender.append(absent) if absent else self._appender.appended()
-        if added is not None:
-            await self._await(added, deadline_s)
+        if absent:
+            await self._shown(absent, deadline_s)
+        elif (last := self._appender.appended()) is not None:
+            await self._await(last, deadline_s)
         return len(absent)
 
     async def append_table(self, table: Any, *, deadline_s: float | None = None) -> int:
         """Append an Arrow table, or anything that offers `__arrow_c_stream__`, as one record; `read_tables` reads it."""
         return await self.append(table_record(pa.table(table)), deadline_s=deadline_s)
+
+    async def _shown(self, given: Sequence[bytes], deadline_s: float | None) -> int:
+        """Append records while their number is shown. Returns the position of the first."""
+        before = self._appender.acknowledged
+        look = counting(lambda: self._appender.acknowledged - before, len(given), "record")
+        with watching(self._display, f"append to {self._name}", look):
+            return await self._await(self._appender.append(given), deadline_s)
 
     async def _await(self, future: asyncio.Future[int], deadline_s: float | None) -> int:
         return await self._deadlines.within(check_deadline(deadline_s), future)

@@ -29,6 +29,7 @@ from ebla.actors.world import CallerWorld
 from ebla.log import records
 from ebla.log.options import RecordsTrimmed
 from ebla.log.records import LogLedger, LogRecord, Records
+from ebla.show.progress import Display
 from ebla.storage.errors import EblaError, InvalidArgument
 
 log = logging.getLogger("ebla")
@@ -48,9 +49,14 @@ class Ledgers:
     """What all handles of a connection share about ledgers and logs."""
 
     def __init__(
-        self, world: CallerWorld, session: LastingSession, options: LedgerOptions | None = None
+        self,
+        world: CallerWorld,
+        session: LastingSession,
+        options: LedgerOptions | None = None,
+        display: Display | None = None,
     ) -> None:
         self.world = world
+        self.display = display  # shows the progress of long calls
         self.session = session
         self.options = options or LedgerOptions()
         self.registry = KeptRegistry(world, session)

@@ -41,21 +41,21 @@ def silent(*shown: object) -> None:
     """A function for progress that shows nothing."""
 
 
-def seen_rows(done: int, total: int | None = None) -> Seen:
-    text = count(done, "row") if total is None else f"{done:,} of {count(total, 'row')}"
+def seen_rows(done: int, total: int | None = None, noun: str = "row") -> Seen:
+    text = count(done, noun) if total is None else f"{done:,} of {count(total, noun)}"
     return (text, done, total)
 
 
-def counting(rows: Callable[[], int], total: int | None = None) -> Callable[[], Seen]:
+def counting(rows: Callable[[], int], total: int | None = None, noun: str = "row") -> Callable[[], Seen]:
     """Looks at a number of rows that grows from now on. Where the total is unknown, as of a scan with a condition, the rate is all
     that says whether the call goes on."""
     began = time.monotonic()
 
     def look() -> Seen:
         done = rows()
-        text, *_ = seen_rows(done, total)
+        text, *_ = seen_rows(done, total, noun)
         if total is None:
-            text += f", {done / max(time.monotonic() - began, 1e-3):,.0f} rows/s"
+            text += f", {done / max(time.monotonic() - began, 1e-3):,.0f} {noun}s/s"
         return (text, done, total)
 
     return look

@@ -16,6 +16,8 @@ from typer.testing import CliRunner
 
 import ebla as api
 from ebla.cli.app import app
+from ebla.errors import NotFound
+from ebla.transport.bridge import shortened
 from tests.cli.stage import HOSTS, Cli, Stage
 
 CREATE = ("table", "create", "t", "-c", "k:int64", "-c", "v:string:null", "-k", "k")
@@ -155,6 +157,23 @@ def test_sigterm_ends_the_tasks_of_a_waiting_command_without_a_traceback() -> No
     command.terminate()
     out, err = command.communicate(timeout=600)
     assert (command.returncode, out, err) == (143, "cleaned up\n", "")
+
+
+def test_an_error_is_one_sentence_and_with_verbose_also_its_whole_traceback(ebla: Cli) -> None:
+    def inside() -> None:
+        raise NotFound("there is no table 'none'")
+
+    async def refused(stage: Stage) -> None:
+        try:
+            inside()
+        except NotFound as error:
+            raise shortened(error) from None  # as calls raise it
+
+    quiet = ebla("table list", prepare=refused)
+    assert (quiet.status, quiet.err) == (1, "ebla: there is no table 'none'\n")
+    verbose = ebla("table list -v", prepare=refused)
+    assert (verbose.status, verbose.err.splitlines()[0]) == (1, "Traceback (most recent call last):")
+    assert "in inside" in verbose.err and verbose.err.endswith(quiet.err)
 
 
 def test_a_defect_is_never_hidden(ebla: Cli) -> None:

@@ -53,6 +53,22 @@ class Recorded:
         self.removed.append(work)
 
 
+@pytest.mark.parametrize(
+    ("roles", "words"),
+    [
+        ((), "there is no deployment 'ebla' in the Ray cluster at 10.0.0.5:6379: start it with `ebla up`"),
+        (("tablet-server/host-2",), "no master of deployment 'ebla' runs in the Ray cluster at"),
+    ],
+)
+def test_a_deployment_of_which_no_master_runs_is_not_called_absent(
+    monkeypatch: pytest.MonkeyPatch, roles: tuple[str, ...], words: str
+) -> None:
+    monkeypatch.setattr("ebla.placement.connection.connect_ray", lambda address: "10.0.0.5:6379")
+    monkeypatch.setattr(deployment, "roles_of", lambda name: roles)
+    with pytest.raises(ebla.Unavailable, match=words):
+        deployment.reach("ebla", None)
+
+
 @pytest.mark.parametrize(("progress", "terminal"), [(True, True), (True, False), (False, True)])
 def test_local_shows_the_steps_of_its_start_on_a_terminal_unless_progress_is_off(
     progress: bool, terminal: bool, monkeypatch: pytest.MonkeyPatch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import pty
@@ -12,13 +13,15 @@ import threading
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pytest
 from rich.console import Console
 
 import ebla
+from ebla import aio_database
+from ebla.log import awaited
 from ebla.show import progress
 from ebla.show.progress import (
     Bars,
@@ -33,6 +36,7 @@ from ebla.show.progress import (
 from ebla.transport import client
 from tests.client.loopback import Loopback
 from tests.client.tables import SCHEMA, arrow
+from tests.log.stage import Stage, play
 
 
 class Recorded:
@@ -120,6 +124,58 @@ def test_long_calls_of_a_table_are_shown_with_their_rows(
         "delete t": ("1,000 of 1,000 rows", 1000, 1000),
         "delete from t": ("1,000 rows, N rows/s", 1000, None),
     }
+
+
+def test_appends_of_many_records_are_shown_with_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, Seen, Seen]] = []
+
+    @contextmanager
+    def watch(display: object, title: str, look: Callable[[], Seen]) -> Iterator[None]:
+        assert display == "a display"
+        before = look()
+        yield
+        seen.append((title, before, look()))
+
+    async def scenario(stage: Stage) -> None:
+        db = stage.client()
+        db._client.display = "a display"  # type: ignore[assignment]
+        async with (await db.create_log("events")).writer("loader") as writer:
+            await writer.append_many([b"x"] * 1000)
+            await writer.append_once([b"x"] * 1003, 0)
+
+    monkeypatch.setattr(awaited, "watching", watch)
+    play(scenario)
+    assert seen == [
+        ("append to events", ("0 of 1,000 records", 0, 1000), ("1,000 of 1,000 records", 1000, 1000)),
+        ("append to events", ("0 of 3 records", 0, 3), ("3 of 3 records", 3, 3)),
+    ]
+
+
+def test_the_first_log_shows_that_the_stores_are_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown_on: list[tuple[object, str]] = []
+
+    @contextmanager
+    def work(display: object, title: str) -> Iterator[None]:
+        shown_on.append((display, title))
+        yield
+
+    def start() -> NoReturn:
+        raise ebla.Unavailable("the stores did not come up")
+
+    async def scenario(stage: Stage) -> None:
+        db = stage.client()
+        db._client.display = "a display"  # type: ignore[assignment]
+        db._client.start_logs = start
+        with pytest.raises(ebla.Unavailable):
+            await db.create_log("events")
+
+    async def here(function: Callable[[], object]) -> object:
+        return function()
+
+    monkeypatch.setattr(aio_database, "working", work)
+    monkeypatch.setattr(asyncio, "to_thread", here)  # virtual time has no threads
+    play(scenario, count=0)
+    assert shown_on == [("a display", "start ledger stores")]
 
 
 def test_a_call_shows_nothing_without_a_terminal_and_without_a_notebook(

@@ -6,8 +6,11 @@ The tests run in this order on one deployment, whose data directory outlives two
 from __future__ import annotations
 
 import os
+import pty
+import signal
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -44,17 +47,15 @@ class Terminal:
     def local(self) -> Path:
         return self.home / ".ebla" / "local"
 
-    def run(self, words: Sequence[str], **more: str) -> Outcome:
+    def environment(self, **more: str) -> dict[str, str]:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-        environment = {
-            **inherited,
-            "HOME": str(self.home),
-            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-            **more,
-        }
+        path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+        return {**inherited, "HOME": str(self.home), "PATH": path, **more}
+
+    def run(self, words: Sequence[str], **more: str) -> Outcome:
         done = subprocess.run(
             [str(BIN / words[0]), *words[1:]],
-            env=environment,
+            env=self.environment(**more),
             cwd=self.home,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -65,6 +66,29 @@ class Terminal:
 
     def ebla(self, command: str, *more: str) -> Outcome:
         return self.run(["ebla", *command.split(), *more])
+
+    def interrupted(self, command: str, until: str) -> tuple[int, str]:
+        """Run a command on a terminal and press Ctrl-C when `until` is shown. Returns the exit status and what was shown."""
+        ours, theirs = pty.openpty()
+        termios.tcsetwinsize(theirs, (24, 80))
+        process = subprocess.Popen(
+            [str(BIN / "ebla"), *command.split()],
+            env=self.environment(TERM="xterm"),
+            cwd=self.home,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+        )
+        os.close(theirs)
+        shown, pressed = "", False
+        with suppress(OSError):  # the end of a terminal on Linux
+            while chunk := os.read(ours, 65536).decode(errors="replace"):
+                shown += chunk
+                if until in shown and not pressed:
+                    pressed = True
+                    process.send_signal(signal.SIGINT)
+        os.close(ours)
+        return process.wait(600), shown
 
     def up(self, options: str) -> Any:
         outcome = self.ebla(f"up --local {NODES} {options} --json")
@@ -191,11 +215,19 @@ def test_after_the_death_of_every_process_up_brings_every_row_back_without_authe
     require_every_row(terminal)
 
 
-def test_a_table_is_dropped_and_down_ends_every_process(terminal: Terminal) -> None:
+def test_a_table_is_dropped_and_down_ends_every_process_after_an_interrupted_one(terminal: Terminal) -> None:
     assert terminal.ebla("table drop flights -y").out == "dropped table flights\n"
     assert terminal.ebla("table list --json").json == {"tables": []}
+    roles = {role["address"]: role["pid"] for role in terminal.ebla("status --json").json["roles"]}
+    held = psutil.Process(roles["tablet-server/host-2"])
+    held.suspend()  # down waits for this role
+    status, shown = terminal.interrupted("down -y", f"1 of {1 + NODES} roles are stopping")
+    held.resume()
+    assert status == 130, shown
+    assert "ebla: interrupted" in shown and "`ebla down` stops the others" in shown
+    assert "Traceback" not in shown
     processes = cluster_processes(terminal)
+    assert processes
     ended = terminal.ebla("down -y --json")
-    assert ended.json["local_cluster_ended"] is True
-    assert (len(ended.json["stopped"]), ended.json["killed"]) == (1 + NODES, [])
+    assert (ended.json["local_cluster_ended"], ended.json["killed"]) == (True, []), ended
     assert running(processes) == []

@@ -96,6 +96,7 @@ async def create(
         "roll_bytes": None if roll_bytes is None else bytes_of(roll_bytes, "--roll-bytes"),
         "roll_s": None if roll is None else seconds(roll, "--roll"),
     }
+    cluster.client.display = None  # this command shows the progress
     made = name not in await cluster.database.logs()
     progress.step("starting ledger stores, if there are none")
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import sys
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ebla.operate.cluster import Cluster
 
 LAST = 10  # records that `tail` prints
+SHOWN_EVERY = 1000  # records of `cat`
 Positions = Annotated[
     bool, option("-p --positions", "Print each record's position before it, and a tab between.")
 ]
@@ -44,20 +46,25 @@ async def append(
 
     ebla log append events "first record" "second record"
     """
+    cluster.client.display = None  # this command shows the progress
     log = await log_of(cluster, name)
     writer: LogWriter | None = None
     first, appended = -1, 0
-    try:
-        async for records in _records(ui, text):
-            writer = writer or await log.writer()
-            positions = await writer.append_many(records)
-            first = positions.start if appended == 0 else first
-            appended += len(positions)
-    except Exception as error:
-        raise _with_appended(error, first, appended) from error
-    finally:
-        if writer is not None:
-            await writer.close()
+    typed = not text and ui.interactive  # a bar would be in the way
+    with nullcontext() if typed else ui.working(f"append {name}") as progress:
+        try:
+            async for records in _records(ui, text):
+                writer = writer or await log.writer()
+                positions = await writer.append_many(records)
+                first = positions.start if appended == 0 else first
+                appended += len(positions)
+                if progress is not None:
+                    progress.step(count(appended, "record"))
+        except Exception as error:
+            raise _with_appended(error, first, appended) from error
+        finally:
+            if writer is not None:
+                await writer.close()
     document = {"log": name, "first": first if appended else None, "records": appended}
     return (
         document,
@@ -114,9 +121,13 @@ async def cat(
     --json, each line is a document with the position and the text, or the bytes as base64.
     """
     log = await log_of(cluster, name)
-    with named(name):
+    printed = 0
+    with named(name), nullcontext() if sys.stdout.isatty() else ui.working(f"read {name}") as progress:
         async for entry in log.read(start, limit=limit):
             _print(ui, entry, positions)
+            printed += 1
+            if progress is not None and printed % SHOWN_EVERY == 0:
+                progress.step(count(printed, "record"))
 
 
 def tail(

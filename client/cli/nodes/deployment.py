@@ -238,6 +238,10 @@ def _role_count(roles: list[RoleStatus]) -> str:
 
 # -- down ----------------------------------------------------------------------------------------------------
 
+INTERRUPTED_DOWN = (
+    "some roles may have stopped; `ebla down` stops the others, and `ebla up` starts all of them again"
+)
+
 
 def down(
     ui: Ui,
@@ -299,7 +303,11 @@ def _down(ui: Ui, name: str, timeout_s: float, progress: Progress, anywhere: boo
         raise
     from ebla.placement import launch
 
-    return launch.down(name, progress=progress.step, timeout_s=timeout_s)
+    try:
+        return launch.down(name, progress=progress.step, timeout_s=timeout_s)
+    except (KeyboardInterrupt, SystemExit) as signal:
+        signal.add_note(INTERRUPTED_DOWN)
+        raise
 
 
 def _others(ui: Ui, name: str) -> list[str]:
