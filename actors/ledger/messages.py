@@ -77,7 +77,7 @@ class ReadReply(msgspec.Struct, frozen=True):
 
 
 class TailRequest(msgspec.Struct, frozen=True):
-    """Read the end of a ledger. `fence`: as in ReadRequest. `after`: list the entries after this one. `poll_ms`: wait as long for
+    """Read the end of a ledger. `fence`: as in ReadRequest. `after`: list no entries up to this one. `poll_ms`: wait as long for
     an acknowledged entry after `after`."""
 
     store: str
@@ -89,8 +89,8 @@ class TailRequest(msgspec.Struct, frozen=True):
 
 
 class Tail(msgspec.Struct, frozen=True):
-    """`lac`: the greatest acknowledged entry that this store knows of. `held`: the entries here after the request's `after`, as
-    ascending ranges (first, last); at most HELD_MAX of them, the first ones. `fenced`: a recovery may have written some of them."""
+    """`lac`: the greatest acknowledged entry that this store knows of. `held`: the entries here after it and after the request's
+    `after`, as ascending ranges (first, last); at most HELD_MAX of them, the first ones. `fenced`: a recovery may have written some of them."""
 
     lac: int
     held: tuple[tuple[int, int], ...]

@@ -18,7 +18,9 @@ CALLS = LedgerOptions(timeout_s=1.5)  # of workers and auditors
 
 
 def make_store(world: World, masters: tuple[str, ...]) -> Role:
-    return LedgerStore(world, LedgerStoreOptions(masters=masters, move_s=0.2, move_bytes=2_000))
+    return LedgerStore(
+        world, LedgerStoreOptions(masters=masters, move_s=0.2, move_bytes=2_000, direct_bytes=20)
+    )
 
 
 def make_worker(world: World, masters: tuple[str, ...]) -> Role:

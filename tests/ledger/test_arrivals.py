@@ -15,7 +15,7 @@ def entries(ledger: int, *numbers: int) -> Sequence[Entry]:
 
 
 def test_an_entry_whose_commit_has_not_returned_is_not_removed() -> None:
-    arrivals = Arrivals()
+    arrivals = Arrivals(1000)
     _, first = arrivals.put(1, entries(1, 0))
     _, second = arrivals.put(2, entries(2, 0, 1))
     arrivals.arrived(second)
@@ -34,7 +34,7 @@ def test_an_entry_whose_commit_has_not_returned_is_not_removed() -> None:
 
 
 def test_a_failed_commit_holds_nothing_up() -> None:
-    arrivals = Arrivals()
+    arrivals = Arrivals(1000)
     _, failed = arrivals.put(1, entries(1, 0))
     _, second = arrivals.put(1, entries(1, 1))
     arrivals.failed(failed)
@@ -43,7 +43,7 @@ def test_a_failed_commit_holds_nothing_up() -> None:
 
 
 def test_an_entry_that_arrives_twice_is_moved_once() -> None:
-    arrivals = Arrivals()
+    arrivals = Arrivals(1000)
     for _ in range(2):
         arrivals.arrived(arrivals.put(1, entries(1, 7))[1])
     changes, numbers = arrivals.moves(1000, arrivals.next)
@@ -54,18 +54,18 @@ def test_an_entry_that_arrives_twice_is_moved_once() -> None:
 
 
 def test_entries_are_moved_a_bounded_number_at_a_time_and_not_those_of_deleted_ledgers() -> None:
-    arrivals = Arrivals()
+    arrivals = Arrivals(1000)
     for ledger in (1, 2):
         arrivals.arrived(arrivals.put(ledger, entries(ledger, *range(10)))[1])
     changes, numbers = arrivals.moves(100, arrivals.next)
     assert 0 < len(numbers) < 10
-    changes, numbers = arrivals.moves(10_000, arrivals.next, gone=[1])
+    changes, numbers = arrivals.moves(10_000, arrivals.next, lambda ledger: ledger == 1)
     put = changes[0]
     assert isinstance(put, Put) and len(put.items) == 10 and len(numbers) == 20
 
 
 def test_what_arrives_during_a_round_of_moves_waits_for_the_next_round() -> None:
-    arrivals = Arrivals()
+    arrivals = Arrivals(1000)
     arrivals.arrived(arrivals.put(1, entries(1, 0, 1))[1])
     before = arrivals.next
     arrivals.arrived(arrivals.put(1, entries(1, 2))[1])
@@ -73,3 +73,18 @@ def test_what_arrives_during_a_round_of_moves_waits_for_the_next_round() -> None
     assert numbers == [0, 1]
     arrivals.moved(numbers)
     assert arrivals.moves(10_000, before) == ([], []) and arrivals.last(1) == 2
+
+
+def test_a_large_entry_is_written_where_it_stays() -> None:
+    arrivals = Arrivals(100)
+    large = make_entry(1, 1, -1, 0, b"x" * 100)
+    changes, arriving = arrivals.put(1, [*entries(1, 0), large])
+    assert [each.database for each in changes if isinstance(each, Put)] == [ARRIVALS, ENTRIES]
+    arrivals.arrived(arriving)
+    assert arrivals.last(1) == 0 and arrivals.next == 1
+    _, alone = arrivals.put(1, [large])
+    _, second = arrivals.put(2, entries(2, 0))
+    arrivals.arrived(alone)
+    assert arrivals.moves(1000, arrivals.next)[1] == [0], "the entry of ledger 2 is on its way"
+    arrivals.arrived(second)
+    assert arrivals.moves(1000, arrivals.next)[1] == [0, 1]

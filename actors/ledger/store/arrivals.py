@@ -1,9 +1,12 @@
-"""Entries in the order of their arrival: where an entry is written first.
+"""Entries in the order of their arrival: where a small entry is written first.
 
 A commit writes entries of many ledgers next to each other, a few pages in all. In the database of entries, which has them by ledger,
 each ledger would cost pages of its own: 100 ledgers with one entry of 100 bytes each wrote 6 MB. So entries are moved there later,
 many of a ledger at a time. One transaction puts them there and removes them here. Until then they are read from memory, and a
 start reads them from here.
+
+A large entry has pages of its own anyway, and is written into the database of entries at once. Moved, it would be written twice, and
+leave so many free pages behind that LMDB's list of them costs each later commit 100 kB.
 
     arrivals   number, ledger, entry   the same value as in the database of entries
 """
@@ -11,7 +14,7 @@ start reads them from here.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from sortedcontainers import SortedDict
@@ -36,7 +39,9 @@ class Arriving(NamedTuple):
 
 
 class Arrivals:
-    def __init__(self) -> None:
+    def __init__(self, direct_bytes: int) -> None:
+        """`direct_bytes`: of an entry that is written into the database of entries at once."""
+        self._direct_bytes = direct_bytes
         self.bytes = 0  # of the entries here
         self.next = 0  # the number of the next entry
         self._ledgers: dict[int, SortedDict] = {}  # ledger -> entry -> (number, value)
@@ -52,29 +57,34 @@ class Arrivals:
                 self._note(number, ledger, entry, value)
             start = items[-1][0] + b"\0"
 
-    def put(self, ledger: int, entries: Sequence[Entry]) -> tuple[Put, Arriving]:
-        """The change that writes these entries. Once it is committed, or has failed, `arrived` or `failed` must be called."""
+    def put(self, ledger: int, entries: Sequence[Entry]) -> tuple[list[Change], Arriving]:
+        """The changes that write these entries. Once they are committed, or have failed, `arrived` or `failed` must be called."""
         first = self.next
-        items = [
-            (_KEY.pack(number, ledger, entry.entry), records.entry_item(ledger, entry)[1])
-            for number, entry in enumerate(entries, first)
-        ]
-        self.next += len(items)
-        arriving = Arriving(
-            ledger, first, tuple(entry.entry for entry in entries), tuple(v for _, v in items)
-        )
-        self._arriving[first] = arriving
-        return Put(ARRIVALS, items, sorted_keys=True), arriving
+        small = [entry for entry in entries if len(entry.data) < self._direct_bytes]
+        large = [entry for entry in entries if len(entry.data) >= self._direct_bytes]
+        changes: list[Change] = []
+        values = tuple(records.entry_item(ledger, entry)[1] for entry in small)
+        arriving = Arriving(ledger, first, tuple(entry.entry for entry in small), values)
+        if small:
+            keys = [_KEY.pack(number, ledger, entry.entry) for number, entry in enumerate(small, first)]
+            changes.append(Put(ARRIVALS, list(zip(keys, values, strict=True)), sorted_keys=True))
+            self.next += len(small)
+            self._arriving[first] = arriving
+        if large:
+            items = [records.entry_item(ledger, entry) for entry in large]
+            changes.append(Put(records.ENTRIES, items, sorted_keys=True))
+        return changes, arriving
 
     def arrived(self, arriving: Arriving) -> None:
         """The entries are durable: readers may see them."""
-        del self._arriving[arriving.first]
+        self.failed(arriving)
         parts = zip(arriving.entries, arriving.values, strict=True)
         for number, (entry, value) in enumerate(parts, arriving.first):
             self._note(number, arriving.ledger, entry, value)
 
     def failed(self, arriving: Arriving) -> None:
-        del self._arriving[arriving.first]
+        if arriving.entries:
+            del self._arriving[arriving.first]
 
     def _note(self, number: int, ledger: int, entry: int, value: bytes) -> None:
         here = self._ledgers.get(ledger)
@@ -103,9 +113,11 @@ class Arrivals:
 
     # -- moving
 
-    def moves(self, bytes_max: int, before: int, gone: Sequence[int] = ()) -> tuple[list[Change], list[int]]:
+    def moves(
+        self, bytes_max: int, before: int, gone: Callable[[int], bool] = lambda _: False
+    ) -> tuple[list[Change], list[int]]:
         """The changes that move the oldest entries of about so many bytes, with numbers below `before`, and their numbers. Entries of
-        the ledgers in `gone` are only removed."""
+        ledgers that are `gone` are only removed."""
         numbers: list[int] = []
         items: list[Item] = []
         size = 0
@@ -117,7 +129,7 @@ class Arrivals:
             numbers.append(number)
             size += length
             latest, value = self._ledgers[ledger][entry]
-            if latest == number and ledger not in gone:
+            if latest == number and not gone(ledger):
                 items.append((records.key_of(ledger, entry), value))
         if not numbers:
             return [], []

@@ -58,7 +58,7 @@ class LedgerStore(Role):
         self._presence = Presence(world, self.options.masters, self._info)
         registry = KeptRegistry(world, self._presence.session)
         self._reader = Reader(world, registry, Stores(world, registry), LedgerOptions())
-        self._arrivals = Arrivals()
+        self._arrivals = Arrivals(self.options.direct_bytes)
         self._confirmed = Confirmed(world, self._stored_lac)
         self._moving = asyncio.Lock()
         self._environment: Environment
@@ -129,9 +129,9 @@ class LedgerStore(Role):
         ledger = request.ledger
         head = rules.admit_add(self.heads.get(ledger), request, self.read_only)
         self._require_equal(ledger, request.entries)
-        change, arriving = self._arrivals.put(ledger, request.entries)
+        changes, arriving = self._arrivals.put(ledger, request.entries)
         try:
-            await self._save("recovery_add" if request.recovery else "add", ledger, head, [change])
+            await self._save("recovery_add" if request.recovery else "add", ledger, head, changes)
         except EblaError:
             self._arrivals.failed(arriving)
             raise
@@ -191,8 +191,9 @@ class LedgerStore(Role):
     async def _move(self, before: int) -> bool:
         """Move the oldest entries with numbers below this one. Returns whether there were any."""
         async with self._moving:
-            gone = [ledger for ledger, head in self.heads.items() if head.deleted]
-            changes, numbers = self._arrivals.moves(self.options.move_bytes, before, gone)
+            changes, numbers = self._arrivals.moves(
+                self.options.move_bytes, before, lambda ledger: self.heads[ledger].deleted
+            )
             if not numbers:
                 return False
             await self.world.faults.here("ledger.move.before_commit")
@@ -303,7 +304,8 @@ class LedgerStore(Role):
             wait_s = min(request.poll_ms / 1000, self.options.poll_s_max)
             await self._confirmed.after(ledger, request.after, wait_s)
         fenced = ledger in self.heads and self.heads[ledger].fenced
-        return m.Tail(self._confirmed.lac(ledger), rules.ranges(self.numbers(ledger, request.after)), fenced)
+        lac = self._confirmed.lac(ledger)
+        return m.Tail(lac, rules.ranges(self.numbers(ledger, max(lac, request.after))), fenced)
 
     def stored(self, ledger: int, entry: int) -> bytes | None:
         """The record of an entry, sound or not."""
