@@ -6,6 +6,7 @@ WrongToken        the request is for another ledger of this id            read t
 StoreReadOnly     the store has too little space for new entries          use another store
 NotEnoughStores   fewer stores run than the ledger needs                  start stores, or wait for them
 StoreLeaving      the store's host is being decommissioned                choose another store
+LedgerBusy        the store deletes moved entries, or may not do it now   try again later
 EntryLost         no store has a sound copy of an entry that must exist   bring lost stores back
 EndUndecided      a recovery has begun, and has not closed the ledger     recover it
 RecoveryFailed    too few stores answered to find the end of the ledger   wait for stores, then try again
@@ -51,6 +52,12 @@ class StoreLeaving(LedgerError):
     """The host of `store` is being decommissioned, so no further entries are placed there. Nothing was changed."""
 
     store: str | None
+    retriable = True
+
+
+class LedgerBusy(LedgerError):
+    """Moved entries of this ledger are deleted from the store, or somebody may count on them. Nothing was changed."""
+
     retriable = True
 
 

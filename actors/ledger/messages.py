@@ -179,11 +179,12 @@ class CopyReply(msgspec.Struct, frozen=True):
 
 class DropRequest(msgspec.Struct, frozen=True):
     """Delete the entries of a closed ledger whose segments do not name the store. Its promises stay, and a repair may store
-    entries again."""
+    entries again. `sign`: as the store has listed it before this was decided."""
 
     store: str
     ledger: int
     token: str
+    sign: str
 
 
 class ListRequest(msgspec.Struct, frozen=True):
@@ -195,11 +196,12 @@ class ListRequest(msgspec.Struct, frozen=True):
 
 
 class Listed(msgspec.Struct, frozen=True, array_like=True):
-    """`stored`: the store has an entry of the ledger."""
+    """`stored`: the store has an entry of the ledger. `sign`: another one as soon as a repair may count on entries here."""
 
     ledger: int
     token: str
     stored: bool
+    sign: str
 
 
 class ListReply(msgspec.Struct, frozen=True):

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from ebla.actors.coordination import messages as cm
+from ebla.actors.ledger import messages as m
+from ebla.actors.ledger import metadata as meta
+from ebla.actors.ledger.errors import LedgerBusy
+from ebla.actors.ledger.metadata import Metadata
 from ebla.actors.ledger.shared import paths
 from ebla.actors.ledger.shared.kept import Mark
 from tests.ledger.repair_stage import RepairStage, data, store
@@ -245,6 +250,57 @@ async def entries_under_repair_are_no_garbage(stage: RepairStage) -> None:
     await unmarked(stage, found.ledger)
 
 
+async def moved(stage: RepairStage) -> Metadata:
+    """A ledger that store a has given to d and still has; b, another store of it, is lost."""
+    client, a, d = stage.client, stage.uuids["a"], stage.uuids["d"]
+    found = await client.written(50, "a", "b", "c")
+    copy = m.CopyRequest(d, found, tuple(range(50)), 1 << 20)
+    await client.stores.call(d, "copy_entries", copy, m.CopyReply, 5.0)
+    await stage.lose("b")
+    await asyncio.sleep(8.0)
+    return await client.registry.change(found.ledger, lambda now: meta.with_moved(now, 0, a, d) or now)
+
+
+async def a_repair_waits_until_moved_entries_are_deleted(stage: RepairStage) -> None:
+    """A store is slow as it deletes moved entries. The collector gives up, and releases the lock; then another worker replaces a lost
+    store by this one, which still has the entries."""
+    found = await moved(stage)
+    begun, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def at(point: str) -> None:
+        if point == "ledger.drop.before_commit":
+            begun.set()
+            await goes_on.wait()
+
+    hook(stage.role("a"), at)
+    stage.workers["garbage_s"] = 3.0
+    await stage.work("a")
+    await begun.wait()
+    await stage.until(lambda: _unlocked(stage))
+    stage.cluster.crash("replication-worker/a")
+    await lost(stage, found.ledger, "b")
+    stage.workers["garbage_s"] = 1000.0
+    await stage.work("c")
+    await asyncio.sleep(3.0)
+    goes_on.set()
+    await unmarked(stage, found.ledger)
+    await stage.judge_whole(found.ledger, data(50))
+
+
+async def a_late_deletion_of_moved_entries_is_refused(stage: RepairStage) -> None:
+    """The request of a collector arrives when its lock is lost, and another worker has named the store."""
+    found, a = await moved(stage), stage.uuids["a"]
+    listed = await stage.client.stores.call(a, "list_ledgers", m.ListRequest(a), m.ListReply, 1.0)
+    (late,) = [each for each in listed.ledgers if each.ledger == found.ledger]
+    await lost(stage, found.ledger, "b")
+    await stage.work("c")
+    await unmarked(stage, found.ledger)
+    request = m.DropRequest(a, late.ledger, late.token, late.sign)
+    with suppress(LedgerBusy):
+        await stage.client.stores.call(a, "drop_entries", request, m.Done, 1.0)
+    await stage.judge_whole(found.ledger, data(50))
+
+
 async def a_store_that_begins_to_leave_is_not_named(stage: RepairStage) -> None:
     """The host of the worker's target is decommissioned between the copy and the change of the metadata."""
     found = await stage.client.written(20, "a", "b", "c")
@@ -290,6 +346,10 @@ async def _nothing(point: str) -> None:
     return
 
 
+async def _unlocked(stage: RepairStage) -> bool:
+    return not await stage.client.repairs.locked()
+
+
 async def _empty(stage: RepairStage, name: str) -> bool:
     return not stage.entries(name)
 
@@ -305,6 +365,8 @@ SCRIPTS = (
     a_silent_store_is_not_replaced,
     garbage_is_deleted_at_the_second_look,
     entries_under_repair_are_no_garbage,
+    a_repair_waits_until_moved_entries_are_deleted,
+    a_late_deletion_of_moved_entries_is_refused,
     a_store_that_begins_to_leave_is_not_named,
     a_writer_without_another_store_keeps_the_one_that_leaves,
 )

@@ -129,7 +129,7 @@ def test_a_store_lists_its_ledgers_and_drops_entries_but_no_promise() -> None:
         rest = await listed(first.ledgers[-1].ledger, 3)
         assert [each.ledger for each in rest.ledgers] == [each.ledger for each in made[3:]] and not rest.more
         dropped = made[0]
-        request = m.DropRequest(uuid, dropped.ledger, dropped.token)
+        request = m.DropRequest(uuid, dropped.ledger, dropped.token, first.ledgers[0].sign)
         await client.stores.call(uuid, "drop_entries", request, m.Done, 1.0)
         assert [each.stored for each in (await listed(-1, 2)).ledgers] == [False, True]
         stage.cluster.crash(store("a"))

@@ -17,6 +17,7 @@ from ebla.actors.ledger import metadata as meta
 from ebla.actors.ledger.auditor import held, losses
 from ebla.actors.ledger.handles import checking
 from ebla.actors.ledger.shared import kept, paths
+from ebla.actors.ledger.store import visits
 from ebla.actors.ledger.worker import garbage, locking, repairing, rules, worker
 from tests.ledger import repair_scripts as scripts
 from tests.ledger.repair_stage import Scenario, play
@@ -104,8 +105,12 @@ def delete_at_once(listed: Any, known: Any, revision: int, absent_before: Any) -
 
 async def drop_without_lock(self: garbage.Garbage, store: str, each: Any) -> None:
     if await self._is_moved(store, each):
-        request = garbage.m.DropRequest(store, each.ledger, each.token)
+        request = garbage.m.DropRequest(store, each.ledger, each.token, each.sign)
         await self._stores.call(store, "drop_entries", request, garbage.m.Done, 1.0)
+
+
+def never_visited(self: visits.Visits, ledger: int) -> str:
+    return ""
 
 
 async def none_leaves(honest: Callable[..., Any], self: kept.KeptRegistry) -> Any:
@@ -161,6 +166,14 @@ KNOWN: Mapping[str, tuple[tuple[Any, ...], Scenario]] = {
     "moved_entries_are_deleted_without_the_lock": (
         (garbage.Garbage, "_drop_moved", drop_without_lock),
         scripts.entries_under_repair_are_no_garbage,
+    ),
+    "moved_entries_are_deleted_although_a_repair_counts_on_them": (
+        (visits.Visits, "sign", never_visited),
+        scripts.a_late_deletion_of_moved_entries_is_refused,
+    ),
+    "a_repair_counts_on_entries_that_are_deleted_now": (
+        (visits.Visits, "visit", lambda self, ledger: None),
+        scripts.a_repair_waits_until_moved_entries_are_deleted,
     ),
     "a_change_names_a_store_that_leaves": (
         (kept.KeptRegistry, "_leaving", none_leaves),

@@ -33,6 +33,7 @@ from ebla.actors.ledger.store.confirmed import Confirmed
 from ebla.actors.ledger.store.measures import Counted, measure_store
 from ebla.actors.ledger.store.options import LedgerStoreOptions
 from ebla.actors.ledger.store.records import ENTRIES, HEADS, Head
+from ebla.actors.ledger.store.visits import Visits
 from ebla.actors.world import Role, World, new_id, rpc
 from ebla.storage.environment import Change, DeleteRange, Environment, Put
 from ebla.storage.errors import DiskFailed, DiskFull, EblaError
@@ -62,6 +63,7 @@ class LedgerStore(Role):
         self._confirmed = Confirmed(world, self._stored_lac)
         self._moving = asyncio.Lock()
         self._environment: Environment
+        self._visits: Visits
         self._running = False
 
     # -- life ------------------------------------------------------------------------------------------------
@@ -78,6 +80,7 @@ class LedgerStore(Role):
         self._saved = dict(self.heads)
         self._arrivals.load(self._environment)
         self.instance = am.ServerInstance(instance.uuid, instance.seqno, new_id(self.world.random))
+        self._visits = Visits(self.instance.start)
         await self._look_at_space()
         self._running = True
         self.world.spawn(self._watch_space(), "watch free space")
@@ -128,6 +131,8 @@ class LedgerStore(Role):
         self._require(request.store)
         ledger = request.ledger
         head = rules.admit_add(self.heads.get(ledger), request, self.read_only)
+        if request.recovery:
+            self._visits.visit(ledger)
         self._require_equal(ledger, request.entries)
         changes, arriving = self._arrivals.put(ledger, request.entries)
         try:
@@ -252,6 +257,7 @@ class LedgerStore(Role):
         self._require(request.store)
         ledger = request.ledger
         rules.admit(self.heads.get(ledger), ledger, request.token)
+        self._visits.visit(ledger)
         if request.keys_only:
             return m.CheckReply(len(request.entries), tuple(self._absent(ledger, request.entries)))
         absent: list[int] = []
@@ -362,11 +368,13 @@ class LedgerStore(Role):
 
     @rpc
     async def drop_entries(self, request: m.DropRequest) -> m.Done:
-        """Delete the entries, and keep the promises: the ledger stays fenced, and a repair may store entries again."""
+        """Delete the entries, and keep the promises: the ledger stays fenced, and a repair may store entries again. Raises
+        LedgerBusy (see visits.py)."""
         self._require(request.store)
         head = rules.admit(self.heads.get(request.ledger), request.ledger, request.token)
-        await self._save("drop", request.ledger, rules.fenced(head))
-        await self._delete_entries(request.ledger)
+        with self._visits.dropping(request.ledger, request.sign):
+            await self._save("drop", request.ledger, rules.fenced(head))
+            await self._delete_entries(request.ledger)
         return m.Done()
 
     async def _delete_leftovers(self, *ledgers: int) -> None:
@@ -407,7 +415,14 @@ class LedgerStore(Role):
         ids = sorted(ledger for ledger in self.ledgers() if ledger > request.after)
         found = []
         for ledger in ids[:limit]:
-            found.append(m.Listed(ledger, self.heads[ledger].token, self._last(ledger) is not None))
+            found.append(
+                m.Listed(
+                    ledger,
+                    self.heads[ledger].token,
+                    self._last(ledger) is not None,
+                    self._visits.sign(ledger),
+                )
+            )
         return m.ListReply(tuple(found), len(ids) > limit)
 
     @rpc

@@ -8,7 +8,9 @@ masters whose namespace came back from an old copy, and does not know newer ledg
     twice    a ledger is deleted when two looks, with the pause `garbage_s` in between, did not find it
 
 When entries count as moved. The ledger is closed, and none of its segments names the store. A repair may be about to name it, so
-this is looked at under the ledger's lock, and every change of a repair is made only while its own lock exists.
+this is read under the ledger's lock, and every change of a repair is made only while its own lock exists. The store may carry out
+the request when this lock is lost: it refuses that if a repair has counted on entries there since it listed the ledger, and
+refuses repairs as long as it deletes (store/visits.py). So it must have listed the ledger before the lock was taken.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from collections.abc import Callable, Iterable
 
 from ebla.actors.errors import NotFound
 from ebla.actors.ledger import messages as m
+from ebla.actors.ledger.errors import LedgerBusy
 from ebla.actors.ledger.handles.options import LedgerOptions
 from ebla.actors.ledger.handles.stores import Stores
 from ebla.actors.ledger.metadata import Metadata
@@ -107,10 +110,12 @@ class Garbage:
             return
         try:
             if await self._is_moved(store, each) and lock.sure:
-                request = m.DropRequest(store, each.ledger, each.token)
+                request = m.DropRequest(store, each.ledger, each.token, each.sign)
                 await self._stores.call(store, "drop_entries", request, m.Done, self._calls.timeout_s)
                 self._counted.collected += 1
                 log.info("ledger %d has left store %s", each.ledger, store)
+        except LedgerBusy as error:
+            log.info("ledger %d leaves store %s later: %s", each.ledger, store, error)
         finally:
             await lock.release()
 
