@@ -37,7 +37,8 @@ class LedgerLock:
 
 
 async def take(sessions: LastingSession, ledger: int, holder: str) -> LedgerLock | None:
-    """None if another worker has it."""
+    """None if another worker has it. If it is not certain whether the lock was made, it ends with the session, which is closed for
+    that."""
     session = await sessions.open()
     try:
         made = await session.create(
@@ -45,4 +46,7 @@ async def take(sessions: LastingSession, ledger: int, holder: str) -> LedgerLock
         )
     except AlreadyPresent:
         return None
+    except EblaError:
+        await session.close()
+        raise
     return LedgerLock(ledger, made.version, session)
