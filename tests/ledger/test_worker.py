@@ -6,10 +6,12 @@ import asyncio
 
 import pytest
 
+from ebla.actors.coordination import messages as cm
 from ebla.actors.errors import AlreadyPresent, NotFound
 from ebla.actors.ledger import metadata as meta
 from ebla.actors.ledger.errors import LedgerFenced
 from ebla.actors.ledger.shared import paths
+from ebla.actors.ledger.shared import records as records_of_nodes
 from ebla.actors.ledger.store import records
 from ebla.actors.messages import Empty
 from tests.ledger.repair_scripts import SCRIPTS, lost, unmarked
@@ -283,6 +285,57 @@ def test_a_worker_repairs_a_few_ledgers_at_once_within_one_rate_and_tells_how_fa
         assert stage.cluster.loop.time() - began > 4 * sum(map(len, data(100))) / 300.0
 
     play(scenario, worker={"batch_entries": 10, "bytes_per_s": 300, "tasks_max": 2})
+
+
+def test_a_lock_that_was_made_without_an_answer_ends() -> None:
+    async def scenario(stage: RepairStage) -> None:
+        found = await stage.client.written(20, "a", "b", "c")
+        await stage.lose("b")
+        await asyncio.sleep(8.0)
+        await stage.work("c")
+        network, made = stage.cluster.network, asyncio.Event()
+
+        def observe(request: cm.ChangeRequest) -> None:
+            paths_of = [each.path for each in request.operations if isinstance(each, cm.Create)]
+            if paths.of_lock(found.ledger) in paths_of and not made.is_set():
+                network.cut("master/0", "replication-worker/c", one_way=True)
+                made.set()
+
+        network.tap("change_nodes", cm.ChangeRequest, observe)
+        await lost(stage, found.ledger, "b")
+        await made.wait()
+        await asyncio.sleep(records_of_nodes.DEADLINE_S + 2.0)
+        network.mend("master/0", "replication-worker/c", one_way=True)
+        await unmarked(stage, found.ledger)
+        await stage.judge_whole(found.ledger, data(20))
+
+    play(scenario)
+
+
+def test_a_worker_that_could_not_follow_news_follows_it_later() -> None:
+    """The masters are away for longer than a request waits, just after a ledger was marked."""
+
+    async def scenario(stage: RepairStage) -> None:
+        found = await stage.client.written(20, "a", "b", "c")
+        await stage.lose("b")
+        await asyncio.sleep(8.0)
+        await stage.work("d")
+        await asyncio.sleep(3.0)
+        away = asyncio.Event()
+
+        def observe(request: cm.NodeRequest) -> None:
+            if request.path == paths.DISABLE and not away.is_set():
+                stage.cluster.crash("master/0")
+                away.set()
+
+        await lost(stage, found.ledger, "b")
+        stage.cluster.network.tap("read_node", cm.NodeRequest, observe)
+        await away.wait()
+        await asyncio.sleep(records_of_nodes.DEADLINE_S + 2.0)
+        await stage.cluster.restart("master/0")
+        await unmarked(stage, found.ledger)
+
+    play(scenario)
 
 
 def test_deleted_and_moved_ledgers_leave_the_store() -> None:

@@ -20,6 +20,7 @@ from ebla.actors import messages as am
 from ebla.actors.asking.master_client import MasterClient
 from ebla.actors.coordination.errors import VersionMismatch
 from ebla.actors.coordination.messages import Delete
+from ebla.actors.errors import NotFound
 from ebla.actors.figures import Figure
 from ebla.actors.ledger import messages as m
 from ebla.actors.ledger.handles.options import LedgerOptions
@@ -126,6 +127,7 @@ class ReplicationWorker(Role):
             except EblaError as error:
                 log.info("%s repairs nothing now: %s", self.world.address, error)
                 await self.world.clock.sleep(RETRY_S)
+                continue  # the news that began this round is not followed yet
             await self._pause()
 
     async def _pause(self) -> None:
@@ -227,14 +229,15 @@ class ReplicationWorker(Role):
         return False
 
     async def _delete_mark(self, ledger: int, version: int) -> bool:
-        """Delete the mark and the note, in one change. Returns False if the ledger was marked again meanwhile."""
+        """Delete the mark and the note, in one change. Returns False if the ledger was marked again meanwhile, or another worker has
+        deleted one of them."""
         session, note = await self._sessions.open(), paths.of_note(ledger)
         operations = [Delete(paths.of_mark(ledger), version)]
         if await session.exists(note, deadline_s=DEADLINE_S):
             operations.append(Delete(note))
         try:
             await session.change(*operations, deadline_s=DEADLINE_S)
-        except VersionMismatch:
+        except (VersionMismatch, NotFound):
             return False
         return True
 
