@@ -261,6 +261,32 @@ async def moved(stage: RepairStage) -> Metadata:
     return await client.registry.change(found.ledger, lambda now: meta.with_moved(now, 0, a, d) or now)
 
 
+async def a_store_that_does_not_run_is_not_named(stage: RepairStage) -> None:
+    """The new store dies after the copy, and an audit notices that before the change: it would mark nothing later."""
+    found = await stage.client.written(50, "a", "b", "c")
+    await stage.audit()
+    await stage.work("d")
+    noticed = asyncio.Event()
+
+    async def at(point: str) -> None:
+        if point == "ledger.repair.before_move" and not noticed.is_set():
+            audits = stage.auditor().counted.audits
+            await stage.lose("d")
+            while stage.auditor().counted.audits == audits:
+                await asyncio.sleep(0.1)
+            noticed.set()
+
+    hook(stage.worker("d"), at)
+    await asyncio.sleep(5.0)
+    await stage.lose("b")
+    await noticed.wait()
+    await asyncio.sleep(5.0)
+    assert await stage.client.registry.read(found.ledger) == found
+    await stage.restart("d")
+    await unmarked(stage, found.ledger)
+    await stage.judge_whole(found.ledger, data(50))
+
+
 async def a_repair_waits_until_moved_entries_are_deleted(stage: RepairStage) -> None:
     """A store is slow as it deletes moved entries. The collector gives up, and releases the lock; then another worker replaces a lost
     store by this one, which still has the entries."""
@@ -365,6 +391,7 @@ SCRIPTS = (
     a_silent_store_is_not_replaced,
     garbage_is_deleted_at_the_second_look,
     entries_under_repair_are_no_garbage,
+    a_store_that_does_not_run_is_not_named,
     a_repair_waits_until_moved_entries_are_deleted,
     a_late_deletion_of_moved_entries_is_refused,
     a_store_that_begins_to_leave_is_not_named,

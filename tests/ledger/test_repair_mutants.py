@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from ebla.actors.coordination.messages import Check
 from ebla.actors.coordination.sessions.changes import Session, open_session
 from ebla.actors.ledger import metadata as meta
 from ebla.actors.ledger.auditor import held, losses
@@ -74,6 +75,10 @@ async def change_without_lock(
     honest: Callable[..., Any], self: kept.KeptRegistry, ledger: int, transform: Any, *checks: Any
 ) -> Any:
     return await honest(self, ledger, transform)
+
+
+async def runs_for_ever(self: kept.KeptRegistry, store: str) -> Check:
+    return Check(paths.KNOWN)
 
 
 def replace_unmarked(honest: Callable[..., Any], found: Any, mark: Any, *rest: Any) -> rules.Plan:
@@ -166,6 +171,10 @@ KNOWN: Mapping[str, tuple[tuple[Any, ...], Scenario]] = {
     "moved_entries_are_deleted_without_the_lock": (
         (garbage.Garbage, "_drop_moved", drop_without_lock),
         scripts.entries_under_repair_are_no_garbage,
+    ),
+    "a_change_names_a_store_that_does_not_run": (
+        (kept.KeptRegistry, "runs", runs_for_ever),
+        scripts.a_store_that_does_not_run_is_not_named,
     ),
     "moved_entries_are_deleted_although_a_repair_counts_on_them": (
         (visits.Visits, "sign", never_visited),

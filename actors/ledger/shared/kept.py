@@ -13,7 +13,7 @@ import msgspec
 from ebla.actors.coordination import paths as names
 from ebla.actors.coordination.errors import SessionExpired, VersionMismatch
 from ebla.actors.coordination.messages import Check, Create
-from ebla.actors.errors import NotFound
+from ebla.actors.errors import NotFound, NotRunning
 from ebla.actors.ledger import metadata as meta
 from ebla.actors.ledger.errors import NotEnoughStores, StoreLeaving
 from ebla.actors.ledger.handles.registry import StoreInfo, Transform
@@ -73,6 +73,14 @@ class KeptRegistry:
             return await self._session.nodes.children(paths.UP, deadline_s=DEADLINE_S)
         except NotFound:
             return []
+
+    async def runs(self, store: str) -> Check:
+        """The check that the store has run all the time since. Raises NotRunning."""
+        path = names.join(paths.UP, store)
+        found = await self._stores.find(path)
+        if found is None:
+            raise NotRunning(f"store {store} does not run", state="absent")
+        return Check(path, found[1])
 
     async def known(self) -> list[StoreInfo]:
         """Every store that ever registered and was not forgotten."""

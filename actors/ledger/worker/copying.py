@@ -19,19 +19,22 @@ SOURCES = 3  # that a store can ask, one after the other, before a copy has take
 
 
 class Pace:
-    """Bounds the bytes per second of several tasks together."""
+    """Bounds the bytes per second of several tasks together. They wait before they copy: after its last copy a repair goes on at once,
+    so that the new store is likely to run yet when it is named."""
 
     def __init__(self, world: CallerWorld, bytes_per_s: int) -> None:
         self._world = world
         self._bytes_per_s = bytes_per_s
         self._free_at = 0.0
 
-    async def spend(self, size: int) -> None:
-        """Wait as long as these bytes take."""
+    async def ready(self) -> None:
+        """Wait as long as the bytes before take."""
+        while self._free_at > self._world.now():
+            await self._world.clock.sleep(self._free_at - self._world.now())
+
+    def spend(self, size: int) -> None:
         if self._bytes_per_s:
-            now = self._world.now()
-            self._free_at = max(now, self._free_at) + size / self._bytes_per_s
-            await self._world.clock.sleep(self._free_at - now)
+            self._free_at = max(self._world.now(), self._free_at) + size / self._bytes_per_s
 
 
 @dataclass
@@ -74,6 +77,7 @@ class Copier:
         at, lost = 0, None
         self._progress.entries += len(entries)
         while at < len(entries):
+            await self._pace.ready()
             self._go_on()
             wanted = tuple(entries[at : at + self._options.batch_entries])
             try:
@@ -95,5 +99,5 @@ class Copier:
         self._counted.copied += reply.copied
         self._counted.copied_bytes += reply.copied_bytes
         self._progress.copied_bytes += reply.copied_bytes
-        await self._pace.spend(reply.copied_bytes)
+        self._pace.spend(reply.copied_bytes)
         return reply.done
