@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from ebla.actors.ledger.shared.paths import NEW_LEDGER, of_mark
 from ebla.actors.ledger.shared.repairs import Tally
 from ebla.actors.ledger.store import records
 from tests.ledger.repair_scripts import unmarked
@@ -65,6 +66,22 @@ def test_two_losses_are_marked_at_once_and_merged() -> None:
         assert mark is not None and sorted(mark.lost) == sorted([stage.uuids["a"], stage.uuids["b"]])
 
     play(scenario, count=5, auditor={"delay_s": 1000.0})
+
+
+def test_a_ledger_that_cannot_be_read_stops_no_audit_and_no_check_of_the_others() -> None:
+    async def scenario(stage: RepairStage) -> None:
+        client = stage.client
+        found = await client.written(20, "a", "b", "c")
+        session = await client.session.open()
+        await session.create(NEW_LEDGER, b"\xc1", sequential=True, deadline_s=5.0)
+        await stage.audit()
+        await asyncio.sleep(10.0)
+        assert stage.auditor().counted.checks
+        await stage.lose("b")
+        await stage.until(lambda: client.registry.marks.get(of_mark(found.ledger)))
+        assert await marks(stage) == [found.ledger]
+
+    play(scenario, auditor={"check_s": 5.0})
 
 
 def test_the_delay_and_a_trigger_are_set_by_operators() -> None:

@@ -1,5 +1,6 @@
 """An audit marks every ledger of each lost store, and of each store whose host is being decommissioned. A check of all ledgers asks
-the stores that run, marks what they lack, and counts the copies of entries."""
+the stores that run, marks what they lack, and counts the copies of entries. A ledger whose metadata cannot be read is left out, and
+the others are not."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from ebla.actors.ledger.handles.checking import MISSING, Checker, Copies
 from ebla.actors.ledger.metadata import Metadata, stores_in
 from ebla.actors.ledger.shared.kept import KeptRegistry
 from ebla.actors.ledger.shared.repairs import Tally
+from ebla.storage.errors import Corruption
 
 log = logging.getLogger(__name__)
 
@@ -91,4 +93,7 @@ async def _read(registry: KeptRegistry, ledger: int) -> Metadata | None:
     try:
         return await registry.read(ledger)
     except NotFound:  # deleted meanwhile
+        return None
+    except Corruption as error:
+        log.error("ledger %d is neither audited nor checked: %s", ledger, error)
         return None

@@ -30,6 +30,7 @@ from ebla.actors.ledger.shared.records import DEADLINE_S, LastingSession
 from ebla.actors.ledger.worker.locking import take
 from ebla.actors.ledger.worker.measures import Counted
 from ebla.actors.world import World
+from ebla.storage.errors import Corruption
 
 log = logging.getLogger(__name__)
 
@@ -122,6 +123,6 @@ class Garbage:
     async def _is_moved(self, store: str, each: m.Listed) -> bool:
         try:
             found = await self._registry.read(each.ledger)
-        except NotFound:
+        except (NotFound, Corruption):  # a ledger that cannot be read keeps its entries
             return False
         return found.token == each.token and is_moved(found, store)
