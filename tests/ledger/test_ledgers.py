@@ -8,9 +8,10 @@ import pytest
 
 from ebla.actors.errors import Unavailable, WrongServer
 from ebla.actors.ledger import messages as m
-from ebla.actors.ledger.errors import EntryLost, LedgerFenced, RecoveryFailed
+from ebla.actors.ledger.errors import EntryLost, LedgerClosed, LedgerFenced, RecoveryFailed
 from ebla.actors.ledger.store import records
 from ebla.storage.errors import DiskFull
+from tests.ledger.repair_scripts import hook
 from tests.ledger.scripts import SCRIPTS
 from tests.ledger.stage import Scenario, Stage, play
 
@@ -49,6 +50,26 @@ def test_a_failing_store_is_replaced_and_the_ledger_continues() -> None:
         ended = await writer.close()
         stage.cluster.crash("ledger-store/a")
         assert len(await stage.process().contents()) == ended.last + 1
+
+    play(scenario)
+
+
+def test_an_entry_that_is_added_while_the_ledger_is_closed_is_refused() -> None:
+    async def scenario(stage: Stage) -> None:
+        writer = stage.process().writer(stage.create())
+        await writer.add(b"one")
+
+        async def slow(point: str) -> None:
+            if point == "ledger.add.before_commit":
+                await asyncio.sleep(0.2)
+
+        hook(stage.role("ledger-store/c"), slow)
+        await writer.add(b"two")
+        closing = asyncio.ensure_future(writer.close())
+        await asyncio.sleep(0.0)
+        with pytest.raises(LedgerClosed):
+            await writer.add(b"three")
+        assert (await closing).last == 1
 
     play(scenario)
 

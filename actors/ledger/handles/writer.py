@@ -65,6 +65,7 @@ class Writer:
         self._sent_length = length
         self._window = Window(found, lac, length)
         self._joining: dict[int, Channel] = {}  # position -> the channel to its next store
+        self._closing = False
         self._repairing = False  # a task replaces stores
         self._replace_at = 0.0  # when it looks again for one in place of a store that leaves
         self._news = asyncio.Event()  # a store has taken or refused something
@@ -101,6 +102,9 @@ class Writer:
     def add(self, data: bytes) -> asyncio.Future[int]:
         """Add an entry; the future has its number once it is acknowledged. Raises LedgerClosed or LedgerFenced."""
         self._require_open()
+        if self._closing:
+            ledger = self.metadata.ledger
+            raise LedgerClosed(f"ledger {ledger} is being closed", ledger=ledger)
         length = self._sent_length + len(data)
         return self.add_entry(m.make_entry(self.metadata.ledger, self._window.next, self.lac, length, data))
 
@@ -308,15 +312,16 @@ class Writer:
 
     async def close(self) -> Metadata:
         """Decide the end of the ledger, once slow stores have its entries, too. Every entry must be acknowledged (`drain`): one that
-        is not may have been read by now, and only a recovery decides about it. Raises LedgerFenced if another client has decided
-        another end."""
+        is not may have been read by now, and only a recovery decides about it. Entries that are added meanwhile are refused. Raises
+        LedgerFenced if another client has decided another end."""
+        assert not self._window.pending, "a ledger with entries under way is ended by a recovery"
+        self._closing = True
         slow = self._channels
         await self._until(
             lambda: not any(c.owes(self.lac) and c.failing_since is None for c in slow),
             self._options.replace_s,
         )
         self._require_open()
-        assert not self._window.pending, "a ledger with entries under way is ended by a recovery"
         last, length = self.lac, self.length
         ledger = self.metadata.ledger
         for channel in self._channels:
