@@ -341,16 +341,21 @@ def test_a_worker_that_could_not_follow_news_follows_it_later() -> None:
     play(scenario)
 
 
-def test_a_mark_that_another_worker_deletes_first_is_no_error() -> None:
+def test_a_note_that_another_worker_deletes_first_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def there(path: str, *, deadline_s: float) -> bool:
+        return True  # it is deleted at once afterwards
+
     async def scenario(stage: RepairStage) -> None:
-        found = await stage.client.written(5, "a", "b", "c")
-        await stage.client.repairs.disable()
+        client = stage.client
+        found = await client.written(5, "a", "b", "c")
+        await client.repairs.disable()
         await stage.work("a")
-        await stage.client.registry.mark(found.ledger, stage.uuids["b"])
-        marked = await stage.client.registry.marks.find(paths.of_mark(found.ledger))
+        await client.registry.mark(found.ledger, stage.uuids["b"])
+        marked = await client.registry.marks.find(paths.of_mark(found.ledger))
         assert marked is not None
-        assert await stage.client.registry.marks.delete(paths.of_mark(found.ledger))
+        monkeypatch.setattr(await stage.worker("a")._sessions.open(), "exists", there)
         assert not await stage.worker("a")._delete_mark(found.ledger, marked[1])
+        assert await stage.mark_of(found.ledger) is not None
 
     play(scenario)
 
