@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -284,12 +284,13 @@ class Ledgers:
         except EblaError as error:
             log.info("log %s: old records are deleted later: %s", name, error)
 
-    async def retain(self, name: str) -> None:
-        """Delete what the log's settings let go."""
+    async def retain(self, name: str, open_bytes: Mapping[int, int] | None = None) -> None:
+        """Delete what the log's settings let go. `open_bytes`: of the ledger that its writer has."""
         record = await self.log(name)
         lengths: dict[int, int] = {}
         if record.settings.retain_bytes is not None:
             lengths = {each.ledger: (await self.registry.read(each.ledger)).length for each in record.ledgers}
+            lengths.update(open_bytes or {})
         position = records.expired(record, self.world.clock.wall_us(), lengths)
         if position > record.trimmed:
             await self.trim(name, position)
