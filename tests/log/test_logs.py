@@ -11,6 +11,7 @@ import pytest
 from ebla.actors.coordination.limits import Limits
 from ebla.actors.errors import AlreadyPresent, NotFound
 from ebla.actors.ledger.errors import NotEnoughStores
+from ebla.actors.ledger.handles import reading
 from ebla.errors import LogFenced, RecordsTrimmed
 from ebla.log import records
 from ebla.log.appender import ROLL_AGAIN_S
@@ -294,6 +295,30 @@ def test_a_trim_deletes_records_before_a_position() -> None:
         assert (await log.info()).first == 45
         async with log.writer() as writer:
             assert await writer.append(b"next") == 60
+
+    play(scenario)
+
+
+def test_records_that_are_trimmed_while_they_are_read_are_named_as_trimmed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reading, "READ_ENTRIES_MAX", 2)
+
+    async def scenario(stage: Stage) -> None:
+        log = await stage.client().create_log("events")
+        for first in (0, 10):
+            async with log.writer() as writer:
+                for each in data(10, first):
+                    await writer.append(each)
+        other = await stage.client().log("events")
+        read = []
+        with pytest.raises(RecordsTrimmed) as trimmed:
+            async for entry in log.read():
+                read.append(entry.data)
+                if entry.position == 3:
+                    await other.trim(12)
+        assert trimmed.value.first == 12
+        assert read == data(4)
 
     play(scenario)
 
