@@ -6,6 +6,7 @@ ledgers.py    ledgers that are part of no log, for code that awaits
 blocking.py   logs and ledgers for code that does not
 appender.py   the writer: coalesces appends, begins new ledgers, goes on after a repair
 opening.py    ends the writer before, and adds a ledger to the log
+parts.py      large appends, divided
 deadlines.py  appends end at their deadlines
 reading.py    records from a position on, and following
 blocks.py     records as Arrow blocks, and rows as records, for Ray Data and Spark

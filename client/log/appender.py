@@ -7,37 +7,44 @@ repaired        a repair that ends the ledger does not end the writer: the entri
 counted         the positions at which a producer's writers begin and end tell how many records it has in the log
 coalesced       appends that arrive together become one entry, and a few entries are under way at a time; a large append becomes
                 several entries
-rolled          at a size or an age the ledger is closed and another one made; appends wait meanwhile
+rolled          at a size or an age the ledger is closed and another one made; appends wait meanwhile. While no other one can be
+                made, the writer goes on in this one; masters or stores that go away in between are waited for
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ebla.actors.errors import NotFound
 from ebla.actors.ledger import metadata as meta
-from ebla.actors.ledger.errors import LedgerClosed, LedgerFenced, RecoveryFailed
+from ebla.actors.ledger.errors import LedgerClosed, LedgerFenced
 from ebla.actors.ledger.handles.recovery import recover
 from ebla.actors.ledger.handles.writer import Writer
 from ebla.actors.ledger.metadata import Metadata
 from ebla.actors.world import settle
 from ebla.log import records
-from ebla.log.opening import begin, end
+from ebla.log.opening import begin, end, passes, patiently
 from ebla.log.options import LogFenced
-from ebla.log.reading import Ledgers
+from ebla.log.parts import ENTRY_BYTES, ENTRY_RECORDS, joined
+from ebla.log.parts import parts as divided
+from ebla.log.reading import RETRY_S, Ledgers
 from ebla.log.records import LogLedger, LogRecord
 from ebla.storage.errors import EblaError
 
-ENTRY_BYTES = 256 << 10  # an entry has no more, or one record
-ENTRY_RECORDS = 20_000
+log = logging.getLogger("ebla")
+
+T = TypeVar("T")
+
 UNDER_WAY_MAX = 8  # entries
 UNDER_WAY_BYTES = 8 << 20
 CLOSE_S = 10.0
-REPAIRED_S, RETRY_S = 120.0, 0.2  # how long, and how often, a writer tries to go on after a repair
+REPAIRED_S = 120.0  # how long a writer tries to go on after a repair
+ROLL_AGAIN_S = 30.0  # until a roll is tried again that was not possible
 
 
 class Waiting(NamedTuple):
@@ -69,6 +76,8 @@ class Appender:
         self._bytes = 0
         self._scheduled = False
         self._began_s = ledgers.world.now()
+        self._due_s = 0.0  # before, no roll is tried
+        self._preparing = False  # to roll: appends go on
         self._rolling = False
         self._going_on = False  # in another ledger, after a repair
         self._ended: EblaError | None = None
@@ -98,17 +107,17 @@ class Appender:
         """Append records, next to each other; the future has the position of the first. Raises LogFenced."""
         self._require_open()
         loop = asyncio.get_running_loop()
-        parts = [Waiting(part, sum(map(len, part)), loop.create_future()) for part in _parts(given)]
+        parts = [Waiting(part, sum(map(len, part)), loop.create_future()) for part in divided(given)]
         self._queue.extend(parts)
         self.sequence += len(given)
         if not self._scheduled:
             self._scheduled = True
             loop.call_soon(self._flush_soon)
-        joined = _joined([part.future for part in parts])
+        whole = joined([part.future for part in parts])
         if not self.producer:
-            return joined
-        self._last = joined
-        return asyncio.shield(joined)  # its caller's deadline ends that wait, and no later one
+            return whole
+        self._last = whole
+        return asyncio.shield(whole)  # its caller's deadline ends that wait, and no later one
 
     def appended(self) -> asyncio.Future[int] | None:
         """The last append, which is acknowledged after all others; None: there was none."""
@@ -128,10 +137,9 @@ class Appender:
         while self._queue and not self._rolling and not self._going_on and self._ended is None:
             if self._under_way and (self._under_way >= UNDER_WAY_MAX or self._bytes >= UNDER_WAY_BYTES):
                 return
-            if self._is_due():
-                self._rolling = True
+            if not self._preparing and self._is_due():
+                self._preparing = True
                 self._ledgers.world.spawn(self._roll(), f"begin a ledger of {self._name}")
-                return
             self._send(self._taken())
 
     def _taken(self) -> list[Waiting]:
@@ -205,33 +213,69 @@ class Appender:
 
     def _is_due(self) -> bool:
         """Whether the ledger is to end, which has an entry."""
-        settings = self._record.settings
-        if self._writer.lac == meta.NONE or len(self._record.ledgers) >= records.ROLLED_MAX:
+        settings, now = self._record.settings, self._ledgers.world.now()
+        if self._writer.lac == meta.NONE or now < self._due_s:
             return False
-        old = self._ledgers.world.now() - self._began_s >= settings.roll_s
-        return old or self._writer.length >= settings.roll_bytes
+        return now - self._began_s >= settings.roll_s or self._writer.length >= settings.roll_bytes
 
     async def _roll(self) -> None:
-        """End the ledger and begin another one. Appends wait."""
+        """End the ledger and begin another one, once that can be done. Appends wait in between only."""
         try:
+            if not await self._can_begin():
+                self._due_s = self._ledgers.world.now() + ROLL_AGAIN_S
+                return
+            if self._has_ended() or self._going_on or not self._is_due():  # by now
+                return
+            self._rolling = True
             before = self._record.ledgers[-1]
             if not await self._writer.drain(float("inf")):
                 return  # its entries have got the error
-            await self._writer.close()
-            made = await begin(self._ledgers, self._name, self._record, before, self._next, False)
-            if made is None:
-                self._end(self._fenced())
-                return
-            self._record, self._writer = made
-            self._began_s = self._ledgers.world.now()
-            self._ledgers.world.spawn(self._ledgers.retain_quietly(self._name), f"retention of {self._name}")
+            await self._patiently(self._writer.close)
+            await self._begin(before, self._next, False)
         except LedgerFenced:
             self._go_on()
         except EblaError as error:
             self._end(self._fenced() if isinstance(error, LedgerClosed) else error)
         finally:
-            self._rolling = False
+            self._preparing = self._rolling = False
             self._flush()
+
+    async def _can_begin(self) -> bool:
+        """Whether the log has room for another ledger, and enough stores run."""
+        ledgers, settings = self._ledgers, self._record.settings
+        try:
+            if len(self._record.ledgers) >= records.ROLLED_MAX:  # records may be deleted by now
+                await ledgers.retain(self._name, {self._writer.metadata.ledger: self._writer.length})
+                found = await ledgers.log(self._name)
+                if found.ledgers[-1:] == self._record.ledgers[-1:]:
+                    self._record = found
+                    if len(found.ledgers) >= records.ROLLED_MAX:
+                        return False
+            await ledgers.registry.planned(
+                settings.ensemble, settings.write_quorum, settings.ack_quorum, self._name
+            )
+        except EblaError as error:
+            log.info("log %s: its next ledger begins later: %s", self._name, error)
+            return False
+        return True
+
+    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
+        return await patiently(self._ledgers.world, ask, self._has_ended)
+
+    async def _begin(self, before: LogLedger, first: int, empty: bool) -> bool:
+        """Go on in a new ledger. Returns whether the writer does; otherwise it has ended."""
+        made = await begin(
+            self._ledgers, self._name, self._record, before, first, empty, has_ended=self._has_ended
+        )
+        if made is None:
+            self._end(self._fenced())
+            return False
+        self._record, self._writer = made
+        self._began_s = self._ledgers.world.now()
+        self._ledgers.world.spawn(self._ledgers.retain_quietly(self._name), f"retention of {self._name}")
+        if self._has_ended():  # closed meanwhile
+            self._writer.stop()
+        return not self._has_ended()
 
     def _go_on(self) -> None:
         if not self._going_on:
@@ -248,17 +292,9 @@ class Appender:
             if self._has_ended() or not ended.repaired:
                 self._end(self._fenced())
                 return
-            first, empty = await self._ledgers.end_of(before, ended), ended.last == meta.NONE
-            made = await begin(self._ledgers, self._name, self._record, before, first, empty)
-            if made is None:
-                self._end(self._fenced())
-                return
-            self._record, self._writer = made
-            self._began_s = self._ledgers.world.now()
-            if self._has_ended():  # closed meanwhile
-                self._writer.stop()
-                return
-            self._append_again(first)
+            first = await self._patiently(lambda: self._ledgers.end_of(before, ended))
+            if await self._begin(before, first, ended.last == meta.NONE):
+                self._append_again(first)
         except NotFound:  # the log was dropped, or another writer has left the ledger out as empty
             self._end(self._fenced())
         except EblaError as error:
@@ -282,8 +318,8 @@ class Appender:
                 return await recover(
                     world, ledgers.registry, ledgers.stores, part.ledger, ledgers.options, repair=True
                 )
-            except RecoveryFailed:
-                if world.now() > until:
+            except EblaError as error:
+                if world.now() > until or not passes(error):
                     raise
             await world.clock.sleep(RETRY_S)
 
@@ -341,37 +377,3 @@ class Appender:
                 return False
             await self._ledgers.world.clock.sleep(0.01)
         return True
-
-
-def _parts(given: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """The records in parts of an entry's size: the bytes of one request to a store are bounded."""
-    first = size = 0
-    for at, record in enumerate(given):
-        if at > first and (size + len(record) > ENTRY_BYTES or at - first == ENTRY_RECORDS):
-            yield given[first:at]
-            first, size = at, 0
-        size += len(record)
-    yield given[first:]
-
-
-def _joined(futures: Sequence[asyncio.Future[int]]) -> asyncio.Future[int]:
-    """One future for all parts of an append: the position of the first one, or the first error. It is possibly applied if one of
-    the parts is in the log, or may be."""
-    if len(futures) == 1:
-        return futures[0]
-    whole: asyncio.Future[int] = futures[0].get_loop().create_future()
-
-    def done(_: asyncio.Future[int]) -> None:
-        if whole.done() or not all(future.done() for future in futures):
-            return
-        errors = [error for future in futures if isinstance(error := future.exception(), EblaError)]
-        if not errors:
-            whole.set_result(futures[0].result())
-            return
-        error = type(errors[0])(errors[0].message, **errors[0].values())
-        error.possibly_applied = len(errors) < len(futures) or any(each.possibly_applied for each in errors)
-        whole.set_exception(error)
-
-    for future in futures:
-        future.add_done_callback(done)
-    return whole

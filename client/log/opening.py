@@ -1,23 +1,29 @@
 """How a writer takes its place in a log: ends the ledger of the writer before, and adds one of its own.
 
 One change of the namespace makes the ledger and adds it to the log, by compare-and-set: a client that dies leaves no ledger that no
-log names.
+log names. A change whose answer is lost is not made again before it is known whether it was made: the new ledger has a token.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
 from ebla.actors.coordination.errors import VersionMismatch
-from ebla.actors.errors import NotFound
+from ebla.actors.errors import NotFound, TimedOut
 from ebla.actors.ledger import metadata as meta
 from ebla.actors.ledger.handles.recovery import recover
 from ebla.actors.ledger.handles.writer import Writer
 from ebla.actors.ledger.metadata import Metadata
 from ebla.actors.ledger.shared import paths
+from ebla.actors.world import CallerWorld
 from ebla.log import records
 from ebla.log.options import LogFenced
-from ebla.log.reading import Ledgers
+from ebla.log.reading import RETRY_S, Ledgers
 from ebla.log.records import LogLedger, LogRecord
-from ebla.storage.errors import OverLimit
+from ebla.storage.errors import EblaError, OverLimit
+
+T = TypeVar("T")
 
 
 async def end(ledgers: Ledgers, name: str, part: LogLedger) -> Metadata | None:
@@ -38,9 +44,10 @@ async def begin(
     first: int,
     empty: bool,
     producer: str | None = None,
+    has_ended: Callable[[], bool] = lambda: True,
 ) -> tuple[LogRecord, Writer] | None:
     """Make a ledger that begins at position `first`, and add it to the log; arguments as of `records.appended`. None if another
-    writer was first."""
+    writer was first. Stores and masters that are away are waited for until the writer has ended (`has_ended`)."""
     settings = record.settings
     if len(record.ledgers) - empty >= records.LEDGERS_MAX:
         raise OverLimit(
@@ -50,6 +57,9 @@ async def begin(
             most=records.LEDGERS_MAX,
         )
 
+    made: Metadata
+    tried: dict[str, Metadata] = {}  # by token
+
     def transform(found: LogRecord) -> LogRecord:
         own = LogLedger(records.NEW, first, made.created_us)
         changed = records.appended(found, before, own, empty, producer)
@@ -57,33 +67,58 @@ async def begin(
             raise LogFenced(f"another writer has opened log {name!r}", log=name)
         return changed
 
-    while True:
-        made, operations = await ledgers.registry.planned(
-            settings.ensemble, settings.write_quorum, settings.ack_quorum, name
-        )
-        try:
-            changed = await ledgers.logs.change(f"{paths.LOGS}/{name}", transform, *operations)
-        except VersionMismatch:  # one of its stores may leave
-            continue
-        except LogFenced:
-            found = await _own(ledgers, name, made)
-            if found is None:
-                return None
-            changed = found
-        break
+    async def added() -> tuple[LogRecord, Metadata] | None:
+        nonlocal made
+        while True:
+            found = await _own(ledgers, name, tried)
+            if found is not None:
+                return found
+            made, operations = await ledgers.registry.planned(
+                settings.ensemble, settings.write_quorum, settings.ack_quorum, name
+            )
+            tried[made.token] = made
+            try:
+                return await ledgers.logs.change(f"{paths.LOGS}/{name}", transform, *operations), made
+            except VersionMismatch:  # one of its stores may leave
+                continue
+            except LogFenced:
+                return await _own(ledgers, name, tried)
+
+    done = await patiently(ledgers.world, added, has_ended)
+    if done is None:
+        return None
+    changed, made = done
     if changed.deleting:
         ledgers.world.spawn(ledgers.sweep(name), f"delete ledgers of {name}")
     made = meta.replace(made, ledger=changed.ledgers[-1].ledger)
     return changed, Writer(ledgers.world, ledgers.registry, ledgers.stores, made, ledgers.options)
 
 
-async def _own(ledgers: Ledgers, name: str, made: Metadata) -> LogRecord | None:
-    """The log if its newest ledger is this one: the session has expired after the change, and before its answer."""
-    record = await ledgers.log(name)
-    if not record.ledgers:
+async def _own(
+    ledgers: Ledgers, name: str, tried: Mapping[str, Metadata]
+) -> tuple[LogRecord, Metadata] | None:
+    """The log and its newest ledger, if that is one of these: the change that made it has lost its answer."""
+    record = await ledgers.log(name) if tried else None
+    if record is None or not record.ledgers:
         return None
     try:
         newest = await ledgers.registry.read(record.ledgers[-1].ledger)
     except NotFound:  # another writer has left it out
         return None
-    return record if newest.token == made.token else None
+    return (record, tried[newest.token]) if newest.token in tried else None
+
+
+def passes(error: EblaError) -> bool:
+    """Whether masters or stores are away, which may return."""
+    return error.retriable or isinstance(error, TimedOut)
+
+
+async def patiently(world: CallerWorld, ask: Callable[[], Awaitable[T]], has_ended: Callable[[], bool]) -> T:
+    """The answer, once masters and stores give it; as long as the writer has not ended. Each try has the deadline of its calls."""
+    while True:
+        try:
+            return await ask()
+        except EblaError as error:
+            if has_ended() or not passes(error):
+                raise
+        await world.clock.sleep(RETRY_S)

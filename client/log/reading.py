@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -150,9 +150,13 @@ class Ledgers:
                 raise _trimmed(name, record.trimmed)
             at = _part_at(record, position)
             if at is not None:
-                async for each in self._read_part(record, at, position, follow):
-                    yield each
-                    position = each.end
+                try:
+                    async for each in self._read_part(record.ledgers[at], position, follow):
+                        yield each
+                        position = each.end
+                    position = max(position, record.end_of(at) or 0)  # behind entries that are lost for good
+                except NotFound:  # trimmed meanwhile, or left out as empty
+                    pass
             newer = await self.log(name)
             if newer.ledgers[-1:] == record.ledgers[-1:] and (at is None or at == len(record.ledgers) - 1):
                 if not follow:
@@ -169,27 +173,22 @@ class Ledgers:
             record = await self.log(name)
         return record
 
-    async def _read_part(
-        self, record: LogRecord, at: int, position: int, follow: bool
-    ) -> AsyncIterator[Records]:
-        """The records of one ledger; with `follow`, until it is closed."""
-        part = record.ledgers[at]
-        try:
-            found = await self.registry.read(part.ledger)
-        except NotFound:  # trimmed, or left out as empty
-            return
-        found, last = await self._end(found, meta.NONE, follow)
-        entry = await self.entry_of(found, last, position) if position > part.first else 0
-        store = ""
+    async def _read_part(self, part: LogLedger, position: int, follow: bool) -> AsyncIterator[Records]:
+        """The records of one ledger; with `follow`, until it is closed. Raises NotFound if it is deleted."""
+        found, last = await self._end(await self.registry.read(part.ledger), meta.NONE, follow)
+        entry, store = 0, ""
+        while position > part.first:
+            try:
+                entry = await self.entry_of(found, last, position)
+                break
+            except (EntryLost, Unavailable) as error:
+                found = await self._newer(found, error)
         while True:
             while entry <= last:
                 try:
                     read = await self._records(found, entry, last)
-                except (EntryLost, Unavailable):
-                    newer = await self.registry.read(part.ledger)
-                    if newer == found:
-                        raise
-                    found = newer  # the entry is on other stores by now
+                except (EntryLost, Unavailable) as error:
+                    found = await self._newer(found, error)
                     continue
                 for each in read:
                     entry += 1
@@ -203,6 +202,14 @@ class Ledgers:
             if last < entry:
                 found, end = await self._end(await self.registry.read(part.ledger), last, follow)
                 last = max(last, end)
+
+    async def _newer(self, found: Metadata, error: EblaError) -> Metadata:
+        """The metadata, if it has changed since: an entry may be on other stores by now. Otherwise raises the error. Raises NotFound if
+        the ledger is deleted."""
+        newer = await self.registry.read(found.ledger)
+        if newer == found:
+            raise error
+        return newer
 
     async def _end(self, found: Metadata, after: int, follow: bool) -> tuple[Metadata, int]:
         """The metadata, and the last acknowledged entry. A follower waits until it can be known."""
@@ -245,11 +252,8 @@ class Ledgers:
         while first <= last:
             try:
                 read = await self.reader.read(found, first, last)
-            except (EntryLost, Unavailable):
-                newer = await self.registry.read(ledger)
-                if newer == found:
-                    raise
-                found = newer  # the entry is on other stores by now
+            except (EntryLost, Unavailable) as error:
+                found = await self._newer(found, error)
                 continue
             for entry in read:
                 yield entry
@@ -284,12 +288,13 @@ class Ledgers:
         except EblaError as error:
             log.info("log %s: old records are deleted later: %s", name, error)
 
-    async def retain(self, name: str) -> None:
-        """Delete what the log's settings let go."""
+    async def retain(self, name: str, open_bytes: Mapping[int, int] | None = None) -> None:
+        """Delete what the log's settings let go. `open_bytes`: of the ledger that its writer has."""
         record = await self.log(name)
         lengths: dict[int, int] = {}
         if record.settings.retain_bytes is not None:
             lengths = {each.ledger: (await self.registry.read(each.ledger)).length for each in record.ledgers}
+            lengths.update(open_bytes or {})
         position = records.expired(record, self.world.clock.wall_us(), lengths)
         if position > record.trimmed:
             await self.trim(name, position)

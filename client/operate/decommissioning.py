@@ -92,30 +92,40 @@ async def undo(cluster: Cluster, host: str, progress: Progress | None = None) ->
 
 
 async def _set(cluster: Cluster, host: str, on: bool, progress: Progress) -> State:
-    stores = await stores_at(cluster, host)
+    addresses = await _addresses_at(cluster, host)
     try:
         tablets = await draining.ask(cluster, host, on, progress)
     except NotFound:
-        if stores is None:
+        if not addresses:
             raise
         tablets = None
-    if stores is not None:
-        await cluster.ledgers.registry.leave(stores.addresses, on)
-        stores = msgspec.structs.replace(stores, leaving=on)
-    return State(tablets, stores)
+    if addresses:
+        await cluster.ledgers.registry.leave(addresses, on)
+    # Until then, ledgers may have been made there.
+    return State(tablets, await stores_at(cluster, host))
 
 
 async def stores_at(cluster: Cluster, host: str) -> Stores | None:
     """The stores that ever registered from this host, and their ledgers."""
     registry = cluster.ledgers.registry
-    known = [each for each in await registry.known() if naming.names(host, each.uuid, each.address)]
-    if not known:
+    addresses = await _addresses_at(cluster, host)
+    if not addresses:
         return None
-    addresses = tuple(dict.fromkeys(each.address for each in known))
     uuids = tuple(each.uuid for each in await registry.known() if each.address in addresses)
     left = await _naming(cluster, uuids)
     leaving = await registry.leaving()
     return Stores(addresses, uuids, any(each in leaving for each in uuids), left)
+
+
+async def _addresses_at(cluster: Cluster, host: str) -> tuple[str, ...]:
+    known = await cluster.ledgers.registry.known()
+    found = [each.address for each in known if naming.names(host, each.uuid, each.address)]
+    return tuple(dict.fromkeys(found))
+
+
+async def renewed(cluster: Cluster, stores: Stores) -> Stores:
+    """The stores with the ledgers that name them now."""
+    return msgspec.structs.replace(stores, left=await _naming(cluster, stores.uuids))
 
 
 async def _naming(cluster: Cluster, uuids: Sequence[str], of: Sequence[int] | None = None) -> tuple[int, ...]:
@@ -162,19 +172,21 @@ async def _without_ledgers(
 
 async def without_ledgers(cluster: Cluster, first: Stores, timeout_s: float, progress: Progress) -> Stores:
     """Wait until no ledger names the stores. None names a store again that leaves (see actors/ledger/shared/kept.py), so only those of
-    the first look can. Raises as `wait`."""
+    the first look can. But a first look may be older than the decommission, and another command may have ended that for a
+    while: all ledgers are looked at again before this returns. Raises as `wait`."""
     left, total = first.left, len(first.left)
     waits = _Waits()
 
     async def poll() -> str | None:
-        nonlocal left
+        nonlocal left, total
         if not await _is_leaving(cluster, first):
             raise Unavailable(
                 f"{host_names(first)} is no longer being decommissioned: another command ended that"
             )
-        left = await _naming(cluster, first.uuids, left)
+        left = await _naming(cluster, first.uuids, left) or await _naming(cluster, first.uuids)
         if not left:
             return None
+        total = max(total, len(left))
         text = await waits.look(cluster, first, left)
         text = f"{count(len(left), 'ledger')} of {total} left{text}"
         progress.step(text, total - len(left), total)

@@ -143,8 +143,10 @@ async def _note(cluster: Cluster, ledger: int, entries: Sequence[tuple[int, int]
 
 
 async def forget(cluster: Cluster, stores: Stores) -> None:
-    """Remove the stores from the deployment. Raises LedgersStay if a ledger names one."""
-    await require_unneeded(cluster, stores)
+    """Remove the stores from the deployment. Raises LedgersStay if a ledger names one: then they leave, as in a decommission. Without
+    that, a ledger could name one yet after the look at all ledgers."""
     registry = cluster.ledgers.registry
+    await registry.leave(stores.addresses, True)
+    await require_unneeded(cluster, await decommissioning.renewed(cluster, stores))
     await asyncio.gather(*(registry.forget(uuid) for uuid in stores.uuids))
     await registry.leave(stores.addresses, False)

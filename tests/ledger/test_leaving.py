@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any
 
+import msgspec
 import pytest
 
+from ebla.actors.errors import NotFound
 from ebla.actors.ledger import metadata as meta
 from ebla.actors.ledger.errors import NotEnoughStores, StoreLeaving
+from ebla.log.reading import Ledgers
+from ebla.operate import decommissioning, draining, forgetting
 from tests.ledger.repair_scripts import hook
 from tests.ledger.repair_stage import RepairStage, data, play, store
 
@@ -146,5 +152,32 @@ def test_an_auditor_that_ends_at_an_audit_of_a_leaving_store_is_followed_by_anot
         await emptied(stage, "a")
         await stage.judge_whole(found.ledger, data(20))
         assert not stage.cluster.alive("auditor/0")
+
+    play(scenario)
+
+
+def test_a_decommission_and_a_forgetting_see_ledgers_that_were_made_after_their_first_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(stage: RepairStage) -> None:
+        client = stage.client
+        cluster: Any = SimpleNamespace(ledgers=Ledgers(client.world, client.session))
+        made = []
+
+        async def ask(*_: object) -> None:
+            made.append(await client.written(10, "a", "b", "c"))  # a log rolls meanwhile
+            raise NotFound("there is no tablet server")
+
+        monkeypatch.setattr(draining, "ask", ask)
+        begun = await decommissioning.decommission(cluster, "a")
+        assert begun.stores is not None and begun.stores.left == (made[0].ledger,)
+        older = decommissioning.State(None, msgspec.structs.replace(begun.stores, left=()))
+        with pytest.raises(decommissioning.LedgersStay):
+            await forgetting.forget(cluster, older.stores)
+        await stage.audit()
+        await stage.work()
+        await decommissioning.wait(cluster, "a", older)
+        assert stage.uuids["a"] not in meta.stores_in(await client.registry.read(made[0].ledger))
+        await forgetting.forget(cluster, older.stores)
 
     play(scenario)

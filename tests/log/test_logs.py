@@ -11,10 +11,12 @@ import pytest
 from ebla.actors.coordination.limits import Limits
 from ebla.actors.errors import AlreadyPresent, NotFound
 from ebla.actors.ledger.errors import NotEnoughStores
+from ebla.actors.ledger.handles import reading
 from ebla.errors import LogFenced, RecordsTrimmed
 from ebla.log import records
-from ebla.log.appender import ENTRY_BYTES
+from ebla.log.appender import ROLL_AGAIN_S
 from ebla.log.options import PRODUCER_BYTES_MAX, LogSettings
+from ebla.log.parts import ENTRY_BYTES
 from ebla.log.records import LEDGERS_MAX, PRODUCERS_MAX, LogLedger, LogRecord, Producer
 from ebla.storage.errors import InvalidArgument, OverLimit
 from tests.log.stage import Stage, contents, play
@@ -251,6 +253,35 @@ def test_a_log_with_many_ledgers_rolls_no_more_and_says_what_to_do(monkeypatch: 
     play(scenario)
 
 
+def test_a_writer_at_the_limit_of_ledgers_rolls_again_when_some_are_deleted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(records, "ROLLED_MAX", 3)
+
+    async def scenario(stage: Stage) -> None:
+        log = await stage.client().create_log("events", roll_bytes=1_000, retain_bytes=5_000)
+        async with log.writer() as writer:
+            for _ in range(40):
+                await writer.append(bytes(100))
+            assert (await log.info()).ledgers == 3
+            await log.trim((await log.info()).end - 1)
+            await asyncio.sleep(ROLL_AGAIN_S)
+            for _ in range(100):
+                await writer.append(bytes(100))
+                await asyncio.sleep(1.0)
+            info = await log.info()
+            assert info.ledgers == 3 and info.end - info.first >= 50
+            await asyncio.sleep(ROLL_AGAIN_S)
+            for _ in range(100):
+                await writer.append(bytes(100))
+                await asyncio.sleep(1.0)
+            assert (await log.info()).first > info.first, (
+                "retention goes on, also with the bytes of the newest ledger"
+            )
+
+    play(scenario)
+
+
 def test_a_trim_deletes_records_before_a_position() -> None:
     async def scenario(stage: Stage) -> None:
         log = await stage.client().create_log("events", roll_bytes=500)
@@ -264,6 +295,30 @@ def test_a_trim_deletes_records_before_a_position() -> None:
         assert (await log.info()).first == 45
         async with log.writer() as writer:
             assert await writer.append(b"next") == 60
+
+    play(scenario)
+
+
+def test_records_that_are_trimmed_while_they_are_read_are_named_as_trimmed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reading, "READ_ENTRIES_MAX", 2)
+
+    async def scenario(stage: Stage) -> None:
+        log = await stage.client().create_log("events")
+        for first in (0, 10):
+            async with log.writer() as writer:
+                for each in data(10, first):
+                    await writer.append(each)
+        other = await stage.client().log("events")
+        read = []
+        with pytest.raises(RecordsTrimmed) as trimmed:
+            async for entry in log.read():
+                read.append(entry.data)
+                if entry.position == 3:
+                    await other.trim(12)
+        assert trimmed.value.first == 12
+        assert read == data(4)
 
     play(scenario)
 

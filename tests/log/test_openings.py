@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from ebla import aio
-from ebla.actors.ledger.shared.records import SESSION_S
+from ebla.actors.ledger.shared.records import DEADLINE_S, SESSION_S
+from ebla.log.appender import ROLL_AGAIN_S
 from tests.log.stage import MASTER, Stage, contents, play
 
 CHANGES_MAX = 6  # of the namespace, in an opening and the deletions after it
@@ -110,5 +111,65 @@ def test_a_log_that_is_opened_while_it_is_dropped_leaves_no_ledger() -> None:
         await drop
         assert await opening.logs() == []
         assert await opening._logs.registry.list() == []
+
+    play(scenario)
+
+
+def test_a_writer_without_enough_stores_for_a_further_ledger_goes_on_in_its_ledger_and_rolls_later() -> None:
+    async def scenario(stage: Stage) -> None:
+        log = await stage.client().create_log("events", roll_bytes=500)
+        async with log.writer() as writer:
+            await writer.append(bytes(100))
+            stage.cluster.crash(stage.stores[0])
+            await asyncio.sleep(SESSION_S)
+            for number in range(1, 30):
+                assert await writer.append(bytes(100)) == number
+            assert (await log.info()).ledgers == 1
+            await stage.cluster.restart(stage.stores[0])
+            await asyncio.sleep(ROLL_AGAIN_S)
+            for _ in range(10):
+                await writer.append(bytes(100))
+                await asyncio.sleep(1.0)
+        assert (await log.info()).ledgers >= 2
+        assert await contents(log) == [bytes(100)] * 40
+
+    play(scenario, count=3)
+
+
+@pytest.mark.parametrize("number", [None, 0, 1])
+def test_a_writer_rolls_after_the_masters_have_returned(number: int | None) -> None:
+    """They end before the roll, or after one of its two changes, whose answer is lost."""
+
+    async def scenario(stage: Stage) -> None:
+        db = stage.client()
+        log = await db.create_log("events", roll_bytes=500)
+
+        def end() -> None:
+            stage.cluster.crash(MASTER)
+
+        async with log.writer("producer") as writer:
+            if number is None:
+                await writer.append(bytes(100))
+                end()
+                for _ in range(9):
+                    await writer.append(bytes(100))
+            else:
+                _at_change(stage, number, "after", end)
+            appends = [asyncio.ensure_future(writer.append(bytes(100), deadline_s=1000.0)) for _ in range(9)]
+            while stage.cluster.alive(MASTER):
+                await asyncio.sleep(0.1)
+                appends.append(asyncio.ensure_future(writer.append(bytes(100), deadline_s=1000.0)))
+            await asyncio.sleep(2.5 * DEADLINE_S)
+            await stage.cluster.restart(MASTER)
+            await asyncio.gather(*appends)
+            await asyncio.sleep(ROLL_AGAIN_S)
+            for _ in range(10):
+                await writer.append(bytes(100))
+                await asyncio.sleep(0.1)
+            count = writer.sequence
+        found = await log._ledgers.log("events")
+        assert len(found.ledgers) >= 2
+        assert await log._ledgers.registry.list() == [each.ledger for each in found.ledgers]
+        assert await contents(log) == [bytes(100)] * count
 
     play(scenario)

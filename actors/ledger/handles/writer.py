@@ -65,7 +65,8 @@ class Writer:
         self._sent_length = length
         self._window = Window(found, lac, length)
         self._joining: dict[int, Channel] = {}  # position -> the channel to its next store
-        self._closing = False
+        self._closing = False  # no further entry is taken
+        self._ending = False  # with all entries acknowledged: `close` decides this end
         self._repairing = False  # a task replaces stores
         self._replace_at = 0.0  # when it looks again for one in place of a store that leaves
         self._news = asyncio.Event()  # a store has taken or refused something
@@ -313,7 +314,17 @@ class Writer:
     async def close(self) -> Metadata:
         """Decide the end of the ledger, once slow stores have its entries, too. Every entry must be acknowledged (`drain`): one that
         is not may have been read by now, and only a recovery decides about it. Entries that are added meanwhile are refused. Raises
-        LedgerFenced if another client has decided another end."""
+        LedgerFenced if another client has decided another end. After any other error the same call may be made again."""
+        ledger = self.metadata.ledger
+        if not self._ending:
+            await self._end_whole(LedgerClosed(f"ledger {ledger} is closed", ledger=ledger))
+        last, length = self.lac, self.length
+        try:
+            return await self._change(lambda found: _closed_by_writer(found, last, length))
+        except LedgerClosed as error:
+            raise LedgerFenced(error.message, ledger=ledger) from error
+
+    async def _end_whole(self, error: LedgerClosed) -> None:
         assert not self._window.pending, "a ledger with entries under way is ended by a recovery"
         self._closing = True
         slow = self._channels
@@ -322,15 +333,10 @@ class Writer:
             self._options.replace_s,
         )
         self._require_open()
-        last, length = self.lac, self.length
-        ledger = self.metadata.ledger
+        self._ending = True
         for channel in self._channels:
             self._leave(channel)
-        self._end(LedgerClosed(f"ledger {ledger} is closed", ledger=ledger))
-        try:
-            return await self._change(lambda found: _closed_by_writer(found, last, length))
-        except LedgerClosed as error:
-            raise LedgerFenced(error.message, ledger=ledger) from error
+        self._end(error)
 
 
 def _closed_by_writer(found: Metadata, last: int, length: int) -> Metadata:

@@ -87,6 +87,9 @@ async def _forget(
     lost: list[Loss] = []
     if stores is not None:
         await forgetting.require_silence(cluster, stores, timeout, progress)
+        stores = await decommissioning.renewed(
+            cluster, stores
+        )  # until then, ledgers may have been made there
         if accept_loss and stores.left:
             lost = await forgetting.losses(cluster, stores, progress)
             name = decommissioning.host_names(stores)
