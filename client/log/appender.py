@@ -2,6 +2,8 @@
 
 one at a time   opening ends the ledger of the writer before by a recovery: every record that was acknowledged is kept, and the
                 old writer gets LogFenced. Of two that open at once, one compare-and-set of the log decides
+lost            if the last entries are lost for good, the writer leaves out more positions than they can have had: no position is
+                given to two records, and no producer counts a lost one
 repaired        a repair that ends the ledger does not end the writer: the entries that the ended ledger has are acknowledged, the
                 others are appended to a new one, at the same positions
 counted         the positions at which a producer's writers begin and end tell how many records it has in the log
@@ -90,13 +92,15 @@ class Appender:
         while True:
             record = await ledgers.log(name)
             before = record.ledgers[-1] if record.ledgers else None
-            first, empty = record.trimmed, False
+            counted, empty = record.trimmed, False
+            first = counted
             if before is not None:
                 ended = await end(ledgers, name, before)
                 if ended is None:
                     continue
-                first, empty = await ledgers.end_of(before, ended), ended.last == meta.NONE
-            made = await begin(ledgers, name, record, before, first, empty, producer)
+                counted, first = await ledgers.ends_of(before, ended)
+                empty = ended.last == meta.NONE
+            made = await begin(ledgers, name, record, before, first, empty, producer, counted)
             if made is not None:
                 ledgers.world.spawn(ledgers.retain_quietly(name), f"retention of {name}")
                 return cls(ledgers, name, *made, first, producer)
@@ -154,6 +158,7 @@ class Appender:
     def _send(self, taken: list[Waiting]) -> None:
         first = self._next
         content = [bytes(record) for each in taken for record in each.records]
+        assert len(content) <= records.ENTRY_RECORDS_MAX
         self._next += len(content)
         data = records.encode(first, content)
         self._under_way += 1

@@ -60,6 +60,8 @@ async def _blocks(ledgers: Ledgers, name: str, part: range) -> AsyncGenerator[pa
     records: list[bytes] = []
     first, size = part.start, 0
     async for each in ledgers.read(name, part.start, follow=False):
+        if each.first != first + len(records):
+            break  # behind entries that are lost for good
         some = each.records[: part.stop - each.first]
         records += some
         size += sum(map(len, some))
@@ -71,7 +73,8 @@ async def _blocks(ledgers: Ledgers, name: str, part: range) -> AsyncGenerator[pa
                 return
             first, records, size = first + len(records), [], 0
     raise NotFound(
-        f"log {name!r} has no record at position {first + len(records)}: it was dropped while it was read, and made again",
+        f"log {name!r} has no record at position {first + len(records)}: it was dropped while it was read, and made again, or has lost "
+        "the record for good",
         what=name,
     )
 

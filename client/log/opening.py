@@ -44,6 +44,7 @@ async def begin(
     first: int,
     empty: bool,
     producer: str | None = None,
+    counted: int | None = None,
     has_ended: Callable[[], bool] = lambda: True,
 ) -> tuple[LogRecord, Writer] | None:
     """Make a ledger that begins at position `first`, and add it to the log; arguments as of `records.appended`. None if another
@@ -62,7 +63,7 @@ async def begin(
 
     def transform(found: LogRecord) -> LogRecord:
         own = LogLedger(records.NEW, first, made.created_us)
-        changed = records.appended(found, before, own, empty, producer)
+        changed = records.appended(found, before, own, empty, producer, counted)
         if changed is None:
             raise LogFenced(f"another writer has opened log {name!r}", log=name)
         return changed

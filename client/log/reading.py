@@ -80,6 +80,22 @@ class Ledgers:
             return part.first
         return (await self._records(found, last))[0].end
 
+    async def ends_of(self, part: LogLedger, found: Metadata, last: int | None = None) -> tuple[int, int]:
+        """The position after the last record of the ledger that is readable, up to entry `last`; and one that none of its records has.
+        They differ if the last entries are lost for good."""
+        last = found.last if last is None else last
+        entry = last
+        while entry != meta.NONE:
+            try:
+                end = await self.end_of(part, found, entry)
+                return end, end + (last - entry) * records.ENTRY_RECORDS_MAX
+            except EntryLost as error:
+                try:
+                    found = await self._newer(found, error)
+                except EntryLost:
+                    entry -= 1
+        return part.first, part.first + (last + 1) * records.ENTRY_RECORDS_MAX
+
     async def _records(self, found: Metadata, entry: int, last: int | None = None) -> list[Records]:
         read = await self.reader.read(found, entry, entry if last is None else last)
         return [records.decode(found.ledger, each.entry, each.data) for each in read]
@@ -95,8 +111,10 @@ class Ledgers:
                 high = middle
         return low
 
-    async def bounds(self, name: str) -> tuple[LogRecord, int]:
-        """The log, and the position after its last acknowledged record."""
+    async def bounds(self, name: str, strict: bool = False) -> tuple[LogRecord, int]:
+        """The log, and the position after its last acknowledged record. If the last entries are lost for good, it is the position at
+        which a writer would begin now, or after the last readable record of a ledger that is not closed; with `strict` EntryLost
+        is raised."""
         while True:
             record = await self.log(name)
             if not record.ledgers:
@@ -104,7 +122,10 @@ class Ledgers:
             part = record.ledgers[-1]
             try:
                 found, last = await self.last_entry(await self.registry.read(part.ledger))
-                return record, await self.end_of(part, found, last)
+                if strict:
+                    return record, await self.end_of(part, found, last)
+                readable, free = await self.ends_of(part, found, last)
+                return record, free if found.closed else readable
             except NotFound:  # an empty ledger, which the next writer has left out
                 continue
 
@@ -127,7 +148,7 @@ class Ledgers:
         """The positions from `start` to before `end`, in order, one range for each ledger, or for neighbours if there are many. None:
         all that are kept, up to the last record that is acknowledged now. Raises RecordsTrimmed, InvalidArgument."""
         await self._retained(name)
-        record, last = await self.bounds(name)
+        record, last = await self.bounds(name, strict=end is None)
         first, before = record.trimmed if start is None else start, last if end is None else end
         if first < record.trimmed:
             raise _trimmed(name, record.trimmed)

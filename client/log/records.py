@@ -18,6 +18,7 @@ from ebla.storage.rows.python_values import shown
 # A log's ledgers and producers are in one node, whose data is bounded. With the first number of ledgers the writer begins no
 # further one by itself, and with the second no writer can open the log.
 ROLLED_MAX, LEDGERS_MAX = 1_800, 2_000
+ENTRY_RECORDS_MAX = 40_000  # stays as it is, or grows: it bounds how many records a lost entry had
 PRODUCERS_MAX = 64  # the last ones that had a writer
 
 
@@ -115,23 +116,33 @@ def numbered(found: LogRecord, version: int) -> LogRecord:
 
 
 def appended(
-    found: LogRecord, before: LogLedger | None, made: LogLedger, empty: bool, producer: str | None = None
+    found: LogRecord,
+    before: LogLedger | None,
+    made: LogLedger,
+    empty: bool,
+    producer: str | None = None,
+    counted: int | None = None,
 ) -> LogRecord | None:
     """The log after a writer has begun a ledger. `before`: the last ledger as the writer has found it; it is left out if it is
-    `empty`. `producer`: of a new writer, "" if it has none; None: the writer goes on. None if another writer was first."""
+    `empty`. `producer`: of a new writer, "" if it has none; None: the writer goes on. `counted`: the position after the last record
+    that is readable, if those before the new ledger are lost. None if another writer was first."""
     last = found.ledgers[-1] if found.ledgers else None
     if last != before:
         return None
     kept = found.ledgers[:-1] if empty else found.ledgers
     deleting = (*found.deleting, last.ledger) if empty and last is not None else found.deleting
-    producers = found.producers if producer is None else begun(found.producers, producer, made.first)
+    producers = found.producers if producer is None else begun(found.producers, producer, made.first, counted)
     return msgspec.structs.replace(found, ledgers=(*kept, made), deleting=deleting, producers=producers)
 
 
-def begun(producers: tuple[Producer, ...], name: str, first: int) -> tuple[Producer, ...]:
-    """The producers when a new writer begins at position `first`: the records before it are the ones of the writer before."""
+def begun(
+    producers: tuple[Producer, ...], name: str, first: int, counted: int | None = None
+) -> tuple[Producer, ...]:
+    """The producers when a new writer begins at position `first`: the records before it, or before `counted`, are the ones of the
+    writer before."""
+    end = first if counted is None else counted
     ended = {
-        each.name: each.sequence if each.since is None else each.sequence + first - each.since
+        each.name: each.sequence if each.since is None else each.sequence + end - each.since
         for each in producers
     }
     sequence = ended.pop(name, 0)

@@ -121,7 +121,7 @@ def test_random_histories_of_producers_keep_every_promise(seed: int) -> None:
 # -- known mistakes ------------------------------------------------------------------------------------------
 
 
-def count_nothing_after_a_crash(producers: Any, name: str, first: int) -> Any:
+def count_nothing_after_a_crash(producers: Any, name: str, first: int, counted: int | None) -> Any:
     """What the last writer has appended is not counted."""
     ended = {each.name: each.sequence for each in producers}
     sequence = ended.pop(name, 0)
@@ -129,11 +129,11 @@ def count_nothing_after_a_crash(producers: Any, name: str, first: int) -> Any:
     return tuple([*made, Producer(name, sequence, first)] if name else made)
 
 
-def count_records_of_others(honest: Any, producers: Any, name: str, first: int) -> Any:
+def count_records_of_others(honest: Any, producers: Any, name: str, first: int, counted: int | None) -> Any:
     """A producer's writer is ended by the next one of the same producer only."""
     others = tuple(each for each in producers if each.name != name)
     own = tuple(each for each in producers if each.name == name)
-    return (*others, *honest(own, name, first))
+    return (*others, *honest(own, name, first, counted))
 
 
 def append_everything_again(honest: Any, self: Appender, end: int) -> None:

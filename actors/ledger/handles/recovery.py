@@ -150,10 +150,12 @@ class _Recovery:
         while entry != meta.NONE:
             try:
                 return (await reader.read(self._found, entry, entry))[0].length
-            except (EntryLost, Unavailable):
+            except EntryLost:
+                pass
+            except Unavailable:
                 if not any(store in self._gone for store in meta.stores_of(self._found, entry)):
                     raise
-                entry -= 1  # its bytes are lost with it
+            entry -= 1  # its bytes are lost with it
         return 0
 
     # -- entries after the last one known to be acknowledged

@@ -1,0 +1,81 @@
+"""The last entries of a log's newest ledger are lost for good: the log goes on behind them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ebla.actors.ledger import metadata as meta
+from ebla.actors.ledger.errors import EntryLost
+from ebla.actors.ledger.shared.kept import KeptRegistry
+from ebla.log.records import ENTRY_RECORDS_MAX
+from ebla.storage.errors import InvalidArgument
+from tests.ledger import repair_stage
+from tests.ledger.repair_stage import RepairStage
+from tests.log.stage import Stage, play
+
+
+async def _without_the_second(registry: KeptRegistry, ledger: int) -> None:
+    """Put another store in the place of the second one of a ledger, which has ended: what only that had is lost."""
+    found = await registry.read(ledger)
+    spare = next(each.uuid for each in await registry.stores() if each.uuid not in meta.stores_in(found))
+
+    def moved(now: meta.Metadata) -> meta.Metadata:
+        changed = meta.with_moved(now, 0, now.segments[0].stores[1], spare)
+        assert changed is not None
+        return changed
+
+    await registry.change(ledger, moved)
+
+
+def test_a_log_that_has_lost_its_last_entry_goes_on_behind_it() -> None:
+    async def scenario(stage: Stage) -> None:
+        log = await stage.client().create_log("events", ensemble=2, write_quorum=1, ack_quorum=1)
+        async with log.writer("producer") as writer:
+            await writer.append_many([b"a", b"b"])
+            await writer.append(b"lost")
+        registry = log._ledgers.registry
+        (part,) = (await log._ledgers.log("events")).ledgers
+        store = (await registry.read(part.ledger)).segments[0].stores[1]
+        stage.cluster.crash(next(each for each in stage.stores if stage.role(each).instance.uuid == store))
+        await asyncio.sleep(20.0)
+        await _without_the_second(registry, part.ledger)
+
+        free = 2 + ENTRY_RECORDS_MAX
+        assert (await log.info()).end == free
+        with pytest.raises(EntryLost):
+            await log._ledgers.ranges("events", None, None)
+        async with log.writer("producer") as writer:
+            assert writer.sequence == 2, "a lost record is not counted"
+            with pytest.raises(InvalidArgument, match="has 2 records"):
+                await writer.append_once([b"d"], 3)
+            assert await writer.append_once([b"a", b"b", b"c"], 0) == 1
+        assert [tuple(each) async for each in log.read(free)] == [(free, b"c")]
+        read = []
+        with pytest.raises(EntryLost):
+            async for entry in log.read():
+                read.append(entry.data)
+        assert read == [b"a", b"b"]
+        async with log.writer("producer") as writer:
+            assert writer.sequence == 3
+        await log.trim(free)
+        assert [entry.data async for entry in log.read()] == [b"c"]
+
+    play(scenario)
+
+
+def test_a_recovery_decides_the_end_although_the_last_acknowledged_entry_is_lost() -> None:
+    async def scenario(stage: RepairStage) -> None:
+        client = stage.process()
+        found = await client.create("a", "b", write_quorum=1, ack_quorum=1)
+        writer = client.writer(found)
+        for each in repair_stage.data(3):
+            await writer.add(each)
+        client.crash()
+        await stage.lose("b")
+        await asyncio.sleep(20.0)
+        await _without_the_second(stage.client.registry, found.ledger)
+        assert (await stage.client.recover(found.ledger)).last == 2
+
+    repair_stage.play(scenario)
