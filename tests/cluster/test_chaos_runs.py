@@ -42,7 +42,8 @@ def test_a_real_cluster_passes_a_run_with_a_plan_of_faults(tmp_path: Path) -> No
     with restored_environment():
         found = run(request, Steps(Console(stderr=True), quiet=True))
     assert (found.verdict, found.reasons) == (VALID, ())
-    planned = sorted(found.faults, key=lambda each: each.fault.at_s)  # on a slow machine one may begin after the next
+    # On a slow machine a fault may begin after the next one.
+    planned = sorted(found.faults, key=lambda each: each.fault.at_s)
     assert [(each.fault.kind, each.outcome) for each in planned] == [
         (fault.kind, SKIPPED if fault.kind == "clock_jump" else OBSERVED) for fault in FAULTS
     ]
