@@ -1,18 +1,84 @@
-"""Results of scans for packages that ebla does not need itself: Polars and DuckDB."""
+"""Results of scans for pandas, Polars and DuckDB; ebla does not need the last two itself.
+
+No value changes on the way: an integer beside nulls stays an integer, and a value that the package cannot express is refused.
+"""
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from ebla.placement.extras import MissingPackage as MissingPackage
-from ebla.storage.errors import InvalidArgument
-from ebla.storage.rows.python_values import shown
+from ebla.storage.errors import InvalidArgument, invalid_column
+from ebla.storage.rows.python_values import UNREADABLE, inner, shown
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
+    from pandas import DataFrame as PandasFrame
+    from polars import DataFrame as PolarsFrame
+
+T = TypeVar("T")
+
+
+def pandas_frame(table: pa.Table) -> PandasFrame:
+    """The rows as a frame of pandas: integers beside nulls as pandas' Int64 and its like, inside of nested values as objects."""
+    import pandas
+
+    def convert(part: pa.Table) -> PandasFrame:
+        made: PandasFrame = part.to_pandas(integer_object_nulls=True)
+        return made
+
+    frame = _checked(table, convert, "pandas", "scan.to_arrow().to_pandas(types_mapper=pandas.ArrowDtype)")
+    for field, column in zip(table.schema, table.columns, strict=True):
+        if column.null_count and pa.types.is_integer(field.type):
+            dtype: Any = pandas.api.types.pandas_dtype(
+                str(field.type).replace("uint", "UInt").replace("int", "Int")
+            )
+            frame[field.name] = dtype.__from_arrow__(column)
+    return frame
+
+
+def polars_frame(table: pa.Table) -> PolarsFrame:
+    """The rows as a frame of Polars."""
+    package = polars()
+
+    def convert(part: pa.Table) -> PolarsFrame:
+        for chunk in (chunk for column in part.columns for chunk in column.chunks):
+            for plain in inner(chunk):
+                _refuse_overflow(plain)
+        made: PolarsFrame = package.DataFrame(part)
+        return made
+
+    return _checked(table, convert, "Polars", "scan.to_arrow()")
+
+
+def _refuse_overflow(array: pa.Array) -> None:
+    """Raise ArrowInvalid for seconds that do not fit into 64 bits as milliseconds: Polars has no seconds, and overflows."""
+    kind = array.type
+    if pa.types.is_duration(kind) and kind.unit == "s":
+        array.cast(pa.duration("ms"))
+    elif pa.types.is_timestamp(kind) and kind.unit == "s":
+        array.cast(pa.timestamp("ms", kind.tz))
+
+
+def _checked(table: pa.Table, convert: Callable[[pa.Table], T], package: str, remedy: str) -> T:
+    """The converted table; a value that the package cannot express is refused with its column."""
+    try:
+        return convert(table)
+    except (*UNREADABLE, pa.ArrowException):
+        for name in table.column_names:
+            try:
+                convert(table.select([name]))
+            except (*UNREADABLE, pa.ArrowException) as error:
+                raise invalid_column(
+                    name,
+                    f"({table.schema.field(name).type}) holds a value that {package} cannot express: {error}; read it with "
+                    f"{remedy}",
+                ) from error
+        raise
 
 
 def polars() -> Any:

@@ -106,14 +106,19 @@ class Scan:
         return found
 
     async def to_pandas(self) -> pandas.DataFrame:
-        """Read all rows into a pandas DataFrame, in the order of `to_arrow`."""
-        return (await self.to_arrow()).to_pandas()
+        """Read all rows into a pandas DataFrame, in the order of `to_arrow`.
+
+        An integer column with nulls has pandas' type Int64, UInt64 or their like, whose nulls are `pandas.NA`; without nulls it
+        has NumPy's type. Raises InvalidArgument, with the column, for a value that pandas cannot express, such as a time of day
+        with nanoseconds; `to_arrow` reads it.
+        """
+        return frames.pandas_frame(await self.to_arrow())
 
     async def to_polars(self) -> polars.DataFrame:
-        """All rows as a Polars DataFrame. Raises MissingPackage without the package polars."""
-        packaged = frames.polars()
-        made: polars.DataFrame = packaged.DataFrame(await self.to_arrow())
-        return made
+        """All rows as a Polars DataFrame. Raises MissingPackage without the package polars, and InvalidArgument, with the column,
+        for seconds that do not fit into Polars' milliseconds."""
+        frames.polars()
+        return frames.polars_frame(await self.to_arrow())
 
     async def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
         """All rows as a relation of this DuckDB connection (None: DuckDB's own). Raises MissingPackage without the package

@@ -2,8 +2,8 @@
 
 Accepted: a pa.Table or RecordBatch, a pandas DataFrame, records of NumPy, a dict of columns, a list of dicts
 (client/write/inputs.py makes these of other inputs). Conversions lose nothing:
-refused are an int that does not fit or that a float column would round, a float with a fraction for an integer column, a
-time finer than the column's unit, a datetime without a zone for a column with one (and the reverse). Only a double for a
+refused are an int that does not fit or that a float column would round, a float with a fraction or too large to be exact
+(2**53) for an integer column, a time finer than the column's unit, a datetime without a zone for a column with one (and the reverse). Only a double for a
 float column is rounded. A missing nullable column is null. Every refusal is an InvalidArgument with column, row and remedy.
 """
 
@@ -242,11 +242,14 @@ def _cast(column: Column, array: Any, given: list[Any] | None = None) -> pa.Arra
             raise invalid_column(
                 column.name, f"holds {kind}, not {array.type}; {_remedy(column, array.type)}"
             )
+        source = array.type
         try:
             array = _exact_cast(array, kind)
         except _REFUSALS as error:
             bad = _first_bad(len(array), lambda start, stop: _exact_cast(array[start:stop], kind))
             _refuse(column, array if given is None else given, bad, error)
+        if pt.is_floating(source) and pt.is_integer(kind):
+            _refuse_rounded(column, source, array)
     if column.variable or column.type == "time":
         try:
             array.validate(full=True)
@@ -255,6 +258,28 @@ def _cast(column: Column, array: Any, given: list[Any] | None = None) -> pa.Arra
             rule = "strings must be UTF-8" if column.variable else "a time is within one day"
             raise invalid_column(column.name, f", row {bad}: {error}; {rule}", bad) from error
     return pa.ExtensionArray.from_storage(column.arrow_type(), array) if column.type == "json" else array
+
+
+_DIGITS = {16: 11, 32: 24, 64: 53}  # of a float, by its bits
+
+
+def _refuse_rounded(column: Column, source: pa.DataType, array: pa.Array) -> None:
+    """Refuse integers that were floats of type `source` and may be rounded: two integers from this size on are one float."""
+    digits = _DIGITS[source.bit_width]
+    if digits >= array.type.bit_width:
+        return
+    limit = pa.scalar(1 << digits, array.type)
+    large = pc.greater_equal(array, limit)
+    if not column.type.startswith("u"):
+        large = pc.or_(large, pc.less_equal(array, pc.negate(limit)))
+    if pc.any(large).as_py():
+        row = pc.index(large, True).as_py()
+        raise invalid_column(
+            column.name,
+            f", row {row}: {array[row].as_py()} came as a float, and floats of 2**{digits} and more are rounded integers; "
+            "give integers, which pandas keeps beside nulls as Int64, and Polars and scan.to_arrow() always",
+            row,
+        )
 
 
 _INTERVAL = np.dtype([("months", "<i4"), ("days", "<i4"), ("nanoseconds", "<i8")])

@@ -309,19 +309,19 @@ def plain_values(name: str, array: pa.Array | pa.ChunkedArray) -> list[Any]:
 def _refuse_nanoseconds(array: pa.Array | pa.ChunkedArray) -> None:
     """Raise ValueError for times of day with nanoseconds: Arrow cuts them off in Python's values."""
     for chunk in array.chunks if isinstance(array, pa.ChunkedArray) else [array]:
-        for part in _inner(chunk):
+        for part in inner(chunk):
             if part.type == _NANOSECONDS:
                 part.cast(pa.time64("us"))
 
 
-def _inner(array: pa.Array) -> Iterator[pa.Array]:
+def inner(array: pa.Array) -> Iterator[pa.Array]:
     """The arrays of plain types inside an array."""
     if pa.types.is_struct(array.type):
         for part in array.flatten():
-            yield from _inner(part)
+            yield from inner(part)
     elif pa.types.is_list(array.type) or pa.types.is_map(array.type):
         for part in nested.items(array)[1]:
-            yield from _inner(part)
+            yield from inner(part)
     else:
         yield array
 

@@ -36,6 +36,48 @@ def test_every_type_goes_through_pandas_and_back(rich: ebla.Table) -> None:
     assert found.drop_columns(["id"]).equals(data.drop_columns(["id"]))
 
 
+def test_integers_beside_nulls_keep_every_digit_through_pandas_also_as_keys(loopback: Loopback) -> None:
+    large = (1 << 60) + 1
+    kinds = {
+        "id": pa.int64(),
+        "i": pa.int64(),
+        "u": pa.uint64(),
+        "b": pa.int8(),
+        "tags": pa.list_(pa.int64()),
+    }
+    made = loopback.db.create_table("i", schema=pa.schema(kinds), primary_key=["id"])
+    made.upsert([{"id": large, "i": large, "u": 8 * large, "b": -1, "tags": [large, None]}, {"id": 2}])
+    before = made.scan().to_arrow()
+    frame = made.scan().to_pandas()
+    assert list(map(str, frame.dtypes)) == ["int64", "Int64", "UInt64", "Int8", "object"]
+    assert made.upsert(frame) == Written(2) and made.scan().to_arrow() == before
+    with pytest.raises(InvalidArgument, match=r"column 'id', row 1: .* came as a float"):
+        made.upsert(frame.astype({"id": "float64"}))
+    assert made.scan().to_arrow() == before
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "method"),
+    [
+        (pa.time64("ns"), 1, "to_pandas"),
+        (pa.list_(pa.time64("ns")), [1], "to_pandas"),
+        (pa.date32(), 1 << 30, "to_pandas"),
+        (pa.duration("s"), 1 << 60, "to_polars"),
+        (pa.list_(pa.timestamp("s", "Europe/Berlin")), [1 << 60], "to_polars"),
+    ],
+)
+def test_a_value_that_a_frame_cannot_express_is_refused_with_its_column(
+    loopback: Loopback, kind: pa.DataType, value: Any, method: str
+) -> None:
+    made = loopback.db.create_table(
+        "far", schema=pa.schema({"id": pa.int64(), "c": kind}), primary_key=["id"]
+    )
+    made.upsert(pa.table({"id": [1], "c": pa.array([value], kind)}))
+    with pytest.raises(InvalidArgument, match=r"column 'c' \(.* cannot express: .*to_arrow\(\)") as raised:
+        getattr(made.scan(), method)()
+    assert raised.value.column == "c"
+
+
 # -- alterations and conditions -------------------------------------------------------------------------------
 
 

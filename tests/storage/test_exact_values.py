@@ -209,6 +209,29 @@ def test_a_double_for_a_float_column_is_rounded_in_every_form() -> None:
 # -- decimals without a fraction for columns of integers ------------------------------------------------------
 
 
+@pytest.mark.parametrize("kind", [pa.int64(), pa.uint64()])
+def test_a_float_that_may_be_a_rounded_integer_is_refused_with_the_forms_that_keep_integers(
+    kind: pa.DataType,
+) -> None:
+    exact = [2.0**53 - 1, None, 3.0]
+    assert convert.to_array(column(kind), pd.Series(exact)).to_pylist() == exact
+    forms = [
+        pd.Series([1.0, None, 2.0**53]),
+        np.array([1.0, 2.0, 2.0**53]),
+        pa.array([1, 2, 2.0**24], pa.float32()),
+    ]
+    if kind == pa.int64():
+        forms.append(pa.array([1, 2, -(2.0**53)]))
+    for values in forms:
+        with pytest.raises(
+            InvalidArgument, match=r"column 'v', row 2: .*pandas keeps beside nulls as Int64"
+        ) as raised:
+            convert.to_array(column(kind), values)
+        assert (raised.value.column, raised.value.row) == ("v", 2)
+    with pytest.raises(InvalidArgument, match=r"'v\[\]', row 1"):
+        convert.to_array(column(pa.list_(kind)), pa.array([[], [2.0**60]]))
+
+
 def test_decimals_without_a_scale_are_taken_as_integers() -> None:
     """DuckDB's sum of integers has the type decimal(38, 0)."""
     sums = pa.array([Decimal(2**63 - 1), None, Decimal(-(2**63))], pa.decimal128(38, 0))
