@@ -149,8 +149,9 @@ class SnapshotExpired(StorageError):
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """Return `; did you mean 'x'?` for the closest choice, or an empty string."""
+    """Return `; did you mean 'x'?` for the closest choice, or an empty string. Case does not matter."""
     from difflib import get_close_matches
 
-    close = get_close_matches(word, list(choices), n=1, cutoff=0.6)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    known = {choice.casefold(): choice for choice in choices}
+    close = get_close_matches(word.casefold(), list(known), n=1, cutoff=0.6)
+    return f"; did you mean {known[close[0]]!r}?" if close else ""

@@ -223,7 +223,7 @@ def _refuse(column: Column, values: Sequence[Any], row: int) -> NoReturn:
     raise invalid_column(
         column.name,
         f", row {row}: {python_values.shown(values[row])} is not "
-        f"{python_values.expected(column)}; {python_values.remedy(column)}",
+        f"{python_values.expected(column)}; {python_values.remedy(column, values[row])}",
         row,
     )
 

@@ -111,6 +111,8 @@ def expected(column: Column) -> str:
 
 def remedy(column: Column, value: Any = None) -> str:
     """A remedy with an example, for messages on `value`."""
+    if missing(value) or (isinstance(value, (np.datetime64, np.timedelta64)) and np.isnat(value)):
+        return "for null give None" if column.nullable else "give it a value: it may not be null"
     if column.type in ("float", "double") and isinstance(value, np.longdouble):
         return "cast it, which rounds it: np.float64(value), or values.astype('float64') for an array"
     if column.type == "timestamp":

@@ -209,6 +209,31 @@ def test_a_double_for_a_float_column_is_rounded_in_every_form() -> None:
 # -- decimals without a fraction for columns of integers ------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.string(), float("nan")),
+        (pa.int64(), np.float64("nan")),
+        (pa.timestamp("us"), pd.NaT),
+        (pa.float64(), pd.NA),
+        (pa.timestamp("ns"), np.datetime64("NaT")),
+        (pa.list_(pa.int64()), [pd.NA]),
+        (pa.list_(pa.int64()), pd.NA),
+    ],
+)
+def test_a_missing_value_of_pandas_in_a_row_as_a_dict_is_refused_with_none_as_the_remedy(
+    kind: pa.DataType, value: Any
+) -> None:
+    codec = RowCodec(
+        TableSchema.from_arrow(pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", kind)]), ["k"])
+    )
+    for write in (lambda row: codec.arrow([row]), lambda row: codec.encode_row(row, SEED)):
+        with pytest.raises(InvalidArgument, match="column 'v.*; for null give None"):
+            write({"k": 1, "v": value})
+    with pytest.raises(InvalidArgument, match="there is no column 'K' here; did you mean 'k'"):
+        codec.encode_key({"K": 1})
+
+
 @pytest.mark.parametrize("kind", [pa.int64(), pa.uint64()])
 def test_a_float_that_may_be_a_rounded_integer_is_refused_with_the_forms_that_keep_integers(
     kind: pa.DataType,
