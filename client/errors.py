@@ -28,7 +28,7 @@
     RequestReused      a write id was used with other rows            use another write id
     StaleRequest       the answer to a write id is no longer kept     read, then decide
     Corruption         bytes fail their check, on every replica       see `ebla check`
-    SourceUnreadable   the source of a feed cannot be read            mend the source, or say how to read it
+    SourceUnreadable   the source of rows cannot be read              mend the source, or say how to read it
     SourceUnfit        rows of a source do not fit; none was written  mend them, or `on_error="skip"`
     FeedFailed         a feed ended early; rows may be written        feed again under the same job
     MissingPackage     a package that the call needs is missing       install it as the message says

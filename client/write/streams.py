@@ -5,26 +5,41 @@ record batches or frames. A source may wait or compute, so threads read it, one 
 
 The rows are written in windows of WINDOW_BYTES of encoded rows: the rows of a window are all checked before one is sent, and
 the next window is read when the last is answered. The borders of windows depend on the rows alone, as write ids require.
+
+An error of the source reaches the caller as it is; one that would end the caller's task or thread instead, such as
+CancelledError, as the cause of SourceUnreadable.
 """
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import sys
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from ebla.errors import SourceUnreadable
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.rows.python_values import shown
 from ebla.storage.rows.ragged import Array
 
 WINDOW_BYTES = 32_000_000
 _END = object()
+T = TypeVar("T")
 _WHOLE = (
     pa.RecordBatch,
     pa.Table,
@@ -110,7 +125,7 @@ class Stream:
         connection needs the loop to end."""
         try:
             while True:
-                batch = await asyncio.to_thread(self._next)
+                batch = await asyncio.to_thread(_of_source, self._next)
                 if batch is _END:
                     return
                 names = names_of(batch)
@@ -121,7 +136,7 @@ class Stream:
                     )
                 yield batch
         finally:
-            await asyncio.to_thread(self._close)
+            await asyncio.to_thread(_of_source, self._close)
 
     def _next(self) -> Any:
         with self._reading:
@@ -135,7 +150,19 @@ class Stream:
 
 async def opened(rows: Any) -> Stream:
     """Raises InvalidArgument if the rows are neither a stream of record batches nor an iterable of them."""
-    return await asyncio.to_thread(_opened, rows)
+    return await asyncio.to_thread(_of_source, lambda: _opened(rows))
+
+
+def _of_source(read: Callable[[], T]) -> T:
+    """Run a step of the source. asyncio takes these errors for the end of the task that waits for the step."""
+    try:
+        return read()
+    except BaseException as error:
+        if isinstance(error, Exception) and not isinstance(error, concurrent.futures.CancelledError):
+            raise
+        raise SourceUnreadable(
+            f"the source of the rows raised {shown(error)}; mend the source, or let it end when it has no more rows"
+        ) from error
 
 
 def _opened(rows: Any) -> Stream:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -351,6 +353,26 @@ def test_the_error_of_a_source_reaches_the_caller_with_the_rows_that_were_applie
         table.upsert(source())
     assert f"{loopback.toy.rows('t')} rows of the call were applied" in raised.value.__notes__
     assert loopback.toy.rows() > 0
+
+
+@pytest.mark.parametrize(
+    "error",
+    [asyncio.CancelledError, concurrent.futures.CancelledError, GeneratorExit, SystemExit, KeyboardInterrupt],
+)
+@pytest.mark.parametrize("before", [0, 1])
+def test_an_error_of_a_source_that_would_end_a_task_reaches_the_caller_too(
+    table: ebla.Table, error: type[BaseException], before: int
+) -> None:
+    def source() -> Iterator[pa.Table]:
+        yield from [arrow(10)] * before
+        raise error
+
+    with pytest.raises(
+        ebla.SourceUnreadable, match=f"the source of the rows raised {error.__name__}"
+    ) as raised:
+        table.upsert(source())
+    assert isinstance(raised.value.__cause__, error)
+    assert table.upsert({"id": 1}).rows == 1
 
 
 @pytest.mark.parametrize(

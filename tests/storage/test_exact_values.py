@@ -228,7 +228,7 @@ def test_a_missing_value_of_pandas_in_a_row_as_a_dict_is_refused_with_none_as_th
         TableSchema.from_arrow(pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", kind)]), ["k"])
     )
     for write in (lambda row: codec.arrow([row]), lambda row: codec.encode_row(row, SEED)):
-        with pytest.raises(InvalidArgument, match="column 'v.*; for null give None"):
+        with pytest.raises(InvalidArgument, match=r"column 'v.*; for null give None"):
             write({"k": 1, "v": value})
     with pytest.raises(InvalidArgument, match="there is no column 'K' here; did you mean 'k'"):
         codec.encode_key({"K": 1})
