@@ -17,7 +17,7 @@ from ebla.placement.interrupts import own_handler_of_sigterm
 from ebla.placement.local import failure
 from ebla.placement.local.cluster import LocalCluster
 from ebla.placement.local.node import DEFAULTS
-from ebla.placement.ray_private import quiet_driver, refuses, reread_environment
+from ebla.placement.ray_private import Answer, answer, quiet_driver, reread_environment
 from ebla.storage.errors import InvalidArgument
 
 REMEDY = "start a cluster on this machine with `ebla up --local 4`, or name one with --address or RAY_ADDRESS"
@@ -25,6 +25,7 @@ REMEDY = "start a cluster on this machine with `ebla up --local 4`, or name one 
 DRIVER = ("RAY_timeout_ms_task_wait_for_death_info", "RAY_core_worker_internal_heartbeat_ms")
 
 PROBE_S = 3.0
+ANSWER_S = 10.0  # a head on a busy machine may be slow, and Ray would wait for it
 PORT_MAX = (1 << 16) - 1
 INTERNET = (socket.AF_INET, socket.AF_INET6)
 
@@ -56,7 +57,7 @@ def connect_ray(
         else:
             _require_listener(target)
         if not environment or "RAY_AUTH_TOKEN" in os.environ:  # the environment has the local cluster's token
-            _require_token(target)
+            _require_head(target)
         _init(target, namespace)
     return str(ray.get_runtime_context().gcs_address)
 
@@ -141,8 +142,17 @@ def _require_listener(address: str) -> None:
         ) from error
 
 
-def _require_token(address: str) -> None:
-    if _is_place(address) and refuses(address, PROBE_S):
+def _require_head(address: str) -> None:
+    """Refuse an address at which no head answers, or one that refuses this process; Ray itself would try it for minutes."""
+    if not _is_place(address):
+        return
+    found = answer(address, ANSWER_S)
+    if found is Answer.other:
+        raise NoCluster(
+            f"something listens at {address}, but it does not answer as the head of a Ray cluster: give the head's own port, "
+            "Ray's default is 6379 (8265 is the dashboard's, 10001 is Ray Client's)"
+        )
+    if found is Answer.refusal:
         raise Unavailable(
             f"the Ray cluster at {address!r} refuses this process: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to the "
             "file with the cluster's token (`ebla up --local` prints both)"

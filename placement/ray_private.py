@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import random
 import socket
+from enum import Enum
 from typing import Any
 
 import ray
@@ -30,6 +32,8 @@ AGENT_PORTS = (
 CHECK_ALIVE = (
     "/ray.rpc.NodeInfoGcsService/CheckAlive"  # an empty request asks whether the GCS itself is there
 )
+
+NO_PROXY = [("grpc.enable_http_proxy", 0)]  # as Ray's own channels
 
 
 def check_version() -> None:
@@ -102,9 +106,18 @@ def found_here() -> str | None:
     return found
 
 
-def refuses(address: str, timeout_s: float) -> bool:
-    """Whether the cluster refuses this process's token. Ray itself tries for 20 s, and then reports
-    that the cluster does not answer."""
+class Answer(Enum):
+    """`head`: of a cluster's head, also if with an error of its own. `refusal`: of a head that refuses this process's token.
+    `other`: of something that is no head, or none."""
+
+    head = "head"
+    refusal = "refusal"
+    other = "other"
+
+
+def answer(address: str, timeout_s: float) -> Answer:
+    """What is at the address, for this process with its token. Ray itself tries for 20 s if the token is refused, and then
+    reports that the cluster does not answer; it tries for minutes if something else is there. With TLS, only Ray can tell."""
     import grpc
 
     check_version()
@@ -112,8 +125,13 @@ def refuses(address: str, timeout_s: float) -> bool:
     try:
         shown = tuple(loader.get_token_for_http_header().items()) if loader.has_token() else ()
     except (RuntimeError, AuthenticationError):  # the mode needs a token, and there is none
-        return True
-    return _answer(address, shown, timeout_s) is grpc.StatusCode.UNAUTHENTICATED
+        return Answer.refusal
+    status = _answer(address, shown, timeout_s)
+    if status is grpc.StatusCode.UNAUTHENTICATED:
+        return Answer.refusal
+    codes = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.DEADLINE_EXCEEDED)
+    encrypted = os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
+    return Answer.other if status in codes and not encrypted else Answer.head
 
 
 def serves_anybody(address: str, timeout_s: float) -> bool:
@@ -129,7 +147,7 @@ def _answer(address: str, shown: tuple[tuple[str, str], ...], timeout_s: float) 
     import grpc  # most commands connect without it
 
     try:
-        with grpc.insecure_channel(address) as channel:
+        with grpc.insecure_channel(address, NO_PROXY) as channel:
             channel.unary_unary(CHECK_ALIVE)(b"", timeout=timeout_s, metadata=shown)
     except grpc.RpcError as error:
         return error.code()

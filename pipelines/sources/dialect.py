@@ -1,7 +1,8 @@
 """The dialect of a CSV file, from its bytes: encoding, separator, decimal mark and the names of its columns.
 
-    encoding     a byte order mark decides; else UTF-8 if the whole file is valid UTF-8, else cp1252 (latin-1 where cp1252 has
-                 no character). A file that is UTF-8 up to one wrong byte is refused: the caller decides
+    encoding     a byte order mark decides; else UTF-8 if the whole file is valid UTF-8, else cp1252, which is a guess: a note
+                 shows a value. Refused, so that the caller decides: a file with bytes that are no characters of cp1252, and
+                 one that is UTF-8 up to one wrong byte
     separator    the one of , ; tab | that divides the first rows into equally many fields; Excel's line `sep=;` decides
     decimal      a comma if the separator is another character, numbers with a comma occur and none with a point, and not all
                  of them may be thousands (1,234). A file with 1,5 in which each number with a point may be thousands (1.500)
@@ -36,6 +37,7 @@ OPTIONS = ("sep", "encoding", "quote", "escape", "decimal", "names")
 _WORDS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": "|"}
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _UNDEFINED = (0x81, 0x8D, 0x8F, 0x90, 0x9D)  # in cp1252
+_VALUE_ENDS = re.compile(rb'[\r\n,;\t|"]')
 _SEP_LINE = re.compile(r'\A"?sep=(.)"?\r?\n', re.IGNORECASE)
 _NUMBER = re.compile(r"[+-]?\d+([.,]\d+)?")
 _WITH_COMMA = re.compile(r"[+-]?\d+,\d+")
@@ -44,7 +46,7 @@ _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+|[+-]?\d{1,3}(\.\d{3})+")
 
 
 class Dialect(msgspec.Struct, frozen=True):
-    """`skipped`: rows up to and with the header. `sep_line`: the file begins with Excel's line `sep=;`. `escape`: the character
+    """`guess`: if the encoding is a guess, where this shows: `'Zoë' in line 2`. `skipped`: rows up to and with the header. `sep_line`: the file begins with Excel's line `sep=;`. `escape`: the character
     before quotation marks inside of values, "" if they are doubled; None if the first rows do not show that. `thousands`: a
     number such as 1,234, if the first rows do not show whether its comma is a decimal mark."""
 
@@ -57,6 +59,7 @@ class Dialect(msgspec.Struct, frozen=True):
     sep_line: bool = False
     escape: str | None = None
     thousands: str | None = None
+    guess: str | None = None
 
     @property
     def columns(self) -> list[str]:
@@ -114,7 +117,7 @@ def _twice(names: Sequence[str]) -> str | None:
 
 def recognise(stream: Any, path: str, options: Mapping[str, str]) -> Dialect:
     """Read the whole stream once, in chunks; only its beginning is kept. Raises SourceUnreadable with the remedy."""
-    encoding, sample, whole = _encoding(stream, path, options.get("encoding"))
+    encoding, sample, whole, guess = _encoding(stream, path, options.get("encoding"))
     try:
         text = codecs.getincrementaldecoder(encoding)().decode(sample, final=whole)
     except UnicodeError as error:
@@ -142,7 +145,16 @@ def recognise(stream: Any, path: str, options: Mapping[str, str]) -> Dialect:
     found = options.get("decimal")
     decimal, thousands = (found, None) if found else _decimal(rows, separator, path)
     return Dialect(
-        encoding, separator, decimal, quote, tuple(names), skipped, sep_line is not None, escape, thousands
+        encoding,
+        separator,
+        decimal,
+        quote,
+        tuple(names),
+        skipped,
+        sep_line is not None,
+        escape,
+        thousands,
+        guess,
     )
 
 
@@ -173,7 +185,7 @@ class _Utf8:
         self.valid, self.accents = True, False
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._read, self._lines = 0, 1  # up to the first wrong byte
-        self._wrong = 0
+        self._wrong, self._value = 0, b""
 
     def see(self, chunk: bytes, final: bool = False) -> None:
         if not self.valid:
@@ -185,9 +197,22 @@ class _Utf8:
         except UnicodeDecodeError as error:
             self.valid, start = False, error.start
             text, self._wrong = error.object[:start].decode(), error.object[start]
+            before = _VALUE_ENDS.split(error.object[max(0, start - NAME_SHOWN_MAX) : start])[-1]
+            self._value = before + _VALUE_ENDS.split(error.object[start : start + NAME_SHOWN_MAX])[0]
             self._read += start - len(held)
-        self._lines += text.count("\n")
+        self._lines += text.count("\n") or text.count("\r")
         self.accents = self.accents or not text.isascii()
+
+    def place(self, encoding: str) -> str:
+        """The value with the first wrong byte, in this encoding, and its line."""
+        return f"{self._value.decode(encoding).strip()!r} in line {self._lines}"
+
+    def no_character(self, path: str, byte: int) -> SourceUnreadable:
+        return SourceUnreadable(
+            f"{path} is not UTF-8 (line {self._lines}) and not cp1252, in which the byte 0x{byte:02x} is no character; name its "
+            "encoding, such as -o encoding=shift_jis, gb18030 or cp1251",
+            source=path,
+        )
 
     def refusal(self, path: str) -> SourceUnreadable:
         return SourceUnreadable(
@@ -197,32 +222,35 @@ class _Utf8:
         )
 
 
-def _encoding(stream: Any, path: str, given: str | None) -> tuple[str, bytes, bool]:
-    """The encoding, the beginning of the bytes, and whether that is all. Raises SourceUnreadable for a mixture of two."""
+def _encoding(stream: Any, path: str, given: str | None) -> tuple[str, bytes, bool, str | None]:
+    """The encoding, the beginning of the bytes, whether that is all, and where a guess shows. Raises SourceUnreadable for a
+    mixture of two encodings, and if none fits."""
     utf8 = _Utf8()
-    undefined, sample, size = False, b"", 0
+    undefined, sample, size = None, b"", 0
     while chunk := stream.read(CHUNK_BYTES):
         size += len(chunk)
         sample += chunk[: SAMPLE_BYTES - len(sample)]
         if given or sample.startswith(tuple(_MARKS)):
             break
         utf8.see(chunk)
-        undefined = undefined or any(byte in chunk for byte in _UNDEFINED)
+        undefined = undefined or next((byte for byte in _UNDEFINED if byte in chunk), None)
     whole = size == len(sample) and not stream.read(1)
     marked = next((name for mark, name in _MARKS.items() if sample.startswith(mark)), None)
     if given and not (marked and codecs.lookup(given).name in ("utf-8", "utf-16-le", "utf-16-be")):
-        return given, sample, whole
+        return given, sample, whole, None
     if marked:
-        return marked, sample, whole
+        return marked, sample, whole, None
     wide = utf16_without_mark(sample)
     if wide:
-        return wide, sample, whole
+        return wide, sample, whole, None
     utf8.see(b"", final=True)
     if utf8.valid:
-        return "utf-8", sample, whole
+        return "utf-8", sample, whole, None
     if utf8.accents:
         raise utf8.refusal(path)
-    return "latin-1" if undefined else "cp1252", sample, whole
+    if undefined is not None:
+        raise utf8.no_character(path, undefined)
+    return "cp1252", sample, whole, utf8.place("cp1252")
 
 
 def utf16_without_mark(head: bytes) -> str | None:

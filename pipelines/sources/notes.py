@@ -25,7 +25,7 @@ def notes(source: Source, key: Sequence[str], new: bool) -> list[str]:
 
 
 def _of_dialects(source: FileSource) -> list[str]:
-    lines = []
+    lines = _of_encodings(source)
     if source.headless:
         first = ", ".join(source.headless[:NAMES_MAX]) + (", ..." if len(source.headless) > NAMES_MAX else "")
         lines.append(
@@ -36,6 +36,23 @@ def _of_dialects(source: FileSource) -> list[str]:
     if open_ is not None:
         lines.append(f"numbers such as {open_} are text; if the comma is the decimal mark, give -o decimal=,")
     return lines
+
+
+def _of_encodings(source: FileSource) -> list[str]:
+    """A guess of the encoding changes every character that is not ASCII, if it is wrong."""
+    guessed = [(path, each) for path, each in source.dialects.items() if each.guess]
+    if not guessed:
+        return []
+    path, first = guessed[0]
+    several = len(source.dialects) > 1
+    others = {each.encoding for each in source.dialects.values()} - {first.encoding}
+    line = f"{count(len(guessed), 'file')} read" if several else "read"
+    line += f" as {first.encoding}, such as {first.guess}{f' of {path}' if several else ''}"
+    if others:
+        line += f", the others as {', '.join(sorted(others))}; if that is wrong, feed them by themselves with -o encoding=NAME"
+    else:
+        line += "; if that is wrong, give -o encoding=NAME"
+    return [f"{line}, such as -o encoding=cp1251"]
 
 
 def unknown_column(name: str, source: Source, names: Sequence[str]) -> str:

@@ -332,7 +332,7 @@ _WIDER: dict[pa.DataType, tuple[pa.DataType, ...]] = {
     pa.timestamp("us", "UTC"): (pa.timestamp("ns", "UTC"),),
 }
 
-
+_LONG = rf"^-?\d{{{_DIGITS_EXACT + 1},}}$"
 FIRST_ROWS = 64
 
 
@@ -362,12 +362,13 @@ class Guess:
         else:
             tried = [self.kind, *_WIDER.get(self.kind, ())]
             tried = [kind for kind in tried if pt.is_temporal(kind) or not quoted]
-        self.kind = next((kind for kind in tried if self._is(given, kind)), pa.string())
+        before, self.kind = self.kind, next((kind for kind in tried if self._is(given, kind)), pa.string())
         if self.kind == pa.string():
-            self.odd = self._odd(given, tried)
+            self.odd = self.odd or self._odd(given, tried)
         if self.kind in (pa.int64(), pa.float64()) and not self._long:
-            long = rf"^-?\d{{{_DIGITS_EXACT + 1},}}$"
-            self._long = bool(pc.any(pc.match_substring_regex(given, long)).as_py())
+            self._long = bool(pc.any(pc.match_substring_regex(given, _LONG)).as_py())
+        if self.kind == pa.float64() and self._long:
+            self.odd = self.odd or self._odd_number(given, before)
 
     def found(self) -> pa.DataType:
         if self.kind is None or (self.kind == pa.float64() and self._long):
@@ -398,5 +399,18 @@ class Guess:
             if 2 * self._have_form(first, kind).true_count > len(first):
                 widest = (kind, *_WIDER.get(kind, ()))[-1]
                 odd = text.filter(pc.invert(self._have_form(text, widest)))
+                if not len(odd):  # a value of the right form, such as 2024-02-30
+                    odd = text.filter(pa.array(from_text(self._plain(text, widest), widest, json=True).bad))
                 return (odd[0].as_py(), kind) if len(odd) else None
         return None
+
+    def _odd_number(self, text: pa.Array, before: pa.DataType | None) -> tuple[str, pa.DataType] | None:
+        """The first number that makes doubles of long whole numbers, or the first that is too long for a double."""
+        first = text[:FIRST_ROWS]
+        if before is None:
+            whole = 2 * self._have_form(first, pa.int64()).true_count > len(first)
+        else:
+            whole = before == pa.int64()
+        unfit = from_text(text, pa.int64(), json=True).bad if whole else None
+        odd = text.filter(pc.match_substring_regex(text, _LONG) if unfit is None else pa.array(unfit))
+        return (odd[0].as_py(), pa.int64() if whole else pa.float64()) if len(odd) else None

@@ -88,3 +88,10 @@ def test_rows_show_the_columns_that_fit_and_name_the_others() -> None:
         "null        2475  y",
     ]
     assert left_out == ["last"]
+
+
+def test_wide_characters_take_two_cells_of_the_width_of_a_row() -> None:
+    found = pa.table({"id": [1], "first": ["日" * 30], "second": ["本" * 10], "last": [7]})
+    rendered, left_out = rows_table(found, 70)
+    assert printed(rendered, 70)[1].split() == ["1", "日" * 18, "...", "本" * 10]
+    assert left_out == ["last"]

@@ -15,6 +15,7 @@ import pytest
 from ebla.errors import SourceUnreadable
 from ebla.pipelines.sources import dialect, readers
 from ebla.pipelines.sources.check import check, fitting_batches
+from ebla.pipelines.sources.notes import notes
 from ebla.pipelines.sources.source import infer, open_source
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.schema import TableSchema
@@ -175,16 +176,38 @@ def test_the_separator_line_of_excel_and_its_empty_columns_and_rows_are_left_out
 LATE = "".join(f"{n},name {n}\n" for n in range(60_000)).encode() + b"60000,Zo\xeb\n"
 
 
-@pytest.mark.parametrize(
-    ("lines", "encoding", "name"), [(b"1,\xe9\x81\n", "latin-1", "é\x81"), (LATE, "cp1252", "Zoë")]
-)
-def test_one_byte_decides_the_encoding_even_far_into_the_file(
-    tmp_path: Path, lines: bytes, encoding: str, name: str
-) -> None:
-    """A byte that is not UTF-8, and one that cp1252 lacks."""
-    (tmp_path / "a.csv").write_bytes(b"id,name\n" + lines)
+def test_one_byte_decides_the_encoding_even_far_into_the_file(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"id,name\n" + LATE)
     source, _, rows = read(tmp_path / "a.csv")
-    assert (source.facts.encoding, rows[-1]["name"]) == (encoding, name)
+    assert (source.facts.encoding, rows[-1]["name"]) == ("cp1252", "Zoë")
+    assert "such as 'Zoë' in line 60002;" in notes(source, ["id"], new=True)[0]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "name"),
+    [("cp1251", "Ада"), ("cp1250", "Łódź"), ("mac_roman", "Zoë"), ("euc-kr", "한국어"), ("gb18030", "中文")],
+)
+def test_a_guess_of_the_encoding_is_a_note_that_shows_a_value(
+    tmp_path: Path, encoding: str, name: str
+) -> None:
+    """Each byte of these texts is a character of cp1252 too."""
+    (tmp_path / "a.csv").write_bytes(f"id;name\n1;Bob\n2;x {name} y\n".encode(encoding))
+    garbled = f"x {name} y".encode(encoding).decode("cp1252")
+    source = read(tmp_path / "a.csv")[0]
+    assert notes(source, ["id"], new=False) == [
+        f"read as cp1252, such as {garbled!r} in line 3; if that is wrong, give -o encoding=NAME, such as -o encoding=cp1251"
+    ]
+    source, _, rows = read(tmp_path / "a.csv", encoding=encoding)
+    assert (rows[-1]["name"], notes(source, ["id"], new=False)) == (f"x {name} y", [])
+
+
+def test_bytes_that_are_no_characters_of_the_guess_are_refused(tmp_path: Path) -> None:
+    """As latin-1 they would be control characters."""
+    (tmp_path / "a.csv").write_bytes("id,name\n1,テスト\n".encode("shift_jis") + b"\x81\x90\n")
+    with pytest.raises(
+        SourceUnreadable, match=r"not UTF-8 \(line 2\) and not cp1252, .* 0x81 .* -o encoding=shift_jis"
+    ):
+        read(tmp_path / "a.csv")
 
 
 @pytest.mark.parametrize("chunk", [7, 1 << 20])
@@ -290,7 +313,7 @@ def test_bytes_with_many_zeros_are_no_text_and_no_utf_16(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("text", ["id,na\x00me\n1,a\n", "id,\x1bname\n1,a\n", "id,n\x81\n1,a\n"])
 def test_a_name_with_control_characters_is_refused_and_shown_escaped(tmp_path: Path, text: str) -> None:
-    (tmp_path / "rows.csv").write_text(text, "latin-1")
+    (tmp_path / "rows.csv").write_text(text, "utf-8")
     with pytest.raises(SourceUnreadable, match=r"control characters .* 'n?a?\\x\w\w"):
         open_source(str(tmp_path / "rows.csv"))
     (tmp_path / "rows.csv").write_text("id,name\n1,a\n", "utf-32-le")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import pytest
 from ebla.errors import SourceUnreadable
 from ebla.pipelines.sources import readers
 from ebla.pipelines.sources.check import check, fitting_batches
+from ebla.pipelines.sources.notes import notes
 from ebla.pipelines.sources.source import FileSource, infer, open_source
 from ebla.storage.errors import InvalidArgument
 from ebla.storage.schema import TableSchema
@@ -232,6 +234,8 @@ def test_a_glob_reads_its_files_in_order_each_with_its_own_dialect(tmp_path: Pat
     source, _, rows = read(tmp_path / "*.csv")
     assert [(row["id"], row["name"]) for row in rows] == [(1, "x"), (2, "y"), (3, "Zoë")]
     assert (source.facts.files, source.facts.encoding) == (2, "utf-8, cp1252")
+    note = r"1 file read as cp1252, such as 'Zoë' in line 2 of .*b\.csv, the others as utf-8; .* by themselves with -o encoding="
+    assert re.match(note, notes(source, ["id"], new=True)[0])
 
 
 def test_files_with_other_columns_or_formats_are_refused(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +30,24 @@ from ebla.storage.errors import InvalidArgument
 @pytest.fixture(autouse=True)
 def unnamed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+
+class Web(BaseHTTPRequestHandler):
+    """As Ray's dashboard: it listens, and is no head."""
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+def test_a_listener_that_is_no_head_is_refused_before_ray_tries_it_for_minutes() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Web) as server, ThreadPoolExecutor(1) as pool:
+        pool.submit(server.serve_forever)
+        try:
+            with pytest.raises(NoCluster, match=r"not answer as the head .* 6379 \(8265 is the dashboard's"):
+                connection.connect_ray(f"127.0.0.1:{server.server_address[1]}")
+        finally:
+            server.shutdown()
+    assert not ray.is_initialized()
 
 
 def chosen(directory: Path, address: str | None = None) -> str:

@@ -45,11 +45,15 @@ def verify(
 
     Compares every row: missing, extra and different rows. Also compares the replicas of each tablet by digests.
     """
+    from ebla.pipelines.sources.notes import notes
+
     try:
         spark = sources.SparkOptions(executors, cores, memory, on_slot, avoid_slot)
         with ui.working(f"verify {table}") as progress, ui.kept_stdout():
             progress.step("recognising the source")
             opened = sources.open_checked(source, format, option)
+            for line in notes(opened, (), new=False):
+                ui.note(line)
             chosen = sources.choose_engine(engine, spark, opened)
             with sources.connected(ui, progress) as database:
                 target = database.table(table)

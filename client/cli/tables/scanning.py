@@ -175,6 +175,7 @@ async def _as_table(ui: Ui, scanned: Scan, name: str, limited: bool) -> None:
 def rows_table(found: pa.Table, width: int) -> tuple[Any, list[str]]:
     """The rows with as many columns as fit, and the names of the other columns."""
     import pyarrow as pa
+    from rich.cells import cell_len
 
     from ebla.cli.frame.render import listing
     from ebla.storage.rows import python_values
@@ -184,7 +185,7 @@ def rows_table(found: pa.Table, width: int) -> tuple[Any, list[str]]:
     shown: list[str] = []
     used = 0
     for name, cells in texts.items():
-        needed = max([len(name), *map(len, cells)]) + 2
+        needed = max([cell_len(name), *map(cell_len, cells)]) + 2
         if shown and used + needed > width:
             break
         shown.append(name)
@@ -196,8 +197,10 @@ def rows_table(found: pa.Table, width: int) -> tuple[Any, list[str]]:
 
 
 def _cell(value: Any) -> str:
+    from rich.cells import cell_len, set_cell_size
+
     shown = word(None if value is None else text(value))
-    return shown if len(shown) <= CELL_MAX else shown[: CELL_MAX - 3] + "..."
+    return shown if cell_len(shown) <= CELL_MAX else set_cell_size(shown, CELL_MAX - 3) + "..."
 
 
 # -- into files ----------------------------------------------------------------------------------------------
