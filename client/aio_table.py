@@ -77,7 +77,14 @@ class Table:
         return self._routes.schema.key
 
     async def info(self, *, deadline_s: float | None = None) -> TableInfo:
-        """Get the table's schema, and where its tablets are, from the master."""
+        """Get the table's schema, and where its tablets are, from the master.
+
+        Args:
+            deadline_s: Longest wait in seconds.
+
+        Raises:
+            TimedOut: The master did not answer in time.
+        """
         request = m.TableName(self.name, self._routes.info.table)
         info = await self._client.master.ask(
             "get_table", request, m.TableInfo, deadline_s=check_deadline(deadline_s)
@@ -114,8 +121,10 @@ class Table:
             The number of written rows.
 
         Raises:
-            InvalidArgument: A row does not fit the schema, at `column` and `row`. Nothing is written.
-            OverLimit: A key or a row is too large. Nothing is written.
+            InvalidArgument: A row does not fit the schema, at `column` and `row`. Nothing is written, except that of a stream
+                the windows before that row are (see the class); `possibly_applied` and a note say so.
+            OverLimit: A key or a row is too large. Earlier windows of a stream are written, as above.
+            SourceUnreadable: The source of a stream raised CancelledError or the like; other errors of it pass as they are.
             TimedOut: A batch was not acknowledged in time. It may be written; earlier batches are.
             OutcomeUnknown: It is not known whether a batch was written; the last answer was that no server can say.
             DiskFull: A disk is full. Nothing of the refused batch is written; other batches may be.
@@ -147,7 +156,7 @@ class Table:
 
         Raises:
             AlreadyPresent: Rows exist, at the positions `rows` of the call. All other rows were inserted: `applied`.
-            InvalidArgument: A row does not fit the schema, at `column` and `row`. Nothing is written.
+            InvalidArgument: A row does not fit the schema, as in `upsert`.
             TimedOut: As in `upsert`, as are all other errors.
         """
         strict = check_choice("if_present", if_present, ("error", "ignore")) == "error"
@@ -348,7 +357,16 @@ class Table:
         return Scan(self._client, self._routes, columns, where, limit, check_deadline(deadline_s))
 
     async def count(self, where: Expression | None = None, *, deadline_s: float | None = None) -> int:
-        """Count the rows, or those that meet a condition. All their keys are read; the moments are those of a `scan`."""
+        """Count the rows, or those that meet a condition. All their keys are read; the moments are those of a `scan`.
+
+        Args:
+            where: A condition, as of `scan`; None for all rows.
+            deadline_s: Longest wait in seconds, for each block of keys.
+
+        Raises:
+            InvalidArgument: There is no such column, or a value does not fit its column.
+            TimedOut: A block did not arrive in time.
+        """
         return await self.scan(where=where, deadline_s=deadline_s).count()
 
     def __aiter__(self) -> AsyncGenerator[Row, None]:
@@ -358,8 +376,14 @@ class Table:
         """Write every tablet's applied rows from the leader's memory into its table on disk. Writes are durable without
         this call: the log has them.
 
+        Args:
+            deadline_s: Longest wait in seconds, for each tablet.
+
         Returns:
             For each tablet the log index up to which the disk has the rows.
+
+        Raises:
+            TimedOut: A tablet's leader did not answer in time. Other tablets may be written.
         """
         limit_s = check_deadline(deadline_s)
         await self._client.running(self._routes, limit_s)

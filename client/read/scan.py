@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
@@ -170,6 +170,11 @@ class Scan:
         async with aclosing(run.blocks()) as blocks:
             async for block in blocks:
                 yield block
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidArgument(
+            "a scan cannot be pickled, since it reads through this connection: pickle the table, and call its scan() there"
+        )
 
     def __repr__(self) -> str:
         where = "" if self._where is None else f" where {self._where!r}"

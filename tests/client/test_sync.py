@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import ebla
-from ebla.errors import ConnectionClosed, NotFound
+from ebla.errors import ConnectionClosed, InvalidArgument, NotFound
 from ebla.link import Link
 from ebla.options import Written
 from ebla.transport.bridge import Bridge
@@ -32,6 +32,8 @@ def test_every_call_of_the_api_works_without_awaiting(loopback: Loopback, table:
     scan = table.scan(columns=["id"], where=ebla.col("n") < 5)
     assert sorted(scan.to_arrow()["id"].to_pylist()) == sorted(r["id"] for r in scan) == [0, 1, 2, 3, 4]
     assert scan.count() == len(scan.to_pandas()) == sum(b.num_rows for b in scan.batches()) == 5
+    with pytest.raises(InvalidArgument, match=r"a scan cannot be pickled, .*: pickle the table"):
+        pickle.dumps(scan)
     assert set(scan.indexes) == {"t000", "t001", "t002", "t003"}
     assert len(list(table)) == 100 and sorted(table.flush()) == sorted(scan.indexes)
     assert (table.count(ebla.col("n") < 5), table.delete(where=ebla.col("n") >= 90)) == (5, Written(10))
