@@ -276,7 +276,7 @@ def _refuse_rounded(column: Column, source: pa.DataType, array: pa.Array) -> Non
         row = pc.index(large, True).as_py()
         raise invalid_column(
             column.name,
-            f", row {row}: {array[row].as_py()} came as a float, and floats of 2**{digits} and more are rounded integers; "
+            f", row {row}: {array[row].as_py()} came as a float, and floats of 2**{digits} and more may be rounded; "
             "give integers, which pandas keeps beside nulls as Int64, and Polars and scan.to_arrow() always",
             row,
         )
