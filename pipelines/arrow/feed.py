@@ -23,6 +23,7 @@ from ebla.errors import FeedFailed, SourceUnfit
 from ebla.pipelines import target
 from ebla.pipelines.outcomes import FeedProgress, FeedReport
 from ebla.pipelines.sources.check import Checked, check, fitting_batches
+from ebla.pipelines.sources.notes import notes
 from ebla.pipelines.sources.readers import Unfit
 from ebla.pipelines.sources.source import Source, infer, opened
 from ebla.show.progress import working
@@ -142,6 +143,7 @@ def write(
         engine="arrow",
         skipped=checked.unfit,
         repeated=checked.repeated,
+        notes=tuple(notes(source, (), new=False)),
     )
 
 

@@ -52,6 +52,7 @@ def test_options_of_a_source_are_given_to_feed_and_verify(
     assert feed("~/rows.txt", table, **chosen).rows == 1
     assert table.get({"id": 1}) == {"id": 1, "name": "Ада", "x": None}
     assert verify("~/rows.txt", table, replicas=False, **chosen).ok
+    assert "read as cp1252, such as 'Àäà' in line 2;" in feed("~/rows.txt", table).notes[0]
 
 
 @pytest.mark.parametrize("act", [feed, verify])
