@@ -30,6 +30,13 @@ def check_deadline(deadline_s: Any, name: str = "deadline_s") -> float:
         return float("inf")
 
 
+def check_table(table: Any, kind: type) -> None:
+    """`kind`: ebla.Table, which needs this module."""
+    if not isinstance(table, kind):
+        given = shown(table) if isinstance(table, str) else type(table).__name__
+        raise InvalidArgument(f"table is a table, such as db.table('people'), not {given}")
+
+
 def check_reserve(reserve_s: Any) -> float | None:
     if reserve_s is None:
         return None

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from ebla import aio
 from ebla.actors import messages as m
-from ebla.arguments import check_deadline
+from ebla.arguments import check_deadline, check_table
 from ebla.read.scan_run import Outdated
 from ebla.storage.errors import EblaError, StorageError
 from ebla.storage.predicates import expressions
@@ -62,6 +62,7 @@ def scan(
 
 def buckets(table: Table, where: expressions.Expression | None = None) -> list[int]:
     """The numbers of the tablets that may hold rows for which `where` is true."""
+    check_table(table, Table)
     routes = table._awaited._routes
     bounds = None
     if where is not None:

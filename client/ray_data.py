@@ -30,6 +30,7 @@ from ray.exceptions import RayTaskError
 from ebla import local_scan
 from ebla.actors.errors import RequestReused, StaleRequest
 from ebla.actors.world import new_id
+from ebla.arguments import check_table
 from ebla.log import blocks
 from ebla.log.blocking import Log
 from ebla.options import WriteId
@@ -52,6 +53,7 @@ def read_table(
     the task reads through the tablet's leader. Each tablet's rows are of one moment, the moment at which its task runs. Tablets
     that cannot have such rows are not read.
     """
+    check_table(table, Table)
     schema = table.scan(columns, where).schema
     parts = [
         ray.data.read_datasource(

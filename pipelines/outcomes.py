@@ -60,6 +60,7 @@ class FeedReport(msgspec.Struct, frozen=True):
         skipped: Rows that do not fit.
         repeated: Rows that were left out for another row with their key; None if they were not counted, and then they are among
             `rows` or `rejected`.
+        notes: What was guessed about CSV files and may be wrong, such as the encoding. Without Spark.
     """
 
     table: str
@@ -76,6 +77,7 @@ class FeedReport(msgspec.Struct, frozen=True):
     engine: str = "spark"
     skipped: int = 0
     repeated: int | None = None
+    notes: tuple[str, ...] = ()
 
 
 class Sample(msgspec.Struct, frozen=True):

@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import pyarrow as pa
 
+from ebla.arguments import check_table
 from ebla.errors import FeedFailed, SourceUnfit
 from ebla.pipelines import target
 from ebla.pipelines.outcomes import FeedProgress, FeedReport
 from ebla.pipelines.sources.check import Checked, check, fitting_batches
+from ebla.pipelines.sources.notes import notes
 from ebla.pipelines.sources.readers import Unfit
 from ebla.pipelines.sources.source import Source, infer, opened
 from ebla.show.progress import working
@@ -39,6 +41,8 @@ def feed(
     source: Source | str | os.PathLike[str],
     table: Table,
     *,
+    format: str | None = None,
+    options: Mapping[str, str] | None = None,
     mode: str = "upsert",
     on_error: str = "fail",
     job: str | None = None,
@@ -49,6 +53,7 @@ def feed(
     """Write every row of `source` into `table`; with `mode="insert"` rows whose key exists are not changed. A row is replaced as
     a whole: columns of the table that the source lacks get their default, or become null.
 
+    `format` and `options` replace what is recognised, such as options={"encoding": "cp1251"} for a CSV file.
     `on_error`: "fail" writes nothing if a row does not fit or a key is repeated. "skip" leaves out the rows that do not fit;
     of rows with the same key an upsert keeps the last, an insert the first.
 
@@ -56,6 +61,7 @@ def feed(
     FeedFailed if the writes end early: rows may have been written; feed again. `on_progress` gets the progress after each call;
     None shows it as `ebla.connect` says.
     """
+    check_table(table, Table)
     target.check_arguments(mode, call_rows)
     if on_error not in ON_ERROR:
         raise InvalidArgument(f"on_error must be one of {', '.join(ON_ERROR)}, not {on_error!r}")
@@ -64,7 +70,7 @@ def feed(
         def checking(rows: int) -> None:
             show(f"{count(rows, 'row')} checked")
 
-        found, types = infer(opened(source), checking)
+        found, types = infer(opened(source, format, options), checking)
         target.check_columns(types, table.name, table.schema)
         checked = check(found, table._awaited._routes.schema, show=checking)
         return write(
@@ -137,6 +143,7 @@ def write(
         engine="arrow",
         skipped=checked.unfit,
         repeated=checked.repeated,
+        notes=tuple(notes(source, (), new=False)),
     )
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from ebla.arguments import check_table
 from ebla.pipelines import target
 from ebla.pipelines.outcomes import Sample, VerifyReport
 from ebla.pipelines.replicas import Counts, reported
@@ -43,15 +44,19 @@ def verify(
     source: Source | str | os.PathLike[str],
     table: Table,
     *,
+    format: str | None = None,
+    options: Mapping[str, str] | None = None,
     samples: int = SAMPLES,
     replicas: bool = True,
     progress: Show | None = None,
 ) -> VerifyReport:
-    """Compare; differences are in the report, not raised, with up to `samples` rows of each kind.
+    """Compare; differences are in the report, not raised, with up to `samples` rows of each kind. `format` and `options` as for
+    feed.
 
     Raises InvalidArgument if the columns of source and table cannot be compared at all, SourceUnreadable. `progress` gets the
     steps; None shows them as `ebla.connect` says.
     """
+    check_table(table, Table)
     began = time.monotonic()
     with working(table._awaited._client.display, f"verify {table.name}") as shown:
         show = progress or shown
@@ -59,7 +64,7 @@ def verify(
         def reading(rows: int) -> None:
             show(f"reading the source: {count(rows, 'row')}")
 
-        found, types = infer(opened(source), reading)
+        found, types = infer(opened(source, format, options), reading)
         target.check_columns(types, table.name, table.schema)
         comparison = _Comparison(found, table, samples)
         comparison.read_source(reading)

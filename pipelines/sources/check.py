@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from ebla.pipelines.sources.fitting import Fitter
+from ebla.pipelines.sources.fitting import Fitter, in_types
 from ebla.pipelines.sources.readers import Unfit
 from ebla.pipelines.sources.source import Facts, ShowRows, Source
 from ebla.pipelines.sources.texts import row_texts
@@ -89,6 +89,18 @@ def check(
         repeated_rows=repeats,
         sample=tuple(sample),
     )
+
+
+def preview(source: Source, types: pa.Schema, rows: int) -> Checked:
+    """The first rows in the types of the source itself, which all its rows fit. Nothing is checked, as there is no key."""
+    sample: list[dict[str, str | None]] = []
+    for part in source.parts():
+        head = part._replace(columns=part.columns.slice(0, SHOWN_MAX - len(sample)), unread=[])
+        sample += row_texts(in_types(head, types, source.decimal))
+        if len(sample) == SHOWN_MAX:
+            break
+    columns = {field.name: str(field.type) for field in types}
+    return Checked(source.name, source.facts, columns, rows, rows, 0, None, (), (), tuple(sample))
 
 
 Where = tuple[str, int]

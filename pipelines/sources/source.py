@@ -61,8 +61,22 @@ def open_source(name: str, format: str | None = None, options: Mapping[str, str]
     return FileSource(name, place, files, found)
 
 
-def opened(source: Source | str | os.PathLike[str]) -> Source:
-    return source if isinstance(source, FileSource | DatasetSource) else open_source(os.fspath(source))
+def opened(
+    source: Source | str | os.PathLike[str],
+    format: str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> Source:
+    """A source that a caller gives. `~` at its beginning is the home directory."""
+    if isinstance(source, FileSource | DatasetSource):
+        if format is not None or options:
+            raise InvalidArgument("the source is open; give format and options to open_source")
+        return source
+    if not isinstance(source, str | os.PathLike):
+        raise InvalidArgument(
+            f"source is a path, a glob, a directory, a URI or the name of a data set, not {type(source).__name__}; rows and frames "
+            "are written with table.upsert(rows)"
+        )
+    return open_source(os.path.expanduser(os.fspath(source)), format, options)
 
 
 def _dialect(place: Place, file: File, options: Mapping[str, str]) -> Dialect:

@@ -135,8 +135,9 @@ def _filled(setting: str, wanted: int, seated: Sequence[str], candidates: Sequen
     free = [slot for slot in candidates if slot not in kept]
     wanting = wanted - len(kept)
     if wanting > len(free):
+        able = len(free) + len(kept)
         raise InvalidArgument(
-            f"{setting} is {wanted}, but only {len(free) + len(kept)} hosts can take one each; lower `{setting}`, or "
+            f"{setting} is {wanted}, but only {able} {'host' if able == 1 else 'hosts'} can take one each; lower `{setting}`, or "
             "start more Ray nodes"
         )
     return kept + tuple(free[: max(0, wanting)])

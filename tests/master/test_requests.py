@@ -86,6 +86,10 @@ def test_a_refused_create_says_how_many_hosts_are_live():
     requests.validate_room(create_request(replicas=3), 3, MasterOptions())
     with pytest.raises(Unavailable, match=r"3 replicas.* 2 hosts are live"):
         requests.validate_room(create_request(replicas=3), 2, MasterOptions())
+    with pytest.raises(
+        Unavailable, match=r"of 1 host are live; .* create it with `--replicas 1` \(replicas=1\)"
+    ):
+        requests.validate_room(create_request(replicas=3), 1, MasterOptions())
 
 
 def test_create_refuses_more_replicas_than_live_servers_may_have():

@@ -22,6 +22,7 @@ from ebla.pipelines.arrow.feed import feed
 from ebla.pipelines.arrow.verify import verify
 from ebla.pipelines.outcomes import FeedProgress
 from ebla.pipelines.target import table_for
+from ebla.storage.errors import InvalidArgument
 from ebla.storage.schema import TableSchema
 from ebla.table import Table
 from tests.client.loopback import Loopback
@@ -40,6 +41,32 @@ def test_every_row_is_written_once_and_verified(table: Table, source: Path) -> N
     for path in (source, str(source)):
         checked = verify(path, table, replicas=False)
         assert (checked.ok, checked.source_rows, checked.table_rows) == (True, COUNT, COUNT)
+
+
+def test_options_of_a_source_are_given_to_feed_and_verify(
+    table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "rows.txt").write_bytes("id;name\n1;Ада\n".encode("cp1251"))
+    chosen: dict[str, Any] = {"format": "csv", "options": {"encoding": "cp1251"}}
+    assert feed("~/rows.txt", table, **chosen).rows == 1
+    assert table.get({"id": 1}) == {"id": 1, "name": "Ада", "x": None}
+    assert verify("~/rows.txt", table, replicas=False, **chosen).ok
+    assert "read as cp1252, such as 'Àäà' in line 2;" in feed("~/rows.txt", table).notes[0]
+
+
+@pytest.mark.parametrize("act", [feed, verify])
+def test_another_source_or_table_is_refused_with_what_to_give(table: Table, source: Path, act: Any) -> None:
+    with pytest.raises(
+        InvalidArgument, match=r"table is a table, such as db\.table\('people'\), not 'people'"
+    ):
+        act(source, "people")
+    with pytest.raises(InvalidArgument, match=r"source is a path, .* table\.upsert\(rows\)"):
+        act(pa.table({"id": [1]}), table)
+    with pytest.raises(InvalidArgument, match="table is a table, such as"):
+        list(ebla.local_scan.scan("people"))  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="table is a table, such as"):
+        ebla.ray_data.read_table("people")  # type: ignore[arg-type]
 
 
 def test_columns_that_the_source_lacks_get_their_default_or_null(table: Table, tmp_path: Path) -> None:

@@ -203,6 +203,16 @@ def test_a_missing_table_needs_a_key(run: Ebla, source: Path) -> None:
     assert "--key a,b creates it, with a key of the columns id, name, x" in refused.message
 
 
+def test_a_dry_run_without_a_key_shows_the_columns_to_choose_it_from(run: Ebla, source: Path) -> None:
+    shown = run("feed", str(source), "new", "--dry-run")
+    assert shown.status == 0, shown
+    assert "choose --key A,B from these columns to create it" in " ".join(shown.text.split())
+    document = run("feed", str(source), "new", "--dry-run", "--json").json
+    assert (document["key"], document["would_feed"]) == ([], False)
+    assert document["checked"]["columns"] == {"id": "int64", "name": "string", "x": "double"}
+    assert document["checked"]["sample"][1] == {"id": "1", "name": "n1\n", "x": str(1 / 3)}
+
+
 def test_verify_has_exit_status_1_for_a_difference_and_2_without_a_comparison(
     run: Ebla, table: Table, source: Path
 ) -> None:

@@ -185,8 +185,8 @@ def validate_room(
     )
     if request.replicas > hosts:
         raise Unavailable(
-            f"table {request.name!r} wants {request.replicas} replicas on different hosts, but tablet servers of {hosts} hosts "
-            "are live; start more, or create it with fewer replicas"
+            f"table {request.name!r} wants {request.replicas} replicas on different hosts, but tablet servers of "
+            f"{'1 host' if hosts == 1 else f'{hosts} hosts'} are live; start more{f', or create it with `--replicas {hosts}` (replicas={hosts})' if hosts else ''}"
         )
     tablets = request.schema.partitioning.tablets
     require_within(

@@ -100,7 +100,7 @@ def feed(
             plan = _Plan(ui, progress, database, opened, table, source)
             protocol = replication and replication.value
             replicated = {"replicas": replicas, "replication": protocol, "min_members": min_members}
-            plan.choose_table(key, hash, replicated)
+            plan.choose_table(key, hash, replicated, dry_run)
             checked = plan.check() if chosen is sources.Engine.arrow or dry_run else None
             report = None
             if not dry_run:
@@ -135,9 +135,15 @@ class _Plan:
         self.rows = rows
         self.progress.step(f"reading types: {count(rows, 'row')}")
 
-    def choose_table(self, key: str | None, hashed: str | None, replicated: dict[str, Any]) -> None:
-        """The schema of the table, or of the one to be made. Raises Usage or InvalidArgument for options that contradict it.
-        `replicated`: replicas, replication and min_members, None if not given."""
+    @property
+    def keyless(self) -> bool:
+        return self.table is None and not self.key
+
+    def choose_table(
+        self, key: str | None, hashed: str | None, replicated: dict[str, Any], dry_run: bool
+    ) -> None:
+        """The schema of the table, or of the one to be made; none in a dry run without a key for it. Raises Usage or
+        InvalidArgument for options that contradict it. `replicated`: replicas, replication and min_members, None if not given."""
         from ebla.partitions import resolve
         from ebla.pipelines import target
         from ebla.pipelines.datasets import DATASETS
@@ -156,6 +162,8 @@ class _Plan:
         if known is not None:
             self.key = self.key or known.primary_key
             self.partition_by = self.partition_by or _partition_by(f"{','.join(known.hash_by)}:{BUCKETS}")
+        if not self.key and dry_run:
+            return
         if not self.key:
             raise Usage(
                 f"there is no table {self.name!r}; --key a,b creates it, with a key of the columns "
@@ -171,8 +179,14 @@ class _Plan:
     def check(self) -> Checked:
         """Read every row in the table's types. The result names them as `ebla table create` takes them."""
         from ebla.cli.frame.types import type_name
-        from ebla.pipelines.sources.check import check
+        from ebla.pipelines.sources.check import check, preview
+        from ebla.storage.arrow_types import column_of
 
+        if self.keyless:
+            shown = preview(self.source, self.types, self.rows or 0)
+            return structs.replace(
+                shown, columns={field.name: type_name(column_of(field)) for field in self.types}
+            )
         found = check(
             self.source, self.schema, show=lambda rows: self.progress.step(f"checking {count(rows, 'row')}")
         )
@@ -204,7 +218,7 @@ class _Plan:
         from ebla.pipelines.sources.notes import notes
 
         lines = [_lacking_line(self.lacking)] if self.lacking else []
-        return lines + notes(self.source, self.schema.key, self.table is None)
+        return lines + notes(self.source, self.key, self.table is None)
 
     def show_inferred(self, checked: Checked | None) -> None:
         """Show what was recognised, before anything is written."""
@@ -300,9 +314,21 @@ def _partition_by(hashed: str | None) -> PartitionBy | None:
 
 
 def _show_dry_run(plan: _Plan, checked: Checked, on_error: OnError) -> None:
-    """Exit status 1 if the feed would fail."""
+    """Exit status 1 if the feed would fail. Without a key, only what was recognised is shown."""
     from ebla.pipelines.report import columns_view, facts_line, rows_view
 
+    if plan.keyless:
+        plan.ui.show(
+            {"table": plan.name, "table_exists": False, "key": [], "would_feed": False}
+            | plan.described(checked),
+            facts_line(plan.given, checked.facts),
+            "",
+            columns_view(checked, (), len(checked.columns)),
+            *plan.notes,
+            "",
+            f"nothing was written; there is no table {plan.name}: choose --key A,B from these columns to create it",
+        )
+        return
     no_rows = plan.no_rows(checked)
     able = (checked.clean or on_error is OnError.skip) and no_rows is None
     new = plan.table is None
