@@ -92,11 +92,19 @@ def test_nested_arrays_are_read_back_and_equal_values_have_equal_bytes(data: st.
     null = np.array([not valid.as_py() for valid in array.is_valid()], np.bool_)
     back = nested.from_binary(kind, encoded, null)
     back.validate(full=True)
-    assert back.equals(array) or back.to_string() == array.to_string()  # NaN
+    assert same(kind, back, array)
     alone = [nested.to_binary(kind, array[place : place + 1])[0] for place in range(len(array))]
     assert alone == list(encoded), "a value's bytes do not depend on its neighbours or on the array's layout"
     plain = to_array(kind, array)
-    assert plain.equals(array) or plain.to_string() == array.to_string()
+    assert same(kind, plain, array)
+
+
+def same(kind: Column, one: pa.Array, other: pa.Array) -> bool:
+    """For Arrow no NaN equals another one."""
+    if one.equals(other):
+        return True
+    has_nan = "nan" in other.to_string(window=1000, container_window=1000)
+    return has_nan and list(nested.to_binary(kind, one)) == list(nested.to_binary(kind, other))
 
 
 def test_the_bytes_of_nested_values_never_change() -> None:
