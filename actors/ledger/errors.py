@@ -56,7 +56,7 @@ class StoreLeaving(LedgerError):
 
 
 class LedgerBusy(LedgerError):
-    """Moved entries of this ledger are deleted from the store, or somebody may count on them. Nothing was changed."""
+    """The store deletes its moved entries of this ledger now, or a repair may rely on them. Nothing was changed."""
 
     retriable = True
 

@@ -196,7 +196,7 @@ class ListRequest(msgspec.Struct, frozen=True):
 
 
 class Listed(msgspec.Struct, frozen=True, array_like=True):
-    """`stored`: the store has an entry of the ledger. `sign`: another one as soon as a repair may count on entries here."""
+    """`stored`: the store has an entry of the ledger. `sign`: another one as soon as a repair may rely on entries here."""
 
     ledger: int
     token: str

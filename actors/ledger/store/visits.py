@@ -1,11 +1,11 @@
-"""When a store may delete moved entries of a ledger, so that nobody counts on entries which are deleted then.
+"""When a store may delete moved entries of a ledger, so that no repair relies on copies that are deleted afterwards.
 
 A collector of garbage finds under the ledger's lock that this store's entries are not needed. The request that deletes them may
 arrive, or go on, when that lock is lost; then another worker may repair the ledger, find entries here, and name this store.
 
-    visit     a check, a copy, or an entry of a recovery or a repair: from now on somebody may count on what is stored here
-    listed    each visit changes the ledger's sign, which the list of ledgers tells, and the request to delete names. With an older
-              sign it is refused: after the list somebody has counted on the entries
+    visit     a check, a copy, or an entry of a recovery or a repair: from now on its sender may rely on what is stored here
+    listed    each visit changes the ledger's sign. The list of ledgers has the sign, and the request to delete repeats it. A request
+              with an older sign is refused: after the list a repair may have relied on the entries
     refused   while entries are deleted, visits are refused; those that come later find what is left
 
 Signs are kept in memory, and those of an earlier incarnation of the store are older.
@@ -42,7 +42,7 @@ class Visits:
         """While entries are deleted. Raises LedgerBusy if the sign is not the ledger's, or they are deleted already."""
         if sign != self.sign(ledger) or ledger in self._dropping:
             raise LedgerBusy(
-                f"somebody may count on the entries of ledger {ledger} at this store: list its ledgers again, then decide",
+                f"a repair may rely on the entries of ledger {ledger} at this store: list its ledgers again, then decide",
                 ledger=ledger,
             )
         self._dropping.add(ledger)
