@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from inspect import getattr_static, signature
 from typing import Any
 
@@ -141,4 +142,8 @@ def defect(
 
 
 def _around(original: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *arguments, **named: function(original, *arguments, **named)
+    def around(*arguments: Any, **named: Any) -> Any:
+        return function(original, *arguments, **named)
+
+    around.__signature__ = signature(partial(function, original))  # type: ignore[attr-defined]
+    return around

@@ -55,16 +55,9 @@ def confirmed_entries_only(found: Metadata, known: int, tails: Mapping[int, m.Ta
 
 
 @defect("events", 60, records, "appended", seed=0)
-def writer_overtakes(
-    original: Any,
-    found: records.LogRecord,
-    before: Any,
-    made: records.LogLedger,
-    empty: bool,
-    producer: str | None = None,
-) -> Any:
+def writer_overtakes(original: Any, found: records.LogRecord, before: Any, *others: Any) -> Any:
     """A writer adds its ledger to the log, although another writer was first."""
-    return original(found, found.ledgers[-1] if found.ledgers else None, made, empty, producer)
+    return original(found, found.ledgers[-1] if found.ledgers else None, *others)
 
 
 @defect("events", 60, shared.Records, "change")
@@ -78,9 +71,9 @@ async def ledger_made_alone(original: Any, self: Any, path: str, transform: Any,
 
 
 @defect("events", 60, Arrivals, "moves")
-def arrivals_removed_unmoved(original: Any, self: Arrivals, bytes_max: int, gone: Any = ()) -> Any:
+def arrivals_removed_unmoved(original: Any, self: Arrivals, *bounds: Any) -> Any:
     """A store removes entries from the order of their arrival before they are with their ledger."""
-    changes, numbers = original(self, bytes_max, gone)
+    changes, numbers = original(self, *bounds)
     return changes[1:], numbers
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from inspect import getattr_static
+from inspect import getattr_static, isfunction, signature
 from pathlib import Path
 
 import pytest
@@ -61,6 +61,20 @@ def test_every_defect_has_a_description_and_a_seed_within_its_bound() -> None:
     )
     with pytest.raises(InvalidArgument, match="there are acknowledge-before-commit"):
         defect("unheard-of")
+
+
+def test_every_defect_takes_the_arguments_of_the_function_that_it_replaces() -> None:
+    for name, each in DEFECTS.items():
+        for where, what, replacement in each.swaps():
+            original = getattr_static(where, what)
+            if isfunction(original):
+                taken = signature(original).parameters.values()
+                named = [one.name for one in taken if one.kind is one.KEYWORD_ONLY]
+                others = sum(one.kind is one.POSITIONAL_OR_KEYWORD for one in taken)
+                try:
+                    signature(replacement).bind(*range(others), **dict.fromkeys(named))
+                except TypeError as error:
+                    pytest.fail(f"{name} does not fit {what}{signature(original)}: {error}")
 
 
 def test_a_planted_defect_is_removed_when_its_block_ends() -> None:
