@@ -223,16 +223,13 @@ class Alters(Workload):
         self, mine: _Mine, table: aio.Table, schema: TableSchema, seen: dict[int, dict[str, Any]]
     ) -> None:
         columns = [column for column in schema.columns if column.name != "k"]
+        known = [(column.name, _number(column, columns), defaults(column, 1)[0].as_py()) for column in columns]
         for key, row in seen.items():
             given = mine.given.get(key)
-            for column in columns:
-                expected = (
-                    _default(column)
-                    if given is None
-                    else given.get(_number(column, columns), _default(column))
-                )
-                if given is None or row[column.name] != expected:
-                    found = f"{row[column.name]} of row {key} in column {column.name!r}, number {column.id}"
+            for name, number, default in known:
+                expected = default if given is None else given.get(number, default)
+                if given is None or row[name] != expected:
+                    found = f"{row[name]} of row {key} in column {name!r}, number {number}"
                     self.problems.append(f"{table.name}: {found}; it should be {expected}")
 
     async def _drop(self, client: Client, mine: _Mine) -> None:
@@ -277,7 +274,3 @@ def _number(column: Column, columns: list[Column]) -> int:
 
 def _value(key: int, number: int) -> int:
     return key * 1000 + number
-
-
-def _default(column: Column) -> Any:
-    return defaults(column, 1)[0].as_py()

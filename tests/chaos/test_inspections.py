@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as replaced
+
 import pytest
 from msgspec.structs import replace
 
@@ -86,7 +88,7 @@ def test_a_journal_that_goes_back_or_contradicts_itself_is_a_problem(bad: Survey
 
 
 def test_one_client_inspects_all_and_everything_is_healthy_at_the_end() -> None:
-    run = Run(scenario("takeovers"), Plan("takeovers", 0, ()))
+    run = Run(replaced(scenario("takeovers"), duration_s=4.0), Plan("takeovers", 0, ()))
     report = soak.quiet(run.go)
     assert report.violation == ""
     assert report.carried_out["inspections.beside-status"] >= 5

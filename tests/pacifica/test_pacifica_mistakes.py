@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import chain, product
 
 import pytest
 
@@ -12,13 +12,19 @@ from tests.pacifica.mistakes import MISTAKES
 
 SEEDS_MAX = 200
 GROUPS = (("abc", "", False), ("abc", "de", False), ("abc", "d", True))
+FOUND = {  # a seed that finds it, if none of the first ones does; it is tried first
+    "a request that may be granted does not count": 11,
+    "an order counts in any lease": 5,
+    "a lease has no number": 5,
+    "a primary that a new master has not heard of is replaced": 135,
+}
 
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_known_mistake_breaks_a_promise(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     where, attribute, mistake = MISTAKES[name]
     monkeypatch.setattr(where, attribute, mistake)
-    for seed, (voters, spares, loses) in product(range(SEEDS_MAX), GROUPS):
+    for seed, (voters, spares, loses) in product(chain([FOUND.get(name, 0)], range(SEEDS_MAX)), GROUPS):
         try:
             survive(seed, voters, spares, loses=loses)
         except (AssertionError, InvalidArgument):
