@@ -1,7 +1,8 @@
-"""The executors of a Spark session. Few imports: Spark's workers import it, too."""
+"""The executors of a Spark session: where they run, and the process that forks their Python workers."""
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,3 +22,26 @@ def hosts_of_executors(session: SparkSession) -> list[str]:
     driver = str(jvm.org.apache.spark.SparkEnv.get().blockManager().blockManagerId().hostPort())
     hosts = [str(place).rpartition(":")[0] for place in known if str(place) != driver]
     return sorted(dict.fromkeys(hosts))
+
+
+# Without these each worker would need one to two seconds of CPU before it reads its first row. None of them starts a thread of
+# Python or connects to anything, so a process that has imported them may be forked.
+BEFORE_FORKS = (
+    "pyspark.sql.pandas.serializers",
+    "ebla.pipelines.feed",
+    "ebla.pipelines.read",
+    "ebla.pipelines.logs",
+)
+
+
+def fork_workers() -> None:
+    """What Spark runs on each executor (`spark.python.daemon.module`): PySpark's daemon, with the imports of the tasks."""
+    from pyspark import daemon
+
+    for module in BEFORE_FORKS:
+        importlib.import_module(module)
+    daemon.manager()  # type: ignore[no-untyped-call]
+
+
+if __name__ == "__main__":
+    fork_workers()

@@ -257,6 +257,7 @@ def _defaults(slots: int, ui: bool) -> dict[str, str]:
         "spark.ui.enabled": str(ui).lower(),
         "spark.ui.showConsoleProgress": "false",
         "spark.pyspark.python": os.environ.get("PYSPARK_PYTHON", sys.executable),
+        "spark.python.daemon.module": "ebla.pipelines.executors",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "8192",

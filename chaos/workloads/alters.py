@@ -223,7 +223,9 @@ class Alters(Workload):
         self, mine: _Mine, table: aio.Table, schema: TableSchema, seen: dict[int, dict[str, Any]]
     ) -> None:
         columns = [column for column in schema.columns if column.name != "k"]
-        known = [(column.name, _number(column, columns), defaults(column, 1)[0].as_py()) for column in columns]
+        known = [
+            (column.name, _number(column, columns), defaults(column, 1)[0].as_py()) for column in columns
+        ]
         for key, row in seen.items():
             given = mine.given.get(key)
             for name, number, default in known:

@@ -9,6 +9,7 @@ import datetime
 import inspect
 import os
 import runpy
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from decimal import Decimal
@@ -56,10 +57,8 @@ PLACE = pa.struct([("x", pa.int32()), ("seen", pa.timestamp("us", "UTC"))])
 
 def everything(rows: int = ROWS) -> pa.Table:
     """Rows with every common type of Spark and tables, with nulls and NaN among the values."""
-    at = [
-        datetime.datetime(2013, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(seconds=n)
-        for n in range(rows)
-    ]
+    start = datetime.datetime(2013, 1, 1, tzinfo=datetime.UTC)
+    at = [start + datetime.timedelta(seconds=n) for n in range(rows)]
     return pa.table(
         {
             "id": pa.array(range(rows), pa.int64()),
@@ -131,13 +130,8 @@ def stage(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture
 def table(stage: Stage) -> Table:
-    return table_for(
-        stage.db,
-        "everything",
-        stage.source,
-        primary_key=["id", "name"],
-        partition_by=ebla.hash("id", buckets=TABLETS),
-    )
+    parted = ebla.hash("id", buckets=TABLETS)
+    return table_for(stage.db, "everything", stage.source, primary_key=["id", "name"], partition_by=parted)
 
 
 def test_spark_uses_allowed_nodes_only(stage: Stage) -> None:
@@ -161,6 +155,12 @@ def test_spark_uses_allowed_nodes_only(stage: Stage) -> None:
         assert slot_of[actor["OwnerAddress"]["NodeID"]] in ALLOWED, "an actor ends with the node of its owner"
     assert executors_alive(stage.session) == 1
     assert len(hosts_of_executors(stage.session)) == 1
+
+
+def test_workers_are_forked_with_what_their_tasks_import(stage: Stage) -> None:
+    one = stage.session.sparkContext.parallelize([0], 1)
+    shown = one.map(lambda _: (os.getppid(), "ebla.pipelines.feed" in sys.modules)).first()
+    assert shown[1] and "ebla.pipelines.executors" in psutil.Process(shown[0]).cmdline()
 
 
 def test_libraries_that_java_unpacks_are_in_temporary_directories_of_the_session_or_of_ray(

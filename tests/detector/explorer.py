@@ -9,15 +9,17 @@ catalog names as its primary.
 
 from __future__ import annotations
 
-import copy
 from collections import deque
 from collections.abc import Callable, Iterator
+from copy import copy as copied
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ebla.actors.detector import detector, lease
 from ebla.actors.detector.limits import DetectorLimits
 from ebla.actors.messages import ServerInstance
+
+T = TypeVar("T")
 
 LEASE_S, GRACE_S = 20, 25
 BEACON, ANSWER, ORDER = "beacon", "answer", "order"
@@ -76,6 +78,13 @@ def instance(number: int, incarnation: int) -> ServerInstance:
     return ServerInstance(str(number), incarnation, f"start {incarnation}")
 
 
+def copy(one: T) -> T:
+    """As copy.copy, which would take two thirds of a search."""
+    made: T = object.__new__(type(one))
+    made.__dict__.update(one.__dict__)
+    return made
+
+
 class Deployment:
     """One state. `primary`, `ballot` and `recorded`, the incarnations: the durable catalog. `master`: the number of the active master."""
 
@@ -104,12 +113,12 @@ class Deployment:
         return self.rules.slow_tick_s if server == 0 else self.rules.tick_s
 
     def copy(self) -> Deployment:
-        made = copy.copy(self)
-        made.servers = [copy.copy(server) for server in self.servers]
+        made = copy(self)
+        made.servers = [copy(server) for server in self.servers]
         for server in made.servers:
-            server.lease = copy.copy(server.lease)
-        made.detector = copy.copy(self.detector)
-        made.detector._servers = {k: copy.copy(v) for k, v in self.detector._servers.items()}
+            server.lease = copy(server.lease)
+        made.detector = copy(self.detector)
+        made.detector._servers = {k: copied(v) for k, v in self.detector._servers.items()}
         return made
 
     # -- what can happen

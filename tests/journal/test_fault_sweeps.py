@@ -38,7 +38,7 @@ def test_two_failures_of_one_kind_lose_nothing(mode: str):
 
 def test_two_failures_of_different_kinds_lose_nothing():
     chance = random.Random(1)
-    for run in seeds(100):
+    for run in seeds(50):
         first, second = chance.choice(PAIRS)
         mode, other = chance.sample(MODES, 2)
         line = Line({(first, chance.choice(NUMBERS)): mode, (second, chance.choice(NUMBERS)): other})
@@ -57,7 +57,7 @@ def test_failures_lose_nothing_when_every_edit_is_its_own_flush():
 @pytest.mark.parametrize("victims", [2, 3])
 def test_failures_lose_nothing_on_five_nodes(victims: int):
     chance = random.Random(victims)
-    whole, runs = 0, seeds(40)
+    whole, runs = 0, seeds(20)
     for run in runs:
         faults = {
             (node, chance.choice(NUMBERS)): chance.choice(MODES) for node in chance.sample(FIVE, victims)
@@ -87,7 +87,7 @@ SECOND = range(1, len(SECOND_REQUESTS) + 1)
 
 
 DECIDING = SECOND[1:5]  # request of an epoch, of the state, choice, and finalize
-DRAWN = 150
+DRAWN = 75
 
 
 def test_a_failing_recovery_loses_nothing():
@@ -116,7 +116,7 @@ def two_writers(chance: random.Random, a: int, b: int, mode: str, other: str) ->
 
 def test_failures_of_writer_and_recoveries_lose_nothing():
     chance = random.Random(2)
-    for run in seeds(80):
+    for run in seeds(40):
         lines = []
         for numbers in (NUMBERS, SECOND, SECOND):
             first, second = chance.choice(PAIRS)
