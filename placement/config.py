@@ -208,7 +208,7 @@ def _validate_masters(config: DeploymentConfig) -> None:
         wanted = getattr(config, key)
         if config.slots and wanted is not None and wanted > len(config.slots):
             raise InvalidArgument(
-                f"{key} is {wanted}, but slots names {len(config.slots)} hosts; lower {key}, or name more slots"
+                f"{key} is {wanted}, but slots names only {', '.join(config.slots)}; lower {key}, or name more slots"
             )
 
 

@@ -55,7 +55,7 @@ async def test_a_table_is_refused_if_too_few_servers_have_space(stage: Stage) ->
     await open_stage(stage)
     await fill(stage, "b", "c")
     with pytest.raises(
-        DiskFull, match=r"2 live hosts have disk space.*free space on tablet-server/b, tablet-server/c"
+        DiskFull, match=r"2 live hosts with disk space.*free space on tablet-server/b, tablet-server/c"
     ):
         await stage.create("flights")
     assert stage.master.catalog.named("flights") is None

@@ -319,7 +319,7 @@ async def test_a_suspended_server_gets_no_lease_and_leads_nothing(stage: Pacific
     assert all(stage.serving(tablet) == [stage.primary(tablet)] != ["a"] for tablet in tablets)
     listed = await stage.servers()
     assert [each.host for each in listed if each.suspended] == ["a"]
-    with pytest.raises(Unavailable, match="2 hosts are live"):
+    with pytest.raises(Unavailable, match="has 2 live hosts"):
         await stage.create("more")
     assert not (await suspend(False)).servers[0].suspended
     toy = stage.server("a")

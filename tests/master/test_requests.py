@@ -84,10 +84,10 @@ def test_create_accepts_any_name_without_control_characters(name: str):
 
 def test_a_refused_create_says_how_many_hosts_are_live():
     requests.validate_room(create_request(replicas=3), 3, MasterOptions())
-    with pytest.raises(Unavailable, match=r"3 replicas.* 2 hosts are live"):
+    with pytest.raises(Unavailable, match=r"3 replicas.* has 2 live hosts"):
         requests.validate_room(create_request(replicas=3), 2, MasterOptions())
     with pytest.raises(
-        Unavailable, match=r"of 1 host are live; .* create it with `--replicas 1` \(replicas=1\)"
+        Unavailable, match=r"has 1 live host; .* create it with `--replicas 1` \(replicas=1\)"
     ):
         requests.validate_room(create_request(replicas=3), 1, MasterOptions())
 

@@ -82,7 +82,7 @@ async def test_create_validates_and_names_the_field(stage: Stage) -> None:
     ):
         with pytest.raises(InvalidArgument, match=named):
             await stage.create(**changes)
-    with pytest.raises(Unavailable, match="3 hosts are live"):
+    with pytest.raises(Unavailable, match="has 3 live hosts"):
         await stage.create(replicas=5)
     assert (await stage.status()).edits == 2, "the marker of a segment, and the beginning of the master"
 
@@ -130,7 +130,7 @@ async def test_only_the_table_without_enough_servers_waits(stage: Stage) -> None
     await stage.create("five", replicas=5)  # they crashed a moment ago, unknown to the master
     await stage.until(lambda: not stage.alive("e"))
     await stage.made("one", replicas=1)
-    with pytest.raises(Unavailable, match="2 hosts are live"):
+    with pytest.raises(Unavailable, match="has 2 live hosts"):
         await stage.create("three", replicas=3)
     await stage.until(lambda: len(stage.master.catalog.preparing) == 1)
     assert (await stage.table("five")).tablets[0].state == "preparing"

@@ -128,9 +128,9 @@ def test_a_single_master_can_have_a_journal_of_several_nodes() -> None:
         ({"journals": 0}, "journals must be 1 or a larger odd number, not 0"),
         (
             {"masters": 2, "journals": 3, "slots": ["a"]},
-            "masters is 2, but slots names 1 hosts; lower masters",
+            "masters is 2, but slots names only a; lower masters",
         ),
-        ({"journals": 3, "slots": ["a", "b"]}, "journals is 3, but slots names 2 hosts; lower journals"),
+        ({"journals": 3, "slots": ["a", "b"]}, "journals is 3, but slots names only a, b; lower journals"),
         ({"journal": {"nodes": ["x"]}}, "journal.nodes is no setting"),
         ({"journal": {"segment_s": 0}}, "journal: segment_s must be greater than zero"),
         ({"group": {"lease": {}}}, "group.lease is no setting"),

@@ -158,8 +158,8 @@ def validate_space(request: CreateTableRequest, hosts: int, full: Sequence[str])
     """Raise DiskFull if the `hosts` with disk space are too few, and would be enough with the `full` ones."""
     if full and hosts < request.replicas <= hosts + len(full):
         raise DiskFull(
-            f"table {request.name!r} wants {request.replicas} replicas on different hosts, and {hosts} live hosts have disk "
-            f"space for one; free space on {', '.join(full)} (`ebla nodes` shows how much they have), or create it with fewer "
+            f"table {request.name!r} wants {request.replicas} replicas on different hosts, and the cluster has "
+            f"{_live(hosts)} with disk space for one; free space on {', '.join(full)} (`ebla nodes` shows how much they have), or create it with fewer "
             "replicas"
         )
 
@@ -185,8 +185,8 @@ def validate_room(
     )
     if request.replicas > hosts:
         raise Unavailable(
-            f"table {request.name!r} wants {request.replicas} replicas on different hosts, but tablet servers of "
-            f"{'1 host' if hosts == 1 else f'{hosts} hosts'} are live; start more{f', or create it with `--replicas {hosts}` (replicas={hosts})' if hosts else ''}"
+            f"table {request.name!r} wants {request.replicas} replicas on different hosts, and the cluster has "
+            f"{_live(hosts)}; start more{f', or create it with `--replicas {hosts}` (replicas={hosts})' if hosts else ''}"
         )
     tablets = request.schema.partitioning.tablets
     require_within(
@@ -201,23 +201,27 @@ def validate_room(
     of_one, of_all = options.replicas_per_server_max * hosts, options.replicas_of_server_max * hosts
     if not settled and (added > of_one or wanted > of_all):
         raise Unavailable(
-            f"table {request.name!r} has too many replicas for {hosts} live hosts, and others may not have sent a heartbeat "
+            f"table {request.name!r} has too many replicas for {_live(hosts)}, and others may not have sent a heartbeat "
             "since the master began; try again"
         )
     require_within(
         "replicas_per_server_max",
         added,
         of_one,
-        f"partitioning makes {tablets} tablets with {request.replicas} replicas each; on {hosts} live hosts "
+        f"partitioning makes {tablets} tablets with {request.replicas} replicas each; on {_live(hosts)} "
         f"a new table may have {of_one} replicas altogether: use fewer buckets or splits",
     )
     require_within(
         "replicas_of_server_max",
         wanted,
         of_all,
-        f"with this table there would be {wanted} replicas on {hosts} live hosts, which may have {of_all} altogether: use "
+        f"with this table there would be {wanted} replicas on {_live(hosts)}, which may have {of_all} altogether: use "
         "fewer buckets or splits, drop tables, or add hosts",
     )
+
+
+def _live(hosts: int) -> str:
+    return "1 live host" if hosts == 1 else f"{hosts} live hosts"
 
 
 def validate_alter(request: AlterTableRequest) -> None:
