@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 
 from ebla.storage.errors import InvalidArgument, invalid_column
 from ebla.storage.rows.keys import successor
@@ -217,6 +218,8 @@ def _after(prefix: str) -> str | None:
 def _value(given: Any, column: str) -> Value:
     if isinstance(given, (np.bool_, np.integer, np.floating)):
         given = given.item()
+    elif isinstance(given, pa.Scalar):
+        given = given.as_py()
     if isinstance(given, bool):
         return Value("bool", given)
     if isinstance(given, int):

@@ -81,6 +81,7 @@ async def test_servers_evaluate_prefixes_lists_and_nulls(bench: Bench, table: ai
     for where, expected in (
         (col("v").starts_with("v1"), [1, *range(10, 20)]),
         (col("id").is_in([3, 20, 99]), [3, 20]),
+        (col("id").is_in(pa.array([3, 20])) & (col("id") > pa.scalar(3)), [20]),
         (col("v").is_null(), [20]),
         (col("v").is_not_null() & (col("id") > 17), [18, 19]),
         (~col("v").starts_with("v"), []),
