@@ -187,16 +187,37 @@ def test_every_defect_of_the_track_record_names_its_test_and_its_fix() -> None:
 
 
 # The calls of a core that change nothing which its log, its clients or the next round must follow.
-CORE_VIEWS = ("answer", "asks_to_lead", "offered", "read_index")
+CORES = ("stream/member.py", "raft/core.py", "pacifica/core.py")
+CORE_VIEWS = {
+    "answer",
+    "asks_to_lead",
+    "health",
+    "needs_copy",
+    "next_wake",
+    "offered",
+    "read_index",
+    "require_no_older_copy",
+    "story",
+    "validate",
+}
+APPOINTING = (
+    "actors/tablet/pacifica/orders.py",
+    "appoint",
+)  # in the event `_appoint`, which returns a refusal
 REPLICA_EVENTS = ("on_durable", "propose", "propose_write", "receive")
 
 
 def test_events_of_a_core_go_through_rounds_step() -> None:
     """Rounds.step gets the event itself. After a direct call the log, the clients and the round would not follow the core."""
-    (core,) = (nodes for name, _, nodes in modules("actors/tablet/raft") if name.endswith("/core.py"))
-    methods = [node.name for node in core if isinstance(node, ast.FunctionDef)]
-    events = {"core": [name for name in methods if name[0] != "_" and name not in CORE_VIEWS]}
-    assert "tick" in events["core"] and "replied" in events["core"]
+    cores = [nodes for name, _, nodes in modules("actors/tablet") if name.endswith(CORES)]
+    methods = {
+        node.name
+        for nodes in cores
+        for node in nodes
+        if isinstance(node, ast.FunctionDef) and not node.decorator_list
+    }
+    events = {"core": [name for name in methods - CORE_VIEWS if name[0] != "_"]}
+    assert {"tick", "replied", "durable", "appoint", "decline", "request_members"} <= set(events["core"])
     events["replica"] = [*REPLICA_EVENTS, "absorb"]
     names = {name for calls in events.values() for name in calls}
     offenders = [
@@ -206,21 +227,26 @@ def test_events_of_a_core_go_through_rounds_step() -> None:
         for node in nodes
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in names
         if node.func.attr in events.get(ast.unparse(node.func.value).rpartition(".")[2], ())
+        if (name, node.func.attr) != APPOINTING
     ]
     assert offenders == []
 
 
-# The room itself, the union of all protocols' messages, and the place where a server chooses its protocols.
-KNOW_RAFT = ("actors/messages/protocols.py", "actors/tablet/protocols.py")
+# Beside a protocol's own room: the union of all protocols' messages, and the place where a server chooses its protocols.
+KNOW_PROTOCOLS = ("actors/messages/protocols.py", "actors/tablet/protocols.py")
 
 
-def test_nothing_else_knows_the_replication_protocol() -> None:
+# A tablet server has the leases of PacificA tablets.
+@pytest.mark.parametrize(
+    ("protocol", "room"), [("raft", "actors/tablet/raft/"), ("pacifica", "actors/tablet/")]
+)
+def test_nothing_else_knows_a_replication_protocol(protocol: str, room: str) -> None:
     offenders = [
         (name, module)
         for name, _, nodes in modules("actors", "client", "placement", "pipelines")
-        if name not in KNOW_RAFT and not name.startswith("actors/tablet/raft/")
+        if name not in KNOW_PROTOCOLS and not name.startswith(room)
         for module in imported(nodes)
-        if module.startswith(("ebla.actors.tablet.raft", "ebla.actors.messages.raft"))
+        if module.startswith((f"ebla.actors.tablet.{protocol}", f"ebla.actors.messages.{protocol}"))
     ]
     assert offenders == []
 

@@ -5,6 +5,8 @@ Sources: seed 001; the PacificA paper.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
 
@@ -20,7 +22,11 @@ class BallotRecord(msgspec.Struct, frozen=True, tag="pacifica"):
 class PacificaView(msgspec.Struct, frozen=True, tag="pacifica"):
     """A replica's view of its group, in reports. `role`: primary, secondary, learner or inactive.
     `term`: its ballot. `leader`: the primary's uuid, or None. `lease`: the number of the lease in which a
-    primary leads. `inherited`: the last index that a primary inherited; it serves reads once that is committed."""
+    primary leads. `inherited`: the last index that a primary inherited; it serves reads once that is committed.
+    `era`: the operator's word for `term`; `leased`: the replica leads only while its server has a lease."""
+
+    era: ClassVar[str] = "ballot"
+    leased: ClassVar[bool] = True
 
     role: str = "inactive"
     term: int = 0

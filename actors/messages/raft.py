@@ -7,6 +7,8 @@ votes withheld from a live leader's challengers), seed 000 for member types.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
 from ebla.actors.messages.stream import AppendReply, AppendRequest
@@ -22,7 +24,11 @@ class HardState(msgspec.Struct, frozen=True, tag="raft"):
 
 class RaftView(msgspec.Struct, frozen=True, tag="raft"):
     """A replica's view of its group, in reports. `role`: leader, follower or candidate. `leader`:
-    uuid or None."""
+    uuid or None. `inherited`: see PacificaView."""
+
+    era: ClassVar[str] = "term"
+    leased: ClassVar[bool] = False
+    inherited: ClassVar[int] = 0
 
     role: str = "follower"
     term: int = 0

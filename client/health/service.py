@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ebla.actors.messages.pacifica import PacificaView
 from ebla.actors.replication.configuration import PACIFICA
 from ebla.health import verdicts as v
 from ebla.wording import count, host_of, number
@@ -68,14 +67,16 @@ def _unreadable(primary: ReplicaReport, state: ServerState) -> str | None:
     if state.lease_left_s <= 0:
         return f"the server of its primary has no lease: {no_lease(state)}"
     view = primary.view
-    if isinstance(view, PacificaView) and view.commit_index < view.inherited:
+    if view is not None and view.commit_index < view.inherited:
         return f"its primary has committed {number(view.commit_index)} of {number(view.inherited)} inherited entries"
     return None
 
 
 def needs_lease(state: ServerState) -> bool:
     """Whether a PacificA replica runs on the server."""
-    return any(isinstance(each.view, PacificaView) and each.state == "running" for each in state.replicas)
+    return any(
+        each.view is not None and each.view.leased and each.state == "running" for each in state.replicas
+    )
 
 
 def no_lease(state: ServerState) -> str:

@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ebla.actors.messages.pacifica import PacificaView
 from ebla.health import verdicts as v
 from ebla.health.checksums import different_rows, with_digest
 from ebla.health.ledgers import reasons_of_ledgers
@@ -356,7 +355,7 @@ def _disagreements(
     addresses = {place.uuid: place.address for place in location.replicas}
     chief = running[leader]
     members = _members(chief)
-    era = "ballot" if isinstance(chief.view, PacificaView) else "term"
+    era = "term" if chief.view is None else chief.view.era
     found: list[str] = []
     for uuid, view in running.items():
         who = addresses[uuid]

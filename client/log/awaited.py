@@ -119,8 +119,8 @@ class Log:
     def writer(self, producer: str | None = None, *, deadline_s: float | None = None) -> Opening[LogWriter]:
         """Open the log for appending. A context manager: at its end the writer is closed.
 
-        The writer before, in whatever process, is fenced: its later appends raise LogFenced, and what it was told to be in the log
-        stays. `producer`: a name under which the log counts the records, of this writer and of later ones, so that each is
+        The writer before, in any process, is fenced: its later appends raise LogFenced, and the records that were acknowledged to
+        it stay. `producer`: a name under which the log counts the records, of this writer and of later ones, so that each is
         appended exactly once: see `LogWriter.append_once`. Raises RecoveryFailed if too few stores answer, NotEnoughStores.
         """
         name = "" if producer is None else producer_name(producer)

@@ -33,10 +33,9 @@ class Oracle:
 
     def observe(self, node: Node[Any]) -> None:
         core = node.running()
-        assert core.commit_index <= core.last_index == len(node.entries), core.story()
-        assert core.durable_index <= core.last_index, core.story()
+        core.validate()
+        assert core.last_index == len(node.entries), core.story()
         assert node.entries[-1].term == core.log.last_term if node.entries else core.last_index == 0
-        assert core.term >= core.log.last_term
         if core.role == "leader":
             self._one_leader_a_term(node)
         self._committed_never_changes(node)

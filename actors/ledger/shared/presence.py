@@ -1,4 +1,4 @@
-"""A store tells that it runs: a node of its own session, and one for ever with its address. It learns whether its host is being
+"""A store shows that it runs: a node of its own session, and one for ever with its address. It learns whether its host is being
 decommissioned."""
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
     lagging             it needs entries that are dropped here  the same
     tablet_copying      a copy is under way                     no request
     copy_stalled        and makes no progress                   no request; soon the peer is unhealthy
-                                                                (raft/progress.py)
+                                                                (stream/progress.py)
 
 So a new member's replica need not be created by others, and a replica that the log cannot help is
 repaired in place (seed 000). Requests are idempotent: each names the state that it assumes, and the
@@ -20,7 +20,7 @@ has been due for longest is first. Only a peer that answered a moment ago gets a
 answer of a silent peer may be outdated, and the call would stay under way until its timeout. After
 each request, and its copy, the next one to the same peer waits twice as long as before, until the
 peer follows again: a copy that cannot succeed costs one call in half a minute. The peer counts as
-unhealthy by then (raft/progress.py), unless its server has asked to wait because others are copied
+unhealthy by then (stream/progress.py), unless its server has asked to wait because others are copied
 first.
 
 Sources: seed 000; Kudu's peer health and tablet copy trigger (kudu.md A4, A10).

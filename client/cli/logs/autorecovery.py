@@ -154,9 +154,7 @@ async def disable(cluster: Cluster) -> Shown:
 async def trigger(cluster: Cluster) -> Shown:
     """Start an audit now: ledgers of stores that do not run are repaired without a delay."""
     await _repairs(cluster).trigger()
-    return {
-        "triggered": True
-    }, "the auditor was told to audit; `ebla autorecovery status` shows what it finds"
+    return {"triggered": True}, "an audit begins; `ebla autorecovery status` shows what it finds"
 
 
 async def delay(cluster: Cluster, seconds: DelaySeconds = None) -> Shown:

@@ -22,7 +22,7 @@ async def status(cluster: Cluster) -> Shown:
     report = await journals.report(cluster)
     if not report.nodes:
         raise Refused(
-            "no master answers, so the nodes of the journal are not known", hint="`ebla check` tells why"
+            "no master answers, so the nodes of the journal are not known", hint="`ebla check` says why"
         )
     table = listing(journals.HEADERS, journals.rows(report))
     remarks = journals.remarks(report)
