@@ -42,7 +42,7 @@ suite: venv
 	$(BIN)/python -m pytest -q -n 3 --dist loadscope
 
 # Without random troubles and known mistakes.
-QUICK := tests/test_tidy.py tests/stream tests/raft tests/pacifica tests/tablet tests/master tests/journal tests/coordination
+QUICK := tests/test_tidy.py tests/test_rooms.py tests/test_glossary.py tests/stream tests/raft tests/pacifica tests/tablet tests/master tests/journal tests/coordination
 LATER := $(foreach kind,random sweeps mutants mistakes,--ignore-glob '*$(kind)*')
 quick: lint
 	@$(MAKE) --no-print-directory -j 2 types cores

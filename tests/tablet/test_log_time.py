@@ -8,7 +8,7 @@ import pytest
 
 from ebla.actors import messages as m
 from ebla.storage.tablets.results import Client
-from tests.tablet.copies import copied, entomb, fill
+from tests.tablet.copies import copied, entomb, fill, until
 from tests.tablet.harness import HOSTS, SLOW_HEARTBEATS, Group, address, row, simulated
 
 A, B, X = b"client-A-0000000", b"client-B-0000000", b"client-X-0000000"
@@ -134,3 +134,19 @@ async def test_log_time_does_not_go_back_after_a_copy(group: Group) -> None:
     await group.lead(target)
     await group.upsert(row(2))
     assert log_time_us(group, target) >= before_us
+
+
+@simulated(log_retained_entries_max=2, **SLOW_HEARTBEATS)
+async def test_log_time_does_not_go_back_when_all_replicas_restart_with_empty_logs(group: Group) -> None:
+    await fill(group, 600, at_once=50)
+    await group.sleep(20.0)
+    await group.upsert(row(1))
+    leader = await group.leader()
+    before_us, last = log_time_us(group, leader), group.replica(leader).log.last_index
+    await group.settle()
+    await group.flush(*HOSTS)
+    for host in HOSTS:
+        await until(group, lambda host=host: group.replica(host).log.dropped.index == last, "the log is empty")  # type: ignore[misc]
+    await group.restart_all()
+    await group.upsert(row(2))
+    assert log_time_us(group, await group.leader()) >= before_us
