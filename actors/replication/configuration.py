@@ -15,7 +15,16 @@ FIRST_BALLOT = 1  # of a PacificA tablet, whose replicas are created with it
 
 PRE_VOTER = "pre_voter"  # the displayed kind of a non-voter that shall become a voter
 
+PREFIX_MIN = 4  # characters of a uuid that an operator gives
+
 Order = tuple[int, int]  # of configurations: the forced epoch, then the index
+
+
+def names(word: str, uuid: str, address: str) -> bool:
+    """Whether `word` names the server: it is the uuid or the beginning of it, or the address or the host in it."""
+    if word in (uuid, address, address.rpartition("/")[2]):
+        return bool(word)
+    return len(word) >= PREFIX_MIN and uuid.startswith(word)
 
 
 class Peer(msgspec.Struct, frozen=True):

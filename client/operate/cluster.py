@@ -11,11 +11,12 @@ import msgspec
 
 from ebla.actors import messages as m
 from ebla.actors.ray_shell import Pong
+from ebla.actors.replication.configuration import PREFIX_MIN
 from ebla.errors import NotFound
 from ebla.health import survey
 from ebla.health.tablets import judge
 from ebla.health.verdicts import ClusterHealth, Survey, TabletHealth, Unanswered
-from ebla.operate.naming import PREFIX_MIN, Refused
+from ebla.operate.naming import Refused
 from ebla.operate.waiting import Deadline, Progress
 from ebla.storage.errors import EblaError
 from ebla.transport.client import DeploymentClient

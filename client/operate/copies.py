@@ -8,10 +8,11 @@ from collections.abc import Callable
 import msgspec
 
 from ebla.actors.messages import CancelCopyRequest, CopyJob, CopyJobs, Empty, ServerState
+from ebla.actors.replication.configuration import names
 from ebla.health.survey import ask_each
 from ebla.health.verdicts import COPYING, FAILED, MISSING, TOMBSTONE, Unanswered, answered, silent
 from ebla.operate.cluster import Cluster, too_short
-from ebla.operate.naming import Refused, names
+from ebla.operate.naming import Refused
 from ebla.wording import host_of, short
 
 POLL_S = 0.5

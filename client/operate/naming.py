@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from ebla.actors.replication.configuration import names
 from ebla.storage.errors import EblaError
 from ebla.wording import host_of, short
 
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from ebla.health.verdicts import ReplicaHealth, TabletHealth
 
 TABLET_SERVER, JOURNAL_NODE, LEDGER_STORE = "tablet-server/", "journal/", "ledger-store/"
-PREFIX_MIN = 4  # characters of a uuid or tablet id
 
 
 class Refused(EblaError):
@@ -21,11 +21,6 @@ class Refused(EblaError):
 
     fields = ("hint",)
     hint: str | None
-
-
-def names(word: str, uuid: str, address: str) -> bool:
-    """Whether `word` is the server's host, its address, its uuid or the beginning of the uuid."""
-    return word in (uuid, address, host_of(address)) or (len(word) >= PREFIX_MIN and uuid.startswith(word))
 
 
 def meant(word: str, places: Iterable[tuple[str, str]]) -> str | None:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import msgspec
 
 from ebla.actors.messages import Empty, QuarantineEntries, QuarantineEntry, QuarantineRequest, ServerState
+from ebla.actors.replication.configuration import PREFIX_MIN
 from ebla.health.survey import ask_each, gathered
 from ebla.health.verdicts import Unanswered, answered, silent
 from ebla.operate.cluster import Cluster
-from ebla.operate.naming import PREFIX_MIN, Refused
+from ebla.operate.naming import Refused
 from ebla.storage.errors import did_you_mean
 from ebla.wording import host_of, short
 

@@ -146,7 +146,9 @@ async def test_log_time_does_not_go_back_when_all_replicas_restart_with_empty_lo
     await group.settle()
     await group.flush(*HOSTS)
     for host in HOSTS:
-        await until(group, lambda host=host: group.replica(host).log.dropped.index == last, "the log is empty")  # type: ignore[misc]
+        await until(
+            group, lambda host=host: group.replica(host).log.dropped.index == last, "the log is empty"
+        )  # type: ignore[misc]
     await group.restart_all()
     await group.upsert(row(2))
     assert log_time_us(group, await group.leader()) >= before_us

@@ -34,8 +34,9 @@ from ebla.actors.master.messages import (
     SuspendReply,
     SuspendRequest,
 )
-from ebla.actors.master.repair.naming import ambiguous, has_non_voter, matches, members_of
+from ebla.actors.master.repair.naming import ambiguous, has_non_voter, members_of
 from ebla.actors.master.repair.repairs import Repairs, held_at
+from ebla.actors.replication.configuration import names
 from ebla.actors.world import World, rpc
 from ebla.storage.errors import InvalidArgument
 
@@ -58,7 +59,7 @@ class Hosts:
     scribe: Scribe = field(init=False)
 
     def known(self, name: str) -> list[Server]:
-        return [server for server in self._servers.known() if matches(name, server.uuid, server.address)]
+        return [server for server in self._servers.known() if names(name, server.uuid, server.address)]
 
     def unknown(self, name: str) -> NotFound | Unavailable:
         if self._world.now() < self._repairs.begins_at:
@@ -134,7 +135,7 @@ class Hosts:
         """List the matching addresses, including servers without a heartbeat since the master started."""
         addresses = dict.fromkeys(server.address for server in self.known(name))
         held = (peer for record in self._catalog.tablets.values() for peer in members_of(record))
-        addresses |= dict.fromkeys(peer.address for peer in held if matches(name, peer.uuid, peer.address))
+        addresses |= dict.fromkeys(peer.address for peer in held if names(name, peer.uuid, peer.address))
         addresses |= dict.fromkeys(self._marks_of(name))
         if not addresses:
             raise self.unknown(name)
@@ -142,7 +143,7 @@ class Hosts:
 
     def _marks_of(self, name: str) -> list[str]:
         marked = (*self._catalog.draining, *self._catalog.maintained, *self._catalog.suspended)
-        return [address for address in marked if matches(name, "", address)]
+        return [address for address in marked if names(name, "", address)]
 
     def _left(self, address: str) -> Drained:
         held = list(held_at(self._catalog, address))
@@ -183,7 +184,7 @@ class Hosts:
         known = [(server.uuid, server.address) for server in self._servers.known()]
         known += [(peer.uuid, peer.address) for record in records for peer in record.holders()]
         known += self._catalog.forgotten.items()
-        addresses = dict.fromkeys(address for uuid, address in known if matches(name, uuid, address))
+        addresses = dict.fromkeys(address for uuid, address in known if names(name, uuid, address))
         addresses |= dict.fromkeys(self._marks_of(name))
         if not addresses:
             raise self.unknown(name)

@@ -29,13 +29,12 @@ from ebla.actors.master.repair.hosts import Hosts
 from ebla.actors.master.repair.naming import (
     addresses,
     ambiguous,
-    matches,
     member_named,
 )
 from ebla.actors.master.repair.repairs import Repairs
 from ebla.actors.master.rules import healing
 from ebla.actors.messages.repair import ADD, MODIFY, REMOVE, MemberChange, MembersReply
-from ebla.actors.replication.configuration import NON_VOTER, VOTER, Configuration, Peer
+from ebla.actors.replication.configuration import NON_VOTER, VOTER, Configuration, Peer, names
 from ebla.actors.world import World, rpc
 from ebla.storage.errors import InvalidArgument
 
@@ -221,7 +220,7 @@ class Members:
         """
         left = [(peer.uuid, peer.address) for peer in self._catalog.tablets[tablet].holders()]
         left += self._catalog.forgotten.items()
-        return bool(self._hosts.known(name)) or any(matches(name, *each) for each in left)
+        return bool(self._hosts.known(name)) or any(names(name, *each) for each in left)
 
     def _free_server(self, configuration: Configuration, name: str) -> Server:
         """Return a live server that may get a replica, besides these members."""

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ebla.actors.master.catalog.records import TabletRecord
-from ebla.actors.replication.configuration import NON_VOTER, Configuration, Peer
+from ebla.actors.replication.configuration import NON_VOTER, Configuration, Peer, names
 from ebla.storage.errors import InvalidArgument
-
-UUID_PREFIX_MIN = 4
 
 
 def member_named(configuration: Configuration, name: str) -> Peer | None:
-    found = [peer for peer in configuration.peers if matches(name, peer.uuid, peer.address)]
+    found = [peer for peer in configuration.peers if names(name, peer.uuid, peer.address)]
     if len(found) > 1:
         raise ambiguous(name, [f"{peer.address} ({peer.uuid[:8]})" for peer in found])
     return found[0] if found else None
@@ -27,13 +25,6 @@ def has_non_voter(record: TabletRecord, address: str) -> bool:
         peer.address == address and peer.member == NON_VOTER and not peer.promote
         for peer in members_of(record)
     )
-
-
-def matches(name: str, uuid: str, address: str) -> bool:
-    """Whether the name is the uuid or its start, or the address or the host in it."""
-    if name in (uuid, address, address.rpartition("/")[2]):
-        return bool(name)
-    return len(name) >= UUID_PREFIX_MIN and uuid.startswith(name)
 
 
 def ambiguous(name: str, found: Sequence[str]) -> InvalidArgument:
