@@ -30,11 +30,11 @@ from ebla.actors.ledger.handles.writer import Writer
 from ebla.actors.ledger.metadata import Metadata
 from ebla.actors.world import settle
 from ebla.log import records
-from ebla.log.opening import begin, end, passes, patiently
+from ebla.log.opening import begin, end, patiently
 from ebla.log.options import LogFenced
 from ebla.log.parts import ENTRY_BYTES, ENTRY_RECORDS, joined
 from ebla.log.parts import parts as divided
-from ebla.log.reading import RETRY_S, Ledgers
+from ebla.log.reading import RETRY_S, Ledgers, passes
 from ebla.log.records import LogLedger, LogRecord
 from ebla.storage.errors import EblaError
 

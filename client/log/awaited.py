@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 import msgspec
 import pyarrow as pa
 
-from ebla.actors.errors import TimedOut
+from ebla.actors.errors import NotFound, TimedOut
 from ebla.arguments import check_deadline, check_int, check_text
 from ebla.log.appender import Appender
 from ebla.log.deadlines import Deadlines
@@ -99,15 +99,20 @@ class Log:
         return found
 
     async def _info(self) -> LogInfo:
-        record, end = await self._ledgers.bounds(self._name)
-        closed = [await self._ledgers.registry.read(each.ledger) for each in record.ledgers[:-1]]
+        while True:
+            record, end = await self._ledgers.bounds(self._name)
+            try:
+                ledgers = [await self._ledgers.registry.read(each.ledger) for each in record.ledgers]
+                break
+            except NotFound:  # an old one was deleted meanwhile
+                continue
         settings = record.settings
         return LogInfo(
             self._name,
             record.trimmed,
             end,
             len(record.ledgers),
-            sum(ledger.length for ledger in closed),
+            sum(ledger.length for ledger in ledgers if ledger.closed),
             settings.ensemble,
             settings.write_quorum,
             settings.ack_quorum,

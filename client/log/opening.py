@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 from ebla.actors.coordination.errors import VersionMismatch
-from ebla.actors.errors import NotFound, TimedOut
+from ebla.actors.errors import NotFound
 from ebla.actors.ledger import metadata as meta
 from ebla.actors.ledger.handles.recovery import recover
 from ebla.actors.ledger.handles.writer import Writer
@@ -19,7 +19,7 @@ from ebla.actors.ledger.shared import paths
 from ebla.actors.world import CallerWorld
 from ebla.log import records
 from ebla.log.options import LogFenced
-from ebla.log.reading import RETRY_S, Ledgers
+from ebla.log.reading import RETRY_S, Ledgers, passes
 from ebla.log.records import LogLedger, LogRecord
 from ebla.storage.errors import EblaError, OverLimit
 
@@ -90,7 +90,7 @@ async def begin(
         return None
     changed, made = done
     if changed.deleting:
-        ledgers.world.spawn(ledgers.sweep(name), f"delete ledgers of {name}")
+        ledgers.world.spawn(ledgers.sweep_quietly(name), f"delete ledgers of {name}")
     made = meta.replace(made, ledger=changed.ledgers[-1].ledger)
     return changed, Writer(ledgers.world, ledgers.registry, ledgers.stores, made, ledgers.options)
 
@@ -107,11 +107,6 @@ async def _own(
     except NotFound:  # another writer has left it out
         return None
     return (record, tried[newest.token]) if newest.token in tried else None
-
-
-def passes(error: EblaError) -> bool:
-    """Whether masters or stores are away, which may return."""
-    return error.retriable or isinstance(error, TimedOut)
 
 
 async def patiently(world: CallerWorld, ask: Callable[[], Awaitable[T]], has_ended: Callable[[], bool]) -> T:

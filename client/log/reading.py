@@ -45,6 +45,11 @@ class _Logs(shared.Records[LogRecord]):
         return records.numbered(super().opened(path, data, version), version)
 
 
+def passes(error: EblaError) -> bool:
+    """Whether masters or stores are away, which may return."""
+    return error.retriable or isinstance(error, TimedOut)
+
+
 class Ledgers:
     """What all handles of a connection share about ledgers and logs."""
 
@@ -178,13 +183,30 @@ class Ledgers:
                     position = max(position, record.end_of(at) or 0)  # behind entries that are lost for good
                 except NotFound:  # trimmed meanwhile, or left out as empty
                     pass
-            newer = await self.log(name)
+                except TimedOut as error:
+                    await self._wait_for_masters(error, follow)
+                    continue
+            try:
+                newer = await self.log(name)
+            except EblaError as error:
+                await self._wait_for_masters(error, follow)
+                continue
             if newer.ledgers[-1:] == record.ledgers[-1:] and (at is None or at == len(record.ledgers) - 1):
                 if not follow:
                     return
-                await self._changed(name, newer)
-                newer = await self.log(name)
+                try:
+                    await self._changed(name, newer)
+                    newer = await self.log(name)
+                except EblaError as error:
+                    await self._wait_for_masters(error, follow)
+                    continue
             record = newer
+
+    async def _wait_for_masters(self, error: EblaError, follow: bool) -> None:
+        """For the next try of a reader that follows; raises the error for others, and if it will not pass."""
+        if not follow or not passes(error):
+            raise error
+        await self.world.clock.sleep(RETRY_S)
 
     async def _retained(self, name: str) -> LogRecord:
         """The log without records that are too old: a reader that finds some deletes them first, since the writer may be idle."""
@@ -319,6 +341,12 @@ class Ledgers:
         position = records.expired(record, self.world.clock.wall_us(), lengths)
         if position > record.trimmed:
             await self.trim(name, position)
+
+    async def sweep_quietly(self, name: str) -> None:
+        try:
+            await self.sweep(name)
+        except EblaError as error:
+            log.info("log %s: its old ledgers are deleted later: %s", name, error)
 
     async def sweep(self, name: str) -> None:
         """Delete the ledgers that are no part of the log any more. What fails is left for the next sweep."""

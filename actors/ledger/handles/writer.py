@@ -134,6 +134,8 @@ class Writer:
         if channel.leaving and self._world.now() >= self._replace_at:
             self._replace_at = self._world.now() + self._options.ping_s
             self._replace_soon()
+        elif channel.position in self._joining:
+            self._replace_soon()  # the store failed while it joined, without another one in its place, and is back
         self._news.set()
 
     def _replace_soon(self) -> None:
@@ -166,9 +168,12 @@ class Writer:
         """Replace the stores that are gone, as long as there are others."""
         try:
             while self.failed is None and (gone := self._gone() or list(self._joining)):
-                if not await self._join(gone):
+                if await self._join(gone):
+                    await self._publish_joined()
+                elif self.failed is not None or not (self._gone() and await self._spares()):
                     return
-                await self._publish_joined()
+                else:
+                    await self._world.clock.sleep(self._options.retry_s)
         except EblaError as error:
             log.info("ledger %d: no store was replaced: %s", self.metadata.ledger, error)
         finally:
@@ -192,7 +197,7 @@ class Writer:
             return False
         while not all(self._joining[position].has(wanted) for position, wanted in waits_for.items()):
             if self.failed is not None or any(channel.is_gone for channel in self._joining.values()):
-                return self.failed is None and bool(await self._spares()) and await self._join(self._gone())
+                return False
             self._news.clear()
             await self._news.wait()
         return self.failed is None

@@ -6,6 +6,7 @@ tried in a new one: the version of the node tells whether the first one was made
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
@@ -17,7 +18,7 @@ from ebla.actors.coordination.messages import Operation, Set
 from ebla.actors.coordination.sessions.changes import Session, open_session
 from ebla.actors.coordination.sessions.nodes import Nodes
 from ebla.actors.errors import AlreadyPresent, NotFound
-from ebla.storage.errors import Corruption
+from ebla.storage.errors import Corruption, EblaError
 
 R = TypeVar("R", bound=msgspec.Struct)
 
@@ -46,9 +47,14 @@ class LastingSession:
 
     async def open(self) -> Session:
         if self._session is None or self._session.expired:
-            self._session = await open_session(
+            made = await open_session(
                 Session, self._master, self._timeout_s, name=self._name, deadline_s=DEADLINE_S
             )
+            if self._session is None or self._session.expired:
+                self._session = made
+            else:  # another task was first
+                with contextlib.suppress(EblaError):
+                    await made.close()
         return self._session
 
     async def close(self) -> None:

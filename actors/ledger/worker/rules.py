@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from ebla.actors.ledger import metadata as meta
-from ebla.actors.ledger.handles.checking import LACKING, LEAVING, MISSING, Damage, Findings, Unreadable
+from ebla.actors.ledger.handles.checking import LACKING, MISSING, Damage, Findings, Unreadable
 from ebla.actors.ledger.handles.registry import StoreInfo
 from ebla.actors.ledger.metadata import Metadata
 from ebla.actors.ledger.shared.kept import Mark
@@ -73,7 +73,8 @@ def plan(
             )
         elif damage.fragment.closed:
             moves.append(damage)
-        elif damage.why == LEAVING and not able(running, damage.fragment.stores):
+        elif found.state == meta.OPEN and not able(running, damage.fragment.stores):
+            # Its writer goes on with fewer stores. If the ledger were closed, there would be too few stores for the next one.
             reasons.append(no_store(damage.store))
         elif found.state == meta.IN_RECOVERY or grace_s <= 0:
             recovers = True
