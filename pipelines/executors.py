@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ebla.placement.extras import needs
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -36,8 +38,8 @@ BEFORE_FORKS = (
 
 def fork_workers() -> None:
     """What Spark runs on each executor (`spark.python.daemon.module`): PySpark's daemon, with the imports of the tasks."""
-    from pyspark import daemon
-
+    with needs("spark"):
+        from pyspark import daemon
     for module in BEFORE_FORKS:
         importlib.import_module(module)
     daemon.manager()  # type: ignore[no-untyped-call]
