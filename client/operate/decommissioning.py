@@ -18,7 +18,8 @@ from ebla.actors.ledger.shared.repairs import Repairs
 from ebla.actors.ledger.shared.survey import MarkedLedger, marked
 from ebla.actors.ledger.shared.survey import survey as repair_survey
 from ebla.actors.master.messages import DrainReply
-from ebla.operate import draining, naming
+from ebla.actors.replication.configuration import names
+from ebla.operate import draining
 from ebla.operate.waiting import Progress, until
 from ebla.storage.errors import EblaError
 from ebla.wording import count, host_of
@@ -119,7 +120,7 @@ async def stores_at(cluster: Cluster, host: str) -> Stores | None:
 
 async def _addresses_at(cluster: Cluster, host: str) -> tuple[str, ...]:
     known = await cluster.ledgers.registry.known()
-    found = [each.address for each in known if naming.names(host, each.uuid, each.address)]
+    found = [each.address for each in known if names(host, each.uuid, each.address)]
     return tuple(dict.fromkeys(found))
 
 
