@@ -59,7 +59,7 @@ async def test_a_table_is_refused_if_too_few_servers_have_space(stage: Stage) ->
     ):
         await stage.create("flights")
     assert stage.master.catalog.named("flights") is None
-    with pytest.raises(Unavailable, match="are live"):
+    with pytest.raises(Unavailable, match="has 2 live hosts"):
         await stage.create("flights", replicas=5)
     await stage.made("small", replicas=1)
 
