@@ -36,6 +36,7 @@ log = logging.getLogger("ebla")
 
 FOLLOW_S = 5.0  # one wait at a store
 RETRY_S = 0.2
+PASSED_MAX = 100  # lost entries, one after the other, that a search passes over
 RANGES_MAX = 200  # more tasks than a cluster has CPUs; a log has 2,000 ledgers at most
 TOGETHER = 64  # ledgers that are read at the same time
 
@@ -106,15 +107,33 @@ class Ledgers:
         return [records.decode(found.ledger, each.entry, each.data) for each in read]
 
     async def entry_of(self, found: Metadata, last: int, position: int) -> int:
-        """The entry up to `last` that has this position, or the first one after it: last + 1 if none has."""
-        low, high = 0, last + 1
+        """The entry up to `last` that has this position, or the first one after it: last + 1 if none has. Entries that are lost for
+        good are passed over; EntryLost is raised if the position is in one of them."""
+        low, high, lost = 0, last + 1, None
         while low < high:
             middle = (low + high) // 2
-            if (await self._records(found, middle))[0].end <= position:
-                low = middle + 1
+            entry, read, error = await self._readable(found, middle, high)
+            if read is not None and read.end <= position:
+                low = entry + 1
+            elif read is not None and read.first <= position:
+                return entry
             else:
-                high = middle
+                high, lost = middle, error
+        if lost is not None:
+            raise lost
         return low
+
+    async def _readable(
+        self, found: Metadata, first: int, end: int
+    ) -> tuple[int, Records | None, EntryLost | None]:
+        """The first readable entry from `first` to before `end`, and why `first` is not readable."""
+        lost: EntryLost | None = None
+        for entry in range(first, min(end, first + PASSED_MAX)):
+            try:
+                return entry, (await self._records(found, entry))[0], lost
+            except EntryLost as error:
+                lost = lost or error
+        return end, None, lost
 
     async def bounds(self, name: str, strict: bool = False) -> tuple[LogRecord, int]:
         """The log, and the position after its last acknowledged record. If the last entries are lost for good, it is the position at

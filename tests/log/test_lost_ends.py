@@ -9,7 +9,9 @@ import pytest
 from ebla.actors.ledger import metadata as meta
 from ebla.actors.ledger.errors import EntryLost
 from ebla.actors.ledger.shared.kept import KeptRegistry
+from ebla.actors.ledger.store import records as stored
 from ebla.log.records import ENTRY_RECORDS_MAX
+from ebla.storage.environment import Delete
 from ebla.storage.errors import InvalidArgument
 from tests.ledger import repair_stage
 from tests.ledger.repair_stage import RepairStage
@@ -79,3 +81,27 @@ def test_a_recovery_decides_the_end_although_the_last_acknowledged_entry_is_lost
         assert (await stage.client.recover(found.ledger)).last == 2
 
     repair_stage.play(scenario)
+
+
+@pytest.mark.parametrize("lost", [(10,), (0,), (4, 5, 6, 9), (18, 19), tuple(range(1, 20))])
+def test_every_record_beside_lost_ones_is_readable_from_its_position(lost: tuple[int, ...]) -> None:
+    async def scenario(stage: Stage) -> None:
+        log = await stage.client().create_log("events")
+        async with log.writer() as writer:
+            for number in range(20):  # each is an entry of its own
+                await writer.append(b"record %d" % number)
+        (part,) = (await log._ledgers.log("events")).ledgers
+        keys = [stored.key_of(part.ledger, entry) for entry in lost]
+        for address in stage.stores:
+            store = stage.role(address)
+            await store._move_all()
+            await store._environment.commit([Delete(stored.ENTRIES, keys)])
+        for position in range(20):
+            entries = log.read(position)
+            if position in lost:
+                with pytest.raises(EntryLost):
+                    await anext(entries)
+            else:
+                assert await anext(entries) == (position, b"record %d" % position)
+
+    play(scenario)
