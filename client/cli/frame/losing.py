@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from ebla.cli.frame.ui import Ui
@@ -26,6 +25,5 @@ def confirm_loss(
             "acknowledged writes may be lost, and there is no terminal for a confirmation",
             hint=f"add --yes-i-lose-data {name}",
         )
-    ui.err.print(f"Type the {thing}'s {called} to continue: ", end="", highlight=False, markup=False)
-    if sys.stdin.readline().strip() != name:
+    if ui.ask(f"Type the {thing}'s {called} to continue: ") != name:
         raise Refused(f"this is not the {thing}'s {called.removeprefix('whole ')}; nothing was changed")

@@ -7,9 +7,10 @@ nor cut.
 from __future__ import annotations
 
 import os
+import select
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ebla.operate.waiting import Progress
 
 PIPED_WIDTH = 2000
+LOOK_S = 0.2
 Shown = tuple[Any, ...]  # a command's result: the document for --json, and the parts for people
 
 
@@ -113,11 +115,18 @@ class Ui:
             return
         if self.json or not self.interactive:
             raise Refused(f"{question} There is no terminal for a confirmation.", hint="add -y to confirm")
-        with ending_at_once():
-            self.err.print(f"{question} [y/N] ", end="", highlight=False, markup=False)
-            answer = sys.stdin.readline()
-        if answer.strip().lower() not in ("y", "yes"):
+        if self.ask(f"{question} [y/N] ").lower() not in ("y", "yes"):
             raise Refused("nothing was changed")
+
+    def ask(self, prompt: str) -> str:
+        """The words that a person types. SIGINT and SIGTERM end the wait."""
+        with ending_at_once():
+            self.err.print(prompt, end="", highlight=False, markup=False)
+            # Python notices a signal that comes just before a read only when the read has ended, but each of these waits is short.
+            with suppress(OSError, ValueError):  # stdin may be no file
+                while not select.select([sys.stdin], [], [], LOOK_S)[0]:
+                    pass
+            return sys.stdin.readline().strip()
 
     @contextmanager
     def working(self, title: str) -> Iterator[Progress]:
