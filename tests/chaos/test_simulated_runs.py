@@ -37,7 +37,7 @@ RARE = {
     "pacifica-full-disks": 0,
     "scans": 5,
     "levels": 0,
-    "repairs": 0,
+    "repairs": 10,
 }
 # No writer opens the log again after the host of a store is lost, so that a worker must end the last ledger.
 WRITERS_GONE = Plan(
