@@ -104,8 +104,8 @@ class Log:
             try:
                 ledgers = [await self._ledgers.registry.read(each.ledger) for each in record.ledgers]
                 break
-            except NotFound:  # an old one was deleted meanwhile
-                continue
+            except NotFound:  # an old one was deleted meanwhile; the deadline bounds the tries
+                pass
         settings = record.settings
         return LogInfo(
             self._name,
