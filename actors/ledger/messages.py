@@ -96,6 +96,11 @@ class Tail(msgspec.Struct, frozen=True):
     held: tuple[tuple[int, int], ...]
     fenced: bool = False
 
+    @property
+    def greatest(self) -> int:
+        """The greatest entry that the store has, or knows to be acknowledged; with HELD_MAX ranges there may be greater ones."""
+        return self.held[-1][1] if self.held else self.lac
+
 
 HELD_MAX = 1000
 

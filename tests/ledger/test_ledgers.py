@@ -143,6 +143,40 @@ def test_a_recovery_keeps_what_is_acknowledged_and_fences_the_writer() -> None:
     play(scenario)
 
 
+@pytest.mark.parametrize("returns", [True, False])
+def test_a_recovery_marks_the_stores_that_are_silent_or_lack_the_end(returns: bool) -> None:
+    async def scenario(stage: Stage) -> None:
+        client, away = stage.process(), "ledger-store/c"
+        writer = client.writer(stage.create())
+        await writer.add(b"on all stores")
+        stage.cluster.crash(away)
+        for each in data(5):
+            await writer.add(each)
+        client.crash()
+        if returns:
+            await stage.restart(away)
+        other = stage.process()
+        assert (await other.recover()).last == 5
+        await asyncio.sleep(2.0)
+        assert stage.registry.marks == {1: {stage.uuids[away]}}
+
+    play(scenario, count=3)
+
+
+def test_a_recovery_marks_nothing_if_every_store_has_the_end() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = stage.process()
+        writer = client.writer(stage.create(ensemble=4, write_quorum=3))
+        for each in data(10):
+            await writer.add(each)
+        client.crash()
+        await stage.process().recover()
+        await asyncio.sleep(2.0)
+        assert stage.registry.marks == {}
+
+    play(scenario)
+
+
 def test_a_recovery_of_an_empty_ledger_closes_it_empty() -> None:
     async def scenario(stage: Stage) -> None:
         stage.create()

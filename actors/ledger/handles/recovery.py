@@ -6,6 +6,7 @@
                surely lack it that it cannot have been acknowledged. Each read fences, too: "absent" must stay true
     4. write   entries that were found are written to an ack quorum again, so that later readers find them
     5. close   the first absent entry ends the ledger; the end is set by compare-and-set
+    6. mark    stores that were silent, or lack entries at the end, are named for repair: the writer can no longer do so
 
 Several clients may recover at once: all find every acknowledged entry, and the first to close decides. So no reader returns an
 entry that one of them may have written before the ledger is closed. A recovery that fails leaves the
@@ -15,6 +16,7 @@ ledger in_recovery, and the next one continues. (BookKeeper, with #1067, #2614 a
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Container, Mapping, Sequence
 
@@ -32,6 +34,8 @@ from ebla.actors.ledger.metadata import Metadata, Segment
 from ebla.actors.world import CallerWorld
 from ebla.storage.errors import EblaError
 
+log = logging.getLogger(__name__)
+
 REWRITE_S = 30.0  # for the entries that are written again
 
 
@@ -47,11 +51,15 @@ async def recover(
 ) -> Metadata:
     """Close the ledger; returns its metadata. Raises RecoveryFailed if too few stores answer: then try again later. `gone`: stores that
     an operator has given up. Of those that do not answer, the acknowledged entries that no other store has are not in the ledger; all
-    others must answer. `repair`: not in order to write in the writer's place."""
+    others must answer. `repair`: not in order to write in the writer's place; the caller looks for what stores lack itself."""
     found = await registry.change(ledger, lambda now: meta.recovering(now, repair))
     if found.closed:
         return found
-    return await _Recovery(world, registry, stores, found, options, gone).run()
+    recovery = _Recovery(world, registry, stores, found, options, gone)
+    closed = await recovery.run()
+    if not repair:
+        world.spawn(recovery.mark(closed), f"mark ledger {ledger}")
+    return closed
 
 
 def closed_first(now: Metadata, last: int, length: int, made: Sequence[Segment]) -> Metadata:
@@ -78,6 +86,7 @@ class _Recovery:
         self._gone = gone
         self._newest = found.segments[-1]
         self._made: list[Segment] = [self._newest]  # what becomes of the last segment
+        self._lacking: list[str] = []  # stores that the writer owed something, or that are silent
 
     async def run(self) -> Metadata:
         found = self._found
@@ -113,21 +122,36 @@ class _Recovery:
         self._made = list(changed.segments[len(self._found.segments) - 1 :])
         return changed
 
+    async def mark(self, closed: Metadata) -> None:
+        """Name the stores of the last segment that were silent, or lack entries, for repair. A mark is a hint: without it, the next
+        check of all ledgers finds what is missing."""
+        segment = closed.segments[-1]
+        tails = await self._ask_tails(segment.stores, fence=False)
+        for store in sorted({*self._lacking, *_lacking(closed, segment, tails, closed.last)}):
+            try:
+                await self._registry.mark(closed.ledger, store)
+            except EblaError as error:
+                log.warning("ledger %d is not marked for repair: %s", closed.ledger, error)
+
     async def _fence(self) -> int:
         """Returns the last entry that is known to be acknowledged."""
+        answers = await self._ask_tails(self._newest.stores, fence=True)
+        tails = {at: tail for at, tail in enumerate(answers) if not isinstance(tail, EblaError)}
+        if not meta.covers(self._found, [*tails, *self._given_up(tails)]):
+            raise self._failed("fenced", answers)
+        start = ends.start(self._found, [tail.lac for tail in tails.values()])
+        self._lacking = _lacking(self._found, self._newest, answers, start)
+        return start
 
+    async def _ask_tails(self, stores: Sequence[str], *, fence: bool) -> list[m.Tail | EblaError]:
         async def ask(store: str) -> m.Tail | EblaError:
-            request = m.TailRequest(store, self._found.ledger, self._found.token, after=1 << 62, fence=True)
+            request = m.TailRequest(store, self._found.ledger, self._found.token, fence=fence)
             try:
                 return await self._stores.call(store, "read_tail", request, m.Tail, self._options.timeout_s)
             except EblaError as error:
                 return error
 
-        answers = await asyncio.gather(*map(ask, self._newest.stores))
-        tails = {at: tail for at, tail in enumerate(answers) if not isinstance(tail, EblaError)}
-        if not meta.covers(self._found, [*tails, *self._given_up(tails)]):
-            raise self._failed("fenced", answers)
-        return ends.start(self._found, [tail.lac for tail in tails.values()])
+        return await asyncio.gather(*map(ask, stores))
 
     def _given_up(self, answered: Container[int]) -> list[int]:
         """The positions without an answer whose stores an operator has given up."""
@@ -197,3 +221,15 @@ class _Recovery:
             )
         except EblaError as error:
             return error
+
+
+def _lacking(
+    found: Metadata, segment: Segment, tails: Sequence[m.Tail | EblaError], last: int
+) -> list[str]:
+    """The stores of the segment that are silent, or end before the last entry up to `last` that they should have."""
+    lacking = []
+    for position, (store, tail) in enumerate(zip(segment.stores, tails, strict=True)):
+        owed = meta.owed(found, position, segment.first, last)
+        if owed and (isinstance(tail, EblaError) or tail.greatest < owed[-1]):
+            lacking.append(store)
+    return lacking
