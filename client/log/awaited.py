@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 import msgspec
 import pyarrow as pa
 
-from ebla.actors.errors import NotFound, TimedOut
+from ebla.actors.errors import TimedOut
 from ebla.arguments import check_deadline, check_int, check_text
 from ebla.log.appender import Appender
 from ebla.log.deadlines import Deadlines
@@ -101,11 +101,12 @@ class Log:
     async def _info(self) -> LogInfo:
         while True:
             record, end = await self._ledgers.bounds(self._name)
-            try:
-                ledgers = [await self._ledgers.registry.read(each.ledger) for each in record.ledgers]
+            ledgers = await self._ledgers.every([each.ledger for each in record.ledgers])
+            if len(ledgers) == len(record.ledgers):
                 break
-            except NotFound:  # an old one was deleted meanwhile; the deadline bounds the tries
-                pass
+            # An old one was deleted meanwhile.
+            there = {each.ledger for each in ledgers}
+            await self._ledgers.without(self._name, next(p for p in record.ledgers if p.ledger not in there))
         settings = record.settings
         return LogInfo(
             self._name,

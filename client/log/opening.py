@@ -31,8 +31,7 @@ async def end(ledgers: Ledgers, name: str, part: LogLedger) -> Metadata | None:
     try:
         return await recover(ledgers.world, ledgers.registry, ledgers.stores, part.ledger, ledgers.options)
     except NotFound:
-        if part in (await ledgers.log(name)).ledgers:
-            raise
+        await ledgers.without(name, part)
         return None
 
 

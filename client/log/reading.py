@@ -77,6 +77,19 @@ class Ledgers:
             raise NotFound(f"there is no log {name!r}; db.create_log({name!r}) makes it", what=name)
         return found
 
+    async def without(self, name: str, part: LogLedger) -> LogRecord:
+        """The log, which has left out this ledger, whose metadata is gone. Raises NotFound if the log has the ledger still: only a
+        program that is not ebla can have deleted its metadata."""
+        record = await self.log(name)
+        if part.ledger in (each.ledger for each in record.ledgers):
+            path = paths.of_ledger(part.ledger)
+            raise NotFound(
+                f"the metadata of ledger {part.ledger} of log {name!r} is gone: its node {path} was deleted, which ebla does not do while "
+                "the log has the ledger; create the node again from a backup, or delete the log",
+                what=path,
+            )
+        return record
+
     # -- positions -------------------------------------------------------------------------------------------
 
     async def end_of(self, part: LogLedger, found: Metadata, last: int | None = None) -> int:
@@ -139,10 +152,8 @@ class Ledgers:
         """The log, and the position after its last acknowledged record. If the last entries are lost for good, it is the position at
         which a writer would begin now, or after the last readable record of a ledger that is not closed; with `strict` EntryLost
         is raised."""
-        while True:
-            record = await self.log(name)
-            if not record.ledgers:
-                return record, record.trimmed
+        record = await self.log(name)
+        while record.ledgers:
             part = record.ledgers[-1]
             try:
                 found, last = await self.last_entry(await self.registry.read(part.ledger))
@@ -151,7 +162,8 @@ class Ledgers:
                 readable, free = await self.ends_of(part, found, last)
                 return record, free if found.closed else readable
             except NotFound:  # an empty ledger, which the next writer has left out
-                continue
+                record = await self.without(name, part)
+        return record, record.trimmed
 
     async def last_entry(self, found: Metadata, after: int = meta.NONE) -> tuple[Metadata, int]:
         """The metadata, and the last acknowledged entry. A ledger that a recovery has not closed yet is recovered: its writer has
@@ -187,26 +199,27 @@ class Ledgers:
 
     async def read(self, name: str, start: int | None, follow: bool) -> AsyncIterator[Records]:
         """Records from position `start` on (None: the first that is kept), in order and without a gap. Without `follow`, up to the
-        last record that was acknowledged when the read began, at least. Raises RecordsTrimmed, EntryLost, Unavailable."""
+        last record that was acknowledged when the read began, at least. Raises NotFound, RecordsTrimmed, EntryLost, Unavailable."""
         record = await self._retained(name)
         position = record.trimmed if start is None else start
         while True:
             if position < record.trimmed:
                 raise _trimmed(name, record.trimmed)
-            at = _part_at(record, position)
+            at, gone = _part_at(record, position), None
             if at is not None:
+                part = record.ledgers[at]
                 try:
-                    async for each in self._read_part(record.ledgers[at], position, follow):
+                    async for each in self._read_part(part, position, follow):
                         yield each
                         position = each.end
                     position = max(position, record.end_of(at) or 0)  # behind entries that are lost for good
                 except NotFound:  # trimmed meanwhile, or left out as empty
-                    pass
+                    gone = part
                 except TimedOut as error:
                     await self._wait_for_masters(error, follow)
                     continue
             try:
-                newer = await self.log(name)
+                newer = await (self.log(name) if gone is None else self.without(name, gone))
             except EblaError as error:
                 await self._wait_for_masters(error, follow)
                 continue

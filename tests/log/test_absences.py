@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from ebla.actors.errors import NotFound
 from ebla.actors.ledger.auditor.auditor import Auditor
 from ebla.actors.ledger.auditor.options import AuditorOptions
 from ebla.actors.ledger.worker.options import WorkerOptions
@@ -116,5 +119,30 @@ def test_the_bytes_of_a_log_include_its_newest_ledger_once_that_is_closed() -> N
             await writer.append_many([b"x" * 1000] * 100)
             assert (await log.info()).bytes == 0
         assert (await log.info()).bytes > 100_000
+
+    play(scenario, count=3)
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_a_log_whose_ledger_was_deleted_by_another_program_says_so_in_every_call(which: int) -> None:
+    async def scenario(stage: Stage) -> None:
+        log = await stage.client().create_log("events")
+        for number in range(3):
+            async with log.writer() as writer:
+                await writer.append(b"%d" % number)
+        ledgers = log._ledgers
+        part = (await ledgers.log("events")).ledgers[which]
+        await ledgers.registry.delete(part.ledger)
+        for follow in (False, True):
+            read = []
+            with pytest.raises(NotFound, match="of log 'events' is gone"):
+                async for entry in log.read(follow=follow):
+                    read.append(entry.data)
+            assert read == [b"0", b"1", b"2"][:which]
+        with pytest.raises(NotFound, match="or delete the log"):
+            await log.info()
+        if which == 2:
+            with pytest.raises(NotFound, match="or delete the log"):
+                await log.writer()
 
     play(scenario, count=3)

@@ -223,9 +223,7 @@ class _Recovery:
             return error
 
 
-def _lacking(
-    found: Metadata, segment: Segment, tails: Sequence[m.Tail | EblaError], last: int
-) -> list[str]:
+def _lacking(found: Metadata, segment: Segment, tails: Sequence[m.Tail | EblaError], last: int) -> list[str]:
     """The stores of the segment that are silent, or end before the last entry up to `last` that they should have."""
     lacking = []
     for position, (store, tail) in enumerate(zip(segment.stores, tails, strict=True)):
