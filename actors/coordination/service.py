@@ -48,9 +48,19 @@ class Scribe(Protocol):
 
 
 class Coordination:
-    def __init__(self, world: World, namespace: Namespace, limits: Limits) -> None:
+    def __init__(
+        self,
+        world: World,
+        namespace: Namespace,
+        scribe: Scribe,
+        serves: Callable[[], bool],
+        limits: Limits,
+    ) -> None:
+        """`serves`: whether it may answer at this instant."""
         self.namespace = namespace
         self._world = world
+        self._scribe = scribe
+        self._serves = serves
         self._limits = limits
         self._timers = Timers(world.clock)
         self._watchers = Watchers(world.clock, limits.polls_max)
@@ -59,10 +69,8 @@ class Coordination:
         self._expiring_since: float | None = None
         self._due = asyncio.Event()
 
-    def begin(self, scribe: Scribe, serves: Callable[[], bool]) -> None:
-        """Start as the active master. `serves`: whether it may answer at this instant."""
-        self._scribe = scribe
-        self._serves = serves
+    def begin(self) -> None:
+        """Start as the active master."""
         self._timers.begin(self.namespace.sessions)
         self.namespace.notify = self._watchers.notify
         self._world.spawn(self._tick(), "time sessions")

@@ -30,7 +30,6 @@ from ebla.actors.coordination.service import Coordination
 from ebla.actors.errors import NotFound, NotRunning, Throttled
 from ebla.actors.incarnations import forgotten
 from ebla.actors.master.catalog.catalog import Catalog
-from ebla.actors.master.catalog.checkpoint import Checkpoints
 from ebla.actors.master.catalog.directory import Directory, mark_old
 from ebla.actors.master.catalog.edits import Edit, FormerMembersGone, TabletAssigned, TabletsForgotten
 from ebla.actors.master.catalog.quorum_edit_log import QuorumEditLog
@@ -70,70 +69,60 @@ class ActiveMaster:
     def __init__(
         self,
         world: World,
-        options: MasterOptions | None = None,
-        catalog: Catalog | None = None,
-        grace_s: float = 0.0,
-        is_only_copy: bool = False,
+        options: MasterOptions,
+        catalog: Catalog,
+        directory: Directory,
+        log: QuorumEditLog,
+        scribe: Scribe,
+        serves: Callable[[], bool],
+        grace_s: float,
+        is_only_copy: bool,
     ) -> None:
-        """`is_only_copy`: the whole journal is in this master's directory."""
+        """`serves`: whether requests may be answered at this instant. `is_only_copy`: the whole journal is in this master's
+        directory."""
         self.world = world
         self._is_only_copy = is_only_copy
-        self.options = options or MasterOptions()
+        self.options = options
         self.options.validate()
-        self.catalog = Catalog() if catalog is None else catalog
+        self.catalog = catalog
+        self.log, self.scribe = log, scribe
+        self.instance, self.incarnations = directory.instance, directory.incarnations
         self.servers = Servers(self.options.unresponsive_s, self.world.now() + grace_s if grace_s else -inf)
         self.views = tablet_reports.Views()
         self.answers = Answers(self.catalog, self.views, self.servers)
         late_s = inf if self.options.accepts else self.options.assignment_timeout_s
         self.assignment = Assignment(late_s, world.random)
         self._wake = asyncio.Event()
-        self.levels = Levels(world, self.options, self.catalog, self.servers, self._wake.set)
+        self.levels = Levels(world, options, catalog, scribe, self.servers, self._wake.set)
         self.repairs = Repairs(self.options, world.random, self.views, self.levels.cures)
         self.errands = Errands(self.options, world.random, self.views, self.repairs)
         self.messenger = Messenger(
             world, self.options, self.catalog, self.servers, self.errands, self.repairs
         )
-        self.coordination = Coordination(world, self.catalog.namespace, self.options.coordination)
-        self.instance = m.ServerInstance("", 0, "")
+        self.coordination = Coordination(world, catalog.namespace, scribe, serves, options.coordination)
         self._running = False
         self._unplaced = 0
         self._placing_from = 0.0
         self._forgetting_from = 0.0
-        known = world, self.options, self.catalog, self.views, self.servers
-        self.tables = Tables(*known, self.answers, self.levels, self._wake.set, self._altered)
-        self.hosts = Hosts(
-            world, self.catalog, self.views, self.servers, self.repairs, self.levels, self._wake.set
+        known = self.views, self.servers
+        self.tables = Tables(
+            world, options, catalog, scribe, *known, self.answers, self.levels, self._wake.set, self._altered
         )
-        self.members = Members(*known, self.repairs, self.hosts, self._wake.set)
-        self.appointer = Appointer(*known, self._require_ballots)
-        self.forcing = Forcing(world, self.catalog, self.views, self.servers, self.appointer)
+        self.hosts = Hosts(world, catalog, scribe, *known, self.repairs, self.levels, self._wake.set)
+        self.members = Members(world, options, catalog, *known, self.repairs, self.hosts, self._wake.set)
+        self.appointer = Appointer(
+            world, options, catalog, scribe, *known, self.incarnations, self._require_ballots
+        )
+        self.forcing = Forcing(world, catalog, scribe, *known, self.appointer)
 
     # -- life ------------------------------------------------------------------------------------------------
 
-    def make_scribe(self, log: QuorumEditLog, checkpoints: Checkpoints, checkpointed: int = 0) -> Scribe:
-        return Scribe(self.world, log, checkpoints, self.catalog, self.options, checkpointed)
-
-    def begin(
-        self,
-        directory: Directory,
-        log: QuorumEditLog,
-        scribe: Scribe,
-        settle_s: float,
-        serves: Callable[[], bool],
-    ) -> None:
-        """Serve from the catalog, which has all durable changes.
-
-        No tablet is placed for `settle_s`. `serves`: whether requests may be answered at this instant.
-        """
-        self.instance, self.incarnations = directory.instance, directory.incarnations
-        self.log, self.scribe = log, scribe
-        self.tables.scribe = self.hosts.scribe = self.levels.scribe = self.forcing.scribe = scribe
+    def begin(self, settle_s: float) -> None:
+        """Serve from the catalog, which has all durable changes. No tablet is placed for `settle_s`."""
         self._begun = self.world.now()
-        self._placing_from = self.repairs.begins_at = self._begun + settle_s
-        settled_from = max(self._placing_from, self.servers.presumed_until)
-        self.tables.settled_from = self.levels.settled_from = settled_from
-        self.coordination.begin(scribe, serves)
-        self.appointer.begin(scribe, self.incarnations)
+        self._placing_from = self.repairs.begins_at = self.servers.settled_from = self._begun + settle_s
+        self.coordination.begin()
+        self.appointer.begin()
         self._running = True
         self.world.spawn(self.scribe.run(), "scribe")
         self.world.spawn(self._background(), "background")

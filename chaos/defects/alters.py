@@ -56,7 +56,7 @@ async def reserve_by_the_wall(self: Tables) -> None:
         return [ReserveEnded(each.table, now_us) for each in kept if each.until_us <= now_us]
 
     if decide():
-        await self.scribe.change("end_reserve", decide, lambda: self._changed([]))
+        await self._scribe.change("end_reserve", decide, lambda: self._changed([]))
 
 
 @defect("alters", 20, Tables, "end_reserves")

@@ -19,14 +19,14 @@ from ebla.chaos.defects.defect import STORES_START_AGAIN, Swap, defect
 from ebla.log import records
 
 
-@defect("events", 60, Window, "_counted", seed=4)
+@defect("events", 60, Window, "_counted", seed=1)
 def entry_acknowledged_early(original: Any, self: Window, pending: Any) -> int:
     """A writer acknowledges an entry that one store less than the ack quorum has."""
     counted: int = original(self, pending)
     return counted + 1
 
 
-@defect("events", 60, ends, "fate", seed=1)
+@defect("events", 60, ends, "fate", seed=22)
 def one_absence_is_enough(original: Any, found: Metadata, number: int, answers: Any, gone: Any = ()) -> Any:
     """A recovery ends a ledger before an entry that one store lacks."""
     for position in meta.positions(found, number):
@@ -88,7 +88,7 @@ async def recovery_ends_at_the_known(self: Any, ledger: writer.Writer, first: in
     """A recovery ends a ledger at the last entry that its stores know to be acknowledged."""
 
 
-@defect("events", 60, shared, "Set", seed=0)
+@defect("events", 60, shared, "Set", seed=1)
 def records_set_without_versions(path: str, data: bytes, version: int) -> Set:
     """A record of a ledger or a log is set although another change came first."""
     return Set(path, data)

@@ -1,4 +1,5 @@
-"""The simulation finds every planted defect. tests/chaos/test_simulated_runs.py makes the same runs without the defects."""
+"""The simulation finds every planted defect. With `make sweep`, tests/chaos/test_simulated_runs.py makes the same runs without the
+defects."""
 
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ class Namespaces(Role):
     def __init__(self, world: World) -> None:
         self.world = world
         self.namespace = Namespace()
-        self.coordination = Coordination(world, self.namespace, Limits())
-        self.coordination.begin(self, lambda: True)  # type: ignore[arg-type]
+        self.coordination = Coordination(world, self.namespace, self, lambda: True, Limits())  # type: ignore[arg-type]
+        self.coordination.begin()
 
     async def change(
         self, name: str, decide: Callable[[], Sequence[Any]], conclude: Callable[[], Any]

@@ -62,16 +62,14 @@ class Count(NamedTuple):
 
 @dataclass(eq=False)
 class Levels:
-    """`wake` starts the background work now. Before `settled_from` some live servers may not have sent a heartbeat yet, so no
-    count freezes the cluster."""
+    """`wake` starts the background work now."""
 
     _world: World
     _options: MasterOptions
     _catalog: Catalog
+    _scribe: Scribe
     _servers: Servers
     _wake: Callable[[], None]
-    scribe: Scribe = field(init=False)
-    settled_from: float = inf
     _members: set[str] = field(default_factory=set)
     _listed_at: float = -inf
     _too_few_since_us: int = 0  # 0: there are enough
@@ -114,7 +112,7 @@ class Levels:
             return (LevelSet(wanted, self._world.clock.wall_us()),)
 
         if decide():
-            await self.scribe.change("level", decide, self._wake)
+            await self._scribe.change("level", decide, self._wake)
         count, catalog = self._count(), self._catalog
         present = FREEZED if count.too_few else catalog.level
         return LevelReply(catalog.level, catalog.level_us, present, self.why_frozen(), *count)
@@ -129,7 +127,7 @@ class Levels:
         live = sum(self._servers.answers_at(address, now) for address in expected)
         share = ceil(self._options.live_servers_share * len(expected))
         count = Count(live, len(expected), min(len(expected), max(self._options.live_servers_min, share)))
-        if now < self.settled_from:
+        if not self._servers.settled(now):
             count = count._replace(needed=0)
         if count.too_few and not self._too_few_since_us:
             self._too_few_since_us = self._world.clock.wall_us()

@@ -86,11 +86,13 @@ def gets_new(catalog: Catalog, address: str) -> bool:
 
 
 class Servers:
-    """Until `presumed_until` a server without a heartbeat counts as alive, but gets no replicas."""
+    """Until `presumed_until` a server without a heartbeat counts as alive, but gets no replicas. `settled_from`: when every live server
+    should have sent a heartbeat."""
 
     def __init__(self, unresponsive_s: float, presumed_until: float = -inf) -> None:
         self._unresponsive_s = unresponsive_s
         self.presumed_until = presumed_until
+        self.settled_from = inf
         self._servers: dict[str, Server] = {}
         self._at_address: dict[str, str] = {}
 
@@ -123,6 +125,10 @@ class Servers:
         self._at_address[registration.address] = instance.uuid
         server = self._servers[instance.uuid] = Server(instance, registration, now)
         return server
+
+    def settled(self, now: float) -> bool:
+        """Whether the servers that are known are all that live."""
+        return now >= max(self.settled_from, self.presumed_until)
 
     def get(self, uuid: str) -> Server | None:
         return self._servers.get(uuid)

@@ -26,6 +26,7 @@ from ebla.actors.master.catalog.directory import Directory
 from ebla.actors.master.catalog.edits import CatalogWritten, Edit
 from ebla.actors.master.catalog.quorum_edit_log import QuorumEditLog
 from ebla.actors.master.catalog.records import encode_image
+from ebla.actors.master.catalog.scribe import Scribe
 from ebla.actors.master.leadership.standby import Standby
 from ebla.actors.master.messages import JournalWriterStatus
 from ebla.actors.master.options import GroupOptions
@@ -41,7 +42,13 @@ LOOK_S = 0.02  # between two checks whether the changes under way have ended
 
 class ActiveTerm:
     def __init__(
-        self, world: World, options: GroupOptions, holder: Holder, edits: QuorumEditLog, standby: Standby
+        self,
+        world: World,
+        options: GroupOptions,
+        directory: Directory,
+        holder: Holder,
+        edits: QuorumEditLog,
+        standby: Standby,
     ) -> None:
         self.holder = holder
         self.ended: EblaError | None = None
@@ -56,30 +63,33 @@ class ActiveTerm:
         own = replace(
             world, network=_WhileHeld(world.network, holder), spawn=self._spawn, fail=self._failed_with
         )
+        catalog = standby.catalog
+        checkpoints = directory.checkpoints
+        scribe = Scribe(own, edits, checkpoints, catalog, options.master, standby.checkpointed)
         self.master = ActiveMaster(
             own,
             options.master,
-            standby.catalog,
-            options.master.unresponsive_s if standby.catalog.lineage.begun else 0.0,
+            catalog,
+            directory,
+            edits,
+            scribe,
+            self.serves,
+            options.master.unresponsive_s if catalog.lineage.begun else 0.0,
             self._is_only_copy,
         )
-        self._checkpointed = standby.checkpointed
 
-    async def begin(self, directory: Directory) -> None:
+    async def begin(self) -> None:
         """Begin to serve. If the journal fails, the term has ended when this returns."""
-        scribe = self.master.scribe = self.master.make_scribe(
-            self._edits, directory.checkpoints, self._checkpointed
-        )
         is_new = not self.master.catalog.lineage.begun
         try:
             accepts = bool(self._options.master.accepts)
-            await scribe.begin(directory.instance.start, accepts=accepts)
+            await self.master.scribe.begin(self.master.instance.start, accepts=accepts)
         except (QuorumFailed, Unavailable, NodesMoved, DiskFull) as error:
             self.end(error)
             return
         # Without the pause after a restart, the first servers with heartbeats would get all waiting tablets.
         settle_s = 0.0 if is_new else self._options.master.settle_s
-        self.master.begin(directory, self._edits, scribe, settle_s, self.serves)
+        self.master.begin(settle_s)
         self._spawn(self._end_with_lease(), "end with the lease")
         self._spawn(self._end_with_writer(), "end with the writer")
         self._spawn(self._purge(), "purge")

@@ -226,8 +226,8 @@ class Master(Role):
         self.standby.catalog.apply(found)
         self.standby.catalog.check()
         log.warning("%s is the active master from epoch %d on", self.world.address, holder.epoch)
-        active_term = ActiveTerm(self.world, self.options, holder, edits, self.standby)
-        await active_term.begin(self.directory)
+        active_term = ActiveTerm(self.world, self.options, self.directory, holder, edits, self.standby)
+        await active_term.begin()
         self.active_term = active_term
         self.active = self.world.address
 

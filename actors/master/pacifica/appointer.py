@@ -55,10 +55,11 @@ class Appointer:
     _world: World
     _options: MasterOptions
     _catalog: Catalog
+    _scribe: Scribe
     _views: Views
     _servers: Servers
+    _incarnations: Incarnations
     _require_ballots: Callable[[str, dict[str, int]], None]
-    scribe: Scribe = field(init=False)
     detector: Detector = field(init=False)
     planner: Planner = field(init=False)
     orders: Orders = field(init=False)
@@ -70,10 +71,8 @@ class Appointer:
         self._plan: Plan = Plan({}, [])
         self._planned_for: list[_Waiting] = []
 
-    def begin(self, scribe: Scribe, incarnations: Incarnations) -> None:
+    def begin(self) -> None:
         """Begin with the catalog. Every server that may have replicas counts as alive from now on."""
-        self.scribe = scribe
-        self._incarnations = incarnations
         recorded = self._catalog.incarnations.items()
         self.detector = Detector(self._options.detector, self._world.now(), recorded, self._may_have_leases)
         self.planner = Planner(self._catalog, self.detector)
@@ -179,7 +178,7 @@ class Appointer:
             if not self._has_work():
                 continue
             try:
-                await self.scribe.change("appoint", self._decide, self._conclude, next_one=True)
+                await self._scribe.change("appoint", self._decide, self._conclude, next_one=True)
             except (Throttled, DiskFull) as error:
                 log.warning("%s: %s; trying again", self._world.address, error)
                 self._refuse(error)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ebla.actors import messages as m
 from ebla.actors.detector.detector import ENDED
@@ -49,10 +49,10 @@ BY_MAX = 200  # characters of an operator's name
 class Forcing:
     _world: World
     _catalog: Catalog
+    _scribe: Scribe
     _views: Views
     _servers: Servers
     _appointer: Appointer
-    scribe: Scribe = field(init=False)
 
     # -- evidence --------------------------------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ class Forcing:
             return m.MembersReply(tablet, present)
 
         try:
-            reply = await self.scribe.change("force", decide, conclude)
+            reply = await self._scribe.change("force", decide, conclude)
         except EblaError:
             forcing.pop(tablet, None)
             raise

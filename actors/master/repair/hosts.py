@@ -6,7 +6,7 @@ The master's rules do the rest, also on a later active master. A request may be 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ebla.actors.errors import NotFound, Unavailable
 from ebla.actors.master.catalog.catalog import Catalog
@@ -51,12 +51,12 @@ class Hosts:
 
     _world: World
     _catalog: Catalog
+    _scribe: Scribe
     _views: Views
     _servers: Servers
     _repairs: Repairs
     _levels: Levels
     _wake: Callable[[], None]
-    scribe: Scribe = field(init=False)
 
     def known(self, name: str) -> list[Server]:
         return [server for server in self._servers.known() if names(name, server.uuid, server.address)]
@@ -129,7 +129,7 @@ class Hosts:
             self._wake()
 
         if decide():
-            await self.scribe.change(name, decide, conclude)
+            await self._scribe.change(name, decide, conclude)
 
     def _marked(self, name: str) -> list[str]:
         """List the matching addresses, including servers without a heartbeat since the master started."""
@@ -175,7 +175,7 @@ class Hosts:
             self._wake()
 
         if decide():
-            await self.scribe.change("forget_server", decide, conclude)
+            await self._scribe.change("forget_server", decide, conclude)
         return ForgetReply(address, tuple(uuids))
 
     def _forgettable(self, name: str) -> tuple[str, list[str]]:

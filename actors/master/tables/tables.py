@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ebla.actors import messages as m
 from ebla.actors.errors import AlreadyPresent, NotFound, TableDropped
@@ -48,20 +48,18 @@ LEAP_US_MAX = 2 * COUNT_US  # counted at once; a longer time is a leap of the cl
 
 @dataclass(eq=False)
 class Tables:
-    """`wake` starts the background work now; `altered` notes an altered table. Before `settled_from` some live servers may not have sent a
-    heartbeat yet."""
+    """`wake` starts the background work now; `altered` notes an altered table."""
 
     _world: World
     _options: MasterOptions
     _catalog: Catalog
+    _scribe: Scribe
     _views: Views
     _servers: Servers
     _answers: Answers
     _levels: Levels
     _wake: Callable[[], None]
     _altered: Callable[[str], None]
-    scribe: Scribe = field(init=False)
-    settled_from: float = field(init=False)
     _counted_to: float | None = None  # the catalog has counted the time of reserves up to here
 
     # -- changes ---------------------------------------------------------------------------------------------
@@ -82,14 +80,14 @@ class Tables:
             full = sorted(each.address for each in alive if not each.takes_data)
             requests.validate_space(request, hosts, full)
             held = len(self._catalog.names) + len(self._catalog.kept), self._catalog.replicas
-            requests.validate_room(request, hosts, self._options, *held, settled=now >= self.settled_from)
+            requests.validate_room(request, hosts, self._options, *held, settled=self._servers.settled(now))
             return (requests.created(request, self._world.random, self._wall_us()),)
 
         def conclude() -> m.TableInfo:
             self._wake()
             return self._carried_out(request)
 
-        return await self.scribe.change("create_table", decide, conclude)
+        return await self._scribe.change("create_table", decide, conclude)
 
     @rpc
     async def alter_table(self, request: m.AlterTableRequest) -> m.TableInfo:
@@ -120,7 +118,7 @@ class Tables:
                 self._altered(table)
             return self._carried_out(request)
 
-        return await self.scribe.change("alter_table", decide, conclude)
+        return await self._scribe.change("alter_table", decide, conclude)
 
     @rpc
     async def drop_table(self, request: m.DropTableRequest) -> m.Empty:
@@ -148,7 +146,7 @@ class Tables:
             self._changed(changed)
             return m.Empty()
 
-        return await self.scribe.change("drop_table", decide, conclude)
+        return await self._scribe.change("drop_table", decide, conclude)
 
     def _to_drop(self, name: str, reserve_s: float) -> TableRecord:
         """Find a table by its name; or without a reserve a kept table by its id."""
@@ -184,7 +182,7 @@ class Tables:
             self._changed(changed)
             return self._carried_out(request)
 
-        return await self.scribe.change("recall_table", decide, conclude)
+        return await self._scribe.change("recall_table", decide, conclude)
 
     def _to_recall(self, name: str) -> TableRecord:
         found = self._catalog.kept_as(name)
@@ -234,7 +232,7 @@ class Tables:
                 *(ReserveEnded(each, ended_us) for each in self._over(passed_us)),
             )
 
-        await self.scribe.change("end_reserve", decide, lambda: self._changed([]))
+        await self._scribe.change("end_reserve", decide, lambda: self._changed([]))
 
     def _over(self, passed_us: int) -> Iterator[str]:
         """Yield the kept tables whose reserve ends within `passed_us`."""
