@@ -96,6 +96,7 @@ async def recover(session: Session) -> End:
     if chosen is None:  # some node has edits of the segment, and no majority ever had
         end = End(newest.start - 1, newest.before)
     else:
+        assert chosen.start == newest.start and chosen.end >= chosen.start, (chosen, newest)
         end = End(chosen.end, chosen.digest)
         await session.accept(chosen, sources(chosen, prepared))
         session.committed(end.txid)  # it is decided, and the request to finalize carries this txid

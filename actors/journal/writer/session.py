@@ -51,6 +51,7 @@ class Session:
 
         For the next one, a node promises only if it has promised no others an epoch since.
         """
+        assert epoch > self.epoch, (epoch, self.epoch)
         asked_at = self.world.now()
         claim = None
         if self.holder is not None:

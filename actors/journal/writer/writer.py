@@ -224,11 +224,13 @@ class JournalWriter:
             for waiting in batch:
                 settle(waiting.answer, error)
             raise
+        assert self.end.txid == first + len(batch) - 1 == self.committed, (first, len(batch), self.end)
         self.written = self.end
         for txid, waiting in enumerate(batch, first):
             settle(waiting.answer, txid)
 
     async def _send(self, edits: Sequence[bytes]) -> None:
+        assert edits and self.segment, "edits are sent into a segment"
         before, first = self.end, self.end.txid + 1
         digest = digest_of(self.end.digest, first, edits)
         self.end = End(first + len(edits) - 1, digest)
@@ -249,11 +251,13 @@ class JournalWriter:
 
     async def _finalize(self) -> None:
         if not self._finalized:
+            assert self.end.txid == self.committed, "a segment ends with edits that a majority has"
             await self.session.finalize(self.segment, self.end.txid, self.end.digest)
             self._finalized = True
 
     async def _start_segment(self) -> None:
         start = self.end.txid + 1
+        assert start == self.committed + 1, (start, self.committed)
         await self.session.start_segment(start, self.end.digest)
         self.segment = start
         self._segment_bytes, self._segment_since = 0, self._world.now()

@@ -28,6 +28,7 @@ def durable(found: Metadata, known: int, tails: Mapping[int, Tail]) -> tuple[int
             end += 1
             continue
         unknown = sum(position not in held for position in positions)
+        assert end >= known
         return end, having + unknown < found.ack_quorum
 
 
@@ -77,6 +78,7 @@ def decided(
     for number in numbers:
         known = fate(found, number, answers, gone)
         if isinstance(known, Entry):
+            assert known.entry == number
             made.append(known)
             continue
         if known is None:

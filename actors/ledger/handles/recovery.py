@@ -110,6 +110,7 @@ class _Recovery:
                     ledger=found.ledger,
                 )
             last, total, made = writer.lac, writer.length, tuple(self._made)
+            assert last >= start and total >= length, (start, length, last, total)
         finally:
             writer.stop()
 
@@ -193,6 +194,7 @@ class _Recovery:
             entry = ahead.popleft()
             if entry is None:
                 return
+            assert entry.entry == first, (entry.entry, first)
             writer.add_entry(entry)
             first += 1
 

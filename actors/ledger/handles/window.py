@@ -56,6 +56,7 @@ class Window:
         first, bit = self.pending[0].entry.entry, 1 << position
         joins = bool(self.joining & bit)
         for entry in entries:
+            assert entry.entry < self.next, (entry.entry, self.next)
             if entry.entry >= first:
                 pending = self.pending[entry.entry - first]
                 if joins:
@@ -68,6 +69,10 @@ class Window:
         made = []
         while self.pending and self._counted(self.pending[0]) >= self.found.ack_quorum:
             head = self.pending.popleft()
+            assert head.entry.entry == self.lac + 1 and head.entry.length >= self.length, (
+                self.lac,
+                head.entry,
+            )
             self.lac, self.length = head.entry.entry, head.entry.length
             made.append(head)
         return made
@@ -90,6 +95,7 @@ class Window:
         """The metadata name the next stores of these positions: what they have counts from now on, and the others' no more."""
         for position in positions:
             bit = 1 << position
+            assert self.joining & bit, position
             self.joining &= ~bit
             for pending in self.pending:
                 pending.stored = pending.stored & ~bit | pending.joined & bit

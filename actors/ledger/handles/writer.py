@@ -233,6 +233,7 @@ class Writer:
         if self.failed is not None:
             return
         for position, channel in joined.items():
+            assert self.metadata.segments[-1].stores[position] == channel.store, (position, self.metadata)
             old = self._channels[position]
             missed = next(meta.entries_of(self.metadata, position, old.wanted + 1, lac), None)
             if missed is not None or old.owes(lac):

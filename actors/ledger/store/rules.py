@@ -64,6 +64,7 @@ def lacking(looked: CheckReply) -> list[int]:
 
 
 def fenced(head: Head) -> Head:
+    assert not head.deleted, "a deleted ledger admits nothing"
     return Head(head.token, True, head.deleted)
 
 
