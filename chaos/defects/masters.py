@@ -69,7 +69,7 @@ def follows_without_sets(original: Any, self: Standby, page: Page) -> None:
     original(self, Page([(txid, e.encode(edits)) for txid, edits in left], page.position))
 
 
-@defect("masters", 20, Session, "move_on", seed=2, faults=ONE_NODE_PROMISES)
+@defect("masters", 20, Session, "move_on", seed=11, faults=ONE_NODE_PROMISES)
 async def left_out_for_good(self: Session) -> None:
     """A journal node that promised a later epoch to a contender that failed stays left out."""
 
