@@ -1,6 +1,6 @@
 """Ends the ledger of a writer that is gone, or is to be stopped: decides its last entry, for all clients and for ever.
 
-    1. mark    the metadata becomes in_recovery: the writer can neither replace stores nor close
+    1. begin   the metadata becomes in_recovery: the writer can neither replace stores nor close
     2. fence   every store of the last segment is asked; enough must answer that no ack quorum is without a fenced store
     3. read    from the last entry known to be acknowledged on: an entry is in the ledger if any store has it; it is not if so many
                surely lack it that it cannot have been acknowledged. Each read fences, too: "absent" must stay true
