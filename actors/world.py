@@ -90,7 +90,7 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class CallerWorld:
-    """What code that only calls roles may use: clients, and the parts of roles that ask other roles. It has no disk."""
+    """The world of code that only calls roles: of clients, and of the parts of roles that ask other roles. It has no disk."""
 
     clock: Clock
     network: Network

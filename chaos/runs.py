@@ -278,7 +278,7 @@ class Run:
                 raise Violation(f"{workload.name}: {verdict.problem}")
 
     def _known_of(self, workload: Workload) -> tuple[Any, ...]:
-        """What the simulation knows of the workload's table, beyond its clients' history."""
+        """The simulation's own knowledge of the workload's table, beyond its clients' history."""
         if isinstance(workload, Registers):
             return (self.applied.of(workload.name),)
         if isinstance(workload, Salvage) and self.deployment is not None:

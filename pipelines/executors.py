@@ -37,7 +37,7 @@ BEFORE_FORKS = (
 
 
 def fork_workers() -> None:
-    """What Spark runs on each executor (`spark.python.daemon.module`): PySpark's daemon, with the imports of the tasks."""
+    """The program of each executor of Spark (`spark.python.daemon.module`): PySpark's daemon, with the imports of the tasks."""
     with needs("spark"):
         from pyspark import daemon
     for module in BEFORE_FORKS:

@@ -116,7 +116,7 @@ class Answer(Enum):
 
 
 def answer(address: str, timeout_s: float) -> Answer:
-    """What is at the address, for this process with its token. Ray itself tries for 20 s if the token is refused, and then
+    """The kind of process at the address, for this one with its token. Ray itself tries for 20 s if the token is refused, and then
     reports that the cluster does not answer; it tries for minutes if something else is there. With TLS, only Ray can tell."""
     import grpc
 

@@ -170,7 +170,7 @@ class Detector:
         server.state = IDLE
 
     def lease(self, uuid: str) -> Stamp | None:
-        """What an order to this server names; None: the server gets no orders now."""
+        """The process and the lease that an order to this server names; None: the server gets no orders now."""
         server = self._servers.get(uuid)
         if server is None or server.state != ALIVE or not server.lease or server.instance is None:
             return None

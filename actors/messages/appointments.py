@@ -49,7 +49,7 @@ class Appointed(msgspec.Struct, frozen=True):
 
 
 class Appointments(msgspec.Struct, frozen=True):
-    """What is durable in the catalog, for the process that began with `start`, in its lease `lease`."""
+    """The durable configurations of the catalog, for the process that began with `start`, in its lease `lease`."""
 
     start: str
     lease: int

@@ -1,4 +1,4 @@
-"""What a PacificA replica keeps on disk, and what it reports. Its messages are those of stream.py.
+"""The records of a PacificA replica on disk, and its reports. Its messages are those of stream.py.
 
 Sources: seed 001; the PacificA paper.
 """

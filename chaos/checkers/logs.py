@@ -33,7 +33,7 @@ class _Broken(Exception):
 
 @dataclass
 class _Log:
-    """What the operations so far have shown, in the order of their ends."""
+    """The evidence of the operations so far, in the order of their ends."""
 
     appends: dict[object, Operation]
     records: dict[int, tuple[object, Operation]] = field(default_factory=dict)  # by position, first shown by

@@ -1,4 +1,4 @@
-"""What ledger stores have on their disks, read from outside, also of stores that are down."""
+"""The entries on the disks of ledger stores, read from outside, also of stores that are down."""
 
 from __future__ import annotations
 

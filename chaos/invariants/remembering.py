@@ -1,4 +1,4 @@
-"""What a server must never forget about a tablet, also when its replica is deleted, copied, failed or restarted.
+"""The facts that a server must never forget about a tablet, also when its replica is deleted, copied, failed or restarted.
 
 now     a replica is damaged only if a fault damaged its disk
 since   the term on disk never falls, and a vote in a term is never changed

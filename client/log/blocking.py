@@ -19,7 +19,7 @@ Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 class Database(Protocol):
-    """What a log needs of its database. `_pull`: makes an iterator of an awaited one."""
+    """The part of a database that a log needs. `_pull`: makes an iterator of an awaited one."""
 
     @property
     def _awaited(self) -> Any: ...

@@ -52,7 +52,7 @@ def passes(error: EblaError) -> bool:
 
 
 class Ledgers:
-    """What all handles of a connection share about ledgers and logs."""
+    """The ledgers and logs of one connection, which all of its handles share."""
 
     def __init__(
         self,

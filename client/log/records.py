@@ -1,4 +1,4 @@
-"""What is kept of a log, and how its records lie in the entries of ledgers.
+"""The node of a log, and how its records lie in the entries of ledgers.
 
 Records are numbered from 0: a record's number is its position. An entry has one record or more, and the position of the first,
 so that a position is found by halving. The position at which a ledger begins is known when it is made, because the ledgers before
@@ -35,7 +35,7 @@ class LogLedger(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Producer(msgspec.Struct, frozen=True, array_like=True):
-    """Who appends, under a name that outlives its writers. `sequence`: how many records it had in the log when its writer began at
+    """A program that appends, under a name that outlives its writers. `sequence`: how many records it had in the log when its writer began at
     position `since`. Without `since` it has no writer, and `sequence` is how many it has.
 
     A writer's records are all records from its first position on, up to the first position of the next writer: so positions

@@ -60,7 +60,7 @@ class Cluster:
 
     @property
     def ledgers(self) -> Ledgers:
-        """What the API of logs uses."""
+        """The ledgers as the API of logs has them."""
         return self.database._logs
 
     async def leave(self) -> None:

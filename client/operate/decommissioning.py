@@ -203,14 +203,14 @@ async def _is_leaving(cluster: Cluster, stores: Stores) -> bool:
 
 
 class _Waits:
-    """What the ledgers wait for, from look to look. Ends a wait for something that does not come by itself."""
+    """The reasons for which ledgers wait, from round to round. Ends a wait for something that does not come by itself."""
 
     def __init__(self) -> None:
         self._stuck = self._idle = 0
         self._seen: object = None
 
     async def look(self, cluster: Cluster, stores: Stores, left: Sequence[int]) -> str:
-        """What is waited for. Raises LedgersStay."""
+        """The reasons to wait now. Raises LedgersStay."""
         ledgers = cluster.ledgers
         repairs = Repairs(ledgers.session)
         if not await repairs.enabled():

@@ -310,7 +310,7 @@ def _force(
     candidates: Sequence[Holder],
     committed: int,
 ) -> str:
-    """What can be forced, and at what price."""
+    """The configuration that can be forced, and its price."""
     tablet = short(evidence.tablet)
     if evidence.replication != PACIFICA:
         run = [each for each in voters if each.runs]

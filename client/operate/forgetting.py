@@ -37,7 +37,7 @@ ASK_S = 3.0
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """What is given up of a ledger: `entries` as ranges, and with `end` everything that was acknowledged after the last entry that is
+    """The part of a ledger that is given up: `entries` as ranges, and with `end` everything that was acknowledged after the last entry that is
     found. `perhaps`: other stores that do not run, and may have some of it."""
 
     ledger: int
@@ -79,7 +79,7 @@ async def require_unneeded(cluster: Cluster, stores: Stores) -> None:
 
 
 async def losses(cluster: Cluster, stores: Stores, progress: Progress) -> list[Loss]:
-    """What would be given up. Raises Unavailable if a store that runs does not answer: it may have the entries."""
+    """The losses that giving up these stores would mean. Raises Unavailable if a store that runs does not answer: it may have the entries."""
     found = []
     for at, ledger in enumerate(stores.left):
         progress.step(f"ledger {ledger}: looking for copies", at, len(stores.left))

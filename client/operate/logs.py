@@ -1,4 +1,4 @@
-"""What is known of a log and its ledgers. Nothing here disturbs a writer: no ledger is fenced or recovered."""
+"""The state of a log and of its ledgers. Nothing here disturbs a writer: no ledger is fenced or recovered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a source is, and its rows as Arrow batches with their places. Nothing here needs Spark or a cluster.
+"""A source, and its rows as Arrow batches with their places. Nothing here needs Spark or a cluster.
 
 files.py      the files of a path, a glob or a directory; their format and compression
 dialect.py    encoding, separator, decimal mark and header of a CSV file

@@ -1,4 +1,4 @@
-"""What surprises in the columns of a source: for people, before anything is written."""
+"""Surprises in the columns of a source: for people, before anything is written."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ ShowRows = Callable[[int], None]  # gets the number of rows that were read so fa
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What was recognised. Fields that a format does not have are None."""
+    """A format as it was recognised. Fields that a format does not have are None."""
 
     format: str
     files: int

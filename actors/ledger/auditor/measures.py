@@ -10,7 +10,7 @@ from ebla.actors.figures import Figure, Sheet, counter, gauge
 
 @dataclass
 class Counted:
-    """What this auditor has done since it started."""
+    """The work of this auditor since it started."""
 
     elected: bool = False
     lost: int = 0

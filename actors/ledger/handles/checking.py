@@ -1,4 +1,4 @@
-"""What the stores of a ledger have of its entries, and which fragments are damaged.
+"""Finds the entries of a ledger that its stores have, and the fragments that are damaged.
 
     missing   the store does not run; it is not asked
     leaving   the store's host is being decommissioned; it is not asked
@@ -36,7 +36,7 @@ YIELD_ENTRIES = 5_000  # are compared before other tasks get their turn
 
 
 class Held(msgspec.Struct, frozen=True):
-    """What one store has of one fragment. `wanted`: how many of its entries were to be looked at; `absent` and `damaged`: those of
+    """The entries of one fragment on one store. `wanted`: how many were to be looked at; `absent` and `damaged`: those of
     them that it lacks, and those whose checksum fails. `error`: why the others are not known. `runs`: whether it was asked.
     `another`: the store is lost, for another one answers at its address."""
 
@@ -119,7 +119,7 @@ def sample(stripe: Sequence[int], percentage: float, random: Random) -> Sequence
 
 
 def findings(held: Sequence[Held], leaving: Container[str] = ()) -> Findings:
-    """What a repair needs to know of it."""
+    """The damage, and the stores that do not tell, for a repair."""
     damaged: list[Damage] = []
     unknown: dict[str, str] = {}
     looked = 0
@@ -137,7 +137,7 @@ def findings(held: Sequence[Held], leaving: Container[str] = ()) -> Findings:
 
 
 def copies_of(found: Metadata, held: Sequence[Held]) -> Copies:
-    """What the stores of a ledger have, as `counted` finds it."""
+    """The copies on the stores of a ledger, as `counted` finds them."""
     absent: dict[int, int] = {}
     for each in held:
         for entry in each.absent:

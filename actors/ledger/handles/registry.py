@@ -1,4 +1,4 @@
-"""What is known of ledgers and stores: the interface that writers, readers, recoveries and repairs use."""
+"""The interface by which writers, readers, recoveries and repairs know ledgers and stores."""
 
 from __future__ import annotations
 

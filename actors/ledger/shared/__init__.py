@@ -1,4 +1,4 @@
-"""What all clients and roles share about ledgers, as nodes of the coordination namespace.
+"""The common knowledge of all clients and roles about ledgers, as nodes of the coordination namespace.
 
 paths.py      where the nodes are
 records.py    typed records in nodes, changed by compare-and-set

@@ -1,4 +1,4 @@
-"""Who repairs what: the whole state of audits and repairs, for operators."""
+"""The whole state of audits and repairs, for operators."""
 
 from __future__ import annotations
 

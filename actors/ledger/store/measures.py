@@ -11,7 +11,7 @@ from ebla.actors.ledger.store.records import Head
 
 
 class Counted:
-    """What the store has stored and sent since it started."""
+    """The work of this store since it started."""
 
     def __init__(self) -> None:
         self.adds = self.added = self.added_bytes = self.sent = self.sent_bytes = 0

@@ -1,4 +1,4 @@
-"""What a ledger store accepts, and what it answers. Nothing here waits.
+"""The rules by which a ledger store accepts requests and answers them. Nothing here waits.
 
 fenced    once a fence is durable, no entry of the writer is stored any more; entries of recoveries and repairs are
 written   an entry is never replaced by another one: a second entry of the same number must be equal

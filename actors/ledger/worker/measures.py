@@ -10,7 +10,7 @@ from ebla.actors.figures import Figure, Sheet, counter, gauge
 
 @dataclass
 class Counted:
-    """What the worker has done since it started; `marked` and `waiting` as of its last look."""
+    """The work of this worker since it started; `marked` and `waiting` as of its last round."""
 
     marked: int = 0
     waiting: int = 0

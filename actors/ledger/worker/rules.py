@@ -57,7 +57,7 @@ class Plan(msgspec.Struct, frozen=True):
 def plan(
     found: Metadata, mark: Mark, findings: Findings, running: Sequence[StoreInfo], grace_s: float
 ) -> Plan:
-    """What is to be done about these findings, and what must be waited for. `grace_s`: what is left of the grace period."""
+    """The steps that these findings require, and the reasons to wait. `grace_s`: the rest of the grace period."""
     fills: list[Damage] = []
     moves: list[Damage] = []
     reasons = [Reason(f"store {store} does not answer: {why}") for store, why in findings.unknown]

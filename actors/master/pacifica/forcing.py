@@ -1,5 +1,4 @@
-"""What an operator learns and may do about a tablet that does not work: the evidence of its servers, and for PacificA tablets a
-forced configuration.
+"""For an operator whose tablet does not work: the evidence of its servers, and for PacificA tablets a forced configuration.
 
 A forced configuration gives up every member but one, which leads in the next ballot and forced epoch. It may lack acknowledged
 writes, so it is refused while a voter of the configuration in the catalog may have them:

@@ -1,4 +1,4 @@
-"""What every replication protocol asks of a request that changes members (`ChangeMembersRequest`)."""
+"""The rules of every replication protocol for a request that changes members (`ChangeMembersRequest`)."""
 
 from __future__ import annotations
 

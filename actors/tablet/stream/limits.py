@@ -21,7 +21,7 @@ class StreamLimits(ABC):
                 raise InvalidArgument(f"{remedy}; got {self}")
 
     def rules(self) -> list[tuple[bool, str]]:
-        """What must hold, each with the remedy."""
+        """The conditions that must hold, each with its remedy."""
         return [
             (self.heartbeat_s > 0, "heartbeat_s must be above 0"),
             (self.append_bytes_max > 0, "append_bytes_max must be above 0"),

@@ -1,4 +1,4 @@
-"""What every core has: a log, configurations, a commit index, effects, and a story for errors.
+"""The common part of all cores: a log, configurations, a commit index, effects, and a story for errors.
 
 A protocol's state derives from MemberState and adds its roles. Every change of the log, of the
 commit index or of the configuration is made here.

@@ -207,7 +207,7 @@ class Machine:
 
     @property
     def master(self) -> ActiveMaster:
-        """What serves."""
+        """The master that serves."""
         role = self._running[MASTER][0]
         assert isinstance(role, Master) and role.active_term is not None
         return role.active_term.master

@@ -50,7 +50,7 @@ class RayLedgers:
         return None
 
     async def problems(self) -> list[str]:
-        """What is to be repaired, or else the copies that are not sound. A dead writer's ledger is checked up to its last acknowledged
+        """The ledgers to be repaired, or else the copies that are not sound. A dead writer's ledger is checked up to its last acknowledged
         entry."""
         found = await survey(self._ledgers.world, self._ledgers.session, LISTED_MAX)
         if found.marks:

@@ -93,7 +93,7 @@ def host_names(hosts: int) -> tuple[str, ...]:
 
 
 def victim_names(hosts: int, logs: bool) -> tuple[str, ...]:
-    """What faults may hit beside the master. A deployment with logs has further roles on its hosts."""
+    """The targets of faults beside the master. A deployment with logs has further roles on its hosts."""
     roles = [f"{role}-{number}" for role in ("store", "worker") for number in range(1, hosts + 1)]
     return (*host_names(hosts), *((*roles, "auditor-1", "auditor-2", *ROLES) if logs else ()))
 
@@ -178,7 +178,7 @@ class RayStage:
 
     @property
     def victims(self) -> tuple[str, ...]:
-        """What faults may hit, by the names that plans use."""
+        """The targets of faults, by the names that plans use."""
         return (*victim_names(len(self.hosts), self.config.logs), MASTER)
 
     async def found(self, host: str) -> str:

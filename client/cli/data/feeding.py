@@ -214,7 +214,7 @@ class _Plan:
 
     @property
     def notes(self) -> list[str]:
-        """What surprises in the columns, also those that the source lacks."""
+        """Surprises in the columns, also in those that the source lacks."""
         from ebla.pipelines.sources.notes import notes
 
         lines = [_lacking_line(self.lacking)] if self.lacking else []

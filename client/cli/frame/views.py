@@ -67,7 +67,7 @@ def _well(stores: Sequence[StoreHealth]) -> int:
 
 
 def _next(health: ClusterHealth) -> str:
-    """What to do. Ledgers that are repaired need nothing, and a role that does not answer comes first."""
+    """The advice to an operator. Ledgers that are repaired need nothing, and a role that does not answer comes first."""
     if health.status == "DEGRADED" and health.ledgers:
         roles = (health.stores, health.masters, health.journals, health.servers)
         if all(each.status in ("HEALTHY", "STOPPED") for kind in roles for each in kind):
@@ -265,7 +265,7 @@ def tablet(judged: TabletHealth) -> list[Any]:
 
 
 def forced_records(records: Iterable[Forced]) -> list[str]:
-    """What the catalog keeps of each configuration that an operator forced on a PacificA tablet."""
+    """The catalog's record of each configuration that an operator forced on a PacificA tablet."""
     found = []
     for each in records:
         at = datetime.fromtimestamp(each.at_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S")

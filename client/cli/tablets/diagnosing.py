@@ -188,7 +188,7 @@ def _holders(holders: tuple[Holder, ...], replication: str) -> Any:
 
 
 def _troubles(holder: Holder) -> list[str]:
-    """What fails on the server; the table of holders has no room for it."""
+    """The troubles of the server; the table of holders has no room for it."""
     found = [holder.trouble, None if holder.server == "up" else holder.server]
     return [f"{host_of(holder.address)}: {brief(trouble)}" for trouble in found if trouble]
 
