@@ -85,6 +85,15 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     joining: bool = False
 
 
+def validate(before: State, after: State) -> None:
+    """Assert the order of a node's states, which every recovery relies on."""
+    assert after.promised >= before.promised and after.writer <= after.promised, (before, after)
+    assert after.copies >= before.copies and after.purged >= before.purged, (before, after)
+    assert after.held_ms >= before.held_ms, (before, after)
+    known = before.committed_epoch, before.committed
+    assert (after.committed_epoch, after.committed) >= known, (before, after)
+
+
 class Segment(msgspec.Struct, frozen=True, array_like=True):
     """The header of a segment. `accepted`: the epoch of the recovery that chose this content (0: none).
     `learned`: only a peer, no writer, has said that the segment is finalized."""

@@ -23,6 +23,7 @@ from typing import Any
 from ebla.actors import catalog_versions, errors, incarnations
 from ebla.actors import messages as m
 from ebla.actors.catalog_versions import SeenCatalog
+from ebla.actors.detector.lease import Lease
 from ebla.actors.figures import Figure
 from ebla.actors.incarnations import Incarnations
 from ebla.actors.tablet.copy.copies import Copies
@@ -114,20 +115,21 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
         self.rounds = Rounds(self.world, self.identity, self.shared, self.consensus, self.checksums.applied)
         self.scans = Scans(self.world, self.options)
         self.admission = Admission(self.world, self.options, self.rounds, self.load, self.space)
+        me, lease = self.instance.uuid, Lease(self.options.detector)
+        self.protocols = Protocols(self.world, me, self.options, lease)
+        self.lifecycle = Lifecycle(
+            self.world, me, self.protocols, self.replicas, superblocks, self.rounds, quarantine
+        )
         self.leasing = Leasing(
             self.world,
             self.options,
             self.identity,
             self.rounds,
             self.replicas,
-            lambda: (each.hard_state for each in self.lifecycle.tombstones.values()),
+            self.lifecycle.tombstones,
+            lease,
             lambda: self.running,
             self._changed,
-        )
-        me = self.instance.uuid
-        self.protocols = Protocols(self.world, me, self.options, self.leasing.lease)
-        self.lifecycle = Lifecycle(
-            self.world, me, self.protocols, self.replicas, superblocks, self.rounds, quarantine
         )
         self.orders = Orders(
             self.world, self.options, self.identity, self.rounds, self.lifecycle, self._changed

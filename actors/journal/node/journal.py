@@ -347,7 +347,7 @@ class Journal:
         The edits of copies that no header points at any more are deleted last, when they have no readers; a
         crash in between leaves orphans.
         """
-        rules.validate(self.view.state, change.state)
+        records.validate(self.view.state, change.state)
         await self.world.faults.here(f"journal.{what}.before_commit")
         await self._commit(batch_of(change))
         await self.world.faults.here(f"journal.{what}.after_commit")

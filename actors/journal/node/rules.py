@@ -29,19 +29,6 @@ from ebla.storage.environment import Item
 from ebla.storage.errors import InvalidArgument
 
 
-def validate(before: State, after: State) -> None:
-    """Assert the order of a node's states, which every recovery relies on."""
-    assert after.promised >= before.promised, (before, after)
-    assert after.writer <= after.promised, after
-    assert after.committed_epoch <= after.promised, after
-    assert (after.committed_epoch, after.committed) >= (before.committed_epoch, before.committed), (
-        before,
-        after,
-    )
-    assert after.copies >= before.copies and after.purged >= before.purged, (before, after)
-    assert after.held_ms >= before.held_ms, (before, after)
-
-
 @dataclass
 class View:
     """The durable state of one journal, and the start of the segment that is open for edits."""

@@ -11,7 +11,7 @@ report for older than its own order.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ebla.actors.detector.detector import DECIDED
@@ -19,10 +19,10 @@ from ebla.actors.detector.lease import Lease
 from ebla.actors.errors import NotActive
 from ebla.actors.messages.appointments import Beacon, BeaconReply
 from ebla.actors.messages.pacifica import BallotRecord
-from ebla.actors.messages.protocols import HardState
 from ebla.actors.tablet.engine.identity import Identity
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.engine.rounds import Rounds
+from ebla.actors.tablet.lifecycle.tombstones import Tombstone
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.pacifica.core import PacificaCore
 from ebla.actors.world import World
@@ -35,21 +35,20 @@ AGAIN_S = 0.05
 
 @dataclass(eq=False)
 class Leasing:
-    """`tombstones`: the records of those on the server. `serving`: whether the server serves; one that does not asks for no
-    lease. `report`: reports a tablet to the masters."""
+    """`serving`: whether the server serves; one that does not asks for no lease. `report`: reports a tablet to the masters."""
 
     world: World
     options: TabletServerOptions
     identity: Identity
     rounds: Rounds
     replicas: Mapping[str, Replica]
-    tombstones: Callable[[], Iterable[HardState]]
+    tombstones: Mapping[str, Tombstone]
+    lease: Lease
     serving: Callable[[], bool]
     report: Callable[[str], None]
 
     def __post_init__(self) -> None:
         self.limits = self.options.detector
-        self.lease = Lease(self.limits)
         self._again: dict[str, None] = {}  # masters that get a beacon out of turn
         self._refusals: dict[str, str] = {}  # by master: why it did not acknowledge the last beacon
 
@@ -120,7 +119,7 @@ class Leasing:
     def _needed(self) -> bool:
         """Whether a PacificA tablet is, or was, on this server: the master may appoint it."""
         return any(isinstance(replica.core, PacificaCore) for replica in self.replicas.values()) or any(
-            isinstance(record, BallotRecord) for record in self.tombstones()
+            isinstance(each.hard_state, BallotRecord) for each in self.tombstones.values()
         )
 
     async def _beat(self, master: str, number: int) -> None:
