@@ -96,7 +96,7 @@ def make_filter(hashed: Array) -> bytes:
 def encode(batch: Any) -> bytes:
     """A block: a header, and the columns where a reader finds them without any parsing."""
     count = batch.num_rows
-    begin = batch.offset if hasattr(batch, "offset") else batch.column(0).offset
+    begin = batch.column(0).offset
     parts = [memoryview(batch.column(0).buffers()[1])[KEY * begin :][: KEY * count]]
     parts += [memoryview(batch.column(at).buffers()[1])[8 * begin :][: 8 * count] for at in (1, 2)]
     offsets = np.frombuffer(batch.column(3).buffers()[1], dtype=np.int32)[begin:][: count + 1]
@@ -138,7 +138,7 @@ class Runs:
         self.database = self.environment.open_db(b"blocks")
         self.path = directory / "data.mdb"
         self.steps: dict[str, float] = {}
-        self.longest = 0.0  # transaction
+        self.longest = 0.0  # seconds of the longest transaction
         self._next = 0
 
     @contextmanager
@@ -203,7 +203,7 @@ class Runs:
 
     def merge(self, runs: Sequence[Run]) -> Run:
         """The newest run is the last one. One range of keys after the other: a transaction adds what is merged of it, and removes the
-        blocks that end in it. Until a block is removed, what it has is overwritten by the new run, or is the same."""
+        blocks that end in it. Until a block is removed, the new run overwrites its rows, or has the same ones."""
         made, removed, before = self.new(), [0] * len(runs), b""
         rows = self._block * sum(len(run.last) for run in runs)
         cuts = np.linspace(0, 2**64 - 1, max(2, rows // FLUSHED + 1))[1:].astype(np.float64)

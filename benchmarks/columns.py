@@ -1,4 +1,4 @@
-"""What a columnar layout of tablets would cost, on numpy, pyarrow and LMDB alone. docs/storage.md has the results and what follows.
+"""The cost of a columnar layout of tablets, on numpy, pyarrow and LMDB alone. docs/storage.md has the results and what follows.
 
 python -m benchmarks.columns [--rows 10000000] [--only flush,compact,get,scan,pins]
 
@@ -6,7 +6,7 @@ flush     one memtable becomes a run: key words, order, moved columns, blocks wi
 compact   runs of that size are merged, four at a time, until one is left, in ranges of keys
 get       single keys and many keys through filter, directory and block, beside a tree with one item per row
 scan      every block is verified, and a column summed
-pins      what a reader's snapshot holds back in the file while runs come and go
+pins      the pages that a reader's snapshot holds back in the file while runs come and go
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,34 +40,27 @@ from benchmarks.column_runs import (
     random_rows,
     words,
 )
+from benchmarks.figures import Figure, Stopwatch, number
 
 
-@dataclass(frozen=True)
-class Result:
-    name: str
-    value: float
-    unit: str
-    beside: float | None = None
-    of: str = ""
-
-    def row(self) -> str:
-        beside = f"{self.beside:.3g} {self.of}" if self.beside else ""
-        return f"| {self.name} | {self.value:.3g} | {self.unit} | {beside} |"
+def row(figure: Figure) -> str:
+    floor = f"{number(figure.floor)} {figure.floor_name}" if figure.floor else ""
+    return f"| {figure.name} | {number(figure.value)} | {figure.unit} | {floor} |"
 
 
 def seconds(work: Callable[[], Any]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
+    with Stopwatch() as watch:
+        work()
+    return watch.seconds
 
 
-def flush(directory: Path, rows: int) -> Iterator[Result]:
+def flush(directory: Path, rows: int) -> Iterator[Figure]:
     random, store = np.random.default_rng(1), Runs(directory)
     count = max(2, min(10, rows // FLUSHED))
     batches = [random_rows(random, FLUSHED) for _ in range(count)]
     whole_s = seconds(lambda: [store.flush(batch) for batch in batches])
     for name, taken in store.steps.items():
-        yield Result(f"flush: {name}", taken / count / FLUSHED * 1e9, "ns/row")
+        yield Figure(f"flush: {name}", taken / count / FLUSHED * 1e9, "ns/row")
     floor = lmdb.open(str(directory / "floor"), map_size=MAP)
     blocks = [random.bytes(BLOCK * ROW) for _ in range(FLUSHED // BLOCK)]
 
@@ -77,18 +69,18 @@ def flush(directory: Path, rows: int) -> Iterator[Result]:
             for at, block in enumerate(blocks):
                 transaction.put(PLACE.pack(0, at), block)
 
-    yield Result(
+    yield Figure(
         "flush: all",
         whole_s / count / FLUSHED * 1e9,
         "ns/row",
-        seconds(bare) / FLUSHED * 1e9,
-        "bare blocks, synced",
+        floor=seconds(bare) / FLUSHED * 1e9,
+        floor_name="bare blocks, synced",
     )
     size = store.path.stat().st_size / (count * FLUSHED * ROW)
-    yield Result("flush: bytes on disk of a byte of data", size, "")
+    yield Figure("flush: bytes on disk of a byte of data", size, "")
 
 
-def compact(directory: Path, rows: int) -> Iterator[Result]:
+def compact(directory: Path, rows: int) -> Iterator[Figure]:
     random, store = np.random.default_rng(2), Runs(directory)
     runs = [store.flush(random_rows(random, FLUSHED)) for _ in range(max(FAN_IN, rows // FLUSHED))]
     store.steps.clear()
@@ -103,15 +95,15 @@ def compact(directory: Path, rows: int) -> Iterator[Result]:
     kept = words(store.read(runs[0]))[0]
     assert len(kept) == max(FAN_IN, rows // FLUSHED) * FLUSHED and (kept[1:] >= kept[:-1]).all()
     for name, spent in store.steps.items():
-        yield Result(f"compact: {name}", spent / moved * 1e9, "ns/row moved")
-    yield Result("compact: all", whole_s / moved * 1e9, "ns/row moved")
-    yield Result("compact: how often a row is moved", moved / max(rows, FAN_IN * FLUSHED), "")
-    yield Result("compact: the longest transaction", store.longest, "s")
+        yield Figure(f"compact: {name}", spent / moved * 1e9, "ns/row moved")
+    yield Figure("compact: all", whole_s / moved * 1e9, "ns/row moved")
+    yield Figure("compact: how often a row is moved", moved / max(rows, FAN_IN * FLUSHED), "")
+    yield Figure("compact: the longest transaction", store.longest, "s")
     grown = (store.path.stat().st_size - before) / before
-    yield Result("compact: growth of the file", grown * 100, "%")
+    yield Figure("compact: growth of the file", grown * 100, "%")
 
 
-def get(directory: Path, rows: int) -> Iterator[Result]:
+def get(directory: Path, rows: int) -> Iterator[Figure]:
     random, store = np.random.default_rng(3), Runs(directory)
     runs: list[Run] = []
     keys: list[bytes] = []
@@ -148,36 +140,46 @@ def get(directory: Path, rows: int) -> Iterator[Result]:
     reader = Reader(store, runs)
     assert all(reader.get(key) for key in keys[:100]) and not any(map(reader.get, absent[:100]))
     of = "tree of rows"
-    yield Result(
+    yield Figure(
         "get: the first of a block, which verifies it",
         each_us(keys, Reader(store, runs).get),
         "us",
-        tree_us,
-        of,
+        floor=tree_us,
+        floor_name=of,
     )
     each_us(keys, reader.get)
-    yield Result(
-        "get: a key that is there, in one of four runs", each_us(keys, reader.get), "us", tree_us, of
+    yield Figure(
+        "get: a key that is there, in one of four runs",
+        each_us(keys, reader.get),
+        "us",
+        floor=tree_us,
+        floor_name=of,
     )
-    yield Result("get: a key that is not there", each_us(absent, reader.get), "us", tree_absent_us, of)
+    yield Figure(
+        "get: a key that is not there", each_us(absent, reader.get), "us", floor=tree_absent_us, floor_name=of
+    )
     wrong = sum(runs[0].maybe(mixed_key(key)) for key in absent) / len(absent)
-    yield Result("get: filter says maybe of a key that is not there", wrong * 100, "%")
+    yield Figure("get: filter says maybe of a key that is not there", wrong * 100, "%")
     reader.get_many(keys)
     for count in (100, len(keys)):
         asked = keys[:count]
         many_us = seconds(partial(reader.get_many, asked)) / count * 1e6
-        yield Result(f"get_many: one of {count:,} keys of {rows:,}", many_us, "us", tree_us, of)
+        yield Figure(
+            f"get_many: one of {count:,} keys of {rows:,}", many_us, "us", floor=tree_us, floor_name=of
+        )
     many_us = seconds(lambda: reader.get_many(absent)) / len(absent) * 1e6
-    yield Result("get_many: one of as many that are not there", many_us, "us", tree_absent_us, of)
+    yield Figure(
+        "get_many: one of as many that are not there", many_us, "us", floor=tree_absent_us, floor_name=of
+    )
 
 
-def scan(directory: Path, rows: int) -> Iterator[Result]:
+def scan(directory: Path, rows: int) -> Iterator[Figure]:
     for block in (BLOCK, 4 * BLOCK, 16 * BLOCK):
         store = Runs(directory / str(block), block)
         store.flush(random_rows(np.random.default_rng(5), min(rows, 4 * FLUSHED)))
         store.scan()
         rate = min(rows, 4 * FLUSHED) / seconds(store.scan) / 1e6
-        yield Result(f"scan: verified, a column summed, {block:,} rows in a block", rate, "M rows/s")
+        yield Figure(f"scan: verified, a column summed, {block:,} rows in a block", rate, "M rows/s")
 
 
 def replaced(store: Runs, batch: Any, gone: Run) -> Run:
@@ -186,7 +188,7 @@ def replaced(store: Runs, batch: Any, gone: Run) -> Run:
     return run
 
 
-def pins(directory: Path, rows: int) -> Iterator[Result]:
+def pins(directory: Path, rows: int) -> Iterator[Figure]:
     random = np.random.default_rng(4)
     batch = random_rows(random, FLUSHED)
     for pinned in (False, True):
@@ -200,7 +202,7 @@ def pins(directory: Path, rows: int) -> Iterator[Result]:
             runs = [*runs[1:], replaced(store, batch, runs[0])]
         after = store.path.stat().st_size
         name = "with a reader" if pinned else "without"
-        yield Result(
+        yield Figure(
             f"pins: growth of the file, {name}",
             (after - before) / (cycles * FLUSHED * ROW),
             "of what was written",
@@ -210,7 +212,7 @@ def pins(directory: Path, rows: int) -> Iterator[Result]:
             for _ in range(cycles):
                 runs = [*runs[1:], replaced(store, batch, runs[0])]
             more = (store.path.stat().st_size - after) / (cycles * FLUSHED * ROW)
-            yield Result("pins: after its end", more, "of what was written")
+            yield Figure("pins: after its end", more, "of what was written")
 
 
 PARTS = {"flush": flush, "compact": compact, "get": get, "scan": scan, "pins": pins}
@@ -224,8 +226,8 @@ def main(arguments: Sequence[str]) -> None:
     print("| what | value | unit | beside |\n| --- | ---: | --- | --- |")
     for name in given.only.split(","):
         with tempfile.TemporaryDirectory() as directory:
-            for result in PARTS[name](Path(directory), given.rows):
-                print(result.row(), flush=True)
+            for figure in PARTS[name](Path(directory), given.rows):
+                print(row(figure), flush=True)
 
 
 if __name__ == "__main__":

@@ -78,14 +78,14 @@ class Ledgers:
         return found
 
     async def without(self, name: str, part: LogLedger) -> LogRecord:
-        """The log, which has left out this ledger, whose metadata is gone. Raises NotFound if the log has the ledger still: only a
-        program that is not ebla can have deleted its metadata."""
+        """The log, after the metadata of this ledger were not found: the log should have left it out. Raises NotFound if it has not,
+        because then a program that is not ebla has deleted them."""
         record = await self.log(name)
         if part.ledger in (each.ledger for each in record.ledgers):
             path = paths.of_ledger(part.ledger)
             raise NotFound(
-                f"the metadata of ledger {part.ledger} of log {name!r} is gone: its node {path} was deleted, which ebla does not do while "
-                "the log has the ledger; create the node again from a backup, or delete the log",
+                f"the metadata of ledger {part.ledger} of log {name!r} is gone: another program has deleted its node {path}; create the node "
+                "again from a backup, or delete the log",
                 what=path,
             )
         return record

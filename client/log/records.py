@@ -35,8 +35,8 @@ class LogLedger(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Producer(msgspec.Struct, frozen=True, array_like=True):
-    """A program that appends, under a name that outlives its writers. `sequence`: how many records it had in the log when its writer began at
-    position `since`. Without `since` it has no writer, and `sequence` is how many it has.
+    """A program that appends, under a name that outlives its writers. `sequence`: how many records it had in the log when its
+    writer began at position `since`. Without `since` it has no writer, and `sequence` is how many it has.
 
     A writer's records are all records from its first position on, up to the first position of the next writer: so positions
     tell how many there are, also after a crash.

@@ -119,7 +119,7 @@ def sample(stripe: Sequence[int], percentage: float, random: Random) -> Sequence
 
 
 def findings(held: Sequence[Held], leaving: Container[str] = ()) -> Findings:
-    """The damage, and the stores that do not tell, for a repair."""
+    """The damage, and the stores that do not answer, for a repair."""
     damaged: list[Damage] = []
     unknown: dict[str, str] = {}
     looked = 0
