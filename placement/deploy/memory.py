@@ -22,7 +22,7 @@ from ebla.placement.deploy.slots import Host
 from ebla.placement.state import Deployment
 from ebla.storage.errors import InvalidArgument
 
-TASKS_S = 60.0
+TASKS_S = 150.0  # if a worker process hangs at its start, Ray starts another one after 60 s
 
 
 def recall(config: DeploymentConfig, hosts: Sequence[Host]) -> Deployment:
@@ -89,8 +89,15 @@ def _on_each(hosts: Sequence[Host], work: Callable[..., Any], *arguments: Any) -
     """Run `work` on every host, and return the answers in the order of the hosts."""
     task = ray.remote(num_cpus=0, max_retries=1)(work)
     references = [task.options(label_selector=host.selector).remote(*arguments) for host in hosts]
+    late = set(ray.wait(references, num_returns=len(references), timeout=TASKS_S)[1])
+    if late:
+        silent = [host.slot for host, each in zip(hosts, references, strict=True) if each in late]
+        raise Unavailable(
+            f"no worker process of Ray answered within {TASKS_S:.0f} s on {', '.join(silent)}; look at the load and at Ray's logs "
+            "there, and try again"
+        )
     try:
-        return list(ray.get(references, timeout=TASKS_S))
+        return list(ray.get(references))
     except ray.exceptions.RayError as error:
         raise Unavailable(
             f"cannot reach the data directory on every host: {first_line(error)}; is it writable, and is ebla "

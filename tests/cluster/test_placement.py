@@ -17,7 +17,7 @@ import msgspec
 import pytest
 import ray
 
-from ebla.actors.errors import Internal, NotDelivered, NotRunning, OutcomeUnknown, Throttled
+from ebla.actors.errors import Internal, NotDelivered, NotRunning, OutcomeUnknown, Throttled, Unavailable
 from ebla.actors.messages import Empty
 from ebla.actors.ray_shell import dotted
 from ebla.actors.ray_world import RayNetwork, remote_class
@@ -26,7 +26,7 @@ from ebla.placement import launch
 from ebla.placement.asking import RoleStatus, find_actor, named_actors
 from ebla.placement.config import DeploymentConfig
 from ebla.placement.connection import disconnect_ray
-from ebla.placement.deploy import groups
+from ebla.placement.deploy import groups, memory
 from ebla.placement.deploy.roles import TABLET_SERVER_ROLE, RoleSpec, plan_roles
 from ebla.placement.deploy.slots import Seats
 from ebla.placement.local import processes
@@ -64,6 +64,14 @@ def role(name: str, address: str) -> RoleStatus:
 
 
 # -- up ------------------------------------------------------------------------------------------------------
+
+
+def test_up_names_the_hosts_whose_workers_do_not_answer(
+    cluster: LocalCluster, config: DeploymentConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "TASKS_S", 0.0)
+    with pytest.raises(Unavailable, match=r"no worker process of Ray answered .* on host-1, host-2, host-3"):
+        launch.up(config, plan=plan)
 
 
 def test_up_places_every_role_on_its_host(
