@@ -22,6 +22,7 @@ COLUMNS_MAX = 300  # Kudu's limit; wider tables belong in nested values
 KEY_BYTES_MAX = 480  # LMDB's default key limit is 511 bytes; ebla uses the rest
 ROW_BYTES_MAX = 1 << 20
 BUCKETS_MAX = 4096
+ROWS, COLUMNS = "rows", "columns"
 
 
 class Hash(msgspec.Struct, frozen=True, tag="hash"):
@@ -56,13 +57,14 @@ class Partitioning(msgspec.Struct, frozen=True):
 
 class TableSchema(msgspec.Struct, frozen=True):
     """Columns in the user's order, the key's columns in key order, and the partitioning. `version` grows by one with
-    every alteration. `former`: dropped columns, which stored rows may have."""
+    every alteration. `former`: dropped columns, which stored rows may have. `stored`: the layout on disk, ROWS or COLUMNS."""
 
     columns: tuple[Column, ...]
     key: tuple[str, ...]
     partitioning: Partitioning = Partitioning()
     version: int = 0
     former: tuple[Column, ...] = ()
+    stored: str = ROWS
 
     @property
     def layout(self) -> int:
@@ -177,6 +179,9 @@ class TableSchema(msgspec.Struct, frozen=True):
             )
         for column in self.columns:
             check_type(column)
+        require(
+            self.stored in (ROWS, COLUMNS), f"storage is {ROWS!r} or {COLUMNS!r}, not {self.stored!r:.40}"
+        )
         self._validate_partitioning()
 
     def _validate_partitioning(self) -> None:

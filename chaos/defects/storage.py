@@ -13,13 +13,14 @@ from ebla.chaos.simulation.disk import MemoryDisk
 from ebla.storage.rows import checksum
 from ebla.storage.tablets import tablet_store
 from ebla.storage.tablets.memtable import Memtable
-from ebla.storage.tablets.tablet_store import TabletSnapshot, TabletStore
+from ebla.storage.tablets.row_tree import RowSnapshot, RowTree
+from ebla.storage.tablets.tablet_store import TabletStore
 
 
 @defect("bank", 60, seed=15)
 def unpinned_scan() -> list[Swap]:
     """A scan also reads rows that are flushed during the scan."""
-    original = TabletStore.snapshot
+    original = RowTree.snapshot
 
     class Unpinned:
         def __init__(self, environment: Any) -> None:
@@ -30,13 +31,13 @@ def unpinned_scan() -> list[Swap]:
 
         def close(self) -> None: ...
 
-    def snapshot(self: TabletStore) -> TabletSnapshot:
-        made = original(self)
+    def snapshot(self: RowTree, *arguments: Any) -> RowSnapshot:
+        made = original(self, *arguments)
         made.base.close()
         unpinned: Any = Unpinned(self.environment)
-        return TabletSnapshot(self.environment, unpinned, made.tables, made.position, self.seed)
+        return RowSnapshot(self.environment, unpinned, made.tables, made.position, self.seed)
 
-    return [(TabletStore, "snapshot", snapshot)]
+    return [(RowTree, "snapshot", snapshot)]
 
 
 @defect("logs", 60, seed=4)

@@ -10,13 +10,13 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
 from ebla.actors.messages import DELETE, UPDATE, RowBatch
-from ebla.actors.tablet.engine.apply import codec_of
 from ebla.actors.tablet.engine.batches import decode_batch
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.chaos.checkers.sides import Side
 from ebla.chaos.workloads.registers import Applied
 from ebla.storage.errors import StorageError
 from ebla.storage.logs.entries import WRITE
+from ebla.storage.rows.codecs import codec_of
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.tablets.results import Answer
 

@@ -198,7 +198,7 @@ class RowCodec:
         self, joined: list[bytes], layouts: Sequence[int], wanted: list[str], path: str | None
     ) -> pa.RecordBatch:
         """Verified rows of several layouts: each decoded by its own codec, then put back in order."""
-        codecs = {layout: self._of(layout, path) for layout in sorted(dict.fromkeys(layouts))}
+        codecs = {layout: self.of_layout(layout, path) for layout in sorted(dict.fromkeys(layouts))}
         if not wanted:
             return _without_columns(len(joined))
         columns = [self.schema.column(name) for name in wanted]
@@ -218,7 +218,7 @@ class RowCodec:
         back[order] = np.arange(len(order))
         return pa.Table.from_batches(parts).combine_chunks().take(pa.array(back)).to_batches()[0]
 
-    def _of(self, layout: int, path: str | None) -> RowCodec:
+    def of_layout(self, layout: int, path: str | None) -> RowCodec:
         """The codec for rows of this layout."""
         if layout == self.layout:
             return self
@@ -371,7 +371,7 @@ class RowCodec:
         layout = self.layout if seed is None else checksum.verify_row(key, value, seed, path)
         if layout == self.layout:
             return self.single.decode_row(key, value, columns, path)
-        codec = self._of(layout, path)
+        codec = self.of_layout(layout, path)
         wanted = self.names if columns is None else list(columns)
         held = codec.single.decode_row(key, value, [name for name in wanted if name in codec.names], path)
         return {

@@ -11,7 +11,6 @@ damage of stored data raises (Corruption), and fails this replica alone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from operator import add
 
 from ebla.actors.errors import (
@@ -27,12 +26,12 @@ from ebla.actors.tablet.engine.batches import check_batch
 from ebla.storage.errors import Corruption, EblaError, InvalidArgument
 from ebla.storage.logs.entries import Entry
 from ebla.storage.rows.alteration import Alteration, Dropped
+from ebla.storage.rows.codecs import codec_of
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import ROW_BYTES_MAX, TableSchema
 from ebla.storage.tablets.results import Answer
 from ebla.storage.tablets.tablet_store import TabletStore
 
-CODECS_MAX = 256  # kept for the next tablet of the same schema
 READ_ROWS_MAX = 512  # old rows read at a time: each may have ROW_BYTES_MAX
 PATCH_BYTES_MAX = 16 << 20  # old rows and patches processed at a time
 # The limit of what one update may add to the memtable, which its own bytes do not limit.
@@ -148,8 +147,7 @@ class Rows:
     def _present(self, keys: Sequence[bytes]) -> Iterator[bool]:
         """Whether each key is present. No row may change before the last key is read."""
         for start in range(0, len(keys), READ_ROWS_MAX):
-            for old in self.store.get_many(keys[start : start + READ_ROWS_MAX]):
-                yield old is not None
+            yield from self.store.contains(keys[start : start + READ_ROWS_MAX])
 
     def _update(self, batch: RowBatch) -> list[int]:
         """Apply the patches of a batch. Later patches of a key see the earlier ones. Every new row
@@ -215,20 +213,6 @@ def _refused_before(batch: RowBatch, error: EblaError) -> EblaError:
         "to try again, take a fresh write id)"
     )
     return type(error)(message, **error.values())
-
-
-@lru_cache(CODECS_MAX)
-def codec_of(schema: TableSchema) -> RowCodec:
-    """The codec of a schema, shared by all tablets of a table. Raises InvalidArgument if this
-    machine cannot use the schema, for example an unknown time zone."""
-    try:
-        return RowCodec(schema)
-    except InvalidArgument:
-        raise
-    except Exception as error:
-        raise InvalidArgument(
-            f"rows of this schema cannot be kept here: {type(error).__name__}: {error}; change its columns"
-        ) from error
 
 
 def _distinct_runs(keys: Sequence[bytes]) -> list[list[int]]:

@@ -27,7 +27,7 @@ import msgspec
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.replication.configuration import Configuration
-from ebla.actors.tablet.engine.apply import Rows, codec_of
+from ebla.actors.tablet.engine.apply import Rows
 from ebla.actors.tablet.engine.core import Replication, Voter
 from ebla.actors.tablet.engine.log import TabletLog
 from ebla.actors.tablet.engine.log_index import LogIndex
@@ -44,6 +44,7 @@ from ebla.storage.errors import Corruption, Damaged, EblaError, InvalidArgument
 from ebla.storage.logs import private_log
 from ebla.storage.logs.entries import START, Position
 from ebla.storage.rows import alteration, checksum
+from ebla.storage.rows.codecs import codec_of
 from ebla.storage.schema import TableSchema
 from ebla.storage.tablets import tablet_store
 from ebla.storage.tablets.quarantine import Quarantine
@@ -199,7 +200,9 @@ class Lifecycle:
     ) -> Parts:
         """Load rows and log, and check them against each other. Raises Corruption, Damaged,
         InvalidArgument; then the rows are closed."""
-        store = await TabletStore.open(self.world.disk, superblock.tablet, create=False)
+        store = await TabletStore.open(
+            self.world.disk, superblock.tablet, create=False, schema=superblock.schema
+        )
         try:
             make_log = partial(self._log, superblock.tablet, private)
             log, index = bootstrap.rebuild(make_log, tail, store.flushed)
@@ -270,7 +273,7 @@ class Lifecycle:
             await self.world.faults.here("tablet.create.before_consensus")
             await self.consensus.save(tablet, consensus)
             await self.world.faults.here("tablet.create.before_data")
-            store = await TabletStore.open(self.world.disk, tablet, create=True)
+            store = await TabletStore.open(self.world.disk, tablet, create=True, schema=superblock.schema)
             try:
                 if store.flushed != START:
                     raise Damaged(

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from ebla.actors import errors
 from ebla.actors.messages import AlterTabletRequest
-from ebla.actors.tablet.engine.apply import codec_of
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.engine.rounds import Rounds
 from ebla.actors.tablet.engine.waits import within
 from ebla.actors.world import World
 from ebla.storage.logs.entries import ALTER
 from ebla.storage.rows.alteration import encode
+from ebla.storage.rows.codecs import codec_of
 
 ALTER_S = 5.0  # for the entry to be committed and applied; then the master tries again
 

@@ -65,9 +65,7 @@ class Checksums:
     ) -> None:
         environment = replica.store.environment
         try:
-            rows, value = await environment.run(
-                digest, snapshot, replica.rows.seed, environment.path, future.cancelled
-            )
+            rows, value = await environment.run(digest, snapshot, future.cancelled)
         except Corruption as error:
             replica.fail(error)
             settle(future, errors.ReplicaFailed(str(error), tablet=replica.tablet, reason=str(error)))

@@ -23,7 +23,6 @@ from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.world import World, new_id
 from ebla.storage.errors import Corruption, SnapshotExpired
 from ebla.storage.predicates import expressions
-from ebla.storage.rows import checksum
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.tablets.tablet_store import TabletSnapshot
 
@@ -154,9 +153,7 @@ class Scans:
         replica = scanner.replica
         scanner.busy = True
         try:
-            data, rows, following = await replica.store.environment.run(
-                read_block, scanner, replica.rows.seed
-            )
+            data, rows, following = await replica.store.environment.run(read_block, scanner)
         except Corruption as error:
             replica.fail(error)
             self._finish(scanner)
@@ -206,7 +203,7 @@ def _gone() -> SnapshotExpired:
     return SnapshotExpired("the scan is no longer open on this server; scan again")
 
 
-def read_block(scanner: Scanner, seed: int) -> tuple[bytes, int, bytes | None]:
+def read_block(scanner: Scanner) -> tuple[bytes, int, bytes | None]:
     """Arrow IPC bytes of about `block_bytes`, their row count, and the key to continue from (None: done)."""
     request, codec = scanner.request, scanner.codec
     batches: list[pa.RecordBatch] = []
@@ -218,12 +215,13 @@ def read_block(scanner: Scanner, seed: int) -> tuple[bytes, int, bytes | None]:
     while (
         start is not None and size < scanner.block_bytes and scanner.left != 0 and reads < READS_PER_BLOCK_MAX
     ):
-        joined, start = scanner.snapshot.block(start, request.stop, step, READ_BYTES)
+        batch, start = scanner.snapshot.read(
+            codec, start, request.stop, step, READ_BYTES, scanner.read_columns
+        )
         step = min(step * READ_GROWTH, scanner.read_rows)
         reads += 1
-        if not joined:
+        if not batch.num_rows:
             continue
-        batch = codec.decode(joined, seed, scanner.read_columns)
         if scanner.predicate is not None:
             batch = batch.filter(expressions.mask(scanner.predicate, batch))
         if scanner.left is not None:
@@ -247,14 +245,13 @@ def _to_ipc(batches: list[pa.RecordBatch], codec: RowCodec, columns: tuple[str, 
     return bytes(sink.getvalue())
 
 
-def digest(snapshot: TabletSnapshot, seed: int, path: str, cancelled: Callable[[], bool]) -> tuple[int, str]:
+def digest(snapshot: TabletSnapshot, cancelled: Callable[[], bool]) -> tuple[int, str]:
     """Row count and xxh3-128 of all rows in key order: equal on replicas with equal rows."""
     state = xxhash.xxh3_128()
     rows = 0
     start: bytes | None = b""
     while start is not None and not cancelled():
-        joined, start = snapshot.block(start, None, DIGEST_ROWS, READ_BYTES)
-        checksum.verify(joined, seed, path)
+        joined, start = snapshot.packed(start, DIGEST_ROWS, READ_BYTES)
         rows += len(joined)
         state.update(b"".join(joined))
     return rows, state.hexdigest()

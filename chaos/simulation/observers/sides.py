@@ -16,7 +16,6 @@ from ebla.actors.messages import peers
 from ebla.actors.messages.raft import VoteReply
 from ebla.actors.messages.repair import UnsafeChangeRequest
 from ebla.actors.messages.stream import AppendReply
-from ebla.actors.tablet.engine.apply import codec_of
 from ebla.actors.tablet.engine.batches import decode_batch
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.options import TabletServerOptions
@@ -24,6 +23,7 @@ from ebla.actors.tablet.server import TabletServer
 from ebla.actors.world import World, rpc
 from ebla.chaos.simulation.observers.votes import Votes, WatchedServer
 from ebla.storage.logs.entries import Position
+from ebla.storage.rows.codecs import codec_of
 
 NOTICES_MIN, LATE_S = 8, 1.5  # fewer notices in a row may be lost, and none takes longer
 

@@ -1,0 +1,215 @@
+"""Which runs a tablet has, and which blocks a run has: enough to prove that a key is not there.
+
+    meta `runs`              the runs, and the index that they reflect
+    meta `run/<number>`      the blocks of a run: the first key, the last key and the rows of each
+    meta `filter/<number>`   the filter of its keys
+    rows `<number><block>`   the blocks
+
+Every record has a checksum bound to its key, and `runs` has the checksum of each other record, so that a missing record, or an
+older one, is damage. Records and blocks are written in one transaction with the position.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TypeVar
+
+import msgspec
+import xxhash
+
+from ebla.storage.directories.records import seal, unseal
+from ebla.storage.environment import Change, Delete, DeleteRange, Item, Put, Reader
+from ebla.storage.errors import Corruption, Damaged
+
+T = TypeVar("T")
+
+META, ROWS = "meta", "rows"
+RUNS = b"runs"
+PLACE = struct.Struct(">QI")
+
+
+class Run(msgspec.Struct, frozen=True, array_like=True):
+    """Sorted blocks that one flush or one step of a compaction has written.
+
+    `index`: of the newest entry whose rows it may have. Of two runs with rows of one key, the one with the higher index has the
+    newer row. `removed`: blocks that no longer count, from the first on; `after`: rows up to this key no longer count. `rows` and
+    `gone` (of them, deleted ones) are as written.
+    """
+
+    number: int
+    index: int
+    rows: int
+    gone: int
+    size_bytes: int
+    first: bytes
+    lasts: tuple[bytes, ...]
+    counts: tuple[int, ...]
+    layout: int
+    after: bytes | None = None
+    removed: int = 0
+
+    @property
+    def last(self) -> bytes:
+        return self.lasts[-1]
+
+    def block_of(self, key: bytes) -> int | None:
+        """The block that has the key if the run has it."""
+        if key < self.first or (self.after is not None and key <= self.after):
+            return None
+        place = bisect_left(self.lasts, key)
+        return place if place < len(self.lasts) else None
+
+    def overlaps(self, start: bytes, stop: bytes | None) -> bool:
+        return self.last >= start and (stop is None or self.begin < stop)
+
+    @property
+    def begin(self) -> bytes:
+        """No row of the run that counts is below this key."""
+        return self.first if self.after is None else self.after + b"\0"
+
+    def trimmed(self, upto: bytes) -> Run:
+        """Without the rows up to this key."""
+        assert self.after is None or self.after <= upto
+        return msgspec.structs.replace(self, after=upto, removed=bisect_right(self.lasts, upto))
+
+    def live_bytes(self) -> int:
+        return self.size_bytes * (len(self.lasts) - self.removed) // len(self.lasts)
+
+
+class Manifest(msgspec.Struct, frozen=True, array_like=True):
+    """`runs`: number, checksum of the run's record and of its filter. `index`: of the position. `following`: the next number."""
+
+    index: int
+    following: int
+    runs: tuple[tuple[int, int, int], ...]
+
+
+class Directory:
+    """The runs, and their filters by number. Never changes; a flush or a compaction makes another one."""
+
+    def __init__(self, runs: Sequence[Run], bits: dict[int, bytes], index: int, following: int) -> None:
+        self.runs = tuple(sorted(runs, key=lambda run: (-run.index, run.begin)))  # the newest first
+        self.bits = bits
+        self.index = index
+        self.following = following
+
+    @cached_property
+    def levels(self) -> tuple[tuple[Run, ...], ...]:
+        """The runs of one index each, which have no key in common; the newest first."""
+        found: dict[int, list[Run]] = {}
+        for run in self.runs:
+            found.setdefault(run.index, []).append(run)
+        return tuple(map(tuple, found.values()))
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(run.live_bytes() for run in self.runs)
+
+    def manifest(self) -> Manifest:
+        return Manifest(
+            self.index,
+            self.following,
+            tuple((run.number, _digest(_encode(run)), _digest(self.bits[run.number])) for run in self.runs),
+        )
+
+
+EMPTY = Directory((), {}, 0, 1)
+
+_encode = msgspec.msgpack.Encoder().encode
+_run = msgspec.msgpack.Decoder(Run).decode
+_manifest = msgspec.msgpack.Decoder(Manifest).decode
+_digest = xxhash.xxh3_64_intdigest
+
+
+def changes(before: Directory, after: Directory) -> list[Change]:
+    """The changes of records that lead from one directory to the other."""
+    old = {run.number: run for run in before.runs}
+    new = {run.number: run for run in after.runs}
+    items: list[Item] = []
+    for number, run in new.items():
+        if old.get(number) != run:
+            items.append(_sealed(_run_key(number), _encode(run)))
+        if number not in old:
+            items.append(_sealed(_filter_key(number), after.bits[number]))
+    items.append(_sealed(RUNS, _encode(after.manifest())))
+    gone = [key(number) for number in old if number not in new for key in (_run_key, _filter_key)]
+    return [Put(META, items), *([Delete(META, gone)] if gone else [])]
+
+
+def leftovers(before: Directory, after: Directory) -> list[Change]:
+    """The changes that remove the blocks which no longer count."""
+    new = {run.number: run for run in after.runs}
+    found: list[Change] = []
+    for run in before.runs:
+        upto = new[run.number].removed if run.number in new else len(run.lasts)
+        if upto > run.removed:
+            found.append(DeleteRange(ROWS, PLACE.pack(run.number, run.removed), PLACE.pack(run.number, upto)))
+    return found
+
+
+def load(reader: Reader, index: int | None, path: str) -> Directory:
+    """Read the directory of rows that reflect `index` (None: any). Raises Corruption, Damaged."""
+    data = reader.get(META, RUNS)
+    if data is None:
+        if index:
+            raise Damaged(f"the runs of {path} are not listed", path=path)
+        return EMPTY
+    manifest = _decoded(_manifest, RUNS, unseal(RUNS, data, path), path)
+    if index is not None and manifest.index != index:
+        raise Corruption(
+            f"the rows of {path} are as of index {index}, its runs as of {manifest.index}: one of both records is an older one",
+            path=path,
+        )
+    runs, bits = [], {}
+    for number, run_digest, bits_digest in manifest.runs:
+        key = _run_key(number)
+        runs.append(_decoded(_run, key, _record(reader, key, run_digest, path), path))
+        bits[number] = _record(reader, _filter_key(number), bits_digest, path)
+    return Directory(runs, bits, manifest.index, manifest.following)
+
+
+def unlisted(reader: Reader, directory: Directory) -> list[Change]:
+    """The changes that remove blocks which an interrupted flush or compaction has left."""
+    listed = {run.number: run for run in directory.runs}
+    found: list[Change] = []
+    start = b""
+    while keys := reader.keys(ROWS, start, limit=1):
+        number = PLACE.unpack(keys[0])[0] if len(keys[0]) == PLACE.size else 0
+        run = listed.get(number)
+        low, high = PLACE.pack(number, 0), PLACE.pack(number + 1, 0)
+        if run is None:
+            found.append(DeleteRange(ROWS, low, high))
+        elif run.removed and reader.keys(ROWS, low, PLACE.pack(number, run.removed), limit=1):
+            found.append(DeleteRange(ROWS, low, PLACE.pack(number, run.removed)))
+        start = high
+    return found
+
+
+def _run_key(number: int) -> bytes:
+    return b"run/%d" % number
+
+
+def _filter_key(number: int) -> bytes:
+    return b"filter/%d" % number
+
+
+def _sealed(key: bytes, body: bytes) -> Item:
+    return key, seal(key, body)
+
+
+def _record(reader: Reader, key: bytes, digest: int, path: str) -> bytes:
+    data = reader.get(META, key)
+    body = None if data is None else unseal(key, data, path)
+    if body is None or _digest(body) != digest:
+        raise Corruption(f"the record {key.decode()} of {path} is missing, or is an older one", path=path)
+    return body
+
+
+def _decoded(decode: Callable[[bytes], T], key: bytes, body: bytes, path: str) -> T:
+    try:
+        return decode(body)
+    except msgspec.MsgspecError as error:
+        raise Corruption(f"the record {key.decode()} of {path} cannot be read: {error}", path=path) from error

@@ -1,0 +1,172 @@
+"""New runs: of a flush, and of the steps of a compaction.
+
+A compaction merges neighbouring levels, range by range. A step adds the merged rows of one range as a run, and trims the runs
+that it has read by that range, in one transaction. So a crash between two steps leaves nothing to undo, and the space that a
+compaction needs is that of a range. The blocks that no longer count are removed by the next transaction, when no read of this
+process can want them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ebla.storage.environment import Change, Item, Put
+from ebla.storage.rows import checksum
+from ebla.storage.rows.ragged import objects
+from ebla.storage.rows.rows import RowCodec
+from ebla.storage.runs import filters
+from ebla.storage.runs.blocks import encode
+from ebla.storage.runs.directory import PLACE, ROWS, Directory, Run
+from ebla.storage.runs.pieces import Piece, joined, merged
+from ebla.storage.runs.reading import RunReader
+
+RANGE_BYTES = 64 << 20  # merged in one step
+FAN_IN = 4  # levels of similar size that are merged
+LEVELS_MAX = 8
+
+
+class Made(NamedTuple):
+    """A run that is not yet stored, its filter, and its blocks."""
+
+    run: Run
+    bits: bytes
+    blocks: list[Item]
+
+    def put(self) -> Change:
+        return Put(ROWS, self.blocks, sorted_keys=True)
+
+
+class Levels(NamedTuple):
+    """The levels to merge: those of the indexes from `oldest` to `newest`. `bottom`: no older level is left."""
+
+    newest: int
+    oldest: int
+    bottom: bool
+
+
+class Step(NamedTuple):
+    """The merged rows of the keys up to `upto` (None: all that is left), and the runs that they are from."""
+
+    inputs: tuple[Run, ...]
+    made: Made | None
+    upto: bytes | None
+
+
+def make_run(piece: Piece, number: int, index: int, codec: RowCodec, seed: int) -> Made:
+    """A run of the rows, which are not none."""
+    cuts = encode(piece, codec)
+    blocks = []
+    for place, cut in enumerate(cuts):
+        key = PLACE.pack(number, place)
+        blocks.append((key, checksum.seal(key, cut.body, seed)))
+    run = Run(
+        number,
+        index,
+        len(piece),
+        0 if piece.gone is None else piece.gone.true_count,
+        sum(len(value) for _, value in blocks),
+        cuts[0].first,
+        tuple(cut.last for cut in cuts),
+        tuple(cut.rows for cut in cuts),
+        codec.layout,
+    )
+    return Made(run, filters.make(filters.hashes(objects(piece.keys), len(piece))), blocks)
+
+
+def with_flush(before: Directory, made: Made | None, index: int) -> Directory:
+    if made is None:
+        return Directory(before.runs, before.bits, index, before.following)
+    run = made.run
+    assert run.index == index > before.index, ("a flush is newer than all runs", run.index, before.index)
+    return Directory((*before.runs, run), {**before.bits, run.number: made.bits}, index, run.number + 1)
+
+
+def choose(directory: Directory) -> Levels | None:
+    """The levels that are worth merging: the newest ones of similar size, if there are FAN_IN of them."""
+    sizes = [sum(run.live_bytes() for run in level) for level in directory.levels]
+    if len(sizes) < FAN_IN:
+        return None
+    for begin in range(len(sizes) - FAN_IN + 1):
+        total, end = sizes[begin], begin + 1
+        while end < len(sizes) and sizes[end] <= 2 * total:
+            total += sizes[end]
+            end += 1
+        if end - begin >= FAN_IN:
+            return levels(directory, begin, end)
+    return levels(directory, 0, len(sizes) - LEVELS_MAX + 1) if len(sizes) > LEVELS_MAX else None
+
+
+def levels(directory: Directory, begin: int, end: int) -> Levels:
+    found = directory.levels
+    return Levels(found[begin][0].index, found[end - 1][0].index, end == len(found))
+
+
+def step(reader: RunReader, chosen: Levels, after: bytes | None, number: int) -> Step:
+    """Merge the range behind `after`. Raises Corruption."""
+    codec = reader.codec
+    inputs = tuple(
+        run
+        for run in reader.directory.runs
+        if chosen.oldest <= run.index <= chosen.newest and (after is None or run.last > after)
+    )
+    upto = _end(inputs, after)
+    sources = []
+    for level in Directory(inputs, {}, 0, 0).levels:
+        parts = [part for run in level for part in _range(reader, run, after, upto)]
+        if parts:
+            sources.append(joined(parts))
+    whole = merged(sources) if sources else None
+    if whole is not None and chosen.bottom:
+        whole = whole.present()
+    if whole is None or not len(whole):
+        return Step(inputs, None, upto)
+    return Step(inputs, make_run(whole, number, chosen.newest, codec, reader.seed), upto)
+
+
+def with_step(before: Directory, done: Step) -> Directory:
+    """The directory after a step. Flushes since the step began are kept."""
+    read = {run.number for run in done.inputs}
+    runs = [run for run in before.runs if run.number not in read]
+    kept = [
+        run for run in before.runs if run.number in read and done.upto is not None and run.last > done.upto
+    ]
+    runs += [
+        run.trimmed(done.upto) if run.begin <= done.upto else run for run in kept if done.upto is not None
+    ]
+    bits = {run.number: before.bits[run.number] for run in runs}
+    following = before.following
+    if done.made is not None:
+        runs.append(done.made.run)
+        bits[done.made.run.number] = done.made.bits
+        following = max(following, done.made.run.number + 1)
+    return Directory(runs, bits, before.index, following)
+
+
+def _end(inputs: Sequence[Run], after: bytes | None) -> bytes | None:
+    """The last key of the next range; None for all that is left."""
+    ends = []
+    for run in inputs:
+        each = run.size_bytes // len(run.lasts)
+        ends += [(last, each) for last in run.lasts if after is None or last > after]
+    total = 0
+    for last, size in sorted(ends):
+        total += size
+        if total >= RANGE_BYTES:
+            return last
+    return None
+
+
+def _range(reader: RunReader, run: Run, after: bytes | None, upto: bytes | None) -> list[Piece]:
+    names = list(reader.codec.header.bit)
+    start = run.begin if after is None else max(run.begin, after + b"\0")
+    stop = None if upto is None else upto + b"\0"
+    found = []
+    for number, last in enumerate(run.lasts):
+        if last >= start:
+            piece = reader.block(run, number).piece(names).between(start, stop)
+            if len(piece):
+                found.append(piece)
+            if upto is not None and last >= upto:
+                break
+    return found

@@ -1,0 +1,182 @@
+"""Rows on disk as sorted runs of blocks, column by column: the columnar layout (storage/runs)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from operator import add
+
+import pyarrow as pa
+
+from ebla.storage.environment import Change, Environment, Snapshot
+from ebla.storage.logs.entries import Position
+from ebla.storage.rows import alteration
+from ebla.storage.rows.codecs import codec_of
+from ebla.storage.rows.rows import RowCodec
+from ebla.storage.runs import directory as directories
+from ebla.storage.runs import writing
+from ebla.storage.runs.pieces import merged, of_rows
+from ebla.storage.runs.reading import RunReader
+from ebla.storage.runs.writing import Levels, Made, Step
+from ebla.storage.schema import TableSchema
+from ebla.storage.tablets.memtable import Memtable
+
+
+class RunTree:
+    def __init__(
+        self,
+        environment: Environment,
+        seed: int,
+        schema: TableSchema,
+        altered: bytes | None,
+        flushed: Position,
+    ) -> None:
+        self.environment = environment
+        self.seed = seed
+        self.codec = codec_of(schema)
+        if altered is not None:
+            self.altered(altered)
+        self._flushed = self.codec  # a restart knows no later alteration, so a compaction must not use one
+        self.directory = directories.load(environment, flushed.index, environment.path)
+        self._following = self.directory.following
+        self._leftovers = directories.unlisted(environment, self.directory)
+
+    def altered(self, encoded: bytes) -> None:
+        self.codec = codec_of(alteration.decode(encoded).schema)
+
+    # -- reads
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return self._reader(self.codec).get_many(keys)
+
+    def contains(self, keys: Sequence[bytes]) -> list[bool]:
+        return self._reader(self.codec).contains(keys)
+
+    def snapshot(self, tables: tuple[Memtable, ...], position: Position) -> RunSnapshot:
+        pinned = self.environment.snapshot()
+        reader = RunReader(pinned, self.directory, self.codec, self.seed, self.environment.path)
+        return RunSnapshot(pinned, reader, tables, position)
+
+    def _reader(self, codec: RowCodec) -> RunReader:
+        return RunReader(self.environment, self.directory, codec, self.seed, self.environment.path)
+
+    # -- changes, one at a time; the caller waits for each of them
+
+    async def flush(self, tables: Sequence[Memtable], position: Position, others: Sequence[Change]) -> None:
+        """Make the rows and the other changes durable, in one synced transaction."""
+        codec = self.codec
+        made = await self.environment.run(self._made, tables, position.index, codec, self._number())
+        after = writing.with_flush(self.directory, made, position.index)
+        await self._commit(after, made, others)
+        self._flushed = codec
+
+    def due(self) -> Levels | None:
+        """The levels that are worth merging."""
+        return writing.choose(self.directory)
+
+    async def merge(self, chosen: Levels, after: bytes | None) -> Step:
+        """Read and merge the next range of a compaction. Nothing is stored."""
+        reader = self._reader(self._flushed)
+        return await self.environment.run(writing.step, reader, chosen, after, self._number())
+
+    async def store(self, done: Step) -> None:
+        """Make a step durable, in one synced transaction."""
+        await self._commit(writing.with_step(self.directory, done), done.made, ())
+
+    async def clean(self) -> None:
+        """Remove blocks that no longer count."""
+        if self._leftovers:
+            leftovers, self._leftovers = self._leftovers, []
+            await self.environment.commit(leftovers)
+
+    async def _commit(
+        self, after: directories.Directory, made: Made | None, others: Sequence[Change]
+    ) -> None:
+        before = self.directory
+        leftovers, self._leftovers = self._leftovers, []
+        blocks = [] if made is None else [made.put()]
+        try:
+            changes = directories.changes(before, after)
+            await self.environment.commit([*leftovers, *blocks, *changes, *others])
+        except BaseException:
+            self._leftovers = leftovers
+            raise
+        assert self.directory is before, "one change at a time"
+        self.directory = after
+        self._leftovers = directories.leftovers(before, after)
+
+    def _number(self) -> int:
+        self._following += 1
+        return self._following - 1
+
+    def _made(self, tables: Sequence[Memtable], index: int, codec: RowCodec, number: int) -> Made | None:
+        rows: dict[bytes, bytes | None] = {}
+        for table in tables:  # the later ones win
+            rows.update(table.rows)
+        if not rows:
+            return None
+        names = list(codec.header.bit)
+        piece = of_rows(codec, rows, sorted(rows), self.seed, self.environment.path, names)
+        return writing.make_run(piece, number, index, codec, self.seed)
+
+    async def scrub(self, pause: Callable[[], Awaitable[None]] | None) -> int:
+        """Verify every block, and that blocks and keys are as the directory says. Return the number of rows."""
+        rows, pinned, path = 0, self.environment.snapshot(), self.environment.path
+        try:
+            found = await self.environment.run(directories.load, pinned, None, path)
+            reader = RunReader(pinned, found, self.codec, self.seed, path)
+            for run in found.runs:
+                for number in range(run.removed, len(run.lasts)):
+                    rows += await self.environment.run(reader.verify, run, number)
+                    if pause is not None:
+                        await pause()
+        finally:
+            pinned.close()
+        return rows
+
+
+@dataclass(eq=False)
+class RunSnapshot:
+    """One position of a tablet's rows, read piece by piece. Reads are CPU-heavy: call them through `environment.run`."""
+
+    pinned: Snapshot
+    reader: RunReader
+    tables: tuple[Memtable, ...]
+    position: Position
+
+    def read(
+        self,
+        codec: RowCodec,
+        start: bytes,
+        stop: bytes | None,
+        limit: int,
+        bytes_max: int,
+        names: Sequence[str],
+    ) -> tuple[pa.RecordBatch, bytes | None]:
+        """Rows with start <= key < stop, ascending, as Arrow with the columns `names`, and the key to continue from, None at
+        the end. From each source at most a block; there may be no row although more follow."""
+        assert codec.schema == self.reader.codec.schema, "a scan has the schema of its snapshot"
+        columns = [name for name in names if name in codec.header.bit]
+        pieces, until = self.reader.sources(start, stop, columns)
+        for table in self.tables:  # the oldest first
+            items, following = table.range(start, stop, limit)
+            if items:
+                rows = dict(items)
+                pieces.insert(
+                    0, of_rows(codec, rows, list(rows), self.reader.seed, self.reader.path, columns)
+                )
+            if following is not None:
+                until = following if until is None else min(until, following)
+        sources = [found for piece in pieces if len(found := piece.between(start, until))]
+        if not sources:
+            return codec.decode([], None, names), until
+        return merged(sources).present().rows(codec, names), until
+
+    def packed(self, start: bytes, limit: int, bytes_max: int) -> tuple[list[bytes], bytes | None]:
+        """As `read`: key and value of each row as the codec packs them, joined. Equal rows are equal, whatever their runs."""
+        codec = self.reader.codec
+        batch, following = self.read(codec, start, None, limit, bytes_max, codec.names)
+        return list(map(add, *codec.encode(batch, self.reader.seed))), following
+
+    def close(self) -> None:
+        self.pinned.close()

@@ -1,0 +1,141 @@
+"""Blocks, filters and the order of keys: rows of any schema come out as they went in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ebla.storage.errors import Corruption
+from ebla.storage.rows import checksum
+from ebla.storage.rows.rows import RowCodec
+from ebla.storage.runs import blocks, filters
+from ebla.storage.runs.blocks import Block, encode
+from ebla.storage.runs.order import newest
+from ebla.storage.runs.pieces import Piece, joined, of_rows, place_of
+from ebla.storage.schema import TableSchema
+from tests.storage.tables import plain, tables
+
+SEED = checksum.seed("tablet")
+
+
+def piece_of(codec: RowCodec, batch: pa.RecordBatch, gone: Sequence[bytes] = ()) -> Piece:
+    rows: dict[bytes, bytes | None] = dict(zip(*codec.encode(batch, SEED), strict=True))
+    rows.update(dict.fromkeys(gone))
+    return of_rows(codec, rows, sorted(rows), SEED, "data", list(codec.header.bit))
+
+
+def opened(codec: RowCodec, piece: Piece) -> list[Block]:
+    return [Block(cut.body, codec, "data") for cut in encode(piece, codec)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(table=tables(rows_max=12, rows_min=1), rows=st.integers(1, 5), data=st.data())
+def test_blocks_return_the_rows_of_any_schema(
+    table: tuple[RowCodec, pa.RecordBatch], rows: int, data: st.DataObject
+) -> None:
+    codec, batch = table
+    keys = codec.encode(batch, SEED)[0]
+    gone = data.draw(st.lists(st.sampled_from(keys), unique=True))
+    names = data.draw(st.lists(st.sampled_from(codec.names), unique=True))
+    piece = piece_of(codec, batch, gone)
+    with patch.object(blocks, "ROWS", rows):
+        cuts = encode(piece, codec)
+    made = [Block(cut.body, codec, "data") for cut in cuts]
+    assert [block.rows for block in made] == [cut.rows for cut in cuts]
+    assert all(cut.rows <= rows for cut in cuts)
+    wanted = [name for name in names if name in codec.header.bit]
+    whole = joined([block.piece(wanted) for block in made])
+    assert whole.keys.to_pylist() == sorted(dict.fromkeys(keys))
+    assert [(block.keys()[0].as_py(), block.keys()[-1].as_py()) for block in made] == [
+        (cut.first, cut.last) for cut in cuts
+    ]
+    kept = {key: value for key, value in zip(*codec.encode(batch, SEED), strict=True) if key not in gone}
+    expected = codec.decode([key + kept[key] for key in sorted(kept)], SEED, names)
+    found = whole.present().rows(codec, names)
+    found.validate(full=True)
+    assert found.schema == expected.schema
+    assert plain(found) == plain(expected)
+    deleted = [block.is_gone(row) for block in made for row in range(block.rows)]
+    assert deleted == [key in gone for key in whole.keys.to_pylist()]
+
+
+@settings(max_examples=100, deadline=None)
+@given(table=tables(rows_max=5, rows_min=1), data=st.data())
+def test_a_block_with_another_byte_is_refused_or_reads_within_its_bytes(
+    table: tuple[RowCodec, pa.RecordBatch], data: st.DataObject
+) -> None:
+    """The checksum is not asked here: a wrong place must not lead outside of the block."""
+    codec, batch = table
+    body = bytearray(encode(piece_of(codec, batch), codec)[0].body)
+    header = blocks.HEADER.size + 4 * blocks.HEADER.unpack_from(body)[3]
+    body[data.draw(st.integers(0, header - 1))] ^= data.draw(st.integers(1, 255))
+    try:
+        Block(bytes(body), codec, "data").piece(list(codec.header.bit))
+    except (Corruption, ValueError, pa.ArrowException):
+        pass
+
+
+@given(keys=st.lists(st.binary(max_size=24), max_size=40))
+def test_the_first_of_equal_keys_is_kept_in_the_order_of_keys(keys: list[bytes]) -> None:
+    _check_newest(keys)
+
+
+@given(size=st.integers(1, 40), data=st.data())
+def test_the_first_of_equal_keys_of_one_length_is_kept(size: int, data: st.DataObject) -> None:
+    some = st.binary(min_size=size, max_size=size) | st.sampled_from(
+        [bytes(size), b"\x01" + bytes(size - 1), bytes(size - 1) + b"\x01"]
+    )
+    _check_newest(data.draw(st.lists(some, max_size=40)))
+
+
+def _check_newest(keys: list[bytes]) -> None:
+    first: dict[bytes, int] = {}
+    for place, key in enumerate(keys):
+        first.setdefault(key, place)
+    assert newest(pa.array(keys, pa.binary())).tolist() == [first[key] for key in sorted(first)]
+
+
+@given(
+    keys=st.lists(st.binary(max_size=4), unique=True), key=st.binary(max_size=4), skipped=st.integers(0, 3)
+)
+def test_the_place_of_a_key_is_the_number_of_keys_below_it(
+    keys: list[bytes], key: bytes, skipped: int
+) -> None:
+    ordered = sorted(keys)
+    array = pa.array(ordered, pa.binary())[skipped:]
+    assert place_of(array, key) == sum(each < key for each in ordered[skipped:])
+
+
+@given(
+    keys=st.lists(st.binary(max_size=8), max_size=200, unique=True), others=st.lists(st.binary(max_size=8))
+)
+def test_a_filter_passes_each_of_its_keys(keys: list[bytes], others: list[bytes]) -> None:
+    hashed = filters.hashes(keys, len(keys))
+    bits = filters.make(hashed)
+    assert filters.may_have_many(bits, hashed).all()
+    asked: list[Any] = [filters.hash_of(key) for key in (*keys, *others)]
+    alone = [filters.may_have(bits, each) for each in asked]
+    assert alone == filters.may_have_many(bits, np.array(asked, np.uint64)).tolist()
+
+
+def test_a_filter_refuses_most_other_keys() -> None:
+    bits = filters.make(filters.hashes((b"%d" % number for number in range(10_000)), 10_000))
+    passed = filters.may_have_many(
+        bits, filters.hashes((b"x%d" % number for number in range(10_000)), 10_000)
+    )
+    assert passed.mean() < 0.03
+
+
+def test_a_block_of_another_layout_is_damage() -> None:
+    one = RowCodec(TableSchema.from_arrow(pa.schema([("k", pa.int64()), ("v", pa.int64())]), ["k"]))
+    two = RowCodec(TableSchema.from_arrow(pa.schema([("k", pa.int64())]), ["k"]))
+    cut = encode(piece_of(one, one.arrow([{"k": 1, "v": 2}])), one)[0]
+    with pytest.raises(Corruption, match="6 parts, not those of layout 0"):
+        Block(cut.body, two, "data")
