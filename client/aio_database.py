@@ -60,6 +60,7 @@ class Database:
         replicas: int = 3,
         replication: str = "raft",
         min_members: int | None = None,
+        storage: str = "rows",
         properties: Mapping[str, str] | None = None,
         wait_s: float = WAIT_S,
     ) -> Table:
@@ -77,6 +78,7 @@ class Database:
             replication: The protocol of the replicas: "raft", or "pacifica" (docs/pacifica.md says which fits).
             min_members: Of a table with "pacifica": with fewer replicas that vote, a tablet takes no writes. None: more than
                 half of them.
+            storage: How replicas keep rows: as "rows", or as "columns" (docs/storage.md says what each is good for).
             properties: Texts to keep with the table, such as its owner.
             wait_s: Longest wait in seconds for the tablets; 0: do not wait.
 
@@ -90,7 +92,9 @@ class Database:
         check_text("name", name)
         key = check_names("primary_key", primary_key)
         made = TableSchema.from_arrow(schema, key)
-        made = TableSchema.from_arrow(schema, key, resolve(partition_by, made))
+        made = TableSchema.from_arrow(
+            schema, key, resolve(partition_by, made), storage=check_text("storage", storage)
+        )
         count = check_int("replicas", replicas, 1)
         least = None if min_members is None else check_int("min_members", min_members, 1)
         request = m.CreateTableRequest(

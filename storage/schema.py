@@ -57,14 +57,14 @@ class Partitioning(msgspec.Struct, frozen=True):
 
 class TableSchema(msgspec.Struct, frozen=True):
     """Columns in the user's order, the key's columns in key order, and the partitioning. `version` grows by one with
-    every alteration. `former`: dropped columns, which stored rows may have. `stored`: the layout on disk, ROWS or COLUMNS."""
+    every alteration. `former`: dropped columns, which stored rows may have. `storage`: how replicas keep rows, as ROWS or COLUMNS."""
 
     columns: tuple[Column, ...]
     key: tuple[str, ...]
     partitioning: Partitioning = Partitioning()
     version: int = 0
     former: tuple[Column, ...] = ()
-    stored: str = ROWS
+    storage: str = ROWS
 
     @property
     def layout(self) -> int:
@@ -130,7 +130,11 @@ class TableSchema(msgspec.Struct, frozen=True):
 
     @staticmethod
     def from_arrow(
-        schema: pa.Schema, primary_key: Sequence[str], partitioning: Partitioning | None = None
+        schema: pa.Schema,
+        primary_key: Sequence[str],
+        partitioning: Partitioning | None = None,
+        *,
+        storage: str = ROWS,
     ) -> TableSchema:
         """Make and validate a schema. Raises InvalidArgument with the column and the remedy."""
         import pyarrow as pa
@@ -149,7 +153,7 @@ class TableSchema(msgspec.Struct, frozen=True):
             msgspec.structs.replace(column, nullable=column.nullable and column.name not in primary_key)
             for column in map(column_of, schema)
         )
-        made = TableSchema(columns, tuple(primary_key), partitioning or Partitioning())
+        made = TableSchema(columns, tuple(primary_key), partitioning or Partitioning(), storage=storage)
         made.validate()
         return made
 
@@ -180,7 +184,7 @@ class TableSchema(msgspec.Struct, frozen=True):
         for column in self.columns:
             check_type(column)
         require(
-            self.stored in (ROWS, COLUMNS), f"storage is {ROWS!r} or {COLUMNS!r}, not {self.stored!r:.40}"
+            self.storage in (ROWS, COLUMNS), f"storage is {ROWS!r} or {COLUMNS!r}, not {self.storage!r:.40}"
         )
         self._validate_partitioning()
 

@@ -19,6 +19,7 @@ from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
 from ebla.actors.tablet.pacifica.leasing import Leasing
 from ebla.actors.tablet.serving.admission import Load
 from ebla.actors.tablet.serving.scans import Scans
+from ebla.actors.tablet.upkeep.compactor import Compactor
 from ebla.actors.tablet.upkeep.scrubber import Scrubber
 from ebla.storage.logs.shared_log import SharedLog
 
@@ -35,6 +36,7 @@ class MeasuredServer(Protocol):
     shared: SharedLog
     space: Space
     scans: Scans
+    compactor: Compactor
     scrubber: Scrubber
     copies: Copies
     copy_sources: CopySources
@@ -94,6 +96,24 @@ STATE: Sheet[Now] = Sheet(
         "scans",
         "snapshot scans that clients have open",
         lambda now: now.server.scans.open_count,
+    ),
+    gauge(
+        "tablet_runs",
+        "runs",
+        "sorted runs of the replicas whose rows are columns",
+        lambda now: sum(len(r.store.runs.directory.runs) for r in now.running if r.store.runs),
+    ),
+    gauge(
+        "tablet_levels_max",
+        "levels",
+        "runs that a read of one key may visit, of the replica with most",
+        lambda now: max((len(r.store.runs.directory.levels) for r in now.running if r.store.runs), default=0),
+    ),
+    counter(
+        "tablet_compaction_steps",
+        "transactions",
+        "ranges of keys whose runs were merged",
+        lambda now: now.server.compactor.steps,
     ),
     counter(
         "tablet_scrubs",

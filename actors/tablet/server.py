@@ -54,6 +54,7 @@ from ebla.actors.tablet.serving.handing_over import hand_over, hand_over_all
 from ebla.actors.tablet.serving.member_verbs import MemberVerbs
 from ebla.actors.tablet.serving.peer_verbs import PeerVerbs
 from ebla.actors.tablet.serving.scans import Scans
+from ebla.actors.tablet.upkeep.compactor import Compactor
 from ebla.actors.tablet.upkeep.maintenance import Maintenance
 from ebla.actors.tablet.upkeep.reporter import Reporter
 from ebla.actors.tablet.upkeep.scrubber import Scrubber
@@ -104,7 +105,14 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
         await self.space.start()
         await self.lifecycle.load()
         self.running = True
-        loops: list[Any] = [self.identity, self.rounds, self.maintenance, self.scrubber, self.deletion]
+        loops: list[Any] = [
+            self.identity,
+            self.rounds,
+            self.maintenance,
+            self.compactor,
+            self.scrubber,
+            self.deletion,
+        ]
         for part in (*loops, self.copy_sources, self.recovery, *self.reporters, self.leasing, self.orders):
             part.start()
         self.world.spawn(self._tick(), "ticks")
@@ -144,6 +152,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
             self.load,
             self._replica_changed,
         )
+        self.compactor = Compactor(self.world, self.replicas, self.rounds, self._replica_changed)
         self.scrubber = Scrubber(self.world, self.options, self.replicas, self._replica_changed)
         self.copy_sources = CopySources(
             self.world,

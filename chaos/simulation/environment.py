@@ -23,7 +23,7 @@ FEW_ITEMS = 8
 ACKNOWLEDGE_S = 0.0001  # from durable to acknowledged, at most
 
 
-class _View(abc.ABC):
+class TablesReader(abc.ABC):
     """Reads one state of an environment."""
 
     @abc.abstractmethod
@@ -99,7 +99,7 @@ class _View(abc.ABC):
         return len(self._table(database))
 
 
-class MemorySnapshot(_View):
+class MemorySnapshot(TablesReader):
     """The tables at one moment: the environment copies a table before it changes one that a snapshot holds."""
 
     def __init__(self, environment: MemoryEnvironment, tables: Tables) -> None:
@@ -116,7 +116,7 @@ class MemorySnapshot(_View):
         self._tables = None
 
 
-class MemoryEnvironment(_View):
+class MemoryEnvironment(TablesReader):
     """Group commit as in LMDB: all batches that are queued when a sync ends share the next one."""
 
     def __init__(self, disk: Keeper, path: str) -> None:

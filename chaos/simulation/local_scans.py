@@ -5,24 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from random import Random
+from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from ebla import aio
 from ebla.actors import messages as m
 from ebla.chaos.simulation.deployment import Deployment, address_of
+from ebla.chaos.simulation.environment import TablesReader
 from ebla.chaos.simulation.medium import Tables
 from ebla.local_scan import TabletScan
 from ebla.read.scan_run import Outdated
-from ebla.storage.directories.records import unseal
 from ebla.storage.errors import StorageError
-from ebla.storage.logs.entries import Position
-from ebla.storage.rows import alteration
-from ebla.storage.rows.checksum import seed
-from ebla.storage.rows.rows import RowCodec
-from ebla.storage.tablets.local_reader import Stale
-from ebla.storage.tablets.tablet_store import ALTERATION, META, POSITION, ROWS
+from ebla.storage.tablets.local_reader import batches
 
 
 class LocalScans:
@@ -69,24 +64,26 @@ class _Scan(TabletScan):
         return state.environments.get(found.path.removeprefix("memory:"))
 
     def read(self, found: m.LocalSnapshot) -> Iterator[pa.RecordBatch]:
-        """As storage/tablets/local_reader.py does: check freshness and schema, and verify every row."""
+        """Through the code of storage/tablets/local_reader.py."""
         schema, tables = self._routes.schema, self._tables(found)
         self._plan.require_same(schema)
         if tables is None:
             raise StorageError(f"{found.path} does not exist any more")
-        if _sealed(tables, POSITION, Position).index < found.index:
-            raise Stale(f"{found.path} is older than index {found.index}")
-        altered = tables[META].get(ALTERATION)
-        if altered is not None:
-            known = alteration.decode(unseal(ALTERATION, altered, found.path)).schema
-            if schema.version < known.renewed:
-                raise Stale(f"{found.path} has a schema that this reader does not know")
-        rows = [key + value for key, value in tables[ROWS].items()]
-        yield RowCodec(schema).decode(rows, seed(found.tablet), list(self._plan.columns), found.path)
+        names = list(self._plan.columns)
+        yield from batches(
+            _Medium(tables), found.path, found.tablet, schema, index=found.index, columns=names
+        )
 
 
-def _sealed(tables: Tables, key: bytes, kind: type[Position]) -> Position:
-    data = tables[META].get(key)
-    if data is None:
-        raise StorageError("no rows of a tablet")
-    return msgspec.msgpack.decode(unseal(key, data, "memory"), type=kind)
+class _Medium(TablesReader):
+    """The tables of a host's disk, whether or not their owner lives."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    def _table(self, database: str) -> Any:
+        if database not in self._tables:
+            raise StorageError(f"there is no {database}")
+        return self._tables[database]
+
+    def close(self) -> None: ...

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
@@ -23,6 +24,14 @@ from ebla.storage.runs.pieces import Piece, joined, place_of
 
 SEVERAL = 16  # keys from which on a filter is asked about all of them at once
 Found = tuple[Block, int]
+
+
+class Place(NamedTuple):
+    """A block of a run, of which rows count from the key `begin` on."""
+
+    run: Run
+    number: int
+    begin: bytes
 
 
 def read_block(reader: Reader, run: Run, number: int, codec: RowCodec, seed: int, path: str) -> Block:
@@ -60,7 +69,11 @@ class RunReader:
         edges = [keys[0].as_py(), keys[-1].as_py()]
         before = run.lasts[number - 1] if number else None
         out_of_place = (number == 0 and edges[0] != run.first) or (before is not None and edges[0] <= before)
-        if out_of_place or edges[1] != run.lasts[number] or not pc.all(pc.less(keys[:-1], keys[1:]), min_count=0).as_py():
+        if (
+            out_of_place
+            or edges[1] != run.lasts[number]
+            or not pc.all(pc.less(keys[:-1], keys[1:]), min_count=0).as_py()
+        ):
             raise Corruption(
                 f"block {number} of run {run.number} of {self.path} has keys of other places", path=self.path
             )
@@ -143,7 +156,15 @@ class RunReader:
         self, start: bytes, stop: bytes | None, names: Sequence[str]
     ) -> tuple[list[Piece], bytes | None]:
         """A piece of each level from `start` on, the newest first, and the key up to which they are complete (None: `stop`)."""
-        pieces, until = [], None
+        places, until = self.places(start, stop)
+        pieces = [self.block(run, number).piece(names).between(begin, stop) for run, number, begin in places]
+        return pieces, until
+
+    def places(self, start: bytes, stop: bytes | None) -> tuple[list[Place], bytes | None]:
+        """The first block of each level with keys from `start` on, the newest level first, and the key up to which these
+        blocks are complete."""
+        found: list[Place] = []
+        until = None
         for level in self.directory.levels:
             at = bisect_left([run.last for run in level], start)
             if at == len(level) or not level[at].overlaps(start, stop):
@@ -151,9 +172,9 @@ class RunReader:
             run = level[at]
             begin = max(start, run.begin)
             number = bisect_left(run.lasts, begin)
-            pieces.append(self.block(run, number).piece(names).between(begin, stop))
+            found.append(Place(run, number, begin))
             following = run.lasts[number] + b"\0"
             is_last = number + 1 == len(run.lasts) and at + 1 == len(level)
             if not is_last and (stop is None or following < stop):
                 until = following if until is None else min(until, following)
-        return pieces, until
+        return found, until

@@ -22,14 +22,18 @@ from pathlib import Path
 import pyarrow as pa
 
 from ebla.storage.directories.records import unseal
+from ebla.storage.environment import Reader, Snapshot
 from ebla.storage.errors import StorageError
 from ebla.storage.lmdb.neighbours import require_edges, require_order
 from ebla.storage.lmdb.reader import LmdbReader
-from ebla.storage.lmdb.reads import LmdbSnapshot
+from ebla.storage.logs.entries import Position
 from ebla.storage.rows import alteration
 from ebla.storage.rows.checksum import seed
 from ebla.storage.rows.rows import RowCodec
-from ebla.storage.schema import TableSchema
+from ebla.storage.runs import directory as directories
+from ebla.storage.runs.reading import RunReader
+from ebla.storage.schema import COLUMNS, TableSchema
+from ebla.storage.tablets.run_tree import RunSnapshot
 from ebla.storage.tablets.tablet_store import ALTERATION, META, ROWS, position_of
 
 BLOCK_ROWS = 4096  # the decoded block stays in the cache of a core
@@ -56,42 +60,69 @@ def scan(
 
     `directory` is the tablet's environment. Raises Damaged if there is none, Stale, Corruption.
     """
-    codec, begin = RowCodec(schema), seed(tablet)
     with _shared(directory) as reader:
         snapshot = reader.snapshot()
         try:
-            _require_fresh(snapshot, directory, index)
-            _require_known(snapshot, directory, schema)
-            for joined in _blocks(snapshot, start, stop, begin, str(directory)):
-                yield codec.decode(joined, begin, columns, str(directory))
+            yield from batches(
+                snapshot, str(directory), tablet, schema, index=index, columns=columns, start=start, stop=stop
+            )
         finally:
             snapshot.close()
 
 
-def _require_fresh(snapshot: LmdbSnapshot, directory: Path, wanted: int) -> None:
-    found = position_of(snapshot, str(directory)).index
-    if found < wanted:
+def batches(
+    snapshot: Snapshot,
+    path: str,
+    tablet: str,
+    schema: TableSchema,
+    *,
+    index: int = 0,
+    columns: Sequence[str] | None = None,
+    start: bytes = b"",
+    stop: bytes | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """As `scan`, of an open snapshot of the environment at `path`."""
+    codec, begin = RowCodec(schema), seed(tablet)
+    names = codec.names if columns is None else list(columns)
+    position = position_of(snapshot, path)
+    _require_fresh(position, path, index)
+    _require_known(snapshot, path, schema)
+    if schema.storage != COLUMNS:
+        for joined in _blocks(snapshot, start, stop, begin, path):
+            yield codec.decode(joined, begin, names, path)
+        return
+    directory = directories.load(snapshot, position.index, path)
+    runs = RunSnapshot(snapshot, RunReader(snapshot, directory, codec, begin, path), (), position)
+    following: bytes | None = start
+    while following is not None:
+        batch, following = runs.read(codec, following, stop, BLOCK_ROWS, BLOCK_BYTES, names)
+        if batch.num_rows:
+            yield batch
+
+
+def _require_fresh(found: Position, path: str, wanted: int) -> None:
+    if found.index < wanted:
         raise Stale(
-            f"the rows in {directory} are as of index {found}, not yet {wanted}; ask their owner to flush",
-            path=str(directory),
+            f"the rows in {path} are as of index {found.index}, not yet {wanted}; ask their owner to flush",
+            path=path,
         )
 
 
-def _require_known(snapshot: LmdbSnapshot, directory: Path, schema: TableSchema) -> None:
+def _require_known(snapshot: Reader, path: str, schema: TableSchema) -> None:
     """Raise Stale if the rows may have columns that the caller's schema lacks."""
     data = snapshot.get(META, ALTERATION)
     if data is not None:
-        found = alteration.decode(unseal(ALTERATION, data, str(directory))).schema
+        found = alteration.decode(unseal(ALTERATION, data, path)).schema
         if schema.version < found.renewed:
             raise Stale(
-                f"the rows in {directory} are of version {found.version} of their table, the reader knows {schema.version}; "
+                f"the rows in {path} are of version {found.version} of their table, the reader knows {schema.version}; "
                 "open the table again",
-                path=str(directory),
+                path=path,
             )
 
 
 def _blocks(
-    snapshot: LmdbSnapshot, start: bytes, stop: bytes | None, seed: int, path: str
+    snapshot: Reader, start: bytes, stop: bytes | None, seed: int, path: str
 ) -> Iterator[list[bytes]]:
     """Rows (key and value joined), up to BLOCK_ROWS or about BLOCK_BYTES at a time."""
     following: bytes | None = start

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from typing import IO, Any
@@ -26,12 +26,20 @@ from ebla.storage.logs.entries import Position, Record
 from ebla.storage.logs.private_log import ENTRIES, PrivateLog
 from ebla.storage.rows import alteration, checksum
 from ebla.storage.rows.rows import RowCodec
-from ebla.storage.schema import TableSchema
+from ebla.storage.runs import directory as directories
+from ebla.storage.runs.pieces import Piece, joined, merged
+from ebla.storage.runs.reading import RunReader
+from ebla.storage.schema import COLUMNS, TableSchema
 from ebla.storage.tablets.tablet_store import ALTERATION, META, POSITION, ROWS
 
 ROWS_FILE, LOG_FILE, ABOUT_FILE = "rows.parquet", "log.jsonl", "about.json"
 PIECE_ROWS, PIECE_BYTES = 16_384, 4_000_000  # other work runs between two pieces
 PIECE_ENTRIES = 256
+
+
+# Reads the rows from a key on, and returns the key to continue from.
+Piecewise = Callable[[bytes], tuple[list[pa.RecordBatch], bytes | None]]
+Pieces = Callable[[Snapshot, RowCodec, int, "Restored", str], Piecewise]
 
 
 class Quarantined(msgspec.Struct, frozen=True):
@@ -166,8 +174,9 @@ async def _write_rows(disk: Disk, record: Quarantined, about: Restored, file: st
         schema = _schema(environment, record, about)
         if schema is not None:
             about.schema_version = schema.version
+            pieces = _run_piece if schema.storage == COLUMNS else _piece
             with disk.outside.create(file) as sink:
-                await _write_pieces(environment, RowCodec(schema), record.tablet, about, sink)
+                await _write_pieces(environment, RowCodec(schema), record.tablet, about, sink, pieces)
     except (Corruption, InvalidArgument) as error:
         about.problems.append(f"not all rows can be read: {error}")
     finally:
@@ -194,7 +203,7 @@ def _schema(environment: Environment, record: Quarantined, about: Restored) -> T
 
 
 async def _write_pieces(
-    environment: Environment, codec: RowCodec, tablet: str, about: Restored, sink: IO[bytes]
+    environment: Environment, codec: RowCodec, tablet: str, about: Restored, sink: IO[bytes], pieces: Pieces
 ) -> None:
     from pyarrow import parquet  # large, and rarely needed
 
@@ -203,28 +212,57 @@ async def _write_pieces(
     writer = parquet.ParquetWriter(sink, codec.arrow_schema)
     try:
         following: bytes | None = b""
+        read = pieces(snapshot, codec, seed, about, environment.path)
         while following is not None:
-            following = await environment.run(_piece, snapshot, codec, seed, writer, about, following)
+            batches, following = await environment.run(read, following)
+            about.rows += sum(batch.num_rows for batch in batches)
+            if any(batch.num_rows for batch in batches):
+                await environment.run(writer.write_table, pa.Table.from_batches(batches))
     finally:
         snapshot.close()
         writer.close()
 
 
-def _piece(
-    snapshot: Snapshot, codec: RowCodec, seed: int, writer: Any, about: Restored, start: bytes
-) -> bytes | None:
-    """Write a piece of rows from `start` on, and return the start of the next piece."""
-    joined, following = snapshot.joined(ROWS, start, limit=PIECE_ROWS, bytes_max=PIECE_BYTES)
-    try:
-        good = [codec.decode(joined, seed)]
-    except Corruption:
-        good = [batch for row in joined if (batch := _good(codec, row, seed)) is not None]
-    rows = sum(batch.num_rows for batch in good)
-    about.rows += rows
-    about.rows_damaged += len(joined) - rows
-    if rows:
-        writer.write_table(pa.Table.from_batches(good))
-    return following
+def _piece(snapshot: Snapshot, codec: RowCodec, seed: int, about: Restored, path: str) -> Piecewise:
+    """Reads pieces of rows that are items of a tree."""
+
+    def read(start: bytes) -> tuple[list[pa.RecordBatch], bytes | None]:
+        rows, following = snapshot.joined(ROWS, start, limit=PIECE_ROWS, bytes_max=PIECE_BYTES)
+        try:
+            good = [codec.decode(rows, seed)]
+        except Corruption:
+            good = [batch for row in rows if (batch := _good(codec, row, seed)) is not None]
+        about.rows_damaged += len(rows) - sum(batch.num_rows for batch in good)
+        return good, following
+
+    return read
+
+
+def _run_piece(snapshot: Snapshot, codec: RowCodec, seed: int, about: Restored, path: str) -> Piecewise:
+    """Reads pieces of rows that are runs of columns. Where a block is damaged, older rows of its range are left out as well: the
+    block may have had newer ones. Raises Corruption if the directory of runs cannot be read."""
+    reader = RunReader(snapshot, directories.load(snapshot, None, path), codec, seed, path)
+    names, damaged = list(codec.header.bit), dict[tuple[int, int], None]()
+
+    def read(start: bytes) -> tuple[list[pa.RecordBatch], bytes | None]:
+        places, until = reader.places(start, None)
+        pieces: list[Piece] = []
+        lost: list[tuple[bytes, bytes]] = []
+        for run, number, begin in places:  # the newest first
+            try:
+                piece = reader.block(run, number).piece(names).between(begin, until)
+            except Corruption:
+                if (run.number, number) not in damaged:
+                    damaged[run.number, number] = None
+                    about.rows_damaged += run.counts[number]
+                lost.append((begin, run.lasts[number]))
+                continue
+            for first, last in lost:
+                piece = joined([piece.between(b"", first), piece.between(last + b"\0", None)])
+            pieces.append(piece)
+        return ([merged(pieces).present().rows(codec, codec.names)] if any(map(len, pieces)) else []), until
+
+    return read
 
 
 def _good(codec: RowCodec, row: bytes, seed: int) -> pa.RecordBatch | None:

@@ -56,7 +56,7 @@ class TabletStore:
         self.alteration = _read_alteration(environment, environment.path)  # as of `applied`, encoded
         self._unflushed_alteration: bytes | None = None
         self.base: RowTree | RunTree = RowTree(environment, seed)
-        if schema is not None and schema.stored == COLUMNS:
+        if schema is not None and schema.storage == COLUMNS:
             self.base = RunTree(environment, seed, schema, self.alteration, self.flushed)
         results.load(environment, environment.path)
         if (answered := results.last_index()) > self.flushed.index:
@@ -84,6 +84,11 @@ class TabletStore:
         except BaseException:
             await environment.close()  # otherwise it could be neither opened again nor removed
             raise
+
+    @property
+    def runs(self) -> RunTree | None:
+        """The runs of a columnar tablet, for compactions."""
+        return self.base if isinstance(self.base, RunTree) else None
 
     @property
     def memory_bytes(self) -> int:

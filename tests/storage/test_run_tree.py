@@ -38,7 +38,7 @@ FIRST = msgspec.structs.replace(
     TableSchema.from_arrow(
         pa.schema([("s", pa.string()), ("k", pa.int64()), ("n", pa.int32()), ("v", pa.string())]), ["s", "k"]
     ),
-    stored=COLUMNS,
+    storage=COLUMNS,
 )
 CHANGES: list[list[Change]] = [
     [AddColumn(column("w", pa.list_(pa.int64()), [1, 2]))],

@@ -25,6 +25,11 @@ class Replication(StrEnum):
     pacifica = "pacifica"
 
 
+class Storage(StrEnum):
+    rows = "rows"
+    columns = "columns"
+
+
 NewReplication = Annotated[
     Replication | None, option("--replication", "The protocol of a new table's replicas (default: raft).")
 ]

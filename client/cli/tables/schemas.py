@@ -1,7 +1,7 @@
 """The schema of a new table, from flags, a YAML file, or a data file.
 
     --column time_hour:timestamp[us,UTC] --column flight:int32 --column tailnum:string:null --key time_hour,flight
-    --schema flights.yaml          columns, key, hash, range, replicas, replication, min_members
+    --schema flights.yaml          columns, key, hash, range, replicas, replication, min_members, storage
     --schema-from flights.parquet  columns and types of a parquet or CSV file
 
 Flags override or extend the file. A column takes null only with `:null`. frame/types.py has the types.
@@ -12,6 +12,7 @@ Flags override or extend the file. A column takes null only with `:null`. frame/
       tailnum: string:null               replicas: 3
                                          replication: pacifica
                                          min_members: 2
+                                         storage: columns
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ class TableSpec(msgspec.Struct, frozen=True):
     replicas: int | None = None
     replication: str | None = None
     min_members: int | None = None
+    storage: str | None = None
 
     def arrow(self) -> pa.Schema:
         import pyarrow as pa
@@ -107,9 +109,10 @@ def gather(
     ranged: str | None,
     schema_file: Path | None,
     data_file: Path | None,
-    **replicated: Any,
+    **properties: Any,
 ) -> TableSpec:
-    """The checked description; flags override files. `replicated`: replicas, replication and min_members, None if not given."""
+    """The checked description; flags override files. `properties`: replicas, replication, min_members and storage, None
+    if not given."""
     if schema_file is not None and data_file is not None:
         raise Usage("give --schema or --schema-from, not both", option="--schema")
     given = from_yaml(schema_file) if schema_file else TableSpec((), ())
@@ -128,7 +131,7 @@ def gather(
         key=parse_names(key, "--key") if key else given.key,
         hash=parse_hash(hashed) if hashed else given.hash,
         range=parse_range(ranged) if ranged else given.range,
-        **{name: getattr(given, name) if value is None else value for name, value in replicated.items()},
+        **{name: getattr(given, name) if value is None else value for name, value in properties.items()},
     )
     spec.check()
     in_key = [msgspec.structs.replace(c, nullable=False) if c.name in spec.key else c for c in spec.columns]
@@ -204,7 +207,7 @@ def from_yaml(path: Path) -> TableSpec:
         raise Usage(f"{path} is not YAML: {error}", option="--schema") from None
     if not isinstance(read, dict):
         raise Usage(f"{path} must be a mapping with columns and key", option="--schema")
-    known = ("columns", "key", "hash", "range", "replicas", "replication", "min_members")
+    known = ("columns", "key", "hash", "range", "replicas", "replication", "min_members", "storage")
     for name in read:
         if name not in known:
             hint = did_you_mean(str(name), known) or f"; there are {', '.join(known)}"
@@ -217,6 +220,7 @@ def from_yaml(path: Path) -> TableSpec:
         replicas=_whole(path, "replicas", read.get("replicas")),
         replication=_text(path, "replication", read.get("replication")),
         min_members=_whole(path, "min_members", read.get("min_members")),
+        storage=_text(path, "storage", read.get("storage")),
     )
 
 

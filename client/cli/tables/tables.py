@@ -13,6 +13,7 @@ from ebla.cli.frame.options import (
     NewMinMembers,
     NewReplication,
     Replication,
+    Storage,
     TableName,
     Yes,
     argument,
@@ -36,7 +37,9 @@ REPLICATED = ("replicas", "replication", "min_members")  # of a new table, if gi
 
 NewSchema = Annotated[
     Path | None,
-    option("--schema FILE", "YAML with columns, key, hash, range, replicas, replication, min_members."),
+    option(
+        "--schema FILE", "YAML with columns, key, hash, range, replicas, replication, min_members, storage."
+    ),
 ]
 
 
@@ -61,6 +64,7 @@ def create(
     ] = None,
     replication: NewReplication = None,
     min_members: NewMinMembers = None,
+    storage: Annotated[Storage | None, option("--storage", "How replicas keep rows (default: rows).")] = None,
     if_not_exists: Annotated[
         bool, option("--if-not-exists", "No error if a table with this name and schema exists.")
     ] = False,
@@ -90,6 +94,7 @@ def create(
         replicas=replicas,
         replication=replication and replication.value,
         min_members=min_members,
+        storage=storage and storage.value,
     )
     with ui.working(f"create {name}") as progress:
         progress.step("waiting for its tablets" if wait else "")
@@ -116,6 +121,7 @@ async def _create(
             replicas=spec.replicas or REPLICAS,
             replication=spec.replication or Replication.raft.value,
             min_members=spec.min_members,
+            storage=spec.storage or Storage.rows.value,
             wait_s=wait_s,
         )
     except AlreadyPresent as error:
@@ -129,6 +135,8 @@ async def _create(
         other = next(
             (each for each in REPLICATED if getattr(spec, each) not in (None, getattr(info, each))), ""
         )
+        if spec.storage not in (None, info.schema.storage):
+            other = "storage"
         if not found.schema.equals(spec.arrow()) or found.primary_key != spec.key:
             other = "columns or key"
         if other:
@@ -190,6 +198,7 @@ def table_document(info: TableInfo) -> dict[str, Any]:
         "replicas": info.replicas,
         "replication": info.replication,
         "min_members": info.min_members,
+        "storage": info.schema.storage,
         "created": created(info).isoformat(),
         "schema_version": info.schema.version,
         "applied_version": info.applied_version,
@@ -247,6 +256,7 @@ def _facts(info: TableInfo) -> Any:
             ("key", ", ".join(info.schema.key)),
             ("partitions", f"{len(info.tablets)}: {' and '.join(parts)}" if parts else "1"),
             ("replicas", f"{info.replicas}, {protocol(info)}"),
+            ("storage", info.schema.storage),
             ("created", when(info.created_us)),
             *([("version", version)] if info.schema.version else []),
             ("id", info.table),
