@@ -53,6 +53,8 @@ TABLET_POINTS = (
 
 POINTS = MASTER_POINTS + TABLET_POINTS  # of a deployment with one master
 
+COMPACTION_POINTS = _around("tablet", "commit", "compaction")  # of tablets whose rows are columns
+
 GROUP_POINTS = (  # of one master of several, beside those above
     "master.standby.before_save",
     "master.standby.after_save",
@@ -133,6 +135,7 @@ ALL_POINTS = (
     + ALTER_POINTS
     + REPAIR_POINTS
     + MEMBER_POINTS
+    + COMPACTION_POINTS
     + PACIFICA_POINTS
     + FORCED_POINTS
     + GROUP_POINTS
@@ -147,6 +150,8 @@ ALL_POINTS = (
 MARKS = (
     "tablet.flush.replica_gone",
     "tablet.maintenance.disk_full",
+    "tablet.compaction.disk_full",
+    "tablet.compaction.replica_gone",
     "tablet.hard_state.disk_full",
     "tablet.log.disk_full",
     "tablet.heartbeat.failed",

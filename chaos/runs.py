@@ -25,6 +25,7 @@ from ebla.chaos.invariants.applied import AppliedLog
 from ebla.chaos.invariants.invariants import Watch
 from ebla.chaos.plans import Plan, generate
 from ebla.chaos.repaired import Repaired
+from ebla.chaos.scenarios.columns import small_runs
 from ebla.chaos.scenarios.scenarios import Scenario
 from ebla.chaos.simulation import loop
 from ebla.chaos.simulation.deployment import ClientProcess, Deployment
@@ -103,7 +104,8 @@ class Run:
         try:
             act_s = max([self.scenario.duration_s, *(fault.at_s + fault.for_s for fault in self.plan.faults)])
             steps_max = STEPS_MAX + int(STEPS_PER_S_MAX * act_s)
-            loop.run(self._acts(), self.plan.seed, steps_max=steps_max)
+            with small_runs():
+                loop.run(self._acts(), self.plan.seed, steps_max=steps_max)
         except (AssertionError, loop.Deadlock, loop.Livelock) as error:
             self.violation = f"{type(error).__name__}: {error}"
         except (NoAnswer, EblaError) as error:  # before act one, or after all faults ended
@@ -130,6 +132,7 @@ class Run:
         stage = Stage(
             replicas=self.scenario.replicas,
             replication=self.scenario.replication,
+            storage=self.scenario.storage,
             pause_s=self.scenario.pause_s,
             deadlines_s=self.scenario.deadlines_s,
             local_scan=self.local.read,

@@ -95,13 +95,12 @@ class Database:
         made = TableSchema.from_arrow(
             schema, key, resolve(partition_by, made), storage=check_text("storage", storage)
         )
-        count = check_int("replicas", replicas, 1)
         least = None if min_members is None else check_int("min_members", min_members, 1)
         request = m.CreateTableRequest(
             self._client.master.new_request_id(),
             name,
             made,
-            count,
+            check_int("replicas", replicas, 1),
             replication,
             check_properties(properties),
             least,

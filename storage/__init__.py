@@ -9,6 +9,7 @@ errors.py         errors of storage, and the root of every error that ebla raise
 rows/             rows and keys as bytes; alterations; which tablet a row is in
 predicates/       conditions on rows, built by clients and evaluated by servers
 logs/             log entries, the shared log of a server, the private log of a tablet
+runs/             rows on disk as sorted runs of blocks, column by column
 tablets/          a replica's rows: memtables, flushes, answers of writes, quarantine, local reads
 lmdb/             environments on a real disk
 directories/      the owner of a role's directory; small records in it

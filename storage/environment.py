@@ -71,6 +71,10 @@ class Reader(Protocol):
     def get_many(self, database: str, keys: Sequence[bytes]) -> list[bytes | None]:
         """One entry per key, in order."""
 
+    def look(self, database: str, key: bytes, work: Callable[[Any], T]) -> T | None:
+        """The result of `work` with the value as a buffer, where it lies if possible; None if there is no value. The buffer
+        is valid only during the call."""
+
     def items(
         self,
         database: str,

@@ -43,7 +43,7 @@ ARROWS = {
         "placement": "actors actors/journal actors/journal/writer actors/ledger/auditor actors/ledger/store actors/ledger/worker "
         "actors/master actors/messages actors/tablet storage "
         "storage/directories",
-        "actors": "storage storage/directories storage/logs storage/predicates storage/rows storage/tablets",
+        "actors": "storage storage/directories storage/logs storage/predicates storage/rows storage/runs storage/tablets",
         "chaos": EVERYTHING,
     },
     "actors": {
@@ -126,7 +126,8 @@ ARROWS = {
         "logs": "",
         "predicates": "rows",
         "lmdb": "directories rows",
-        "tablets": "directories lmdb logs rows",
+        "runs": "directories rows",
+        "tablets": "directories lmdb logs rows runs",
     },
 }
 

@@ -12,6 +12,7 @@ from ebla.chaos.checkers.refusals import EXPLAINED
 from ebla.chaos.plans import HOLD_S, PARTS
 from ebla.chaos.simulation.deployment import Shape
 from ebla.chaos.workloads.base import DEADLINES_S, PAUSE_S, Workload
+from ebla.storage.schema import ROWS
 
 # Small limits: an event that occurs every few gigabytes in production occurs every few seconds here.
 SMALL = {
@@ -38,7 +39,7 @@ def small(
 @dataclass(frozen=True)
 class Scenario:
     """`mix`: expected faults per ten seconds, by kind (chaos/plans.py). `duration_s`: of act one. `operations_min`: with fewer
-    answered operations a run is void. `replication`: of its tables. `victims`: hosts that faults may hit, by default those of tablet servers.
+    answered operations a run is void. `replication`, `storage`: of its tables. `victims`: hosts that faults may hit, by default those of tablet servers.
     `destroyed`: those whose data may be destroyed, by default all of them.
     `deadlines_s`: each operation gets one of them. `excused`: errors that faults explain."""
 
@@ -49,6 +50,7 @@ class Scenario:
     duration_s: float = 8.0
     replicas: int = 3
     replication: str = "raft"
+    storage: str = ROWS
     hold_s: tuple[float, float] = HOLD_S  # how long a fault lasts
     holds_s: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # the same, of some kinds
     amounts: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # of some kinds: from, to

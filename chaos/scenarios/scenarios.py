@@ -18,6 +18,7 @@ from ebla.actors.fault_points import (
     REPAIR_POINTS,
     STEP_POINTS,
 )
+from ebla.chaos.scenarios.columns import with_columns
 from ebla.chaos.scenarios.logs import OF_LOGS
 from ebla.chaos.scenarios.pacifica import with_pacifica
 from ebla.chaos.scenarios.scenario import (
@@ -429,7 +430,7 @@ _ALL = (
     ),
 )
 
-SCENARIOS = {each.name: each for each in (*_ALL, *with_pacifica(_ALL))}
+SCENARIOS = {each.name: each for each in (*_ALL, *with_pacifica(_ALL), *with_columns(_ALL))}
 
 
 def scenario(name: str) -> Scenario:

@@ -33,6 +33,10 @@ class TablesReader(abc.ABC):
         found: bytes | None = self._table(database).get(key)
         return found
 
+    def look(self, database: str, key: bytes, work: Callable[[Any], T]) -> T | None:
+        found = self._table(database).get(key)
+        return None if found is None else work(memoryview(found))
+
     def get_many(self, database: str, keys: Sequence[bytes]) -> list[bytes | None]:
         return list(map(self._table(database).get, keys))
 

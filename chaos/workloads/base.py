@@ -27,6 +27,7 @@ from ebla.chaos.checkers.refusals import EXPLAINED, NOTHING, Explained, check_re
 from ebla.chaos.checkers.verdict import Verdict, together
 from ebla.chaos.history import BESIDE, FAIL, INFO, INVOKE, OK, ORDER, History
 from ebla.storage.errors import DiskFull, EblaError
+from ebla.storage.schema import ROWS
 
 T = TypeVar("T")
 
@@ -170,6 +171,7 @@ class Stage:
     stopping: bool = False
     replicas: int = 3
     replication: str = "raft"
+    storage: str = ROWS
     pause_s: float = PAUSE_S
     deadlines_s: Sequence[float] = DEADLINES_S
     local_scan: LocalScan | None = None
@@ -217,9 +219,14 @@ def judged(
 def create(
     client: Client, name: str, schema: pa.Schema, key: str = "k", **options: Any
 ) -> Awaitable[aio.Table]:
-    """Create a table, by default with the scenario's number of replicas and its replication."""
+    """Create a table, by default with the scenario's number of replicas, its replication and its storage."""
     stage = client.stage
-    options = {"replicas": stage.replicas, "replication": stage.replication, **options}
+    options = {
+        "replicas": stage.replicas,
+        "replication": stage.replication,
+        "storage": stage.storage,
+        **options,
+    }
     return client.db.create_table(name, schema=schema, primary_key=[key], **options)
 
 

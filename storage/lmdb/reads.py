@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice, takewhile
-from typing import Concatenate, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 import lmdb
 
@@ -59,6 +59,10 @@ class LmdbReads(abc.ABC):
 
     def get_many(self, database: str, keys: Sequence[bytes]) -> list[bytes | None]:
         return self._read(_get_many, database, keys)
+
+    def look(self, database: str, key: bytes, work: Callable[[Any], T]) -> T | None:
+        found = self.get(database, key)
+        return None if found is None else work(memoryview(found))
 
     def items(
         self,
@@ -159,6 +163,14 @@ class LmdbMapping(LmdbReads):
             self.gate.leave()
         self._adopt()
         return self._read(work, database, *arguments, **options)
+
+    def look(self, database: str, key: bytes, work: Callable[[Any], T]) -> T | None:
+        return self._inside(partial(self._look, database, key, work))
+
+    def _look(self, database: str, key: bytes, work: Callable[[Any], T]) -> T | None:
+        with self.lmdb.begin(buffers=True) as transaction:
+            found = transaction.get(key, db=self.handle(database))
+            return None if found is None else work(found)
 
     def _inside(self, work: Callable[[], T]) -> T:
         """As `_read`, for work without a database."""

@@ -1,6 +1,7 @@
 """Rows and keys as bytes, a batch at a time or one by one.
 
 rows.py             Arrow batches to keys and values and back, with no Python code per row
+codecs.py           the codec of a schema, shared by all tablets of a table
 single.py           one row in plain Python: the same bytes
 patching.py         an update of a few rows in plain Python
 keys.py             primary keys as bytes whose order is the key's order

@@ -11,7 +11,6 @@ older one, is damage. Records and blocks are written in one transaction with the
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -23,12 +22,12 @@ import xxhash
 from ebla.storage.directories.records import seal, unseal
 from ebla.storage.environment import Change, Delete, DeleteRange, Item, Put, Reader
 from ebla.storage.errors import Corruption, Damaged
+from ebla.storage.runs.blocks import PLACE
 
 T = TypeVar("T")
 
 META, ROWS = "meta", "rows"
 RUNS = b"runs"
-PLACE = struct.Struct(">QI")
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True):

@@ -1,13 +1,15 @@
 """Reads of a tablet's runs: single keys through filters and directories, and ranges block by block.
 
-Nothing unverified is returned: each block passes its checksum when it is read. A key is absent only if the directory names no
-block that could have it, or a verified block does not have it.
+Nothing unverified is returned: a block passes its checksum when it is read as a whole, and its header and a group of its rows
+when one row is read. A key is absent only if the directory names no block that could have it, or if the verified rows on both
+sides of its place in that block are its neighbours.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -17,13 +19,12 @@ from ebla.storage.environment import Reader
 from ebla.storage.errors import Corruption
 from ebla.storage.rows import checksum
 from ebla.storage.rows.rows import RowCodec
-from ebla.storage.runs.blocks import Block
-from ebla.storage.runs.directory import PLACE, ROWS, Directory, Run
+from ebla.storage.runs.blocks import PLACE, Block
+from ebla.storage.runs.directory import ROWS, Directory, Run
 from ebla.storage.runs.filters import hash_of, may_have, may_have_many
-from ebla.storage.runs.pieces import Piece, joined, place_of
+from ebla.storage.runs.pieces import Piece
 
 SEVERAL = 16  # keys from which on a filter is asked about all of them at once
-Found = tuple[Block, int]
 
 
 class Place(NamedTuple):
@@ -32,22 +33,6 @@ class Place(NamedTuple):
     run: Run
     number: int
     begin: bytes
-
-
-def read_block(reader: Reader, run: Run, number: int, codec: RowCodec, seed: int, path: str) -> Block:
-    """Raises Corruption if the block is missing or damaged."""
-    key = PLACE.pack(run.number, number)
-    data = reader.get(ROWS, key)
-    if data is None:
-        raise Corruption(f"block {number} of run {run.number} of {path} is missing", path=path)
-    checksum.verify_row(key, data, seed, path)
-    block = Block(data, codec, path)
-    if block.rows != run.counts[number]:
-        raise Corruption(
-            f"block {number} of run {run.number} of {path} has {block.rows} rows, not {run.counts[number]}",
-            path=path,
-        )
-    return block
 
 
 class RunReader:
@@ -61,7 +46,25 @@ class RunReader:
         self.path = path
 
     def block(self, run: Run, number: int) -> Block:
-        return read_block(self.reader, run, number, self.codec, self.seed, self.path)
+        """A verified block. Raises Corruption if it is missing or damaged."""
+        key = PLACE.pack(run.number, number)
+        data = self.reader.get(ROWS, key)
+        if data is None:
+            raise self._missing(run, number)
+        checksum.verify_row(key, data, self.seed, self.path)
+        return self._opened(run, number, memoryview(data))
+
+    def _opened(self, run: Run, number: int, data: memoryview) -> Block:
+        block = Block(data, self.codec, PLACE.pack(run.number, number), self.seed, self.path)
+        if block.rows != run.counts[number]:
+            raise Corruption(
+                f"block {number} of run {run.number} of {self.path} has {block.rows} rows, not {run.counts[number]}",
+                path=self.path,
+            )
+        return block
+
+    def _missing(self, run: Run, number: int) -> Corruption:
+        return Corruption(f"block {number} of run {run.number} of {self.path} is missing", path=self.path)
 
     def verify(self, run: Run, number: int) -> int:
         """Verify a block against the directory, and return its number of rows. Raises Corruption."""
@@ -82,52 +85,51 @@ class RunReader:
     # -- single keys
 
     def contains(self, keys: Sequence[bytes]) -> list[bool]:
-        return [found is not None for found in self._present(keys)]
+        return [found is not None for found in self._each(keys, lambda block, row: b"")]
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Values as the row codec packs them, None if absent."""
-        places: dict[int, list[tuple[int, int]]] = {}  # of a block: (place in `keys`, place in the block)
-        blocks: dict[int, Block] = {}
-        for at, found in enumerate(self._present(keys)):
-            if found is not None:
-                blocks[id(found[0])] = found[0]
-                places.setdefault(id(found[0]), []).append((at, found[1]))
-        values: list[bytes | None] = [None] * len(keys)
-        if not blocks:
-            return values
-        names = list(self.codec.header.bit)
-        pieces = [
-            block.piece(names).take(np.array([row for _, row in places[number]]))
-            for number, block in blocks.items()
-        ]
-        whole = joined([Piece(piece.keys, piece.closed, piece.columns) for piece in pieces])
-        rows = whole.rows(self.codec, self.codec.names)
-        packed = self.codec.encode(rows, self.seed, whole.keys)[1]
-        for (at, _), value in zip((each for found in places.values() for each in found), packed, strict=True):
-            values[at] = value
-        return values
+        """Values as the row codec packs them, in the layouts in which they were written; None if absent."""
+        return self._each(keys, lambda block, row: block.packed(row, self.seed))
 
-    def _present(self, keys: Sequence[bytes]) -> list[Found | None]:
-        """Where the newest row of each key is, None if there is none or it is deleted."""
-        places: list[Found | None] = [None] * len(keys)
+    def _each(self, keys: Sequence[bytes], take: Callable[[Block, int], bytes]) -> list[bytes | None]:
+        """What `take` makes of the newest row of each key; None if there is none, or it is deleted."""
+        values: list[bytes | None] = [None] * len(keys)
         hashed = list(map(hash_of, keys))
-        left = list(range(len(keys)))
+        left = dict.fromkeys(range(len(keys)))
         for level in self.directory.levels:
             if not left:
                 break
-            asked = self._asked(level, keys, hashed, left)
-            for (run, number), among in asked.items():
-                block = self.block(run, number)
-                ordered = block.keys()
-                for at in among:
-                    row = place_of(ordered, keys[at])
-                    if row < block.rows and ordered[row].as_py() == keys[at]:
-                        places[at] = block, row
-            left = [at for at in left if places[at] is None]
-        return [None if found is None or found[0].is_gone(found[1]) else found for found in places]
+            for (run, number), among in self._asked(level, keys, hashed, left).items():
+                found = self.reader.look(
+                    ROWS, PLACE.pack(run.number, number), partial(self._taken, run, number, keys, among, take)
+                )
+                if found is None:
+                    raise self._missing(run, number)
+                for at, value in found:
+                    values[at] = value
+                    del left[at]
+        return values
+
+    def _taken(
+        self,
+        run: Run,
+        number: int,
+        keys: Sequence[bytes],
+        among: Sequence[int],
+        take: Callable[[Block, int], bytes],
+        data: memoryview,
+    ) -> list[tuple[int, bytes | None]]:
+        """The keys that the block has, with their values."""
+        block = self._opened(run, number, data)
+        found: list[tuple[int, bytes | None]] = []
+        for at in among:
+            row = block.find(keys[at])
+            if row is not None:
+                found.append((at, None if block.is_gone(row) else take(block, row)))
+        return found
 
     def _asked(
-        self, level: Sequence[Run], keys: Sequence[bytes], hashed: Sequence[int], left: Sequence[int]
+        self, level: Sequence[Run], keys: Sequence[bytes], hashed: Sequence[int], left: Iterable[int]
     ) -> dict[tuple[Run, int], list[int]]:
         """The blocks of a level that may have some of the keys."""
         begins = [run.begin for run in level]

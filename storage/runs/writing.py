@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ebla.storage.environment import Change, Item, Put
-from ebla.storage.rows import checksum
 from ebla.storage.rows.ragged import objects
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.runs import filters
-from ebla.storage.runs.blocks import encode
-from ebla.storage.runs.directory import PLACE, ROWS, Directory, Run
+from ebla.storage.runs.blocks import PLACE, encode
+from ebla.storage.runs.directory import ROWS, Directory, Run
 from ebla.storage.runs.pieces import Piece, joined, merged
 from ebla.storage.runs.reading import RunReader
 
@@ -55,11 +54,8 @@ class Step(NamedTuple):
 
 def make_run(piece: Piece, number: int, index: int, codec: RowCodec, seed: int) -> Made:
     """A run of the rows, which are not none."""
-    cuts = encode(piece, codec)
-    blocks = []
-    for place, cut in enumerate(cuts):
-        key = PLACE.pack(number, place)
-        blocks.append((key, checksum.seal(key, cut.body, seed)))
+    cuts = encode(piece, codec, number, seed)
+    blocks = [(PLACE.pack(number, place), cut.value) for place, cut in enumerate(cuts)]
     run = Run(
         number,
         index,

@@ -77,7 +77,7 @@ async def filled(*keys: bytes) -> TabletStore:
 async def test_a_present_row_that_a_lookup_misses_is_corruption() -> None:
     store = await filled(b"aaaa", FOUND, b"zzzz")
     assert store.get_many([b"bbbb", b"cccc", b"zzzzz"]) == [None] * 3
-    store.environment = Hiding(store.environment)  # type: ignore[assignment]
+    store.base.environment = Hiding(store.environment)  # type: ignore[assignment]
     with pytest.raises(Corruption, match="rows beside the place of key"):
         store.get_many([b"bbbb", FOUND])
     assert store.get_many([b"bbbb", b"zzzz"])[0] is None
@@ -99,7 +99,7 @@ async def test_a_scan_that_misses_a_row_at_its_edge_is_corruption(start: bytes, 
     store = await filled(FOUND) if not start else await filled(b"aaaa", FOUND, b"zzzz")
     original = store.snapshot()
     assert any(row.startswith(FOUND) for row in original.block(start, stop, 10, 10_000)[0])
-    store.environment = Hiding(store.environment)  # type: ignore[assignment]
+    store.base.environment = Hiding(store.environment)  # type: ignore[assignment]
     with pytest.raises(Corruption, match="rows beside the place of key"):
         store.snapshot().block(start, stop, 10, 10_000)
 
@@ -111,7 +111,7 @@ async def test_a_scan_that_misses_the_last_row_is_corruption(in_memory: bool) ->
     if in_memory:
         store.put(*rows(b"bbbb"))
     assert len(store.snapshot().block(b"", None, 10, 10_000)[0]) == 2 + in_memory
-    store.environment = Hiding(store.environment, from_walks=True)  # type: ignore[assignment]
+    store.base.environment = Hiding(store.environment, from_walks=True)  # type: ignore[assignment]
     with pytest.raises(Corruption, match="rows beside the place of key"):
         store.snapshot().block(b"", None, 10, 10_000)
 
@@ -151,7 +151,7 @@ async def test_rows_ascend_by_their_keys_alone() -> None:
 async def test_a_scrub_counts_its_rows() -> None:
     store = await filled(b"aaaa", FOUND, b"zzzz")
     assert await store.scrub() == 3
-    store.environment = Hiding(store.environment, from_walks=True)  # type: ignore[assignment]
+    store.base.environment = Hiding(store.environment, from_walks=True)  # type: ignore[assignment]
     with pytest.raises(Corruption, match="has 3 rows, 2 are found"):
         await store.scrub()
 

@@ -24,6 +24,7 @@ from ebla.storage.predicates import expressions
 from ebla.storage.rows import checksum
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import TableSchema
+from ebla.storage.tablets.row_tree import RowSnapshot
 from ebla.storage.tablets.tablet_store import TabletSnapshot, TabletStore
 from tests.storage.disks import given_by
 
@@ -124,17 +125,17 @@ def fill(store: TabletStore, items: list[tuple[bytes, bytes]]) -> None:
     store.applied = Position(index, 1, index)
 
 
-class Measured:
+class Measured(RowSnapshot):
     """A snapshot that records the size of each block."""
 
-    def __init__(self, snapshot: TabletSnapshot) -> None:
-        self.snapshot = snapshot
-        self.position = snapshot.position
+    def __init__(self, of: TabletSnapshot) -> None:
+        assert isinstance(of, RowSnapshot)
+        super().__init__(of.environment, of.base, of.tables, of.position, of.seed)
         self.sizes: list[int] = []
         self.counts: list[int] = []
 
     def block(self, *arguments: Any) -> tuple[list[bytes], bytes | None]:
-        rows, following = self.snapshot.block(*arguments)
+        rows, following = super().block(*arguments)
         self.sizes.append(sum(map(len, rows)))
         self.counts.append(len(rows))
         return rows, following
@@ -162,7 +163,7 @@ async def test_a_scan_of_large_rows_reads_no_more_than_its_blocks_need(
         await store.flush()
     snapshot = store.snapshot()
     measured = Measured(snapshot)
-    _, rows, following = read_block(scanner(measured, limit=1), SEED)
+    _, rows, following = read_block(scanner(measured, limit=1))
     assert (rows, following, measured.counts) == (1, None, [1])
 
     measured = Measured(snapshot)
@@ -171,17 +172,17 @@ async def test_a_scan_of_large_rows_reads_no_more_than_its_blocks_need(
     seen = 0
     while at is not None:
         whole.start = at
-        data, rows, at = read_block(whole, SEED)
+        data, rows, at = read_block(whole)
         seen += rows
         assert len(data) < 4_000_000
     assert seen == 100 and max(measured.sizes) <= READ_BYTES + (300 << 10)
 
     everything = scanner(Measured(snapshot), block_bytes=1 << 40)
-    data, rows, at = read_block(everything, SEED)
+    data, rows, at = read_block(everything)
     assert len(data) < 20_000_000 and at is not None, "also if the caller wants larger blocks"
 
     measured = Measured(snapshot)
-    assert digest(measured, SEED, "here", lambda: False)[0] == 100  # type: ignore[arg-type]
+    assert digest(measured, lambda: False)[0] == 100
     assert max(measured.sizes) <= READ_BYTES + (300 << 10)
     snapshot.close()
 
@@ -196,7 +197,7 @@ async def test_a_block_of_a_scan_without_matches_reads_limited_bytes(
     snapshot = store.snapshot()
     measured = Measured(snapshot)
     nothing = expressions.encode(expressions.bind(expressions.col("k") < -1, SCHEMA))
-    _, rows, following = read_block(scanner(measured, predicate=nothing), SEED)
+    _, rows, following = read_block(scanner(measured, predicate=nothing))
     assert rows == 0 and following is not None and sum(measured.sizes) < 10_000_000
     snapshot.close()
 

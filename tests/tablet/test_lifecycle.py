@@ -9,11 +9,11 @@ import pytest
 
 from ebla.actors import errors
 from ebla.actors import messages as m
-from ebla.actors.tablet.engine import apply
 from ebla.actors.tablet.engine.records import Superblock
 from ebla.actors.tablet.server import RECORDS
 from ebla.storage.directories.records import seal
 from ebla.storage.errors import Damaged, DiskFull
+from ebla.storage.rows import codecs
 from ebla.storage.schema import Column
 from tests.tablet.copies import entomb, fill, same_rows, until
 from tests.tablet.harness import HOSTS, OTHER, SCHEMA, TABLET, Group, address, row, simulated
@@ -119,8 +119,8 @@ async def test_an_unusable_schema_is_refused_before_anything_is_stored(
         raise KeyError("no such zone")
 
     host = HOSTS[0]
-    apply.codec_of.cache_clear()  # other tests have put this schema into the cache
-    monkeypatch.setattr(apply, "RowCodec", refuse)
+    codecs.codec_of.cache_clear()  # other tests have put this schema into the cache
+    monkeypatch.setattr(codecs, "RowCodec", refuse)
     with pytest.raises(errors.InvalidArgument, match="cannot be kept here: KeyError: 'no such zone'"):
         await group.create_at(host)
     monkeypatch.undo()

@@ -33,6 +33,7 @@ class Storage(StrEnum):
 NewReplication = Annotated[
     Replication | None, option("--replication", "The protocol of a new table's replicas (default: raft).")
 ]
+NewStorage = Annotated[Storage | None, option("--storage", "How replicas keep rows (default: rows).")]
 NewMinMembers = Annotated[
     int | None,
     option(

@@ -12,6 +12,7 @@ from ebla.cli.frame.connection import within
 from ebla.cli.frame.options import (
     NewMinMembers,
     NewReplication,
+    NewStorage,
     Replication,
     Storage,
     TableName,
@@ -64,13 +65,11 @@ def create(
     ] = None,
     replication: NewReplication = None,
     min_members: NewMinMembers = None,
-    storage: Annotated[Storage | None, option("--storage", "How replicas keep rows (default: rows).")] = None,
+    storage: NewStorage = None,
     if_not_exists: Annotated[
         bool, option("--if-not-exists", "No error if a table with this name and schema exists.")
     ] = False,
-    wait: Annotated[
-        float, option("--wait SECONDS", "Longest wait for the table to take writes.", min=0)
-    ] = 60.0,
+    wait: Annotated[float, option("--wait SECONDS", "Longest wait until it takes writes.", min=0)] = 60.0,
 ) -> Shown:
     """Create a table.
 
