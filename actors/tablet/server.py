@@ -109,7 +109,6 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
             self.identity,
             self.rounds,
             self.maintenance,
-            self.compactor,
             self.scrubber,
             self.deletion,
         ]
@@ -143,6 +142,7 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
             self.world, self.options, self.identity, self.rounds, self.lifecycle, self._changed
         )
         self.retention = LogRetention(self.options)
+        self.compactor = Compactor(self.world, self.rounds, self._replica_changed)
         self.maintenance = Maintenance(
             self.world,
             self.options,
@@ -150,9 +150,9 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
             self.retention,
             self.scans,
             self.load,
+            self.compactor,
             self._replica_changed,
         )
-        self.compactor = Compactor(self.world, self.replicas, self.rounds, self._replica_changed)
         self.scrubber = Scrubber(self.world, self.options, self.replicas, self._replica_changed)
         self.copy_sources = CopySources(
             self.world,

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -212,7 +212,7 @@ class Block:
 
     def find(self, key: bytes) -> int | None:
         """The place of the key, None if it is not here. The key may not be above the block's last one."""
-        row = bisect_left(range(self.rows), key, key=self.key_at)
+        row = bisect_left(range(self.rows), key, key=self._keys())
         if row == self.rows:
             raise self._damaged("a last key below its place")
         self._verify(row)
@@ -223,6 +223,13 @@ class Block:
         if self.key_at(row) < key or (row and self.key_at(row - 1) >= key):
             raise self._damaged("keys that do not ascend")
         return None
+
+    def _keys(self) -> Callable[[int], bytes]:
+        """As `key_at`, for many rows."""
+        if not self.width:
+            return self.key_at
+        data, width, place = self.frame.data, self.width, self.frame.places[KEYS]
+        return lambda row: bytes(data[(at := place + row * width) : at + width])
 
     def key_at(self, row: int) -> bytes:
         begin, end = self.frame.of(KEYS, row, row + 1)

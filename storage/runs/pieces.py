@@ -86,12 +86,14 @@ class Piece:
 
 def place_of(keys: pa.BinaryArray, key: bytes) -> int:
     """The number of keys below `key`."""
-    data, places = content(keys), offsets(keys)
-    view, first = memoryview(data.data), int(places[0])
-    ends = places.tolist() if len(keys) < 16 else places
-    return bisect_left(
-        range(len(keys)), key, key=lambda at: bytes(view[ends[at] - first : ends[at + 1] - first])
-    )
+    places, count = offsets(keys), len(keys)
+    view = memoryview(keys.buffers()[2]) if count else memoryview(b"")
+    first, width = int(places[0]), int(places[-1] - places[0]) // count if count else 0
+    if count and places[1] - first == width and not (np.diff(places) != width).any():
+        return bisect_left(
+            range(count), key, key=lambda at: bytes(view[(b := first + at * width) : b + width])
+        )
+    return bisect_left(range(count), key, key=lambda at: bytes(view[places[at] : places[at + 1]]))
 
 
 def merged(sources: Sequence[Piece]) -> Piece:

@@ -44,6 +44,9 @@ class RunReader:
         self.codec = codec
         self.seed = seed
         self.path = path
+        self._recent: dict[
+            int, tuple[int, int, Block]
+        ] = {}  # by level: the block that a range was last read from
 
     def block(self, run: Run, number: int) -> Block:
         """A verified block. Raises Corruption if it is missing or damaged."""
@@ -159,7 +162,13 @@ class RunReader:
     ) -> tuple[list[Piece], bytes | None]:
         """A piece of each level from `start` on, the newest first, and the key up to which they are complete (None: `stop`)."""
         places, until = self.places(start, stop)
-        pieces = [self.block(run, number).piece(names).between(begin, stop) for run, number, begin in places]
+        pieces = []
+        for run, number, begin in places:
+            # Another level may have ended the last range in the middle of this block.
+            known = self._recent.get(run.index)
+            if known is None or known[:2] != (run.number, number):
+                known = self._recent[run.index] = run.number, number, self.block(run, number)
+            pieces.append(known[2].piece(names).between(begin, stop))
         return pieces, until
 
     def places(self, start: bytes, stop: bytes | None) -> tuple[list[Place], bytes | None]:

@@ -17,7 +17,7 @@ from ebla.chaos.defects.planted import DEFECTS, planted
 from ebla.chaos.history import History
 from ebla.chaos.plans import NODES, Fault, Plan
 from ebla.chaos.runs import Run, plan_of
-from ebla.chaos.scenarios import pacifica
+from ebla.chaos.scenarios import columns, pacifica
 from ebla.chaos.scenarios.scenarios import SCENARIOS as ALL_SCENARIOS
 from ebla.chaos.scenarios.scenarios import scenario
 from ebla.chaos.story import replicas, story
@@ -51,10 +51,13 @@ WRITERS_GONE = Plan(
 FURTHER_MAX = 6  # seeds of each of these, until every fault point, mark, effect and call was reached
 
 
+FIRST = {pacifica.PREFIX: pacifica.FIRST, columns.PREFIX: columns.FIRST}
 SCENARIOS = [
     each
     for each in ALL_SCENARIOS
-    if not each.startswith(pacifica.PREFIX) or each.removeprefix(pacifica.PREFIX) in pacifica.FIRST
+    if all(
+        not each.startswith(prefix) or each.removeprefix(prefix) in first for prefix, first in FIRST.items()
+    )
 ]
 
 

@@ -6,7 +6,7 @@ is a transaction that a flush may have to wait for: some tenths of a second. A c
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from ebla.actors import errors
@@ -18,7 +18,6 @@ from ebla.storage.errors import Corruption, Damaged, DiskFailed, DiskFull, Stora
 from ebla.storage.runs.writing import LEVELS_MAX, Levels
 from ebla.storage.tablets.run_tree import RunTree
 
-CHECK_S = 0.5
 REST_S_MAX = 1.0
 DISK_FULL_PAUSE_S = 5.0
 
@@ -26,7 +25,6 @@ DISK_FULL_PAUSE_S = 5.0
 @dataclass(eq=False)
 class Compactor:
     world: World
-    replicas: dict[str, Replica]
     rounds: Rounds
     changed: Callable[[Replica], None]
 
@@ -34,21 +32,15 @@ class Compactor:
         self.steps = 0  # completed ones
         self._busy: dict[str, None] = {}  # disks
 
-    def start(self) -> None:
-        self.world.spawn(self._run(), "compactor")
-
-    async def _run(self) -> None:
-        while True:
-            await self.world.clock.sleep(CHECK_S)
-            for replica in list(self.replicas.values()):
-                if replica.state != RUNNING or (runs := replica.store.runs) is None:
-                    continue
-                place = self.world.disk.place_of(replica.store.environment.path)
-                if place not in self._busy and (due := runs.due()) is not None:
-                    self._busy[place] = None
-                    self.world.spawn(
-                        self._compact(replica, runs, due, place), f"compaction of {replica.tablet}"
-                    )
+    def look(self, replicas: Iterable[Replica]) -> None:
+        """Begin a compaction on each disk that has none, if one of these replicas needs it."""
+        for replica in replicas:
+            if replica.state != RUNNING or (runs := replica.store.runs) is None:
+                continue
+            place = self.world.disk.place_of(replica.store.environment.path)
+            if place not in self._busy and (due := runs.due()) is not None:
+                self._busy[place] = None
+                self.world.spawn(self._compact(replica, runs, due, place), f"compaction of {replica.tablet}")
 
     async def _compact(self, replica: Replica, runs: RunTree, due: Levels, place: str) -> None:
         try:

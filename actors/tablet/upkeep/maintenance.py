@@ -32,6 +32,7 @@ from ebla.actors.tablet.lifecycle.lifecycle import Lifecycle
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.serving.admission import Load
 from ebla.actors.tablet.serving.scans import Scans
+from ebla.actors.tablet.upkeep.compactor import Compactor
 from ebla.actors.world import World
 from ebla.storage.errors import Corruption, Damaged, DiskFull, InvalidArgument
 from ebla.storage.logs.entries import EXPIRE, Position
@@ -60,6 +61,7 @@ class Maintenance:
     retention: LogRetention
     scans: Scans
     load: Load
+    compactor: Compactor
     on_flushed: Callable[[Replica], None]
 
     def __post_init__(self) -> None:
@@ -161,6 +163,7 @@ class Maintenance:
             self.measure(replicas)
             self._fail_lost()
             self._flush_largest()
+            self.compactor.look(replicas)
             for replica in replicas:
                 if replica.state == RUNNING:
                     replica.explained(self._drop, replica)
