@@ -25,7 +25,8 @@ from ebla.storage.rows.alteration import AddColumn, Alteration, DropColumn
 from ebla.storage.rows.altered import altered
 from ebla.storage.rows.checksum import seed
 from ebla.storage.rows.rows import RowCodec
-from ebla.storage.schema import Column, TableSchema
+from ebla.storage.schema import COLUMNS, Column, TableSchema
+from ebla.storage.schema import ROWS as ROW_STORAGE
 from ebla.storage.tablets.results import RESULTS, Results
 from ebla.storage.tablets.tablet_store import META, POSITION, ROWS, TabletStore, path_of
 
@@ -41,14 +42,19 @@ def encoded(first: int, values: list[str], codec: RowCodec = CODEC) -> tuple[lis
     return codec.encode(codec.arrow(rows), seed(TABLET))
 
 
+def stored(schema: TableSchema, storage: str) -> TableSchema:
+    return msgspec.structs.replace(schema, storage=storage)
+
+
 class Owner:
     def __init__(self, disk: LmdbDisk, store: TabletStore) -> None:
         self.disk = disk
         self.store = store
         self.codec = CODEC
+        self.storage = ROW_STORAGE if store.runs is None else COLUMNS
 
     @staticmethod
-    async def open(root: str) -> Owner:
+    async def open(root: str, storage: str) -> Owner:
         disk = LmdbDisk(Path(root))
         await disk.open_instance("one")
         environment = await disk.open_environment(
@@ -56,7 +62,7 @@ class Owner:
         )
         start = seal(POSITION, msgspec.msgpack.encode(START))
         await environment.commit([Put(META, [(POSITION, start)])])
-        return Owner(disk, TabletStore(environment, Results(), seed(TABLET)))
+        return Owner(disk, TabletStore(environment, Results(), seed(TABLET), stored(SCHEMA, storage)))
 
     async def put(self, first: int, values: list[str]) -> int:
         self.store.put(*encoded(first, values, self.codec))
@@ -64,9 +70,13 @@ class Owner:
         return (await self.store.flush()).index
 
     async def rot(self, key: int) -> None:
+        """Damage the row, or the first block."""
+        environment = self.store.environment
         (row,), (value,) = encoded(key, ["fine"])
-        wrong = bytes([value[0] ^ 1]) + value[1:]
-        await self.store.environment.commit([Put(ROWS, [(row, wrong)])])
+        if self.store.runs is not None:
+            ((row, value),) = environment.items(ROWS, limit=1)
+        wrong = value[:200] + bytes([value[200] ^ 1]) + value[201:] if len(value) > 200 else b"\1" + value[1:]
+        await environment.commit([Put(ROWS, [(row, wrong)])])
 
     async def run(self, line: str) -> str:
         verb, *words = line.split()
@@ -76,7 +86,8 @@ class Owner:
             return f"index {await self.put(int(words[0]), ['x' * int(words[2])] * int(words[1]))}"
         if verb == "alter":
             self.codec = RowCodec(ALTERED)
-            self.store.alter(alteration.encode(Alteration(ALTERED)))
+            schema = stored(ALTERED, self.storage)
+            self.store.alter(alteration.encode(Alteration(schema)))
             return "altered"
         assert verb == "rot"
         await self.rot(int(words[0]))
@@ -89,7 +100,7 @@ async def main() -> None:
         if line.startswith("open "):
             if owner is not None:
                 await owner.disk.close()
-            owner = await Owner.open(line.split()[1])
+            owner = await Owner.open(*line.split()[1:])
             print("open", owner.store.environment.directory, flush=True)
         else:
             assert owner is not None

@@ -23,15 +23,23 @@ from ebla.storage.logs.private_log import ENTRIES, PrivateLog
 from ebla.storage.rows.alteration import Alteration
 from ebla.storage.rows.alteration import encode as encode_alteration
 from ebla.storage.rows.rows import RowCodec
+from ebla.storage.runs.blocks import PLACE
+from ebla.storage.schema import COLUMNS, TableSchema
 from ebla.storage.tablets import quarantine as module
 from ebla.storage.tablets.quarantine import Quarantine
 from ebla.storage.tablets.restore import Quarantined, data_of, wals_of
 from ebla.storage.tablets.tablet_store import ROWS, TabletStore
 from tests.storage.disks import Scenario, given_by, in_loop, opened
-from tests.storage.local_owner import ALTERED, CODEC, SCHEMA, TABLET, encoded
+from tests.storage.local_owner import ALTERED, CODEC, SCHEMA, TABLET, encoded, stored
 
 OTHER = "f" * 32
-SUPERBLOCK = msgspec.msgpack.encode(Superblock(TABLET, "table", "cities", SCHEMA, 3))
+
+
+def superblock_of(schema: TableSchema) -> bytes:
+    return msgspec.msgpack.encode(Superblock(TABLET, "table", "cities", schema, 3))
+
+
+SUPERBLOCK = superblock_of(SCHEMA)
 LARGE = 1 << 40
 
 
@@ -153,6 +161,29 @@ async def test_damaged_rows_and_entries_are_skipped_and_counted(
     assert (about.rows, about.rows_damaged, about.entries, about.entries_damaged) == (99, 1, 9, 1)
     found = parquet.read_table(tmp_path / "out/rows.parquet").column("k").to_pylist()
     assert found == [k for k in range(100) if k != 42]
+
+
+@in_quarantine
+async def test_rows_of_a_damaged_block_and_older_ones_in_its_range_are_left_out(
+    disk: LmdbDisk, quarantine: Quarantine, tmp_path: Path
+) -> None:
+    schema = stored(SCHEMA, COLUMNS)
+    store = await TabletStore.open(disk, TABLET, create=True, schema=schema)
+    for first, values in ((0, ["old"] * 100), (40, ["new"] * 20), (50, ["newest"] * 5)):
+        store.put(*encoded(first, values))
+        store.applied = Position(store.applied.index + 1, 1, 1)
+        await store.flush()
+    ((block, value),) = store.environment.items(ROWS, PLACE.pack(2, 0), PLACE.pack(3, 0))
+    await store.environment.commit([Put(ROWS, [(block, value[:-6] + bytes([value[-6] ^ 1]) + value[-5:])])])
+    await store.close()
+    record = Quarantined("q", TABLET, "cities", superblock=superblock_of(schema))
+    await quarantine.add(record)
+    await quarantine.finish("q", TABLET)
+    about = await quarantine.restore("q", str(tmp_path / "out"))
+    assert (about.rows, about.rows_damaged, about.problems) == (85, 20, [])
+    found = parquet.read_table(tmp_path / "out/rows.parquet").to_pylist()
+    expected = {k: "old" for k in range(100) if not 40 <= k < 60} | dict.fromkeys(range(50, 55), "newest")
+    assert {row["k"]: row["v"] for row in found} == expected
 
 
 @in_quarantine

@@ -20,6 +20,7 @@ from ebla.chaos.powercut.recording.events import Plan
 from ebla.chaos.powercut.recording.facts import Facts
 from ebla.chaos.powercut.recording.lanes import LANE_STRIDE, bulk_batch, random_batch, schema
 from ebla.storage.errors import EblaError
+from ebla.storage.schema import COLUMNS, ROWS
 
 KEPT, BRIEF = "kept", "brief"
 FOLLOWED = ("f0" * 16, "f1" * 16)
@@ -74,7 +75,8 @@ class Life:
 
     async def create(self, name: str, *, buckets: int = 1) -> list[str]:
         """Create a table, and wait until its tablets lead. Returns the tablets."""
-        request = m.CreateTableRequest(self._request_id(), name, schema(buckets), 1)
+        storage = COLUMNS if self.plan.seed % 2 else ROWS
+        request = m.CreateTableRequest(self._request_id(), name, schema(buckets, storage), 1)
         table = await self._ask_master("create_table", request, m.TableInfo)
         tablets = [location.tablet for location in table.tablets]
         await self._led(tablets)

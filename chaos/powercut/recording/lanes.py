@@ -19,7 +19,7 @@ import pyarrow as pa
 from ebla.actors.messages import DELETE, INSERT, UPDATE, UPSERT, RowBatch
 from ebla.storage.rows import checksum
 from ebla.storage.rows.rows import RowCodec
-from ebla.storage.schema import Hash, Partitioning, TableSchema
+from ebla.storage.schema import ROWS, Hash, Partitioning, TableSchema
 
 FIELDS = pa.schema([("k", pa.int64()), ("v", pa.string()), ("n", pa.int32())])
 CODEC = RowCodec(TableSchema.from_arrow(FIELDS, ["k"]))
@@ -39,9 +39,9 @@ Row = dict[str, Any]
 Rows = dict[int, Row]
 
 
-def schema(buckets: int) -> TableSchema:
+def schema(buckets: int, storage: str = ROWS) -> TableSchema:
     partitioning = Partitioning(hash=Hash(("k",), buckets)) if buckets > 1 else Partitioning()
-    return TableSchema.from_arrow(FIELDS, ["k"], partitioning)
+    return TableSchema.from_arrow(FIELDS, ["k"], partitioning, storage=storage)
 
 
 def encode_batch(tablet: str, client: bytes, sequence: int, kind: int, rows: Sequence[Row]) -> bytes:
