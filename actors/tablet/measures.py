@@ -104,10 +104,10 @@ STATE: Sheet[Now] = Sheet(
         lambda now: sum(len(r.store.runs.directory.runs) for r in now.running if r.store.runs),
     ),
     gauge(
-        "tablet_levels_max",
-        "levels",
+        "tablet_tiers_max",
+        "tiers",
         "runs that a read of one key may visit, of the replica with most",
-        lambda now: max((len(r.store.runs.directory.levels) for r in now.running if r.store.runs), default=0),
+        lambda now: max((len(r.store.runs.directory.tiers) for r in now.running if r.store.runs), default=0),
     ),
     counter(
         "tablet_compaction_steps",

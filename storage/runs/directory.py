@@ -96,7 +96,7 @@ class Directory:
         self.following = following
 
     @cached_property
-    def levels(self) -> tuple[tuple[Run, ...], ...]:
+    def tiers(self) -> tuple[tuple[Run, ...], ...]:
         """The runs of one index each, which have no key in common; the newest first."""
         found: dict[int, list[Run]] = {}
         for run in self.runs:

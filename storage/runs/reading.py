@@ -46,7 +46,7 @@ class RunReader:
         self.path = path
         self._recent: dict[
             int, tuple[int, int, Block]
-        ] = {}  # by level: the block that a range was last read from
+        ] = {}  # by tier: the block that a range was last read from
 
     def block(self, run: Run, number: int) -> Block:
         """A verified block. Raises Corruption if it is missing or damaged."""
@@ -99,10 +99,10 @@ class RunReader:
         values: list[bytes | None] = [None] * len(keys)
         hashed = list(map(hash_of, keys))
         left = dict.fromkeys(range(len(keys)))
-        for level in self.directory.levels:
+        for tier in self.directory.tiers:
             if not left:
                 break
-            for (run, number), among in self._asked(level, keys, hashed, left).items():
+            for (run, number), among in self._asked(tier, keys, hashed, left).items():
                 found = self.reader.look(
                     ROWS, PLACE.pack(run.number, number), partial(self._taken, run, number, keys, among, take)
                 )
@@ -132,10 +132,10 @@ class RunReader:
         return found
 
     def _asked(
-        self, level: Sequence[Run], keys: Sequence[bytes], hashed: Sequence[int], left: Iterable[int]
+        self, tier: Sequence[Run], keys: Sequence[bytes], hashed: Sequence[int], left: Iterable[int]
     ) -> dict[tuple[Run, int], list[int]]:
-        """The blocks of a level that may have some of the keys."""
-        begins = [run.begin for run in level]
+        """The blocks of a tier that may have some of the keys."""
+        begins = [run.begin for run in tier]
         by_run: dict[int, list[int]] = {}
         for at in left:
             place = bisect_right(begins, keys[at]) - 1
@@ -143,7 +143,7 @@ class RunReader:
                 by_run.setdefault(place, []).append(at)
         found: dict[tuple[Run, int], list[int]] = {}
         for place, among in by_run.items():
-            run, bits = level[place], self.directory.bits[level[place].number]
+            run, bits = tier[place], self.directory.bits[tier[place].number]
             if len(among) < SEVERAL:
                 some = [at for at in among if may_have(bits, hashed[at])]
             else:
@@ -160,11 +160,11 @@ class RunReader:
     def sources(
         self, start: bytes, stop: bytes | None, names: Sequence[str]
     ) -> tuple[list[Piece], bytes | None]:
-        """A piece of each level from `start` on, the newest first, and the key up to which they are complete (None: `stop`)."""
+        """A piece of each tier from `start` on, the newest first, and the key up to which they are complete (None: `stop`)."""
         places, until = self.places(start, stop)
         pieces = []
         for run, number, begin in places:
-            # Another level may have ended the last range in the middle of this block.
+            # Another tier may have ended the last range in the middle of this block.
             known = self._recent.get(run.index)
             if known is None or known[:2] != (run.number, number):
                 known = self._recent[run.index] = run.number, number, self.block(run, number)
@@ -172,20 +172,20 @@ class RunReader:
         return pieces, until
 
     def places(self, start: bytes, stop: bytes | None) -> tuple[list[Place], bytes | None]:
-        """The first block of each level with keys from `start` on, the newest level first, and the key up to which these
+        """The first block of each tier with keys from `start` on, the newest tier first, and the key up to which these
         blocks are complete."""
         found: list[Place] = []
         until = None
-        for level in self.directory.levels:
-            at = bisect_left([run.last for run in level], start)
-            if at == len(level) or not level[at].overlaps(start, stop):
+        for tier in self.directory.tiers:
+            at = bisect_left([run.last for run in tier], start)
+            if at == len(tier) or not tier[at].overlaps(start, stop):
                 continue
-            run = level[at]
+            run = tier[at]
             begin = max(start, run.begin)
             number = bisect_left(run.lasts, begin)
             found.append(Place(run, number, begin))
             following = run.lasts[number] + b"\0"
-            is_last = number + 1 == len(run.lasts) and at + 1 == len(level)
+            is_last = number + 1 == len(run.lasts) and at + 1 == len(tier)
             if not is_last and (stop is None or following < stop):
                 until = following if until is None else min(until, following)
         return found, until

@@ -1,6 +1,6 @@
 """New runs: of a flush, and of the steps of a compaction.
 
-A compaction merges neighbouring levels, range by range. A step adds the merged rows of one range as a run, and trims the runs
+A compaction merges neighbouring tiers, range by range. A step adds the merged rows of one range as a run, and trims the runs
 that it has read by that range, in one transaction. So a crash between two steps leaves nothing to undo, and the space that a
 compaction needs is that of a range. The blocks that no longer count are removed by the next transaction, when no read of this
 process can want them.
@@ -21,8 +21,8 @@ from ebla.storage.runs.pieces import Piece, joined, merged
 from ebla.storage.runs.reading import RunReader
 
 RANGE_BYTES = 64 << 20  # merged in one step
-FAN_IN = 4  # levels of similar size that are merged
-LEVELS_MAX = 8
+FAN_IN = 4  # tiers of similar size that are merged
+TIERS_MAX = 8
 
 
 class Made(NamedTuple):
@@ -36,8 +36,8 @@ class Made(NamedTuple):
         return Put(ROWS, self.blocks, sorted_keys=True)
 
 
-class Levels(NamedTuple):
-    """The levels to merge: those of the indexes from `oldest` to `newest`. `bottom`: no older level is left."""
+class Tiers(NamedTuple):
+    """The tiers to merge: those of the indexes from `oldest` to `newest`. `bottom`: no older tier is left."""
 
     newest: int
     oldest: int
@@ -78,9 +78,9 @@ def with_flush(before: Directory, made: Made | None, index: int) -> Directory:
     return Directory((*before.runs, run), {**before.bits, run.number: made.bits}, index, run.number + 1)
 
 
-def choose(directory: Directory) -> Levels | None:
-    """The levels that are worth merging: the newest ones of similar size, if there are FAN_IN of them."""
-    sizes = [sum(run.live_bytes() for run in level) for level in directory.levels]
+def choose(directory: Directory) -> Tiers | None:
+    """The tiers that are worth merging: the newest ones of similar size, if there are FAN_IN of them."""
+    sizes = [sum(run.live_bytes() for run in tier) for tier in directory.tiers]
     if len(sizes) < FAN_IN:
         return None
     for begin in range(len(sizes) - FAN_IN + 1):
@@ -89,16 +89,16 @@ def choose(directory: Directory) -> Levels | None:
             total += sizes[end]
             end += 1
         if end - begin >= FAN_IN:
-            return levels(directory, begin, end)
-    return levels(directory, 0, len(sizes) - LEVELS_MAX + 1) if len(sizes) > LEVELS_MAX else None
+            return tiers(directory, begin, end)
+    return tiers(directory, 0, len(sizes) - TIERS_MAX + 1) if len(sizes) > TIERS_MAX else None
 
 
-def levels(directory: Directory, begin: int, end: int) -> Levels:
-    found = directory.levels
-    return Levels(found[begin][0].index, found[end - 1][0].index, end == len(found))
+def tiers(directory: Directory, begin: int, end: int) -> Tiers:
+    found = directory.tiers
+    return Tiers(found[begin][0].index, found[end - 1][0].index, end == len(found))
 
 
-def step(reader: RunReader, chosen: Levels, after: bytes | None, number: int) -> Step:
+def step(reader: RunReader, chosen: Tiers, after: bytes | None, number: int) -> Step:
     """Merge the range behind `after`. Raises Corruption."""
     codec = reader.codec
     inputs = tuple(
@@ -108,8 +108,8 @@ def step(reader: RunReader, chosen: Levels, after: bytes | None, number: int) ->
     )
     upto = _end(inputs, after)
     sources = []
-    for level in Directory(inputs, {}, 0, 0).levels:
-        parts = [part for run in level for part in _range(reader, run, after, upto)]
+    for tier in Directory(inputs, {}, 0, 0).tiers:
+        parts = [part for run in tier for part in _range(reader, run, after, upto)]
         if parts:
             sources.append(joined(parts))
     whole = merged(sources) if sources else None

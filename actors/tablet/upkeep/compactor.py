@@ -15,7 +15,7 @@ from ebla.actors.tablet.engine.rounds import Rounds
 from ebla.actors.tablet.engine.tally import DATA
 from ebla.actors.world import World
 from ebla.storage.errors import Corruption, Damaged, DiskFailed, DiskFull, StorageError
-from ebla.storage.runs.writing import LEVELS_MAX, Levels
+from ebla.storage.runs.writing import TIERS_MAX, Tiers
 from ebla.storage.tablets.run_tree import RunTree
 
 REST_S_MAX = 1.0
@@ -42,7 +42,7 @@ class Compactor:
                 self._busy[place] = None
                 self.world.spawn(self._compact(replica, runs, due, place), f"compaction of {replica.tablet}")
 
-    async def _compact(self, replica: Replica, runs: RunTree, due: Levels, place: str) -> None:
+    async def _compact(self, replica: Replica, runs: RunTree, due: Tiers, place: str) -> None:
         try:
             await self._steps(replica, runs, due)
         except (Corruption, Damaged) as error:
@@ -59,7 +59,7 @@ class Compactor:
         finally:
             del self._busy[place]
 
-    async def _steps(self, replica: Replica, runs: RunTree, due: Levels) -> None:
+    async def _steps(self, replica: Replica, runs: RunTree, due: Tiers) -> None:
         """Merge range by range, then remove the blocks that no longer count."""
         clock, faults = self.world.clock, self.world.faults
         after: bytes | None = None
@@ -75,7 +75,7 @@ class Compactor:
             if done.upto is None:
                 break
             after = done.upto
-            if len(runs.directory.levels) < LEVELS_MAX:
+            if len(runs.directory.tiers) < TIERS_MAX:
                 await clock.sleep(min(REST_S_MAX, clock.monotonic() - began))
         async with replica.upkeep:
             replica.require_running()

@@ -75,7 +75,7 @@ class Life:
 
     async def create(self, name: str, *, buckets: int = 1) -> list[str]:
         """Create a table, and wait until its tablets lead. Returns the tablets."""
-        storage = COLUMNS if self.plan.seed % 2 else ROWS
+        storage = ROWS if self.plan.seed % 2 else COLUMNS
         request = m.CreateTableRequest(self._request_id(), name, schema(buckets, storage), 1)
         table = await self._ask_master("create_table", request, m.TableInfo)
         tablets = [location.tablet for location in table.tablets]

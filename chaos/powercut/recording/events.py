@@ -117,7 +117,7 @@ Event = DiskEvent | RoleEvent
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The length and form of a life, and its planted defect, if any. With an odd seed, tables store rows as columns."""
+    """The length and form of a life, and its planted defect, if any. With an even seed, tables store rows as columns."""
 
     seed: int = 1
     steps: int = 120

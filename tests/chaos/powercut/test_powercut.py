@@ -35,6 +35,7 @@ STEPS = 50
 # A share of what `python -m ebla.chaos.powercut` tries; the seeds of the bits aim at every part of a page.
 CUTS, RECOVERY_CUTS, BITS = 40, 12, range(19649, 19693)
 PLANTED_STEPS, PLANTED_CUTS, PLANTED_RECORDINGS = 12, 60, 6
+COLUMNS_STEPS, COLUMNS_CUTS, COLUMNS_BITS = 30, 20, 30
 SILENT, UNCHECKED_BITS_MAX, RECORDINGS_MAX = 2, 200, 3
 ROOTS = ("root", "seal")  # parts of a file's first two pages: where its trees begin, and the digest of that
 
@@ -134,13 +135,24 @@ def test_no_flipped_bit_causes_a_wrong_or_missing_answer(where: str, bits: list[
         assert [one for one in hit if one.found.outcome not in ("refused", "right")] == []
 
 
+def test_rows_that_are_stored_as_columns_survive_power_cuts_and_flipped_bits(tmp_path: Path) -> None:
+    columns = record(Plan(seed=4, steps=COLUMNS_STEPS, data_dirs=1), tmp_path / "recording")
+    cuts = list(replay(columns, range(COLUMNS_CUTS)))
+    assert [cut for cut in cuts if cut.outcome not in (KEPT, UNBORN)] == []
+    flips = list(flip(columns, range(COLUMNS_BITS)))
+    assert [one for one in flips if one.found.outcome in FAILURES] == []
+    assert any(one.found.outcome == "refused" for one in flips)
+
+
 @pytest.fixture(scope="module")
 def silent(life: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
     """A recording, and bits of it that lose rows silently if storage believes its pages. About one bit of four does;
     should a recording have too few of them, another is made."""
     scratch = tmp_path_factory.mktemp("silent")
     for seed in range(RECORDINGS_MAX):
-        recording = life if seed == 0 else record(Plan(seed=seed, steps=STEPS), scratch / f"recording-{seed}")
+        recording = (
+            life if seed == 0 else record(Plan(seed=2 * seed + 1, steps=STEPS), scratch / f"recording-{seed}")
+        )
         with closing(unchecked("believing", recording, range(UNCHECKED_BITS_MAX), scratch)) as flips:
             found = list(islice((one.seed for one in flips if loses_rows(one)), SILENT))
         if len(found) == SILENT:

@@ -31,7 +31,7 @@ from ebla.chaos.powercut.damage.flips import Bench, Flip
 from ebla.chaos.powercut.recording.events import Recording, load
 from ebla.chaos.powercut.recording.facts import Facts
 from ebla.storage.lmdb import structure
-from ebla.storage.tablets import tablet_store
+from ebla.storage.tablets import row_tree
 
 ALL, LARGE, BELIEVING = "all", "large", "believing"
 ROWS = "rows"
@@ -59,9 +59,9 @@ CHECKS: dict[str, list[tuple[Any, str, Any]]] = {
     LARGE: [(structure, "check", believe)],
     BELIEVING: [
         (structure, "check", believe),
-        (tablet_store, "require_absent", believe),
-        (tablet_store, "require_edges", believe),
-        (tablet_store, "scrub", scrub_nothing),
+        (row_tree, "require_absent", believe),
+        (row_tree, "require_edges", believe),
+        (row_tree, "scrub", scrub_nothing),
     ],
 }
 
