@@ -151,7 +151,6 @@ MARKS = (
     "tablet.flush.replica_gone",
     "tablet.maintenance.disk_full",
     "tablet.compaction.disk_full",
-    "tablet.compaction.replica_gone",
     "tablet.hard_state.disk_full",
     "tablet.log.disk_full",
     "tablet.heartbeat.failed",

@@ -17,7 +17,7 @@ from ebla.storage.tablets.tablet_store import TabletStore
 
 
 # The codec is not cached: a cached one would outlive the defect.
-@defect("alters", 100, RowCodec, "_of", seed=7)
+@defect("alters", 100, RowCodec, "of_layout", seed=7)
 def old_cells_return(self: RowCodec, layout: int, path: str | None) -> RowCodec:
     """A column that is added under a dropped column's name shows the old values."""
     if layout == self.layout:

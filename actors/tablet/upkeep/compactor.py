@@ -55,7 +55,7 @@ class Compactor:
         except DiskFailed:
             raise
         except (StorageError, errors.TabletNotFound, errors.ReplicaFailed):
-            self.world.faults.reached("tablet.compaction.replica_gone")
+            return  # the replica was deleted or failed meanwhile
         finally:
             del self._busy[place]
 
