@@ -48,6 +48,26 @@ async def excluded(group: Group) -> tuple[str, int]:
     return target, await exclude(group, target)
 
 
+@simulated(shared_log_bytes=1000)
+async def test_a_replica_that_stops_comes_back_unless_its_tombstone_is_on_disk(group: Group) -> None:
+    """The shared log is trimmed between the two."""
+    for k in range(20):
+        await group.upsert(row(k))
+    await group.settle()
+    target, index = await excluded(group)
+    server = group.server(target)
+    group.disk(target).commit_s = (0.3, 0.31)
+    deleting = asyncio.ensure_future(group.delete(target, index))
+    await until(group, lambda: TABLET in server.lifecycle.tombstones, "the replica has stopped")
+    before = server.shared.first_seq
+    await server.maintenance._trim_shared()
+    assert not server.lifecycle.tombstones[TABLET].durable, "the test is too slow for its disk"
+    assert server.shared.first_seq == before
+    deleting.cancel()
+    await group.restart(target)
+    assert TABLET in group.server(target).replicas
+
+
 @simulated()
 async def test_a_tombstones_vote_elects_a_candidate_with_all_entries(group: Group) -> None:
     leader, target, other = await filled(group, 10)

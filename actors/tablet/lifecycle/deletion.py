@@ -219,6 +219,8 @@ class Deletion:
             superblock, state=m.DELETED, last=last, quarantine=name, reason=reason, unsafe=mark
         )
         tombstone = lifecycle.tombstones[tablet] = lifecycle.tombstone(marked, consensus, durable)
+        oldest_seq = replica.log.oldest_shared_seq() if replica and replica.state == RUNNING else None
+        tombstone.needs = None if oldest_seq is None else (oldest_seq, self.world.now())
         lifecycle.replicas.pop(tablet, None)
         lifecycle.broken.pop(tablet, None)
         if replica is not None:

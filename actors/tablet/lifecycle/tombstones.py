@@ -46,7 +46,8 @@ TRANSITIONS = {
 class Tombstone:
     """A deleted or copying replica. `phase`: see TRANSITIONS. `stalls_at`: the time from which its
     copy counts as stalled, without progress until then. `trouble`: why the last try to set its data
-    aside failed. `turn`: held while a vote is saved, and while the tombstone becomes a replica."""
+    aside failed. `needs`: until the superblock is on disk, the first entry of the shared log that a
+    start would need, and the time at which the replica stopped. `turn`: held while a vote is saved, and while the tombstone becomes a replica."""
 
     leads = False
     size_bytes = 0
@@ -62,6 +63,7 @@ class Tombstone:
         self.stalls_at = float("inf")
         self.error: str | None = None
         self.trouble = ""
+        self.needs: tuple[int, float] | None = None
         self.turn = asyncio.Lock()
 
     @property

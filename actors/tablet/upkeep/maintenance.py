@@ -284,8 +284,16 @@ class Maintenance:
         needed = [
             replica.log.oldest_shared_seq() for replica in self.replicas.values() if replica.state == RUNNING
         ]
+        needed += self._needed_by_stopped()
         await self.shared.trim(min([below, *(seq for seq in needed if seq is not None)]))
         await self.world.faults.here("tablet.shared_log.after_trim")
+
+    def _needed_by_stopped(self) -> list[int]:
+        """The entries that replicas need which become tombstones: a start brings them back until the tombstone is on disk. A
+        disk that hangs at this moment must not retain the log: after a crash the replica then counts as failed."""
+        since = self.world.now() - self.options.disk_hung_s
+        waiting = [each.needs for each in self.lifecycle.tombstones.values() if not each.durable]
+        return [seq for seq, stopped_at in filter(None, waiting) if stopped_at > since]
 
     async def _move(self, replica: Replica, below_seq: int) -> None:
         began, before = self.world.now(), replica.log.private_last
