@@ -111,6 +111,7 @@ def table_for(
     replicas: int | None = None,
     replication: str | None = None,
     min_members: int | None = None,
+    storage: str | None = None,
 ) -> Table:
     """Open the table `name` to feed it; create it first, with the columns of `source`, if it does not exist.
 
@@ -127,6 +128,7 @@ def table_for(
         replicas=replicas,
         replication=replication,
         min_members=min_members,
+        storage=storage,
     )
 
 

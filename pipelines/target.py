@@ -23,7 +23,7 @@ from ebla.actors.messages import RAFT, TableInfo
 from ebla.partitions import PartitionBy, resolve
 from ebla.pipelines.datasets import DATASETS
 from ebla.storage.errors import InvalidArgument
-from ebla.storage.schema import TableSchema
+from ebla.storage.schema import ROWS, TableSchema
 from ebla.table import Database, Table
 
 MODES = ("upsert", "insert")
@@ -45,6 +45,7 @@ def table_for(
     replicas: int | None = None,
     replication: str | None = None,
     min_members: int | None = None,
+    storage: str | None = None,
 ) -> Table:
     """The table `name`, created if it does not exist.
 
@@ -57,19 +58,25 @@ def table_for(
         replicas: The replicas of each tablet. None: 3 for a new table.
         replication: As of `Database.create_table`. None: Raft for a new table.
         min_members: As of `Database.create_table`.
+        storage: As of `Database.create_table`. None: "rows" for a new table.
 
     Raises:
         InvalidArgument: The table exists with another definition than the given one. Or it does not exist, and there is no
             key for it, or no data set of this name.
         Unavailable: There are not enough servers for the replicas.
     """
-    replicated = {"replicas": replicas, "replication": replication, "min_members": min_members}
+    options = {
+        "replicas": replicas,
+        "replication": replication,
+        "min_members": min_members,
+        "storage": storage,
+    }
     try:
         table = db.table(name)
     except NotFound:
         pass
     else:
-        check_same(table.info(), primary_key, partition_by, replicated)
+        check_same(table.info(), primary_key, partition_by, options)
         return table
     known = DATASETS.get(source) if isinstance(source, str) else None
     if known is not None:
@@ -91,6 +98,7 @@ def table_for(
         replicas=replicas or REPLICAS,
         replication=replication or RAFT,
         min_members=min_members,
+        storage=storage or ROWS,
     )
 
 
@@ -98,9 +106,9 @@ def check_same(
     info: TableInfo,
     primary_key: Sequence[str],
     partition_by: PartitionBy | None,
-    replicated: Mapping[str, int | str | None],
+    options: Mapping[str, int | str | None],
 ) -> None:
-    """Raise InvalidArgument if an existing table differs from what is given for a new one. `replicated`: fields of `info`,
+    """Raise InvalidArgument if an existing table differs from what is given for a new one. `options`: fields of `info`,
     None if not given."""
     key = info.schema.key
     if primary_key and tuple(primary_key) != key:
@@ -113,7 +121,7 @@ def check_same(
             f"table {info.name!r} exists with another partitioning than {partition_by!r}; leave the partitioning out, or "
             "feed another table"
         )
-    for name, given in replicated.items():
+    for name, given in options.items():
         if given not in (None, getattr(info, name)):
             raise InvalidArgument(
                 f"table {info.name!r} exists with {name} {getattr(info, name)}, not {given}; leave {name} out, or feed "

@@ -133,6 +133,11 @@ class TableInfo(msgspec.Struct, frozen=True):
     applied_version: int = 0
     min_members: int | None = None
 
+    @property
+    def storage(self) -> str:
+        """How its replicas keep rows, "rows" or "columns"."""
+        return self.schema.storage
+
 
 class ListTablesRequest(msgspec.Struct, frozen=True):
     """Lists tables. `deleted`: lists the dropped tables that are kept for recall, instead of all

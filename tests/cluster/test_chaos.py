@@ -50,7 +50,8 @@ def db(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
 def table(db: Database, request: pytest.FixtureRequest) -> Table:
     by = ebla.hash("writer", "number", buckets=3)
     name = request.node.name[:60]
-    made = db.create_table(name, schema=SCHEMA, primary_key=["writer", "number"], partition_by=by)
+    key = ["writer", "number"]
+    made = db.create_table(name, schema=SCHEMA, primary_key=key, partition_by=by, storage="columns")
     eventually(lambda: all(leaders(made)), "every tablet has a leader")
     return made
 

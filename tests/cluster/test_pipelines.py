@@ -131,7 +131,10 @@ def stage(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> It
 @pytest.fixture
 def table(stage: Stage) -> Table:
     parted = ebla.hash("id", buckets=TABLETS)
-    return table_for(stage.db, "everything", stage.source, primary_key=["id", "name"], partition_by=parted)
+    key = ["id", "name"]
+    return table_for(
+        stage.db, "everything", stage.source, primary_key=key, partition_by=parted, storage="columns"
+    )
 
 
 def test_spark_uses_allowed_nodes_only(stage: Stage) -> None:

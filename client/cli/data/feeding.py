@@ -9,7 +9,7 @@ import typer
 from msgspec import structs
 
 from ebla.cli.data import sources
-from ebla.cli.frame.options import NewMinMembers, NewReplication, option
+from ebla.cli.frame.options import NewMinMembers, NewReplication, NewStorage, option
 from ebla.cli.frame.problems import FAILED, Usage
 from ebla.cli.frame.ui import Ui
 from ebla.cli.tables import schemas
@@ -73,6 +73,7 @@ def feed(
     ] = None,
     replication: NewReplication = None,
     min_members: NewMinMembers = None,
+    storage: NewStorage = None,
     engine: sources.EngineOption = None,
     partitions: FeedPartitions = None,
     executors: sources.Executors = None,
@@ -98,9 +99,13 @@ def feed(
             )
         with sources.connected(ui, progress) as database:
             plan = _Plan(ui, progress, database, opened, table, source)
-            protocol = replication and replication.value
-            replicated = {"replicas": replicas, "replication": protocol, "min_members": min_members}
-            plan.choose_table(key, hash, replicated, dry_run)
+            options = {
+                "replicas": replicas,
+                "replication": replication and replication.value,
+                "min_members": min_members,
+                "storage": storage and storage.value,
+            }
+            plan.choose_table(key, hash, options, dry_run)
             checked = plan.check() if chosen is sources.Engine.arrow or dry_run else None
             report = None
             if not dry_run:
@@ -127,7 +132,7 @@ class _Plan:
         self.table = _open(database, table)
         self.key: tuple[str, ...] = ()
         self.partition_by: PartitionBy | None = None
-        self.replicated: dict[str, Any] = {}
+        self.options: dict[str, Any] = {}
         self.lacking: dict[str, str] = {}
         self.schema: TableSchema
 
@@ -140,10 +145,10 @@ class _Plan:
         return self.table is None and not self.key
 
     def choose_table(
-        self, key: str | None, hashed: str | None, replicated: dict[str, Any], dry_run: bool
+        self, key: str | None, hashed: str | None, options: dict[str, Any], dry_run: bool
     ) -> None:
         """The schema of the table, or of the one to be made; none in a dry run without a key for it. Raises Usage or
-        InvalidArgument for options that contradict it. `replicated`: replicas, replication and min_members, None if not given."""
+        InvalidArgument for options that contradict it. `options`: of the table, None if not given."""
         from ebla.partitions import resolve
         from ebla.pipelines import target
         from ebla.pipelines.datasets import DATASETS
@@ -152,9 +157,9 @@ class _Plan:
 
         known = DATASETS.get(self.source.name)
         self.key = schemas.parse_names(key, "--key") if key else ()
-        self.partition_by, self.replicated = _partition_by(hashed), replicated
+        self.partition_by, self.options = _partition_by(hashed), options
         if self.table is not None:
-            target.check_same(self.table.info(), self.key, self.partition_by, replicated)
+            target.check_same(self.table.info(), self.key, self.partition_by, options)
             target.check_columns(self.types, self.name, self.table.schema)
             self.schema = self.table._awaited._routes.schema
             self.lacking = target.lacking(self.types, self.schema)
@@ -290,7 +295,7 @@ class _Plan:
             self.types,
             primary_key=self.key,
             partition_by=self.partition_by,
-            **self.replicated,
+            **self.options,
         )
 
 

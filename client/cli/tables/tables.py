@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ebla.storage.schema import Column
 
 REPLICAS = 3
-REPLICATED = ("replicas", "replication", "min_members")  # of a new table, if given
+OPTIONS = ("replicas", "replication", "min_members", "storage")  # of a new table, if given
 
 
 NewSchema = Annotated[
@@ -131,11 +131,7 @@ async def _create(
             ) from error
         found = await cluster.database.table(name)
         info = await found.info()
-        other = next(
-            (each for each in REPLICATED if getattr(spec, each) not in (None, getattr(info, each))), ""
-        )
-        if spec.storage not in (None, info.schema.storage):
-            other = "storage"
+        other = next((each for each in OPTIONS if getattr(spec, each) not in (None, getattr(info, each))), "")
         if not found.schema.equals(spec.arrow()) or found.primary_key != spec.key:
             other = "columns or key"
         if other:
@@ -197,7 +193,7 @@ def table_document(info: TableInfo) -> dict[str, Any]:
         "replicas": info.replicas,
         "replication": info.replication,
         "min_members": info.min_members,
-        "storage": info.schema.storage,
+        "storage": info.storage,
         "created": created(info).isoformat(),
         "schema_version": info.schema.version,
         "applied_version": info.applied_version,
@@ -255,7 +251,7 @@ def _facts(info: TableInfo) -> Any:
             ("key", ", ".join(info.schema.key)),
             ("partitions", f"{len(info.tablets)}: {' and '.join(parts)}" if parts else "1"),
             ("replicas", f"{info.replicas}, {protocol(info)}"),
-            ("storage", info.schema.storage),
+            ("storage", info.storage),
             ("created", when(info.created_us)),
             *([("version", version)] if info.schema.version else []),
             ("id", info.table),
