@@ -65,18 +65,13 @@ def table_for(
             key for it, or no data set of this name.
         Unavailable: There are not enough servers for the replicas.
     """
-    options = {
-        "replicas": replicas,
-        "replication": replication,
-        "min_members": min_members,
-        "storage": storage,
-    }
+    options = {"replicas": replicas, "replication": replication, "min_members": min_members}
     try:
         table = db.table(name)
     except NotFound:
         pass
     else:
-        check_same(table.info(), primary_key, partition_by, options)
+        check_same(table.info(), primary_key, partition_by, {**options, "storage": storage})
         return table
     known = DATASETS.get(source) if isinstance(source, str) else None
     if known is not None:

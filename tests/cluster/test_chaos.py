@@ -75,6 +75,7 @@ POSSIBLE = (
     "master_beacons_refused_total",
     "master_repairs_total",
     "master_servers_ended_total",
+    "tablet_compaction_steps_total",
     "tablet_copied_bytes_total",
     "tablet_copies_done_total",
     "tablet_copies_failed_total",

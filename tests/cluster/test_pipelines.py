@@ -131,10 +131,8 @@ def stage(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> It
 @pytest.fixture
 def table(stage: Stage) -> Table:
     parted = ebla.hash("id", buckets=TABLETS)
-    key = ["id", "name"]
-    return table_for(
-        stage.db, "everything", stage.source, primary_key=key, partition_by=parted, storage="columns"
-    )
+    options: Any = {"primary_key": ["id", "name"], "partition_by": parted, "storage": "columns"}
+    return table_for(stage.db, "everything", stage.source, **options)
 
 
 def test_spark_uses_allowed_nodes_only(stage: Stage) -> None:

@@ -99,13 +99,8 @@ def feed(
             )
         with sources.connected(ui, progress) as database:
             plan = _Plan(ui, progress, database, opened, table, source)
-            options = {
-                "replicas": replicas,
-                "replication": replication and replication.value,
-                "min_members": min_members,
-                "storage": storage and storage.value,
-            }
-            plan.choose_table(key, hash, options, dry_run)
+            named = {"replication": replication and replication.value, "storage": storage and storage.value}
+            plan.choose_table(key, hash, {"replicas": replicas, "min_members": min_members, **named}, dry_run)
             checked = plan.check() if chosen is sources.Engine.arrow or dry_run else None
             report = None
             if not dry_run:
