@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import xxhash
@@ -86,6 +86,14 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True):
     runs: tuple[tuple[int, int, int], ...]
 
 
+class Tier(NamedTuple):
+    """The runs of one index, which have no key in common, in the order of their keys; where each begins, and its last key."""
+
+    runs: Sequence[Run]
+    begins: Sequence[bytes]
+    lasts: Sequence[bytes]
+
+
 class Directory:
     """The runs, and their filters by number. Never changes; a flush or a compaction makes another one."""
 
@@ -96,12 +104,12 @@ class Directory:
         self.following = following
 
     @cached_property
-    def tiers(self) -> tuple[tuple[Run, ...], ...]:
-        """The runs of one index each, which have no key in common; the newest first."""
+    def tiers(self) -> tuple[Tier, ...]:
+        """The newest first."""
         found: dict[int, list[Run]] = {}
         for run in self.runs:
             found.setdefault(run.index, []).append(run)
-        return tuple(map(tuple, found.values()))
+        return tuple(Tier(runs, [r.begin for r in runs], [r.last for r in runs]) for runs in found.values())
 
     @property
     def size_bytes(self) -> int:

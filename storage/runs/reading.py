@@ -20,7 +20,7 @@ from ebla.storage.errors import Corruption
 from ebla.storage.rows import checksum
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.runs.blocks import PLACE, Block
-from ebla.storage.runs.directory import ROWS, Directory, Run
+from ebla.storage.runs.directory import ROWS, Directory, Run, Tier
 from ebla.storage.runs.filters import hash_of, may_have, may_have_many
 from ebla.storage.runs.pieces import Piece
 
@@ -132,18 +132,18 @@ class RunReader:
         return found
 
     def _asked(
-        self, tier: Sequence[Run], keys: Sequence[bytes], hashed: Sequence[int], left: Iterable[int]
+        self, tier: Tier, keys: Sequence[bytes], hashed: Sequence[int], left: Iterable[int]
     ) -> dict[tuple[Run, int], list[int]]:
         """The blocks of a tier that may have some of the keys."""
-        begins = [run.begin for run in tier]
         by_run: dict[int, list[int]] = {}
         for at in left:
-            place = bisect_right(begins, keys[at]) - 1
+            place = bisect_right(tier.begins, keys[at]) - 1
             if place >= 0:
                 by_run.setdefault(place, []).append(at)
         found: dict[tuple[Run, int], list[int]] = {}
         for place, among in by_run.items():
-            run, bits = tier[place], self.directory.bits[tier[place].number]
+            run = tier.runs[place]
+            bits = self.directory.bits[run.number]
             if len(among) < SEVERAL:
                 some = [at for at in among if may_have(bits, hashed[at])]
             else:
@@ -177,15 +177,15 @@ class RunReader:
         found: list[Place] = []
         until = None
         for tier in self.directory.tiers:
-            at = bisect_left([run.last for run in tier], start)
-            if at == len(tier) or not tier[at].overlaps(start, stop):
+            at = bisect_left(tier.lasts, start)
+            if at == len(tier.runs) or not tier.runs[at].overlaps(start, stop):
                 continue
-            run = tier[at]
+            run = tier.runs[at]
             begin = max(start, run.begin)
             number = bisect_left(run.lasts, begin)
             found.append(Place(run, number, begin))
             following = run.lasts[number] + b"\0"
-            is_last = number + 1 == len(run.lasts) and at + 1 == len(tier)
+            is_last = number + 1 == len(run.lasts) and at + 1 == len(tier.runs)
             if not is_last and (stop is None or following < stop):
                 until = following if until is None else min(until, following)
         return found, until

@@ -8,6 +8,7 @@ process can want them.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from ebla.storage.runs.directory import ROWS, Directory, Run
 from ebla.storage.runs.pieces import Piece, joined, merged
 from ebla.storage.runs.reading import RunReader
 
-RANGE_BYTES = 64 << 20  # merged in one step
+RANGE_BYTES = 16 << 20  # merged in one step, which takes several times as much memory
 FAN_IN = 4  # tiers of similar size that are merged
 TIERS_MAX = 8
 
@@ -36,7 +37,7 @@ class Made(NamedTuple):
         return Put(ROWS, self.blocks, sorted_keys=True)
 
 
-class Tiers(NamedTuple):
+class Merge(NamedTuple):
     """The tiers to merge: those of the indexes from `oldest` to `newest`. `bottom`: no older tier is left."""
 
     newest: int
@@ -78,9 +79,9 @@ def with_flush(before: Directory, made: Made | None, index: int) -> Directory:
     return Directory((*before.runs, run), {**before.bits, run.number: made.bits}, index, run.number + 1)
 
 
-def choose(directory: Directory) -> Tiers | None:
+def choose(directory: Directory) -> Merge | None:
     """The tiers that are worth merging: the newest ones of similar size, if there are FAN_IN of them."""
-    sizes = [sum(run.live_bytes() for run in tier) for tier in directory.tiers]
+    sizes = [sum(run.live_bytes() for run in tier.runs) for tier in directory.tiers]
     if len(sizes) < FAN_IN:
         return None
     for begin in range(len(sizes) - FAN_IN + 1):
@@ -89,16 +90,16 @@ def choose(directory: Directory) -> Tiers | None:
             total += sizes[end]
             end += 1
         if end - begin >= FAN_IN:
-            return tiers(directory, begin, end)
-    return tiers(directory, 0, len(sizes) - TIERS_MAX + 1) if len(sizes) > TIERS_MAX else None
+            return merge_of(directory, begin, end)
+    return merge_of(directory, 0, len(sizes) - TIERS_MAX + 1) if len(sizes) > TIERS_MAX else None
 
 
-def tiers(directory: Directory, begin: int, end: int) -> Tiers:
+def merge_of(directory: Directory, begin: int, end: int) -> Merge:
     found = directory.tiers
-    return Tiers(found[begin][0].index, found[end - 1][0].index, end == len(found))
+    return Merge(found[begin].runs[0].index, found[end - 1].runs[0].index, end == len(found))
 
 
-def step(reader: RunReader, chosen: Tiers, after: bytes | None, number: int) -> Step:
+def step(reader: RunReader, chosen: Merge, after: bytes | None, number: int) -> Step:
     """Merge the range behind `after`. Raises Corruption."""
     codec = reader.codec
     inputs = tuple(
@@ -109,7 +110,7 @@ def step(reader: RunReader, chosen: Tiers, after: bytes | None, number: int) -> 
     upto = _end(inputs, after)
     sources = []
     for tier in Directory(inputs, {}, 0, 0).tiers:
-        parts = [part for run in tier for part in _range(reader, run, after, upto)]
+        parts = [part for run in tier.runs for part in _range(reader, run, after, upto)]
         if parts:
             sources.append(joined(parts))
     whole = merged(sources) if sources else None
@@ -158,11 +159,10 @@ def _range(reader: RunReader, run: Run, after: bytes | None, upto: bytes | None)
     start = run.begin if after is None else max(run.begin, after + b"\0")
     stop = None if upto is None else upto + b"\0"
     found = []
-    for number, last in enumerate(run.lasts):
-        if last >= start:
-            piece = reader.block(run, number).piece(names).between(start, stop)
-            if len(piece):
-                found.append(piece)
-            if upto is not None and last >= upto:
-                break
+    for number in range(bisect_left(run.lasts, start), len(run.lasts)):
+        piece = reader.block(run, number).piece(names).between(start, stop)
+        if len(piece):
+            found.append(piece)
+        if upto is not None and run.lasts[number] >= upto:
+            break
     return found

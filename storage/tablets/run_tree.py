@@ -17,7 +17,7 @@ from ebla.storage.runs import directory as directories
 from ebla.storage.runs import writing
 from ebla.storage.runs.pieces import merged, of_rows
 from ebla.storage.runs.reading import RunReader
-from ebla.storage.runs.writing import Made, Step, Tiers
+from ebla.storage.runs.writing import Made, Merge, Step
 from ebla.storage.schema import TableSchema
 from ebla.storage.tablets.memtable import Memtable
 
@@ -70,11 +70,11 @@ class RunTree:
         await self._commit(after, made, others)
         self._flushed = codec
 
-    def due(self) -> Tiers | None:
+    def due(self) -> Merge | None:
         """The tiers that are worth merging."""
         return writing.choose(self.directory)
 
-    async def merge(self, chosen: Tiers, after: bytes | None) -> Step:
+    async def merge(self, chosen: Merge, after: bytes | None) -> Step:
         """Read and merge the next range of a compaction. Nothing is stored."""
         reader = self._reader(self._flushed)
         return await self.environment.run(writing.step, reader, chosen, after, self._number())

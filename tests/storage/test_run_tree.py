@@ -154,7 +154,7 @@ class Tablet:
         """All tiers; without `everything` only the first range."""
         count = len(self.tree.directory.tiers)
         if count:
-            chosen, after = writing.tiers(self.tree.directory, 0, count), None
+            chosen, after = writing.merge_of(self.tree.directory, 0, count), None
             while True:
                 done = await self.tree.merge(chosen, after)
                 await self.tree.store(done)
@@ -368,7 +368,7 @@ async def test_a_flush_during_a_compaction_stays_the_newest() -> None:
         for places in ([1, 2, 3, 4], [2, 3]):
             tablet.put(places)
             await tablet.flush()
-        chosen = writing.tiers(tablet.tree.directory, 0, 2)
+        chosen = writing.merge_of(tablet.tree.directory, 0, 2)
         done = await tablet.tree.merge(chosen, None)
         tablet.put([1, 2, 3])
         await tablet.flush()

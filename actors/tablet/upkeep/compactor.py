@@ -15,7 +15,7 @@ from ebla.actors.tablet.engine.rounds import Rounds
 from ebla.actors.tablet.engine.tally import DATA
 from ebla.actors.world import World
 from ebla.storage.errors import Corruption, Damaged, DiskFailed, DiskFull, StorageError
-from ebla.storage.runs.writing import TIERS_MAX, Tiers
+from ebla.storage.runs.writing import TIERS_MAX, Merge
 from ebla.storage.tablets.run_tree import RunTree
 
 REST_S_MAX = 1.0
@@ -42,7 +42,7 @@ class Compactor:
                 self._busy[place] = None
                 self.world.spawn(self._compact(replica, runs, due, place), f"compaction of {replica.tablet}")
 
-    async def _compact(self, replica: Replica, runs: RunTree, due: Tiers, place: str) -> None:
+    async def _compact(self, replica: Replica, runs: RunTree, due: Merge, place: str) -> None:
         try:
             await self._steps(replica, runs, due)
         except (Corruption, Damaged) as error:
@@ -59,7 +59,7 @@ class Compactor:
         finally:
             del self._busy[place]
 
-    async def _steps(self, replica: Replica, runs: RunTree, due: Tiers) -> None:
+    async def _steps(self, replica: Replica, runs: RunTree, due: Merge) -> None:
         """Merge range by range, then remove the blocks that no longer count."""
         clock, faults = self.world.clock, self.world.faults
         after: bytes | None = None
