@@ -22,12 +22,14 @@ import xxhash
 from ebla.storage.directories.records import seal, unseal
 from ebla.storage.environment import Change, Delete, DeleteRange, Item, Put, Reader
 from ebla.storage.errors import Corruption, Damaged
+from ebla.storage.rows.keys import successor
 from ebla.storage.runs.blocks import PLACE
 
 T = TypeVar("T")
 
 META, ROWS = "meta", "rows"
 RUNS = b"runs"
+PREFIXES = b"run/", b"filter/"
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True):
@@ -179,9 +181,12 @@ def load(reader: Reader, index: int | None, path: str) -> Directory:
 
 
 def unlisted(reader: Reader, directory: Directory) -> list[Change]:
-    """The changes that remove blocks which an interrupted flush or compaction has left."""
+    """The changes that remove blocks and records which an interrupted flush or compaction has left."""
     listed = {run.number: run for run in directory.runs}
-    found: list[Change] = []
+    known = dict.fromkeys(key(number) for number in listed for key in (_run_key, _filter_key))
+    records = [key for prefix in PREFIXES for key in reader.keys(META, prefix, successor(prefix))]
+    orphans = [key for key in records if key not in known]
+    found: list[Change] = [Delete(META, orphans)] if orphans else []
     start = b""
     while keys := reader.keys(ROWS, start, limit=1):
         number = PLACE.unpack(keys[0])[0] if len(keys[0]) == PLACE.size else 0

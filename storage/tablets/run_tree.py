@@ -86,8 +86,7 @@ class RunTree:
     async def clean(self) -> None:
         """Remove blocks that no longer count."""
         if self._leftovers:
-            leftovers, self._leftovers = self._leftovers, []
-            await self.environment.commit(leftovers)
+            await self._commit(self.directory, None, ())
 
     async def _commit(
         self, after: directories.Directory, made: Made | None, others: Sequence[Change]

@@ -383,6 +383,27 @@ async def test_a_flush_during_a_compaction_stays_the_newest() -> None:
 
 
 @in_simulation
+async def test_a_flush_that_is_cancelled_during_its_commit_leaves_nothing_behind() -> None:
+    tablet = await Tablet.open()
+    tablet.put([1, 2])
+    tablet.medium.commit_s = (0.05, 0.06)
+    flush = asyncio.ensure_future(tablet.store.flush())
+    await asyncio.sleep(0.01)
+    flush.cancel()
+    await asyncio.sleep(0.1)
+    records = tablet.medium.environments[path_of(TABLET)]["meta"]
+    assert b"run/1" in records, "the commit was under way"
+    tablet.put([2, 3])
+    await tablet.flush()
+    tablet.check()
+    await tablet.restart()
+    tablet.check()
+    await tablet.tree.clean()
+    meta = tablet.medium.environments[path_of(TABLET)]["meta"]
+    assert sorted(meta) == [b"filter/2", b"position", b"run/2", b"runs"]
+
+
+@in_simulation
 async def test_blocks_that_a_crash_left_behind_are_removed() -> None:
     with small(2, 1 << 20):
         tablet = await Tablet.open()
@@ -395,4 +416,3 @@ async def test_blocks_that_a_crash_left_behind_are_removed() -> None:
         await tablet.tree.clean()
         assert len(tablet.medium.environments[path_of(TABLET)]["rows"]) == 2
         tablet.check()
-        await asyncio.sleep(0)
