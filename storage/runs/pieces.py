@@ -86,13 +86,13 @@ class Piece:
 
 def place_of(keys: pa.BinaryArray, key: bytes) -> int:
     """The number of keys below `key`."""
-    places, count = offsets(keys), len(keys)
-    view = memoryview(keys.buffers()[2]) if count else memoryview(b"")
-    first, width = int(places[0]), int(places[-1] - places[0]) // count if count else 0
-    if count and places[1] - first == width and not (np.diff(places) != width).any():
-        return bisect_left(
-            range(count), key, key=lambda at: bytes(view[(b := first + at * width) : b + width])
-        )
+    count = len(keys)
+    if not count or key <= keys[0].as_py():
+        return 0
+    if key > keys[-1].as_py():
+        return count
+    view = memoryview(keys.buffers()[2])
+    places = memoryview(keys.buffers()[1]).cast("i")[keys.offset :]
     return bisect_left(range(count), key, key=lambda at: bytes(view[places[at] : places[at + 1]]))
 
 
