@@ -101,16 +101,12 @@ class Tablet:
     async def _compact(self) -> None:
         runs = self.store.runs
         while runs is not None and (due := runs.due()) is not None:
-            after: bytes | None = None
-            while True:
-                done = await runs.merge(due, after)
-                with Stopwatch() as watch:
-                    await runs.store(done)
-                self.longest_s = max(self.longest_s, watch.seconds)
-                if done.upto is None:
-                    break
-                after = done.upto
-            await runs.clean()
+            done = await runs.merge(due)
+            with Stopwatch() as watch:
+                await runs.store(due, done)
+            self.longest_s = max(self.longest_s, watch.seconds)
+            if done.upto is None:
+                await runs.clean()
 
     def read(self) -> None:
         def keys(count: int, first: int = 0) -> list[bytes]:

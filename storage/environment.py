@@ -170,7 +170,7 @@ class Environment(Reader, Protocol):
 
     async def reserve(self, bytes_wanted: int) -> None:
         """Map enough address space for records of `bytes_wanted` bytes. Growing the map later would expire open
-        snapshots. The file does not grow. Only for this incarnation."""
+        snapshots. The file does not grow. Only for this incarnation. Waits for the commits before it."""
 
     def size_bytes(self) -> int: ...
 

@@ -81,6 +81,16 @@ class Registration(msgspec.Struct, frozen=True):
     version: str
 
 
+class RunsReport(msgspec.Struct, frozen=True):
+    """The sorted runs of a replica whose rows are columns. `debt_bytes`: of the rows that compactions under way, or due, have yet to
+    merge."""
+
+    runs: int
+    tiers: int
+    blocks: int
+    debt_bytes: int
+
+
 class ReplicaReport(msgspec.Struct, frozen=True):
     """One replica as its server sees it. `state`: running, failed, copying, deleted (a tombstone). `view`: the replica's view of its group,
     None if it could not be loaded; its `role` is that of its protocol, and `leads` is neutral. `health`: a leader's view of each other
@@ -98,6 +108,7 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     error: str | None = None
     health: dict[str, str] = {}
     pending: Configuration | None = None
+    runs: RunsReport | None = None
 
     @property
     def role(self) -> str:
@@ -266,6 +277,23 @@ class FlushRequest(msgspec.Struct, frozen=True):
 
 class FlushReply(msgspec.Struct, frozen=True):
     flushed: dict[str, int]
+
+
+class CompactRequest(msgspec.Struct, frozen=True):
+    """Merges the runs of a tablet's rows up to the index `upto` (None: all that is applied now) into one, in the background. The
+    same request with the `upto` of its reply tells what is left, and makes sure that the server, which may have restarted, merges
+    them."""
+
+    tablet: str
+    upto: int | None = None
+
+
+class CompactReply(msgspec.Struct, frozen=True):
+    """`left_bytes`: of the rows that are not yet merged, of `bytes` on disk."""
+
+    upto: int
+    left_bytes: int
+    bytes: int
 
 
 class ReadIndexReply(msgspec.Struct, frozen=True):

@@ -109,6 +109,18 @@ STATE: Sheet[Now] = Sheet(
         "runs that a read of one key may visit, of the replica with most",
         lambda now: max((len(r.store.runs.directory.tiers) for r in now.running if r.store.runs), default=0),
     ),
+    gauge(
+        "tablet_blocks",
+        "blocks",
+        "blocks of these sorted runs",
+        lambda now: sum(r.store.runs.counts()[2] for r in now.running if r.store.runs),
+    ),
+    gauge(
+        "tablet_compaction_debt_bytes",
+        "bytes",
+        "rows that compactions under way, or due, have yet to merge",
+        lambda now: sum(r.store.runs.counts()[3] for r in now.running if r.store.runs),
+    ),
     counter(
         "tablet_compaction_steps",
         "transactions",

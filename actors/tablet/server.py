@@ -54,7 +54,7 @@ from ebla.actors.tablet.serving.handing_over import hand_over, hand_over_all
 from ebla.actors.tablet.serving.member_verbs import MemberVerbs
 from ebla.actors.tablet.serving.peer_verbs import PeerVerbs
 from ebla.actors.tablet.serving.scans import Scans
-from ebla.actors.tablet.upkeep.compactor import Compactor
+from ebla.actors.tablet.upkeep.compactor import Compactor, runs_of
 from ebla.actors.tablet.upkeep.maintenance import Maintenance
 from ebla.actors.tablet.upkeep.reporter import Reporter
 from ebla.actors.tablet.upkeep.scrubber import Scrubber
@@ -372,6 +372,15 @@ class TabletServer(PeerVerbs, CopyVerbs, MemberVerbs, OrderVerbs, Role):
             if done is not None:
                 flushed[replica.tablet] = done.index
         return m.FlushReply(flushed)
+
+    @rpc
+    async def compact(self, request: m.CompactRequest) -> m.CompactReply:
+        replica = self._replica(request.tablet)
+        replica.require_running()
+        runs = runs_of(replica)
+        upto = (await self.maintenance.flush(replica)).index if request.upto is None else request.upto
+        runs.wanted = max(runs.wanted, upto)
+        return m.CompactReply(upto, runs.scattered(), runs.directory.size_bytes)
 
     @rpc
     async def step_down(self, request: m.StepDownRequest) -> m.StepDownReply:

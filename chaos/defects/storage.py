@@ -11,8 +11,8 @@ from ebla.actors.tablet.engine.log import TabletLog
 from ebla.chaos.defects.defect import Swap, defect
 from ebla.chaos.simulation.disk import MemoryDisk
 from ebla.storage.rows import checksum
-from ebla.storage.tablets import tablet_store
 from ebla.storage.tablets.memtable import Memtable
+from ebla.storage.tablets.positions import put_position
 from ebla.storage.tablets.row_tree import RowSnapshot, RowTree
 from ebla.storage.tablets.tablet_store import TabletStore
 
@@ -57,7 +57,7 @@ async def flush_claims_too_much(original: Any, self: TabletStore) -> Any:
     await self.environment.run(lambda: None)
     await original(self)
     if self.applied != before:
-        await self.environment.commit([tablet_store._put_position(self.applied)])
+        await self.environment.commit([put_position(self.applied)])
         self.flushed = self.applied
     return self.flushed
 

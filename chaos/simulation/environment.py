@@ -179,6 +179,7 @@ class MemoryEnvironment(TablesReader):
 
     async def reserve(self, bytes_wanted: int) -> None:
         self.check()
+        await self._idle.wait()
 
     async def run(self, work: Callable[..., T], *arguments: Any) -> T:
         self.check()

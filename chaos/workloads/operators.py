@@ -14,6 +14,7 @@ from ebla.chaos.checkers.verdict import Verdict, passed
 from ebla.chaos.history import History, is_order
 from ebla.chaos.workloads.base import Client, NoAnswer
 from ebla.health.verdicts import Digests, Unanswered
+from ebla.storage.schema import COLUMNS
 
 Reply = TypeVar("Reply")
 ANSWER_S = 5.0
@@ -48,13 +49,18 @@ class Operators:
         await self._ask_role(client, tablet.leader, "step_down", request, m.StepDownReply)
 
     async def _flush(self, client: Client) -> None:
-        tablet = await self._some_tablet(client)
-        if tablet is None:
+        """Flush a replica, or all of its server; merge its runs if its rows are columns."""
+        info = await self._some_table(client)
+        tablet = self._one_of(client, info)
+        if info is None or tablet is None:
             return
         address = client.random.choice([replica.address for replica in tablet.replicas])
         everything = client.random.random() < 0.3
         request = m.FlushRequest(None if everything else tablet.tablet)
         await self._ask_role(client, address, "flush", request, m.FlushReply)
+        if info.storage == COLUMNS:
+            merge = m.CompactRequest(tablet.tablet)
+            await self._ask_role(client, address, "compact", merge, m.CompactReply)
 
     async def _ask_master(
         self, client: Client, method: str, request: msgspec.Struct, reply: type[Reply]
@@ -102,7 +108,9 @@ class Operators:
         return await client.beside("info", name, _info(client, name))
 
     async def _some_tablet(self, client: Client) -> m.TabletLocation | None:
-        info = await self._some_table(client)
+        return self._one_of(client, await self._some_table(client))
+
+    def _one_of(self, client: Client, info: m.TableInfo | None) -> m.TabletLocation | None:
         tablets = [tablet for tablet in info.tablets if tablet.replicas] if info else []
         return client.random.choice(tablets) if tablets else None
 

@@ -103,6 +103,7 @@ def _tablets(app: typer.Typer) -> None:
         show=tablets.show,
         diagnose=diagnosing.diagnose,
         flush=tablets.flush,
+        compact=tablets.compact,
         step_down=tablets.step_down,
         add_replica=members.add_replica,
         remove_replica=members.remove_replica,

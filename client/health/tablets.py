@@ -260,6 +260,7 @@ def _replica(
         lag=lag,
         bytes=view.rows_bytes,
         error=error,
+        runs=view.runs,
     )
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         ChecksumReply,
         MasterStatus,
         ReplicaReport,
+        RunsReport,
         ServerState,
         ServerStatus,
         TableInfo,
@@ -193,6 +194,7 @@ class ReplicaHealth(msgspec.Struct, frozen=True):
     draining: bool = False
     maintained: bool = False
     suspended: bool = False
+    runs: RunsReport | None = None
 
 
 class TabletHealth(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ members.py       changes of a tablet's members, and waiting until they have take
 forcing.py       a configuration without a majority
 diagnosis.py     why a tablet does not work; a forced configuration of a PacificA tablet
 copies.py        the copies that run, and how each ended
+compacting.py    merging the runs of a tablet's replicas
 quarantine.py    the data of deleted replicas on all servers
 draining.py      emptying a host of tablets
 decommissioning.py  taking a host out of service: tablets and ledgers

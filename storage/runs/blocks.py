@@ -1,6 +1,7 @@
 """A block: some thousand rows of a run in key order, column by column, as Arrow reads them where they lie.
 
     u32        CRC-32C of the item's key and of all up to the parts
+    u32        the size of the whole item
     u32        the number of rows
     u32        the size of each key in bytes; 0: keys have offsets
     u16        the layout (storage/rows/altered.py)
@@ -49,7 +50,7 @@ from ebla.storage.schema import Column
 
 ROWS, BYTES = 4096, 512 << 10  # of a block, at most; a larger row has its own
 ALIGNED = 16
-HEADER = struct.Struct("<IIIHH")
+HEADER = struct.Struct("<IIIIHH")
 PLACE = struct.Struct(">QI")  # the key of a block: run, number
 
 
@@ -159,7 +160,8 @@ def _assembled(rows: int, width: int, layout: Layout, parts: Sequence[bytes], ke
     frame = Frame(memoryview(whole), rows, width, layout.parts, places)
     digests = [frame.digest(group) for group in range(groups(rows))]
     del frame  # a bytearray with a view cannot grow
-    HEADER.pack_into(whole, 0, 0, rows, width, layout.codec.layout, len(parts))
+    size = len(whole) + checksum.CRC_BYTES
+    HEADER.pack_into(whole, 0, 0, size, rows, width, layout.codec.layout, len(parts))
     struct.pack_into(f"<{len(places) + len(digests)}I", whole, HEADER.size, *places, *digests)
     whole[:4] = _header_crc(whole, begin, key, seed).to_bytes(4, "little")
     whole += int(checksum.crc(whole, checksum.crc(key, seed))).to_bytes(checksum.CRC_BYTES, "little")
@@ -192,11 +194,13 @@ class Block:
     def __init__(self, data: Any, present: RowCodec, key: bytes, seed: int, path: str) -> None:
         self.key, self.seed, self.path = key, seed, path
         try:
-            crc, self.rows, self.width, layout, parts = HEADER.unpack_from(data)
+            crc, size, self.rows, self.width, layout, parts = HEADER.unpack_from(data)
             count = groups(self.rows)
             begin = HEADER.size + 4 * parts + 4 * count
             if begin > len(data) or crc != _header_crc(data, begin, key, seed):
                 raise self._damaged("a header that fails its checksum")
+            if size != len(data):
+                raise self._damaged(f"{len(data)} bytes, not {size}")
             numbers = struct.unpack_from(f"<{parts + count}I", data, HEADER.size)
         except struct.error as error:
             raise self._damaged("no header") from error

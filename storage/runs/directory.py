@@ -12,7 +12,7 @@ older one, is damage. Records and blocks are written in one transaction with the
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
@@ -21,7 +21,7 @@ import xxhash
 
 from ebla.storage.directories.records import seal, unseal
 from ebla.storage.environment import Change, Delete, DeleteRange, Item, Put, Reader
-from ebla.storage.errors import Corruption, Damaged
+from ebla.storage.errors import Corruption
 from ebla.storage.rows.keys import successor
 from ebla.storage.runs.blocks import PLACE
 
@@ -30,24 +30,25 @@ T = TypeVar("T")
 META, ROWS = "meta", "rows"
 RUNS = b"runs"
 PREFIXES = b"run/", b"filter/"
+NUMBER_BYTES = 8  # of a run, at the beginning of each block's key
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True):
     """Sorted blocks that one flush or one step of a compaction has written.
 
     `index`: of the newest entry whose rows it may have. Of two runs with rows of one key, the one with the higher index has the
-    newer row. `removed`: blocks that no longer count, from the first on; `after`: rows up to this key no longer count. `rows` and
-    `gone` (of them, deleted ones) are as written.
+    newer row. Of each block: its last key, its rows, its size in bytes. Only rows with keys above `after` count; the first `removed`
+    blocks have none of them. `rows` and `gone` (of them, deleted ones) are as written.
     """
 
     number: int
     index: int
     rows: int
     gone: int
-    size_bytes: int
     first: bytes
     lasts: tuple[bytes, ...]
     counts: tuple[int, ...]
+    sizes: tuple[int, ...]
     layout: int
     after: bytes | None = None
     removed: int = 0
@@ -77,7 +78,7 @@ class Run(msgspec.Struct, frozen=True, array_like=True):
         return msgspec.structs.replace(self, after=upto, removed=bisect_right(self.lasts, upto))
 
     def live_bytes(self) -> int:
-        return self.size_bytes * (len(self.lasts) - self.removed) // len(self.lasts)
+        return sum(self.sizes[self.removed :])
 
 
 class Manifest(msgspec.Struct, frozen=True, array_like=True):
@@ -88,20 +89,30 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True):
     runs: tuple[tuple[int, int, int], ...]
 
 
+class Filter(NamedTuple):
+    bits: bytes
+    digest: int
+
+
 class Tier(NamedTuple):
-    """The runs of one index, which have no key in common, in the order of their keys; where each begins, and its last key."""
+    """The runs of one index, which have no key in common, in the order of their keys; where each begins, its last key, and the
+    bytes of all."""
 
     runs: Sequence[Run]
     begins: Sequence[bytes]
     lasts: Sequence[bytes]
+    size_bytes: int
+    of_index: int
 
 
 class Directory:
     """The runs, and their filters by number. Never changes; a flush or a compaction makes another one."""
 
-    def __init__(self, runs: Sequence[Run], bits: dict[int, bytes], index: int, following: int) -> None:
+    def __init__(
+        self, runs: Sequence[Run], filters: Mapping[int, Filter], index: int, following: int
+    ) -> None:
         self.runs = tuple(sorted(runs, key=lambda run: (-run.index, run.begin)))  # the newest first
-        self.bits = bits
+        self.filters = filters
         self.index = index
         self.following = following
 
@@ -111,17 +122,26 @@ class Directory:
         found: dict[int, list[Run]] = {}
         for run in self.runs:
             found.setdefault(run.index, []).append(run)
-        return tuple(Tier(runs, [r.begin for r in runs], [r.last for r in runs]) for runs in found.values())
+        return tuple(
+            Tier(
+                runs,
+                [r.begin for r in runs],
+                [r.last for r in runs],
+                sum(r.live_bytes() for r in runs),
+                index,
+            )
+            for index, runs in found.items()
+        )
 
     @property
     def size_bytes(self) -> int:
-        return sum(run.live_bytes() for run in self.runs)
+        return sum(tier.size_bytes for tier in self.tiers)
 
     def manifest(self) -> Manifest:
         return Manifest(
             self.index,
             self.following,
-            tuple((run.number, _digest(_encode(run)), _digest(self.bits[run.number])) for run in self.runs),
+            tuple((run.number, _digest(_encode(run)), self.filters[run.number].digest) for run in self.runs),
         )
 
 
@@ -133,6 +153,10 @@ _manifest = msgspec.msgpack.Decoder(Manifest).decode
 _digest = xxhash.xxh3_64_intdigest
 
 
+def filter_of(bits: bytes) -> Filter:
+    return Filter(bits, _digest(bits))
+
+
 def changes(before: Directory, after: Directory) -> list[Change]:
     """The changes of records that lead from one directory to the other."""
     old = {run.number: run for run in before.runs}
@@ -142,7 +166,7 @@ def changes(before: Directory, after: Directory) -> list[Change]:
         if old.get(number) != run:
             items.append(_sealed(_run_key(number), _encode(run)))
         if number not in old:
-            items.append(_sealed(_filter_key(number), after.bits[number]))
+            items.append(_sealed(_filter_key(number), after.filters[number].bits))
     items.append(_sealed(RUNS, _encode(after.manifest())))
     gone = [key(number) for number in old if number not in new for key in (_run_key, _filter_key)]
     return [Put(META, items), *([Delete(META, gone)] if gone else [])]
@@ -159,44 +183,50 @@ def leftovers(before: Directory, after: Directory) -> list[Change]:
     return found
 
 
-def load(reader: Reader, index: int | None, path: str) -> Directory:
-    """Read the directory of rows that reflect `index` (None: any). Raises Corruption, Damaged."""
+def load(reader: Reader, path: str, *, filters: bool = True) -> Directory:
+    """Read the directory; ranges need no filters. Raises Corruption."""
     data = reader.get(META, RUNS)
     if data is None:
-        if index:
-            raise Damaged(f"the runs of {path} are not listed", path=path)
         return EMPTY
     manifest = _decoded(_manifest, RUNS, unseal(RUNS, data, path), path)
-    if index is not None and manifest.index != index:
-        raise Corruption(
-            f"the rows of {path} are as of index {index}, its runs as of {manifest.index}: one of both records is an older one",
-            path=path,
-        )
-    runs, bits = [], {}
-    for number, run_digest, bits_digest in manifest.runs:
+    runs, found = [], {}
+    for number, run_digest, digest in manifest.runs:
         key = _run_key(number)
         runs.append(_decoded(_run, key, _record(reader, key, run_digest, path), path))
-        bits[number] = _record(reader, _filter_key(number), bits_digest, path)
-    return Directory(runs, bits, manifest.index, manifest.following)
+        if filters:
+            found[number] = Filter(_record(reader, _filter_key(number), digest, path), digest)
+    return Directory(runs, found, manifest.index, manifest.following)
 
 
-def unlisted(reader: Reader, directory: Directory) -> list[Change]:
-    """The changes that remove blocks and records which an interrupted flush or compaction has left."""
+def require_as_of(index: int, found: Directory, path: str) -> None:
+    """Raise Corruption if the runs are not those of rows as of the index."""
+    if found.index != index:
+        raise Corruption(
+            f"the rows of {path} are as of index {index}, its runs as of {found.index}: one of both records is missing or an "
+            "older one",
+            path=path,
+        )
+
+
+def unlisted(reader: Reader, directory: Directory, path: str) -> list[Change]:
+    """The changes that remove blocks and records which an interrupted flush or compaction has left. Raises Corruption."""
     listed = {run.number: run for run in directory.runs}
     known = dict.fromkeys(key(number) for number in listed for key in (_run_key, _filter_key))
     records = [key for prefix in PREFIXES for key in reader.keys(META, prefix, successor(prefix))]
     orphans = [key for key in records if key not in known]
     found: list[Change] = [Delete(META, orphans)] if orphans else []
-    start = b""
-    while keys := reader.keys(ROWS, start, limit=1):
-        number = PLACE.unpack(keys[0])[0] if len(keys[0]) == PLACE.size else 0
+    start: bytes | None = b""
+    while start is not None and (keys := reader.keys(ROWS, start, limit=1)):
+        if len(keys[0]) != PLACE.size or keys[0] < start:
+            raise Corruption(f"{path} has a block at a place that no block can have", path=path)
+        number = PLACE.unpack(keys[0])[0]
+        low, following = PLACE.pack(number, 0), successor(keys[0][:NUMBER_BYTES])
         run = listed.get(number)
-        low, high = PLACE.pack(number, 0), PLACE.pack(number + 1, 0)
         if run is None:
-            found.append(DeleteRange(ROWS, low, high))
+            found.append(DeleteRange(ROWS, low, following))
         elif run.removed and reader.keys(ROWS, low, PLACE.pack(number, run.removed), limit=1):
             found.append(DeleteRange(ROWS, low, PLACE.pack(number, run.removed)))
-        start = high
+        start = following
     return found
 
 

@@ -45,8 +45,8 @@ class RunReader:
         self.seed = seed
         self.path = path
         self._recent: dict[
-            int, tuple[int, int, Block]
-        ] = {}  # by tier: the block that a range was last read from
+            int, tuple[tuple[object, ...], Piece]
+        ] = {}  # by tier: the block that was last read
 
     def block(self, run: Run, number: int) -> Block:
         """A verified block. Raises Corruption if it is missing or damaged."""
@@ -143,7 +143,7 @@ class RunReader:
         found: dict[tuple[Run, int], list[int]] = {}
         for place, among in by_run.items():
             run = tier.runs[place]
-            bits = self.directory.bits[run.number]
+            bits = self.directory.filters[run.number].bits
             if len(among) < SEVERAL:
                 some = [at for at in among if may_have(bits, hashed[at])]
             else:
@@ -158,17 +158,24 @@ class RunReader:
     # -- ranges
 
     def sources(
-        self, start: bytes, stop: bytes | None, names: Sequence[str]
+        self, start: bytes, stop: bytes | None, names: Sequence[str], limit: int
     ) -> tuple[list[Piece], bytes | None]:
-        """A piece of each tier from `start` on, the newest first, and the key up to which they are complete (None: `stop`)."""
+        """A piece of each tier from `start` on, of at most `limit` rows, the newest first; and the key up to which they are complete
+        (None: `stop`)."""
         places, until = self.places(start, stop)
         pieces = []
         for run, number, begin in places:
             # Another tier may have ended the last range in the middle of this block.
+            wanted = (run.number, number, *names)
             known = self._recent.get(run.index)
-            if known is None or known[:2] != (run.number, number):
-                known = self._recent[run.index] = run.number, number, self.block(run, number)
-            pieces.append(known[2].piece(names).between(begin, stop))
+            if known is None or known[0] != wanted:
+                known = self._recent[run.index] = wanted, self.block(run, number).piece(names)
+            piece = known[1].between(begin, stop)
+            if len(piece) > limit:
+                following = piece.keys[limit].as_py()
+                until = following if until is None else min(until, following)
+                piece = piece.slice(0, limit)
+            pieces.append(piece)
         return pieces, until
 
     def places(self, start: bytes, stop: bytes | None) -> tuple[list[Place], bytes | None]:

@@ -2,8 +2,8 @@
 
 A compaction merges neighbouring tiers, range by range. A step adds the merged rows of one range as a run, and trims the runs
 that it has read by that range, in one transaction. So a crash between two steps leaves nothing to undo, and the space that a
-compaction needs is that of a range. The blocks that no longer count are removed by the next transaction, when no read of this
-process can want them.
+compaction needs is that of a range. A read of this process may still want the blocks that no longer count: the transaction after
+that one removes them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ebla.storage.rows.ragged import objects
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.runs import filters
 from ebla.storage.runs.blocks import PLACE, encode
-from ebla.storage.runs.directory import ROWS, Directory, Run
+from ebla.storage.runs.directory import ROWS, Directory, Filter, Run, filter_of
 from ebla.storage.runs.pieces import Piece, joined, merged
 from ebla.storage.runs.reading import RunReader
 
@@ -30,7 +30,7 @@ class Made(NamedTuple):
     """A run that is not yet stored, its filter, and its blocks."""
 
     run: Run
-    bits: bytes
+    filter: Filter
     blocks: list[Item]
 
     def put(self) -> Change:
@@ -62,28 +62,27 @@ def make_run(piece: Piece, number: int, index: int, codec: RowCodec, seed: int) 
         index,
         len(piece),
         0 if piece.gone is None else piece.gone.true_count,
-        sum(len(value) for _, value in blocks),
         cuts[0].first,
         tuple(cut.last for cut in cuts),
         tuple(cut.rows for cut in cuts),
+        tuple(len(cut.value) for cut in cuts),
         codec.layout,
     )
-    return Made(run, filters.make(filters.hashes(objects(piece.keys), len(piece))), blocks)
+    return Made(run, filter_of(filters.make(filters.hashes(objects(piece.keys), len(piece)))), blocks)
 
 
 def with_flush(before: Directory, made: Made | None, index: int) -> Directory:
     if made is None:
-        return Directory(before.runs, before.bits, index, before.following)
+        return Directory(before.runs, before.filters, index, before.following)
     run = made.run
     assert run.index == index > before.index, ("a flush is newer than all runs", run.index, before.index)
-    return Directory((*before.runs, run), {**before.bits, run.number: made.bits}, index, run.number + 1)
+    return Directory((*before.runs, run), {**before.filters, run.number: made.filter}, index, run.number + 1)
 
 
-def choose(directory: Directory) -> Merge | None:
-    """The tiers that are worth merging: the newest ones of similar size, if there are FAN_IN of them."""
-    sizes = [sum(run.live_bytes() for run in tier.runs) for tier in directory.tiers]
-    if len(sizes) < FAN_IN:
-        return None
+def choose(directory: Directory, above: int = 0) -> Merge | None:
+    """Of the tiers of indexes above `above`, those that are worth merging: the newest FAN_IN or more of similar size, or so many of
+    the newest that TIERS_MAX are left."""
+    sizes = [tier.size_bytes for tier in directory.tiers if tier.of_index > above]
     for begin in range(len(sizes) - FAN_IN + 1):
         total, end = sizes[begin], begin + 1
         while end < len(sizes) and sizes[end] <= 2 * total:
@@ -96,17 +95,26 @@ def choose(directory: Directory) -> Merge | None:
 
 def merge_of(directory: Directory, begin: int, end: int) -> Merge:
     found = directory.tiers
-    return Merge(found[begin].runs[0].index, found[end - 1].runs[0].index, end == len(found))
+    return Merge(found[begin].of_index, found[end - 1].of_index, end == len(found))
+
+
+def inputs_of(directory: Directory, chosen: Merge, after: bytes | None) -> tuple[Run, ...]:
+    """The runs of a merge with rows behind `after`."""
+    return tuple(
+        run
+        for run in directory.runs
+        if chosen.oldest <= run.index <= chosen.newest and (after is None or run.last > after)
+    )
+
+
+def left_bytes(directory: Directory, chosen: Merge, after: bytes | None) -> int:
+    return sum(run.live_bytes() for run in inputs_of(directory, chosen, after))
 
 
 def step(reader: RunReader, chosen: Merge, after: bytes | None, number: int) -> Step:
     """Merge the range behind `after`. Raises Corruption."""
     codec = reader.codec
-    inputs = tuple(
-        run
-        for run in reader.directory.runs
-        if chosen.oldest <= run.index <= chosen.newest and (after is None or run.last > after)
-    )
+    inputs = inputs_of(reader.directory, chosen, after)
     upto = _end(inputs, after)
     sources = []
     for tier in Directory(inputs, {}, 0, 0).tiers:
@@ -131,23 +139,20 @@ def with_step(before: Directory, done: Step) -> Directory:
     runs += [
         run.trimmed(done.upto) if run.begin <= done.upto else run for run in kept if done.upto is not None
     ]
-    bits = {run.number: before.bits[run.number] for run in runs}
+    found = {run.number: before.filters[run.number] for run in runs}
     following = before.following
     if done.made is not None:
         runs.append(done.made.run)
-        bits[done.made.run.number] = done.made.bits
+        found[done.made.run.number] = done.made.filter
         following = max(following, done.made.run.number + 1)
-    return Directory(runs, bits, before.index, following)
+    return Directory(runs, found, before.index, following)
 
 
 def _end(inputs: Sequence[Run], after: bytes | None) -> bytes | None:
     """The last key of the next range; None for all that is left."""
-    ends = []
-    for run in inputs:
-        each = run.size_bytes // len(run.lasts)
-        ends += [(last, each) for last in run.lasts if after is None or last > after]
+    blocks = [place for run in inputs for place in zip(run.lasts, run.sizes, strict=True)]
     total = 0
-    for last, size in sorted(ends):
+    for last, size in sorted(place for place in blocks if after is None or place[0] > after):
         total += size
         if total >= RANGE_BYTES:
             return last

@@ -3,6 +3,7 @@
 tablet_store.py    memtables over one environment, flushed with answers, position and alteration
 row_tree.py        rows on disk as items of a tree
 run_tree.py        rows on disk as sorted runs of columns
+positions.py       the record of the position that the rows on disk reflect
 memtable.py        applied rows that are not yet flushed
 results.py         the answers of writes, so that a retry gets the first one
 scrub.py           a walk over all rows, to find damage

@@ -33,8 +33,9 @@ from ebla.storage.rows.rows import RowCodec
 from ebla.storage.runs import directory as directories
 from ebla.storage.runs.reading import RunReader
 from ebla.storage.schema import COLUMNS, TableSchema
+from ebla.storage.tablets.positions import META, position_of
 from ebla.storage.tablets.run_tree import RunSnapshot
-from ebla.storage.tablets.tablet_store import ALTERATION, META, ROWS, position_of
+from ebla.storage.tablets.tablet_store import ALTERATION, ROWS
 
 BLOCK_ROWS = 4096  # the decoded block stays in the cache of a core
 BLOCK_BYTES = 2_000_000
@@ -91,7 +92,8 @@ def batches(
         for joined in _blocks(snapshot, start, stop, begin, path):
             yield codec.decode(joined, begin, names, path)
         return
-    directory = directories.load(snapshot, position.index, path)
+    directory = directories.load(snapshot, path, filters=False)
+    directories.require_as_of(position.index, directory, path)
     runs = RunSnapshot(snapshot, RunReader(snapshot, directory, codec, begin, path), (), position)
     following: bytes | None = start
     while following is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import accumulate
 
 KEY_OVERHEAD_BYTES = 120  # two bytes objects and a dict slot, measured on CPython 3.11
 
@@ -47,13 +48,17 @@ class Memtable:
         return self._sorted
 
     def range(
-        self, start: bytes, stop: bytes | None, limit: int
+        self, start: bytes, stop: bytes | None, limit: int, bytes_max: int
     ) -> tuple[list[tuple[bytes, bytes | None]], bytes | None]:
-        """At most `limit` items of a frozen memtable with start <= key < stop, ascending, and the key of the next item in
-        the range, if any."""
+        """Items of a frozen memtable with start <= key < stop, ascending, and the key of the next item in the range, if any. At
+        most `limit` items, and only the last of them exceeds `bytes_max`."""
         keys = self.sorted_keys()
         low = bisect_left(keys, start)
         high = len(keys) if stop is None else bisect_left(keys, stop)
         rows = self.rows
-        following = keys[low + limit] if low + limit < high else None
-        return [(key, rows[key]) for key in keys[low : min(high, low + limit)]], following
+        items = [(key, rows[key]) for key in keys[low : min(high, low + limit)]]
+        if self.data_bytes > bytes_max:
+            ends = list(accumulate(len(key) + len(value or b"") for key, value in items))
+            del items[bisect_left(ends, bytes_max) + 1 :]
+        following = low + len(items)
+        return items, keys[following] if following < high else None

@@ -30,7 +30,8 @@ from ebla.storage.runs import directory as directories
 from ebla.storage.runs.pieces import Piece, joined, merged
 from ebla.storage.runs.reading import RunReader
 from ebla.storage.schema import COLUMNS, TableSchema
-from ebla.storage.tablets.tablet_store import ALTERATION, META, POSITION, ROWS
+from ebla.storage.tablets.positions import META, POSITION, position_of
+from ebla.storage.tablets.tablet_store import ALTERATION, ROWS
 
 ROWS_FILE, LOG_FILE, ABOUT_FILE = "rows.parquet", "log.jsonl", "about.json"
 PIECE_ROWS, PIECE_BYTES = 16_384, 4_000_000  # other work runs between two pieces
@@ -187,9 +188,8 @@ def _schema(environment: Environment, record: Quarantined, about: Restored) -> T
     """The schema of the data: of its last alteration, or of the new table."""
     path = environment.path
     try:
-        data = environment.get(META, POSITION)
-        if data is not None:
-            about.flushed = msgspec.msgpack.decode(unseal(POSITION, data, path), type=Position)
+        if environment.get(META, POSITION) is not None:
+            about.flushed = position_of(environment, path)
         data = environment.get(META, ALTERATION)
         if data is not None:
             return alteration.decode(unseal(ALTERATION, data, path)).schema
@@ -241,7 +241,12 @@ def _piece(snapshot: Snapshot, codec: RowCodec, seed: int, about: Restored, path
 def _run_piece(snapshot: Snapshot, codec: RowCodec, seed: int, about: Restored, path: str) -> Piecewise:
     """Reads pieces of rows that are runs of columns. Where a block is damaged, older rows of its range are left out as well: the
     block may have had newer ones. Raises Corruption if the directory of runs cannot be read."""
-    reader = RunReader(snapshot, directories.load(snapshot, None, path), codec, seed, path)
+    found = directories.load(snapshot, path, filters=False)
+    try:
+        directories.require_as_of(about.flushed.index if about.flushed else 0, found, path)
+    except Corruption as error:
+        about.problems.append(f"rows may be missing or old: {error}")
+    reader = RunReader(snapshot, found, codec, seed, path)
     names, damaged = list(codec.header.bit), dict[tuple[int, int], None]()
 
     def read(start: bytes) -> tuple[list[pa.RecordBatch], bytes | None]:

@@ -9,12 +9,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
 
-from ebla.storage.environment import Change, Delete, Environment, Put, Snapshot, within
+from ebla.storage.environment import Change, Delete, Environment, Put, Snapshot
 from ebla.storage.lmdb.neighbours import require_absent, require_ascending, require_edges, require_order
 from ebla.storage.logs.entries import Position
 from ebla.storage.rows import checksum
@@ -70,9 +69,9 @@ class RowSnapshot:
         self, start: bytes, stop: bytes | None, limit: int, bytes_max: int
     ) -> tuple[list[bytes], bytes | None]:
         """Rows (key and value joined) with start <= key < stop, ascending, and the key to continue from, None at the end.
-        A block has about `limit` rows: at most that from each source, of which some are overwritten or deleted. Or about
-        `bytes_max` bytes (less than twice that with rows of memtables), but at least one row if there is one."""
-        overlays = [table.range(start, stop, limit) for table in self.tables]
+        At most `limit` rows, and about `bytes_max` bytes, are from the disk and from each memtable; some are overwritten or
+        deleted."""
+        overlays = [table.range(start, stop, limit, bytes_max) for table in self.tables]
         if not any(items for items, _ in overlays):
             found, following = self.base.joined(ROWS, start, stop, limit=limit, bytes_max=bytes_max)
             self._require_edges(start, stop, found, to_the_end=following is None)
@@ -91,12 +90,7 @@ class RowSnapshot:
         rows.update(_below(stored, until))
         for items, _ in overlays:
             rows.update(_below(items, until))
-        ordered = sorted(rows.items())
-        if sum(_bytes(items) for items, _ in overlays) < bytes_max:
-            return [key + value for key, value in ordered if value is not None], until
-        left = iter(ordered)
-        found = within((key + value for key, value in left if value is not None), None, bytes_max, len)
-        return found, next(left, (until,))[0]
+        return [key + value for key, value in sorted(rows.items()) if value is not None], until
 
     def _require_edges(
         self, start: bytes, stop: bytes | None, rows: list[bytes], *, to_the_end: bool
@@ -130,11 +124,6 @@ class RowSnapshot:
 def _below(items: list[Any], until: bytes | None) -> list[Any]:
     """The items with key < until, of ascending (key, value) pairs."""
     return items if until is None else items[: bisect_left(items, (until,))]
-
-
-def _bytes(items: list[Any]) -> int:
-    """Bytes of the values in (key, value) pairs."""
-    return sum(map(len, filter(None, map(itemgetter(1), items))))
 
 
 def _row_changes(tables: Sequence[Memtable]) -> list[Change]:

@@ -9,17 +9,28 @@ from operator import add
 import pyarrow as pa
 
 from ebla.storage.environment import Change, Environment, Snapshot
+from ebla.storage.errors import StorageError
 from ebla.storage.logs.entries import Position
 from ebla.storage.rows import alteration
 from ebla.storage.rows.codecs import codec_of
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.runs import directory as directories
 from ebla.storage.runs import writing
+from ebla.storage.runs.directory import Directory
 from ebla.storage.runs.pieces import merged, of_rows
 from ebla.storage.runs.reading import RunReader
 from ebla.storage.runs.writing import Made, Merge, Step
 from ebla.storage.schema import TableSchema
 from ebla.storage.tablets.memtable import Memtable
+from ebla.storage.tablets.positions import position_of
+
+
+@dataclass(eq=False)
+class Ongoing:
+    """A compaction: rows up to the key `after` are merged."""
+
+    merge: Merge
+    after: bytes | None = None
 
 
 class RunTree:
@@ -37,9 +48,17 @@ class RunTree:
         if altered is not None:
             self.altered(altered)
         self._flushed = self.codec  # a restart knows no later alteration, so a compaction must not use one
-        self.directory = directories.load(environment, flushed.index, environment.path)
+        self.wanted = 0  # an operator wants the rows up to this index in one tier
+        self._merges: list[Ongoing] = []  # of the oldest tiers first
+        self._adopt(directories.load(environment, environment.path))
+        directories.require_as_of(flushed.index, self.directory, environment.path)
         self._following = self.directory.following
-        self._leftovers = directories.unlisted(environment, self.directory)
+
+    def _adopt(self, found: Directory) -> None:
+        """Take over the directory on disk."""
+        self.directory = found
+        self._leftovers = directories.unlisted(self.environment, found, self.environment.path)
+        self._uncertain = False  # whether a commit was cancelled, and may have been carried out
 
     def altered(self, encoded: bytes) -> None:
         self.codec = codec_of(alteration.decode(encoded).schema)
@@ -64,43 +83,97 @@ class RunTree:
 
     async def flush(self, tables: Sequence[Memtable], position: Position, others: Sequence[Change]) -> None:
         """Make the rows and the other changes durable, in one synced transaction."""
-        codec = self.codec
-        made = await self.environment.run(self._made, tables, position.index, codec, self._number())
+        await self._settle()
+        codec, made = self.codec, None
+        if (
+            position.index > self.directory.index
+        ):  # otherwise a flush that was cancelled has stored these rows
+            made = await self.environment.run(self._made, tables, position.index, codec, self._number())
         after = writing.with_flush(self.directory, made, position.index)
         await self._commit(after, made, others)
         self._flushed = codec
 
-    def due(self) -> Merge | None:
-        """The tiers that are worth merging."""
-        return writing.choose(self.directory)
+    def scattered(self) -> int:
+        """The bytes of rows that an operator wants in one tier and that are not: rows of all tiers but the newest of them, and of
+        runs with deleted rows or of a former layout."""
+        among = [run for run in self.directory.runs if run.index <= self.wanted]
+        layout = self._flushed.layout
+        return sum(
+            run.live_bytes()
+            for run in among
+            if run.index < among[0].index or run.gone or run.layout != layout
+        )
 
-    async def merge(self, chosen: Merge, after: bytes | None) -> Step:
+    def counts(self) -> tuple[int, int, int, int]:
+        """Runs, tiers, blocks, and the bytes of the rows that merges under way, or due, have yet to merge."""
+        found = self.directory
+        due = writing.choose(found, self._merges[-1].merge.newest if self._merges else 0)
+        merges = [(each.merge, each.after) for each in self._merges] + ([] if due is None else [(due, None)])
+        debt = sum(writing.left_bytes(found, merge, after) for merge, after in merges)
+        return (
+            len(found.runs),
+            len(found.tiers),
+            sum(len(run.lasts) - run.removed for run in found.runs),
+            debt,
+        )
+
+    def due(self) -> Ongoing | None:
+        """The merge to go on with, if any. Newer tiers are smaller, and their merge is due before that of older ones ends."""
+        directory = self.directory
+        chosen = writing.choose(directory, self._merges[-1].merge.newest if self._merges else 0)
+        if chosen is None and not self._merges and self.wanted:
+            chosen = self._whole()
+        if chosen is not None:
+            self._merges.append(Ongoing(chosen))
+        return self._merges[-1] if self._merges else None
+
+    def _whole(self) -> Merge | None:
+        if not self.scattered():
+            self.wanted = 0
+            return None
+        tiers = self.directory.tiers
+        begin = next(at for at, tier in enumerate(tiers) if tier.of_index <= self.wanted)
+        return writing.merge_of(self.directory, begin, len(tiers))
+
+    async def merge(self, ongoing: Ongoing) -> Step:
         """Read and merge the next range of a compaction. Nothing is stored."""
         reader = self._reader(self._flushed)
-        return await self.environment.run(writing.step, reader, chosen, after, self._number())
+        return await self.environment.run(writing.step, reader, ongoing.merge, ongoing.after, self._number())
 
-    async def store(self, done: Step) -> None:
-        """Make a step durable, in one synced transaction."""
+    async def store(self, ongoing: Ongoing, done: Step) -> None:
+        """Make a step durable, in one synced transaction. A step of runs that are there no longer is left out."""
+        await self._settle()
+        if not set(done.inputs) <= set(self.directory.runs):
+            self._merges.remove(ongoing)
+            return
         await self._commit(writing.with_step(self.directory, done), done.made, ())
+        ongoing.after = done.upto
+        if done.upto is None:
+            self._merges.remove(ongoing)
 
     async def clean(self) -> None:
         """Remove blocks that no longer count."""
+        await self._settle()
         if self._leftovers:
             await self._commit(self.directory, None, ())
 
-    async def _commit(
-        self, after: directories.Directory, made: Made | None, others: Sequence[Change]
-    ) -> None:
-        before = self.directory
-        leftovers, self._leftovers = self._leftovers, []
-        blocks = [] if made is None else [made.put()]
+    async def _settle(self) -> None:
+        """After a commit that was cancelled: wait until it was carried out or given up, and read which runs there are."""
+        if self._uncertain:
+            await self.environment.reserve(0)  # waits for all commits before it
+            self._adopt(directories.load(self.environment, self.environment.path))
+
+    async def _commit(self, after: Directory, made: Made | None, others: Sequence[Change]) -> None:
+        before, blocks = self.directory, [] if made is None else [made.put()]
+        changes = directories.changes(before, after)
+        self._uncertain = True
         try:
-            changes = directories.changes(before, after)
-            await self.environment.commit([*leftovers, *blocks, *changes, *others])
-        except BaseException:
-            self._leftovers = leftovers
+            await self.environment.commit([*self._leftovers, *blocks, *changes, *others])
+        except StorageError:
+            self._uncertain = False  # nothing was changed
             raise
         assert self.directory is before, "one change at a time"
+        self._uncertain = False
         self.directory = after
         self._leftovers = directories.leftovers(before, after)
 
@@ -122,7 +195,8 @@ class RunTree:
         """Verify every block, and that blocks and keys are as the directory says. Return the number of rows."""
         rows, pinned, path = 0, self.environment.snapshot(), self.environment.path
         try:
-            found = await self.environment.run(directories.load, pinned, None, path)
+            found = await self.environment.run(directories.load, pinned, path)
+            directories.require_as_of(position_of(pinned, path).index, found, path)
             reader = RunReader(pinned, found, self.codec, self.seed, path)
             for run in found.runs:
                 for number in range(run.removed, len(run.lasts)):
@@ -153,12 +227,13 @@ class RunSnapshot:
         names: Sequence[str],
     ) -> tuple[pa.RecordBatch, bytes | None]:
         """Rows with start <= key < stop, ascending, as Arrow with the columns `names`, and the key to continue from, None at
-        the end. From each source at most a block; there may be no row although more follow."""
+        the end. From each tier at most `limit` rows of a block, from each memtable also about `bytes_max` bytes; there may be no
+        row although more follow."""
         assert codec.schema == self.reader.codec.schema, "a scan has the schema of its snapshot"
         columns = [name for name in names if name in codec.header.bit]
-        pieces, until = self.reader.sources(start, stop, columns)
+        pieces, until = self.reader.sources(start, stop, columns, limit)
         for table in self.tables:  # the oldest first
-            items, following = table.range(start, stop, limit)
+            items, following = table.range(start, stop, limit, bytes_max)
             if items:
                 rows = dict(items)
                 pieces.insert(

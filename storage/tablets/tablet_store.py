@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-import msgspec
-
 from ebla.storage.directories.records import seal, unseal
 from ebla.storage.environment import Disk, Environment, Put, Reader
 from ebla.storage.errors import Corruption, Damaged, DataDiskFailed
@@ -22,14 +20,13 @@ from ebla.storage.logs.entries import START, Position
 from ebla.storage.rows import checksum
 from ebla.storage.schema import COLUMNS, TableSchema
 from ebla.storage.tablets.memtable import Memtable
+from ebla.storage.tablets.positions import META, POSITION, position_of, put_position
 from ebla.storage.tablets.results import RESULTS, Results
 from ebla.storage.tablets.row_tree import ROWS as ROWS
 from ebla.storage.tablets.row_tree import RowSnapshot, RowTree
 from ebla.storage.tablets.run_tree import RunSnapshot, RunTree
 
-META = "meta"
 SMALL_BYTES = 4 << 20  # up to this size all rows are verified before serving: some hundredths of a second
-POSITION = b"position"
 ALTERATION = b"alteration"  # absent: the table was never altered
 
 
@@ -76,7 +73,7 @@ class TabletStore:
             if environment.get(META, POSITION) is None:
                 if not create:
                     raise Damaged(f"the data of tablet {tablet} has no position", path=environment.path)
-                await environment.commit([_put_position(START)])
+                await environment.commit([put_position(START)])
             store = TabletStore(environment, Results(), checksum.seed(tablet), schema)
             if environment.size_bytes() <= SMALL_BYTES:
                 await store.scrub()
@@ -166,7 +163,7 @@ class TabletStore:
         alteration = self._unflushed_alteration
         answers = self.results.take()
         try:
-            changes = [*self.results.changes(answers), *_put_alteration(alteration), _put_position(target)]
+            changes = [*self.results.changes(answers), *_put_alteration(alteration), put_position(target)]
             await self.base.flush(tables, target, changes)
         except BaseException:
             # No space, or cancelled: the next flush must not write the rows without the answers they belong to.
@@ -202,18 +199,6 @@ class TabletStore:
             self.active.freeze()
             self.frozen.append(self.active)
             self.active = Memtable()
-
-
-def _put_position(position: Position) -> Put:
-    return Put(META, [(POSITION, seal(POSITION, msgspec.msgpack.encode(position)))])
-
-
-def position_of(reader: Reader, path: str) -> Position:
-    """The position that the rows reflect. Raises Damaged, Corruption."""
-    data = reader.get(META, POSITION)
-    if data is None:
-        raise Damaged("the data has no position", path=path)
-    return msgspec.msgpack.decode(unseal(POSITION, data, path), type=Position)
 
 
 def _put_alteration(alteration: bytes | None) -> list[Put]:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from ebla.actors import messages as m
 from tests.cli.stage import Cli, Stage
+from tests.client.toy import HOSTS
 
 CREATE = ("table", "create", "t", "-c", "k:int64", "-k", "k")
 COLUMNS = (*CREATE, "--storage", "columns")
@@ -33,3 +35,33 @@ def test_another_storage_is_refused_by_name(ebla: Cli) -> None:
     ebla(*CREATE, "--storage", "leaves").require(2, "'leaves' is not one of 'rows', 'columns'")
     again = ebla(*CREATE, "--storage", "rows", "--if-not-exists", prepare=columns)
     again.require(1, "table 't' exists already, with other storage")
+
+
+async def flushed_thrice(stage: Stage) -> None:
+    await columns(stage)
+    table = await stage.db.table("t")
+    for turn in range(3):
+        await table.upsert([{"k": k} for k in range(100 * turn, 100 * turn + 100)])
+        for replica in (await table.info()).tablets[0].replicas:
+            await stage.db._client.world.network.call(
+                replica.address, "flush", m.FlushRequest(), m.FlushReply, 10.0
+            )
+
+
+def test_runs_are_shown_and_merged_on_every_replica(ebla: Cli) -> None:
+    described = ebla("table describe t -d", prepare=flushed_thrice).lines
+    assert any("TIERS RUNS TO MERGE" in " ".join(line.split()) for line in described)
+    shown = ebla("table describe t -d --json", prepare=flushed_thrice).json
+    runs = [replica["runs"] for replica in shown["tablet_health"][0]["replicas"]]
+    assert all(each["tiers"] >= 1 and each["blocks"] >= 1 for each in runs)
+    done = ebla("tablet compact -t t --json", prepare=flushed_thrice).json["compacted"]
+    assert [each["address"].rpartition("/")[2] for each in done] == list(HOSTS)
+    assert all(each["after"] <= each["before"] for each in done)
+    assert ebla("tablet compact -t t", prepare=flushed_thrice).lines[0].split() == [
+        *("TABLET", "HOST", "BEFORE", "AFTER"),
+    ]
+
+
+def test_rows_have_no_runs_to_merge(loaded: Cli) -> None:
+    loaded("tablet compact -t flights").require(2, "only a table with storage 'columns' has runs to merge")
+    loaded("tablet compact").require(1, "name one tablet, or all of a table")

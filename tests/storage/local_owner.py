@@ -27,8 +27,9 @@ from ebla.storage.rows.checksum import seed
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import COLUMNS, Column, TableSchema
 from ebla.storage.schema import ROWS as ROW_STORAGE
+from ebla.storage.tablets.positions import META, POSITION
 from ebla.storage.tablets.results import RESULTS, Results
-from ebla.storage.tablets.tablet_store import META, POSITION, ROWS, TabletStore, path_of
+from ebla.storage.tablets.tablet_store import ROWS, TabletStore, path_of
 
 TABLET = "0123456789abcdef0123456789abcdef"
 SCHEMA = TableSchema.from_arrow(pa.schema([("k", pa.int64()), ("v", pa.string()), ("n", pa.int32())]), ["k"])

@@ -15,7 +15,7 @@ import pytest
 from pyarrow import parquet
 
 from ebla.actors.tablet.engine.records import Superblock
-from ebla.storage.environment import Put
+from ebla.storage.environment import Delete, Put
 from ebla.storage.errors import InvalidArgument, StorageError
 from ebla.storage.lmdb.disk import HostFiles, LmdbDisk
 from ebla.storage.logs.entries import START, Entry, Position, make_entry
@@ -184,6 +184,26 @@ async def test_rows_of_a_damaged_block_and_older_ones_in_its_range_are_left_out(
     found = parquet.read_table(tmp_path / "out/rows.parquet").to_pylist()
     expected = {k: "old" for k in range(100) if not 40 <= k < 60} | dict.fromkeys(range(50, 55), "newest")
     assert {row["k"]: row["v"] for row in found} == expected
+
+
+@in_quarantine
+async def test_an_export_of_columns_needs_no_filters_and_reports_a_list_of_runs_that_is_missing(
+    disk: LmdbDisk, quarantine: Quarantine, tmp_path: Path
+) -> None:
+    schema = stored(SCHEMA, COLUMNS)
+    for name, lost in (("a", b"filter/1"), ("b", b"runs")):
+        store = await TabletStore.open(disk, TABLET, create=True, schema=schema)
+        store.put(*encoded(0, ["v"] * 100))
+        store.applied = Position(1, 1, 1)
+        await store.flush()
+        await store.environment.commit([Delete("meta", [lost])])
+        await store.close()
+        await quarantine.add(Quarantined(name, TABLET, "cities", superblock=superblock_of(schema)))
+        await quarantine.finish(name, TABLET)
+    about = await quarantine.restore("a", str(tmp_path / "a"))
+    assert (about.rows, about.problems) == (100, [])
+    about = await quarantine.restore("b", str(tmp_path / "b"))
+    assert about.rows == 0 and "rows may be missing or old" in about.problems[0]
 
 
 @in_quarantine

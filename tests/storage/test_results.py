@@ -13,8 +13,9 @@ from ebla.storage.errors import Corruption, Damaged, DiskFull
 from ebla.storage.lmdb.disk import LmdbDisk
 from ebla.storage.logs.entries import Position
 from ebla.storage.rows import checksum
+from ebla.storage.tablets.positions import META, POSITION
 from ebla.storage.tablets.results import Answer, Results
-from ebla.storage.tablets.tablet_store import META, POSITION, TabletStore, path_of
+from ebla.storage.tablets.tablet_store import TabletStore, path_of
 from tests.storage.disks import in_loop, opened
 
 TABLET = "0123456789abcdef0123456789abcdef"

@@ -160,7 +160,7 @@ def test_a_memtable_returns_each_row_once_and_in_order(rows: dict[bytes, bytes |
     found: list[tuple[bytes, bytes | None]] = []
     at: bytes | None = b""
     while at is not None:
-        items, at = table.range(at, None, limit)
+        items, at = table.range(at, None, limit, 1 << 20)
         assert len(items) == limit or at is None
         found += items
     assert found == sorted(rows.items())

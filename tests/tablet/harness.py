@@ -62,6 +62,7 @@ class Group:
     tablets: list[str] = field(default_factory=list)
     sequence: int = 0
     leader_hint: str | None = None
+    storage: str = SCHEMA.storage  # of tablets that are created from now on
 
     # -- life
 
@@ -97,7 +98,8 @@ class Group:
 
     def creation(self, host: str, tablet: str = OTHER) -> m.CreateTabletRequest:
         peers = Configuration(tuple(Peer(self.uuid(h), address(h)) for h in self.hosts))
-        return m.CreateTabletRequest(self.uuid(host), tablet, "table", "t", SCHEMA, 0, peers)
+        schema = msgspec.structs.replace(SCHEMA, storage=self.storage)
+        return m.CreateTabletRequest(self.uuid(host), tablet, "table", "t", schema, 0, peers)
 
     async def create_at(self, host: str, tablet: str = OTHER) -> None:
         await self.ask(host, "create_tablet", self.creation(host, tablet), m.Empty)

@@ -8,7 +8,7 @@ import pytest
 from ebla.actors import messages as m
 from ebla.storage.directories.records import seal
 from ebla.storage.logs.entries import Position
-from ebla.storage.tablets.tablet_store import META, POSITION
+from ebla.storage.tablets.positions import META, POSITION
 from tests.tablet.copies import entomb, fill, same_rows, until
 from tests.tablet.harness import HOSTS, TABLET, Group, row, simulated
 

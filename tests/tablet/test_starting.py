@@ -31,6 +31,7 @@ ASKED: dict[str, Any] = {
     "delete_tablet": m.DeleteTabletRequest("u", TABLET, "dropped"),
     "status": m.Empty(),
     "flush": m.FlushRequest(),
+    "compact": m.CompactRequest(TABLET),
     "step_down": m.StepDownRequest(TABLET),
     "checksum_start": m.ChecksumStart(TABLET),
     "checksum": m.ChecksumQuery(TABLET, 1),

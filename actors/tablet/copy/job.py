@@ -25,14 +25,14 @@ from ebla.storage.errors import Corruption, Damaged, DataDiskFailed, EblaError, 
 from ebla.storage.logs import private_log
 from ebla.storage.logs.entries import Position
 from ebla.storage.rows import checksum
-from ebla.storage.tablets import tablet_store, transfer
+from ebla.storage.tablets import positions, tablet_store, transfer
 from ebla.storage.tablets.results import RESULTS
 
 FETCH_TIMEOUT_S = 10.0
 ATTEMPTS_MAX = 6
 RETRY_S = 0.1
 NUMBER_MAX = 1 << 62
-DATABASES = [tablet_store.ROWS, RESULTS, tablet_store.META]
+DATABASES = [tablet_store.ROWS, RESULTS, positions.META]
 # The disk counts as hung after this many times copy_idle_s without a step; files are synced often,
 # so no step takes as long.
 STALLED_AFTER = 5

@@ -13,7 +13,7 @@
                  after `copy_idle_s` without a fetch, with its replica, and when its log outgrows its limits
                  (log_retention.py)
 
-The snapshot is taken while the replica's upkeep lock is held: only a flush commits to the data, and
+The snapshot is taken while the replica's upkeep lock is held: only flushes and compactions commit to the data, and
 none begins before the snapshot is taken, so its position is that of the stream. The target compares
 them. Pages of the stream are not reused meanwhile, so the file may grow: the map is enlarged
 before, since a map that grows later would expire scans.
@@ -47,7 +47,7 @@ from ebla.storage.errors import Corruption, Damaged, DiskFailed, StorageError
 from ebla.storage.logs import private_log
 from ebla.storage.logs.entries import Position
 from ebla.storage.tablets import transfer
-from ebla.storage.tablets.tablet_store import position_of
+from ebla.storage.tablets.positions import position_of
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from typing import ParamSpec, Protocol, TypeVar
 import msgspec
 
 from ebla.actors import errors
-from ebla.actors.messages import ReplicaReport, RowBatch
+from ebla.actors.messages import ReplicaReport, RowBatch, RunsReport
 from ebla.actors.messages.protocols import Answer, HardState, Request
 from ebla.actors.replication.configuration import Configuration
 from ebla.actors.tablet.engine.apply import Rows
@@ -405,6 +405,7 @@ class Replica:
             error=self.error or core.apart,
             health=dict(self.health) if self.leads else {},
             pending=None if core.configuration == core.committed_configuration else core.configuration,
+            runs=None if (runs := self.store.runs) is None else RunsReport(*runs.counts()),
         )
 
     # -- helpers

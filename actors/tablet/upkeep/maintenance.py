@@ -9,7 +9,7 @@ trim    a tablet's log drops entries that are flushed here and held by every pee
 A replica that is deleted meanwhile, or is found damaged, is skipped: the others need their flushes. A full disk causes
 a pause. A failure of the server's own disk ends the server; a failed data disk fails the replicas on it.
 
-A data disk that hangs (a flush takes disk_hung_s) delays only the replicas on it. Their memory does not count against
+A data disk that hangs (a flush, or a step of a compaction, takes disk_hung_s) delays only the replicas on it. Their memory does not count against
 the others. At the limit at which writers are throttled they take no more entries: for a leader there writers wait;
 leaders of followers there work without them, and send the missing entries when the disk answers again.
 """
@@ -36,7 +36,7 @@ from ebla.actors.tablet.upkeep.compactor import Compactor
 from ebla.actors.world import World
 from ebla.storage.errors import Corruption, Damaged, DiskFull, InvalidArgument
 from ebla.storage.logs.entries import EXPIRE, Position
-from ebla.storage.tablets.tablet_store import META
+from ebla.storage.tablets.positions import META
 
 CHECK_S = 0.05  # between two checks of the replicas that have changed
 FULL_EVERY = 20  # every 20th check includes all replicas
@@ -121,10 +121,11 @@ class Maintenance:
     def hung(self) -> dict[str, None]:
         """The disks that hang."""
         since = self.world.now() - self.options.disk_hung_s
-        return dict.fromkeys(place for place, began in self._flushing.values() if began < since)
+        waiting = itertools.chain(self._flushing.values(), self.compactor.committing.values())
+        return dict.fromkeys(place for place, began in waiting if began < since)
 
     def _require_answering(self, replica: Replica) -> None:
-        if self._flushing and (place := self._place(replica)) in self.hung():
+        if (hung := self.hung()) and (place := self._place(replica)) in hung:
             raise errors.Unavailable(
                 f"the disk of {place} on {self.world.address} has not answered for {self.options.disk_hung_s:g} s; check it, "
                 "or remove the replica with `ebla tablet remove-replica`"

@@ -26,10 +26,10 @@ from ebla.storage.errors import Corruption, Damaged
 from ebla.storage.lmdb.files import DATABASES_MAX, IDENTITY_DATABASE
 from ebla.storage.logs import entries, private_log, shared_log
 from ebla.storage.rows import checksum
-from ebla.storage.tablets import results, tablet_store
+from ebla.storage.tablets import positions, results, tablet_store
 
 NEIGHBOURS, COUNT, CHECKSUMS, DIGEST, STRUCTURE = ("neighbours", "count", "checksums", "digest", "structure")
-_SEALED = (tablet_store.META, results.RESULTS, "records", incarnations.DATABASE)
+_SEALED = (positions.META, results.RESULTS, "records", incarnations.DATABASE)
 _SEQ_BYTES, _TABLET_BYTES, _INDEX_BYTES = 8, 16, 8
 
 _verify: Callable[..., list[str]] = lmdb.verify.verify

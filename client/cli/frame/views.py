@@ -200,7 +200,11 @@ def replicas(tablet: TabletHealth) -> Table:
     so that the table fits."""
     addresses = {replica.uuid: host_of(replica.address) for replica in tablet.replicas}
     digested = any(replica.digest for replica in tablet.replicas)
-    values = ("APPLIED>", "ROWS>", "DIGEST") if digested else ("APPLIED>", "FLUSHED>", "LAG>")
+    values: tuple[str, ...] = (
+        ("APPLIED>", "ROWS>", "DIGEST") if digested else ("APPLIED>", "FLUSHED>", "LAG>")
+    )
+    columnar = not digested and any(replica.runs for replica in tablet.replicas)
+    values += ("TIERS>", "RUNS>", "TO MERGE>") if columnar else ()
     agreed = {replica.leader for replica in tablet.replicas if replica.status == "HEALTHY"} == {tablet.leader}
     rows = []
     for replica in tablet.replicas:
@@ -213,6 +217,7 @@ def replicas(tablet: TabletHealth) -> Table:
             follows,
         ]
         positions = _digest(replica) if digested else _positions(replica)
+        positions += _runs(replica) if columnar else []
         rows.append([*row, number(replica.term), *positions, _remark(replica)])
     headers = ("  HOST", "STATUS", "ROLE", "FOLLOWS", era([tablet.replication]), *values, "REMARK")
     return listing(headers, rows)
@@ -246,6 +251,11 @@ def _marks(marked: ServerHealth | ReplicaHealth) -> str:
 def _positions(replica: ReplicaHealth) -> list[str]:
     positions = (replica.applied_index, replica.flushed_index, replica.lag)
     return [number(position) for position in positions]
+
+
+def _runs(replica: ReplicaHealth) -> list[str]:
+    runs = replica.runs
+    return ["-"] * 3 if runs is None else [number(runs.tiers), number(runs.runs), size(runs.debt_bytes)]
 
 
 def _digest(replica: ReplicaHealth) -> list[str]:

@@ -1,6 +1,6 @@
 """`ebla tablet`.
 
-tablets.py       list, show, flush, step-down
+tablets.py       list, show, flush, compact, step-down
 members.py       add-replica, remove-replica, move-replica
 copies.py        copies, cancel-copy
 forcing.py       unsafe-change-config

@@ -1,4 +1,4 @@
-"""`ebla tablet list | show | flush | step-down`."""
+"""`ebla tablet list | show | flush | compact | step-down`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ from ebla.cli.frame.options import TabletId, argument, option
 from ebla.cli.frame.render import listing
 from ebla.cli.frame.ui import Shown, Ui
 from ebla.operate.naming import Refused, replica_meant
-from ebla.wording import host_of, short
+from ebla.wording import host_of, short, size
 
 if TYPE_CHECKING:
+    from ebla.actors.messages import TabletLocation
     from ebla.operate.cluster import Cluster
+    from ebla.operate.compacting import Compacted
 
 FLUSH_S = 300.0
+
+SomeTablet = Annotated[str | None, argument("TABLET", "The tablet's id, or its beginning.")]
+OfTable = Annotated[str | None, option("-t --table NAME", "All tablets of this table.")]
 
 
 async def list_tablets(
@@ -35,16 +40,8 @@ async def show(cluster: Cluster, tablet: TabletId) -> Shown:
     return found, *views.tablet(found)
 
 
-def flush(
-    ui: Ui,
-    tablet: Annotated[str | None, argument("TABLET", "The tablet's id, or its beginning.")] = None,
-    table: Annotated[str | None, option("-t --table NAME", "All tablets of this table.")] = None,
-) -> Shown:
+def flush(ui: Ui, tablet: SomeTablet = None, table: OfTable = None) -> Shown:
     """Flush applied rows from memory to the tables on disk, on every replica. (The log has them durably before.)"""
-    if (tablet is None) == (table is None):
-        raise Refused(
-            "name one tablet, or all of a table", hint="`ebla tablet flush TABLET` or `--table NAME`"
-        )
 
     async def work(cluster: Cluster) -> list[tuple[str, str, int]]:
         from ebla.actors.messages import FlushReply, FlushRequest
@@ -54,17 +51,45 @@ def flush(
             reply = await cluster.call(address, "flush", FlushRequest(tablet), FlushReply, FLUSH_S)
             return tablet, address, reply.flushed[tablet]
 
-        if tablet is not None:
-            locations = [(await cluster.tablet(tablet))[1]]
-        else:
-            assert table is not None
-            locations = list((await cluster.table_info(table)).tablets)
+        locations = await _meant(cluster, tablet, table, "flush")
         return await gathered([one(each.tablet, r.address) for each in locations for r in each.replicas])
 
     flushed = sorted(within(ui, work))
     rows = [(short(name), host_of(address), index) for name, address, index in flushed]
     document = {"flushed": [{"tablet": t, "address": a, "index": i} for t, a, i in flushed]}
     return document, listing(("TABLET", "HOST", "FLUSHED>"), rows)
+
+
+def compact(ui: Ui, tablet: SomeTablet = None, table: OfTable = None) -> Shown:
+    """Merge all sorted runs of a table with storage "columns", on every replica. Reads and writes go on.
+
+    Overwritten and deleted rows go, and reads visit fewer blocks. Servers also do this by themselves, a part at a time. Ctrl-C
+    ends the command only; it may be repeated.
+    """
+
+    async def work(cluster: Cluster) -> list[Compacted]:
+        from ebla.operate.compacting import compacted
+
+        return await compacted(cluster, await _meant(cluster, tablet, table, "compact"), progress)
+
+    with ui.working("compact") as progress:
+        found = sorted(within(ui, work))
+    rows = [
+        (short(each.tablet), host_of(each.address), size(each.before), size(each.after)) for each in found
+    ]
+    document = {"compacted": [each._asdict() for each in found]}
+    return document, listing(("TABLET", "HOST", "BEFORE>", "AFTER>"), rows)
+
+
+async def _meant(cluster: Cluster, tablet: str | None, table: str | None, verb: str) -> list[TabletLocation]:
+    if (tablet is None) == (table is None):
+        raise Refused(
+            "name one tablet, or all of a table", hint=f"`ebla tablet {verb} TABLET` or `--table NAME`"
+        )
+    if table is not None:
+        return list((await cluster.table_info(table)).tablets)
+    assert tablet is not None
+    return [(await cluster.tablet(tablet))[1]]
 
 
 async def step_down(
