@@ -107,10 +107,12 @@ async def frozen_beside_a_flush(original: Any, self: TabletStore) -> Any:
 
 
 @defect("crowds", 60, Memtable, "range", seed=1)
-def row_behind_a_block(original: Any, self: Memtable, start: bytes, stop: bytes | None, limit: int) -> Any:
+def row_behind_a_block(
+    original: Any, self: Memtable, start: bytes, stop: bytes | None, limit: int, bytes_max: int
+) -> Any:
     """A scan misses a row that is the only one after a block."""
-    items, following = original(self, start, stop, limit)
-    if following is not None and original(self, following, stop, 1)[1] is None:
+    items, following = original(self, start, stop, limit, bytes_max)
+    if following is not None and original(self, following, stop, 1, bytes_max)[1] is None:
         following = None
     return items, following
 

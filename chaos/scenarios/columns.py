@@ -33,7 +33,7 @@ WITH = (
     "disasters",
 )
 # Of these, every commit runs the first ones.
-FIRST = ("bank", "chains", "scans", "disks", "mending", "alters")
+FIRST = ("bank", "chains", "scans", "disks", "full-disks", "mending", "alters")
 
 MEMTABLE_BYTES, BLOCK_ROWS, RANGE_BYTES = 400, 4, 500
 

@@ -38,9 +38,10 @@ THREE_HOSTS = HOSTS[:3]
 WITHIN_S = 240.0
 POLL_S = 0.05
 DOWN_S = 2.0  # at the end of a module; roles that have not stopped by then are killed
-CPUS = 3  # that each node offers, one more than the executor of Spark in the tests needs: Ray starts workers for all of them
+CPUS = 3  # that each node offers, one more than the executor of Spark in the tests needs
 LEAN = {
     "RAY_START_HOOK": "tests.cluster.ray_start.without_log_monitor",
+    "REPORTER_UPDATE_INTERVAL_MS": "60000",  # figures of nodes
     "PYTHONPATH": str(REPOSITORY),  # also for the roles of tests
 }
 
