@@ -37,6 +37,7 @@ from ebla.options import WriteId
 from ebla.placement.deploy.slots import Host, survey
 from ebla.storage.errors import EblaError, InvalidArgument
 from ebla.storage.predicates.expressions import Expression
+from ebla.storage.rows.python_values import shown
 from ebla.table import Table
 
 ANYWHERE: list[dict[str, Any]] = [
@@ -142,6 +143,9 @@ def write_table(dataset: Dataset, table: Table) -> int:
     Give `batch_format="pyarrow"` to `map_batches` before a write. Its default, NumPy, makes NaN of nulls in columns of numbers,
     and tensors of lists.
     """
+    check_table(table, Table)
+    if not isinstance(dataset, Dataset):
+        raise InvalidArgument(f"dataset is a Dataset of Ray Data, not {shown(dataset)}")
     sink = TableDatasink(table, new_id(random.SystemRandom()))
     with _errors_of_tasks():
         dataset.write_datasink(sink)

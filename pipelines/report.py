@@ -143,6 +143,13 @@ def rows_view(checked: Checked) -> RenderableType:
         lines.append(("repeat a key", Text(f"{checked.repeated:,}", BAD)))
     if checked.repeated is None:
         lines.append(("note", Text("too many rows to look for repeated keys")))
+    parts: list[RenderableType] = [_grid(lines)]
+    troubles = troubles_view(checked)
+    return Group(*parts) if troubles is None else Group(*parts, Text(), troubles)
+
+
+def troubles_view(checked: Checked) -> RenderableType | None:
+    """The first rows that do not fit or repeat a key; None if there are none."""
     troubles = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, pad_edge=False)
     for heading in ("file", "row", "column", "problem"):
         troubles.add_column(heading, overflow="fold")
@@ -155,8 +162,7 @@ def rows_view(checked: Checked) -> RenderableType:
         troubles.add_row(
             again.file, str(again.row), Text(", ".join(again.key)), Text(f"{problem}: {pairs(again.key)}")
         )
-    parts: list[RenderableType] = [_grid(lines)]
-    return Group(*parts, Text(), troubles) if troubles.row_count else Group(*parts)
+    return troubles if troubles.row_count else None
 
 
 def _cut(text: str) -> str:

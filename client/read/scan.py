@@ -97,13 +97,14 @@ class Scan:
 
     async def _collect(self) -> dict[int, list[pa.RecordBatch]]:
         found: dict[int, list[pa.RecordBatch]] = {}
-        rows = 0
-        with self._client.watching(f"scan {self._routes.name}", lambda: rows):
+        with self._client.watching(f"scan {self._routes.name}", self._received):
             async with aclosing(self._start(self._plan, hold=True)) as blocks:
                 async for block in blocks:
                     found.setdefault(block.route.bucket, []).extend(block.batches())
-                    rows += block.rows
         return found
+
+    def _received(self) -> int:
+        return 0 if self._run is None else self._run.received
 
     async def to_pandas(self) -> pandas.DataFrame:
         """Read all rows into a pandas DataFrame, in the order of `to_arrow`.
@@ -157,7 +158,7 @@ class Scan:
         schema = self._plan.schema
         plan = ScanPlan(schema, schema.key[:1], self._plan.predicate, self._plan.limit)
         rows = 0
-        with self._client.watching(f"count {self._routes.name}", lambda: rows):
+        with self._client.watching(f"count {self._routes.name}", self._received):
             async with aclosing(self._start(plan, hold=True)) as blocks:
                 async for block in blocks:
                     rows += block.rows

@@ -107,6 +107,7 @@ class ScanRun:
         self.deadline_s = deadline_s
         self.hold = hold
         self.indexes: dict[str, int] = {}
+        self.received = 0  # rows, also those that are held
         bounds = None if plan.predicate is None else expressions.key_bounds(plan.predicate, table.schema)
         self._start = b"" if bounds is None else bounds.start
         self._stop = None if bounds is None else bounds.stop
@@ -185,6 +186,7 @@ class ScanRun:
                 if clock.monotonic() + pause_s >= deadline:
                     route.last = f"{type(error).__name__}: {error}"
                     raise route.timed_out("scan", self.deadline_s) from error
+            self.received -= sum(block.rows for block in read.held)
             read.held.clear()
             await clock.sleep(pause_s)
 
@@ -244,6 +246,7 @@ class ScanRun:
     async def _deliver(self, read: TabletRead, block: ScanBlock) -> None:
         """Pass the rows to the caller, or hold them until the tablet is complete."""
         arrived = Block(read.route, block.rows, block.data, block.index, block.scanner is None)
+        self.received += block.rows
         if self.hold:
             read.held.append(arrived)
             if not arrived.whole:

@@ -62,9 +62,9 @@ def counting(rows: Callable[[], int], total: int | None = None, noun: str = "row
 
 
 class Display(Protocol):
-    """Shows several works at a time. A late update of a removed work has no effect."""
+    """Shows several works at a time. A late update of a removed work has no effect. `since_s`: how long ago the work began."""
 
-    def add(self, title: str) -> object: ...
+    def add(self, title: str, since_s: float = 0.0) -> object: ...
 
     def update(self, work: Any, text: str, done: float, total: float | None) -> None: ...
 
@@ -79,12 +79,16 @@ class Bars:
         self._gate = threading.Lock()
         self._live: rich.progress.Progress | None = None
 
-    def add(self, title: str) -> rich.progress.TaskID:
+    def add(self, title: str, since_s: float = 0.0) -> rich.progress.TaskID:
         with self._gate:
             if self._live is None:
                 self._live = _live(self._console)
                 self._live.start()
-            return self._live.add_task(title, total=None, text="")
+            work = self._live.add_task(title, total=None, text="")
+            task = next(task for task in self._live.tasks if task.id == work)
+            if task.start_time is not None:
+                task.start_time -= since_s
+            return work
 
     def update(self, work: rich.progress.TaskID, text: str, done: float, total: float | None) -> None:
         with self._gate:
@@ -124,17 +128,17 @@ def _live(console: Console) -> rich.progress.Progress:
 class NotebookLine:
     """A work in a notebook."""
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str, since_s: float) -> None:
         self.title = title
-        self.began = time.monotonic()
+        self.began = time.monotonic() - since_s
         self.output: Any = None
 
 
 class NotebookLines:
     """A display in a notebook. It needs IPython only, and no widgets."""
 
-    def add(self, title: str) -> NotebookLine:
-        return NotebookLine(title)
+    def add(self, title: str, since_s: float = 0.0) -> NotebookLine:
+        return NotebookLine(title, since_s)
 
     def update(self, work: NotebookLine, text: str, done: float, total: float | None) -> None:
         from IPython.display import display
@@ -226,7 +230,7 @@ def watching(display: Display | None, title: str, look: Callable[[], Seen]) -> I
 def _watch(display: Display, title: str, look: Callable[[], Seen], ended: threading.Event) -> None:
     if ended.wait(SHOW_AFTER_S):
         return
-    work = display.add(title)
+    work = display.add(title, SHOW_AFTER_S)
     try:
         while True:
             display.update(work, *look())

@@ -125,6 +125,19 @@ def test_after_a_failed_up_local_every_command_names_the_failure_until_down(
     assert choose(None, local_directory())[1] == "auto"
 
 
+def test_another_authentication_than_that_of_the_running_local_cluster_is_refused(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    auth = SimpleNamespace(mode="disabled")
+    running = SimpleNamespace(
+        running=True, slots=["host-1"] * 3, state=SimpleNamespace(settings=SimpleNamespace(auth=auth))
+    )
+    monkeypatch.setattr(LocalCluster, "find", lambda *given: running)
+    refused = invoke("up", "--local", "3", "--auth", "token")
+    refused.require(1, "the local cluster that runs has --auth disabled, not token")
+    assert "`ebla down`, then `ebla up --local 3 --auth token`" in refused.err
+
+
 def test_the_command_that_starts_a_deployment_again_is_remembered(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,7 +48,10 @@ def test_a_row_that_does_not_exist_is_an_error(loaded: Cli, verb: str) -> None:
 def test_put_replaces_a_row_and_update_keeps_its_other_columns(loaded: Cli) -> None:
     changed = [{**row, "distance": None} if row is THIRD else row for row in ROWS]
     outcome = loaded("table put flights", *KEY, after=rows_left)
-    assert (outcome.status, outcome.text, outcome.seen) == (0, "wrote 1 row to flights", changed)
+    unnamed = (
+        "wrote 1 row to flights; not named, so default or null: distance, at (--update keeps what a row has)"
+    )
+    assert (outcome.status, outcome.text, outcome.seen) == (0, unnamed, changed)
     at = datetime(2013, 1, 31, 5, tzinfo=UTC)
     updated = loaded("table put flights --update at=2013-01-31T05:00", *KEY, after=rows_left)
     assert (updated.status, updated.seen[2]) == (0, {**THIRD, "at": at})

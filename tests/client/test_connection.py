@@ -41,7 +41,7 @@ class Recorded:
         self.removed: list[Any] = []
         self.updated = threading.Event()
 
-    def add(self, title: str) -> str:
+    def add(self, title: str, since_s: float = 0.0) -> str:
         return title
 
     def update(self, work: str, text: str, done: float, total: float | None) -> None:

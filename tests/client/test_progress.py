@@ -13,6 +13,7 @@ import threading
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -21,7 +22,10 @@ from rich.console import Console
 
 import ebla
 from ebla import aio_database
+from ebla.actors.messages import ScanRequest
 from ebla.log import awaited
+from ebla.read import scan_run
+from ebla.read.scan_run import ScanRun
 from ebla.show import progress
 from ebla.show.progress import (
     Bars,
@@ -46,7 +50,7 @@ class Recorded:
         self.calls: list[tuple[Any, ...]] = []
         self.updated = threading.Condition()
 
-    def add(self, title: str) -> object:
+    def add(self, title: str, since_s: float = 0.0) -> object:
         self.calls.append(("add", title))
         return title
 
@@ -124,6 +128,24 @@ def test_long_calls_of_a_table_are_shown_with_their_rows(
         "delete t": ("1,000 of 1,000 rows", 1000, 1000),
         "delete from t": ("1,000 rows, N rows/s", 1000, None),
     }
+
+
+def test_rows_count_when_they_arrive_also_while_their_tablet_is_not_complete(
+    loopback: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = loopback.db.create_table("t", schema=SCHEMA, primary_key=["id"])
+    table.upsert(arrow(3000))
+    received: list[int] = []
+    deliver = ScanRun._deliver
+
+    async def noted(self: ScanRun, *arguments: Any) -> None:
+        await deliver(self, *arguments)
+        received.append(self.received)
+
+    monkeypatch.setattr(ScanRun, "_deliver", noted)
+    monkeypatch.setattr(scan_run, "ScanRequest", partial(ScanRequest, block_bytes=1))
+    assert len(table.scan().to_arrow()) == 3000
+    assert received == sorted(received) and received[0] < received[-1] == 3000
 
 
 def test_appends_of_many_records_are_shown_with_their_number(monkeypatch: pytest.MonkeyPatch) -> None:

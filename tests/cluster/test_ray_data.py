@@ -137,6 +137,13 @@ def test_a_task_that_gives_other_rows_when_it_runs_again_is_refused(db: Database
         ray.data.from_arrow(rows().slice(0, 10)).write_datasink(sink)
 
 
+def test_what_is_no_table_or_no_dataset_is_refused_before_anything_is_read(db: Database) -> None:
+    with pytest.raises(ebla.InvalidArgument, match="table is a table"):
+        write_table(ray.data.range(3), "copies")  # type: ignore[arg-type]
+    with pytest.raises(ebla.InvalidArgument, match="a Dataset of Ray Data"):
+        write_table([{"id": 1}], db.table("copies"))  # type: ignore[arg-type]
+
+
 def test_rows_that_do_not_fit_are_refused_with_their_column(db: Database) -> None:
     wrong = ray.data.from_arrow(pa.table({"id": ["a"], "name": ["b"], "score": [1.0]}))
     with pytest.raises(ebla.InvalidArgument, match="id"):

@@ -117,6 +117,8 @@ def test_a_failed_feed_creates_no_table_and_lists_the_rows_in_json(
     skipped = run("feed", str(path), "t", "--key", "id", "--on-error", "skip", "--json")
     assert (skipped.json["rows"], skipped.json["skipped"], skipped.json["repeated"]) == (3, 1, 1)
     assert skipped.json["checked"]["facts"]["separator"] == ","
+    shown = run("feed", str(path), "other", "--key", "id", "--on-error", "skip").text
+    assert "has 2 fields, not 3" in shown and "same key as row" in shown
 
 
 def test_a_value_that_makes_a_new_key_text_is_named(run: Ebla, tmp_path: Path) -> None:

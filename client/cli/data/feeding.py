@@ -270,12 +270,13 @@ class _Plan:
             assert checked is not None, "a dry run has checked the source"
             _show_dry_run(self, checked, on_error)
             return
-        from ebla.pipelines.report import feed_view
+        from ebla.pipelines.report import feed_view, troubles_view
 
         report = structs.replace(report, source=self.given)
         new = self.table is None
         document = {**structs.asdict(report), "table_created": new, **self.described(checked)}
-        self.ui.show(document, f"created table {self.name}" if new else None, feed_view(report))
+        left_out = troubles_view(checked) if checked is not None else None
+        self.ui.show(document, f"created table {self.name}" if new else None, feed_view(report), left_out)
 
     def described(self, checked: Checked | None) -> dict[str, Any]:
         document: dict[str, Any] = {"lacking": self.lacking, "notes": self.notes}

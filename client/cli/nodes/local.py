@@ -57,6 +57,12 @@ def local_cluster(
             f"a local cluster of {count(len(running.slots), 'node')} runs already, not of {nodes}",
             hint=f"`ebla up --local {len(running.slots)}` uses it, `ebla down` ends it; the data stays",
         )
+    mode = running.state.settings.auth.mode
+    if auth not in (None, mode):
+        raise Refused(
+            f"the local cluster that runs has --auth {mode}, not {auth}",
+            hint=f"`ebla down`, then `ebla up --local {nodes} --auth {auth}`; the data stays",
+        )
     back = [number for number in sorted(running.state.nodes) if not running.alive(number)]
     for number in back:
         progress.step(f"starting node {number} again")
