@@ -160,7 +160,8 @@ class Environment(Reader, Protocol):
     async def commit(self, batch: Batch) -> None:
         """Durable when it returns. Concurrent commits share one sync (group commit), in call order."""
 
-    def snapshot(self) -> Snapshot: ...
+    def snapshot(self, *, views: bool = False) -> Snapshot:
+        """`views`: `look` shows items where they lie. Such a snapshot has only `get` and `look`."""
 
     async def stream(self) -> Stream:
         """Stream everything committed before the call. Commits during the call may be included."""

@@ -156,7 +156,7 @@ class MemoryEnvironment(TablesReader):
             self._begin()
         await future
 
-    def snapshot(self) -> MemorySnapshot:
+    def snapshot(self, *, views: bool = False) -> MemorySnapshot:
         self.check()
         tables = self._disk.state.environments[self.path]
         self._shared = dict.fromkeys(tables)

@@ -4,6 +4,7 @@ disk.py           a role's directory: environments are created, found, moved and
 environment.py    a writable environment: group commit by one writer, a map that grows, no trust in a failed disk
 commit.py         one group of batches, one transaction, one sync; the meaning of every failure
 reads.py          short transactions and pinned snapshots
+gate.py           the lock between threads that read and one that exchanges the map
 reader.py         another process's environment, read in place
 files.py          the files of an environment: no power cut leaves half of one
 data_dirs.py      further disks: each may be lost without the others

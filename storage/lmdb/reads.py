@@ -10,7 +10,6 @@ A latent sector error under a memory map is SIGBUS, which Python cannot turn int
 from __future__ import annotations
 
 import abc
-import contextlib
 import os
 import threading
 import time
@@ -23,6 +22,7 @@ import lmdb
 
 from ebla.storage.environment import JOINED_LARGE, Item, within
 from ebla.storage.errors import Corruption, DiskFailed, InvalidArgument, SnapshotExpired, StorageError
+from ebla.storage.lmdb.gate import Gate
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -121,8 +121,8 @@ class LmdbMapping(LmdbReads):
             assert os.getpid() == self._pid, "an LMDB environment never crosses a fork"
             raise StorageError(f"environment {self.path} is closed", path=self.path)
 
-    def snapshot(self) -> LmdbSnapshot:
-        return self._inside(self._pin)
+    def snapshot(self, *, views: bool = False) -> LmdbSnapshot:
+        return self._inside(partial(self._pin, views))
 
     def info(self) -> dict[str, int]:
         """LMDB's own figures: map_size, last_txnid, last_pgno, num_readers, ..."""
@@ -197,8 +197,9 @@ class LmdbMapping(LmdbReads):
                 f"cannot take over the larger map of {self.path}; open it again", path=self.path
             )
 
-    def _pin(self) -> LmdbSnapshot:
-        snapshot = LmdbSnapshot(self, self.lmdb.begin())
+    def _pin(self, views: bool) -> LmdbSnapshot:
+        transaction: Any = self.lmdb.begin(buffers=True) if views else self.lmdb.begin()
+        snapshot = LmdbSnapshot(self, transaction, views)
         with self._snapshot_closed:
             self._snapshots[snapshot] = None
         return snapshot
@@ -246,10 +247,19 @@ class LmdbMapping(LmdbReads):
 class LmdbSnapshot(LmdbReads):
     """One pinned state, for any thread, one call at a time."""
 
-    def __init__(self, mapping: LmdbMapping, transaction: Transaction) -> None:
+    def __init__(self, mapping: LmdbMapping, transaction: Transaction, views: bool = False) -> None:
         self._mapping = mapping
         self._transaction: Transaction | None = transaction
+        self._views = views
         self._lock = threading.Lock()
+
+    def get(self, database: str, key: bytes) -> bytes | None:
+        return self._read(_get_copied if self._views else _get, database, key)
+
+    def look(self, database: str, key: bytes, work: Callable[[Any], T]) -> T | None:
+        if not self._views:
+            return super().look(database, key, work)
+        return self._read(_look, database, key, work)
 
     def close(self) -> None:
         """Wait for a read in another thread, then close."""
@@ -266,6 +276,7 @@ class LmdbSnapshot(LmdbReads):
         *arguments: P.args,
         **options: P.kwargs,
     ) -> T:
+        assert not self._views or work in (_get_copied, _look), "what is read would end with the snapshot"
         mapping = self._mapping
         with mapping.gate.inside(), self._lock:
             mapping.check()
@@ -278,52 +289,6 @@ class LmdbSnapshot(LmdbReads):
                 return work(self._transaction, mapping.handle(database), *arguments, **options)
             except lmdb.Error as error:
                 raise read_error(error, mapping.path) from error
-
-
-class Gate:
-    """A lock that many readers share, or one closer has alone."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-        self._inside = 0
-        self._shut = False
-
-    def enter(self) -> None:
-        with self._lock:
-            while self._shut:
-                self._changed.wait()
-            self._inside += 1
-
-    def leave(self) -> None:
-        with self._lock:
-            self._inside -= 1
-            if self._shut:
-                self._changed.notify_all()
-
-    @contextlib.contextmanager
-    def inside(self) -> Iterator[None]:
-        self.enter()
-        try:
-            yield
-        finally:
-            self.leave()
-
-    @contextlib.contextmanager
-    def closed(self) -> Iterator[None]:
-        """Run the body while no thread is inside, and keep threads from entering."""
-        with self._lock:
-            while self._shut:
-                self._changed.wait()
-            self._shut = True
-            while self._inside:
-                self._changed.wait()
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._shut = False
-                self._changed.notify_all()
 
 
 def read_error(error: lmdb.Error, path: str) -> StorageError:
@@ -343,6 +308,16 @@ def read_error(error: lmdb.Error, path: str) -> StorageError:
 
 def _get(transaction: Transaction, database: Database, key: bytes) -> bytes | None:
     return transaction.get(key, db=database) if key else None  # LMDB raises an error for an empty key
+
+
+def _get_copied(transaction: Transaction, database: Database, key: bytes) -> bytes | None:
+    found = _get(transaction, database, key)
+    return None if found is None else bytes(found)
+
+
+def _look(transaction: Transaction, database: Database, key: bytes, work: Callable[[Any], T]) -> T | None:
+    found = transaction.get(key, db=database)
+    return None if found is None else work(found)
 
 
 def _get_many(transaction: Transaction, database: Database, keys: Sequence[bytes]) -> list[bytes | None]:

@@ -105,7 +105,7 @@ def _layouts(joined: Sequence[bytes], seed: int, path: str | None) -> list[int]:
     return [0 if crc == RESIDUE else layout_of(row) for crc, row in zip(crcs, joined, strict=True)]
 
 
-def layout_of(marked: bytes) -> int:
+def layout_of(marked: bytes | memoryview) -> int:
     """The layout in a marked row or value."""
     return int.from_bytes(marked[-CRC_BYTES - TAG_BYTES : -CRC_BYTES], "little")
 
@@ -115,7 +115,7 @@ def seal(key: bytes, body: bytes, seed: int, mark: int = 0) -> bytes:
     return body + int(_crc(body, _crc(key, seed)) ^ mark).to_bytes(CRC_BYTES, "little")
 
 
-def verify_row(key: bytes, value: bytes, seed: int, path: str | None = None) -> int:
+def verify_row(key: bytes, value: bytes | memoryview, seed: int, path: str | None = None) -> int:
     """Verify a row and return its layout. Raises Corruption."""
     crc = _crc(value, _crc(key, seed))
     if crc == RESIDUE:

@@ -48,7 +48,7 @@ from ebla.storage.runs.parts import (
 from ebla.storage.runs.pieces import Piece, lacking
 from ebla.storage.schema import Column
 
-ROWS, BYTES = 4096, 512 << 10  # of a block, at most; a larger row has its own
+ROWS, BYTES = 8192, 1 << 20  # of a block, at most; a larger row has its own
 ALIGNED = 16
 HEADER = struct.Struct("<IIIIHH")
 PLACE = struct.Struct(">QI")  # the key of a block: run, number
@@ -186,7 +186,7 @@ def _flags(array: pa.BooleanArray) -> Array:
 
 class Block:
     """A block whose header is verified. `present`: the codec of the tablet's present schema. Single rows are verified when they
-    are read; the caller verifies the whole before it takes a piece.
+    are read; the caller verifies the whole before it takes a piece. Pieces are copies, so that they outlive the data.
 
     Raises Corruption, here and in its methods.
     """
@@ -358,4 +358,4 @@ class Block:
             return pa.py_buffer(b"")
         if not HEADER.size < at <= len(self.frame.data) - size:
             raise self._damaged("a part outside of it")
-        return pa.py_buffer(self.frame.data)[at : at + size]
+        return pa.py_buffer(bytes(self.frame.data[at : at + size]))

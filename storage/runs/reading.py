@@ -48,14 +48,19 @@ class RunReader:
             int, tuple[tuple[object, ...], Piece]
         ] = {}  # by tier: the block that was last read
 
-    def block(self, run: Run, number: int) -> Block:
-        """A verified block. Raises Corruption if it is missing or damaged."""
+    def piece(self, run: Run, number: int, names: Sequence[str]) -> Piece:
+        """The rows of a block with the value columns `names`: verified where they lie, then copied. Raises Corruption if the block
+        is missing or damaged."""
         key = PLACE.pack(run.number, number)
-        data = self.reader.get(ROWS, key)
-        if data is None:
+
+        def taken(data: memoryview) -> Piece:
+            checksum.verify_row(key, data, self.seed, self.path)
+            return self._opened(run, number, data).piece(names)
+
+        found = self.reader.look(ROWS, key, taken)
+        if found is None:
             raise self._missing(run, number)
-        checksum.verify_row(key, data, self.seed, self.path)
-        return self._opened(run, number, memoryview(data))
+        return found
 
     def _opened(self, run: Run, number: int, data: memoryview) -> Block:
         block = Block(data, self.codec, PLACE.pack(run.number, number), self.seed, self.path)
@@ -71,7 +76,7 @@ class RunReader:
 
     def verify(self, run: Run, number: int) -> int:
         """Verify a block against the directory, and return its number of rows. Raises Corruption."""
-        keys = self.block(run, number).keys()
+        keys = self.piece(run, number, ()).keys
         edges = [keys[0].as_py(), keys[-1].as_py()]
         before = run.lasts[number - 1] if number else None
         out_of_place = (number == 0 and edges[0] != run.first) or (before is not None and edges[0] <= before)
@@ -169,7 +174,7 @@ class RunReader:
             wanted = (run.number, number, *names)
             known = self._recent.get(run.index)
             if known is None or known[0] != wanted:
-                known = self._recent[run.index] = wanted, self.block(run, number).piece(names)
+                known = self._recent[run.index] = wanted, self.piece(run, number, names)
             piece = known[1].between(begin, stop)
             if len(piece) > limit:
                 following = piece.keys[limit].as_py()

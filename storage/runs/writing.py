@@ -165,7 +165,7 @@ def _range(reader: RunReader, run: Run, after: bytes | None, upto: bytes | None)
     stop = None if upto is None else upto + b"\0"
     found = []
     for number in range(bisect_left(run.lasts, start), len(run.lasts)):
-        piece = reader.block(run, number).piece(names).between(start, stop)
+        piece = reader.piece(run, number, names).between(start, stop)
         if len(piece):
             found.append(piece)
         if upto is not None and run.lasts[number] >= upto:

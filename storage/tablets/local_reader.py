@@ -62,7 +62,7 @@ def scan(
     `directory` is the tablet's environment. Raises Damaged if there is none, Stale, Corruption.
     """
     with _shared(directory) as reader:
-        snapshot = reader.snapshot()
+        snapshot = reader.snapshot(views=schema.storage == COLUMNS)
         try:
             yield from batches(
                 snapshot, str(directory), tablet, schema, index=index, columns=columns, start=start, stop=stop

@@ -255,7 +255,7 @@ def _run_piece(snapshot: Snapshot, codec: RowCodec, seed: int, about: Restored, 
         lost: list[tuple[bytes, bytes]] = []
         for run, number, begin in places:  # the newest first
             try:
-                piece = reader.block(run, number).piece(names).between(begin, until)
+                piece = reader.piece(run, number, names).between(begin, until)
             except Corruption:
                 if (run.number, number) not in damaged:
                     damaged[run.number, number] = None

@@ -72,7 +72,7 @@ class RunTree:
         return self._reader(self.codec).contains(keys)
 
     def snapshot(self, tables: tuple[Memtable, ...], position: Position) -> RunSnapshot:
-        pinned = self.environment.snapshot()
+        pinned = self.environment.snapshot(views=True)
         reader = RunReader(pinned, self.directory, self.codec, self.seed, self.environment.path)
         return RunSnapshot(pinned, reader, tables, position)
 
@@ -193,7 +193,7 @@ class RunTree:
 
     async def scrub(self, pause: Callable[[], Awaitable[None]] | None) -> int:
         """Verify every block, and that blocks and keys are as the directory says. Return the number of rows."""
-        rows, pinned, path = 0, self.environment.snapshot(), self.environment.path
+        rows, pinned, path = 0, self.environment.snapshot(views=True), self.environment.path
         try:
             found = await self.environment.run(directories.load, pinned, path)
             directories.require_as_of(position_of(pinned, path).index, found, path)

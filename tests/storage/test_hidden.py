@@ -51,8 +51,8 @@ class Hiding:
         found, following = self._reader.joined(*arguments, **options)
         return [row for row in found if not row.startswith(FOUND)], following
 
-    def snapshot(self) -> Hiding:
-        return Hiding(self._reader.snapshot(), from_walks=self._from_walks)
+    def snapshot(self, *, views: bool = False) -> Hiding:
+        return Hiding(self._reader.snapshot(views=views), from_walks=self._from_walks)
 
 
 async def opened(state: DurableState | None = None) -> tuple[MemoryDisk, DurableState]:

@@ -16,7 +16,7 @@ import pytest
 from ebla.storage.environment import JOINED_STEP, Delete, DeleteRange, Put
 from ebla.storage.errors import InvalidArgument, SnapshotExpired, StorageError
 from ebla.storage.lmdb.disk import LmdbDisk
-from ebla.storage.lmdb.reads import Gate
+from ebla.storage.lmdb.gate import Gate
 from tests.storage.disks import Scenario, Test, given_by, on_disk
 
 MIB = 1 << 20

@@ -1,0 +1,53 @@
+"""A lock between threads that read an environment and one that exchanges its map or ends transactions."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+
+class Gate:
+    """A lock that many readers share, or one closer has alone."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._inside = 0
+        self._shut = False
+
+    def enter(self) -> None:
+        with self._lock:
+            while self._shut:
+                self._changed.wait()
+            self._inside += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._shut:
+                self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def inside(self) -> Iterator[None]:
+        self.enter()
+        try:
+            yield
+        finally:
+            self.leave()
+
+    @contextlib.contextmanager
+    def closed(self) -> Iterator[None]:
+        """Run the body while no thread is inside, and keep threads from entering."""
+        with self._lock:
+            while self._shut:
+                self._changed.wait()
+            self._shut = True
+            while self._inside:
+                self._changed.wait()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._shut = False
+                self._changed.notify_all()
