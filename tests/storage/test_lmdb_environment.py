@@ -187,6 +187,27 @@ async def test_a_snapshot_stays_as_it_was_and_ends_when_closed(environment):
         snapshot.get("t", b"a")
 
 
+@on_environment()
+async def test_a_snapshot_with_views_shows_items_where_they_lie_and_other_reads_stay_copies(environment):
+    await environment.commit(put(b"a", value=b"x" * 5000))
+    for _ in range(3):  # transactions are used again
+        pinned = environment.snapshot(views=True)
+        await environment.commit(put(b"a", value=b"y" * 5000))
+        assert pinned.look("t", b"a", lambda view: (type(view), bytes(view[:2]))) == (memoryview, b"xx")
+        assert pinned.look("t", b"b", len) is None
+        assert pinned.get("t", b"a") == b"x" * 5000 and isinstance(pinned.get("t", b"a"), bytes)
+        with pytest.raises(AssertionError, match="would end with the snapshot"):
+            pinned.items("t")
+        pinned.close()
+        with pytest.raises(SnapshotExpired):
+            pinned.look("t", b"a", len)
+        plain = environment.snapshot()
+        assert isinstance(plain.get("t", b"a"), bytes) and isinstance(environment.get("t", b"a"), bytes)
+        assert all(isinstance(part, bytes) for item in plain.items("t") for part in item)
+        plain.close()
+        await environment.commit(put(b"a", value=b"x" * 5000))
+
+
 @on_environment(map_bytes=MIB)
 async def test_the_map_grows_for_writes_far_larger_than_it(environment):
     value = os.urandom(1000)
