@@ -11,7 +11,7 @@ from ebla.errors import TimedOut
 from ebla.health.survey import gathered
 from ebla.operate.cluster import Cluster
 from ebla.operate.waiting import Deadline, Progress
-from ebla.wording import host_of, short
+from ebla.wording import count, host_of, short
 
 ASK_S = 300.0  # a request flushes the replica
 POLL_S = 0.3
@@ -43,7 +43,7 @@ async def compacted(
         while seen.left_bytes:
             left[tablet, address] = seen.left_bytes
             total = sum(totals.values())
-            progress.step(f"{len(left)} replicas to merge", total - sum(left.values()), total)
+            progress.step(f"{count(len(left), 'replica')} to merge", total - sum(left.values()), total)
             await asyncio.sleep(POLL_S)
             before = seen.left_bytes
             seen = await _asked(cluster, tablet, address, first.upto)
