@@ -48,6 +48,7 @@ class RunTree:
         if altered is not None:
             self.altered(altered)
         self._flushed = self.codec  # a restart knows no later alteration, so a compaction must not use one
+        self._attempt = flushed.index, self.codec  # the last flush that was begun, and its codec
         self.wanted = 0  # an operator wants the rows up to this index in one tier
         self._merges: list[Ongoing] = []  # of the oldest tiers first
         self._adopt(directories.load(environment, environment.path))
@@ -85,11 +86,11 @@ class RunTree:
         """Make the rows and the other changes durable, in one synced transaction."""
         await self._settle()
         codec, made = self.codec, None
-        if (
-            position.index > self.directory.index
-        ):  # otherwise a flush that was cancelled has stored these rows
+        # At an index that is known already, a flush that was cancelled has stored these rows.
+        if position.index > self.directory.index:
             made = await self.environment.run(self._made, tables, position.index, codec, self._number())
         after = writing.with_flush(self.directory, made, position.index)
+        self._attempt = position.index, codec
         await self._commit(after, made, others)
         self._flushed = codec
 
@@ -162,6 +163,9 @@ class RunTree:
         if self._uncertain:
             await self.environment.reserve(0)  # waits for all commits before it
             self._adopt(directories.load(self.environment, self.environment.path))
+            index, codec = self._attempt
+            if self.directory.index == index:
+                self._flushed = codec
 
     async def _commit(self, after: Directory, made: Made | None, others: Sequence[Change]) -> None:
         before, blocks = self.directory, [] if made is None else [made.put()]

@@ -195,3 +195,26 @@ async def test_a_wanted_merge_leaves_one_tier_without_deleted_rows_and_of_the_pr
         assert {(run.gone, run.layout) for run in tier.runs} == {(0, tablet.codec.layout)}
         await tablet.restart()
         tablet.check()
+
+
+@in_simulation
+async def test_a_cancelled_flush_of_an_alteration_is_read_by_the_next_compaction() -> None:
+    tablet = await Tablet.open()
+    for places in ([1, 2], [2, 3], [3]):
+        tablet.put(places)
+        await tablet.flush()
+    tablet.alter(CHANGES[0])
+    tablet.put([4])
+    tablet.medium.commit_s = (0.05, 0.06)
+    flush = asyncio.ensure_future(tablet.store.flush())
+    await asyncio.sleep(0.01)
+    flush.cancel()
+    await tablet.tree.clean()
+    assert len(tablet.tree.directory.tiers) == 4, "the flush was carried out"
+    ongoing = tablet.tree.due()
+    assert ongoing is not None
+    while await tablet.advance(ongoing):
+        pass
+    await tablet.flush()
+    await tablet.restart()
+    tablet.check()

@@ -34,9 +34,7 @@ class Compactor:
     def __post_init__(self) -> None:
         self.steps = 0  # completed ones
         self.committing: dict[str, tuple[str, float]] = {}  # tablet: its disk, and the start of the commit
-        self._due: dict[
-            str, dict[str, Replica]
-        ] = {}  # by disk that has a compaction: the replicas that need one
+        self._due: dict[str, dict[str, Replica]] = {}  # replicas that need one, by disk with a compaction
 
     def look(self, replicas: Iterable[Replica]) -> None:
         """Begin a compaction on each disk that has none, if one of these replicas needs it."""
