@@ -260,7 +260,7 @@ def _replica(
         lag=lag,
         bytes=view.rows_bytes,
         error=error,
-        runs=view.runs,
+        **({} if view.runs is None else msgspec.structs.asdict(view.runs)),
     )
 
 

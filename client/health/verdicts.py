@@ -21,7 +21,6 @@ if TYPE_CHECKING:
         ChecksumReply,
         MasterStatus,
         ReplicaReport,
-        RunsReport,
         ServerState,
         ServerStatus,
         TableInfo,
@@ -169,7 +168,8 @@ class ReplicaHealth(msgspec.Struct, frozen=True):
     """`leader` and `members` are those that this replica reports (uuids); `lag` counts committed entries that it has not applied.
     Positions are None if it gave no answer. By the leader's configuration: `member` is voter, pre-voter or non-voter;
     `replace`: it leaves as soon as another has caught up; `health`: the leader's report of it (healthy, unknown, silent,
-    failed, lost). `draining`, `maintained`, `suspended`: the marks of operators on its server."""
+    failed, lost). `draining`, `maintained`, `suspended`: the marks of operators on its server. From `tiers` on: of its
+    sorted runs, None if its rows are no columns (RunsReport)."""
 
     uuid: str
     address: str
@@ -194,7 +194,10 @@ class ReplicaHealth(msgspec.Struct, frozen=True):
     draining: bool = False
     maintained: bool = False
     suspended: bool = False
-    runs: RunsReport | None = None
+    tiers: int | None = None
+    runs: int | None = None
+    blocks: int | None = None
+    debt_bytes: int | None = None
 
 
 class TabletHealth(msgspec.Struct, frozen=True):

@@ -203,7 +203,7 @@ def replicas(tablet: TabletHealth) -> Table:
     values: tuple[str, ...] = (
         ("APPLIED>", "ROWS>", "DIGEST") if digested else ("APPLIED>", "FLUSHED>", "LAG>")
     )
-    columnar = not digested and any(replica.runs for replica in tablet.replicas)
+    columnar = not digested and any(replica.tiers is not None for replica in tablet.replicas)
     values += ("TIERS>", "RUNS>", "TO MERGE>") if columnar else ()
     agreed = {replica.leader for replica in tablet.replicas if replica.status == "HEALTHY"} == {tablet.leader}
     rows = []
@@ -254,8 +254,7 @@ def _positions(replica: ReplicaHealth) -> list[str]:
 
 
 def _runs(replica: ReplicaHealth) -> list[str]:
-    runs = replica.runs
-    return ["-"] * 3 if runs is None else [number(runs.tiers), number(runs.runs), size(runs.debt_bytes)]
+    return [number(replica.tiers), number(replica.runs), size(replica.debt_bytes)]
 
 
 def _digest(replica: ReplicaHealth) -> list[str]:
