@@ -280,9 +280,8 @@ class FlushReply(msgspec.Struct, frozen=True):
 
 
 class CompactRequest(msgspec.Struct, frozen=True):
-    """Merges the runs of a tablet's rows up to the index `upto` (None: all that is applied now) into one, in the background. The
-    same request with the `upto` of its reply tells what is left, and makes sure that the server, which may have restarted, merges
-    them."""
+    """Lets a server merge the runs of a tablet's rows up to the index `upto` (None: all that is applied now) into one tier, in the
+    background. Repeat it with the `upto` of its reply until nothing is left: a server that restarts forgets the request."""
 
     tablet: str
     upto: int | None = None

@@ -2,8 +2,8 @@
 
 A compaction merges neighbouring tiers, range by range. A step adds the merged rows of one range as a run, and trims the runs
 that it has read by that range, in one transaction. So a crash between two steps leaves nothing to undo, and the space that a
-compaction needs is that of a range. A read of this process may still want the blocks that no longer count: the transaction after
-that one removes them.
+compaction needs is that of a range. A transaction removes the blocks that have not counted since the transaction before it, because a
+read of this process that began earlier may still want them.
 """
 
 from __future__ import annotations

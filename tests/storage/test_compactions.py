@@ -9,10 +9,22 @@ import pytest
 
 from ebla.storage.errors import DiskFull
 from ebla.storage.runs import writing
+from ebla.storage.runs.writing import Step
 from ebla.storage.tablets.run_tree import Ongoing
 from ebla.storage.tablets.tablet_store import path_of
 from tests.storage.disks import in_simulation
 from tests.storage.run_tablet import CHANGES, TABLET, Tablet, small
+
+
+async def with_a_step() -> tuple[Tablet, Ongoing, Step]:
+    """A tablet with two tiers, and the first step of their merge, which is not stored yet."""
+    tablet = await Tablet.open()
+    for places in ([1, 2, 3, 4], [2, 3]):
+        tablet.put(places)
+        await tablet.flush()
+    ongoing = Ongoing(writing.merge_of(tablet.tree.directory, 0, 2))
+    tablet.tree._merges.append(ongoing)
+    return tablet, ongoing, await tablet.tree.merge(ongoing)
 
 
 @in_simulation
@@ -61,13 +73,7 @@ async def test_a_compaction_drops_overwritten_and_deleted_rows() -> None:
 @in_simulation
 async def test_a_flush_during_a_compaction_stays_the_newest() -> None:
     with small(2, 1):
-        tablet = await Tablet.open()
-        for places in ([1, 2, 3, 4], [2, 3]):
-            tablet.put(places)
-            await tablet.flush()
-        ongoing = Ongoing(writing.merge_of(tablet.tree.directory, 0, 2))
-        tablet.tree._merges.append(ongoing)
-        done = await tablet.tree.merge(ongoing)
+        tablet, ongoing, done = await with_a_step()
         tablet.put([1, 2, 3])
         await tablet.flush()
         await tablet.tree.store(ongoing, done)
@@ -79,7 +85,7 @@ async def test_a_flush_during_a_compaction_stays_the_newest() -> None:
 
 
 @in_simulation
-async def test_a_flush_that_is_cancelled_during_its_commit_leaves_nothing_behind() -> None:
+async def test_a_flush_that_is_cancelled_during_its_commit_is_known_to_the_next_one() -> None:
     tablet = await Tablet.open()
     tablet.put([1, 2])
     tablet.medium.commit_s = (0.05, 0.06)
@@ -121,13 +127,7 @@ async def test_after_a_commit_that_was_cancelled_the_next_one_begins_with_what_i
     first: str, then: str
 ) -> None:
     with small(2, 1):
-        tablet = await Tablet.open()
-        for places in ([1, 2, 3, 4], [2, 3]):
-            tablet.put(places)
-            await tablet.flush()
-        ongoing = Ongoing(writing.merge_of(tablet.tree.directory, 0, 2))
-        tablet.tree._merges.append(ongoing)
-        done = await tablet.tree.merge(ongoing)
+        tablet, ongoing, done = await with_a_step()
         tablet.put([4, 5])
 
         def change(what: str) -> Any:

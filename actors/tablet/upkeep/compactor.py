@@ -25,7 +25,7 @@ DISK_FULL_PAUSE_S = 5.0
 
 @dataclass(eq=False)
 class Compactor:
-    """`committing`: as Maintenance's flushes, the steps that the disk has not yet made durable."""
+    """`committing`: the commits that have not ended; Maintenance finds disks that hang by them."""
 
     world: World
     rounds: Rounds
@@ -106,7 +106,7 @@ class Compactor:
 
 
 def runs_of(replica: Replica) -> RunTree:
-    """Raises InvalidArgument if its rows are not columns."""
+    """The replica's runs. Raises InvalidArgument if its rows are not columns."""
     runs = replica.store.runs
     if runs is None:
         raise InvalidArgument(

@@ -9,9 +9,10 @@ trim    a tablet's log drops entries that are flushed here and held by every pee
 A replica that is deleted meanwhile, or is found damaged, is skipped: the others need their flushes. A full disk causes
 a pause. A failure of the server's own disk ends the server; a failed data disk fails the replicas on it.
 
-A data disk that hangs (a flush, or a step of a compaction, takes disk_hung_s) delays only the replicas on it. Their memory does not count against
-the others. At the limit at which writers are throttled they take no more entries: for a leader there writers wait;
-leaders of followers there work without them, and send the missing entries when the disk answers again.
+A data disk that hangs (a flush, or a step of a compaction, takes disk_hung_s) delays only the replicas on it. Their
+memory does not count against the others. At the limit at which writers are throttled they take no more entries: for a
+leader there writers wait; leaders of followers there work without them, and send the missing entries when the disk
+answers again.
 """
 
 from __future__ import annotations

@@ -63,12 +63,10 @@ async def put(
             raise
         raise _absent(name, [text for text in values if text.partition("=")[0] in schema.key]) from None
     others = [] if update else [column.name for column in schema.columns if column.name not in row]
-    note = f"; not named, so default or null: {', '.join(others)} (--update keeps what a row has)"
-    return {
-        "table": name,
-        "written": 1,
-        "not_named": others,
-    }, f"wrote 1 row to {name}{note if others else ''}"
+    text = f"wrote 1 row to {name}"
+    if others:
+        text += f"; not named, so default or null: {', '.join(others)} (--update keeps what a row has)"
+    return {"table": name, "written": 1, "not_named": others}, text
 
 
 def delete(
