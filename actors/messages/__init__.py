@@ -200,7 +200,9 @@ class RowBatch(msgspec.Struct, frozen=True, array_like=True):
     """The rows of one request for one tablet, and the payload of a WRITE entry, byte for byte. `client` (16
     bytes) and `sequence` are the request's id; answers below `first_incomplete` may be dropped. `keys` and
     `values` are as storage/rows/rows.py encodes them (values empty for DELETE; for UPDATE values are of
-    `columns` only, in that order). `digest` is xxh3-64 over the rows, so that a reused id is caught."""
+    `columns` only, in that order). Many rows of a columnar table are in `columnar` instead, as
+    storage/runs/batches.py encodes them (UPSERT and INSERT). `digest` is xxh3-64 over the rows, so that a
+    reused id is caught."""
 
     client: bytes
     sequence: int
@@ -211,6 +213,11 @@ class RowBatch(msgspec.Struct, frozen=True, array_like=True):
     keys: list[bytes]
     values: list[bytes]
     columns: tuple[str, ...] = ()
+    columnar: bytes = b""
+
+    @property
+    def rows(self) -> int:
+        return int.from_bytes(self.columnar[:4], "little") if self.columnar else len(self.keys)
 
 
 class TabletWrite(msgspec.Struct, frozen=True, array_like=True):

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
 from ebla.actors.messages import DELETE, UPDATE, RowBatch
-from ebla.actors.tablet.engine.batches import decode_batch
+from ebla.actors.tablet.engine.batches import decode_batch, packed
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.chaos.checkers.sides import Side
 from ebla.chaos.workloads.registers import Applied
@@ -72,7 +72,7 @@ class AppliedLog:
             if batch is None:
                 continue
             codec = tablet.codec_of(batch)
-            for key, row in zip(batch.keys, batch.values, strict=True):
+            for key, row in zip(*packed(tablet.codec, batch, 0), strict=True):
                 value = codec.decode_row(key, row, None, (COLUMN,))[COLUMN]
                 tablet.values.setdefault(value, index)
                 tablet.values[value] = min(index, tablet.values[value])  # a retry is a second entry

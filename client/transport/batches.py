@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
+import xxhash
 
 from ebla.actors.asking.certainty import Tries
 from ebla.actors.asking.retries import same
@@ -60,6 +61,13 @@ def encode_batch(
     client, sequence = request
     digest = rows_digest(keys, values)
     return _encode(RowBatch(client, sequence, first_incomplete, kind, version, digest, keys, values, columns))
+
+
+def encode_columnar(version: int, request: WriteId, first_incomplete: int, kind: int, rows: bytes) -> bytes:
+    """As `encode_batch`, of rows in columns."""
+    client, sequence = request
+    digest = xxhash.xxh3_64_intdigest(rows)
+    return _encode(RowBatch(client, sequence, first_incomplete, kind, version, digest, [], [], (), rows))
 
 
 @dataclass(slots=True, eq=False)

@@ -43,16 +43,18 @@ from ebla.storage.errors import EblaError, InvalidArgument
 from ebla.storage.rows import ragged
 from ebla.storage.rows.ragged import Array
 from ebla.storage.rows.rows import RowCodec
+from ebla.storage.runs.pieces import Piece
 from ebla.transport.batches import (
-    ROW_OVERHEAD_BYTES,
     VERBS,
     BatchUnit,
     encode_batch,
+    encode_columnar,
     rejected_positions,
 )
 from ebla.transport.client import DeploymentClient
 from ebla.transport.routes import BULK, WRITE, Route, TableRoutes
-from ebla.write import inputs
+from ebla.write import forms, inputs
+from ebla.write.forms import Form
 from ebla.write.streams import Slice, Stream, windows
 
 T = TypeVar("T")
@@ -63,8 +65,7 @@ class Cutting:
     """The batch of one tablet that is being filled."""
 
     route: Route
-    keys: list[bytes] = field(default_factory=list)
-    values: list[bytes] = field(default_factory=list)
+    rows: list[Form] = field(default_factory=list)
     positions: list[Array] = field(default_factory=list)
     bytes: int = 0
 
@@ -73,8 +74,7 @@ class Cutting:
 class Encoded:
     """A slice sorted by tablet. `ends[i]` is the size of the first i rows together."""
 
-    keys: list[bytes]
-    values: list[bytes]
+    rows: Form
     positions: Array
     ends: Array
 
@@ -198,18 +198,13 @@ class BulkWrite:
             order = np.argsort(buckets, kind="stable")
             positions = positions[order]
             batch, keys = batch.take(pa.array(order)), keys.take(pa.array(order))
-        encoded: tuple[list[bytes], list[bytes]]
-        if self.kind == DELETE:
-            encoded = (keys.to_pylist(), [])
+            sizes = part.sizes[order]
         else:
-            seeds = np.repeat(np.array([route.seed for route in self.table.routes], np.uint32), counts)
-            encoded = _located(positions, self.codec.encode, batch, seeds, keys)
-        sizes = np.full(len(positions), ROW_OVERHEAD_BYTES, np.int64)
-        for column in encoded:
-            if column:
-                sizes += np.fromiter(map(len, column), np.int64, len(column))
-        ends = np.concatenate(([0], np.cumsum(sizes)))
-        return Encoded(*encoded, positions, ends)
+            sizes = part.sizes
+        seeds = np.repeat(np.array([route.seed for route in self.table.routes], np.uint32), counts)
+        rows = _located(positions, forms.make, self.codec, self.kind, batch, keys, seeds)
+        ends = np.concatenate(([0], np.cumsum(sizes if isinstance(rows, Piece) else rows.sizes())))
+        return Encoded(rows, positions, ends)
 
     # -- 3. cut
 
@@ -236,11 +231,10 @@ class BulkWrite:
         while at < stop:
             room = UNIT_BYTES - cutting.bytes
             until = min(stop, int(np.searchsorted(ends, ends[at] + room, side="right")) - 1)
-            if until == at and not cutting.keys:
+            if until == at and not cutting.rows:
                 until = at + 1
             if until > at:
-                cutting.keys += encoded.keys[at:until]
-                cutting.values += encoded.values[at:until]
+                cutting.rows.append(encoded.rows.slice(at, until))
                 cutting.positions.append(encoded.positions[at:until])
                 cutting.bytes += int(ends[until] - ends[at])
                 at = until
@@ -249,7 +243,7 @@ class BulkWrite:
 
     def _close(self, cutting: Cutting) -> None:
         """The batch is full, or the last of its tablet: make a unit with a request id of it."""
-        if not cutting.keys or self.error is not None:
+        if not cutting.rows or self.error is not None:
             return
         route, ids = cutting.route, self.client.router.ids
         positions = np.concatenate(cutting.positions)
@@ -259,15 +253,18 @@ class BulkWrite:
         else:
             request = WriteId(self.write_id.client, self.write_id.sequence + int(positions[0]))
             first_incomplete = 0
-        version = self.codec.schema.version
-        batch = encode_batch(
-            version, request, first_incomplete, self.kind, self.columns, cutting.keys, cutting.values
-        )
+        version, rows = self.codec.schema.version, forms.batch_of(self.codec, cutting.rows, route.seed)
+        if isinstance(rows, bytes):
+            batch = encode_columnar(version, request, first_incomplete, self.kind, rows)
+        else:
+            batch = encode_batch(
+                version, request, first_incomplete, self.kind, self.columns, rows.keys, rows.values
+            )
         own = request.sequence if self.write_id is None else None
         unit = BatchUnit(route, self, VERBS[self.kind], batch, positions, own)
         self._unanswered_bytes += unit.size
         self._hold(unit)
-        cutting.keys, cutting.values, cutting.positions, cutting.bytes = [], [], [], 0
+        cutting.rows, cutting.positions, cutting.bytes = [], [], 0
 
     # -- 4. gather and send
 

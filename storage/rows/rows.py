@@ -233,6 +233,10 @@ class RowCodec:
             codec = self._older[layout] = RowCodec(self.schema.in_layout(layout), None, layout)
         return codec
 
+    def layout_in(self, version: int) -> int:
+        """The layout of rows that were written in a version of the table."""
+        return self.layout if version == self.schema.version else self.schema.layout_of(version)
+
     def of_patch(self, columns: tuple[str, ...], version: int) -> RowCodec:
         """The codec of UPDATE values that were encoded in `version`, with the column names of then."""
         codec = self._patches.get((columns, version))

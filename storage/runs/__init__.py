@@ -1,7 +1,9 @@
 """Rows on disk as sorted runs of blocks, column by column.
 
+columns.py     rows in a buffer, column by column
+parts.py       the parts of such a buffer, and the bytes of some of its rows in each of them
 blocks.py      a block as bytes: some thousand rows in key order
-parts.py       the parts of a block, and the bytes of some of its rows in each of them
+batches.py     a batch of rows as bytes, in the caller's order: in messages, in logs and in memtables
 pieces.py      rows in key order, column by column, in memory
 order.py       the newest row of each key, of several sources
 filters.py     a filter of a run's keys

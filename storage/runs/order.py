@@ -1,6 +1,6 @@
 """The order of rows that come from several sources, each in key order, and the newest row of each key.
 
-The sources are put one after the other, the newest first, and sorted stably: of equal keys the first is the newest. numpy's
+The sources are put one after the other, the oldest first, and sorted stably: of equal keys the last is the newest. numpy's
 stable sort finds the sorted stretches by itself, so this costs less than a merge in Python could.
 """
 
@@ -18,7 +18,7 @@ WORDS_MAX = 4  # longer keys, and keys of several lengths, are sorted by Arrow
 
 
 def newest(keys: pa.BinaryArray) -> Array:
-    """The places of the first of each group of equal keys, in the order of the keys."""
+    """The places of the last of each group of equal keys, in the order of the keys."""
     if len(keys) < 2:
         return np.arange(len(keys))
     words = _words(keys)
@@ -32,7 +32,7 @@ def newest(keys: pa.BinaryArray) -> Array:
         for word in words:
             ordered = word[places]
             repeats &= ordered[1:] == ordered[:-1]
-    found: Array = places[np.concatenate(([True], ~repeats))]
+    found: Array = places[np.concatenate((~repeats, [True]))]
     return found
 
 

@@ -15,7 +15,7 @@ from ebla.storage.rows.fixed import Fixed
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import Column
 
-GROUP = 64  # rows; a multiple of eight, so that groups begin at whole bytes of bitmaps
+GROUP = 256  # rows; a multiple of eight, so that groups begin at whole bytes of bitmaps
 PAIR = struct.Struct("<ii")
 
 

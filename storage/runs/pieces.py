@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebla.storage.rows import convert
+from ebla.storage.rows import convert, ragged
 from ebla.storage.rows.ragged import Array, content, offsets
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.runs.order import newest
@@ -30,6 +30,10 @@ class Piece:
     def __len__(self) -> int:
         return len(self.keys)
 
+    def of(self, names: Sequence[str]) -> Piece:
+        """With the value columns `names` only."""
+        return Piece(self.keys, self.closed, {name: self.columns[name] for name in names}, self.gone)
+
     def slice(self, start: int, stop: int) -> Piece:
         if start == 0 and stop == len(self):
             return self
@@ -43,6 +47,16 @@ class Piece:
         """The rows with start <= key < stop."""
         low = place_of(self.keys, start) if start else 0
         return self.slice(low, len(self) if stop is None else max(low, place_of(self.keys, stop)))
+
+    def sizes(self) -> Array:
+        """About the bytes of each row."""
+        found = ragged.lengths(self.keys).astype(np.int64)
+        for array in self.columns.values():
+            if pa.types.is_binary(array.type) or pa.types.is_string(array.type):
+                found += ragged.lengths(array)
+            else:
+                found += array.nbytes // max(1, len(array))
+        return found
 
     def present(self) -> Piece:
         """Without deleted rows."""
@@ -97,7 +111,7 @@ def place_of(keys: pa.BinaryArray, key: bytes) -> int:
 
 
 def merged(sources: Sequence[Piece]) -> Piece:
-    """The newest row of each key; the newest source is the first one. Deleted rows are kept."""
+    """The newest row of each key, of sources in key order; the newest source is the last one. Deleted rows are kept."""
     sources = [piece for piece in sources if len(piece)]
     if len(sources) == 1:
         return sources[0]

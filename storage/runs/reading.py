@@ -13,6 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebla.storage.environment import Reader
@@ -21,10 +22,10 @@ from ebla.storage.rows import checksum
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.runs.blocks import PLACE, Block
 from ebla.storage.runs.directory import ROWS, Directory, Run, Tier
-from ebla.storage.runs.filters import hash_of, may_have, may_have_many
+from ebla.storage.runs.filters import hash_of, hashes, may_have, may_have_many
 from ebla.storage.runs.pieces import Piece
 
-SEVERAL = 16  # keys from which on a filter is asked about all of them at once
+SEVERAL = 16  # keys from which on a filter, and the hash, take all of them at once
 
 
 class Place(NamedTuple):
@@ -102,7 +103,10 @@ class RunReader:
     def _each(self, keys: Sequence[bytes], take: Callable[[Block, int], bytes]) -> list[bytes | None]:
         """What `take` makes of the newest row of each key; None if there is none, or it is deleted."""
         values: list[bytes | None] = [None] * len(keys)
-        hashed = list(map(hash_of, keys))
+        if len(keys) < SEVERAL:
+            hashed = list(map(hash_of, keys))
+        else:
+            hashed = hashes(pa.array(keys, pa.binary())).tolist()
         left = dict.fromkeys(range(len(keys)))
         for tier in self.directory.tiers:
             if not left:
@@ -165,7 +169,7 @@ class RunReader:
     def sources(
         self, start: bytes, stop: bytes | None, names: Sequence[str], limit: int
     ) -> tuple[list[Piece], bytes | None]:
-        """A piece of each tier from `start` on, of at most `limit` rows, the newest first; and the key up to which they are complete
+        """A piece of each tier from `start` on, of at most `limit` rows, the oldest first; and the key up to which they are complete
         (None: `stop`)."""
         places, until = self.places(start, stop)
         pieces = []
@@ -181,7 +185,7 @@ class RunReader:
                 until = following if until is None else min(until, following)
                 piece = piece.slice(0, limit)
             pieces.append(piece)
-        return pieces, until
+        return pieces[::-1], until
 
     def places(self, start: bytes, stop: bytes | None) -> tuple[list[Place], bytes | None]:
         """The first block of each tier with keys from `start` on, the newest tier first, and the key up to which these

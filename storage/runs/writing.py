@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ebla.storage.environment import Change, Item, Put
-from ebla.storage.rows.ragged import objects
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.runs import filters
 from ebla.storage.runs.blocks import PLACE, encode
@@ -68,7 +67,7 @@ def make_run(piece: Piece, number: int, index: int, codec: RowCodec, seed: int) 
         tuple(len(cut.value) for cut in cuts),
         codec.layout,
     )
-    return Made(run, filter_of(filters.make(filters.hashes(objects(piece.keys), len(piece)))), blocks)
+    return Made(run, filter_of(filters.make(filters.hashes(piece.keys))), blocks)
 
 
 def with_flush(before: Directory, made: Made | None, index: int) -> Directory:
@@ -117,7 +116,7 @@ def step(reader: RunReader, chosen: Merge, after: bytes | None, number: int) -> 
     inputs = inputs_of(reader.directory, chosen, after)
     upto = _end(inputs, after)
     sources = []
-    for tier in Directory(inputs, {}, 0, 0).tiers:
+    for tier in reversed(Directory(inputs, {}, 0, 0).tiers):
         parts = [part for run in tier.runs for part in _range(reader, run, after, upto)]
         if parts:
             sources.append(joined(parts))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import Any
 
 KEY_OVERHEAD_BYTES = 120  # two bytes objects and a dict slot, measured on CPython 3.11
 
@@ -16,11 +17,24 @@ class Memtable:
     """
 
     def __init__(self) -> None:
-        self.rows: dict[bytes, bytes | None] = {}
+        self._rows: dict[bytes, Any] = {}
         self.data_bytes = 0
         self.changes = 0
         self.frozen = False
         self._sorted: list[bytes] | None = None
+
+    @property
+    def rows(self) -> dict[bytes, Any]:
+        """By key the value, which `value` makes bytes or None (deleted) of."""
+        return self._rows
+
+    @property
+    def empty(self) -> bool:
+        return not self._rows
+
+    def value(self, stored: Any) -> bytes | None:
+        found: bytes | None = stored
+        return found
 
     @property
     def memory_bytes(self) -> int:

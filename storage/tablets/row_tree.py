@@ -40,6 +40,9 @@ class RowTree:
     def contains(self, keys: Sequence[bytes]) -> list[bool]:
         return [value is not None for value in self.get_many(keys)]
 
+    def memtable(self) -> Memtable:
+        return Memtable()
+
     def altered(self, alteration: bytes) -> None:
         """Rows keep the layout that they were written in."""
 

@@ -17,11 +17,11 @@ from ebla.storage.rows.rows import RowCodec
 from ebla.storage.runs import directory as directories
 from ebla.storage.runs import writing
 from ebla.storage.runs.directory import Directory
-from ebla.storage.runs.pieces import merged, of_rows
+from ebla.storage.runs.pieces import merged
 from ebla.storage.runs.reading import RunReader
 from ebla.storage.runs.writing import Made, Merge, Step
 from ebla.storage.schema import TableSchema
-from ebla.storage.tablets.memtable import Memtable
+from ebla.storage.tablets.columns_memtable import ColumnsMemtable
 from ebla.storage.tablets.positions import position_of
 
 
@@ -72,17 +72,22 @@ class RunTree:
     def contains(self, keys: Sequence[bytes]) -> list[bool]:
         return self._reader(self.codec).contains(keys)
 
-    def snapshot(self, tables: tuple[Memtable, ...], position: Position) -> RunSnapshot:
+    def snapshot(self, tables: tuple[ColumnsMemtable, ...], position: Position) -> RunSnapshot:
         pinned = self.environment.snapshot(views=True)
         reader = RunReader(pinned, self.directory, self.codec, self.seed, self.environment.path)
         return RunSnapshot(pinned, reader, tables, position)
+
+    def memtable(self) -> ColumnsMemtable:
+        return ColumnsMemtable(self.seed)
 
     def _reader(self, codec: RowCodec) -> RunReader:
         return RunReader(self.environment, self.directory, codec, self.seed, self.environment.path)
 
     # -- changes, one at a time; the caller waits for each of them
 
-    async def flush(self, tables: Sequence[Memtable], position: Position, others: Sequence[Change]) -> None:
+    async def flush(
+        self, tables: Sequence[ColumnsMemtable], position: Position, others: Sequence[Change]
+    ) -> None:
         """Make the rows and the other changes durable, in one synced transaction."""
         await self._settle()
         codec, made = self.codec, None
@@ -185,15 +190,11 @@ class RunTree:
         self._following += 1
         return self._following - 1
 
-    def _made(self, tables: Sequence[Memtable], index: int, codec: RowCodec, number: int) -> Made | None:
-        rows: dict[bytes, bytes | None] = {}
-        for table in tables:  # the later ones win
-            rows.update(table.rows)
-        if not rows:
-            return None
-        names = list(codec.header.bit)
-        piece = of_rows(codec, rows, sorted(rows), self.seed, self.environment.path, names)
-        return writing.make_run(piece, number, index, codec, self.seed)
+    def _made(
+        self, tables: Sequence[ColumnsMemtable], index: int, codec: RowCodec, number: int
+    ) -> Made | None:
+        pieces = [table.sorted(codec, self.environment.path).piece for table in tables]
+        return writing.make_run(merged(pieces), number, index, codec, self.seed) if pieces else None
 
     async def scrub(self, pause: Callable[[], Awaitable[None]] | None) -> int:
         """Verify every block, and that blocks and keys are as the directory says. Return the number of rows."""
@@ -218,7 +219,7 @@ class RunSnapshot:
 
     pinned: Snapshot
     reader: RunReader
-    tables: tuple[Memtable, ...]
+    tables: tuple[ColumnsMemtable, ...]
     position: Position
 
     def read(
@@ -236,13 +237,10 @@ class RunSnapshot:
         assert codec.schema == self.reader.codec.schema, "a scan has the schema of its snapshot"
         columns = [name for name in names if name in codec.header.bit]
         pieces, until = self.reader.sources(start, stop, columns, limit)
-        for table in self.tables:  # the oldest first
-            items, following = table.range(start, stop, limit, bytes_max)
-            if items:
-                rows = dict(items)
-                pieces.insert(
-                    0, of_rows(codec, rows, list(rows), self.reader.seed, self.reader.path, columns)
-                )
+        for table in self.tables:
+            whole = table.sorted(self.reader.codec, self.reader.path)
+            piece, following = whole.range(start, stop, limit, bytes_max)
+            pieces.append(piece.of(columns))
             if following is not None:
                 until = following if until is None else min(until, following)
         sources = [found for piece in pieces if len(found := piece.between(start, until))]

@@ -12,13 +12,16 @@ carry the row checksum (storage/rows/rows.py), which readers verify; the positio
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from ebla.storage.directories.records import seal, unseal
 from ebla.storage.environment import Disk, Environment, Put, Reader
 from ebla.storage.errors import Corruption, Damaged, DataDiskFailed
 from ebla.storage.logs.entries import START, Position
 from ebla.storage.rows import checksum
+from ebla.storage.runs.batches import Batch
 from ebla.storage.schema import COLUMNS, TableSchema
+from ebla.storage.tablets.columns_memtable import ColumnsMemtable
 from ebla.storage.tablets.memtable import Memtable
 from ebla.storage.tablets.positions import META, POSITION, position_of, put_position
 from ebla.storage.tablets.results import RESULTS, Results
@@ -46,8 +49,6 @@ class TabletStore:
         self.environment = environment
         self.seed = seed
         self.results = results
-        self.active = Memtable()
-        self.frozen: list[Memtable] = []
         self.flushed = position_of(environment, environment.path)
         self.applied = self.flushed
         self.alteration = _read_alteration(environment, environment.path)  # as of `applied`, encoded
@@ -55,6 +56,8 @@ class TabletStore:
         self.base: RowTree | RunTree = RowTree(environment, seed)
         if schema is not None and schema.storage == COLUMNS:
             self.base = RunTree(environment, seed, schema, self.alteration, self.flushed)
+        self.active = self.base.memtable()
+        self.frozen: list[Any] = []  # memtables of the base, the oldest first
         results.load(environment, environment.path)
         if (answered := results.last_index()) > self.flushed.index:
             raise Corruption(
@@ -105,7 +108,9 @@ class TabletStore:
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Values with their checksum, None if absent. Raises Corruption if absence is not certain."""
-        found, missing = self._in_memory(keys)
+        held = self._in_memory(keys)
+        found = [None if each is None else each[0].value(each[1]) for each in held]
+        missing = [at for at, each in enumerate(held) if each is None]
         if missing:
             stored = self.base.get_many([keys[at] for at in missing])
             for at, value in zip(missing, stored, strict=True):
@@ -114,26 +119,20 @@ class TabletStore:
 
     def contains(self, keys: Sequence[bytes]) -> list[bool]:
         """Whether each key is there. Raises Corruption as `get_many`."""
-        found, missing = self._in_memory(keys)
-        there = [value is not None for value in found]
+        held = self._in_memory(keys)
+        there = [each is not None and each[1] is not None for each in held]
+        missing = [at for at, each in enumerate(held) if each is None]
         if missing:
             for at, is_there in zip(missing, self.base.contains([keys[at] for at in missing]), strict=True):
                 there[at] = is_there
         return there
 
-    def _in_memory(self, keys: Sequence[bytes]) -> tuple[list[bytes | None], list[int]]:
-        """The values in memtables, and the places of the keys that none of them has."""
-        tables = [self.active, *reversed(self.frozen)]
-        found: list[bytes | None] = [None] * len(keys)
-        missing: list[int] = []
-        for at, key in enumerate(keys):
-            for memtable in tables:
-                if key in memtable.rows:
-                    found[at] = memtable.rows[key]
-                    break
-            else:
-                missing.append(at)
-        return found, missing
+    def _in_memory(self, keys: Sequence[bytes]) -> list[tuple[Memtable, Any] | None]:
+        """For each key the newest memtable that has it, and what that has in `rows`."""
+        tables = [(memtable, memtable.rows) for memtable in (self.active, *reversed(self.frozen))]
+        return [
+            next(((memtable, rows[key]) for memtable, rows in tables if key in rows), None) for key in keys
+        ]
 
     def snapshot(self) -> TabletSnapshot:
         """The state at the applied position. Close it soon: it delays page reuse."""
@@ -144,6 +143,11 @@ class TabletStore:
 
     def put(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
         self.active.put(keys, values)
+
+    def put_batch(self, batch: Batch) -> None:
+        """Rows of a columnar tablet."""
+        assert isinstance(self.active, ColumnsMemtable), "a batch of columns is for a columnar tablet"
+        self.active.put_batch(batch)
 
     def delete(self, keys: Sequence[bytes]) -> None:
         self.active.delete(keys)
@@ -195,10 +199,10 @@ class TabletStore:
         await self.environment.close()
 
     def _freeze(self) -> None:
-        if self.active.rows:
+        if not self.active.empty:
             self.active.freeze()
             self.frozen.append(self.active)
-            self.active = Memtable()
+            self.active = self.base.memtable()
 
 
 def _put_alteration(alteration: bytes | None) -> list[Put]:

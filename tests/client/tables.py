@@ -35,17 +35,21 @@ def arrow(count: int, width: int = 10, start: int = 0) -> pa.Table:
     )
 
 
-async def make(bench: Bench, buckets: int = 8, name: str = "t") -> aio.Table:
+async def make(bench: Bench, buckets: int = 8, name: str = "t", storage: str = "rows") -> aio.Table:
     partition_by = ebla.hash("id", buckets=buckets) if buckets > 1 else None
-    return await bench.db.create_table(name, schema=SCHEMA, primary_key=["id"], partition_by=partition_by)
+    return await bench.db.create_table(
+        name, schema=SCHEMA, primary_key=["id"], partition_by=partition_by, storage=storage
+    )
 
 
-def on_table(buckets: int = 8, loaded: int = 0) -> Callable[[Test], Callable[..., None]]:
+def on_table(
+    buckets: int = 8, loaded: int = 0, storage: str = "rows"
+) -> Callable[[Test], Callable[..., None]]:
     """Run a test on the toy deployment and a table, with `loaded` rows, before which no call is recorded."""
 
     def play(scenario: Test, seed: int = 0) -> None:
         async def on_bench(bench: Bench) -> None:
-            table = await make(bench, buckets)
+            table = await make(bench, buckets, storage=storage)
             if loaded:
                 await table.upsert(arrow(loaded))
                 bench.toy.calls.clear()

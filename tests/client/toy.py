@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+import xxhash
 
 from ebla import aio
 from ebla.actors import errors
 from ebla.actors import messages as m
 from ebla.actors.messages import DELETE, INSERT, UPDATE, UPSERT, RowBatch
+from ebla.actors.tablet.engine.batches import columnar, packed
 from ebla.actors.tablet.serving.scans import _to_ipc
 from ebla.actors.world import Role, World, rpc
 from ebla.chaos.simulation.loop import run
@@ -258,7 +260,13 @@ class ToyServer(ToyRole):
             return known[1]
         if batch.sequence < tablet.floors.get(batch.client, 0):
             raise errors.StaleRequest("the answer is gone")
-        assert batch.digest == checksum.rows_digest(batch.keys, batch.values)
+        if batch.columnar:
+            assert batch.digest == xxhash.xxh3_64_intdigest(batch.columnar)
+            columnar(tablet.codec, batch, tablet.seed).check()
+            keys, values = packed(tablet.codec, batch, tablet.seed)
+            batch = msgspec.structs.replace(batch, keys=keys, values=values)
+        else:
+            assert batch.digest == checksum.rows_digest(batch.keys, batch.values)
         if batch.values:
             checksum.verify([k + v for k, v in zip(batch.keys, batch.values, strict=True)], tablet.seed)
         tablet.applied.append(batch)

@@ -9,9 +9,11 @@ from typing import Any
 from unittest.mock import patch
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from ebla.actors.messages import UPSERT
 from ebla.chaos.simulation.disk import MemoryDisk
 from ebla.chaos.simulation.medium import DurableState
 from ebla.storage.logs.entries import Position
@@ -20,10 +22,13 @@ from ebla.storage.rows.alteration import AddColumn, Change, DropColumn, RenameCo
 from ebla.storage.rows.altered import altered
 from ebla.storage.rows.codecs import codec_of
 from ebla.storage.rows.rows import RowCodec
-from ebla.storage.runs import blocks, writing
+from ebla.storage.runs import batches, blocks, writing
+from ebla.storage.runs.batches import Batch
+from ebla.storage.runs.pieces import Piece
 from ebla.storage.schema import COLUMNS, TableSchema
 from ebla.storage.tablets.run_tree import Ongoing, RunTree
 from ebla.storage.tablets.tablet_store import TabletSnapshot, TabletStore
+from ebla.write import forms
 from tests.storage.test_altered import column
 
 TABLET = "0123456789abcdef0123456789abcdef"
@@ -47,6 +52,7 @@ steps = st.lists(
         st.tuples(
             st.just("put"), st.lists(st.sampled_from(range(len(KEYS))), min_size=1, max_size=6, unique=True)
         ),
+        st.tuples(st.just("batch"), st.lists(st.sampled_from(range(len(KEYS))), min_size=1, max_size=9)),
         st.tuples(
             st.just("delete"),
             st.lists(st.sampled_from(range(len(KEYS))), min_size=1, max_size=4, unique=True),
@@ -88,6 +94,8 @@ class Tablet:
         match what:
             case "put":
                 self.put(places)
+            case "batch":
+                self.put_batch(places)
             case "delete":
                 self.store.delete([self.codec.encode_key(KEYS[at]) for at in places])
                 self.rows = {at: row for at, row in self.rows.items() if at not in places}
@@ -103,18 +111,34 @@ class Tablet:
                 await self.restart()
 
     def put(self, places: list[int]) -> None:
-        self._writes += 1
-        known = {"n": self._writes, "v": f"v{self._writes}", "u": "u", "w": [self._writes, None]}
-        if self.schema.version >= 2:
-            known["v"] = self._writes / 8
-        for at in places:
-            row = {**KEYS[at], **{c.name: known[c.name] for c in self.schema.value_columns()}}
-            if (self._writes + at) % 3 == 0:
-                row["v"] = None
+        for at, row in zip(places, self._new(places), strict=True):
             key, value = self.codec.encode_row(row, SEED)
             self.store.put([key], [value])
             self.rows[at] = row
         self._wrote()
+
+    def put_batch(self, places: list[int]) -> None:
+        """In columns; a key may occur several times."""
+        new, codec = self._new(places), self.codec
+        rows = codec.arrow(new)
+        piece = forms.make(codec, UPSERT, rows, codec.encode_keys(rows), np.zeros(len(new), np.uint32))
+        assert isinstance(piece, Piece)
+        self.store.put_batch(Batch(batches.encode(piece, codec, SEED), codec, codec.layout, SEED))
+        self.rows.update(zip(places, new, strict=True))
+        self._wrote()
+
+    def _new(self, places: list[int]) -> list[Row]:
+        self._writes += 1
+        known = {"n": self._writes, "v": f"v{self._writes}", "u": "u", "w": [self._writes, None]}
+        if self.schema.version >= 2:
+            known["v"] = self._writes / 8
+        rows = []
+        for turn, at in enumerate(places):
+            row = {**KEYS[at], **{c.name: known[c.name] for c in self.schema.value_columns()}}
+            if (self._writes + at + turn) % 3 == 0:
+                row["v"] = None
+            rows.append(row)
+        return rows
 
     def _wrote(self) -> None:
         index = self.store.applied.index + 1

@@ -67,7 +67,7 @@ async def test_equal_rows_have_equal_digests_whatever_their_runs(
         one, two = await Tablet.open(), await Tablet.open()
         turns = iter(other)
         for what, places in script:
-            if what in ("put", "delete", "alter"):
+            if what in ("put", "batch", "delete", "alter"):
                 await one.step(what, places)
                 await two.step(what, places)
             else:
@@ -174,7 +174,9 @@ async def test_a_read_ends_after_a_number_of_rows_and_after_a_number_of_bytes() 
             batch, following = snapshot.read(tablet.codec, following, None, limit, bytes_max, ["k"])
             most = max(most, batch.num_rows)
         snapshot.close()
-        assert most <= (2 * limit if limit == 2 else 11), "two sources, or a block and two rows of a memtable"
+        assert most <= (2 * limit if limit == 2 else 12), (
+            "two sources, or a block and some rows of a memtable"
+        )
 
 
 @in_simulation

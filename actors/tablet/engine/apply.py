@@ -22,11 +22,12 @@ from ebla.actors.errors import (
     to_triple,
 )
 from ebla.actors.messages import DELETE, INSERT, UPDATE, UPSERT, RowBatch
-from ebla.actors.tablet.engine.batches import check_batch
+from ebla.actors.tablet.engine.batches import check_batch, columnar
 from ebla.storage.errors import Corruption, EblaError, InvalidArgument
 from ebla.storage.logs.entries import Entry
 from ebla.storage.rows.alteration import Alteration, Dropped
 from ebla.storage.rows.codecs import codec_of
+from ebla.storage.rows.ragged import objects
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.schema import ROW_BYTES_MAX, TableSchema
 from ebla.storage.tablets.results import Answer
@@ -108,28 +109,41 @@ class Rows:
         return refusal or answer
 
     def _change(self, batch: RowBatch) -> list[int]:
+        if batch.columnar:
+            return self._change_columns(batch)
         if batch.kind == UPSERT:
             self.store.put(batch.keys, batch.values)
             return []
         if batch.kind == INSERT:
-            return self._insert(batch.keys, batch.values)
+            fresh, rejected = self._fresh(batch.keys)
+            self.store.put([batch.keys[at] for at in fresh], [batch.values[at] for at in fresh])
+            return rejected
         if batch.kind == DELETE:
             return self._delete(batch.keys)
         assert batch.kind == UPDATE, ("a checked batch has a known kind", batch.kind)
         return self._update(batch)
 
-    def _insert(self, keys: Sequence[bytes], values: Sequence[bytes]) -> list[int]:
-        fresh: dict[bytes, bytes] = {}
+    def _change_columns(self, batch: RowBatch) -> list[int]:
+        rows = columnar(self.codec, batch, None)
+        if batch.kind == UPSERT:
+            self.store.put_batch(rows)
+            return []
+        fresh, rejected = self._fresh(objects(rows.keys()))
+        if fresh:
+            self.store.put_batch(rows.only(fresh) if rejected else rows)
+        return rejected
+
+    def _fresh(self, keys: Sequence[bytes]) -> tuple[list[int], list[int]]:
+        """The places of the rows that can be inserted, and of the others."""
+        fresh: dict[bytes, int] = {}
         rejected: list[int] = []
         for at, there in enumerate(self._present(keys)):
-            key = keys[at]
-            if there or key in fresh:
+            if there or keys[at] in fresh:
                 rejected.append(at)
             else:
-                fresh[key] = values[at]
+                fresh[keys[at]] = at
         assert len(fresh) + len(rejected) == len(keys), ("each row is inserted or rejected", len(keys))
-        self.store.put(list(fresh), list(fresh.values()))
-        return rejected
+        return list(fresh.values()), rejected
 
     def _delete(self, keys: Sequence[bytes]) -> list[int]:
         gone: dict[bytes, None] = {}

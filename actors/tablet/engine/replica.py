@@ -296,7 +296,7 @@ class Replica:
         if entry.kind == WRITE:
             batch = self._batches.pop(entry.index, None) or self._decoded(entry, decode_batch)
             outcome = self.rows.apply(entry, batch)
-            self._writer.tally.rows_applied += len(batch.keys)
+            self._writer.tally.rows_applied += batch.rows
         elif entry.kind == CONFIG:
             self.work.configuration = self._decoded(entry, _decode_configuration)
         elif entry.kind == ALTER:

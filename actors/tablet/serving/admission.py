@@ -20,7 +20,7 @@ import msgspec
 
 from ebla.actors import errors
 from ebla.actors.messages import RowBatch, TabletKeys, TabletWrite
-from ebla.actors.tablet.engine.batches import check_batch, check_readable, decode_batch
+from ebla.actors.tablet.engine.batches import check_batch, check_readable, columnar, decode_batch
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.engine.rounds import Rounds
 from ebla.actors.tablet.engine.space import Space
@@ -125,16 +125,15 @@ class Admission:
 
     def _check(self, replica: Replica, batch: RowBatch) -> None:
         check_batch(replica.rows.schema, batch)
-        if batch.values:
-            joined = list(map(b"".join, zip(batch.keys, batch.values, strict=True)))
-            try:
-                codec, version = replica.rows.codec, batch.schema_version
-                layout = codec.layout if version == codec.schema.version else codec.schema.layout_of(version)
-                checksum.verified_block(joined, replica.rows.seed, None, layout)
-            except Corruption as error:
-                raise InvalidArgument(
-                    f"a row arrived damaged, or belongs to another tablet: {error}"
-                ) from error
+        codec, seed = replica.rows.codec, replica.rows.seed
+        try:
+            if batch.columnar:
+                columnar(codec, batch, seed).check()
+            elif batch.values:
+                joined = list(map(b"".join, zip(batch.keys, batch.values, strict=True)))
+                checksum.verified_block(joined, seed, None, codec.layout_in(batch.schema_version))
+        except Corruption as error:
+            raise InvalidArgument(f"a row arrived damaged, or belongs to another tablet: {error}") from error
 
 
 def _is_under_way(replica: Replica, batch: RowBatch) -> bool:

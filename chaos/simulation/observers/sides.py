@@ -16,7 +16,7 @@ from ebla.actors.messages import peers
 from ebla.actors.messages.raft import VoteReply
 from ebla.actors.messages.repair import UnsafeChangeRequest
 from ebla.actors.messages.stream import AppendReply
-from ebla.actors.tablet.engine.batches import decode_batch
+from ebla.actors.tablet.engine.batches import decode_batch, packed
 from ebla.actors.tablet.engine.replica import Replica
 from ebla.actors.tablet.options import TabletServerOptions
 from ebla.actors.tablet.server import TabletServer
@@ -88,7 +88,7 @@ class Answers:
 
     def note_write(self, replica: Replica, batch: bytes, index: int) -> None:
         codec, rows = codec_of(replica.superblock.schema), decode_batch(batch)
-        for key, row in zip(rows.keys, rows.values, strict=True):
+        for key, row in zip(*packed(codec, rows, replica.rows.seed), strict=True):
             found = codec.decode_row(key, row, None)
             self.tablets[found["k"]] = replica.tablet
             self.written.setdefault(found["v"], []).append((_side(replica), index))

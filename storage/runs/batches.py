@@ -1,0 +1,127 @@
+"""A batch of rows column by column, as a client sends it and every log keeps it (storage/runs/columns.py).
+
+    u32        the number of rows, which are in the caller's order: of equal keys the last one counts
+    u32        the size of each key in bytes; 0: keys have offsets
+    u32 each   the place of each part; 0: there is no such part
+    parts
+    u32        CRC-32C of all, bound to the tablet
+
+The layout is that of the schema version which the request names.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pyarrow as pa
+
+from ebla.storage.errors import Corruption, InvalidArgument
+from ebla.storage.rows import checksum, ragged
+from ebla.storage.rows.ragged import Array
+from ebla.storage.rows.rows import RowCodec
+from ebla.storage.runs.columns import Columns, Writer, layout_of, put_parts
+from ebla.storage.runs.parts import Frame
+from ebla.storage.runs.pieces import Piece
+from ebla.storage.schema import KEY_BYTES_MAX, ROW_BYTES_MAX
+
+HEADER = struct.Struct("<II")
+
+
+def encode(piece: Piece, codec: RowCodec, seed: int) -> bytes:
+    """At least one row, none deleted, with all value columns of the codec."""
+    writer = Writer(piece, codec)
+    width, parts = writer.parts(0, len(piece))
+    whole = bytearray(HEADER.size + 4 * len(parts))
+    places = put_parts(whole, parts)
+    HEADER.pack_into(whole, 0, len(piece), width)
+    struct.pack_into(f"<{len(places)}I", whole, HEADER.size, *places)
+    whole += int(checksum.crc(whole, seed)).to_bytes(checksum.CRC_BYTES, "little")
+    return bytes(whole)
+
+
+class Batch(Columns):
+    """A batch of rows in `layout`, for a tablet whose present schema has the codec `present`. With `seed` None the checksum is not
+    verified. Pieces share the memory of `data`.
+
+    Raises Corruption, here and in its methods.
+    """
+
+    def __init__(self, data: bytes, present: RowCodec, layout: int, seed: int | None) -> None:
+        self.data = data
+        if seed is not None and checksum.crc(data, seed) != checksum.RESIDUE:
+            raise self.damaged("a wrong checksum, or is for another tablet")
+        found = layout_of(present.of_layout(layout, None))
+        parts = len(found.parts)
+        begin = HEADER.size + 4 * parts
+        if len(data) < begin + checksum.CRC_BYTES:
+            raise self.damaged("no header")
+        rows, width = HEADER.unpack_from(data)
+        if not rows:
+            raise self.damaged("no rows")
+        places = struct.unpack_from(f"<{parts}I", data, HEADER.size)
+        super().__init__(found, present, Frame(memoryview(data), rows, width, found.parts, places), begin)
+        self._buffer = pa.py_buffer(data)
+
+    def damaged(self, what: str) -> Corruption:
+        return Corruption(f"a batch of {len(self.data)} bytes has {what}")
+
+    def buffer(self, at: int, size: int) -> pa.Buffer:
+        return self._buffer.slice(at, size)
+
+    def under(self, present: RowCodec) -> Batch:
+        """The same rows for a later schema."""
+        if present is self.present:
+            return self
+        return Batch(self.data, present, self.layout.codec.layout, None)
+
+    def only(self, places: list[int]) -> Batch:
+        """The rows at these places, which are not none."""
+        codec = self.layout.codec
+        data = encode(self.own().take(np.array(places)), codec, 0)
+        return Batch(data, self.present, codec.layout, None)
+
+    def own(self) -> Piece:
+        """All columns of its layout."""
+        return self.piece(list(self.layout.codec.header.bit))
+
+    def check(self) -> None:
+        """Refuse what cannot be rows of the layout: offsets beyond the data, values that are not of their type. Raises Corruption,
+        and InvalidArgument for a row or a key that is too large, or a null that may not be."""
+        codec = self.layout.codec
+        try:
+            piece = self.own()
+            for array in (piece.keys, *piece.columns.values()):
+                array.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise self.damaged(f"values that are not of their type: {error}") from error
+        if piece.gone is not None:
+            raise self.damaged("deleted rows")
+        sizes = np.full(self.rows, codec.header.tail_bytes, np.int64)
+        for column in codec.header.columns:
+            if not column.nullable and piece.columns[column.name].null_count:
+                raise InvalidArgument(f"column {column.name!r} may not be null", column=column.name)
+            if column.variable:
+                sizes += self._lengths(column.name)
+        keys = ragged.lengths(piece.keys)
+        if not keys.min() or keys.max() > KEY_BYTES_MAX:
+            raise InvalidArgument(
+                f"a key is 1 to {KEY_BYTES_MAX} bytes, these are {keys.min()} to {keys.max()}"
+            )
+        if (sizes := sizes + keys).max() > ROW_BYTES_MAX:
+            raise InvalidArgument(f"a row is at most {ROW_BYTES_MAX} bytes, one of these is {sizes.max()}")
+        closed = sum(
+            (array.to_numpy().astype(np.int64) for array in piece.closed), np.zeros(len(keys), np.int64)
+        )
+        spare = keys - codec.keys.fixed_bytes - closed
+        misfit = spare < 0 if codec.keys.ends_open else spare != 0
+        for array in piece.closed:
+            misfit |= array.to_numpy() < 2
+        if misfit.any():
+            raise self.damaged("keys that are not of this schema")
+
+    def _lengths(self, name: str) -> Array:
+        """Of the values of a variable-width column, as they are stored."""
+        _, offsets, _ = self.layout.columns[name]
+        assert offsets is not None
+        return np.diff(np.frombuffer(self._part(offsets, 4 * (self.rows + 1)), np.int32))
