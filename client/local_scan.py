@@ -185,6 +185,7 @@ class TabletScan(aio.Scan):
             columns=wanted,
             start=b"" if bounds is None else bounds.start,
             stop=None if bounds is None else bounds.stop,
+            where=plan.predicate,
         )
         for batch in batches:
             if plan.predicate is not None:

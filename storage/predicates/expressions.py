@@ -59,6 +59,7 @@ __all__ = [
     "encode",
     "key_bounds",
     "mask",
+    "raw_of",
 ]
 
 ENCODED_BYTES_MAX = 4 << 20  # of a condition, which is sent to every scanned tablet
@@ -188,7 +189,7 @@ def _data(column: Column, raw: Any) -> Any:
     return str(scalar(column).from_raw(raw)) if column.type == "decimal" else raw
 
 
-def _raw(column: Column, value: Value) -> Any:
+def raw_of(column: Column, value: Value) -> Any:
     """The inverse of _data, of a bound value."""
     if column.type in ("bool", "string", "decimal"):
         return scalar(column).to_raw(python_value(value))
@@ -279,7 +280,7 @@ def _choices(terms: Sequence[Node], column: Column) -> list[Any] | None:
     for term in terms:
         values = _allowed(term, column.name)
         if values is not None:
-            raws = dict.fromkeys(_raw(column, value) for value in values)
+            raws = dict.fromkeys(raw_of(column, value) for value in values)
             found = raws if found is None else {raw: None for raw in found if raw in raws}
     return None if found is None else list(found)
 
@@ -306,7 +307,7 @@ def _narrowed(
 ) -> KeyBounds:
     """Bounds of keys that begin with `prefix` and whose next column matches the terms."""
     limits = [
-        (term.relation, codec.encode_raw(place, _raw(column, term.value)))
+        (term.relation, codec.encode_raw(place, raw_of(column, term.value)))
         for term in terms
         if isinstance(term, Comparison) and term.column == column.name
     ]

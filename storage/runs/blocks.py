@@ -4,10 +4,12 @@
     u32        the size of the whole item
     u32        the number of rows
     u32        the size of each key in bytes; 0: keys have offsets
+    u32        the size of the statistics
     u16        the layout (storage/rows/altered.py)
     u16        the number of parts
     u32 each   the place of each part; 0: there is no such part
     u32 each   the digest of each group of rows, for reads of single rows
+    statistics of each value column (storage/runs/statistics.py)
     parts
     u32        the checksum of the whole item, as of every row (storage/rows/checksum.py)
 
@@ -31,9 +33,10 @@ from ebla.storage.rows.rows import RowCodec
 from ebla.storage.runs.columns import Columns, Writer, layout_of, put_parts
 from ebla.storage.runs.parts import GONE, GROUP, KEYS, Frame, Layout, groups
 from ebla.storage.runs.pieces import Piece
+from ebla.storage.runs.statistics import Span, Statistics, spans
 
 ROWS, BYTES = 8192, 1 << 20  # of a block, at most; a larger row has its own
-HEADER = struct.Struct("<IIIIHH")
+HEADER = struct.Struct("<IIIIIHH")
 PLACE = struct.Struct(">QI")  # the key of a block: run, number
 
 
@@ -52,10 +55,12 @@ class Cut(NamedTuple):
 def encode(piece: Piece, codec: RowCodec, run: int, seed: int) -> list[Cut]:
     """The blocks of a piece with all value columns of the codec, whose layout they have."""
     writer = Writer(piece, codec)
+    columns = [Statistics(column, piece.columns[column.name]) for column in codec.header.columns]
     found = []
     for number, (start, stop) in enumerate(_cuts(writer.sizes())):
         width, parts = writer.parts(start, stop)
-        value = _assembled(stop - start, width, writer.layout, parts, PLACE.pack(run, number), seed)
+        known = b"".join([column.of(start, stop) for column in columns])
+        value = _assembled(stop - start, width, writer.layout, parts, known, PLACE.pack(run, number), seed)
         found.append(Cut(piece.keys[start].as_py(), piece.keys[stop - 1].as_py(), stop - start, value))
     return found
 
@@ -71,15 +76,17 @@ def _cuts(sizes: Array) -> Iterator[tuple[int, int]]:
         start = stop
 
 
-def _assembled(rows: int, width: int, layout: Layout, parts: Sequence[bytes], key: bytes, seed: int) -> bytes:
-    begin = HEADER.size + 4 * len(parts) + 4 * groups(rows)
-    whole = bytearray(begin)
+def _assembled(
+    rows: int, width: int, layout: Layout, parts: Sequence[bytes], statistics: bytes, key: bytes, seed: int
+) -> bytes:
+    whole = bytearray(HEADER.size + 4 * len(parts) + 4 * groups(rows)) + statistics
+    begin = len(whole)
     places = put_parts(whole, parts)
     frame = Frame(memoryview(whole), rows, width, layout.parts, places)
     digests = [frame.digest(group) for group in range(groups(rows))]
     del frame  # a bytearray with a view cannot grow
     size = len(whole) + checksum.CRC_BYTES
-    HEADER.pack_into(whole, 0, 0, size, rows, width, layout.codec.layout, len(parts))
+    HEADER.pack_into(whole, 0, 0, size, rows, width, len(statistics), layout.codec.layout, len(parts))
     struct.pack_into(f"<{len(places) + len(digests)}I", whole, HEADER.size, *places, *digests)
     whole[:4] = _header_crc(whole, begin, key, seed).to_bytes(4, "little")
     whole += int(checksum.crc(whole, checksum.crc(key, seed))).to_bytes(checksum.CRC_BYTES, "little")
@@ -103,9 +110,9 @@ class Block(Columns):
     def __init__(self, data: Any, present: RowCodec, key: bytes, seed: int, path: str) -> None:
         self.key, self.seed, self.path = key, seed, path
         try:
-            crc, size, rows, width, layout, parts = HEADER.unpack_from(data)
+            crc, size, rows, width, known, layout, parts = HEADER.unpack_from(data)
             count = groups(rows)
-            begin = HEADER.size + 4 * parts + 4 * count
+            begin = HEADER.size + 4 * parts + 4 * count + known
             if begin > len(data) or crc != _header_crc(data, begin, key, seed):
                 raise self.damaged("a header that fails its checksum")
             if size != len(data):
@@ -119,6 +126,7 @@ class Block(Columns):
         frame = Frame(data, rows, width, found.parts, numbers[:parts])
         super().__init__(found, present, frame, begin)
         self._digests = numbers[parts:]
+        self._statistics = begin - known, begin
         self._verified: dict[int, None] = {}
 
     def damaged(self, what: str) -> Corruption:
@@ -127,6 +135,14 @@ class Block(Columns):
 
     def buffer(self, at: int, size: int) -> pa.Buffer:
         return pa.py_buffer(bytes(self.frame.data[at : at + size]))
+
+    def statistics(self) -> dict[str, Span]:
+        """Of each value column that the rows have."""
+        begin, end = self._statistics
+        try:
+            return spans(bytes(self.frame.data[begin:end]), list(self.layout.codec.header.bit))
+        except IndexError as error:
+            raise self.damaged("no statistics") from error
 
     def find(self, key: bytes) -> int | None:
         """The place of the key, None if it is not here. The key may not be above the block's last one."""

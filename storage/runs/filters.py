@@ -43,8 +43,9 @@ def hashes(keys: pa.BinaryArray) -> Array:
 
 
 def _mixed(words: Array) -> Array:
-    found: Array = words * np.uint64(FACTOR)
-    return found ^ found >> np.uint64(32)
+    words = words * np.uint64(FACTOR)
+    found: Array = words ^ words >> np.uint64(32)
+    return found
 
 
 def make(hashed: Array) -> bytes:

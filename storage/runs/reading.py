@@ -18,12 +18,14 @@ import pyarrow.compute as pc
 
 from ebla.storage.environment import Reader
 from ebla.storage.errors import Corruption
+from ebla.storage.predicates.conditions import Node
 from ebla.storage.rows import checksum
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.runs.blocks import PLACE, Block
 from ebla.storage.runs.directory import ROWS, Directory, Run, Tier
 from ebla.storage.runs.filters import hash_of, hashes, may_have, may_have_many
 from ebla.storage.runs.pieces import Piece
+from ebla.storage.runs.statistics import may_match
 
 SEVERAL = 16  # keys from which on a filter, and the hash, take all of them at once
 
@@ -167,11 +169,15 @@ class RunReader:
     # -- ranges
 
     def sources(
-        self, start: bytes, stop: bytes | None, names: Sequence[str], limit: int
+        self, start: bytes, stop: bytes | None, names: Sequence[str], limit: int, where: Node | None
     ) -> tuple[list[Piece], bytes | None]:
         """A piece of each tier from `start` on, of at most `limit` rows, the oldest first; and the key up to which they are complete
-        (None: `stop`)."""
+        (None: `stop`). Some rows for which `where` is not true are left out."""
         places, until = self.places(start, stop)
+        if where is not None:
+            # A newer block without a match may hide older rows that match, so only the oldest blocks are left out.
+            while places and not self._may_match(places[-1], where):
+                places.pop()
         pieces = []
         for run, number, begin in places:
             # Another tier may have ended the last range in the middle of this block.
@@ -186,6 +192,16 @@ class RunReader:
                 piece = piece.slice(0, limit)
             pieces.append(piece)
         return pieces[::-1], until
+
+    def _may_match(self, place: Place, where: Node) -> bool:
+        found = self.reader.look(
+            ROWS,
+            PLACE.pack(place.run.number, place.number),
+            lambda data: self._opened(place.run, place.number, data).statistics(),
+        )
+        if found is None:
+            raise self._missing(place.run, place.number)
+        return may_match(where, self.codec.schema, found)
 
     def places(self, start: bytes, stop: bytes | None) -> tuple[list[Place], bytes | None]:
         """The first block of each tier with keys from `start` on, the newest tier first, and the key up to which these

@@ -27,6 +27,7 @@ from ebla.storage.errors import StorageError
 from ebla.storage.lmdb.neighbours import require_edges, require_order
 from ebla.storage.lmdb.reader import LmdbReader
 from ebla.storage.logs.entries import Position
+from ebla.storage.predicates.conditions import Expression
 from ebla.storage.rows import alteration
 from ebla.storage.rows.checksum import seed
 from ebla.storage.rows.rows import RowCodec
@@ -56,8 +57,10 @@ def scan(
     columns: Sequence[str] | None = None,
     start: bytes = b"",
     stop: bytes | None = None,
+    where: Expression | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows with start <= encoded key < stop, by key, as batches of `columns` (all if None).
+    """The rows with start <= encoded key < stop, by key, as batches of `columns` (all if None). `where`: a bound condition;
+    blocks of a columnar tablet without a match are left out, other rows are not.
 
     `directory` is the tablet's environment. Raises Damaged if there is none, Stale, Corruption.
     """
@@ -65,7 +68,15 @@ def scan(
         snapshot = reader.snapshot(views=schema.storage == COLUMNS)
         try:
             yield from batches(
-                snapshot, str(directory), tablet, schema, index=index, columns=columns, start=start, stop=stop
+                snapshot,
+                str(directory),
+                tablet,
+                schema,
+                index=index,
+                columns=columns,
+                start=start,
+                stop=stop,
+                where=where,
             )
         finally:
             snapshot.close()
@@ -81,6 +92,7 @@ def batches(
     columns: Sequence[str] | None = None,
     start: bytes = b"",
     stop: bytes | None = None,
+    where: Expression | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """As `scan`, of an open snapshot of the environment at `path`."""
     codec, begin = RowCodec(schema), seed(tablet)
@@ -97,7 +109,7 @@ def batches(
     runs = RunSnapshot(snapshot, RunReader(snapshot, directory, codec, begin, path), (), position)
     following: bytes | None = start
     while following is not None:
-        batch, following = runs.read(codec, following, stop, BLOCK_ROWS, BLOCK_BYTES, names)
+        batch, following = runs.read(codec, following, stop, BLOCK_ROWS, BLOCK_BYTES, names, where)
         if batch.num_rows:
             yield batch
 

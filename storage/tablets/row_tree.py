@@ -16,6 +16,7 @@ import pyarrow as pa
 from ebla.storage.environment import Change, Delete, Environment, Put, Snapshot
 from ebla.storage.lmdb.neighbours import require_absent, require_ascending, require_edges, require_order
 from ebla.storage.logs.entries import Position
+from ebla.storage.predicates.conditions import Expression
 from ebla.storage.rows import checksum
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.tablets.memtable import Memtable
@@ -109,8 +110,9 @@ class RowSnapshot:
         limit: int,
         bytes_max: int,
         names: Sequence[str],
+        where: Expression | None = None,
     ) -> tuple[pa.RecordBatch, bytes | None]:
-        """As `block`, in Arrow: the columns `names`."""
+        """As `block`, in Arrow: the columns `names`. `where` leaves out no rows here."""
         joined, following = self.block(start, stop, limit, bytes_max)
         return codec.decode(joined, self.seed, names), following
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from ebla.storage.environment import Change, Environment, Snapshot
 from ebla.storage.errors import StorageError
 from ebla.storage.logs.entries import Position
+from ebla.storage.predicates.conditions import Expression, condition
 from ebla.storage.rows import alteration
 from ebla.storage.rows.codecs import codec_of
 from ebla.storage.rows.rows import RowCodec
@@ -230,13 +231,16 @@ class RunSnapshot:
         limit: int,
         bytes_max: int,
         names: Sequence[str],
+        where: Expression | None = None,
     ) -> tuple[pa.RecordBatch, bytes | None]:
         """Rows with start <= key < stop, ascending, as Arrow with the columns `names`, and the key to continue from, None at
-        the end. From each tier at most `limit` rows of a block, from each memtable also about `bytes_max` bytes; there may be no
+        the end. `where`: a bound condition; some rows for which it is not true are left out. From each tier at most `limit` rows of a block, from each memtable also about `bytes_max` bytes; there may be no
         row although more follow."""
         assert codec.schema == self.reader.codec.schema, "a scan has the schema of its snapshot"
         columns = [name for name in names if name in codec.header.bit]
-        pieces, until = self.reader.sources(start, stop, columns, limit)
+        pieces, until = self.reader.sources(
+            start, stop, columns, limit, None if where is None else condition(where)
+        )
         for table in self.tables:
             whole = table.sorted(self.reader.codec, self.reader.path)
             piece, following = whole.range(start, stop, limit, bytes_max)

@@ -93,7 +93,7 @@ class TabletStore:
     @property
     def memory_bytes(self) -> int:
         held = self.active.memory_bytes
-        return held + sum([memtable.memory_bytes for memtable in self.frozen]) if self.frozen else held
+        return held + sum(int(memtable.memory_bytes) for memtable in self.frozen) if self.frozen else held
 
     @property
     def size_bytes(self) -> int:

@@ -17,6 +17,7 @@ from ebla.actors.messages import UPSERT
 from ebla.chaos.simulation.disk import MemoryDisk
 from ebla.chaos.simulation.medium import DurableState
 from ebla.storage.logs.entries import Position
+from ebla.storage.predicates.conditions import Expression
 from ebla.storage.rows import alteration, checksum
 from ebla.storage.rows.alteration import AddColumn, Change, DropColumn, RenameColumn
 from ebla.storage.rows.altered import altered
@@ -213,12 +214,18 @@ async def _opened(medium: DurableState, *, create: bool) -> TabletStore:
 
 
 def read(
-    codec: RowCodec, snapshot: TabletSnapshot, start: bytes, stop: bytes | None, limit: int, names: list[str]
+    codec: RowCodec,
+    snapshot: TabletSnapshot,
+    start: bytes,
+    stop: bytes | None,
+    limit: int,
+    names: list[str],
+    where: Expression | None = None,
 ) -> list[Row]:
     found: list[Row] = []
     at: bytes | None = start
     while at is not None:
-        batch, following = snapshot.read(codec, at, stop, limit, 1000, names)
+        batch, following = snapshot.read(codec, at, stop, limit, 1000, names, where)
         batch.validate(full=True)
         assert following is None or following > at
         found += batch.to_pylist()

@@ -46,7 +46,7 @@ def with_checksum(body: bytes) -> bytes:
     return body + int(checksum.crc(body, SEED)).to_bytes(checksum.CRC_BYTES, "little")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(table=tables(rows_max=12, rows_min=1), data=st.data())
 def test_a_batch_returns_the_rows_of_any_schema(
     table: tuple[RowCodec, pa.RecordBatch], data: st.DataObject

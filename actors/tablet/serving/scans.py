@@ -216,7 +216,7 @@ def read_block(scanner: Scanner) -> tuple[bytes, int, bytes | None]:
         start is not None and size < scanner.block_bytes and scanner.left != 0 and reads < READS_PER_BLOCK_MAX
     ):
         batch, start = scanner.snapshot.read(
-            codec, start, request.stop, step, READ_BYTES, scanner.read_columns
+            codec, start, request.stop, step, READ_BYTES, scanner.read_columns, scanner.predicate
         )
         step = min(step * READ_GROWTH, scanner.read_rows)
         reads += 1
