@@ -61,6 +61,7 @@ class Database:
         replication: str = "raft",
         min_members: int | None = None,
         storage: str = "rows",
+        compression: str = "none",
         properties: Mapping[str, str] | None = None,
         wait_s: float = WAIT_S,
     ) -> Table:
@@ -79,6 +80,7 @@ class Database:
             min_members: Of a table with "pacifica": with fewer replicas that vote, a tablet takes no writes. None: more than
                 half of them.
             storage: How replicas keep rows: as "rows", or as "columns" (docs/storage.md says what each is good for).
+            compression: Of a table with "columns": "none", "lz4" or "zstd" (docs/storage.md has what each costs).
             properties: Texts to keep with the table, such as its owner.
             wait_s: Longest wait in seconds for the tablets; 0: do not wait.
 
@@ -93,7 +95,11 @@ class Database:
         key = check_names("primary_key", primary_key)
         made = TableSchema.from_arrow(schema, key)
         made = TableSchema.from_arrow(
-            schema, key, resolve(partition_by, made), storage=check_text("storage", storage)
+            schema,
+            key,
+            resolve(partition_by, made),
+            storage=check_text("storage", storage),
+            compression=check_text("compression", compression),
         )
         least = None if min_members is None else check_int("min_members", min_members, 1)
         request = m.CreateTableRequest(

@@ -23,6 +23,7 @@ KEY_BYTES_MAX = 480  # LMDB's default key limit is 511 bytes; ebla uses the rest
 ROW_BYTES_MAX = 1 << 20
 BUCKETS_MAX = 4096
 ROWS, COLUMNS = "rows", "columns"
+NO_COMPRESSION, COMPRESSIONS = "none", ("none", "lz4", "zstd")
 
 
 class Hash(msgspec.Struct, frozen=True, tag="hash"):
@@ -57,7 +58,8 @@ class Partitioning(msgspec.Struct, frozen=True):
 
 class TableSchema(msgspec.Struct, frozen=True):
     """Columns in the user's order, the key's columns in key order, and the partitioning. `version` grows by one with
-    every alteration. `former`: dropped columns, which stored rows may have. `storage`: how replicas keep rows, as ROWS or COLUMNS."""
+    every alteration. `former`: dropped columns, which stored rows may have. `storage`: how replicas keep rows, as ROWS or COLUMNS.
+    `compression`: of the blocks of COLUMNS, one of COMPRESSIONS."""
 
     columns: tuple[Column, ...]
     key: tuple[str, ...]
@@ -65,6 +67,7 @@ class TableSchema(msgspec.Struct, frozen=True):
     version: int = 0
     former: tuple[Column, ...] = ()
     storage: str = ROWS
+    compression: str = NO_COMPRESSION
 
     @property
     def layout(self) -> int:
@@ -135,6 +138,7 @@ class TableSchema(msgspec.Struct, frozen=True):
         partitioning: Partitioning | None = None,
         *,
         storage: str = ROWS,
+        compression: str = NO_COMPRESSION,
     ) -> TableSchema:
         """Make and validate a schema. Raises InvalidArgument with the column and the remedy."""
         import pyarrow as pa
@@ -153,7 +157,13 @@ class TableSchema(msgspec.Struct, frozen=True):
             msgspec.structs.replace(column, nullable=column.nullable and column.name not in primary_key)
             for column in map(column_of, schema)
         )
-        made = TableSchema(columns, tuple(primary_key), partitioning or Partitioning(), storage=storage)
+        made = TableSchema(
+            columns,
+            tuple(primary_key),
+            partitioning or Partitioning(),
+            storage=storage,
+            compression=compression,
+        )
         made.validate()
         return made
 
@@ -185,6 +195,14 @@ class TableSchema(msgspec.Struct, frozen=True):
             check_type(column)
         require(
             self.storage in (ROWS, COLUMNS), f"storage is {ROWS!r} or {COLUMNS!r}, not {self.storage!r:.40}"
+        )
+        require(
+            self.compression in COMPRESSIONS,
+            f"compression is one of {', '.join(COMPRESSIONS)}, not {self.compression!r:.40}",
+        )
+        require(
+            self.storage == COLUMNS or self.compression == NO_COMPRESSION,
+            f"compression {self.compression!r} is for tables with storage {COLUMNS!r}; this one has {self.storage!r}",
         )
         self._validate_partitioning()
 

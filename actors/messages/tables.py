@@ -138,6 +138,11 @@ class TableInfo(msgspec.Struct, frozen=True):
         """How its replicas keep rows, "rows" or "columns"."""
         return self.schema.storage
 
+    @property
+    def compression(self) -> str:
+        """Of the blocks of a table with "columns": "none", "lz4" or "zstd"."""
+        return self.schema.compression
+
 
 class ListTablesRequest(msgspec.Struct, frozen=True):
     """Lists tables. `deleted`: lists the dropped tables that are kept for recall, instead of all

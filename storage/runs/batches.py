@@ -60,7 +60,8 @@ class Batch(Columns):
         if not rows:
             raise self.damaged("no rows")
         places = struct.unpack_from(f"<{parts}I", data, HEADER.size)
-        super().__init__(found, present, Frame(memoryview(data), rows, width, found.parts, places), begin)
+        super().__init__(found, present, rows, begin)
+        self.frame = Frame(memoryview(data), rows, width, found.parts, places)
         self._buffer = pa.py_buffer(data)
 
     def damaged(self, what: str) -> Corruption:

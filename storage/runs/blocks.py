@@ -7,13 +7,17 @@
     u32        the size of the statistics
     u16        the layout (storage/rows/altered.py)
     u16        the number of parts
+    u32        the size of the item before its parts were compressed; 0: they are not
+    u8         the compression, by its place in COMPRESSIONS (storage/schema.py)
     u32 each   the place of each part; 0: there is no such part
     u32 each   the digest of each group of rows, for reads of single rows
     statistics of each value column (storage/runs/statistics.py)
     parts
     u32        the checksum of the whole item, as of every row (storage/rows/checksum.py)
 
-A block is an item of the database of rows: both checksums are bound to the tablet, the run and the block's number.
+A block is an item of the database of rows: both checksums are bound to the tablet, the run and the block's number. Places and
+digests are those of parts that are not compressed. A table may ask for compression; a block that would become hardly smaller is
+left as it is.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,18 +39,21 @@ from ebla.storage.runs.columns import Columns, Writer, layout_of, put_parts
 from ebla.storage.runs.parts import GONE, GROUP, KEYS, Frame, Layout, groups
 from ebla.storage.runs.pieces import Piece
 from ebla.storage.runs.statistics import Span, Statistics, spans
+from ebla.storage.schema import COMPRESSIONS
 
 ROWS, BYTES = 8192, 1 << 20  # of a block, at most; a larger row has its own
-HEADER = struct.Struct("<IIIIIHH")
+HEADER = struct.Struct("<IIIIIHHIB")
+WORTH = 7 / 8  # of its size; a block that compresses to more is left as it is
 PLACE = struct.Struct(">QI")  # the key of a block: run, number
 
 
 class Cut(NamedTuple):
-    """Some rows of what was encoded, as the item of a block."""
+    """Some rows of what was encoded, as the item of a block. `size`: in memory, when it is read."""
 
     first: bytes
     last: bytes
     rows: int
+    size: int
     value: bytes
 
 
@@ -59,9 +67,12 @@ def encode(piece: Piece, codec: RowCodec, run: int, seed: int) -> list[Cut]:
     found = []
     for number, (start, stop) in enumerate(_cuts(writer.sizes())):
         width, parts = writer.parts(start, stop)
-        known = b"".join([column.of(start, stop) for column in columns])
-        value = _assembled(stop - start, width, writer.layout, parts, known, PLACE.pack(run, number), seed)
-        found.append(Cut(piece.keys[start].as_py(), piece.keys[stop - 1].as_py(), stop - start, value))
+        statistics = b"".join([column.of(start, stop) for column in columns])
+        made = _Made(stop - start, width, writer.layout, parts, statistics)
+        value = made.sealed(codec.schema.compression, PLACE.pack(run, number), seed)
+        found.append(
+            Cut(piece.keys[start].as_py(), piece.keys[stop - 1].as_py(), stop - start, made.size, value)
+        )
     return found
 
 
@@ -76,21 +87,37 @@ def _cuts(sizes: Array) -> Iterator[tuple[int, int]]:
         start = stop
 
 
-def _assembled(
-    rows: int, width: int, layout: Layout, parts: Sequence[bytes], statistics: bytes, key: bytes, seed: int
-) -> bytes:
-    whole = bytearray(HEADER.size + 4 * len(parts) + 4 * groups(rows)) + statistics
-    begin = len(whole)
-    places = put_parts(whole, parts)
-    frame = Frame(memoryview(whole), rows, width, layout.parts, places)
-    digests = [frame.digest(group) for group in range(groups(rows))]
-    del frame  # a bytearray with a view cannot grow
-    size = len(whole) + checksum.CRC_BYTES
-    HEADER.pack_into(whole, 0, 0, size, rows, width, len(statistics), layout.codec.layout, len(parts))
-    struct.pack_into(f"<{len(places) + len(digests)}I", whole, HEADER.size, *places, *digests)
-    whole[:4] = _header_crc(whole, begin, key, seed).to_bytes(4, "little")
-    whole += int(checksum.crc(whole, checksum.crc(key, seed))).to_bytes(checksum.CRC_BYTES, "little")
-    return bytes(whole)
+class _Made:
+    """The rows of a block in a buffer, behind room for the header."""
+
+    def __init__(
+        self, rows: int, width: int, layout: Layout, parts: Sequence[bytes], statistics: bytes
+    ) -> None:
+        self.rows, self.width, self.layout, self.known = rows, width, layout, len(statistics)
+        self.whole = bytearray(HEADER.size + 4 * len(parts) + 4 * groups(rows)) + statistics
+        self.begin = len(self.whole)
+        self.places = put_parts(self.whole, parts)
+        self.size = len(self.whole) + checksum.CRC_BYTES
+
+    def sealed(self, compression: str, key: bytes, seed: int) -> bytes:
+        """The item of the block with its checksums."""
+        frame = Frame(memoryview(self.whole), self.rows, self.width, self.layout.parts, self.places)
+        digests = [frame.digest(group) for group in range(groups(self.rows))]
+        del frame  # a bytearray with a view cannot grow
+        whole, raw, how = self.whole, 0, COMPRESSIONS.index(compression)
+        if how:
+            packed = pa.compress(memoryview(whole)[self.begin :], codec=compression, asbytes=True)
+            if self.begin + len(packed) < WORTH * len(whole):
+                whole, raw = whole[: self.begin] + packed, len(whole)
+        size, count = len(whole) + checksum.CRC_BYTES, len(self.places)
+        layout = self.layout.codec.layout
+        HEADER.pack_into(
+            whole, 0, 0, size, self.rows, self.width, self.known, layout, count, raw, how if raw else 0
+        )
+        struct.pack_into(f"<{count + len(digests)}I", whole, HEADER.size, *self.places, *digests)
+        whole[:4] = _header_crc(whole, self.begin, key, seed).to_bytes(4, "little")
+        whole += int(checksum.crc(whole, checksum.crc(key, seed))).to_bytes(checksum.CRC_BYTES, "little")
+        return bytes(whole)
 
 
 def _header_crc(data: Any, begin: int, key: bytes, seed: int) -> int:
@@ -110,7 +137,9 @@ class Block(Columns):
     def __init__(self, data: Any, present: RowCodec, key: bytes, seed: int, path: str) -> None:
         self.key, self.seed, self.path = key, seed, path
         try:
-            crc, size, rows, width, known, layout, parts = HEADER.unpack_from(data)
+            crc, size, rows, self._width, known, layout, parts, self._raw, self._how = HEADER.unpack_from(
+                data
+            )
             count = groups(rows)
             begin = HEADER.size + 4 * parts + 4 * count + known
             if begin > len(data) or crc != _header_crc(data, begin, key, seed):
@@ -123,11 +152,23 @@ class Block(Columns):
         found = layout_of(present.of_layout(layout, path))
         if parts != len(found.parts):
             raise self.damaged(f"{parts} parts, not those of layout {layout}")
-        frame = Frame(data, rows, width, found.parts, numbers[:parts])
-        super().__init__(found, present, frame, begin)
-        self._digests = numbers[parts:]
+        super().__init__(found, present, rows, begin)
+        self._data = data
+        self._places, self._digests = numbers[:parts], numbers[parts:]
         self._statistics = begin - known, begin
         self._verified: dict[int, None] = {}
+
+    @cached_property
+    def frame(self) -> Frame:  # type: ignore[override]
+        data = self._data
+        if self._raw:
+            try:
+                packed, size = data[self.begin : -checksum.CRC_BYTES], self._raw - self.begin
+                parts = pa.decompress(packed, size, codec=COMPRESSIONS[self._how], asbytes=True)
+            except (pa.ArrowException, OSError, IndexError, ValueError) as error:
+                raise self.damaged(f"parts that cannot be decompressed: {error}") from error
+            data = memoryview(bytes(self.begin) + parts)
+        return Frame(data, self.rows, self._width, self.layout.parts, self._places)
 
     def damaged(self, what: str) -> Corruption:
         run, number = PLACE.unpack(self.key)
@@ -140,7 +181,7 @@ class Block(Columns):
         """Of each value column that the rows have."""
         begin, end = self._statistics
         try:
-            return spans(bytes(self.frame.data[begin:end]), list(self.layout.codec.header.bit))
+            return spans(bytes(self._data[begin:end]), list(self.layout.codec.header.bit))
         except IndexError as error:
             raise self.damaged("no statistics") from error
 

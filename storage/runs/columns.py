@@ -129,14 +129,15 @@ def _flags(array: pa.BooleanArray) -> Array:
 
 class Columns:
     """Rows of a layout, which may be an older one than that of `present`, the codec of the tablet's present schema. `begin`: where
-    parts may begin.
+    parts may begin. A subclass has the `frame`.
 
     Methods raise Corruption for parts that cannot be.
     """
 
-    def __init__(self, layout: Layout, present: RowCodec, frame: Frame, begin: int) -> None:
-        self.layout, self.present, self.frame, self.begin = layout, present, frame, begin
-        self.rows = frame.rows
+    frame: Frame
+
+    def __init__(self, layout: Layout, present: RowCodec, rows: int, begin: int) -> None:
+        self.layout, self.present, self.rows, self.begin = layout, present, rows, begin
 
     def damaged(self, what: str) -> Corruption:
         """The error for data that has `what`."""

@@ -37,7 +37,7 @@ class Run(msgspec.Struct, frozen=True, array_like=True):
     """Sorted blocks that one flush or one step of a compaction has written.
 
     `index`: of the newest entry whose rows it may have. Of two runs with rows of one key, the one with the higher index has the
-    newer row. Of each block: its last key, its rows, its size in bytes. Only rows with keys above `after` count; the first `removed`
+    newer row. Of each block: its last key, its rows, its bytes before compression. Only rows with keys above `after` count; the first `removed`
     blocks have none of them. `rows` and `gone` (of them, deleted ones) are as written.
     """
 

@@ -64,7 +64,7 @@ def make_run(piece: Piece, number: int, index: int, codec: RowCodec, seed: int) 
         cuts[0].first,
         tuple(cut.last for cut in cuts),
         tuple(cut.rows for cut in cuts),
-        tuple(len(cut.value) for cut in cuts),
+        tuple(cut.size for cut in cuts),
         codec.layout,
     )
     return Made(run, filter_of(filters.make(filters.hashes(piece.keys))), blocks)

@@ -93,7 +93,9 @@ class TabletStore:
     @property
     def memory_bytes(self) -> int:
         held = self.active.memory_bytes
-        return held + sum(int(memtable.memory_bytes) for memtable in self.frozen) if self.frozen else held
+        for memtable in self.frozen:
+            held += memtable.memory_bytes
+        return held
 
     @property
     def size_bytes(self) -> int:

@@ -39,6 +39,7 @@ FIRST = msgspec.structs.replace(
         pa.schema([("s", pa.string()), ("k", pa.int64()), ("n", pa.int32()), ("v", pa.string())]), ["s", "k"]
     ),
     storage=COLUMNS,
+    compression="lz4",
 )
 CHANGES: list[list[Change]] = [
     [AddColumn(column("w", pa.list_(pa.int64()), [1, 2]))],
@@ -235,5 +236,9 @@ def read(
 
 @contextmanager
 def small(rows: int, range_bytes: int) -> Iterator[None]:
-    with patch.object(blocks, "ROWS", rows), patch.object(writing, "RANGE_BYTES", range_bytes):
+    with (
+        patch.object(blocks, "ROWS", rows),
+        patch.object(blocks, "WORTH", 1000 if rows % 2 else 0),  # all blocks are compressed, or none
+        patch.object(writing, "RANGE_BYTES", range_bytes),
+    ):
         yield

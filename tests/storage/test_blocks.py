@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -19,7 +20,7 @@ from ebla.storage.runs import blocks, filters, parts
 from ebla.storage.runs.blocks import PLACE, Block, encode
 from ebla.storage.runs.order import newest
 from ebla.storage.runs.pieces import Piece, joined, of_rows, place_of
-from ebla.storage.schema import TableSchema
+from ebla.storage.schema import COLUMNS, COMPRESSIONS, TableSchema
 from tests.storage.tables import plain, tables
 
 SEED = checksum.seed("tablet")
@@ -32,21 +33,47 @@ def piece_of(codec: RowCodec, batch: pa.RecordBatch, gone: Sequence[bytes] = ())
     return of_rows(codec, rows, sorted(rows), SEED, "data", list(codec.header.bit))
 
 
+def compressed(codec: RowCodec, compression: str) -> RowCodec:
+    return RowCodec(msgspec.structs.replace(codec.schema, storage=COLUMNS, compression=compression))
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_a_block_is_compressed_where_it_becomes_smaller(compression: str) -> None:
+    plain_codec = RowCodec(TableSchema.from_arrow(pa.schema([("k", pa.int64()), ("v", pa.binary())]), ["k"]))
+    codec = compressed(plain_codec, compression)
+    noise = np.random.default_rng(1).bytes(100 * 1000)
+    for value, smaller in ((lambda k: b"x" * 100, True), (lambda k: noise[100 * k : 100 * k + 100], False)):
+        rows = codec.arrow([{"k": k, "v": value(k)} for k in range(1000)])
+        (without,) = encode(piece_of(plain_codec, rows), plain_codec, RUN, SEED)
+        (cut,) = encode(piece_of(codec, rows), codec, RUN, SEED)
+        assert cut.size == without.size == len(without.value)
+        if compression == "none" or not smaller:
+            assert cut.value == without.value
+        else:
+            assert len(cut.value) < len(without.value) / 3
+        assert opened(codec, cut.value).piece(["v"]).rows(codec, ["k", "v"]) == rows
+
+
 def opened(codec: RowCodec, value: bytes, number: int = 0) -> Block:
     return Block(memoryview(value), codec, PLACE.pack(RUN, number), SEED, "data")
 
 
 @settings(max_examples=150, deadline=None)
-@given(table=tables(rows_max=12, rows_min=1), rows=st.integers(1, 5), data=st.data())
+@given(
+    table=tables(rows_max=12, rows_min=1),
+    rows=st.integers(1, 5),
+    compression=st.sampled_from(COMPRESSIONS),
+    data=st.data(),
+)
 def test_blocks_return_the_rows_of_any_schema(
-    table: tuple[RowCodec, pa.RecordBatch], rows: int, data: st.DataObject
+    table: tuple[RowCodec, pa.RecordBatch], rows: int, compression: str, data: st.DataObject
 ) -> None:
-    codec, batch = table
+    codec, batch = compressed(table[0], compression), table[1]
     keys = codec.encode(batch, SEED)[0]
     gone = data.draw(st.lists(st.sampled_from(keys), unique=True))
     names = data.draw(st.lists(st.sampled_from(codec.names), unique=True))
     piece = piece_of(codec, batch, gone)
-    with patch.object(blocks, "ROWS", rows):
+    with patch.object(blocks, "ROWS", rows), patch.object(blocks, "WORTH", 1000):
         cuts = encode(piece, codec, RUN, SEED)
     for number, cut in enumerate(cuts):
         checksum.verify_row(PLACE.pack(RUN, number), cut.value, SEED)
@@ -76,14 +103,23 @@ def test_blocks_return_the_rows_of_any_schema(
 
 
 @settings(max_examples=200, deadline=None)
-@given(table=tables(rows_max=9, rows_min=1), group=st.sampled_from([8, 64]), data=st.data())
+@given(
+    table=tables(rows_max=9, rows_min=1),
+    group=st.sampled_from([8, 64]),
+    compression=st.sampled_from(COMPRESSIONS),
+    data=st.data(),
+)
 def test_a_single_read_of_a_damaged_block_is_right_or_refused(
-    table: tuple[RowCodec, pa.RecordBatch], group: int, data: st.DataObject
+    table: tuple[RowCodec, pa.RecordBatch], group: int, compression: str, data: st.DataObject
 ) -> None:
-    codec, batch = table
+    codec, batch = compressed(table[0], compression), table[1]
     rows = dict(zip(*codec.encode(batch, SEED), strict=True))
     gone = data.draw(st.sampled_from(list(rows)))
-    with patch.object(parts, "GROUP", group), patch.object(blocks, "GROUP", group):
+    with (
+        patch.object(parts, "GROUP", group),
+        patch.object(blocks, "GROUP", group),
+        patch.object(blocks, "WORTH", 1000),
+    ):
         value = bytearray(encode(piece_of(codec, batch, [gone]), codec, RUN, SEED)[0].value)
         at = data.draw(st.integers(0, len(value) - 1) | st.integers(0, min(len(value) - 1, 100)))
         value[at] ^= 1 << data.draw(st.integers(0, 7))
