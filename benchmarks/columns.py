@@ -1,8 +1,8 @@
 """Rows stored as columns beside rows stored one by one: the same rows in the storage of one tablet, without servers.
 
-python -m benchmarks.columns [--rows 1000000]
+python -m benchmarks.columns [--rows 1000000] [--words]
 
-A row is a random int64 key, an int64, a float64 and 100 random bytes. Both are flushed when the memtable of the tablet server's
+A row is a random int64 key, an int64, a float64 and 100 random bytes, or 100 bytes of words to measure compression. All are flushed when the memtable of the tablet server's
 size is full; columns are compacted as soon as a compaction is due. docs/storage.md has the results.
 """
 
@@ -28,7 +28,7 @@ from ebla.storage.logs.entries import Position
 from ebla.storage.rows import checksum
 from ebla.storage.rows.rows import RowCodec
 from ebla.storage.runs.batches import Batch
-from ebla.storage.schema import COLUMNS, ROWS, TableSchema
+from ebla.storage.schema import COLUMNS, COMPRESSIONS, ROWS, TableSchema
 from ebla.storage.tablets import local_reader
 from ebla.storage.tablets.tablet_store import TabletStore, path_of
 from ebla.write import forms
@@ -38,6 +38,7 @@ SEED = checksum.seed(TABLET)
 BATCH, VALUE = 8192, 100
 ROW_BYTES = 8 + 8 + 8 + VALUE
 MEMTABLE_BYTES = TabletServerOptions(("master/0",), "host").memtable_bytes
+WORDS = [f"{word}{number}".encode() for word in ("log", "row", "tablet", "leader") for number in range(50)]
 FIELDS = pa.schema([("k", pa.int64()), ("a", pa.int64()), ("b", pa.float64()), ("v", pa.binary())])
 SINGLE, MANY = 2000, 10_000
 
@@ -57,6 +58,7 @@ class Tablet:
     store: TabletStore
     schema: TableSchema
     rows: int
+    words: bool = False
     figures: Figures = field(default_factory=dict)
     put_s: float = 0.0
     flush_s: float = 0.0
@@ -98,7 +100,7 @@ class Tablet:
     def _batch(self, keys: Any) -> pa.RecordBatch:
         count = len(keys)
         offsets = pa.py_buffer((np.arange(count + 1, dtype=np.int32) * VALUE).tobytes())
-        values = [None, offsets, pa.py_buffer(self.random.bytes(VALUE * count))]
+        values = [None, offsets, pa.py_buffer(self._bytes(VALUE * count))]
         arrays = [
             pa.array(keys),
             pa.array(self.random.integers(0, 1 << 40, count)),
@@ -106,6 +108,12 @@ class Tablet:
             pa.Array.from_buffers(pa.binary(), count, values),
         ]
         return pa.record_batch(arrays, schema=self.schema.arrow())
+
+    def _bytes(self, size: int) -> bytes:
+        if not self.words:
+            return self.random.bytes(size)
+        chosen = self.random.integers(0, len(WORDS), size // 4)  # at least four bytes each, with the space
+        return b" ".join([WORDS[at] for at in chosen.tolist()])[:size]
 
     async def _flush(self) -> None:
         with Stopwatch() as watch:
@@ -158,11 +166,11 @@ def local_scans(directory: Path, tablet: Tablet) -> Iterator[tuple[str, tuple[fl
         yield f"scan by another process, {name}", (tablet.rows / scan_s / 1e6, "M rows/s")
 
 
-async def measured(storage: str, rows: int, directory: Path) -> Figures:
-    schema = TableSchema.from_arrow(FIELDS, ["k"], storage=storage)
+async def measured(schema: TableSchema, rows: int, words: bool, directory: Path) -> Figures:
     disk = LmdbDisk(directory)
     await disk.open_instance("u" * 32)
-    tablet = Tablet(await TabletStore.open(disk, TABLET, create=True, schema=schema), schema, rows)
+    store = await TabletStore.open(disk, TABLET, create=True, schema=schema)
+    tablet = Tablet(store, schema, rows, words)
     await tablet.fill()
     tablet.read()
     await disk.close()  # a process opens an LMDB environment once
@@ -172,14 +180,19 @@ async def measured(storage: str, rows: int, directory: Path) -> Figures:
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.columns")
     parser.add_argument("--rows", type=int, default=1_000_000)
-    rows = parser.parse_args(arguments).rows
+    parser.add_argument("--words", action="store_true")
+    wanted = parser.parse_args(arguments)
+    kinds = {"columns": (COLUMNS, "none"), "rows": (ROWS, "none")}
+    if wanted.words:
+        kinds |= {compression: (COLUMNS, compression) for compression in COMPRESSIONS[1:]}
     found: dict[str, Figures] = {}
-    for storage in (COLUMNS, ROWS):
+    for kind, (storage, compression) in kinds.items():
+        schema = TableSchema.from_arrow(FIELDS, ["k"], storage=storage, compression=compression)
         with tempfile.TemporaryDirectory() as directory:
-            found[storage] = asyncio.run(measured(storage, rows, Path(directory)))
-    print("| what | columns | rows | unit |\n| --- | ---: | ---: | --- |")
-    for name, (value, unit) in found[COLUMNS].items():
-        print(f"| {name} | {number(value)} | {number(found[ROWS][name][0])} | {unit} |")
+            found[kind] = asyncio.run(measured(schema, wanted.rows, wanted.words, Path(directory)))
+    print(f"| what | {' | '.join(kinds)} | unit |\n| --- |{' ---: |' * len(kinds)} --- |")
+    for name, (_, unit) in found["columns"].items():
+        print(f"| {name} | {' | '.join(number(found[kind][name][0]) for kind in kinds)} | {unit} |")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ The layout is that of the schema version which the request names.
 from __future__ import annotations
 
 import struct
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -60,15 +61,19 @@ class Batch(Columns):
         if not rows:
             raise self.damaged("no rows")
         places = struct.unpack_from(f"<{parts}I", data, HEADER.size)
-        super().__init__(found, present, rows, begin)
-        self.frame = Frame(memoryview(data), rows, width, found.parts, places)
-        self._buffer = pa.py_buffer(data)
+        super().__init__(found, present, rows, width, places)
+        self._begin, self._buffer = begin, pa.py_buffer(data)
+
+    @cached_property
+    def frame(self) -> Frame:
+        return Frame(memoryview(self.data), self.rows, self.width, self.layout.parts, self.places)
 
     def damaged(self, what: str) -> Corruption:
         return Corruption(f"a batch of {len(self.data)} bytes has {what}")
 
-    def buffer(self, at: int, size: int) -> pa.Buffer:
-        return self._buffer.slice(at, size)
+    def buffer(self, number: int, size: int) -> pa.Buffer | None:
+        at = self.places[number]
+        return self._buffer.slice(at, size) if self._begin <= at <= len(self.data) - size else None
 
     def under(self, present: RowCodec) -> Batch:
         """The same rows for a later schema."""

@@ -7,17 +7,18 @@
     u32        the size of the statistics
     u16        the layout (storage/rows/altered.py)
     u16        the number of parts
-    u32        the size of the item before its parts were compressed; 0: they are not
-    u8         the compression, by its place in COMPRESSIONS (storage/schema.py)
+    u8         the compression of the parts, by its place in COMPRESSIONS (storage/schema.py)
     u32 each   the place of each part; 0: there is no such part
+    u32 each   the size of each part as it is stored; 0: parts are not compressed
     u32 each   the digest of each group of rows, for reads of single rows
     statistics of each value column (storage/runs/statistics.py)
     parts
     u32        the checksum of the whole item, as of every row (storage/rows/checksum.py)
 
-A block is an item of the database of rows: both checksums are bound to the tablet, the run and the block's number. Places and
-digests are those of parts that are not compressed. A table may ask for compression; a block that would become hardly smaller is
-left as it is.
+A block is an item of the database of rows: both checksums are bound to the tablet, the run and the block's number.
+
+A table may ask for compression; a block that would become hardly smaller is left as it is. Compressed parts are stored one after
+the other, each behind its size in memory (u32). Places and digests are those of the parts in memory.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ from ebla.storage.runs.statistics import Span, Statistics, spans
 from ebla.storage.schema import COMPRESSIONS
 
 ROWS, BYTES = 8192, 1 << 20  # of a block, at most; a larger row has its own
-HEADER = struct.Struct("<IIIIIHHIB")
+HEADER = struct.Struct("<IIIIIHHB")
+SIZE = struct.Struct("<I")
 WORTH = 7 / 8  # of its size; a block that compresses to more is left as it is
 PLACE = struct.Struct(">QI")  # the key of a block: run, number
 
@@ -93,8 +95,9 @@ class _Made:
     def __init__(
         self, rows: int, width: int, layout: Layout, parts: Sequence[bytes], statistics: bytes
     ) -> None:
-        self.rows, self.width, self.layout, self.known = rows, width, layout, len(statistics)
-        self.whole = bytearray(HEADER.size + 4 * len(parts) + 4 * groups(rows)) + statistics
+        self.rows, self.width, self.layout, self.parts = rows, width, layout, parts
+        self.known = len(statistics)
+        self.whole = bytearray(HEADER.size + 8 * len(parts) + 4 * groups(rows)) + statistics
         self.begin = len(self.whole)
         self.places = put_parts(self.whole, parts)
         self.size = len(self.whole) + checksum.CRC_BYTES
@@ -104,20 +107,27 @@ class _Made:
         frame = Frame(memoryview(self.whole), self.rows, self.width, self.layout.parts, self.places)
         digests = [frame.digest(group) for group in range(groups(self.rows))]
         del frame  # a bytearray with a view cannot grow
-        whole, raw, how = self.whole, 0, COMPRESSIONS.index(compression)
+        whole, how, stored = self.whole, COMPRESSIONS.index(compression), [b""] * len(self.parts)
         if how:
-            packed = pa.compress(memoryview(whole)[self.begin :], codec=compression, asbytes=True)
-            if self.begin + len(packed) < WORTH * len(whole):
-                whole, raw = whole[: self.begin] + packed, len(whole)
-        size, count = len(whole) + checksum.CRC_BYTES, len(self.places)
-        layout = self.layout.codec.layout
-        HEADER.pack_into(
-            whole, 0, 0, size, self.rows, self.width, self.known, layout, count, raw, how if raw else 0
-        )
-        struct.pack_into(f"<{count + len(digests)}I", whole, HEADER.size, *self.places, *digests)
+            stored = [
+                SIZE.pack(len(part)) + _packed(part, compression) if part else b"" for part in self.parts
+            ]
+            if self.begin + sum(map(len, stored)) < WORTH * len(whole):
+                whole = whole[: self.begin] + b"".join(stored)
+            else:
+                how, stored = 0, [b""] * len(self.parts)
+        size, layout = len(whole) + checksum.CRC_BYTES, self.layout.codec.layout
+        HEADER.pack_into(whole, 0, 0, size, self.rows, self.width, self.known, layout, len(stored), how)
+        numbers = [*self.places, *map(len, stored), *digests]
+        struct.pack_into(f"<{len(numbers)}I", whole, HEADER.size, *numbers)
         whole[:4] = _header_crc(whole, self.begin, key, seed).to_bytes(4, "little")
         whole += int(checksum.crc(whole, checksum.crc(key, seed))).to_bytes(checksum.CRC_BYTES, "little")
         return bytes(whole)
+
+
+def _packed(part: bytes, compression: str) -> bytes:
+    found: bytes = pa.compress(part, codec=compression, asbytes=True)
+    return found
 
 
 def _header_crc(data: Any, begin: int, key: bytes, seed: int) -> int:
@@ -137,45 +147,58 @@ class Block(Columns):
     def __init__(self, data: Any, present: RowCodec, key: bytes, seed: int, path: str) -> None:
         self.key, self.seed, self.path = key, seed, path
         try:
-            crc, size, rows, self._width, known, layout, parts, self._raw, self._how = HEADER.unpack_from(
-                data
-            )
-            count = groups(rows)
-            begin = HEADER.size + 4 * parts + 4 * count + known
+            crc, size, rows, width, known, layout, parts, self._how = HEADER.unpack_from(data)
+            count = 2 * parts + groups(rows)
+            begin = HEADER.size + 4 * count + known
             if begin > len(data) or crc != _header_crc(data, begin, key, seed):
                 raise self.damaged("a header that fails its checksum")
             if size != len(data):
                 raise self.damaged(f"{len(data)} bytes, not {size}")
-            numbers = struct.unpack_from(f"<{parts + count}I", data, HEADER.size)
+            numbers = struct.unpack_from(f"<{count}I", data, HEADER.size)
         except struct.error as error:
             raise self.damaged("no header") from error
         found = layout_of(present.of_layout(layout, path))
         if parts != len(found.parts):
             raise self.damaged(f"{parts} parts, not those of layout {layout}")
-        super().__init__(found, present, rows, begin)
-        self._data = data
-        self._places, self._digests = numbers[:parts], numbers[parts:]
+        super().__init__(found, present, rows, width, numbers[:parts])
+        self._data, self._begin = data, begin
+        self._stored, self._digests = numbers[parts : 2 * parts], numbers[2 * parts :]
         self._statistics = begin - known, begin
         self._verified: dict[int, None] = {}
 
     @cached_property
-    def frame(self) -> Frame:  # type: ignore[override]
+    def frame(self) -> Frame:
         data = self._data
-        if self._raw:
-            try:
-                packed, size = data[self.begin : -checksum.CRC_BYTES], self._raw - self.begin
-                parts = pa.decompress(packed, size, codec=COMPRESSIONS[self._how], asbytes=True)
-            except (pa.ArrowException, OSError, IndexError, ValueError) as error:
-                raise self.damaged(f"parts that cannot be decompressed: {error}") from error
-            data = memoryview(bytes(self.begin) + parts)
-        return Frame(data, self.rows, self._width, self.layout.parts, self._places)
+        if self._how:
+            whole = bytearray()
+            for number, place in enumerate(self.places):
+                if place:
+                    whole += bytes(place - len(whole)) + self._unpacked(number).to_pybytes()
+            data = memoryview(bytes(whole))
+        return Frame(data, self.rows, self.width, self.layout.parts, self.places)
+
+    def _unpacked(self, number: int) -> pa.Buffer:
+        """A compressed part."""
+        at = self._begin + sum(self._stored[:number])
+        try:
+            (size,) = SIZE.unpack_from(self._data, at)
+            packed = self._data[at + SIZE.size : at + self._stored[number]]
+            return pa.decompress(packed, size, codec=COMPRESSIONS[self._how])
+        except (pa.ArrowException, OSError, LookupError, ValueError, struct.error) as error:
+            raise self.damaged(f"a part that cannot be decompressed: {error}") from error
 
     def damaged(self, what: str) -> Corruption:
         run, number = PLACE.unpack(self.key)
         return Corruption(f"block {number} of run {run} of {self.path} has {what}", path=self.path)
 
-    def buffer(self, at: int, size: int) -> pa.Buffer:
-        return pa.py_buffer(bytes(self.frame.data[at : at + size]))
+    def buffer(self, number: int, size: int) -> pa.Buffer | None:
+        if self._how:
+            found = self._unpacked(number)
+            return found if found.size == size else None
+        at = self.places[number]
+        if not self._begin <= at <= len(self._data) - size:
+            return None
+        return pa.py_buffer(bytes(self._data[at : at + size]))
 
     def statistics(self) -> dict[str, Span]:
         """Of each value column that the rows have."""
@@ -201,15 +224,15 @@ class Block(Columns):
 
     def _keys(self) -> Callable[[int], bytes]:
         """As `key_at`, for many rows."""
-        width = self.frame.width
+        width = self.width
         if not width:
             return self.key_at
-        data, place = self.frame.data, self.frame.places[KEYS]
+        data, place = self.frame.data, self.places[KEYS]
         return lambda row: bytes(data[(at := place + row * width) : at + width])
 
     def is_gone(self, row: int) -> bool:
         self._verify(row)
-        return bool(self.frame.places[GONE]) and self.frame.bit(GONE, row)
+        return bool(self.places[GONE]) and self.frame.bit(GONE, row)
 
     def packed(self, row: int, seed: int) -> bytes:
         self._verify(row)

@@ -128,23 +128,28 @@ def _flags(array: pa.BooleanArray) -> Array:
 
 
 class Columns:
-    """Rows of a layout, which may be an older one than that of `present`, the codec of the tablet's present schema. `begin`: where
-    parts may begin. A subclass has the `frame`.
+    """Rows of a layout, which may be an older one than that of `present`, the codec of the tablet's present schema. `width`: of
+    keys of one size, or 0. `places`: of the parts; 0: it is absent.
 
     Methods raise Corruption for parts that cannot be.
     """
 
-    frame: Frame
+    def __init__(
+        self, layout: Layout, present: RowCodec, rows: int, width: int, places: Sequence[int]
+    ) -> None:
+        self.layout, self.present, self.rows, self.width, self.places = layout, present, rows, width, places
 
-    def __init__(self, layout: Layout, present: RowCodec, rows: int, begin: int) -> None:
-        self.layout, self.present, self.rows, self.begin = layout, present, rows, begin
+    @property
+    def frame(self) -> Frame:
+        """All parts, for single rows."""
+        raise NotImplementedError
 
     def damaged(self, what: str) -> Corruption:
         """The error for data that has `what`."""
         raise NotImplementedError
 
-    def buffer(self, at: int, size: int) -> pa.Buffer:
-        """`size` bytes at `at`, for as long as the result lives."""
+    def buffer(self, number: int, size: int) -> pa.Buffer | None:
+        """A part that has `size` bytes, for as long as the result lives. None if it cannot be."""
         raise NotImplementedError
 
     # -- single rows
@@ -196,7 +201,7 @@ class Columns:
     # -- all rows
 
     def keys(self) -> pa.BinaryArray:
-        width = self.frame.width
+        width = self.width
         if width:
             data = self._part(KEYS, self.rows * width)
             places = np.arange(self.rows + 1, dtype=np.int32) * np.int32(width)
@@ -208,7 +213,7 @@ class Columns:
     def piece(self, names: Sequence[str]) -> Piece:
         """The rows with the value columns `names`. A column that they lack has its default."""
         size = (self.rows + 7) // 8
-        gone = self._part(GONE, size) if self.frame.places[GONE] else None
+        gone = self._part(GONE, size) if self.places[GONE] else None
         flags = None if gone is None else pa.Array.from_buffers(pa.bool_(), self.rows, [None, gone])
         count = len(self.layout.codec.keys.closed_names)
         closed = [
@@ -225,7 +230,7 @@ class Columns:
     def _column(self, name: str) -> pa.Array:
         column = self.layout.codec.schema.column(name)
         valid_at, offsets_at, values_at = self.layout.columns[name]
-        valid = self._part(valid_at, (self.rows + 7) // 8) if self.frame.places[valid_at] else None
+        valid = self._part(valid_at, (self.rows + 7) // 8) if self.places[valid_at] else None
         if offsets_at is not None:
             offsets = self._part(offsets_at, 4 * (self.rows + 1))
             buffers = [offsets, self._values(offsets, values_at)]
@@ -251,9 +256,9 @@ class Columns:
         return self._part(part, PAIR.unpack_from(offsets, offsets.size - PAIR.size)[1])
 
     def _part(self, number: int, size: int) -> pa.Buffer:
-        at = self.frame.places[number]
         if not size:
             return pa.py_buffer(b"")
-        if size < 0 or not self.begin <= at <= len(self.frame.data) - size:
+        found = self.buffer(number, size) if size > 0 else None
+        if found is None:
             raise self.damaged("a part outside of it")
-        return self.buffer(at, size)
+        return found

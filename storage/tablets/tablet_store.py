@@ -92,7 +92,7 @@ class TabletStore:
 
     @property
     def memory_bytes(self) -> int:
-        held = self.active.memory_bytes
+        held: int = self.active.memory_bytes
         for memtable in self.frozen:
             held += memtable.memory_bytes
         return held
@@ -100,7 +100,7 @@ class TabletStore:
     @property
     def size_bytes(self) -> int:
         """Bytes on disk and of unflushed rows. 0 if the disk is lost: the report of that loss must not fail here."""
-        waiting = self.active.data_bytes + sum(memtable.data_bytes for memtable in self.frozen)
+        waiting: int = self.active.data_bytes + sum(memtable.data_bytes for memtable in self.frozen)
         try:
             return self.environment.size_bytes() + waiting
         except DataDiskFailed:
