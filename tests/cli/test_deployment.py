@@ -248,7 +248,22 @@ def test_the_command_that_starts_a_local_deployment_again_has_its_options(
     assert _up_command("ebla", None, local) == f"ebla up --local 3 --auth token{options}"
     places.remember("ebla", "/fast disk")
     assert _up_command("ebla", None, local).endswith(f"{options} --data-dir '/fast disk'")
+    (tmp_path / "auth_token").write_text("secret")
+    assert " --auth token" in _up_command("ebla", None, local), "also where a token is the default"
     assert _up_command("a b", "10.0.0.1:6379") == "ebla up --address 10.0.0.1:6379 --name 'a b'"
+
+
+def test_the_command_that_starts_a_local_deployment_again_names_disabled_only_beside_a_token(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    local = LocalCluster(
+        home, LocalState("c", NodeSettings(4, 1 << 28, True, Auth("disabled")), str(home), size=3)
+    )
+    assert _up_command("ebla", None, local) == "ebla up --local 3"
+    (home / "auth_token").write_text("secret")
+    assert _up_command("ebla", None, local) == "ebla up --local 3 --auth disabled"
 
 
 async def server_down(stage: Stage) -> None:

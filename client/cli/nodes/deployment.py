@@ -213,8 +213,12 @@ def _up_command(name: str, address: str | None, local: LocalCluster | None = Non
 
     words = ["ebla", "up"]
     if local is not None:
-        settings = local.state.settings
-        words += ["--local", str(local.state.size), "--auth", settings.auth.mode]
+        from ebla.placement.local.node import default_auth
+
+        settings, mode = local.state.settings, local.state.settings.auth.mode
+        words += ["--local", str(local.state.size)]
+        default = mode == default_auth(local.directory, os.environ) == "disabled"  # a token is always named
+        words += [] if default else ["--auth", mode]
         words += [] if settings.num_cpus == CPUS else ["--cpus", str(settings.num_cpus)]
         words += [] if settings.dashboard else ["--no-dashboard"]
     words += [] if address is None else ["--address", address]
