@@ -236,7 +236,7 @@ async def _write(scanned: Scan, chosen: str, file: BinaryIO, progress: Progress)
     rows = 0
     write, finish = WRITERS[chosen](scanned.schema, file)
     try:
-        async with aclosing(scanned.batches()) as batches:
+        async with aclosing(scanned._stream()) as batches:
             async for batch in batches:
                 write(batch)
                 rows += len(batch)
