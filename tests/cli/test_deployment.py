@@ -28,14 +28,6 @@ from ebla.placement.state import Deployment
 from tests.cli.stage import Act, Cli, Stage, invoke
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("EBLA_LOCAL_DIR", raising=False)
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    return tmp_path
-
-
 def configured(
     name: str | None = None,
     file: Path | None = None,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ebla.cli.frame.ui import Ui
+from ebla.cli.frame import completion
+from ebla.cli.frame.ui import NAME, Ui
 from ebla.errors import EblaError
 from ebla.operate.naming import JOURNAL_NODE, LEDGER_STORE, TABLET_SERVER
 from ebla.wording import brief
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-NAME = "ebla"
 QUIET_S = 3.0  # a take-over takes as long
 
 
@@ -25,7 +25,8 @@ def name_of(ui: Ui) -> str:
 
 
 def within(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
-    """Connect, do the work, close. What is not answered at once is reported once on standard error."""
+    """Connect, do the work, learn the names for completion, close. What is not answered at once is reported once on standard
+    error."""
     reported = False
 
     def refused(error: EblaError, passed_s: float, deadline_s: float) -> None:
@@ -41,7 +42,9 @@ def within(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
     async def body(cluster: Cluster) -> T:
         cluster.client.master.on_refusal = refused
         try:
-            return await work(cluster)
+            done = await work(cluster)
+            await completion.learn(ui, cluster.client.master)
+            return done
         finally:
             await cluster.leave()
 

@@ -13,11 +13,11 @@ import typer
 from msgspec import structs
 
 from ebla.cli.frame import quiet, views
-from ebla.cli.frame.connection import NAME, name_of, reach, within
+from ebla.cli.frame.connection import name_of, reach, within
 from ebla.cli.frame.options import Yes, option
 from ebla.cli.frame.problems import FAILED, Usage
 from ebla.cli.frame.render import facts, listing
-from ebla.cli.frame.ui import Ui
+from ebla.cli.frame.ui import NAME, Ui
 from ebla.cli.nodes.local import document as document_of
 from ebla.cli.nodes.local import exposure, failure_remembered, local_cluster, require_room, undone_on_failure
 from ebla.wording import age, count, host_of
@@ -113,7 +113,7 @@ def up(
             progress.step("connecting to Ray")
             address = reach(ui)
             report = launch.up(settings, progress=progress.step, timeout_s=timeout)
-    _remember(ui, settings, cluster)
+    _remember(ui, settings, cluster, report)
     warnings = [*report.warnings, *exposure(cluster, address)]
     document = {
         **structs.asdict(report),
@@ -198,12 +198,14 @@ def _up_parts(report: UpReport, address: str, cluster: LocalCluster | None, star
     return parts
 
 
-def _remember(ui: Ui, settings: DeploymentConfig, cluster: LocalCluster | None) -> None:
-    """Keep what later commands need: where the data is, and how to start all of it again."""
+def _remember(ui: Ui, settings: DeploymentConfig, cluster: LocalCluster | None, report: UpReport) -> None:
+    """Keep what later commands need: where the data is, how to start all of it again, and names for completion."""
     from ebla.cli.frame import places
 
     places.remember(settings.name, settings.data_dir)
     places.remember_up(settings.name, _up_command(settings.name, ui.common.address, cluster))
+    if report.ready and ui.interactive and settings.name == name_of(ui):
+        within(ui, lambda cluster: cluster.leave())  # which learns the names
 
 
 def _up_command(name: str, address: str | None, local: LocalCluster | None = None) -> str:
@@ -277,6 +279,7 @@ def down(
             disconnect_ray()
             progress.step("ending the local Ray cluster")
             found.stop()
+    places.remember_names(name, {})
     if ui.common.address is None:
         failure.forget(local_directory())
     ended = found is not None and not others
