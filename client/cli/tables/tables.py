@@ -145,7 +145,7 @@ async def _create(
 
 async def list_tables(
     cluster: Cluster,
-    prefix: Annotated[str, argument("prefix", "Only names with this beginning.")] = "",
+    prefix: Annotated[str, argument("PREFIX", "Only names with this beginning.")] = "",
     deleted: Annotated[bool, option("--deleted", "The dropped tables that can be recalled.")] = False,
 ) -> Shown:
     """List the tables: state, tablets, replicas, size."""
