@@ -135,16 +135,17 @@ def test_the_command_that_starts_a_deployment_again_is_remembered(
 ) -> None:
     """Also after a stop, when the state of the local cluster is gone."""
 
-    def nowhere(ui: Ui) -> str:
+    def nowhere(address: str | None) -> str:
         raise NoCluster(f"no Ray cluster runs on this machine: {REMEDY}")
 
-    monkeypatch.setattr(deployment, "reach", nowhere)
+    monkeypatch.setattr("ebla.placement.connection.connect_ray", nowhere)
     assert REMEDY in invoke("status").message
     command = "ebla up --local 3 --auth disabled"
     places.remember_up("ebla", command)
-    assert invoke("status").message == (
-        f"ebla: no Ray cluster runs on this machine: `{command}` starts deployment ebla again"
-    )
+    for words in (("status",), ("table", "list"), ("feed", __file__, "t", "-f", "csv", "-q")):
+        assert invoke(*words).message == (
+            f"ebla: no Ray cluster runs on this machine: `{command}` starts deployment ebla again"
+        )
     assert command in invoke("down", "-y").out
     assert invoke("down", "-y", "--json").json["up_command"] == command
     assert "--local 4" in invoke("status", "--name", "other").message

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ebla.cli.frame import completion
 from ebla.cli.frame.ui import NAME, Ui
-from ebla.errors import EblaError
+from ebla.errors import EblaError, NoCluster
 from ebla.operate.naming import JOURNAL_NODE, LEDGER_STORE, TABLET_SERVER
 from ebla.wording import brief
 
@@ -75,14 +76,24 @@ def connected(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
 
 
 def reach(ui: Ui) -> str:
-    """Connect this process to the Ray cluster, quietly; its address. Raises Unavailable with the remedy."""
-    from ebla.cli.frame import quiet
+    """Connect this process to the Ray cluster, quietly; its address. Raises Unavailable with the remedy: if no cluster runs here,
+    the command that starts this deployment again."""
+    from ebla.cli.frame import places, quiet
 
     quiet.before_ray(ui.verbose)
     from ebla.deployment import require_name
-    from ebla.placement.connection import connect_ray
+    from ebla.placement.connection import REMEDY, connect_ray
     from ebla.placement.ray_private import send_own_types_only
 
-    require_name(name_of(ui))
+    name = name_of(ui)
+    require_name(name)
     send_own_types_only()
-    return connect_ray(ui.common.address)
+    try:
+        return connect_ray(ui.common.address)
+    except NoCluster as error:
+        again = places.up_command(name)
+        named = ui.common.address or os.environ.get("RAY_ADDRESS")
+        if again is None or named or not error.message.endswith(REMEDY):
+            raise
+        problem = error.message.removesuffix(REMEDY)
+        raise NoCluster(f"{problem}`{again}` starts deployment {name} again") from error

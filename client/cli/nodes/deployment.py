@@ -350,7 +350,7 @@ def _down_parts(
 def status(ui: Ui) -> None:
     """Show masters, servers and tables, and one line about their health. Exit status 0: all healthy, 1: not."""
     name = name_of(ui)
-    address = _reach(ui, name)
+    address = reach(ui)
     from ebla.placement import launch
 
     report = launch.status(name)
@@ -372,24 +372,6 @@ def status(ui: Ui) -> None:
     ui.show(document, *_status_parts(report, health, address), *views.quarantined(kept))
     if not health.healthy:
         raise typer.Exit(FAILED)
-
-
-def _reach(ui: Ui, name: str) -> str:
-    """Connect. If no Ray cluster runs here, raise NoCluster with the command that starts this deployment again."""
-    from ebla.cli.frame import places
-    from ebla.errors import NoCluster
-
-    try:
-        return reach(ui)
-    except NoCluster as error:
-        from ebla.placement.connection import REMEDY
-
-        again = places.up_command(name)
-        named = ui.common.address or os.environ.get("RAY_ADDRESS")
-        if again is None or named or not error.message.endswith(REMEDY):
-            raise
-        problem = error.message.removesuffix(REMEDY)
-        raise NoCluster(f"{problem}`{again}` starts deployment {name} again") from error
 
 
 def _health(ui: Ui) -> tuple[ClusterHealth, Kept]:
