@@ -155,8 +155,8 @@ async def list_tables(
     if not found:
         return document, f"no {'dropped ' if deleted else ''}tables{begins}{' are kept' if deleted else ''}"
     if deleted:
-        kept = ((t.name, when(t.dropped_us), when(t.until_us), size(t.rows_bytes), t.table) for t in found)
-        return document, listing(("TABLE", "DROPPED", "KEPT UNTIL", "SIZE>", "ID"), kept)
+        kept = ((t.name, when(t.until_us), size(t.rows_bytes), t.table) for t in found)
+        return document, listing(("TABLE", "KEPT UNTIL", "SIZE>", "ID"), kept)
     rows = ((t.name, t.state, t.tablets, t.replicas, protocol(t), size(t.rows_bytes)) for t in found)
     headers = ("TABLE", "STATE", "TABLETS>", "REPLICAS>", "REPLICATION", "SIZE>")
     return document, listing(headers, rows)
