@@ -243,6 +243,7 @@ def test_handles_and_results_show_themselves(loopback: Loopback) -> None:
     )
     assert repr(table.alter()) == "<ebla.Alteration of 't': no changes yet>"
     assert repr(ebla.Written(3)) == "Written(rows=3)"
+    assert repr(ebla.Written(3, (1,))) == "Written(rows=3, rejected=(1,))"
     assert repr(ebla.Written(3, tuple(range(12)))) == (
         "Written(rows=3, rejected=(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ... 2 more))"
     )
