@@ -249,7 +249,7 @@ class Table:
             while True:
                 before = deleted
                 try:
-                    async with aclosing(scan.batches()) as batches:
+                    async with aclosing(scan._stream()) as batches:
                         async for batch in batches:
                             deleted += (await self._write(DELETE, batch, False, deadline_s, None)).rows
                     return Written(deleted)

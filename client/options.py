@@ -69,7 +69,8 @@ class Written(NamedTuple):
         shown = [str(at) for at in self.rejected[:REJECTED_SHOWN_MAX]]
         left_out = len(self.rejected) - len(shown)
         more = [f"... {left_out} more"] if left_out else []
-        return f"Written(rows={self.rows}, rejected=({', '.join(shown + more)}))"
+        last = "," if len(self.rejected) == 1 else ""
+        return f"Written(rows={self.rows}, rejected=({', '.join(shown + more)}{last}))"
 
 
 class WriteId(NamedTuple):

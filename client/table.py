@@ -377,7 +377,7 @@ class Scan:
         rows = 0
         awaited = self._awaited
         with awaited._client.watching(f"scan {awaited._routes.name}", lambda: rows):
-            for batch in self.batches():
+            for batch in self._database._pull(awaited._stream()):
                 yield batch
                 rows += batch.num_rows
 

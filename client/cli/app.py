@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from ebla.cli.frame import completion
 from ebla.cli.frame.commands import Address, Json, Name, Quiet, RootGroup, Verbose, alone, command, group
 from ebla.cli.frame.ui import Common
 
@@ -214,6 +215,16 @@ PARTS: dict[Callable[[typer.Typer], None], tuple[str, ...]] = {
 
 
 class Root(RootGroup):
+    def get_params(self, ctx: Any) -> list[Any]:
+        params = super().get_params(ctx)
+        for param in params:
+            param.help = completion.HELP.get(param.opts[0], param.help)
+        return params
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        completion.for_shell(ctx, args)
+        return super().parse_args(ctx, args)
+
     def list_commands(self, ctx: Any) -> list[str]:
         return [name for names in PARTS.values() for name in names]
 

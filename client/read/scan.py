@@ -132,7 +132,20 @@ class Scan:
 
         Rows are in key order within a tablet; batches of several tablets are mixed. Raises ScanInterrupted if a tablet's
         server fails after some of its rows were passed on: their moment cannot be read again.
+
+        A loop over batches or rows shows its progress only while it waits for the next batch, for more than two seconds: between
+        batches the terminal belongs to the loop's own output.
         """
+        async with aclosing(self._stream()) as stream:
+            while True:
+                with self._client.waiting(f"scan {self._routes.name}", self._received):
+                    batch = await anext(stream, None)
+                if batch is None:
+                    return
+                yield batch
+
+    async def _stream(self) -> AsyncGenerator[pa.RecordBatch, None]:
+        """As `batches`, for callers that show their progress themselves."""
         begun = False
         while True:
             try:

@@ -4,6 +4,7 @@
     notebook    a line for each work, which changes while the work runs
     elsewhere   commands print a line every few seconds; calls show nothing
 
+A loop over rows or batches of a scan shows only its waits for them: what it prints between them never mixes with a bar.
 All bars of a process share one display, because a terminal has room for one.
 """
 

@@ -16,7 +16,7 @@ from ebla.actors.errors import ConnectionClosed, Internal, NotFound, TableDroppe
 from ebla.actors.messages import TableInfo, TableName
 from ebla.actors.world import CallerWorld
 from ebla.options import MASTER
-from ebla.show.progress import Display, counting, watching
+from ebla.show.progress import Display, counting, seen_rows, watching
 from ebla.storage.errors import EblaError
 from ebla.transport.router import Router
 from ebla.transport.routes import TableRoutes
@@ -50,6 +50,10 @@ class DeploymentClient:
     ) -> AbstractContextManager[None]:
         """Show a call until the block ends; `rows` returns the number of its finished rows, of `total` if that is known."""
         return watching(self.display, title, counting(rows, total))
+
+    def waiting(self, title: str, rows: Callable[[], int]) -> AbstractContextManager[None]:
+        """Show a wait for more rows until the block ends; `rows` returns the number of those that have arrived."""
+        return watching(self.display, title, lambda: seen_rows(rows()))
 
     # -- tables
 

@@ -139,26 +139,31 @@ def environment(settings: NodeSettings, cluster: str, number: int, base: Mapping
 
 
 def choose_auth(wanted: str | None, directory: Path, base: Mapping[str, str]) -> Auth:
-    """Choose the mode as `ray start` does: token if requested or if a token exists, else disabled.
-    A missing token is created."""
-    mode = wanted or base.get("RAY_AUTH_MODE")
-    if mode not in (None, "token", "disabled"):
+    """The requested mode, else the default. A missing token is created."""
+    mode = wanted or default_auth(directory, base)
+    if mode not in ("token", "disabled"):
         raise InvalidArgument(f"auth must be token or disabled, not {mode!r} (RAY_AUTH_MODE)")
-    found = _existing_token(directory, base)
-    if mode == "disabled" or (mode is None and found is None):
+    if mode == "disabled":
         return Auth("disabled")
+    found = _existing_token(directory, base)
     if found is None:
         found = directory / "auth_token"
         _write_secret(found, base.get("RAY_AUTH_TOKEN") or secrets.token_hex(32))
     return Auth("token", str(found))
 
 
+def default_auth(directory: Path, base: Mapping[str, str]) -> str:
+    """The mode if none is requested, as of `ray start`: token if a token exists, else disabled."""
+    token = base.get("RAY_AUTH_TOKEN") or _existing_token(directory, base)
+    return base.get("RAY_AUTH_MODE") or ("token" if token else "disabled")
+
+
 def _existing_token(directory: Path, base: Mapping[str, str]) -> Path | None:
+    """The file with the token; None if there is none, or RAY_AUTH_TOKEN replaces it."""
     if base.get("RAY_AUTH_TOKEN_PATH"):
         return Path(base["RAY_AUTH_TOKEN_PATH"])
     if base.get("RAY_AUTH_TOKEN"):
-        _write_secret(directory / "auth_token", base["RAY_AUTH_TOKEN"])
-        return directory / "auth_token"
+        return None
     for path in (directory / "auth_token", Path.home() / ".ray" / "auth_token"):
         if path.exists():
             return path

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import islice
+from math import isfinite
 from typing import Any, NoReturn
 
 import msgspec
@@ -111,6 +112,10 @@ class And(Expression, frozen=True, tag="and"):
     parts: tuple[Node, ...]
 
 
+class Prefix(And, frozen=True, tag="and"):
+    """What `starts_with` makes: a range of values, of which the first is the prefix. Servers get it as And."""
+
+
 class Or(Expression, frozen=True, tag="or"):
     parts: tuple[Node, ...]
 
@@ -164,7 +169,7 @@ class Reference:
             )
         return Membership(self.name, given)
 
-    def starts_with(self, prefix: str | bytes) -> And | Comparison:
+    def starts_with(self, prefix: str | bytes) -> And:
         """The text of the column begins with `prefix` (a str, or bytes for a binary column); case matters. False for null.
 
         The condition is a range of values, so a scan reads only that range if the column leads the key.
@@ -175,7 +180,7 @@ class Reference:
                 column=self.name,
             )
         after = _after(prefix) if isinstance(prefix, str) else successor(prefix)
-        return self >= prefix if after is None else And((self >= prefix, self < after))
+        return Prefix((self >= prefix,) if after is None else (self >= prefix, self < after))
 
     def is_null(self) -> Null:
         """The column has no value."""
@@ -298,19 +303,31 @@ def _notation(node: Any) -> str:
     """The condition as users write it; of a long list its first values."""
     match node:
         case Comparison(column, relation, value):
-            return f"col({column!r}) {relation} {python_value(value)!r}"
+            return f"col({column!r}) {relation} {_literal(value)}"
         case Membership(column, values):
-            shown = [repr(python_value(value)) for value in values[:SHOWN_MAX]]
-            more = [f"... {len(values) - SHOWN_MAX} more"] if len(values) > SHOWN_MAX else []
-            return f"col({column!r}).is_in([{', '.join(shown + more)}])"
+            more = ["..."] if len(values) > SHOWN_MAX else []
+            return f"col({column!r}).is_in([{', '.join([*map(_literal, values[:SHOWN_MAX]), *more])}])"
         case Null(column):
             return f"col({column!r}).is_null()"
+        case Prefix((Comparison(column, _, value), *_)):
+            return f"col({column!r}).starts_with({_literal(value)})"
         case Not(Null(column)):
             return f"col({column!r}).is_not_null()"
         case Not(part):
-            return f"~({part!r})"
+            return f"~{_operand(part)}"
     joined = " & " if isinstance(node, And) else " | "
-    return joined.join(f"({part!r})" for part in node.parts)
+    return joined.join(map(_operand, node.parts))
+
+
+def _operand(part: Node) -> str:
+    """The part beside & | ~: what they would bind more strongly than it binds has parentheses."""
+    alone = isinstance(part, (Membership, Null, Prefix, Not))
+    return repr(part) if alone else f"({part!r})"
+
+
+def _literal(value: Value) -> str:
+    given = python_value(value)
+    return repr(given) if not isinstance(given, float) or isfinite(given) else f"float({str(given)!r})"
 
 
 def condition(given: Any) -> Node:
@@ -322,7 +339,7 @@ def condition(given: Any) -> Node:
 
 def _parts(kind: type[And] | type[Or], node: Any) -> tuple[Node, ...]:
     """The parts of a node of this operator, so that chains stay flat."""
-    return node.parts if isinstance(node, kind) else (node,)
+    return node.parts if type(node) is kind else (node,)
 
 
 def _refuse_operand(given: Any) -> NoReturn:

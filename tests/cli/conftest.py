@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.cli.repair_stage import Toys, on_toys
 from tests.cli.stage import Cli, LogStage, Stage, start, start_group, start_with_logs
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's own directory, for what commands remember."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("EBLA_LOCAL_DIR", raising=False)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    return tmp_path
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.cli.stage import Cli, Stage
+from tests.cli.stage import Cli, Stage, terminal
 
 
 def test_one_alteration_adds_renames_and_drops_columns(loaded: Cli) -> None:
@@ -62,9 +62,15 @@ def test_a_drop_with_a_reserve_says_how_to_undo_it(loaded: Cli) -> None:
         loaded(f"table drop flights -y --reserve {wrong}").require(2, "is not a time; write 3d")
 
 
+def test_the_list_of_dropped_tables_fits_80_columns(loaded: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = terminal(monkeypatch, 80)
+    loaded("table list --deleted", prepare=dropped)
+    assert len(printed.getvalue().splitlines()) == 2, "a header and one line"
+
+
 def test_dropped_tables_are_listed_and_recalled(loaded: Cli) -> None:
     listed = loaded("table list --deleted", prepare=dropped)
-    assert listed.lines[0].split() == ["TABLE", "DROPPED", "KEPT", "UNTIL", "SIZE", "ID"]
+    assert listed.lines[0].split() == ["TABLE", "KEPT", "UNTIL", "SIZE", "ID"]
     (found,) = loaded("table list --deleted --json", prepare=dropped).json["tables"]
     assert (found["name"], found["state"]) == ("flights", "dropped")
     assert found["until_us"] - found["dropped_us"] == 3 * 86_400 * 1_000_000

@@ -28,14 +28,6 @@ from ebla.placement.state import Deployment
 from tests.cli.stage import Act, Cli, Stage, invoke
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("EBLA_LOCAL_DIR", raising=False)
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    return tmp_path
-
-
 def configured(
     name: str | None = None,
     file: Path | None = None,
@@ -143,16 +135,17 @@ def test_the_command_that_starts_a_deployment_again_is_remembered(
 ) -> None:
     """Also after a stop, when the state of the local cluster is gone."""
 
-    def nowhere(ui: Ui) -> str:
+    def nowhere(address: str | None) -> str:
         raise NoCluster(f"no Ray cluster runs on this machine: {REMEDY}")
 
-    monkeypatch.setattr(deployment, "reach", nowhere)
+    monkeypatch.setattr("ebla.placement.connection.connect_ray", nowhere)
     assert REMEDY in invoke("status").message
     command = "ebla up --local 3 --auth disabled"
     places.remember_up("ebla", command)
-    assert invoke("status").message == (
-        f"ebla: no Ray cluster runs on this machine: `{command}` starts deployment ebla again"
-    )
+    for words in (("status",), ("table", "list"), ("feed", __file__, "t", "-f", "csv", "-q")):
+        assert invoke(*words).message == (
+            f"ebla: no Ray cluster runs on this machine: `{command}` starts deployment ebla again"
+        )
     assert command in invoke("down", "-y").out
     assert invoke("down", "-y", "--json").json["up_command"] == command
     assert "--local 4" in invoke("status", "--name", "other").message
@@ -248,7 +241,22 @@ def test_the_command_that_starts_a_local_deployment_again_has_its_options(
     assert _up_command("ebla", None, local) == f"ebla up --local 3 --auth token{options}"
     places.remember("ebla", "/fast disk")
     assert _up_command("ebla", None, local).endswith(f"{options} --data-dir '/fast disk'")
+    (tmp_path / "auth_token").write_text("secret")
+    assert " --auth token" in _up_command("ebla", None, local), "also where a token is the default"
     assert _up_command("a b", "10.0.0.1:6379") == "ebla up --address 10.0.0.1:6379 --name 'a b'"
+
+
+def test_the_command_that_starts_a_local_deployment_again_names_disabled_only_beside_a_token(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    local = LocalCluster(
+        home, LocalState("c", NodeSettings(4, 1 << 28, True, Auth("disabled")), str(home), size=3)
+    )
+    assert _up_command("ebla", None, local) == "ebla up --local 3"
+    (home / "auth_token").write_text("secret")
+    assert _up_command("ebla", None, local) == "ebla up --local 3 --auth disabled"
 
 
 async def server_down(stage: Stage) -> None:

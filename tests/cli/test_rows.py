@@ -156,6 +156,26 @@ def test_rows_go_into_files_by_their_ending(loaded: Cli, tmp_path: Path) -> None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.csv", "rows.jsonl", "rows.parquet"]
 
 
+def test_an_export_replaces_a_file_only_with_overwrite(loaded: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("the old content")
+    refused = loaded("table export flights", str(path))
+    assert (refused.status, refused.message) == (
+        2,
+        f"ebla: {path} exists already; name another file, or replace it with --overwrite",
+    )
+    assert path.read_text() == "the old content"
+    assert loaded("table export flights --overwrite", str(path)).status == 0
+    assert path.read_text().count("\n") == len(ROWS) + 1
+
+
+def test_an_export_to_a_directory_is_refused_before_the_connection(loaded: Cli, tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "absent" / "rows.csv"):
+        refused = loaded("table export flights -f csv", str(path), after=lambda stage: "connected")
+        refused.require(2, "cannot be written: it is a directory, or its directory is missing")
+        assert refused.seen is None
+
+
 def test_an_interrupted_scan_leaves_no_file(
     loaded: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,6 +184,6 @@ def test_an_interrupted_scan_leaves_no_file(
 
     monkeypatch.setattr(scanning, "_write", interrupted)
     (tmp_path / "rows.csv").write_text("the old content")
-    outcome = loaded("table export flights", str(tmp_path / "rows.csv"))
+    outcome = loaded("table export flights --overwrite", str(tmp_path / "rows.csv"))
     assert outcome.status == 130
     assert [path.read_text() for path in tmp_path.iterdir()] == ["the old content"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import datetime
 import inspect
 import pickle
 import re
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -203,11 +205,30 @@ def test_conditions_show_themselves_as_they_are_written() -> None:
     col = ebla.col
     conditions = (col("a") == "x") & ~((col("b") > 1) | col("c").is_null()) & col("d").is_not_null()
     text = repr(conditions)
-    assert text == (
-        "(col('a') == 'x') & (~((col('b') > 1) | (col('c').is_null()))) & (col('d').is_not_null())"
-    )
-    assert repr(eval(text)) == text
-    assert repr(col("n").is_in(range(13))) == "col('n').is_in([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ... 3 more])"
+    assert text == ("(col('a') == 'x') & ~((col('b') > 1) | col('c').is_null()) & col('d').is_not_null()")
+    assert eval(text) == conditions
+    assert repr(col("n").is_in(range(13))) == "col('n').is_in([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ...])"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "col('a').starts_with('x')",
+        "col('a').starts_with('')",
+        f"col('a').starts_with({chr(sys.maxunicode)!r})",
+        "col('a').starts_with(b'\\xff')",
+        "~col('a').starts_with('x') & (col('b') == 1) & col('c').starts_with('y')",
+        "(col('a').starts_with('x') & (col('b') == 1)) | col('c').is_in([2, 3])",
+        "(col('a') >= 'x') & (col('a') < 'y')",
+        "~~(col('a') != b'\\x00')",
+        "(col('a') < float('inf')) & (col('a') != float('nan'))",
+        "col('a') >= datetime.datetime(2013, 1, 31, 5, 0, tzinfo=datetime.timezone.utc)",
+        "col('a') == Decimal('19.90')",
+    ],
+)
+def test_a_condition_is_shown_as_it_was_written_and_can_be_copied(text: str) -> None:
+    made = eval(text, {"col": ebla.col, "datetime": datetime, "Decimal": Decimal})
+    assert repr(made) == text
 
 
 def test_handles_and_results_show_themselves(loopback: Loopback) -> None:
@@ -222,6 +243,7 @@ def test_handles_and_results_show_themselves(loopback: Loopback) -> None:
     )
     assert repr(table.alter()) == "<ebla.Alteration of 't': no changes yet>"
     assert repr(ebla.Written(3)) == "Written(rows=3)"
+    assert repr(ebla.Written(3, (1,))) == "Written(rows=3, rejected=(1,))"
     assert repr(ebla.Written(3, tuple(range(12)))) == (
         "Written(rows=3, rejected=(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ... 2 more))"
     )

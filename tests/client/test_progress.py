@@ -130,6 +130,35 @@ def test_long_calls_of_a_table_are_shown_with_their_rows(
     }
 
 
+def test_a_loop_over_rows_or_batches_shows_progress_only_while_it_waits(
+    loopback: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[tuple[str, str]] = []
+    shown = False
+
+    @contextmanager
+    def watch(on: object, title: str, look: Callable[[], Seen]) -> Iterator[None]:
+        nonlocal shown
+        assert on is display
+        shown = True
+        yield
+        shown = False
+        waits.append((title, look()[0]))
+
+    display = loopback.session.display = Recorded()
+    table = loopback.db.create_table("t", schema=SCHEMA, primary_key=["id"])
+    table.upsert(arrow(3000))
+    monkeypatch.setattr(client, "watching", watch)
+    for _ in table.scan():
+        assert not shown, "the terminal belongs to the loop"
+    assert waits[0][0] == "scan t" and waits[-1] == ("scan t", "3,000 rows")
+    found = list(table.scan().batches())
+    assert waits[-1] == ("scan t", "3,000 rows") and sum(map(len, found)) == 3000
+    waits.clear()
+    assert len(pa.table(table.scan())) == 3000
+    assert len(waits) == 1, "a stream is shown from its beginning to its end"
+
+
 def test_rows_count_when_they_arrive_also_while_their_tablet_is_not_complete(
     loopback: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:

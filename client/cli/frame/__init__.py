@@ -9,9 +9,10 @@ render.py      tables on a terminal
 views.py       verdicts as tables
 types.py       types of columns in text form
 values.py      values in text form
+completion.py  completion in shells: installation, and names of tables and logs
 losing.py      the confirmation of a loss
 amounts.py     times and sizes in text form
 where.py       conditions in text form
-places.py      where this user's deployments keep their data
+places.py      what is remembered of this user's deployments
 quiet.py       keeps Ray off the console
 """

@@ -105,8 +105,10 @@ def group(help: str, alone: bool = False, completion: bool = False) -> typer.Typ
 
 
 def _value(param: Any, process: Callable[[Any, Any], Any], ctx: Any, value: Any) -> Any:
-    """The value of an option or argument. What needs no check gets none: typer checks with pydantic, whose import takes 0.2 s, and
-    makes a converter for each option."""
+    """The value of an option or argument. What needs no check gets none, as during completion: typer checks with pydantic, whose
+    import takes 0.2 s, and makes a converter for each option."""
+    if ctx.resilient_parsing:
+        return value
     kind, several = param.type_descriptor.annotation, param.multiple or param.nargs != 1
     if value is None and not param.required:
         value = () if several else None

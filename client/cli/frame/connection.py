@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ebla.cli.frame.ui import Ui
-from ebla.errors import EblaError
+from ebla.cli.frame import completion
+from ebla.cli.frame.ui import NAME, Ui
+from ebla.errors import EblaError, NoCluster
 from ebla.operate.naming import JOURNAL_NODE, LEDGER_STORE, TABLET_SERVER
 from ebla.wording import brief
 
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-NAME = "ebla"
 QUIET_S = 3.0  # a take-over takes as long
 
 
@@ -25,7 +26,8 @@ def name_of(ui: Ui) -> str:
 
 
 def within(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
-    """Connect, do the work, close. What is not answered at once is reported once on standard error."""
+    """Connect, do the work, learn the names for completion, close. What is not answered at once is reported once on standard
+    error."""
     reported = False
 
     def refused(error: EblaError, passed_s: float, deadline_s: float) -> None:
@@ -41,7 +43,9 @@ def within(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
     async def body(cluster: Cluster) -> T:
         cluster.client.master.on_refusal = refused
         try:
-            return await work(cluster)
+            done = await work(cluster)
+            await completion.learn(ui, cluster.client.master)
+            return done
         finally:
             await cluster.leave()
 
@@ -72,14 +76,24 @@ def connected(ui: Ui, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
 
 
 def reach(ui: Ui) -> str:
-    """Connect this process to the Ray cluster, quietly; its address. Raises Unavailable with the remedy."""
-    from ebla.cli.frame import quiet
+    """Connect this process to the Ray cluster, quietly; its address. Raises Unavailable with the remedy: if no cluster runs here,
+    the command that starts this deployment again."""
+    from ebla.cli.frame import places, quiet
 
     quiet.before_ray(ui.verbose)
     from ebla.deployment import require_name
-    from ebla.placement.connection import connect_ray
+    from ebla.placement.connection import REMEDY, connect_ray
     from ebla.placement.ray_private import send_own_types_only
 
-    require_name(name_of(ui))
+    name = name_of(ui)
+    require_name(name)
     send_own_types_only()
-    return connect_ray(ui.common.address)
+    try:
+        return connect_ray(ui.common.address)
+    except NoCluster as error:
+        again = places.up_command(name)
+        named = ui.common.address or os.environ.get("RAY_ADDRESS")
+        if again is None or named or not error.message.endswith(REMEDY):
+            raise
+        problem = error.message.removesuffix(REMEDY)
+        raise NoCluster(f"{problem}`{again}` starts deployment {name} again") from error

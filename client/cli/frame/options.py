@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from ebla.cli.frame import completion
+
 
 def option(usage: str, help: str, **more: Any) -> Any:
     """An option as a usage line writes it, such as `-t --table NAME`; a flag, and a choice, name no value."""
@@ -16,8 +18,8 @@ def option(usage: str, help: str, **more: Any) -> Any:
     return typer.Option(*names, metavar=value[0] if value else None, help=help, **more)
 
 
-def argument(name: str, help: str, show_default: bool = False) -> Any:
-    return typer.Argument(metavar=name, help=help, show_default=show_default)
+def argument(name: str, help: str, show_default: bool = False, **more: Any) -> Any:
+    return typer.Argument(metavar=name, help=help, show_default=show_default, **more)
 
 
 class Replication(StrEnum):
@@ -44,7 +46,7 @@ NewMinMembers = Annotated[
 ]
 
 Yes = Annotated[bool, option("-y --yes", "Do not ask for confirmation.")]
-TableName = Annotated[str, argument("NAME", "The table.")]
+TableName = Annotated[str, argument("NAME", "The table.", autocompletion=completion.tables)]
 Where = Annotated[
     str | None,
     option("-w --where CONDITION", "A condition, such as \"origin == 'JFK' and distance > 500\"."),

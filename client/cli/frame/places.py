@@ -1,30 +1,40 @@
-"""The data directories of this user's deployments, so that `ebla up` finds them again without --data-dir, and the commands that
-start them again.
+"""What commands remember of this user's deployments: the data directories, so that `ebla up` finds them again without --data-dir,
+the commands that start them again, and the names that completion offers.
 
     ~/.ebla/data-dirs.json      deployment name -> data_dir of the last `ebla up`
     ~/.ebla/up-commands.json    deployment name -> the command that starts what the last `ebla up` started
+    ~/.ebla/names.json          deployment name -> names of its tables and of its logs
 
-This is only a default: deployment.json in the directory itself takes precedence.
+A data directory here is only a default: deployment.json in the directory itself takes precedence.
 """
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from ebla.placement.config import default_data_dir
 
-DATA_DIRS, UP_COMMANDS = "data-dirs.json", "up-commands.json"
+DATA_DIRS, UP_COMMANDS, NAMES = "data-dirs.json", "up-commands.json", "names.json"
+TYPES: dict[str, Any] = {
+    DATA_DIRS: dict[str, str],
+    UP_COMMANDS: dict[str, str],
+    NAMES: dict[str, dict[str, list[str]]],
+}
 
 
-def _read(file: str) -> dict[str, str]:
-    """Texts by name; empty without a readable file."""
+def _read(file: str) -> dict[str, Any]:
+    """Values by deployment; empty without a readable file."""
     try:
-        return msgspec.json.decode((Path.home() / ".ebla" / file).read_bytes(), type=dict[str, str])
+        found: dict[str, Any] = msgspec.json.decode(
+            (Path.home() / ".ebla" / file).read_bytes(), type=TYPES[file]
+        )
     except (OSError, msgspec.MsgspecError):
         return {}
+    return found
 
 
 def known() -> dict[str, str]:
@@ -41,6 +51,12 @@ def data_dir(name: str) -> str:
     return known().get(name) or default_data_dir(name)
 
 
+def names(name: str) -> dict[str, list[str]]:
+    """The names of the deployment's `tables` and `logs`, as the last command saw them."""
+    found: dict[str, list[str]] = _read(NAMES).get(name, {})
+    return found
+
+
 def remember(name: str, directory: str) -> None:
     _write(DATA_DIRS, name, directory)
 
@@ -49,12 +65,16 @@ def remember_up(name: str, command: str) -> None:
     _write(UP_COMMANDS, name, command)
 
 
-def _write(file: str, name: str, text: str) -> None:
+def remember_names(name: str, found: dict[str, list[str]]) -> None:
+    _write(NAMES, name, found)
+
+
+def _write(file: str, name: str, value: Any) -> None:
     found = _read(file)
-    if found.get(name) == text:
+    if found.get(name) == value:
         return
     path = Path.home() / ".ebla" / file
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_bytes(msgspec.json.format(msgspec.json.encode({**found, name: text})))
+    partial.write_bytes(msgspec.json.format(msgspec.json.encode({**found, name: value})))
     os.replace(partial, path)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from ebla.operate.waiting import Progress
 
+NAME = "ebla"  # of a deployment, unless --name gives one
 PIPED_WIDTH = 2000
 LOOK_S = 0.2
 Shown = tuple[Any, ...]  # a command's result: the document for --json, and the parts for people

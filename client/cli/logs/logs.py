@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import structs
 
+from ebla.cli.frame import completion
 from ebla.cli.frame.amounts import bytes_of, seconds, when
 from ebla.cli.frame.connection import within
 from ebla.cli.frame.options import Yes, argument, option
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ebla.operate.logs import LogState, Part
     from ebla.operate.waiting import Progress
 
-LogName = Annotated[str, argument("NAME", "The log.")]
+LogName = Annotated[str, argument("NAME", "The log.", autocompletion=completion.logs)]
 Ensemble = Annotated[
     int | None, option("--ensemble N", "Stores over which its records are spread (default: 3).", min=1)
 ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from msgspec import structs
 
-from ebla.cli.frame import views
+from ebla.cli.frame import completion, views
 from ebla.cli.frame.connection import within
 from ebla.cli.frame.options import argument, option
 from ebla.cli.frame.problems import FAILED
@@ -25,7 +25,9 @@ COMPARED_S = 600.0
 
 def check(
     ui: Ui,
-    table: Annotated[list[str] | None, argument("TABLE", "Check these tables only.")] = None,
+    table: Annotated[
+        list[str] | None, argument("TABLE", "Check these tables only.", autocompletion=completion.tables)
+    ] = None,
     checksum: Annotated[
         bool, option("--checksum", "Compare the rows of all replicas at one log index per tablet.")
     ] = False,

@@ -13,11 +13,11 @@ import typer
 from msgspec import structs
 
 from ebla.cli.frame import quiet, views
-from ebla.cli.frame.connection import NAME, name_of, reach, within
+from ebla.cli.frame.connection import name_of, reach, within
 from ebla.cli.frame.options import Yes, option
 from ebla.cli.frame.problems import FAILED, Usage
 from ebla.cli.frame.render import facts, listing
-from ebla.cli.frame.ui import Ui
+from ebla.cli.frame.ui import NAME, Ui
 from ebla.cli.nodes.local import document as document_of
 from ebla.cli.nodes.local import exposure, failure_remembered, local_cluster, require_room, undone_on_failure
 from ebla.wording import age, count, host_of
@@ -113,7 +113,7 @@ def up(
             progress.step("connecting to Ray")
             address = reach(ui)
             report = launch.up(settings, progress=progress.step, timeout_s=timeout)
-    _remember(ui, settings, cluster)
+    _remember(ui, settings, cluster, report)
     warnings = [*report.warnings, *exposure(cluster, address)]
     document = {
         **structs.asdict(report),
@@ -198,12 +198,14 @@ def _up_parts(report: UpReport, address: str, cluster: LocalCluster | None, star
     return parts
 
 
-def _remember(ui: Ui, settings: DeploymentConfig, cluster: LocalCluster | None) -> None:
-    """Keep what later commands need: where the data is, and how to start all of it again."""
+def _remember(ui: Ui, settings: DeploymentConfig, cluster: LocalCluster | None, report: UpReport) -> None:
+    """Keep what later commands need: where the data is, how to start all of it again, and names for completion."""
     from ebla.cli.frame import places
 
     places.remember(settings.name, settings.data_dir)
     places.remember_up(settings.name, _up_command(settings.name, ui.common.address, cluster))
+    if report.ready and ui.interactive and settings.name == name_of(ui):
+        within(ui, lambda cluster: cluster.leave())  # which learns the names
 
 
 def _up_command(name: str, address: str | None, local: LocalCluster | None = None) -> str:
@@ -213,8 +215,12 @@ def _up_command(name: str, address: str | None, local: LocalCluster | None = Non
 
     words = ["ebla", "up"]
     if local is not None:
-        settings = local.state.settings
-        words += ["--local", str(local.state.size), "--auth", settings.auth.mode]
+        from ebla.placement.local.node import default_auth
+
+        settings, mode = local.state.settings, local.state.settings.auth.mode
+        words += ["--local", str(local.state.size)]
+        default = mode == default_auth(local.directory, os.environ) == "disabled"  # a token is always named
+        words += [] if default else ["--auth", mode]
         words += [] if settings.num_cpus == CPUS else ["--cpus", str(settings.num_cpus)]
         words += [] if settings.dashboard else ["--no-dashboard"]
     words += [] if address is None else ["--address", address]
@@ -273,6 +279,7 @@ def down(
             disconnect_ray()
             progress.step("ending the local Ray cluster")
             found.stop()
+    places.remember_names(name, {})
     if ui.common.address is None:
         failure.forget(local_directory())
     ended = found is not None and not others
@@ -343,7 +350,7 @@ def _down_parts(
 def status(ui: Ui) -> None:
     """Show masters, servers and tables, and one line about their health. Exit status 0: all healthy, 1: not."""
     name = name_of(ui)
-    address = _reach(ui, name)
+    address = reach(ui)
     from ebla.placement import launch
 
     report = launch.status(name)
@@ -365,24 +372,6 @@ def status(ui: Ui) -> None:
     ui.show(document, *_status_parts(report, health, address), *views.quarantined(kept))
     if not health.healthy:
         raise typer.Exit(FAILED)
-
-
-def _reach(ui: Ui, name: str) -> str:
-    """Connect. If no Ray cluster runs here, raise NoCluster with the command that starts this deployment again."""
-    from ebla.cli.frame import places
-    from ebla.errors import NoCluster
-
-    try:
-        return reach(ui)
-    except NoCluster as error:
-        from ebla.placement.connection import REMEDY
-
-        again = places.up_command(name)
-        named = ui.common.address or os.environ.get("RAY_ADDRESS")
-        if again is None or named or not error.message.endswith(REMEDY):
-            raise
-        problem = error.message.removesuffix(REMEDY)
-        raise NoCluster(f"{problem}`{again}` starts deployment {name} again") from error
 
 
 def _health(ui: Ui) -> tuple[ClusterHealth, Kept]:

@@ -19,7 +19,6 @@ from ebla.cli.frame.connection import within
 from ebla.cli.frame.options import TableName, Where, argument, option
 from ebla.cli.frame.problems import Usage, column_hint
 from ebla.cli.frame.ui import Ui, write_json
-from ebla.operate.naming import Refused
 from ebla.show.values import in_json, text, word
 from ebla.wording import count, size
 
@@ -97,14 +96,16 @@ def export(
     format: Annotated[
         FileFormat | None, option("-f --format", "json: one row per line (default: by the file's name).")
     ] = None,
+    overwrite: Annotated[bool, option("--overwrite", "Replace the file if it exists.")] = False,
 ) -> None:
-    """Write the rows that meet a condition to a csv, json or parquet file.
+    """Write the rows that meet a condition to a new csv, json or parquet file.
 
     The file appears when it is complete. Conditions are those of `ebla table scan`. In CSV, times with a zone are in UTC.
 
     ebla table export flights jfk.parquet --where "origin == 'JFK'"
     """
     chosen = _format_of(file, format)
+    _require_free(file, overwrite)
 
     async def work(cluster: Cluster) -> None:
         table = await cluster.database.table(name)
@@ -132,6 +133,17 @@ def _format_of(file: Path, given: FileFormat | None) -> str:
             option="--format",
         )
     return str(chosen)
+
+
+def _require_free(file: Path, overwrite: bool) -> None:
+    if file.is_dir() or not file.absolute().parent.is_dir():
+        raise Usage(
+            f"{file} cannot be written: it is a directory, or its directory is missing", option="FILE"
+        )
+    if file.exists() and not overwrite:
+        raise Usage(
+            f"{file} exists already; name another file, or replace it with --overwrite", option="--overwrite"
+        )
 
 
 def _plan(
@@ -207,8 +219,6 @@ def _cell(value: Any) -> str:
 
 
 async def _to_file(ui: Ui, scanned: Scan, name: str, chosen: str, output: Path) -> None:
-    if output.is_dir() or not output.absolute().parent.is_dir():
-        raise Refused(f"{output} cannot be written: it is a directory, or its directory is missing")
     partial = output.with_name(f".{output.name}.{os.getpid()}.partial")
     try:
         with ui.working(f"scan {name}") as progress, open(partial, "wb") as file:
@@ -226,7 +236,7 @@ async def _write(scanned: Scan, chosen: str, file: BinaryIO, progress: Progress)
     rows = 0
     write, finish = WRITERS[chosen](scanned.schema, file)
     try:
-        async with aclosing(scanned.batches()) as batches:
+        async with aclosing(scanned._stream()) as batches:
             async for batch in batches:
                 write(batch)
                 rows += len(batch)

@@ -145,7 +145,7 @@ async def _create(
 
 async def list_tables(
     cluster: Cluster,
-    prefix: Annotated[str, argument("prefix", "Only names with this beginning.")] = "",
+    prefix: Annotated[str, argument("PREFIX", "Only names with this beginning.")] = "",
     deleted: Annotated[bool, option("--deleted", "The dropped tables that can be recalled.")] = False,
 ) -> Shown:
     """List the tables: state, tablets, replicas, size."""
@@ -155,8 +155,8 @@ async def list_tables(
     if not found:
         return document, f"no {'dropped ' if deleted else ''}tables{begins}{' are kept' if deleted else ''}"
     if deleted:
-        kept = ((t.name, when(t.dropped_us), when(t.until_us), size(t.rows_bytes), t.table) for t in found)
-        return document, listing(("TABLE", "DROPPED", "KEPT UNTIL", "SIZE>", "ID"), kept)
+        kept = ((t.name, when(t.until_us), size(t.rows_bytes), t.table) for t in found)
+        return document, listing(("TABLE", "KEPT UNTIL", "SIZE>", "ID"), kept)
     rows = ((t.name, t.state, t.tablets, t.replicas, protocol(t), size(t.rows_bytes)) for t in found)
     headers = ("TABLE", "STATE", "TABLETS>", "REPLICAS>", "REPLICATION", "SIZE>")
     return document, listing(headers, rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from ebla.cli.frame import views
+from ebla.cli.frame import completion, views
 from ebla.cli.frame.connection import within
 from ebla.cli.frame.options import TabletId, argument, option
 from ebla.cli.frame.render import listing
@@ -20,12 +20,16 @@ if TYPE_CHECKING:
 FLUSH_S = 300.0
 
 SomeTablet = Annotated[str | None, argument("TABLET", "The tablet's id, or its beginning.")]
-OfTable = Annotated[str | None, option("-t --table NAME", "All tablets of this table.")]
+OfTable = Annotated[
+    str | None, option("-t --table NAME", "All tablets of this table.", autocompletion=completion.tables)
+]
 
 
 async def list_tablets(
     cluster: Cluster,
-    table: Annotated[str | None, option("-t --table NAME", "Only tablets of this table.")] = None,
+    table: Annotated[
+        str | None, option("-t --table NAME", "Only tablets of this table.", autocompletion=completion.tables)
+    ] = None,
 ) -> Shown:
     """List the tablets: health, leader, term or ballot, log index, size."""
     if table is not None:
